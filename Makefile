@@ -1,0 +1,55 @@
+# Two commands do everything on a fresh machine: `make demo` and `make test`.
+SHELL := /bin/sh
+VENV := $(CURDIR)/.venv
+BIN := $(VENV)/bin
+# What `source .venv/bin/activate` sets: Guild keeps its runs in $VIRTUAL_ENV/.guild.
+export VIRTUAL_ENV := $(VENV)
+export PATH := $(BIN):$(PATH)
+export MLFLOW_DISABLE_TELEMETRY := true
+TRACKING_URI := $(or $(MLFLOW_TRACKING_URI),sqlite:///$(CURDIR)/mlflow.db)
+PORT ?= 5000
+
+.PHONY: help setup demo test lint format ui catalog bench lock clean
+
+help: ## list the targets
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+
+$(VENV)/.set-up: requirements.lock pyproject.toml
+	@tools/setup
+
+setup: $(VENV)/.set-up ## create .venv with the pinned packages (the other targets do this by themselves)
+
+demo: setup ## train a hypernetwork PPO until the door opens, record it, show its catalog row
+	@tools/demo
+
+test: setup ## run all tests
+	@$(BIN)/python -m pytest -n 2
+
+lint: setup ## ruff and the import contracts
+	@$(BIN)/ruff check .
+	@$(BIN)/ruff format --check .
+	@$(BIN)/lint-imports --cache-dir .cache/import-linter | tail -n 3
+
+format: setup ## let ruff format and fix
+	@$(BIN)/ruff check --fix .
+	@$(BIN)/ruff format .
+
+ui: setup ## open the MLflow UI on http://127.0.0.1:$(PORT)
+	@echo "MLflow UI: http://127.0.0.1:$(PORT) (Ctrl-C ends it)"
+	@$(BIN)/mlflow ui --backend-store-uri $(TRACKING_URI) --host 127.0.0.1 --port $(PORT)
+
+catalog: setup ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md
+	@$(BIN)/catalog import
+	@$(BIN)/catalog sync
+	@$(BIN)/catalog render
+
+bench: setup ## run the benchmarks (minutes each) and render benchmarks/README.md
+	@for script in benchmarks/[a-z]*.py; do \
+	  case $$script in benchmarks/render.py) ;; *) echo "== $$script"; $(BIN)/python $$script || exit 1;; esac; done
+	@$(BIN)/python benchmarks/render.py
+
+lock: setup ## write requirements.lock from what is installed
+	@$(BIN)/python -m pip freeze --exclude-editable --all | sed 's/+cpu$$//' | grep -v '^pip==' > requirements.lock
+
+clean: ## remove the set-up and caches (runs recorded in .venv/.guild go with it)
+	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis
