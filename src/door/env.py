@@ -1,0 +1,314 @@
+"""Vectorised door environment on ``mujoco.rollout``: all environments of a decision in one call, no Python per env.
+
+Observation, [2 dof + 3]: joint positions (m, rad), joint velocities, finger minus knob (m, world frame; as a sensor
+reads it, one physics step before the end of the decision). The door's angle is not observed. Action, [dof]: motor
+commands, clamped to [-1, 1] by the simulator. One decision is 0.08 s; an episode never terminates, it is truncated
+after ``horizon`` decisions.
+
+An episode is a success when the hinge reaches 0.2 rad by way of the handle: the tool touched the handle when the door
+left its frame and, where there is a latch, the bolt was withdrawn then. Pushing the door by any other way is ``opened``
+only.
+"""
+
+from collections.abc import Sequence
+from typing import Any, Protocol
+
+import mujoco
+import numpy as np
+from mujoco import rollout
+
+from door.reward import CLOSED, RewardConfig, reward
+from door.robots import ROLL_RANGE, get_robot
+from door.tasks import Task, get_task
+from door.worlds import BOLT_RELEASE, DECISION, STARTS, Settings, World, WorldModels, sample_world
+
+OPEN = 0.2  # rad: success threshold of the source
+HORIZON = 128  # decisions an episode (source: 512 env steps, action repeat 4)
+START_NOISE = 0.3  # m and rad: joints start at init + U(-0.3, 0.3) (source)
+
+_FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS.value
+_CTRL = mujoco.mjtState.mjSTATE_CTRL.value
+_FINGER, _KNOB, _TOUCH, _DEEPEST = slice(0, 3), slice(3, 6), 6, 9
+
+
+class Seeds(Protocol):
+    """What the environment needs of ``record.Seeds``."""
+
+    def generator(self, purpose: str, index: int = 0) -> np.random.Generator:
+        """A generator that depends on the run's seed, the purpose and the index alone."""
+
+
+class DoorVecEnv:
+    """``num_envs`` doors, each a world of its own, stepped together.
+
+    Everything random comes from ``seeds`` by purpose and counter: worlds by generation (``new_worlds`` calls), starts
+    by environment and episode. So the bits depend on neither ``threads`` nor ``envs_per_call``, and a few counters and
+    arrays restore them.
+
+    Args:
+        task: Name in ``door.tasks.TASKS``.
+        robot: ``floatinghook`` or ``floatinggripper``.
+        num_envs: Number of environments n.
+        seeds: The run's seeds (``record.Seeds``).
+        threads: Simulator threads; 0 or 1 runs on the calling thread.
+        envs_per_call: Environments per simulator call; 0 means all.
+        reward: Weights of the reward.
+        start: ``near`` (about 0.46 m from the handle) or ``original`` (about 1 m).
+        horizon: Decisions an episode.
+        stagger: Spreads the ends of the first episodes of a generation evenly over the horizon.
+        held_out: Draws worlds and starts from the streams kept for evaluation.
+
+    Raises:
+        ValueError: for an unknown task, robot or start, or a number that makes no sense.
+    """
+
+    def __init__(
+        self,
+        task: str,
+        robot: str = "floatinghook",
+        num_envs: int = 32,
+        *,
+        seeds: Seeds,
+        threads: int = 2,
+        envs_per_call: int = 0,
+        reward: RewardConfig | None = None,
+        start: str = "near",
+        horizon: int = HORIZON,
+        stagger: bool = True,
+        held_out: bool = False,
+    ) -> None:
+        if num_envs < 1 or horizon < 1 or threads < 0 or envs_per_call < 0:
+            raise ValueError("num_envs and horizon must be >= 1, threads and envs_per_call >= 0")
+        if start not in STARTS:
+            raise ValueError(f"unknown start {start!r}: choose from {', '.join(STARTS)}")
+        self.task: Task = get_task(task)
+        self.robot = get_robot(robot)
+        self.num_envs, self.horizon = num_envs, horizon
+        self.obs_size, self.action_size = 2 * self.robot.dof + 3, self.robot.dof
+        self.reward_config = reward or RewardConfig()
+        base, retreat = STARTS[start]
+        self.settings = Settings(base=base, retreat=retreat)
+        self._seeds, self._stagger = seeds, stagger
+        self._stream = "held-out " if held_out else ""
+        self._envs_per_call = envs_per_call or num_envs
+        self._pool = rollout.Rollout(nthread=threads if threads > 1 else 0)
+        self._models = WorldModels(self.task, self.robot, self.settings, num_envs)
+        self._data = [mujoco.MjData(self._models[0]) for _ in range(max(threads, 1))]
+        self._allocate()
+        self._generation = -1
+        self._episodes = np.zeros(num_envs, np.int64)
+        self.worlds: Sequence[World] = ()
+        self.new_worlds()
+
+    @property
+    def models(self) -> Sequence[mujoco.MjModel]:
+        """The models of the current worlds, one per environment."""
+        return self._models
+
+    @property
+    def observation(self) -> np.ndarray:
+        """The observation after the last reset or step, [n, obs_size], float32."""
+        return self._obs
+
+    def new_worlds(self) -> np.ndarray:
+        """Draws a new world for each environment and resets all; returns obs [n, obs_size]."""
+        self._generation += 1
+        self._build_worlds()
+        return self.reset()
+
+    def reset(self) -> np.ndarray:
+        """Starts a new episode everywhere, in the same worlds; returns obs [n, obs_size], float32."""
+        self._obs = np.empty((self.num_envs, self.obs_size), np.float32)
+        self._begin(np.arange(self.num_envs))
+        if self._stagger:
+            ends = np.arange(self.num_envs) * self.horizon // self.num_envs
+            rng = self._seeds.generator(f"{self._stream}door stagger", self._generation)
+            self._elapsed[:] = rng.permutation(ends)
+        return self._obs
+
+    def step(
+        self, action: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
+        """Simulates one decision; environments that reach the horizon are reset at once.
+
+        Args:
+            action: [n, action_size].
+
+        Returns:
+            obs [n, obs_size] (of the new episode where one ended), reward [n], truncated [n], and info, arrays over
+            environments that describe the decision before any reset: ``final_obs`` [n, obs_size], ``success`` and
+            ``opened`` (so far in the episode), ``hinge`` and ``handle`` (rad), ``bolt`` (m), ``contact`` (of tool and
+            handle, during the decision), ``penetration`` (m, deepest of the decision), ``episode_return`` and
+            ``episode_length`` (so far).
+        """
+        self._simulate(action)
+        hinge, bolt = self._judge()
+        gain = self._reward(np.asarray(action, np.float64))
+        self._return += gain
+        self._elapsed += 1
+        self._length += 1
+        obs = np.empty((self.num_envs, self.obs_size), np.float32)
+        self._observe(obs, slice(None), self._next, self._sensors[:, -1])
+        truncated = self._elapsed >= self.horizon
+        info = {
+            "final_obs": obs,
+            "success": self._success.copy(),
+            "opened": self._opened.copy(),
+            "hinge": hinge,
+            "handle": self._handle(-1),
+            "bolt": bolt,
+            "contact": self._touched.copy(),
+            "penetration": -self._sensors[:, :, _DEEPEST].min(1),
+            "episode_return": self._return.copy(),
+            "episode_length": self._length.copy(),
+        }
+        self._obs = obs
+        if truncated.any():
+            self._obs = obs.copy()
+            self._begin(np.flatnonzero(truncated))
+        return self._obs, gain, truncated, info
+
+    def state(self) -> dict[str, Any]:
+        """All that ``set_state`` needs for a bit-equal continuation: integers and arrays, copied."""
+        arrays = {name: getattr(self, f"_{name}").copy() for name in _STATE_ARRAYS}
+        return {"generation": self._generation, **arrays}
+
+    def set_state(self, state: dict[str, Any]) -> None:
+        """Continues from ``state()`` of an environment with the same arguments and seeds."""
+        self._generation = int(state["generation"])
+        self._build_worlds()
+        for name in _STATE_ARRAYS:
+            current = getattr(self, f"_{name}")
+            value = np.asarray(state[name])
+            if value.shape != current.shape:
+                raise ValueError(f"state {name!r} has shape {value.shape}, not {current.shape}")
+            setattr(self, f"_{name}", value.astype(current.dtype))
+
+    def close(self) -> None:
+        """Ends the simulator's threads."""
+        self._pool.close()
+
+    def _allocate(self) -> None:
+        model, n = self._models[0], self.num_envs
+        self._steps = round(DECISION / self.settings.timestep)
+        size = mujoco.mj_stateSize(model, _FULL)
+        if size != 1 + model.nq + model.nv:
+            raise RuntimeError("the physics state is not (time, qpos, qvel)")
+        self._next = np.zeros((n, size))
+        self._states = np.zeros((n, self._steps, size))
+        self._sensors = np.zeros((n, self._steps, model.nsensordata))
+        self._control = np.zeros((n, self._steps, model.nu))
+        self._velocity = 1 + model.nq
+        self._hinge = 1 + int(model.joint("hinge").qposadr[0])
+        self._elapsed, self._length = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        self._return = np.zeros(n)
+        for name in ("success", "opened", "touched", "by_handle", "withdrawn", "released"):
+            setattr(self, f"_{name}", np.zeros(n, bool))
+        self._chunk = max(1, self._envs_per_call // (4 * len(self._data)))
+
+    def _build_worlds(self) -> None:
+        rng = self._seeds.generator(f"{self._stream}door worlds", self._generation)
+        self.worlds = [sample_world(self.task, rng) for _ in range(self.num_envs)]
+        self._models.build(self.worlds)
+
+    def _begin(self, envs: np.ndarray) -> None:
+        """Resets ``envs`` (indices) and writes their first observations into ``self._obs``."""
+        dof = self.robot.dof
+        start = np.zeros((len(envs), self._next.shape[1]))
+        for row, env in enumerate(envs.tolist()):
+            index = (int(self._episodes[env]) << 20) | env
+            rng = self._seeds.generator(f"{self._stream}door starts", index)
+            start[row, 1 : 1 + dof] = rng.uniform(-START_NOISE, START_NOISE, dof)
+            start[row, 6] = rng.uniform(*ROLL_RANGE)
+        if (
+            dof > 6
+        ):  # the source's noise would put a finger outside its range; both fingers start half open
+            start[:, 7:9] = 0.02 + start[:, 7:8] / START_NOISE * 0.015
+        self._next[envs] = start
+        self._episodes[envs] += 1
+        for array in (self._elapsed, self._length, self._return, self._success, self._opened):
+            array[envs] = 0
+        for array in (self._touched, self._by_handle, self._withdrawn, self._released):
+            array[envs] = False
+        # The sensors of one step, which is thrown away, are those of the start itself.
+        states = np.empty((len(envs), 1, start.shape[1]))
+        sensors = np.empty((len(envs), 1, self._sensors.shape[2]))
+        control = np.zeros((len(envs), 1, self._control.shape[2]))
+        models = [self._models[env] for env in envs.tolist()]
+        self._pool.rollout(
+            models, self._data, start, control, nstep=1, skip_checks=True,
+            state=states, sensordata=sensors, chunk_size=self._chunk,
+        )  # fmt: skip
+        self._observe(self._obs, envs, start, sensors[:, 0])
+
+    def _simulate(self, action: np.ndarray) -> None:
+        self._control[:] = np.asarray(action)[:, None]
+        for first in range(0, self.num_envs, self._envs_per_call):
+            part = slice(first, min(first + self._envs_per_call, self.num_envs))
+            # Without initial_warmstart every decision starts the solver from zero: nothing is carried over from
+            # whatever the thread's MjData simulated before.
+            self._pool.rollout(
+                self._models.list[part], self._data, self._next[part], self._control[part],
+                nstep=self._steps, skip_checks=True, state=self._states[part],
+                sensordata=self._sensors[part], chunk_size=self._chunk,
+            )  # fmt: skip
+        self._next[:] = self._states[:, -1]
+
+    def _judge(self) -> tuple[np.ndarray, np.ndarray]:
+        """Follows how the door was opened; returns hinge (rad) and bolt (m) at the end of the decision."""
+        opening = np.abs(self._states[:, :, self._hinge])
+        closed = opening < CLOSED
+        was_closed = closed.any(1)
+        touch = self._sensors[:, :, _TOUCH] > 0
+        touched = touch.any(1)
+        # While the door is closed: was the handle touched in this decision or the one before?
+        by_handle = (touch & closed).any(1) | self._touched
+        self._by_handle = np.where(was_closed, by_handle, self._by_handle)
+        self._touched = touched
+        reached = (opening >= OPEN).any(1)
+        self._opened |= reached
+        reached &= self._by_handle
+        if self.task.latched:
+            travel = self._states[:, :, self._hinge + 2]
+            withdrawn = ((travel >= BOLT_RELEASE) & closed).any(1)
+            released = withdrawn | self._withdrawn
+            self._released = np.where(was_closed, released, self._released)
+            self._withdrawn = withdrawn
+            reached &= self._released
+            bolt = travel[:, -1].copy()
+        else:
+            bolt = np.zeros(self.num_envs)
+        self._success |= reached
+        return self._states[:, -1, self._hinge].copy(), bolt
+
+    def _handle(self, step: int) -> np.ndarray:
+        if not self.task.latched:
+            return np.zeros(self.num_envs)
+        return self._states[:, step, self._hinge + 1].copy()
+
+    def _reward(self, action: np.ndarray) -> np.ndarray:
+        # The source pays for the state before the last of its four env steps.
+        step = -1 if self.reward_config.kind == "shaped" else 3 * self._steps // 4 - 1
+        sensors = self._sensors[:, step if step == -1 else step + 1]
+        state = self._states[:, step]
+        return reward(
+            self.reward_config,
+            sensors[:, _FINGER] - sensors[:, _KNOB],
+            state[:, 4],
+            state[:, 5],
+            state[:, self._hinge],
+            self._handle(step) if self.task.latched else None,
+            action[:, : self.robot.cost_actions],
+        )
+
+    def _observe(self, obs: np.ndarray, rows: Any, state: np.ndarray, sensors: np.ndarray) -> None:
+        dof, velocity = self.robot.dof, self._velocity
+        obs[rows, :dof] = state[:, 1 : 1 + dof]
+        obs[rows, dof : 2 * dof] = state[:, velocity : velocity + dof]
+        obs[rows, 2 * dof :] = sensors[:, _FINGER] - sensors[:, _KNOB]
+
+
+_STATE_ARRAYS = (
+    "next", "obs", "elapsed", "length", "episodes", "return", "success", "opened", "touched", "by_handle",
+    "withdrawn", "released",
+)  # fmt: skip
