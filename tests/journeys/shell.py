@@ -1,0 +1,70 @@
+"""Types what a user types, in a copy of the project with a Guild home and an MLflow of its own."""
+
+import os
+import shutil
+import subprocess
+import sys
+from pathlib import Path
+
+ROOT = Path(__file__).parents[2]
+
+
+class Project:
+    """A copy of the project's files.
+
+    Attributes:
+        root: Where the copy is.
+        env: Environment that a user would have after activating the virtual environment there.
+    """
+
+    def __init__(self, root: Path) -> None:
+        self.root = root
+        listed = subprocess.run(
+            ["git", "ls-files", "-z", "--cached", "--others", "--exclude-standard"],
+            cwd=ROOT, capture_output=True, text=True, check=True,
+        ).stdout  # fmt: skip
+        for name in filter(None, listed.split("\0")):
+            if (ROOT / name).is_file():
+                target = root / name
+                target.parent.mkdir(parents=True, exist_ok=True)
+                shutil.copy2(ROOT / name, target)
+        home = root / ".guild"
+        home.mkdir()
+        inherited = {
+            name: value
+            for name, value in os.environ.items()
+            if not name.startswith(("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD"))
+        }
+        self.env = inherited | {
+            "GUILD_HOME": str(home),
+            "PYTHONPATH": str(root / "src"),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+        }
+
+    def type(self, line: str, timeout: float = 240, **env: str) -> subprocess.CompletedProcess[str]:
+        """Runs a line as a shell would in the project's folder; stdout and stderr come together."""
+        return subprocess.run(
+            line, shell=True, cwd=self.root, env=self.env | env, text=True, timeout=timeout,
+            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+        )  # fmt: skip
+
+    def good(self, line: str, timeout: float = 240, **env: str) -> str:
+        """Like ``type``, for a line that has to succeed; returns what it printed."""
+        done = self.type(line, timeout, **env)
+        assert done.returncode == 0, f"$ {line}\n{done.stdout}"
+        assert "pkg_resources" not in done.stdout
+        return done.stdout
+
+    def bad(self, line: str, *words: str) -> str:
+        """Like ``type``, for a line that has to fail with one clear line that has all ``words``."""
+        done = self.type(line)
+        assert done.returncode in (1, 2), f"$ {line}\nexit {done.returncode}\n{done.stdout}"
+        assert "Traceback" not in done.stdout, done.stdout
+        last = done.stdout.strip().splitlines()
+        assert any(all(word in text for word in words) for text in last), done.stdout
+        return done.stdout
+
+    @property
+    def runs(self) -> list[Path]:
+        """Run directories, oldest first."""
+        return sorted((self.root / ".guild/runs").glob("*"), key=lambda path: path.stat().st_ctime)

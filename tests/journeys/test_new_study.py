@@ -1,0 +1,30 @@
+"""CONTRIBUTING's steps, written into a copy of the project word for word, give a study with a row in the catalog."""
+
+import re
+
+from journeys.shell import Project
+
+
+def test_a_sixth_study_by_the_steps_of_contributing(project: Project) -> None:
+    text = (project.root / "CONTRIBUTING.md").read_text()
+    blocks = re.findall(r"^```\w+ (\w+)=?(\S*)\n(.*?)^```$", text, re.M | re.S)
+    assert {kind for kind, _, _ in blocks} == {"file", "append", "run"}
+    for kind, name, body in blocks:
+        path = project.root / name
+        if kind == "file":
+            path.parent.mkdir(parents=True, exist_ok=True)
+            path.write_text(body)
+        elif kind == "append":
+            path.write_text(path.read_text() + body)
+    commands = [body for kind, _, body in blocks if kind == "run"]
+    for line in "".join(commands).splitlines():
+        project.good(line)
+
+    catalog = (project.root / "runs_catalog.md").read_text()
+    section = catalog.split("## Ten-armed bandits")[1]
+    row = next(line for line in section.splitlines() if line.startswith("| train"))
+    assert "0.1" in row
+    # Sutton & Barto, figure 2.2: after 1,000 pulls epsilon 0.1 chooses the best arm about 80 % of the time, 0.01 fewer.
+    best, other = (float(value) for value in re.findall(r"(\d+(?:\.\d+)?) %", row)[:2])
+    assert 65 < best < 90
+    assert other < best
