@@ -1,0 +1,146 @@
+"""The space that a search looks through, read from the flags of a Guild batch.
+
+Guild's notation is kept: `uniform[a:b]`, `[a:b]` (uniform), `loguniform[a:b]`, a third argument for
+the value of the first trial (`uniform[a:b:first]`), and a list for choices. Bounds that are both
+whole numbers mean whole numbers, as in Guild; write `1.0` for a real bound.
+"""
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+Value = float | int | str | bool | None
+Point = dict[str, Value]
+
+# Enough to tell any two settings apart, few enough to be read in a label or typed again.
+SIGNIFICANT_DIGITS = 6
+
+
+class SearchError(Exception):
+    """What the user can put right; its text is one line."""
+
+
+@dataclass(frozen=True)
+class Dimension:
+    """One searched flag.
+
+    `kind` is "real", "integer" or "choice". `low` and `high` are inclusive bounds in the flag's
+    own unit (reals and integers), `log` asks for a logarithmic scale, `choices` are the values of
+    a choice, `first` is the value that the first trial takes (None: drawn like any other).
+    """
+
+    name: str
+    kind: str
+    low: float = 0.0
+    high: float = 1.0
+    log: bool = False
+    choices: tuple[Value, ...] = ()
+    first: Value = None
+
+    @property
+    def size(self) -> float:
+        """Number of different values; infinite for a real dimension."""
+        if self.kind == "choice":
+            return len(self.choices)
+        return self.high - self.low + 1 if self.kind == "integer" else math.inf
+
+    def at(self, fraction: float) -> Value:
+        """The value at `fraction` of the dimension, fraction in [0, 1)."""
+        if self.kind == "choice":
+            return self.choices[min(int(fraction * len(self.choices)), len(self.choices) - 1)]
+        # Each integer owns an equal stretch of the (log) scale, the two at the ends included.
+        edge = 0.5 if self.kind == "integer" else 0.0
+        low, high = self.low - edge, self.high + edge
+        if self.log:
+            value = low * (high / low) ** fraction
+        else:
+            value = low + fraction * (high - low)
+        return self.rounded(value)
+
+    def rounded(self, value: Value) -> Value:
+        """`value` as it is handed to a trial: within the bounds, at most six significant digits."""
+        if self.kind == "choice":
+            return value
+        if self.kind == "integer":
+            return int(min(max(round(float(value)), self.low), self.high))
+        return min(max(float(f"{float(value):.{SIGNIFICANT_DIGITS}g}"), self.low), self.high)
+
+    def holds(self, value: Value) -> bool:
+        """Whether `value` is a value of this dimension."""
+        if self.kind == "choice":
+            return value in self.choices
+        if isinstance(value, bool) or not isinstance(value, int | float):
+            return False
+        whole = self.kind == "real" or float(value).is_integer()
+        return whole and self.low <= value <= self.high
+
+
+def key(dimensions: Sequence[Dimension], point: Mapping[str, Value]) -> tuple[str, ...]:
+    """What makes two points the same one."""
+    return tuple(repr(d.rounded(point[d.name])) for d in dimensions)
+
+
+def size(dimensions: Sequence[Dimension]) -> float:
+    """Number of different points; infinite with any real dimension."""
+    return math.prod(d.size for d in dimensions)
+
+
+def from_flags(flags: Mapping[str, Any]) -> list[Dimension]:
+    """The searched flags among `flags`, by name.
+
+    A flag with a single value is not searched. Raises SearchError for bounds that make no range,
+    a search function that is not known, or when nothing is searched.
+    """
+    found = [_dimension(name, value) for name, value in sorted(flags.items())]
+    dimensions = [dimension for dimension in found if dimension is not None]
+    if not dimensions:
+        raise SearchError(
+            "nothing to search: give at least one flag a range, such as lr=loguniform[1e-4:1e-2], "
+            "or a list, such as network-size=[64 64, 128 128]"
+        )
+    return dimensions
+
+
+def _dimension(name: str, value: Any) -> Dimension | None:
+    if isinstance(value, list):
+        choices = tuple(dict.fromkeys(value))
+        return Dimension(name, "choice", choices=choices) if len(choices) > 1 else None
+    function = _function(value)
+    return None if function is None else _range(name, value, *function)
+
+
+def _function(value: Any) -> tuple[str, tuple[Any, ...]] | None:
+    """Name and arguments of Guild's flag function, None for a plain value."""
+    # Guild's own reader of this notation works; only the module that goes on to build a space from
+    # it does not (it imports numpy.core.umath_tests, which numpy 2 no longer has).
+    from guild import flag_util
+
+    try:
+        name, arguments = flag_util.decode_flag_function(value)
+    except ValueError:
+        return None
+    return name or "uniform", arguments
+
+
+def _range(name: str, text: str, function: str, arguments: tuple[Any, ...]) -> Dimension:
+    if function not in ("uniform", "loguniform"):
+        raise SearchError(
+            f"{name}={text}: search function {function} is not known; use uniform or loguniform"
+        )
+    numbers = [a for a in arguments if isinstance(a, int | float) and not isinstance(a, bool)]
+    if len(numbers) != len(arguments) or len(numbers) not in (2, 3):
+        raise SearchError(f"{name}={text}: expected {function}[LOW:HIGH] or [LOW:HIGH:FIRST]")
+    low, high = numbers[:2]
+    if not (math.isfinite(low) and math.isfinite(high) and low < high):
+        raise SearchError(f"{name}={text}: the lower bound must be below the upper one")
+    if function == "loguniform" and low <= 0:
+        raise SearchError(f"{name}={text}: the bounds of loguniform must be above 0")
+    kind = "integer" if isinstance(low, int) and isinstance(high, int) else "real"
+    first = numbers[2] if len(numbers) == 3 else None
+    dimension = Dimension(name, kind, float(low), float(high), function == "loguniform")
+    if first is None:
+        return dimension
+    if not dimension.holds(first):
+        raise SearchError(f"{name}={text}: the first value {first} is not within the range")
+    return Dimension(name, kind, float(low), float(high), dimension.log, first=first)
