@@ -1,5 +1,12 @@
-"""The door study: continual learning with a hypernetwork PPO on procedural MuJoCo doors."""
+"""The door study: continual learning with a hypernetwork PPO on procedural MuJoCo doors.
+
+Importing the package registers ``catalog/Door-v0`` with gymnasium, where that is installed.
+"""
 
 
 def register_envs() -> None:
-    """Registers ``catalog/Door-v0``; gymnasium calls this through the entry point."""
+    """Registers ``catalog/Door-v0`` with gymnasium; calling it again does nothing."""
+    from gymnasium.envs.registration import register, registry
+
+    if "catalog/Door-v0" not in registry:
+        register(id="catalog/Door-v0", entry_point="door.gym_env:DoorEnv")

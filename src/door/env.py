@@ -1,13 +1,14 @@
-"""Vectorised door environment on ``mujoco.rollout``: all environments of a decision in one call, no Python per env.
+"""Vectorised door environment on ``mujoco.rollout``: all environments of a decision in one call, no
+Python per env.
 
-Observation, [2 dof + 3]: joint positions (m, rad), joint velocities, finger minus knob (m, world frame; as a sensor
-reads it, one physics step before the end of the decision). The door's angle is not observed. Action, [dof]: motor
-commands, clamped to [-1, 1] by the simulator. One decision is 0.08 s; an episode never terminates, it is truncated
-after ``horizon`` decisions.
+Observation, [2 dof + 3]: joint positions (m, rad), joint velocities, finger minus knob (m, world
+frame; as a sensor reads it, one physics step before the end of the decision). The door's angle is
+not observed. Action, [dof]: motor commands, clamped to [-1, 1] by the simulator. One decision is
+0.08 s; an episode never terminates, it is truncated after ``horizon`` decisions.
 
-An episode is a success when the hinge reaches 0.2 rad by way of the handle: the tool touched the handle when the door
-left its frame and, where there is a latch, the bolt was withdrawn then. Pushing the door by any other way is ``opened``
-only.
+An episode is a success when the hinge reaches 0.2 rad by way of the handle: the tool touched the
+handle when the door left its frame and, where there is a latch, the bolt was withdrawn then.
+Pushing the door by any other way is ``opened`` only.
 """
 
 from collections.abc import Sequence
@@ -24,6 +25,7 @@ from door.worlds import BOLT_RELEASE, DECISION, STARTS, Settings, World, WorldMo
 
 OPEN = 0.2  # rad: success threshold of the source
 HORIZON = 128  # decisions an episode (source: 512 env steps, action repeat 4)
+MEMORY = 12  # decisions: a push on the handle counts for about 1 s, since a door that was knocked drifts open slowly
 START_NOISE = 0.3  # m and rad: joints start at init + U(-0.3, 0.3) (source)
 
 _FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS.value
@@ -41,9 +43,9 @@ class Seeds(Protocol):
 class DoorVecEnv:
     """``num_envs`` doors, each a world of its own, stepped together.
 
-    Everything random comes from ``seeds`` by purpose and counter: worlds by generation (``new_worlds`` calls), starts
-    by environment and episode. So the bits depend on neither ``threads`` nor ``envs_per_call``, and a few counters and
-    arrays restore them.
+    Everything random comes from ``seeds`` by purpose and counter: worlds by generation
+    (``new_worlds`` calls), starts by environment and episode. So the bits depend on neither
+    ``threads`` nor ``envs_per_call``, and a few counters and arrays restore them.
 
     Args:
         task: Name in ``door.tasks.TASKS``.
@@ -117,7 +119,8 @@ class DoorVecEnv:
         return self.reset()
 
     def reset(self) -> np.ndarray:
-        """Starts a new episode everywhere, in the same worlds; returns obs [n, obs_size], float32."""
+        """Starts a new episode everywhere, in the same worlds; returns obs [n, obs_size],
+        float32."""
         self._obs = np.empty((self.num_envs, self.obs_size), np.float32)
         self._begin(np.arange(self.num_envs))
         if self._stagger:
@@ -135,10 +138,11 @@ class DoorVecEnv:
             action: [n, action_size].
 
         Returns:
-            obs [n, obs_size] (of the new episode where one ended), reward [n], truncated [n], and info, arrays over
-            environments that describe the decision before any reset: ``final_obs`` [n, obs_size], ``success`` and
-            ``opened`` (so far in the episode), ``hinge`` and ``handle`` (rad), ``bolt`` (m), ``contact`` (of tool and
-            handle, during the decision), ``penetration`` (m, deepest of the decision), ``episode_return`` and
+            obs [n, obs_size] (of the new episode where one ended), reward [n], truncated [n], and
+            info, arrays over environments that describe the decision before any reset:
+            ``final_obs`` [n, obs_size], ``success`` and ``opened`` (so far in the episode),
+            ``hinge`` and ``handle`` (rad), ``bolt`` (m), ``contact`` (of tool and handle, during
+            the decision), ``penetration`` (m, deepest of the decision), ``episode_return`` and
             ``episode_length`` (so far).
         """
         self._simulate(action)
@@ -169,7 +173,8 @@ class DoorVecEnv:
         return self._obs, gain, truncated, info
 
     def state(self) -> dict[str, Any]:
-        """All that ``set_state`` needs for a bit-equal continuation: integers and arrays, copied."""
+        """All that ``set_state`` needs for a bit-equal continuation: integers and arrays,
+        copied."""
         arrays = {name: getattr(self, f"_{name}").copy() for name in _STATE_ARRAYS}
         return {"generation": self._generation, **arrays}
 
@@ -200,9 +205,10 @@ class DoorVecEnv:
         self._control = np.zeros((n, self._steps, model.nu))
         self._velocity = 1 + model.nq
         self._hinge = 1 + int(model.joint("hinge").qposadr[0])
-        self._elapsed, self._length = np.zeros(n, np.int64), np.zeros(n, np.int64)
+        for name in ("elapsed", "length", "untouched"):
+            setattr(self, f"_{name}", np.zeros(n, np.int64))
         self._return = np.zeros(n)
-        for name in ("success", "opened", "touched", "by_handle", "withdrawn", "released"):
+        for name in ("success", "opened", "touched", "by_handle"):
             setattr(self, f"_{name}", np.zeros(n, bool))
         self._chunk = max(1, self._envs_per_call // (4 * len(self._data)))
 
@@ -228,8 +234,8 @@ class DoorVecEnv:
         self._episodes[envs] += 1
         for array in (self._elapsed, self._length, self._return, self._success, self._opened):
             array[envs] = 0
-        for array in (self._touched, self._by_handle, self._withdrawn, self._released):
-            array[envs] = False
+        self._touched[envs] = self._by_handle[envs] = False
+        self._untouched[envs] = MEMORY
         # The sensors of one step, which is thrown away, are those of the start itself.
         states = np.empty((len(envs), 1, start.shape[1]))
         sensors = np.empty((len(envs), 1, self._sensors.shape[2]))
@@ -245,8 +251,8 @@ class DoorVecEnv:
         self._control[:] = np.asarray(action)[:, None]
         for first in range(0, self.num_envs, self._envs_per_call):
             part = slice(first, min(first + self._envs_per_call, self.num_envs))
-            # Without initial_warmstart every decision starts the solver from zero: nothing is carried over from
-            # whatever the thread's MjData simulated before.
+            # Without initial_warmstart every decision starts the solver from zero: nothing is
+            # carried over from whatever the thread's MjData simulated before.
             self._pool.rollout(
                 self._models.list[part], self._data, self._next[part], self._control[part],
                 nstep=self._steps, skip_checks=True, state=self._states[part],
@@ -255,29 +261,28 @@ class DoorVecEnv:
         self._next[:] = self._states[:, -1]
 
     def _judge(self) -> tuple[np.ndarray, np.ndarray]:
-        """Follows how the door was opened; returns hinge (rad) and bolt (m) at the end of the decision."""
+        """Follows how the door was opened; returns hinge (rad) and bolt (m) at the end of the
+        decision."""
         opening = np.abs(self._states[:, :, self._hinge])
-        closed = opening < CLOSED
-        was_closed = closed.any(1)
-        touch = self._sensors[:, :, _TOUCH] > 0
-        touched = touch.any(1)
-        # While the door is closed: was the handle touched in this decision or the one before?
-        by_handle = (touch & closed).any(1) | self._touched
-        self._by_handle = np.where(was_closed, by_handle, self._by_handle)
-        self._touched = touched
-        reached = (opening >= OPEN).any(1)
-        self._opened |= reached
-        reached &= self._by_handle
+        # Only what happens before the door is here decides how it was opened: a bolt acts in the
+        # frame, a door without one may be drifting when it is pulled.
+        before = opening < (CLOSED if self.task.latched else OPEN / 2)
+        self._touched = (self._sensors[:, :, _TOUCH] > 0).any(1)
+        self._untouched += 1
+        self._untouched[self._touched] = 0
+        by_handle = self._untouched <= MEMORY
         if self.task.latched:
+            # The bolt is out because the handle is held, or still out since it was.
             travel = self._states[:, :, self._hinge + 2]
-            withdrawn = ((travel >= BOLT_RELEASE) & closed).any(1)
-            released = withdrawn | self._withdrawn
-            self._released = np.where(was_closed, released, self._released)
-            self._withdrawn = withdrawn
-            reached &= self._released
+            by_handle |= self._by_handle
+            by_handle &= ((travel >= BOLT_RELEASE) & before).any(1)
             bolt = travel[:, -1].copy()
         else:
             bolt = np.zeros(self.num_envs)
+        self._by_handle = np.where(before.any(1), by_handle, self._by_handle)
+        reached = (opening >= OPEN).any(1)
+        self._opened |= reached
+        reached &= self._by_handle
         self._success |= reached
         return self._states[:, -1, self._hinge].copy(), bolt
 
@@ -309,6 +314,5 @@ class DoorVecEnv:
 
 
 _STATE_ARRAYS = (
-    "next", "obs", "elapsed", "length", "episodes", "return", "success", "opened", "touched", "by_handle",
-    "withdrawn", "released",
+    "next", "obs", "elapsed", "length", "episodes", "return", "success", "opened", "touched", "untouched", "by_handle",
 )  # fmt: skip

@@ -53,10 +53,12 @@ def evaluate(
     """Runs a deterministic policy for one trial in each held-out world, all worlds at once.
 
     Args:
-        policy: obs [worlds, obs_size] float32 -> action [worlds, action_size]; must not draw random numbers.
+        policy: obs [worlds, obs_size] float32 -> action [worlds, action_size]; must not draw random
+            numbers.
         task: Name of the task.
         robot: Name of the robot.
-        seeds: The run's seeds; worlds and starts come from streams that training never uses, the same each time.
+        seeds: The run's seeds; worlds and starts come from streams that training never uses, the
+            same each time.
         worlds: Number of worlds; results that are reported use 100.
         start: ``near`` or ``original``.
         reward: Weights of the reward for ``episode_return``.

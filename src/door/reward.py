@@ -12,10 +12,10 @@ CLOSED = 0.02  # rad: below this the door counts as closed; a latched door canno
 class RewardConfig:
     """Weights of the reward; all terms are summed once per decision.
 
-    ``original`` is the source's formula: - d - ln(d^2 + 0.005) - 5 - |yaw, pitch| + 30 |hinge| + 50 |handle| - mean(a^2),
-    evaluated 0.02 s before the end of the decision, as the source does. It pays more for turning the handle further
-    than for pulling. ``shaped`` caps the handle's credit and keeps it in full once the door moves, evaluated at the end
-    of the decision.
+    ``original`` is the source's formula: - d - ln(d^2 + 0.005) - 5 - |yaw, pitch| + 30 |hinge| + 50
+    |handle| - mean(a^2), evaluated 0.02 s before the end of the decision, as the source does. It
+    pays more for turning the handle further than for pulling. ``shaped`` caps the handle's credit
+    and keeps it in full once the door moves, evaluated at the end of the decision.
 
     Attributes:
         kind: Which set of defaults: "shaped" or "original".

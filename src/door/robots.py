@@ -1,8 +1,9 @@
 """The robots: a hook and a two-finger gripper, both floating on three slides and three hinges.
 
-The source's robots are meshes on the same six joints (x, y, z slides, then z, y, x hinges) without gravity. Its motors
-had gear 2 and next to no damping; here the motors are stronger and damped, so that the tool moves at up to about
-0.8 m/s and a collision cannot drive it deep into a contact (see ``worlds.Settings``).
+The source's robots are meshes on the same six joints (x, y, z slides, then z, y, x hinges) without
+gravity. Its motors had gear 2 and next to no damping; here the motors are stronger and damped, so
+that the tool moves at up to about 0.8 m/s and a collision cannot drive it deep into a contact (see
+``worlds.Settings``).
 """
 
 from dataclasses import dataclass
@@ -14,8 +15,8 @@ DOOR_BIT = 2  # contype of walls, door panel and handle; bolt and strike use 4
 
 SLIDE_FORCE = 25.0  # N at full command
 SLIDE_DAMPING = 32.0  # N s/m: terminal speed 0.78 m/s
-TURN_TORQUE = 2.0  # Nm at full command (source: gear 2)
-TURN_DAMPING = 1.0  # Nm s/rad: terminal speed 2 rad/s
+TURN_TORQUE = 6.0  # Nm at full command: 24 N at the hook's tip (source: 2)
+TURN_DAMPING = 3.0  # Nm s/rad: terminal speed 2 rad/s
 FINGER_FORCE = 20.0  # N at full command
 FINGER_DAMPING = 100.0  # N s/m: the fingers close in about 0.2 s
 ROLL_RANGE = (0.0, 3.13)  # rad, as in the source
@@ -31,7 +32,8 @@ class Robot:
     Attributes:
         name: Name on the command line.
         dof: Number of joints that are observed and driven.
-        cost_actions: How many of the leading actions pay the control cost (source: a gripper's last two do not).
+        cost_actions: How many of the leading actions pay the control cost (source: a gripper's last
+            two do not).
         length: Distance from the base to the tip, in m.
     """
 
@@ -108,7 +110,8 @@ def _add_motor(spec: mujoco.MjSpec, joint: str, gear: float) -> None:
 
 
 def _add_hook(body: mujoco.MjsBody, length: float, material: str) -> None:
-    """A straight shaft with a straight tip at a right angle; the tip points up at roll 0, down at roll pi."""
+    """A straight shaft with a straight tip at a right angle; the tip points up at roll 0, down at
+    roll pi."""
     rest = {"contype": TOOL_BIT, "conaffinity": DOOR_BIT, "condim": 3, "material": material}
     capsule = mujoco.mjtGeom.mjGEOM_CAPSULE
     body.add_geom(
@@ -125,7 +128,8 @@ def _add_hook(body: mujoco.MjsBody, length: float, material: str) -> None:
 
 
 def _add_gripper(spec: mujoco.MjSpec, body: mujoco.MjsBody, damping: float, material: str) -> None:
-    """A palm and two fingers that close symmetrically; one motor drives both through a joint equality."""
+    """A palm and two fingers that close symmetrically; one motor drives both through a joint
+    equality."""
     rest = {"contype": TOOL_BIT, "conaffinity": DOOR_BIT, "material": material}
     box = mujoco.mjtGeom.mjGEOM_BOX
     body.add_geom(
@@ -162,7 +166,8 @@ def _add_gripper(spec: mujoco.MjSpec, body: mujoco.MjsBody, damping: float, mate
             friction=(1.0, 0.01, 0.001),
             **rest,
         )
-        # A lip at the tip, so that a closed gripper also holds a bar that is pulled along the fingers.
+        # A lip at the tip, so that a closed gripper also holds a bar that is pulled along the
+        # fingers.
         finger.add_geom(
             name=f"{name}_lip",
             type=mujoco.mjtGeom.mjGEOM_CAPSULE,

@@ -1,7 +1,8 @@
 """The door tasks: what a name such as ``lever_push_left`` means.
 
-The seven pull-type tasks and the two push-type ones are those of the source (DoorGym run list of the thesis
-"Hypernetwork-PPO for Continual RL", series 2-9); ``SERIES`` is the order in which they are learned there.
+The seven pull-type tasks and the two push-type ones are those of the source (DoorGym run list of
+the thesis "Hypernetwork-PPO for Continual RL", series 2-9); ``SERIES`` is the order in which they
+are learned there.
 """
 
 from dataclasses import dataclass
@@ -17,7 +18,8 @@ class Task:
 
     Attributes:
         name: Name on the command line.
-        family: Kind of handle. ``lever`` and ``round`` are latched, ``pull`` is a fixed bar without a latch.
+        family: Kind of handle. ``lever`` and ``round`` are latched, ``pull`` is a fixed bar without
+            a latch.
         hinge: Side of the hinge, seen from the robot.
         push: Whether the door opens away from the robot.
         handle_offset: Distance of the handle from the free edge, as a share of the door's width.
@@ -36,7 +38,8 @@ class Task:
 
     @property
     def side(self) -> int:
-        """Sign of the y coordinate at which the hinge stands: +1 right, -1 left, seen from the robot."""
+        """Sign of the y coordinate at which the hinge stands: +1 right, -1 left, seen from the
+        robot."""
         return 1 if self.hinge == "right" else -1
 
     @property

@@ -1,8 +1,9 @@
 """Procedural doors: draws a world at random and builds its MuJoCo model.
 
-Ranges are those of the source (DoorGym's world generator) wherever they have a meaning without its meshes; each field
-of ``World`` names its own. A latched door is held by a bolt on a slide joint, which a joint equality withdraws when the
-handle is turned either way; the bolt stands behind a strike that is fixed to the frame.
+Ranges are those of the source (DoorGym's world generator) wherever they have a meaning without its
+meshes; each field of ``World`` names its own. A latched door is held by a bolt on a slide joint,
+which a joint equality withdraws when the handle is turned either way; the bolt stands behind a
+strike that is fixed to the frame.
 
 Frame: x points from the door to the robot, z up, the closed door lies in the plane x = 0.
 """
@@ -23,7 +24,9 @@ DENSITY = 300.0  # kg/m^3 (source: mass = h w t 300)
 HANDLE_MASS = 1.0  # kg (source)
 DECISION = 0.08  # s: four env steps of 0.02 s (source: frame_skip 20, step_skip 4)
 SKIN = 0.001  # m: each geom's margin; contact forces begin 2 mm before the surfaces meet
-BOLT_RELEASE = 0.010  # m: withdrawn this far, the bolt has left the strike
+BOLT_RELEASE = (
+    0.006  # m: withdrawn this far, no more than the bolt's rounded end is behind the strike
+)
 
 _BOLT_BIT = 4
 _BOLT_RADIUS = 0.006  # m
@@ -31,7 +34,8 @@ _BOLT_REACH = (
     0.012  # m: how far the bolt's tip stands behind the strike's edge when the handle is at rest
 )
 _CLEARANCE = 0.001  # m between bolt and strike
-# Bolt travel = a phi^2 - b phi^4: even, so that either way of turning opens; 10 mm at 0.33 rad, flat at 1.3 rad.
+# Bolt travel = a phi^2 - b phi^4: even, so that either way of turning opens; 6 mm at 0.25 rad, 12
+# mm at 0.37, flat at 1.3.
 _TRAVEL_2 = 0.0965
 _TRAVEL_4 = _TRAVEL_2 / (2 * 1.3**2)
 _WALL_THICKNESS = 0.1  # m
@@ -51,9 +55,11 @@ class World:
         handle_damping: Nm s/rad [1, 2].
         handle_stiffness: Nm/rad [1.0, 1.5].
         handle_limit: rad [75, 80 degrees].
-        friction: Sliding [0.5, 1.0], torsional and rolling [0.001, 0.005] friction of the handle [1].
+        friction: Sliding [0.5, 1.0], torsional and rolling [0.001, 0.005] friction of the handle
+            [1].
         robot_damping: Factor on the robot's joint dampings [0.9, 1.1] (source: 0.09-0.11).
-        shift: Where the door stands relative to the robot, (y, z), m (source: knob target, see ``sample_world``).
+        shift: Where the door stands relative to the robot, (y, z), m (source: knob target, see
+            ``sample_world``).
         reach: Length of the lever, half-height of the pull bar or half-width of the knob, m.
         grip: Radius of the part that is held, m.
         standoff: Distance of the handle's axis from the door's face, m.
@@ -86,7 +92,8 @@ class Settings:
         contact_time: Time constant of contacts (solref), s; at least twice the timestep.
         base: Position of the robot's base with all joints at zero, m.
         retreat: How far the base can move toward the door, m.
-        visual: Adds lights, colours and parts that are only seen. They change nothing in the physics.
+        visual: Adds lights, colours and parts that are only seen. They change nothing in the
+            physics.
     """
 
     timestep: float = 0.004
@@ -97,7 +104,8 @@ class Settings:
 
 
 STARTS: dict[str, tuple[tuple[float, float, float], float]] = {
-    # name: base of the robot, retreat. "original" is the source's 1 m; "near" starts about 0.46 m from the handle.
+    # name: base of the robot, retreat. "original" is the source's 1 m; "near" starts about 0.46 m
+    # from the handle.
     "near": ((0.66, 0.0, 1.1), 0.65),
     "original": ((1.2, 0.0, 1.2), 1.2),
 }
@@ -106,15 +114,16 @@ STARTS: dict[str, tuple[tuple[float, float, float], float]] = {
 _SHAPES = {
     "pull": ((0.09, 0.15), (0.008, 0.011), (0.055, 0.065)),
     "lever": ((0.11, 0.14), (0.008, 0.011), (0.055, 0.065)),
-    "round": ((0.022, 0.030), (0.018, 0.022), (0.060, 0.070)),
+    "round": ((0.032, 0.040), (0.015, 0.018), (0.055, 0.065)),
 }
 
 
 def sample_world(task: Task, rng: np.random.Generator) -> World:
     """Draws one world.
 
-    The source places the knob anew in each episode, on two slide joints; here the whole door is shifted by the same
-    amounts, once per world, so that the handle keeps its distance from the hinge.
+    The source places the knob anew in each episode, on two slide joints; here the whole door is
+    shifted by the same amounts, once per world, so that the handle keeps its distance from the
+    hinge.
 
     Args:
         task: What kind of door.
@@ -154,9 +163,10 @@ def sample_world(task: Task, rng: np.random.Generator) -> World:
 def build_model(world: World, robot: Robot, settings: Settings) -> mujoco.MjModel:
     """Compiles a world with a robot in it.
 
-    Models of one task, robot and ``settings.visual`` have equal sizes. The robot's joints come first in qpos, then
-    the hinge and, for a latched door, handle and bolt. Sensors: ``finger`` (3), ``knob`` (3), ``touch`` (contacts of
-    robot and handle: found, distance), ``deepest`` (all contacts: found, distance).
+    Models of one task, robot and ``settings.visual`` have equal sizes. The robot's joints come
+    first in qpos, then the hinge and, for a latched door, handle and bolt. Sensors: ``finger`` (3),
+    ``knob`` (3), ``touch`` (contacts of robot and handle: found, distance), ``deepest`` (all
+    contacts: found, distance).
     """
     spec = mujoco.MjSpec()
     spec.compiler.degree = False
@@ -365,7 +375,8 @@ def _add_sensors(spec: mujoco.MjSpec) -> None:
 
 
 class WorldModels:
-    """The compiled models of n worlds of one task and robot, ``list`` being what ``mujoco.rollout`` takes.
+    """The compiled models of n worlds of one task and robot, ``list`` being what ``mujoco.rollout``
+    takes.
 
     Args:
         task: Task of all worlds.
