@@ -1,0 +1,48 @@
+"""Digests that tell whether two runs are equal bit for bit."""
+
+from __future__ import annotations
+
+import hashlib
+import struct
+from collections.abc import Iterable, Mapping
+from typing import Any
+
+CLOCK_PREFIX = "time/"  # metrics with this prefix are wall-clock readings, no property of the run
+
+
+def weights_digest(tensors: Mapping[str, Any]) -> str:
+    """Returns the SHA-256 (hex) of named tensors: names, dtypes, shapes and bytes.
+
+    Args:
+        tensors: Torch tensors or numpy arrays, of any shape and device.
+    """
+    digest = hashlib.sha256()
+    for name in sorted(tensors):
+        tensor = tensors[name]
+        array = tensor.detach().cpu().contiguous() if hasattr(tensor, "detach") else tensor
+        dtype = str(array.dtype).removeprefix("torch.")
+        digest.update(f"{name}\0{dtype}\0{tuple(array.shape)}\0".encode())
+        digest.update(_raw_bytes(array))
+    return digest.hexdigest()
+
+
+def metrics_digest(points: Iterable[tuple[str, int, float]]) -> str:
+    """Returns the SHA-256 (hex) of the metrics, without those that read the clock.
+
+    Args:
+        points: (name, step, value); values count with all 64 bits, every NaN as the same one.
+    """
+    digest = hashlib.sha256()
+    for name, step, value in sorted(points, key=lambda point: point[:2]):
+        if not name.startswith(CLOCK_PREFIX):
+            digest.update(f"{name}\0{step}\0".encode())
+            digest.update(struct.pack("<d", value if value == value else float("nan")))
+    return digest.hexdigest()
+
+
+def _raw_bytes(array: Any) -> bytes:
+    if hasattr(array, "tobytes"):
+        return array.tobytes()
+    import torch
+
+    return array.reshape(-1).view(torch.uint8).numpy().tobytes()

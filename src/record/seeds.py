@@ -1,0 +1,45 @@
+"""One seed per run, and from it an independent stream for every purpose and every environment."""
+
+from __future__ import annotations
+
+import hashlib
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+if TYPE_CHECKING:
+    import torch
+
+
+class Seeds:
+    """Random streams of a run, named by what they are for.
+
+    A stream depends on (seed, purpose, index) alone, never on the order of the calls, on threads or on
+    processes. There is no global random number generator.
+
+    Args:
+        seed: The run's seed, at least 0.
+    """
+
+    def __init__(self, seed: int) -> None:
+        self.seed = int(seed)
+
+    def __repr__(self) -> str:
+        return f"Seeds({self.seed})"
+
+    def sequence(self, purpose: str, index: int = 0) -> np.random.SeedSequence:
+        """Returns the seed sequence of a purpose (for example "world") and an index (an environment)."""
+        # Python's own hash() differs between processes; SHA-256 does not.
+        words = np.frombuffer(hashlib.sha256(purpose.encode()).digest()[:16], dtype="<u4")
+        return np.random.SeedSequence(self.seed, spawn_key=(*map(int, words), int(index)))
+
+    def generator(self, purpose: str, index: int = 0) -> np.random.Generator:
+        """Returns a new numpy generator (PCG64) at the beginning of the stream."""
+        return np.random.Generator(np.random.PCG64(self.sequence(purpose, index)))
+
+    def torch(self, purpose: str, index: int = 0) -> torch.Generator:
+        """Returns a new torch CPU generator at the beginning of the stream."""
+        import torch
+
+        state = self.sequence(purpose, index).generate_state(1, np.uint64)
+        return torch.Generator().manual_seed(int(state[0]) >> 1)
