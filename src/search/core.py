@@ -23,6 +23,9 @@ from search.space import Dimension, Point, SearchError, key, size
 METHODS = ("gp", "random")
 ACQUISITIONS = ("EI", "LCB", "PI")
 
+# Bounds of the fitted length scales, in units of a dimension's normalised range.
+LENGTH_SCALES = (0.01, 100.0)
+
 # Draws before a discrete space is listed in full to find what is left of it.
 MAX_DRAWS = 200
 # Points of a discrete space, or drawn from a continuous one, among which the acquisition function
@@ -322,9 +325,8 @@ def _estimator(space: Sequence[Any], random_state: int) -> Any:
     from skopt.utils import normalize_dimensions
 
     width = normalize_dimensions(list(space)).transformed_n_dims
-    # Bounds in units of the normalised range: finer than 1 % of it cannot be seen in some tens of
-    # trials, coarser than 100 ranges is flat.
-    matern = Matern(length_scale=[1.0] * width, length_scale_bounds=[(0.01, 100)] * width, nu=2.5)
+    bounds = [LENGTH_SCALES] * width
+    matern = Matern(length_scale=[1.0] * width, length_scale_bounds=bounds, nu=2.5)
     return GaussianProcessRegressor(
         kernel=ConstantKernel(1.0, (0.01, 1000.0)) * matern,
         normalize_y=True,

@@ -52,11 +52,8 @@ class Dimension:
         # Each integer owns an equal stretch of the (log) scale, the two at the ends included.
         edge = 0.5 if self.kind == "integer" else 0.0
         low, high = self.low - edge, self.high + edge
-        if self.log:
-            value = low * (high / low) ** fraction
-        else:
-            value = low + fraction * (high - low)
-        return self.rounded(value)
+        linear = low + fraction * (high - low)
+        return self.rounded(low * (high / low) ** fraction if self.log else linear)
 
     def rounded(self, value: Value) -> Value:
         """`value` as it is handed to a trial: within the bounds, at most six significant digits."""

@@ -69,8 +69,7 @@ class Trial:
 
 def objective_of(batch: Any) -> Objective:
     """The objective of a batch; raises SearchError when it is not one scalar."""
-    from guild import batch_util
-    from guild import query
+    from guild import batch_util, query
 
     spec, sign = batch_util.objective_scalar(batch)
     try:

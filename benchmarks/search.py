@@ -1,0 +1,164 @@
+"""Gaussian-process search against random search, equal numbers of trials, on two known surfaces.
+
+Branin (2 dimensions) and Hartmann 6 are the usual ones (Dixon and Szego 1978, "The global
+optimization problem: an introduction"); their minima are known, so the regret (best value found
+minus the minimum) is exact. Both methods are the project's own, called as a trial of Guild calls
+them; seeds are paired, and the interval is a bootstrap over them.
+"""
+
+import argparse
+import json
+import os
+import platform
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from dataclasses import dataclass
+from pathlib import Path
+
+import numpy as np
+
+# This folder comes first on the path of a script in it, and this file is called as the package is.
+sys.path[:] = [p for p in sys.path if Path(p).resolve() != Path(__file__).parent]
+
+from search.core import Observation, Settings, propose  # noqa: E402
+from search.space import Dimension, Point  # noqa: E402
+
+RESULTS = Path(__file__).parent / "results"
+# Hartmann 6: its weights, widths and centres.
+ALPHA = np.array([1.0, 1.2, 3.0, 3.2])
+WIDTHS = np.array(
+    [
+        [10, 3, 17, 3.5, 1.7, 8],
+        [0.05, 10, 17, 0.1, 8, 14],
+        [3, 3.5, 1.7, 10, 17, 8],
+        [17, 8, 0.05, 10, 0.1, 14],
+    ]
+)
+CENTRES = 1e-4 * np.array(
+    [
+        [1312, 1696, 5569, 124, 8283, 5886],
+        [2329, 4135, 8307, 3736, 1004, 9991],
+        [2348, 1451, 3522, 2883, 3047, 6650],
+        [4047, 8828, 8732, 5743, 1091, 381],
+    ]
+)
+
+
+def branin(point: Point) -> float:
+    """Branin's function; three equal minima."""
+    x, y = point["x"], point["y"]
+    parabola = y - 5.1 / (4 * np.pi**2) * x**2 + 5 / np.pi * x - 6
+    return float(parabola**2 + 10 * (1 - 1 / (8 * np.pi)) * np.cos(x) + 10)
+
+
+def hartmann6(point: Point) -> float:
+    """Hartmann's function in six dimensions; one minimum among six valleys."""
+    x = np.array([point[f"x{i}"] for i in range(6)])
+    return float(-ALPHA @ np.exp(-np.sum(WIDTHS * (x - CENTRES) ** 2, axis=1)))
+
+
+@dataclass(frozen=True)
+class Surface:
+    """A function to minimise, its space, its minimum and the number of trials."""
+
+    name: str
+    function: Callable[[Point], float]
+    dimensions: list[Dimension]
+    minimum: float
+    trials: int
+
+
+SURFACES = (
+    Surface(
+        "Branin",
+        branin,
+        [Dimension("x", "real", -5, 10), Dimension("y", "real", 0, 15)],
+        0.397887,
+        30,
+    ),
+    Surface(
+        "Hartmann 6",
+        hartmann6,
+        [Dimension(f"x{i}", "real", 0, 1) for i in range(6)],
+        -3.32237,
+        40,
+    ),
+)
+
+
+def regret(surface: Surface, method: str, seed: int) -> float:
+    """Best value found minus the minimum."""
+    history: list[Observation] = []
+    for index in range(surface.trials):
+        settings = Settings(method=method, seed=seed)
+        point = propose(surface.dimensions, history, index, settings).point
+        history.append(Observation(point, surface.function(point)))
+    # The minima are printed with six digits.
+    return max(min(seen.value for seen in history) - surface.minimum, 1e-6)
+
+
+def compare(surface: Surface, seeds: int) -> dict:
+    """One row of the result: medians over seeds and the ratio with its interval."""
+    pairs = np.empty((seeds, 2))
+    for seed in range(seeds):
+        pairs[seed] = [regret(surface, method, seed) for method in ("gp", "random")]
+        print(f"{surface.name} seed {seed}: gp {pairs[seed, 0]:.3g} random {pairs[seed, 1]:.3g}")
+    ours, peer = np.median(pairs, axis=0)
+    picks = np.random.default_rng(0).integers(seeds, size=(10_000, seeds))
+    medians = np.median(pairs[picks], axis=1)
+    low, high = np.quantile(medians[:, 1] / medians[:, 0], [0.025, 0.975])
+    return {
+        "what": f"{surface.name}: median regret after {surface.trials} trials, {seeds} seeds",
+        "ours": float(ours),
+        "peer": float(peer),
+        "peer_name": "random search",
+        "unit": "objective",
+        "ratio": float(peer / ours),
+        "interval": [float(low), float(high)],
+        "wins": int((pairs[:, 0] < pairs[:, 1]).sum()),
+        "target": 1.0,
+    }
+
+
+def main() -> None:
+    """Measures, prints a table and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--seeds", type=int, default=20, help="searches per method and surface")
+    seeds = parser.parse_args().seeds
+    rows = [compare(surface, seeds) | _where() for surface in SURFACES]
+    print(f"{'':58}{'gp':>10}{'random':>10}  random / gp [95 %]")
+    for row in rows:
+        low, high = row["interval"]
+        print(
+            f"{row['what']:58}{row['ours']:10.3g}{row['peer']:10.3g}"
+            f"  {row['ratio']:.1f} [{low:.1f}, {high:.1f}], better in {row['wins']} of {seeds}"
+        )
+    RESULTS.mkdir(exist_ok=True)
+    (RESULTS / "search.json").write_text(json.dumps(rows, indent=1) + "\n")
+
+
+def _where() -> dict:
+    """Machine, date and commit of a measurement."""
+    models = [
+        line.partition(":")[2].strip()
+        for line in Path("/proc/cpuinfo").read_text().splitlines()
+        if line.startswith("model name")
+    ]
+    commit = subprocess.run(
+        ["git", "rev-parse", "--short=12", "HEAD"],
+        cwd=Path(__file__).parent,
+        capture_output=True,
+        text=True,
+    )
+    return {
+        "cpu": models[0] if models else platform.processor(),
+        "cores": len(os.sched_getaffinity(0)),
+        "date": time.strftime("%Y-%m-%d"),
+        "commit": commit.stdout.strip(),
+    }
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,278 @@
+"""Searches through the `guild` command, in a project of one quick script."""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+
+SOURCE = Path(__file__).parents[2] / "src"
+GUILD_YML = """
+- include: [src/search/guild.yml]
+- model: toy
+  sourcecode:
+    root: .
+    select: [surface.py, 'src/search/*.py']
+  operations:
+    train:
+      description: Branin's function, with a region in which it fails
+      main: surface
+      flags-import: all
+      pip-freeze: no
+      objective: {maximize: score}
+    opt@gp:
+      description: A search of it
+      main: >-
+        src/search.opt --operation toy:train
+        --space 'x=uniform[-5.0:10.0]; y=[0.0:15.0]; size=[64 64, 128 128]'
+      flags-import: no
+      output-scalars: no
+      pip-freeze: no
+      flags:
+        mode: good
+        sleep: 0.0
+        trials: 6
+        seed: 3
+"""
+SURFACE = """
+import argparse
+import math
+import sys
+import time
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--x", type=float, default=0.0)
+    parser.add_argument("--y", type=float, default=0.0)
+    parser.add_argument("--size", default="64 64")
+    parser.add_argument("--mode", choices=["good", "broken", "silent"], default="good")
+    parser.add_argument("--sleep", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=1)
+    a = parser.parse_args()
+    time.sleep(a.sleep)
+    if a.y > 10:
+        sys.exit("exploded")
+    score = -((a.y - 0.129 * a.x**2 + 1.59 * a.x - 6) ** 2 + 9.6 * math.cos(a.x) + 10)
+    if a.mode != "silent":
+        print(f"score: {math.nan if a.mode == 'broken' else score:.8f}")
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+class Project:
+    """A project folder and the Guild home that its runs go to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "project"
+        self.home = root / "home"  # outside of the project, whose files Guild looks through
+        self.home.mkdir()
+        self.root.mkdir()
+        (self.root / "guild.yml").write_text(GUILD_YML)
+        (self.root / "surface.py").write_text(SURFACE)
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(SOURCE / "search", self.root / "src" / "search", ignore=ignore)
+        own = ("RUN_DIR", "RUN_ID", "GUILD_OP", "PROJECT_DIR", "PYTHONPATH")
+        self.environment = {k: v for k, v in os.environ.items() if k not in own}
+        self.environment |= {
+            "GUILD_HOME": str(self.home),
+            "PYTHONWARNINGS": "ignore:pkg_resources is deprecated",
+        }
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
+        return subprocess.Popen(
+            command,
+            cwd=self.root,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=120)
+        assert process.returncode == code, output
+        return output
+
+    def batch(self) -> Path:
+        """Directory of the newest batch."""
+        found = (self.home / "runs").glob("*/.guild/proto")
+        return max(found, key=lambda path: path.stat().st_mtime_ns).parents[1]
+
+    def attr(self, run: Path, name: str) -> str | None:
+        path = run / ".guild" / "attrs" / name
+        return path.read_text().strip() if path.exists() else None
+
+
+def note(run: Path) -> dict:
+    return json.loads((run / "search.json").read_text())
+
+
+def trial_runs(batch: Path) -> list[Path]:
+    """Directories of a batch's trials, by number."""
+    found = [path.parent for path in batch.glob("*/search.json")]
+    return sorted(found, key=lambda run: note(run)["trial"])
+
+
+def notes(batch: Path) -> list[dict]:
+    """The notes of a batch's trials, by number."""
+    return [note(run) for run in trial_runs(batch)]
+
+
+def result(batch: Path) -> dict:
+    return json.loads((batch / "result.json").read_text())["result"]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 60
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Project:
+    return Project(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(project) -> Path:
+    """The batch of `guild run toy:opt@gp trials=6`, run through."""
+    project.run("toy:opt@gp", "trials=6")
+    return project.batch()
+
+
+def test_an_operation_that_searches_as_typed(project, uninterrupted):
+    trials = notes(uninterrupted)
+    assert [t["trial"] for t in trials] == [1, 2, 3, 4, 5, 6]
+    assert [t["kind"] for t in trials] == ["initial"] * 4 + ["gp"] * 2
+    assert {t["batch"] for t in trials} == {uninterrupted.name}
+    for trial in trials:
+        assert set(trial["point"]) == {"x", "y", "size"}
+        assert set(trial["told"]) | set(trial["told_failed"]) == set(range(1, trial["trial"]))
+        if trial["kind"] == "gp":
+            assert "Matern" in trial["kernel"]
+            assert set(trial["hyperparameters"]["length_scale"]) == {"x", "y", "size"}
+            assert trial["predicted"]["std"] > 0
+    # The run that was typed is the batch: one id, found by `guild runs`, restarted by it.
+    assert project.attr(uninterrupted, "exit_status") == "0"
+    assert "toy opt@gp" in (uninterrupted / ".guild" / "opref").read_text()
+
+
+def test_failed_trials_are_counted_and_survived(uninterrupted):
+    trials = notes(uninterrupted)
+    failed = [t["trial"] for t in trials if t["point"]["y"] > 10]
+    found = result(uninterrupted)
+    assert failed
+    assert found["metrics"]["failed"] == len(failed)
+    assert trials[-1]["told_failed"] == [number for number in failed if number < 6]
+    assert f"{len(failed)} of 6 trials failed" in found["summary"]
+    assert found["objective"]["name"] == "score"
+    assert found["objective"]["at"] not in failed
+
+
+def test_killed_in_the_middle_and_restarted_it_tries_the_same_points(project, uninterrupted):
+    search = project.start("toy:opt@gp", "trials=6", "sleep=0.3")
+    wait_for(lambda: len(notes(project.batch())) == 5 and project.batch() != uninterrupted)
+    batch = project.batch()
+    ended = {run: project.attr(run, "stopped") for run in trial_runs(batch)[:4]}
+    for process in [*psutil.Process(search.pid).children(recursive=True), search]:
+        process.kill()
+    search.communicate()
+    assert not (batch / "result.json").exists()
+    output = project.run("--restart", batch.name)
+    assert "trial 5 was interrupted" in output
+    assert [n["point"] for n in notes(batch)] == [n["point"] for n in notes(uninterrupted)]
+    assert {run: project.attr(run, "stopped") for run in trial_runs(batch)[:4]} == ended
+    assert result(batch)["objective"] == result(uninterrupted)["objective"]
+
+
+def test_a_stopped_search_goes_on_and_can_be_made_longer(project):
+    search = project.start("toy:opt@gp", "trials=2", "sleep=60", "seed=1")
+    known = {path.name for path in (project.home / "runs").iterdir()}
+
+    def trial() -> Path | None:
+        running = [p for p in (project.home / "runs").glob("*/.guild/LOCK")]
+        fresh = [p.parents[1] for p in running if p.parents[1].name not in known]
+        return next((run for run in fresh if (run / "search.json").exists()), None)
+
+    wait_for(lambda: trial() is not None)
+    stopped, batch = trial(), project.batch()
+    pid = int((batch / ".guild" / "LOCK").read_text())
+    psutil.Process(pid).terminate()  # what `guild stop` does
+    search.communicate(timeout=60)
+    assert project.attr(stopped, "exit_status") == "-15"
+    assert project.attr(batch, "exit_status") == "-15"
+    flags = stopped / ".guild" / "attrs" / "flags"
+    flags.write_text(flags.read_text().replace("sleep: 60", "sleep: 0"))
+    proto = batch / ".guild" / "proto" / ".guild" / "attrs" / "flags"
+    proto.write_text(proto.read_text().replace("sleep: 60", "sleep: 0"))
+    project.run("--restart", batch.name, "--max-trials", "3")
+    assert len(notes(batch)) == 3
+    assert project.attr(stopped, "exit_status") in ("0", "1")
+    # With nothing missing, a restart runs nothing.
+    assert "trial" not in project.run("--restart", batch.name).partition("best score")[0]
+
+
+def test_a_search_that_runs_is_not_run_twice(project, uninterrupted):
+    with open(uninterrupted / ".guild" / "search.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        output = project.run("--restart", uninterrupted.name, code=1)
+    assert "run by another process" in output
+    assert "Traceback" not in output
+
+
+def test_any_operation_with_optimizer_gp(project):
+    """With `--optimizer gp` typed, on a plain quadratic valley: better than where it began."""
+    arguments = ["--optimizer", "gp", "y=loguniform[0.5:9.0]", "--opt-flag", "seed=1"]
+    project.run("toy:train", *arguments, "--max-trials", "8")
+    batch = project.batch()
+    found = result(batch)
+    assert found["metrics"]["failed"] == 0
+    assert found["objective"]["at"] > 4
+    kinds = [n["kind"] for n in notes(batch)]
+    assert kinds == ["initial"] * 4 + ["gp"] * 4
+
+
+def test_random_search_is_what_a_range_alone_means(project):
+    project.run("toy:train", "x=[-5.0:10.0]", "--max-trials", "2")
+    assert "search random" in (project.batch() / ".guild" / "opref").read_text()
+    assert [n["kind"] for n in notes(project.batch())] == ["random", "random"]
+    project.run("toy:train", "size=[64 64, 128 128]", "--optimizer", "random")
+    assert len(notes(project.batch())) == 2  # the space has no more
+
+
+@pytest.mark.parametrize("mode", ["broken", "silent"])
+def test_without_a_finite_objective_a_trial_failed(project, mode):
+    output = project.run("toy:train", "x=[-5.0:10.0]", f"mode={mode}", "--max-trials", "1", code=1)
+    assert "no trial succeeded; the last one: no finite score" in output
+    assert "Traceback" not in output
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["toy:opt@gp", "mode=round"], "Unsupported value for 'mode'"),
+        (["toy:opt@gp", "trials=0"], "trials must be at least 1"),
+        (["toy:train", "--optimizer", "gp"], "nothing to search"),
+        (["toy:train", "--optimizer", "gp", "x=[5.0:1.0]"], "x=[5.0:1.0]"),
+        (["search:gp"], "--optimizer"),
+    ],
+)
+def test_a_mistake_is_one_line(project, arguments, told):
+    output = project.run(*arguments, code=1)
+    lines = [line for line in output.splitlines() if "Refreshing" not in line]
+    assert len(lines) == 1, output
+    assert told in lines[0]
