@@ -125,9 +125,15 @@ def read_points(path: Path, start: int = 0, stop: int | None = None) -> Iterator
     for line, end in read_lines(path, start):
         if stop is not None and end > stop:
             return
-        for name, value in line["m"].items():
-            number = _NON_FINITE[value] if isinstance(value, str) else float(value)
-            yield Point(line["t"], line["step"], name, number)
+        yield from points_of(line)
+
+
+def points_of(line: dict[str, Any]) -> list[Point]:
+    """Returns the points of one line of a metrics file."""
+    return [
+        Point(line["t"], line["step"], name, _NON_FINITE[v] if isinstance(v, str) else float(v))
+        for name, v in line["m"].items()
+    ]
 
 
 def read_lines(path: Path, start: int = 0) -> Iterator[tuple[dict[str, Any], int]]:

@@ -7,6 +7,7 @@ import re
 import shlex
 import shutil
 import socket
+import subprocess
 import sys
 import tempfile
 import threading
@@ -83,7 +84,7 @@ class Run:
         self._stop_beating = threading.Event()
         self._metrics: journal.MetricsFile
         self._tfevents: EventFile
-        self._sender: int | None = None
+        self._sender: subprocess.Popen[bytes] | None = None
 
     def __enter__(self) -> Run:
         try:
@@ -263,6 +264,7 @@ class Run:
         self._begin()
 
     def _begin(self) -> None:
+        from record.sender import start_sender
         from record.tfevents import EventFile
 
         self._signals.install()
@@ -274,6 +276,7 @@ class Run:
             shutil.rmtree(stale, ignore_errors=True)
         self._tfevents = EventFile(self.directory, journal.read_points(self._metrics.path))
         self._beat()
+        self._sender = start_sender(self.directory, facts.project_root())
         threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True).start()
 
     def _static_facts(self) -> dict[str, Any]:
@@ -346,6 +349,8 @@ class Run:
         self._stop_beating.set()
         self._tfevents.close()
         self._metrics.close()
+        if self._sender and self._sender.stdin:
+            self._sender.stdin.close()  # tells the sender, which needs no waiting for
         self._signals.restore()
 
     def _newest_weights(self) -> dict[str, Any] | None:
