@@ -18,10 +18,11 @@ import mujoco
 import numpy as np
 from mujoco import rollout
 
+from door.models import BOLT_RELEASE, WorldModels
 from door.reward import CLOSED, RewardConfig, reward
 from door.robots import ROLL_RANGE, get_robot
 from door.tasks import Task, get_task
-from door.worlds import BOLT_RELEASE, DECISION, STARTS, Settings, World, WorldModels, sample_world
+from door.worlds import DECISION, STARTS, Settings, World, sample_world
 
 OPEN = 0.2  # rad: success threshold of the source
 HORIZON = 128  # decisions an episode (source: 512 env steps, action repeat 4)
@@ -94,18 +95,18 @@ class DoorVecEnv:
         self._stream = "held-out " if held_out else ""
         self._envs_per_call = envs_per_call or num_envs
         self._pool = rollout.Rollout(nthread=threads if threads > 1 else 0)
-        self._models = WorldModels(self.task, self.robot, self.settings, num_envs)
-        self._data = [mujoco.MjData(self._models[0]) for _ in range(max(threads, 1))]
+        self._generation = 0
+        self.worlds: list[World] = self._draw_worlds()
+        self._models = WorldModels(self.worlds, robot, self.settings)
+        self._data = [mujoco.MjData(self._models.list[0]) for _ in range(max(threads, 1))]
         self._allocate()
-        self._generation = -1
         self._episodes = np.zeros(num_envs, np.int64)
-        self.worlds: Sequence[World] = ()
-        self.new_worlds()
+        self.reset()
 
     @property
     def models(self) -> Sequence[mujoco.MjModel]:
         """The models of the current worlds, one per environment."""
-        return self._models
+        return self._models.list
 
     @property
     def observation(self) -> np.ndarray:
@@ -115,7 +116,8 @@ class DoorVecEnv:
     def new_worlds(self) -> np.ndarray:
         """Draws a new world for each environment and resets all; returns obs [n, obs_size]."""
         self._generation += 1
-        self._build_worlds()
+        self.worlds = self._draw_worlds()
+        self._models.build(self.worlds)
         return self.reset()
 
     def reset(self) -> np.ndarray:
@@ -181,7 +183,8 @@ class DoorVecEnv:
     def set_state(self, state: dict[str, Any]) -> None:
         """Continues from ``state()`` of an environment with the same arguments and seeds."""
         self._generation = int(state["generation"])
-        self._build_worlds()
+        self.worlds = self._draw_worlds()
+        self._models.build(self.worlds)
         for name in _STATE_ARRAYS:
             current = getattr(self, f"_{name}")
             value = np.asarray(state[name])
@@ -194,7 +197,7 @@ class DoorVecEnv:
         self._pool.close()
 
     def _allocate(self) -> None:
-        model, n = self._models[0], self.num_envs
+        model, n = self.models[0], self.num_envs
         self._steps = round(DECISION / self.settings.timestep)
         size = mujoco.mj_stateSize(model, _FULL)
         if size != 1 + model.nq + model.nv:
@@ -212,10 +215,9 @@ class DoorVecEnv:
             setattr(self, f"_{name}", np.zeros(n, bool))
         self._chunk = max(1, self._envs_per_call // (4 * len(self._data)))
 
-    def _build_worlds(self) -> None:
+    def _draw_worlds(self) -> list[World]:
         rng = self._seeds.generator(f"{self._stream}door worlds", self._generation)
-        self.worlds = [sample_world(self.task, rng) for _ in range(self.num_envs)]
-        self._models.build(self.worlds)
+        return [sample_world(self.task, rng) for _ in range(self.num_envs)]
 
     def _begin(self, envs: np.ndarray) -> None:
         """Resets ``envs`` (indices) and writes their first observations into ``self._obs``."""
@@ -240,7 +242,7 @@ class DoorVecEnv:
         states = np.empty((len(envs), 1, start.shape[1]))
         sensors = np.empty((len(envs), 1, self._sensors.shape[2]))
         control = np.zeros((len(envs), 1, self._control.shape[2]))
-        models = [self._models[env] for env in envs.tolist()]
+        models = [self._models.list[env] for env in envs.tolist()]
         self._pool.rollout(
             models, self._data, start, control, nstep=1, skip_checks=True,
             state=states, sensordata=sensors, chunk_size=self._chunk,

@@ -21,6 +21,16 @@ FINGER_FORCE = 20.0  # N at full command
 FINGER_DAMPING = 100.0  # N s/m: the fingers close in about 0.2 s
 ROLL_RANGE = (0.0, 3.13)  # rad, as in the source
 
+_DAMPINGS = (
+    ("slide_x", SLIDE_DAMPING),
+    ("slide_y", SLIDE_DAMPING),
+    ("slide_z", SLIDE_DAMPING),
+    ("turn_z", TURN_DAMPING),
+    ("turn_y", TURN_DAMPING),
+    ("turn_x", TURN_DAMPING),
+    ("finger_a", FINGER_DAMPING),
+    ("finger_b", FINGER_DAMPING),
+)
 _TURN_RANGE = (-1.57, 1.57)  # rad, as in the source
 _REACH = 0.65  # m; wide enough for every door, too narrow to walk round the wall
 
@@ -65,8 +75,6 @@ def add_robot(
     robot: Robot,
     base: tuple[float, float, float],
     retreat: float,
-    damping: float,
-    material: str = "",
 ) -> None:
     """Adds the robot's bodies, motors and the site ``finger`` to a spec.
 
@@ -75,27 +83,29 @@ def add_robot(
         robot: Which robot.
         base: Position of the base with all joints at zero, in m; the tool points to -x.
         retreat: How far the base can go back toward the door along x, in m.
-        damping: Factor on all joint dampings [1]; source 0.9-1.1.
-        material: Name of the material of the visible parts.
     """
     body = spec.worldbody.add_body(name="robot", pos=base)
     slide, hinge = mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE
     ranges = ((-retreat, _REACH), (-_REACH, _REACH), (-_REACH, _REACH))
     for axis, name, limits in zip(((1, 0, 0), (0, 1, 0), (0, 0, 1)), "xyz", ranges, strict=True):
         joint = body.add_joint(name=f"slide_{name}", type=slide, axis=axis, range=limits)
-        joint.damping[0] = SLIDE_DAMPING * damping
         _add_motor(spec, joint.name, SLIDE_FORCE)
     turns = (_TURN_RANGE, _TURN_RANGE, ROLL_RANGE)
     for axis, name, limits in zip(((0, 0, 1), (0, 1, 0), (1, 0, 0)), "zyx", turns, strict=True):
         joint = body.add_joint(
             name=f"turn_{name}", type=hinge, axis=axis, range=limits, armature=0.02
         )
-        joint.damping[0] = TURN_DAMPING * damping
         _add_motor(spec, joint.name, TURN_TORQUE)
     if robot.name == "floatinghook":
-        _add_hook(body, robot.length, material)
+        _add_hook(body, robot.length)
     else:
-        _add_gripper(spec, body, damping, material)
+        _add_gripper(spec, body)
+
+
+def damp_robot(spec: mujoco.MjSpec, robot: Robot, factor: float) -> None:
+    """Sets the dampings of all joints of a robot, times ``factor`` [1] (source: 0.9-1.1)."""
+    for name, damping in _DAMPINGS[: 6 if robot.dof == 6 else 8]:
+        spec.joint(name).damping[0] = damping * factor
 
 
 def _add_motor(spec: mujoco.MjSpec, joint: str, gear: float) -> None:
@@ -109,10 +119,10 @@ def _add_motor(spec: mujoco.MjSpec, joint: str, gear: float) -> None:
     motor.gear[0] = gear
 
 
-def _add_hook(body: mujoco.MjsBody, length: float, material: str) -> None:
+def _add_hook(body: mujoco.MjsBody, length: float) -> None:
     """A straight shaft with a straight tip at a right angle; the tip points up at roll 0, down at
     roll pi."""
-    rest = {"contype": TOOL_BIT, "conaffinity": DOOR_BIT, "condim": 3, "material": material}
+    rest = {"contype": TOOL_BIT, "conaffinity": DOOR_BIT, "condim": 3}
     capsule = mujoco.mjtGeom.mjGEOM_CAPSULE
     body.add_geom(
         name="shaft",
@@ -127,10 +137,10 @@ def _add_hook(body: mujoco.MjsBody, length: float, material: str) -> None:
     body.add_site(name="finger", pos=(-length, 0, 0.03), size=(0.004, 0.004, 0.004))
 
 
-def _add_gripper(spec: mujoco.MjSpec, body: mujoco.MjsBody, damping: float, material: str) -> None:
+def _add_gripper(spec: mujoco.MjSpec, body: mujoco.MjsBody) -> None:
     """A palm and two fingers that close symmetrically; one motor drives both through a joint
     equality."""
-    rest = {"contype": TOOL_BIT, "conaffinity": DOOR_BIT, "material": material}
+    rest = {"contype": TOOL_BIT, "conaffinity": DOOR_BIT}
     box = mujoco.mjtGeom.mjGEOM_BOX
     body.add_geom(
         name="shaft",
@@ -152,10 +162,9 @@ def _add_gripper(spec: mujoco.MjSpec, body: mujoco.MjsBody, damping: float, mate
     )
     for name, sign in (("finger_a", 1), ("finger_b", -1)):
         finger = body.add_body(name=name, pos=(-0.16, 0.0, 0))
-        joint = finger.add_joint(
+        finger.add_joint(
             name=name, type=mujoco.mjtJoint.mjJNT_SLIDE, axis=(0, sign, 0), range=(0.002, 0.045)
         )
-        joint.damping[0] = FINGER_DAMPING * damping
         finger.add_geom(
             name=name,
             type=box,
@@ -182,7 +191,6 @@ def _add_gripper(spec: mujoco.MjSpec, body: mujoco.MjsBody, damping: float, mate
         objtype=mujoco.mjtObj.mjOBJ_JOINT,
         name1="finger_b",
         name2="finger_a",
-        solref=(0.008, 1),
     )
     equality.data[:5] = (0, 1, 0, 0, 0)
     _add_motor(spec, "finger_a", FINGER_FORCE)
