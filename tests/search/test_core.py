@@ -6,10 +6,11 @@ import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
-from search.core import Observation, Settings, propose
-from search.space import Dimension, SearchError, key
 from sklearn.gaussian_process import GaussianProcessRegressor
 from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from search.core import Observation, Settings, propose
+from search.space import Dimension, SearchError, key
 
 SPACE = [
     Dimension("lr", "real", 1e-4, 2e-2, log=True),

@@ -204,7 +204,7 @@ def test_a_stopped_search_goes_on_and_can_be_made_longer(project):
     known = {path.name for path in (project.home / "runs").iterdir()}
 
     def trial() -> Path | None:
-        running = [p for p in (project.home / "runs").glob("*/.guild/LOCK")]
+        running = list((project.home / "runs").glob("*/.guild/LOCK"))
         fresh = [p.parents[1] for p in running if p.parents[1].name not in known]
         return next((run for run in fresh if (run / "search.json").exists()), None)
 
