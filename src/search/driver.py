@@ -6,6 +6,7 @@ does `search.opt`.
 
 import contextlib
 import fcntl
+import math
 import os
 import signal
 import sys
@@ -250,21 +251,34 @@ def _result(done: Sequence[Trial], objective: Objective, count: int) -> dict[str
     if not good:
         return {"objective": None, "summary": f"no best point{failures}", "metrics": metrics}
     best = min(good, key=lambda t: objective.to_minimize(t.value))
+    name, value = _told(best, objective)
     return {
         "objective": {
-            "name": objective.name,
-            "value": best.value,
+            "name": name,
+            "value": value,
             "kind": "mean",
             "count": len(good),
             "goal": objective.goal,
             "at": best.number,
             "axis": "trial",
         },
-        "summary": f"best {objective.name} {best.value:.4g} at {_text(best.point)} "
+        "summary": f"best {name} {value:.4g} at {_text(best.point)} "
         f"(trial {best.number} of {count}){failures}",
-        "metrics": metrics | {"best": best.value, "best_trial": best.number},
+        "metrics": metrics | {"best": value, "best_trial": best.number},
         "best": {"point": best.point, "run": best.run.id},
     }
+
+
+def _told(trial: Trial, objective: Objective) -> tuple[str, float]:
+    """The objective's name and value as the trial itself tells them, if it does.
+
+    The scalar that Guild reads may have a general name, and events round it to 32 bits.
+    """
+    told = (trials.load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
+    own = told.get("objective") or {}
+    if own and math.isclose(own["value"], trial.value, rel_tol=1e-6, abs_tol=1e-30):
+        return own["name"], own["value"]
+    return objective.name, trial.value
 
 
 def _write_result(batch: Any, result: dict[str, Any], started: float) -> None:
@@ -276,7 +290,7 @@ def _write_result(batch: Any, result: dict[str, Any], started: float) -> None:
         "status": "FAILED" if failed else "FINISHED",
         "reason": "no trial succeeded" if failed else None,
         "result": result,
-        "started": before.get("started", started),
+        "started": batch.get("initialized", started * 1e6) / 1e6,  # Guild counts microseconds
         "ended": ended,
         "wall_seconds": before.get("wall_seconds", 0.0) + ended - started,
     }

@@ -22,16 +22,11 @@ from search.space import Dimension, Point, SearchError
 # search alive it is the system's answer to a trial that took too much memory, and such a trial, if
 # it were run again, would be killed again.
 _KEYBOARD_INTERRUPT = -16  # guild.exit_code.KEYBOARD_INTERRUPT
+_SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 INTERRUPTED = frozenset(
-    (
-        _KEYBOARD_INTERRUPT,
-        -signal.SIGTERM,
-        -signal.SIGINT,
-        128 + signal.SIGTERM,
-        128 + signal.SIGINT,
-    )
+    (_KEYBOARD_INTERRUPT, *(-s for s in _SIGNALS), *(128 + s for s in _SIGNALS))
 )
-STOP_SECONDS = 30.0
+STOP_SECONDS = 30.0  # for a trial to write its last checkpoint
 
 
 @dataclass(frozen=True)
