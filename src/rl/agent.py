@@ -1,0 +1,137 @@
+"""The plain PPO agent: actor and critic as one vector of weights under one Adam."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from rl.normalise import ObservationNormaliser
+from rl.policy import (
+    NetworkShape,
+    Policy,
+    actor_mean,
+    count,
+    critic_value,
+    entropy,
+    initial_weights,
+    log_prob,
+    unflatten,
+)
+
+
+@dataclass(frozen=True)
+class AgentSettings:
+    """How an agent starts and steps.
+
+    Attributes:
+        lr: Adam's step size.
+        max_grad_norm: limit of the joint norm of the gradient.
+        adam_eps: Adam's epsilon (1e-5 in a2c_ppo_acktr).
+        squash_mean: tanh around the mean action.
+        mean_gain: orthogonal gain of the actor's last layer.
+        log_std: start of the log standard deviation.
+    """
+
+    lr: float = 1e-3
+    max_grad_norm: float = 0.5
+    adam_eps: float = 1e-5
+    squash_mean: bool = False
+    mean_gain: float = 1.0
+    log_std: float = 0.0
+
+
+class PPOAgent:
+    """Separate actor and critic perceptrons; see `rl.ppo.Agent` for what an update calls.
+
+    The weights lie in one vector, so that clipping and stepping are one operation each.
+    """
+
+    def __init__(
+        self, shape: NetworkShape, settings: AgentSettings, generator: torch.Generator
+    ) -> None:
+        self.shape = shape
+        self.settings = settings
+        self.normaliser = ObservationNormaliser(shape.observation_size)
+        actor = initial_weights(
+            shape.actor, generator, output_gain=settings.mean_gain, log_std=settings.log_std
+        )
+        critic = initial_weights(shape.critic, generator, output_gain=2**0.5)
+        self.weights = torch.cat((actor, critic)).requires_grad_()
+        self.new_optimiser()
+
+    def new_optimiser(self) -> None:
+        """Adam without a past."""
+        self.optimiser = torch.optim.Adam(
+            [self.weights], lr=self.settings.lr, eps=self.settings.adam_eps, fused=True
+        )
+
+    def set_lr(self, lr: float) -> None:
+        """Step size from the next step on."""
+        self.optimiser.param_groups[0]["lr"] = lr
+
+    def _tensors(self) -> tuple[list[Tensor], list[Tensor]]:
+        tensors = unflatten(self.weights, self.shape.actor + self.shape.critic)
+        return tensors[: len(self.shape.actor)], tensors[len(self.shape.actor) :]
+
+    def policy(self) -> Policy:
+        """A frozen copy of the actor as it is now."""
+        return Policy(self._tensors()[0], self.normaliser, squash=self.settings.squash_mean)
+
+    def evaluate_actions(
+        self, observations: Tensor, actions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See `rl.ppo.Agent`."""
+        actor, critic = self._tensors()
+        mean = actor_mean(actor, observations, squash=self.settings.squash_mean)
+        value = critic_value(critic, observations)
+        return log_prob(actions, mean, actor[-1]), entropy(actor[-1]), value
+
+    def values(self, observations: Tensor) -> Tensor:
+        """See `rl.ppo.Agent`."""
+        with torch.no_grad():
+            return critic_value(self._tensors()[1], observations)
+
+    def optimise(self, loss: Tensor) -> float:
+        """Backward pass, clipping of the joint norm, Adam."""
+        self.weights.grad = None
+        loss.backward()
+        norm = torch.nn.utils.clip_grad_norm_(self.weights, self.settings.max_grad_norm)
+        self.optimiser.step()
+        return norm.item()
+
+    def gradients(self) -> dict[str, Tensor]:
+        """See `rl.ppo.Agent`."""
+        actor = count(self.shape.actor)
+        grad = self.weights.grad
+        return {} if grad is None else {"actor": grad[:actor], "critic": grad[actor:]}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All weights by name, for a checkpoint and its digest."""
+        actor, critic = self._tensors()
+        named = {f"actor.{i}": tensor for i, tensor in enumerate(actor)}
+        named |= {f"critic.{i}": tensor for i, tensor in enumerate(critic)}
+        return {name: tensor.detach().contiguous() for name, tensor in named.items()}
+
+    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
+        """Takes back what `tensors` gave.
+
+        Raises:
+            ValueError: a tensor is missing or has another shape.
+        """
+        with torch.no_grad():
+            for name, tensor in self.tensors().items():
+                if name not in tensors or tensors[name].shape != tensor.shape:
+                    raise ValueError(f"no tensor {name} of shape {tuple(tensor.shape)}")
+                tensor.copy_(tensors[name])
+
+    def state(self) -> dict[str, Any]:
+        """Optimiser and normaliser, loadable with weights_only."""
+        return {"optimiser": self.optimiser.state_dict(), "normaliser": self.normaliser.state()}
+
+    def load_state(self, state: dict[str, Any]) -> None:
+        """Takes back what `state` gave."""
+        self.optimiser.load_state_dict(state["optimiser"])
+        self.normaliser.set_state(state["normaliser"])

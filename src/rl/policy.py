@@ -1,0 +1,151 @@
+"""Actor and critic as functions of their weights, so that a hypernetwork can supply the weights.
+
+Both are multilayer perceptrons with tanh between the layers. The actor gives the mean of a
+Gaussian whose log standard deviation is a free vector, independent of the observation.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from torch.nn.functional import linear
+
+from rl.normalise import ObservationNormaliser
+
+LOG_2PI = math.log(2 * math.pi)
+Shapes = list[tuple[int, ...]]
+
+
+@dataclass(frozen=True)
+class NetworkShape:
+    """Sizes of actor and critic; `hidden` are the widths of the layers between."""
+
+    observation_size: int
+    action_size: int
+    hidden: tuple[int, ...] = (64, 64)
+
+    @property
+    def actor(self) -> Shapes:
+        """Weight and bias per layer, then the log standard deviation [action_size]."""
+        return [*self._layers(self.action_size), (self.action_size,)]
+
+    @property
+    def critic(self) -> Shapes:
+        """Weight and bias per layer."""
+        return self._layers(1)
+
+    def _layers(self, outputs: int) -> Shapes:
+        widths = (self.observation_size, *self.hidden, outputs)
+        shapes: Shapes = []
+        for inputs, width in zip(widths[:-1], widths[1:], strict=True):
+            shapes += [(width, inputs), (width,)]
+        return shapes
+
+
+def count(shapes: Shapes) -> int:
+    """Number of weights in tensors of these shapes."""
+    return sum(math.prod(shape) for shape in shapes)
+
+
+def unflatten(flat: Tensor, shapes: Shapes) -> list[Tensor]:
+    """Views of a vector [count(shapes)] as tensors of these shapes, in order."""
+    pieces = torch.split(flat, [math.prod(shape) for shape in shapes])
+    return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
+
+
+def _perceptron(tensors: Sequence[Tensor], inputs: Tensor) -> Tensor:
+    hidden = inputs
+    for weight, bias in zip(tensors[0:-2:2], tensors[1:-2:2], strict=True):
+        hidden = torch.tanh(linear(hidden, weight, bias))
+    return linear(hidden, tensors[-2], tensors[-1])
+
+
+def actor_mean(tensors: Sequence[Tensor], observations: Tensor, *, squash: bool) -> Tensor:
+    """Mean action [B, action_size] for observations [B, observation_size].
+
+    `squash` passes the mean through tanh, so that it stays where the motors can follow.
+    """
+    mean = _perceptron(tensors[:-1], observations)
+    return torch.tanh(mean) if squash else mean
+
+
+def critic_value(tensors: Sequence[Tensor], observations: Tensor) -> Tensor:
+    """Value [B] of observations [B, observation_size]."""
+    return _perceptron(tensors, observations).squeeze(-1)
+
+
+def log_prob(actions: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
+    """Log density [B] of actions [B, A] under a diagonal Gaussian."""
+    standard = (actions - mean) * torch.exp(-log_std)
+    return -0.5 * standard.square().sum(-1) - log_std.sum() - 0.5 * actions.shape[-1] * LOG_2PI
+
+
+def entropy(log_std: Tensor) -> Tensor:
+    """Entropy of the Gaussian in nats, a scalar: it does not depend on the observation."""
+    return log_std.sum() + 0.5 * log_std.numel() * (1 + LOG_2PI)
+
+
+def initial_weights(
+    shapes: Shapes, generator: torch.Generator, *, output_gain: float, log_std: float | None = None
+) -> Tensor:
+    """A vector [count(shapes)] of orthogonal weights, relu gain between layers, biases 0.
+
+    Args:
+        shapes: `NetworkShape.actor` or `.critic`.
+        generator: source of the randomness.
+        output_gain: gain of the last layer.
+        log_std: start of the actor's log standard deviation; None for a critic.
+    """
+    flat = torch.zeros(count(shapes))
+    tensors = unflatten(flat, shapes)
+    weights = [tensor for tensor in tensors if tensor.dim() == 2]
+    for weight in weights:
+        gain = output_gain if weight is weights[-1] else math.sqrt(2.0)
+        torch.nn.init.orthogonal_(weight, gain, generator=generator)
+    if log_std is not None:
+        tensors[-1].fill_(log_std)
+    return flat
+
+
+class Policy:
+    """A frozen copy of an actor with its observation scaling: what rollouts and evaluations use."""
+
+    def __init__(
+        self, tensors: Sequence[Tensor], normaliser: ObservationNormaliser, *, squash: bool
+    ) -> None:
+        self._tensors = [tensor.detach().clone() for tensor in tensors]
+        self._squash = squash
+        self._log_std = self._tensors[-1]
+        self._std = torch.exp(self._log_std)
+        self.normaliser = normaliser
+
+    @property
+    def action_size(self) -> int:
+        """Number of motors."""
+        return len(self._log_std)
+
+    @torch.inference_mode()
+    def __call__(self, observations: NDArray[np.floating]) -> NDArray[np.float32]:
+        """The deterministic action, the mean [N, A], for raw observations [N, O]."""
+        inputs = torch.from_numpy(self.normaliser(observations))
+        return actor_mean(self._tensors, inputs, squash=self._squash).numpy()
+
+    @torch.inference_mode()
+    def sample(
+        self, observations: NDArray[np.float32], noise: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Actions [N, A] and their log-probabilities [N].
+
+        Args:
+            observations: [N, O], already normalised.
+            noise: [N, A], standard normal.
+        """
+        mean = actor_mean(self._tensors, torch.from_numpy(observations), squash=self._squash)
+        actions = mean + self._std * torch.from_numpy(noise)
+        return actions.numpy(), log_prob(actions, mean, self._log_std).numpy()

@@ -1,0 +1,132 @@
+"""Collects T steps from N environments that step together and reset themselves."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl.policy import Policy
+
+
+class NonFiniteError(ArithmeticError):
+    """A number stopped being finite; `tensor` says in which one."""
+
+    def __init__(self, tensor: str) -> None:
+        super().__init__(f"{tensor} is not finite")
+        self.tensor = tensor
+
+
+class VectorEnv(Protocol):
+    """What `collect` needs: gymnasium's vector interface with same-step autoreset.
+
+    An environment that never terminates may leave `terminated` out.
+    """
+
+    num_envs: int
+
+    def step(self, action: NDArray[np.floating]) -> tuple[Any, ...]:
+        """(observations, rewards, [terminated,] truncated, info)."""
+
+
+@dataclass
+class Rollout:
+    """T steps of N environments, arrays [T, N, ...].
+
+    Observations come raw and normalised, with a row more for what follows the last step
+    ([T + 1, N, O]). `final_observations` (normalised) and `episodes` are only filled on request.
+    """
+
+    raw_observations: NDArray[np.float32]
+    observations: NDArray[np.float32]
+    actions: NDArray[np.float32]
+    log_probs: NDArray[np.float32]
+    rewards: NDArray[np.float64]
+    terminated: NDArray[np.bool_]
+    truncated: NDArray[np.bool_]
+    final_observations: NDArray[np.float32] | None
+    episodes: dict[str, NDArray[Any]]
+
+    @classmethod
+    def empty(cls, steps: int, envs: int, observation_size: int, action_size: int) -> Rollout:
+        """Room for a rollout."""
+        return cls(
+            raw_observations=np.empty((steps + 1, envs, observation_size), np.float32),
+            observations=np.empty((steps + 1, envs, observation_size), np.float32),
+            actions=np.empty((steps, envs, action_size), np.float32),
+            log_probs=np.empty((steps, envs), np.float32),
+            rewards=np.empty((steps, envs), np.float64),
+            terminated=np.zeros((steps, envs), np.bool_),
+            truncated=np.zeros((steps, envs), np.bool_),
+            final_observations=None,
+            episodes={},
+        )
+
+    @property
+    def ends(self) -> NDArray[np.bool_]:
+        """[T, N], true at the last step of an episode."""
+        return self.terminated | self.truncated
+
+    def check_finite(self) -> None:
+        """Raises NonFiniteError naming the first array that is not finite."""
+        for name in ("raw_observations", "actions", "log_probs", "rewards"):
+            if not np.isfinite(getattr(self, name)).all():
+                raise NonFiniteError(name.removeprefix("raw_"))
+
+
+def collect(
+    env: VectorEnv,
+    policy: Policy,
+    observations: NDArray[np.floating],
+    num_steps: int,
+    noise: np.random.Generator,
+    *,
+    keep_final: bool = False,
+    at_end: tuple[str, ...] = (),
+) -> Rollout:
+    """Plays `num_steps` steps from `observations` [N, O] with exploration noise.
+
+    Args:
+        env: see `VectorEnv`.
+        policy: the acting policy; its normaliser stays as it is.
+        observations: where the environments stand now, raw.
+        num_steps: T.
+        noise: source of the exploration noise, drawn at once for the whole rollout.
+        keep_final: keep the last observation of every truncated episode (`info["final_obs"]`).
+        at_end: names of per-environment arrays in `info` to keep where an episode ends;
+            they come back in `episodes`, one entry per finished episode, in order of time.
+
+    Raises:
+        NonFiniteError: an observation, action, log-probability or reward was not finite.
+    """
+    envs = env.num_envs
+    rollout = Rollout.empty(num_steps, envs, observations.shape[-1], policy.action_size)
+    if keep_final:
+        rollout.final_observations = np.zeros_like(rollout.observations[1:])
+    finished: dict[str, list[NDArray[Any]]] = {name: [] for name in at_end}
+    draws = noise.standard_normal(rollout.actions.shape, np.float32)
+    for t in range(num_steps):
+        rollout.raw_observations[t] = observations
+        rollout.observations[t] = policy.normaliser(rollout.raw_observations[t])
+        actions, log_probs = policy.sample(rollout.observations[t], draws[t])
+        rollout.actions[t], rollout.log_probs[t] = actions, log_probs
+        observations, rollout.rewards[t], *ends, info = env.step(actions)
+        rollout.truncated[t] = ends[-1]
+        if len(ends) == 2:
+            rollout.terminated[t] = ends[0]
+        over = rollout.terminated[t] | rollout.truncated[t]
+        if over.any():
+            if rollout.final_observations is not None:
+                final = np.stack(list(info["final_obs"][over]))
+                rollout.final_observations[t, over] = policy.normaliser(final)
+            for name, kept in finished.items():
+                kept.append(np.asarray(info[name])[over])
+    rollout.raw_observations[-1] = observations
+    rollout.observations[-1] = policy.normaliser(rollout.raw_observations[-1])
+    rollout.episodes = {
+        name: np.concatenate(kept) if kept else np.empty(0) for name, kept in finished.items()
+    }
+    rollout.check_finite()
+    return rollout
