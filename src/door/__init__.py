@@ -1,7 +1,10 @@
 """The door study: continual learning with a hypernetwork PPO on procedural MuJoCo doors.
 
-Importing the package registers ``catalog/Door-v0`` with gymnasium, where that is installed.
+Importing the package registers ``catalog/Door-v0`` with gymnasium, where that is installed; gymnasium
+itself no longer looks for entry points.
 """
+
+from contextlib import suppress
 
 
 def register_envs() -> None:
@@ -10,3 +13,7 @@ def register_envs() -> None:
 
     if "catalog/Door-v0" not in registry:
         register(id="catalog/Door-v0", entry_point="door.gym_env:DoorEnv")
+
+
+with suppress(ImportError):
+    register_envs()

@@ -174,6 +174,11 @@ class DoorVecEnv:
             self._begin(np.flatnonzero(truncated))
         return self._obs, gain, truncated, info
 
+    @property
+    def qpos(self) -> np.ndarray:
+        """Joint positions now, [n, nq], robot first."""
+        return self._next[:, 1 : self._velocity].copy()
+
     def state(self) -> dict[str, Any]:
         """All that ``set_state`` needs for a bit-equal continuation: integers and arrays,
         copied."""
@@ -193,8 +198,9 @@ class DoorVecEnv:
             setattr(self, f"_{name}", value.astype(current.dtype))
 
     def close(self) -> None:
-        """Ends the simulator's threads."""
-        self._pool.close()
+        """Ends the simulator's threads; calling it again does nothing."""
+        if self._pool.rollout_ is not None:
+            self._pool.close()
 
     def _allocate(self) -> None:
         model, n = self.models[0], self.num_envs

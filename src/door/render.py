@@ -1,0 +1,210 @@
+"""Videos of a policy. Rendering runs in a process of its own, so that a broken OpenGL cannot hurt a
+training run.
+
+MuJoCo draws without a screen through EGL (a GPU, or Mesa's software renderer; Debian: libegl1 and
+libgl1-mesa-dri) or OSMesa (Debian: libosmesa6). Which of them works is found by trying; MUJOCO_GL,
+where it is set, is tried alone.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import subprocess
+import sys
+import tempfile
+from collections.abc import Callable
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+from door.tasks import get_task
+from door.worlds import DECISION, Settings, World
+
+SIZE = (480, 360)  # pixels
+BACKENDS = ("egl", "osmesa")
+PACKAGES = "Debian: apt-get install libegl1 libgl1-mesa-dri, or libosmesa6"
+_TIMEOUT = 300.0  # s; software rendering takes about 20 s for three episodes
+
+
+@dataclasses.dataclass(frozen=True)
+class Video:
+    """What became of a video: its path, or None and the reason why there is none."""
+
+    path: Path | None
+    reason: str
+    backend: str = ""
+
+
+def record_video(
+    policy: Callable[[np.ndarray], np.ndarray],
+    path: Path | str,
+    task: str,
+    robot: str = "floatinghook",
+    *,
+    seeds: Any,
+    episodes: int = 3,
+    start: str = "near",
+) -> Video:
+    """Writes an H.264 video (mp4) of a policy, one episode in each of the first held-out worlds.
+
+    An episode is cut 0.6 s after the door is open.
+
+    Args:
+        policy: obs [episodes, obs_size] -> action [episodes, action_size].
+        path: File to write.
+        task: Name of the task.
+        robot: Name of the robot.
+        seeds: The run's seeds.
+        episodes: Number of worlds.
+        start: ``near`` or ``original``.
+
+    Returns:
+        The video; ``path`` is None, with a reason, when nothing on this machine can render. Never
+        raises for that.
+    """
+    scene = film(policy, task, robot, seeds=seeds, episodes=episodes, start=start)
+    return draw(scene, Path(path))
+
+
+def film(
+    policy: Callable[[np.ndarray], np.ndarray],
+    task: str,
+    robot: str,
+    *,
+    seeds: Any,
+    episodes: int,
+    start: str,
+) -> dict[str, Any]:
+    """Simulates the episodes; the joint positions of each frame, with what is needed to draw
+    them."""
+    from door.env import HORIZON, DoorVecEnv
+
+    env = DoorVecEnv(
+        task, robot, episodes, seeds=seeds, threads=1, start=start, stagger=False, held_out=True
+    )
+    frames: list[list[list[float]]] = [[] for _ in range(episodes)]
+    rest = np.full(episodes, 8)  # decisions to show after success
+    obs = env.observation
+    for _ in range(HORIZON - 1):
+        obs, _, _, info = env.step(policy(obs))
+        qpos = env.qpos
+        rest -= info["success"]
+        for index in np.flatnonzero(rest > 0).tolist():
+            frames[index].append(qpos[index].tolist())
+    env.close()
+    worlds = [{**dataclasses.asdict(world), "task": world.task.name} for world in env.worlds]
+    settings = dataclasses.asdict(dataclasses.replace(env.settings, visual=True))
+    return {"robot": robot, "settings": settings, "worlds": worlds, "frames": frames}
+
+
+def draw(scene: dict[str, Any], path: Path) -> Video:
+    """Draws a scene in a child process with the first backend that works."""
+    wanted = os.environ.get("MUJOCO_GL", "")
+    reasons = []
+    with tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "scene.json"
+        source.write_text(json.dumps(scene))
+        for backend in (wanted,) if wanted else BACKENDS:
+            part = path.with_name(f".{path.name}.part.mp4")
+            reason = _run_child(backend, source, part)
+            if not reason:
+                os.replace(part, path)
+                return Video(path, "", backend)
+            part.unlink(missing_ok=True)
+            reasons.append(f"{backend}: {reason}")
+    return Video(None, f"no video: {'; '.join(reasons)} ({PACKAGES})")
+
+
+def _run_child(backend: str, source: Path, target: Path) -> str:
+    """Empty when the child drew the video, else why not, in one line."""
+    here = str(Path(__file__).resolve().parent.parent)
+    paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
+    environment = {
+        **os.environ,
+        "MUJOCO_GL": backend,
+        "PYOPENGL_PLATFORM": backend,
+        "PYTHONPATH": os.pathsep.join(paths),
+    }
+    command = [sys.executable, "-m", "door.render", str(source), str(target)]
+    try:
+        child = subprocess.run(
+            command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT
+        )
+    except (OSError, subprocess.TimeoutExpired) as error:
+        return f"{type(error).__name__}"
+    if child.returncode == 0 and target.is_file():
+        return ""
+    lines = [line.strip() for line in child.stderr.splitlines() if line.strip()]
+    return lines[-1] if lines else f"exit status {child.returncode}"
+
+
+def world_of(fields: dict[str, Any]) -> World:
+    """The world of a dictionary as in a scene."""
+    fields = {**fields, "task": get_task(fields["task"])}
+    return World(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
+
+
+class Painter:
+    """Draws one world; needs a working OpenGL (see ``BACKENDS``).
+
+    Args:
+        world: The world.
+        robot: Name of the robot.
+        settings: Physics settings; ``visual`` is set.
+        size: Width and height, pixels.
+    """
+
+    def __init__(
+        self, world: World, robot: str, settings: Settings, size: tuple[int, int] = SIZE
+    ) -> None:
+        import mujoco
+
+        from door.models import build_model
+
+        self._model = build_model(world, robot, dataclasses.replace(settings, visual=True))
+        self._data = mujoco.MjData(self._model)
+        self._renderer = mujoco.Renderer(self._model, height=size[1], width=size[0])
+
+    def draw(self, qpos: np.ndarray) -> np.ndarray:
+        """The image [height, width, 3] uint8 at joint positions qpos."""
+        import mujoco
+
+        self._data.qpos[:] = qpos
+        mujoco.mj_kinematics(self._model, self._data)
+        mujoco.mj_camlight(self._model, self._data)
+        self._renderer.update_scene(self._data, camera="side")
+        return self._renderer.render()
+
+    def close(self) -> None:
+        """Gives the OpenGL context back."""
+        self._renderer.close()
+
+
+def write_video(source: Path, target: Path) -> None:
+    """What the child does: draws a scene file into an mp4."""
+    import imageio.v2 as imageio
+
+    scene = json.loads(source.read_text())
+    settings = Settings(
+        **{k: tuple(v) if isinstance(v, list) else v for k, v in scene["settings"].items()}
+    )
+    options = ["-crf", "27", "-preset", "slow", "-movflags", "+faststart"]
+    with imageio.get_writer(
+        target, format="FFMPEG", fps=1 / DECISION, codec="libx264", macro_block_size=8,
+        quality=None, output_params=options,
+    ) as writer:  # fmt: skip
+        for fields, frames in zip(scene["worlds"], scene["frames"], strict=True):
+            painter = Painter(world_of(fields), scene["robot"], settings)
+            for qpos in frames:
+                writer.append_data(painter.draw(np.array(qpos)))
+            painter.close()
+
+
+if __name__ == "__main__":
+    parser = argparse.ArgumentParser(description="Draws a scene file into an mp4.")
+    parser.add_argument("source", type=Path)
+    parser.add_argument("target", type=Path)
+    arguments = parser.parse_args()
+    write_video(arguments.source, arguments.target)
