@@ -39,7 +39,8 @@ class Settings:
 
     `random_starts`: initial points before the first fit, from a Sobol sequence. `acq_func`: EI, LCB
     or PI. `xi`: improvement asked for by EI and PI, in standard deviations of the objective's
-    values so far; 0 is the expected improvement of the paper. `kappa`: weight of the predicted standard deviation in LCB.
+    values so far; 0 is the expected improvement of the paper. `kappa`: weight of the predicted
+    standard deviation in LCB.
     """
 
     method: str = "gp"

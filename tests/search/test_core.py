@@ -66,9 +66,9 @@ def test_proposals_stay_within_the_space_whatever_came_before(seed, told, data):
 
 
 def test_the_gp_finds_better_points_than_it_started_from():
-    for seed in range(3):
-        proposals, history = search(16, Settings(seed=seed))
-        assert [p.kind for p in proposals] == ["initial"] * 4 + ["gp"] * 12
+    for seed in range(2):
+        proposals, history = search(12, Settings(seed=seed))
+        assert [p.kind for p in proposals] == ["initial"] * 4 + ["gp"] * 8
         values = [seen.value for seen in history]
         assert min(values[4:]) < min(values[:4])
 
@@ -111,8 +111,8 @@ def test_failed_trials_count_as_the_worst_and_are_not_tried_for_ever():
         return None if point["lr"] > 5e-3 else -point["lr"]
 
     space = [Dimension("lr", "real", 1e-4, 2e-2, log=True)]
-    for seed in range(3):
-        _, history = search(20, Settings(seed=seed), space, fragile)
+    for seed in range(2):
+        _, history = search(16, Settings(seed=seed), space, fragile)
         failed = [seen for seen in history if seen.value is None]
         assert 0 < len(failed) < 10
         assert min(seen.value for seen in history if seen.value is not None) < -4e-3
@@ -185,6 +185,6 @@ def test_wrong_settings_are_named(wrong, told):
 
 @pytest.mark.parametrize("acq_func", ["LCB", "PI"])
 def test_the_other_acquisition_functions(acq_func):
-    _, history = search(14, Settings(acq_func=acq_func, seed=1))
+    _, history = search(12, Settings(acq_func=acq_func, seed=1))
     values = [seen.value for seen in history]
     assert min(values[4:]) < min(values[:4])

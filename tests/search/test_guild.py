@@ -102,7 +102,7 @@ class Project:
 
     def run(self, *arguments: str, code: int = 0) -> str:
         process = self.start(*arguments)
-        output, _ = process.communicate(timeout=120)
+        output, _ = process.communicate(timeout=240)
         assert process.returncode == code, output
         return output
 
@@ -136,7 +136,7 @@ def result(batch: Path) -> dict:
 
 
 def wait_for(condition: Callable[[], bool]) -> None:
-    deadline = time.monotonic() + 60
+    deadline = time.monotonic() + 120
     while not condition():
         assert time.monotonic() < deadline, "nothing happened"
         time.sleep(0.02)
@@ -200,25 +200,25 @@ def test_killed_in_the_middle_and_restarted_it_tries_the_same_points(project, un
 
 
 def test_a_stopped_search_goes_on_and_can_be_made_longer(project):
-    search = project.start("toy:opt@gp", "trials=2", "sleep=60", "seed=1")
     known = {path.name for path in (project.home / "runs").iterdir()}
+    search = project.start("toy:opt@gp", "trials=2", "sleep=600", "seed=1")
 
     def trial() -> Path | None:
         running = list((project.home / "runs").glob("*/.guild/LOCK"))
-        fresh = [p.parents[1] for p in running if p.parents[1].name not in known]
+        fresh = [path.parents[1] for path in running if path.parents[1].name not in known]
         return next((run for run in fresh if (run / "search.json").exists()), None)
 
     wait_for(lambda: trial() is not None)
     stopped, batch = trial(), project.batch()
     pid = int((batch / ".guild" / "LOCK").read_text())
     psutil.Process(pid).terminate()  # what `guild stop` does
-    search.communicate(timeout=60)
+    search.communicate(timeout=120)
     assert project.attr(stopped, "exit_status") == "-15"
     assert project.attr(batch, "exit_status") == "-15"
     flags = stopped / ".guild" / "attrs" / "flags"
-    flags.write_text(flags.read_text().replace("sleep: 60", "sleep: 0"))
+    flags.write_text(flags.read_text().replace("sleep: 600", "sleep: 0"))
     proto = batch / ".guild" / "proto" / ".guild" / "attrs" / "flags"
-    proto.write_text(proto.read_text().replace("sleep: 60", "sleep: 0"))
+    proto.write_text(proto.read_text().replace("sleep: 600", "sleep: 0"))
     project.run("--restart", batch.name, "--max-trials", "3")
     assert len(notes(batch)) == 3
     assert project.attr(stopped, "exit_status") in ("0", "1")
@@ -237,13 +237,13 @@ def test_a_search_that_runs_is_not_run_twice(project, uninterrupted):
 def test_any_operation_with_optimizer_gp(project):
     """With `--optimizer gp` typed, on a plain quadratic valley: better than where it began."""
     arguments = ["--optimizer", "gp", "y=loguniform[0.5:9.0]", "--opt-flag", "seed=1"]
-    project.run("toy:train", *arguments, "--max-trials", "8")
+    project.run("toy:train", *arguments, "--max-trials", "7")
     batch = project.batch()
     found = result(batch)
     assert found["metrics"]["failed"] == 0
     assert found["objective"]["at"] > 4
     kinds = [n["kind"] for n in notes(batch)]
-    assert kinds == ["initial"] * 4 + ["gp"] * 4
+    assert kinds == ["initial"] * 4 + ["gp"] * 3
 
 
 def test_random_search_is_what_a_range_alone_means(project):
