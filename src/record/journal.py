@@ -60,6 +60,11 @@ class MetricsFile:
             self._load()
         self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
 
+    @property
+    def last_step(self) -> int:
+        """The largest step of any metric; 0 without points."""
+        return max(self._last.values(), default=0)
+
     def append(self, time_ms: int, step: int, metrics: dict[str, float]) -> dict[str, float]:
         """Writes the points that are new as one line, and returns them.
 
@@ -99,9 +104,10 @@ class MetricsFile:
         if self._index is None:
             self._load()
         assert self._index is not None
-        before = self._index.setdefault((name, step), value)
-        if before is value:
+        if (name, step) not in self._index:
+            self._index[name, step] = value
             return True
+        before = self._index[name, step]
         same = before == value or (before != before and value != value)
         if not same and not name.startswith(CLOCK_PREFIX):
             self.mismatches += 1

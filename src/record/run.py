@@ -221,11 +221,17 @@ class Run:
 
         Args:
             result: ``objective`` (name, value, kind, count, goal, at, axis), and if wanted ``summary``,
-                ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``.
+                ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``. The objective's value also
+                becomes the metric ``objective``, which is what a search optimises.
 
         Returns:
             What was written, with status, digests and times.
         """
+        objective = result.get("objective") or {}
+        if objective.get("value") is not None:
+            self.log(
+                {"objective": objective["value"]}, objective.get("at") or self._metrics.last_step
+            )
         if not self._weights:
             last = self._newest_weights()
             self._weights = weights_digest(last) if last else ""

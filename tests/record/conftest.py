@@ -1,0 +1,85 @@
+"""A project of its own for each test, and the toy training as a real process in it."""
+
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import pytest
+
+SCRIPT = Path(__file__).parent / "toy_training.py"
+FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """Returns the directory of an empty project; nothing is sent to MLflow unless a test wants it."""
+    for name in FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+    directory = tmp_path / "project"
+    directory.mkdir()
+    (directory / "guild.yml").write_text("")
+    monkeypatch.setenv("PROJECT_DIR", str(directory))
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("OMP_NUM_THREADS", "1")
+    return directory
+
+
+class Toy:
+    """Starts the toy training in a run directory.
+
+    Attributes:
+        directory: The run's directory.
+    """
+
+    def __init__(self, directory):
+        self.directory = directory
+
+    def start(self, *flags, env=None, **options):
+        """Starts the script and returns the process."""
+        environment = os.environ | {"RUN_DIR": str(self.directory)} | (env or {})
+        return subprocess.Popen(
+            [sys.executable, str(SCRIPT), *map(str, flags)],
+            env=environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.PIPE,
+            text=True,
+            **options,
+        )
+
+    def run(self, *flags, env=None):
+        """Runs the script to its end; returns (exit code, standard error)."""
+        process = self.start(*flags, env=env)
+        _, errors = process.communicate(timeout=120)
+        return process.returncode, errors
+
+    def lines(self):
+        """Returns how many lines the journal has."""
+        path = self.directory / "journal" / "metrics.jsonl"
+        return path.read_bytes().count(b"\n") if path.exists() else 0
+
+
+@pytest.fixture
+def toy(project):
+    """Returns a toy training in a directory of its own."""
+    return Toy(project / "runs" / "toy")
+
+
+@pytest.fixture
+def toys(project):
+    """Returns a function that gives the toy training of a name."""
+    return lambda name: Toy(project / "runs" / name)
+
+
+@pytest.fixture(scope="session")
+def wait_until():
+    """Returns a function that waits for a condition, and fails if it never comes."""
+
+    def wait(condition, seconds=90):
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.02)
+
+    return wait

@@ -1,0 +1,151 @@
+"""Every way to end is told truly, by real processes that end in that way."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+
+import pytest
+
+import record
+from record.journal import append_line, read_json
+from record.status import last_session, process_state, status_of
+
+
+def ended(toy):
+    status = status_of(toy.directory)
+    return status.status, status.reason
+
+
+@pytest.mark.parametrize(
+    ("end", "code", "status", "reason", "lines"),
+    [
+        ("finish", 0, "FINISHED", "", 0),
+        ("error", 1, "FAILED", "ValueError: the toy broke", None),
+        ("nan", 1, "FAILED", "gradient explosion at update 3: loss is not finite", 1),
+        ("memory", 1, "FAILED", "out of memory", 1),
+        ("nothing", 0, "FAILED", "the script ended without a result", 0),
+        ("exit", 3, "FAILED", "exit 3", 0),
+        ("bad_result", 1, "FAILED", "TypeError: a object cannot be part of a result", None),
+        ("late_error", 1, "FAILED", "after the end of the training: OSError: no figure", None),
+    ],
+)
+def test_end_by_itself(toy, end, code, status, reason, lines):
+    returned, errors = toy.run("--updates", 3, "--every", 0, "--end", end)
+    assert (returned, *ended(toy)) == (code, status, reason)
+    assert lines is None or errors.count("\n") == lines
+    result = read_json(toy.directory / "result.json")
+    assert result["digest"]["metrics"]
+    assert (result["failed_at"] == {"update": 3, "tensor": "loss"}) if end == "nan" else True
+    if status == "FAILED" and end != "nothing":
+        assert "Traceback" in (toy.directory / "artifacts" / "error.txt").read_text()
+
+
+@pytest.mark.parametrize(
+    ("number", "reason"),
+    [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C"), (signal.SIGHUP, "SIGHUP")],
+)
+def test_signals(toy, wait_until, number, reason):
+    process = toy.start("--updates", 10**6, "--every", 0)
+    wait_until(lambda: toy.lines() > 100)
+    assert status_of(toy.directory) == ("RUNNING", "", None)
+    process.send_signal(number)
+    _, errors = process.communicate(timeout=60)
+    assert process.returncode == -number
+    assert ended(toy) == ("KILLED", reason)
+    assert errors == ""
+
+
+def test_sigkill_leaves_no_end_and_is_still_told(toy, wait_until):
+    process = toy.start("--updates", 10**6, "--every", 0)
+    wait_until(lambda: toy.lines() > 100)
+    process.kill()
+    # Not waited for yet: a zombie is gone too.
+    wait_until(lambda: process_state(process.pid)[0] == "Z")
+    assert ended(toy) == ("KILLED", "process gone (SIGKILL or machine crash)")
+    process.communicate()
+    status = status_of(toy.directory)
+    assert not (toy.directory / "result.json").exists()
+    assert abs(status.ended / 1000 - time.time()) < 60
+
+
+def test_a_run_dies_with_the_guild_process_that_started_it(toy, wait_until):
+    environment = {"RUN_DIR": str(toy.directory), "GUILD_OP": "toy:train"}
+    script = str(toy.start.__globals__["SCRIPT"])
+    command = [sys.executable, script, "--updates", str(10**6), "--every", "0"]
+    code = f"import subprocess; subprocess.run({command!r})"
+    parent = subprocess.Popen([sys.executable, "-c", code], env=os.environ | environment)
+    wait_until(lambda: toy.lines() > 100)
+    parent.kill()
+    parent.wait()
+    wait_until(lambda: ended(toy)[0] != "RUNNING")
+    wait_until(lambda: (toy.directory / "result.json").exists())
+    assert ended(toy) == ("KILLED", "SIGTERM (the process that started the run is gone)")
+
+
+def test_a_forked_worker_that_dies_ends_nothing(project, monkeypatch):
+    monkeypatch.setenv("RUN_DIR", str(project / "run"))
+    with record.start(record.Config(), study="toy") as run:
+        worker = os.fork()
+        if not worker:
+            try:
+                time.sleep(60)
+            finally:
+                os._exit(9)  # a handler that raised here would end up in this line
+        os.kill(worker, signal.SIGTERM)
+        assert os.waitpid(worker, 0)[1] == signal.SIGTERM
+        assert status_of(run.directory).status == "RUNNING"
+        run.finish({})
+    assert status_of(run.directory).status == "FINISHED"
+
+
+@pytest.mark.parametrize(
+    ("age", "status", "reason"),
+    [(60, "RUNNING", ""), (16 * 60, "KILLED", "lost: no heartbeat since ")],
+)
+def test_a_run_on_another_host_is_lost_when_its_heart_stops(project, age, status, reason):
+    now = int(time.time() * 1000)
+    journal = project / "copied" / "journal"
+    journal.mkdir(parents=True)
+    session = {"session": 1, "pid": os.getpid(), "pid_started": process_state(os.getpid())[1]}
+    session |= {"boot": "", "host": "another-" + socket.gethostname(), "started": now - 10**7}
+    append_line(journal / "sessions.jsonl", session | {"earlier_seconds": 0})
+    (journal / "progress.json").write_text(json.dumps({"t": now - age * 1000}))
+    found = status_of(journal.parent)
+    assert found.status == status
+    assert found.reason.startswith(reason)
+
+
+def test_a_reused_process_number_is_not_the_run(project):
+    journal = project / "run" / "journal"
+    journal.mkdir(parents=True)
+    with pytest.raises(FileNotFoundError):
+        status_of(journal.parent)
+    boot = open("/proc/sys/kernel/random/boot_id").read().strip()
+    session = {"session": 1, "pid": os.getpid(), "pid_started": 1, "boot": boot, "started": 1}
+    append_line(journal / "sessions.jsonl", session | {"host": socket.gethostname()})
+    assert status_of(journal.parent).status == "KILLED"
+
+
+def test_a_run_that_is_alive_is_not_started_twice(toy, wait_until):
+    process = toy.start("--updates", 10**6, "--every", 0)
+    wait_until(lambda: toy.lines() > 10)
+    code, errors = toy.run("--updates", 3)
+    assert code == 2
+    assert f"still going on (process {process.pid}" in errors
+    assert errors.count("\n") == 1
+    process.kill()
+    process.communicate()
+    assert last_session(toy.directory)["session"] == 1
+
+
+def test_a_directory_that_cannot_be_written_is_one_line(project, toys):
+    (project / "runs").mkdir()
+    (project / "runs" / "file").write_text("")
+    code, errors = toys("file/run").run("--updates", 3)
+    assert code == 2
+    assert str(project / "runs" / "file") in errors
+    assert errors.count("\n") == 1
