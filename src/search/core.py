@@ -28,6 +28,9 @@ LENGTH_SCALES = (0.01, 100.0)
 
 # Draws before a discrete space is listed in full to find what is left of it.
 MAX_DRAWS = 200
+# Part of a range within which two values are one: near the best point the process is so sure of
+# itself that expected improvement, however small, is largest right beside it, again and again.
+RESOLUTION = 1e-3
 # Points of a discrete space, or drawn from a continuous one, among which the acquisition function
 # chooses when the optimum proposed is a point that has been tried already.
 MAX_CANDIDATES = 4096
@@ -275,7 +278,7 @@ def _gp_proposal(
         )  # hyperparameters at their bounds are normal with few points
         surrogate = _Surrogate(dimensions, history, settings, random_state)
         point = surrogate.ask()
-        if key(dimensions, point) in tried:
+        if any(_close(dimensions, point, seen.point) for seen in history):
             point = _best_untried(surrogate, random_state, tried)
         mean, std = surrogate.predict([point])
         kernel, hyperparameters = surrogate.hyperparameters()
@@ -291,8 +294,15 @@ def _gp_proposal(
         )
 
 
+def _close(dimensions: Sequence[Dimension], a: Point, b: Point) -> bool:
+    return all(d.distance(a[d.name], b[d.name]) < RESOLUTION for d in dimensions)
+
+
 def _best_untried(surrogate: _Surrogate, random_state: int, tried: set) -> Point:
-    """The untried point with the best acquisition, for an optimum that has been tried already."""
+    """The untried point with the best acquisition, for an optimum that has been tried already.
+
+    Of a continuous space a few thousand points are drawn, too few to fall close to a tried one.
+    """
     dimensions = surrogate.dimensions
     if size(dimensions) <= MAX_CANDIDATES:
         pool: Iterator[Point] = _all(dimensions)

@@ -63,6 +63,14 @@ class Dimension:
             return int(min(max(round(float(value)), self.low), self.high))
         return min(max(float(f"{float(value):.{SIGNIFICANT_DIGITS}g}"), self.low), self.high)
 
+    def distance(self, a: Value, b: Value) -> float:
+        """How far apart two values are: 1 is the whole range, or another choice or integer."""
+        if self.kind != "real":
+            return float(a != b)
+        if self.log:
+            return abs(math.log(a / b)) / math.log(self.high / self.low)
+        return abs(a - b) / (self.high - self.low)
+
     def holds(self, value: Value) -> bool:
         """Whether `value` is a value of this dimension."""
         if self.kind == "choice":

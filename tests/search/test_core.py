@@ -104,6 +104,15 @@ def test_a_discrete_space_is_tried_out_without_repeats_and_then_ends(method):
     assert len({key(space, seen.point) for seen in history}) == 10
 
 
+def test_no_trials_are_spent_right_beside_the_best_point():
+    """With its minimum in a corner, expected improvement alone goes there again and again."""
+    space = [Dimension("x", "real", 0, 1), Dimension("y", "real", 0, 1)]
+    _, history = search(14, Settings(seed=1), space, lambda p: p["x"] + p["y"])
+    points = np.array([[seen.point["x"], seen.point["y"]] for seen in history])
+    apart = np.abs(points[:, None] - points[None]).max(axis=2) + np.eye(len(points))
+    assert apart.min() >= 1e-3
+
+
 def test_failed_trials_count_as_the_worst_and_are_not_tried_for_ever():
     """Everything above lr 5e-3 fails, so that the best point lies at the edge of what fails."""
 
