@@ -147,9 +147,13 @@ class DoorVecEnv:
             the decision), ``penetration`` (m, deepest of the decision), ``episode_return`` and
             ``episode_length`` (so far).
         """
+        action = np.asarray(action, np.float64)
+        if action.shape != (self.num_envs, self.action_size):
+            wanted = (self.num_envs, self.action_size)
+            raise ValueError(f"actions have shape {action.shape}, not {wanted}")
         self._simulate(action)
         hinge, bolt = self._judge()
-        gain = self._reward(np.asarray(action, np.float64))
+        gain = self._reward(action)
         self._return += gain
         self._elapsed += 1
         self._length += 1
@@ -256,7 +260,7 @@ class DoorVecEnv:
         self._observe(self._obs, envs, start, sensors[:, 0])
 
     def _simulate(self, action: np.ndarray) -> None:
-        self._control[:] = np.asarray(action)[:, None]
+        self._control[:] = action[:, None]
         for first in range(0, self.num_envs, self._envs_per_call):
             part = slice(first, min(first + self._envs_per_call, self.num_envs))
             # Without initial_warmstart every decision starts the solver from zero: nothing is

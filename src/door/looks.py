@@ -124,6 +124,8 @@ def _add_details(door: mujoco.MjsBody, world: World) -> None:
             material="inlay",
             **_SEEN,
         )
+    if not world.task.latched:
+        return
     y = -side * WIDTH * (1 - world.task.handle_offset)
     door.add_geom(
         type=mujoco.mjtGeom.mjGEOM_CYLINDER,

@@ -1,0 +1,100 @@
+"""The gymnasium environment: its interface, its registration, and the same bits as DoorVecEnv."""
+
+import subprocess
+import sys
+import warnings
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+
+import door
+from door.env import DoorVecEnv
+from door.reward import RewardConfig
+from record.seeds import Seeds
+
+
+@pytest.mark.parametrize("robot", ["floatinghook", "floatinggripper"])
+@pytest.mark.parametrize("task", ["pull", "lever_push"])
+def test_gymnasium_finds_nothing_wrong(task: str, robot: str):
+    env = gymnasium.make("catalog/Door-v0", task=task, robot=robot)
+    with warnings.catch_warnings():
+        warnings.simplefilter("error")
+        # Joint velocities have no bound, as in gymnasium's own MuJoCo environments.
+        warnings.filterwarnings("ignore", message=".*A Box observation space (min|max)imum value")
+        check_env(env.unwrapped, skip_render_check=True)
+    env.close()
+
+
+def test_registration_survives_being_called_again():
+    door.register_envs()
+    assert gymnasium.spec("catalog/Door-v0").entry_point == "door.gym_env:DoorEnv"
+
+
+@pytest.mark.parametrize(
+    "code",
+    [
+        "import door, gymnasium; env = gymnasium.make('catalog/Door-v0', task='lever')",
+        "import gymnasium; env = gymnasium.make('door:catalog/Door-v0', task='lever')",
+    ],
+)
+def test_it_can_be_made_in_a_new_process(code: str):
+    code += "; print(env.reset(seed=1)[0].shape)"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout.strip() == "(15,)"
+
+
+def test_importing_the_package_is_light():
+    code = "import door, sys; print([m for m in ('mujoco', 'torch', 'mlflow') if m in sys.modules])"
+    child = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert child.stdout.strip() == "[]"
+
+
+@pytest.mark.parametrize("kind", ["shaped", "original"])
+@pytest.mark.parametrize("task", ["pull_left", "lever", "round"])
+def test_step_for_step_equal_to_the_vectorised_environment(task: str, kind: str):
+    single = gymnasium.make(
+        "catalog/Door-v0", task=task, reward=kind, horizon=20, episodes_per_world=2
+    )
+    many = DoorVecEnv(
+        task, num_envs=3, seeds=Seeds(9), threads=2, stagger=False, horizon=20,
+        reward=RewardConfig.of(kind),
+    )  # fmt: skip
+    rng = np.random.default_rng(0)
+    for episode in range(5):
+        obs, _ = single.reset(seed=9 if episode == 0 else None)
+        if episode in (2, 4):
+            many.new_worlds()
+        assert np.array_equal(obs, many.observation[0])
+        for step in range(20):
+            action = rng.uniform(-1, 1, (3, 6)).astype(np.float32)
+            obs, reward, terminated, truncated, info = single.step(action[0])
+            _, rewards, ends, infos = many.step(action)
+            assert np.array_equal(obs, infos["final_obs"][0])
+            assert (reward, truncated, terminated) == (rewards[0], ends[0], False)
+            assert truncated == (step == 19)
+            assert info == {key: infos[key][0].item() for key in info}
+    single.close()
+
+
+def test_the_same_seed_gives_the_same_episode_and_another_another():
+    env = gymnasium.make("catalog/Door-v0", task="lever")
+    first, second, other = (env.reset(seed=seed)[0] for seed in (1, 1, 2))
+    assert np.array_equal(first, second)
+    assert not np.array_equal(first, other)
+    assert not np.array_equal(env.reset()[0], other)
+
+
+def test_a_reset_in_the_middle_starts_another_episode():
+    env = gymnasium.make("catalog/Door-v0", episodes_per_world=0)
+    first, _ = env.reset(seed=3)
+    env.step(np.ones(6, np.float32))
+    second, _ = env.reset()
+    assert not np.array_equal(first, second)
+    assert (second[6:12] == 0).all()
+
+
+def test_an_unknown_task_says_which_there_are():
+    with pytest.raises(ValueError, match="unknown task 'gate': choose from pull"):
+        gymnasium.make("catalog/Door-v0", task="gate")
