@@ -85,7 +85,7 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
         prior = trials.prior(batch, dimensions, objective, prior_mode)
         _run_missing(batch, dimensions, objective, count, settings, prior, stop)
         done = trials.read(batch, objective)
-    result = _result(done, objective, count)
+    result = {"method": settings.method} | _result(done, objective, count)
     _write_result(batch, result, started)
     print(f"search: {result['summary']}", flush=True)
     if result["objective"] is None:
