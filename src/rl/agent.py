@@ -68,9 +68,9 @@ class PPOAgent:
             [self.weights], lr=self.settings.lr, eps=self.settings.adam_eps, fused=True
         )
 
-    def set_lr(self, lr: float) -> None:
-        """Step size from the next step on."""
-        self.optimiser.param_groups[0]["lr"] = lr
+    def set_lr(self, fraction: float) -> None:
+        """Step size as a fraction of what it began with."""
+        self.optimiser.param_groups[0]["lr"] = fraction * self.settings.lr
 
     def _tensors(self) -> tuple[list[Tensor], list[Tensor]]:
         tensors = unflatten(self.weights, self.shape.actor + self.shape.critic)
@@ -113,25 +113,30 @@ class PPOAgent:
         actor, critic = self._tensors()
         named = {f"actor.{i}": tensor for i, tensor in enumerate(actor)}
         named |= {f"critic.{i}": tensor for i, tensor in enumerate(critic)}
-        return {name: tensor.detach().contiguous() for name, tensor in named.items()}
-
-    def load_tensors(self, tensors: dict[str, Tensor]) -> None:
-        """Takes back what `tensors` gave.
-
-        Raises:
-            ValueError: a tensor is missing or has another shape.
-        """
-        with torch.no_grad():
-            for name, tensor in self.tensors().items():
-                if name not in tensors or tensors[name].shape != tensor.shape:
-                    raise ValueError(f"no tensor {name} of shape {tuple(tensor.shape)}")
-                tensor.copy_(tensors[name])
+        return {name: tensor.detach() for name, tensor in named.items()}
 
     def state(self) -> dict[str, Any]:
         """Optimiser and normaliser, loadable with weights_only."""
-        return {"optimiser": self.optimiser.state_dict(), "normaliser": self.normaliser.state()}
+        return {
+            "squash_mean": self.settings.squash_mean,
+            "optimiser": self.optimiser.state_dict(),
+            "normaliser": self.normaliser.state(),
+        }
 
-    def load_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `state` gave."""
+    def load(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Takes back what `tensors` and `state` gave, for a continuation to the bit.
+
+        Raises:
+            ValueError: they belong to another architecture; the message says how.
+        """
+        with torch.no_grad():
+            for name, tensor in self.tensors().items():
+                found = tensors.get(name)
+                if found is None or found.shape != tensor.shape:
+                    shape = "missing" if found is None else f"of shape {tuple(found.shape)}"
+                    raise ValueError(f"{name} is {shape} there, {tuple(tensor.shape)} here")
+                tensor.copy_(found)
+        if state["squash_mean"] != self.settings.squash_mean:
+            raise ValueError(f"squash-mean is {state['squash_mean']} there")
         self.optimiser.load_state_dict(state["optimiser"])
         self.normaliser.set_state(state["normaliser"])

@@ -6,6 +6,7 @@ Gaussian whose log standard deviation is a free vector, independent of the obser
 
 from __future__ import annotations
 
+import itertools
 import math
 from collections.abc import Sequence
 from dataclasses import dataclass
@@ -43,7 +44,7 @@ class NetworkShape:
     def _layers(self, outputs: int) -> Shapes:
         widths = (self.observation_size, *self.hidden, outputs)
         shapes: Shapes = []
-        for inputs, width in zip(widths[:-1], widths[1:], strict=True):
+        for inputs, width in itertools.pairwise(widths):
             shapes += [(width, inputs), (width,)]
         return shapes
 

@@ -80,9 +80,7 @@ class Batch:
         return Batch(*(tensor[start:stop] for tensor in vars(self).values()))
 
 
-def make_batch(
-    agent: Agent, rollout: Rollout, rewards: np.ndarray, settings: PPOSettings
-) -> Batch:
+def make_batch(agent: Agent, rollout: Rollout, rewards: np.ndarray, settings: PPOSettings) -> Batch:
     """Values, advantages and returns of a rollout, whose (scaled) rewards are given apart."""
     with torch.no_grad():
         values = agent.values(torch.from_numpy(rollout.observations).flatten(0, 1))

@@ -1,0 +1,323 @@
+"""The HN-PPO agent: a hypernetwork generates the actor, for each task from its own embedding."""
+
+from __future__ import annotations
+
+import math
+from dataclasses import dataclass
+from typing import Any
+
+import torch
+from torch import Tensor
+
+from door.hypernetwork import CHUNK_SIZE, Hypernetwork, regulariser
+from rl.normalise import ObservationNormaliser
+from rl.policy import (
+    NetworkShape,
+    Policy,
+    actor_mean,
+    count,
+    critic_value,
+    entropy,
+    initial_weights,
+    log_prob,
+    unflatten,
+)
+
+
+@dataclass(frozen=True)
+class HyperSettings:
+    """How the hypernetwork is built, stepped and held to its past.
+
+    Attributes:
+        te_dim: size of a task embedding.
+        hyper_width: width of its two hidden layers; 0: ten times the target's first (source).
+        chunked: chunks of `CHUNK_SIZE` weights instead of all at once.
+        freshcritic: the critic is an ordinary network, new for each task; else generated too.
+        lr, adam_eps: of its three Adams: theta, the fresh critic, the present embedding.
+        max_grad_norm: limit of the norm of the task's gradient.
+        clip_critic_apart: clip the fresh critic's gradient by a norm of its own
+            (`critic_grad_norm`); the source clips it jointly with theta's.
+        critic_grad_norm: see `clip_critic_apart`.
+        critic_lr: step size of the fresh critic; 0: `lr` (source).
+        beta: strength of the regulariser; 0: none.
+        look_ahead: evaluate the regulariser at theta + the step that Adam is about to make.
+        clip_regulariser: the regulariser's gradient counts in the norm that is clipped; in the
+            source it is added after clipping.
+        squash_mean: tanh around the mean action.
+        log_std: added to the generated log standard deviation.
+    """
+
+    te_dim: int = 8
+    hyper_width: int = 0
+    chunked: bool = False
+    freshcritic: bool = True
+    lr: float = 5e-3
+    adam_eps: float = 1e-5
+    max_grad_norm: float = 1e-4
+    clip_critic_apart: bool = False
+    critic_grad_norm: float = 0.5
+    critic_lr: float = 0.0
+    beta: float = 1e-3
+    look_ahead: bool = True
+    clip_regulariser: bool = False
+    squash_mean: bool = False
+    log_std: float = 0.0
+
+
+def _adam(tensors: list[Tensor], gradients: list[Tensor], lr: float, eps: float) -> Any:
+    """Adam over tensors whose gradients are computed elsewhere; its state exists at once."""
+    for tensor, gradient in zip(tensors, gradients, strict=True):
+        tensor.requires_grad_(False)
+        tensor.grad = gradient
+    optimiser = torch.optim.Adam(tensors, lr=lr, eps=eps, fused=True)
+    for tensor in tensors:
+        optimiser.state[tensor] = {
+            "step": torch.zeros(()),
+            "exp_avg": torch.zeros_like(tensor),
+            "exp_avg_sq": torch.zeros_like(tensor),
+        }
+    return optimiser
+
+
+class HyperAgent:
+    """Actor (and critic) of a sequence of tasks; see `rl.ppo.Agent` for what an update calls.
+
+    Attributes:
+        embeddings: [tasks, te_dim]; the last row is the present task's and the only one that is
+            stepped.
+        targets: [tasks - 1, P], what the hypernetwork gave for the old tasks when the present
+            one began.
+        normalisers: one per task: an old task's observations stay scaled as they were.
+        tasks: names, in the order in which they were learned.
+    """
+
+    def __init__(
+        self,
+        shape: NetworkShape,
+        settings: HyperSettings,
+        generator: torch.Generator,
+        task: str = "",
+    ) -> None:
+        self.shape, self.settings = shape, settings
+        self._generated_shapes = list(shape.actor)
+        if not settings.freshcritic:
+            self._generated_shapes += shape.critic
+        width = settings.hyper_width or 10 * shape.hidden[0]
+        self.hypernetwork = Hypernetwork(
+            count(self._generated_shapes),
+            settings.te_dim,
+            (width, width),
+            generator,
+            chunk_size=CHUNK_SIZE if settings.chunked else 0,
+        )
+        self.embeddings = torch.empty(0, settings.te_dim)
+        self.normalisers: list[ObservationNormaliser] = []
+        self.tasks: list[str] = []
+        self.begin_task(task, generator)
+
+    def begin_task(self, task: str, generator: torch.Generator) -> None:
+        """Adds a task: new embedding N(0, 1), fresh critic, new optimisers, targets of the old."""
+        settings = self.settings
+        self.targets = self.hypernetwork.generate(self.embeddings)
+        new = torch.randn(1, settings.te_dim, generator=generator)
+        self.embeddings = torch.cat((self.embeddings, new))
+        normaliser = ObservationNormaliser(self.shape.observation_size)
+        if self.normalisers:
+            normaliser.enabled = self.normalisers[-1].enabled
+        self.normalisers.append(normaliser)
+        self.tasks.append(task)
+        self.critic = torch.empty(0)
+        if settings.freshcritic:
+            self.critic = initial_weights(self.shape.critic, generator, output_gain=2**0.5)
+        self._new_optimisers()
+
+    def _new_optimisers(self) -> None:
+        lr, eps = self.settings.lr, self.settings.adam_eps
+        # A copy: what is stepped must not share memory with the frozen embeddings.
+        self._embedding = self.embeddings[-1:].clone()
+        self._theta_adam = _adam(self.hypernetwork.theta, self.hypernetwork.gradients, lr, eps)
+        self._embedding_adam = _adam(
+            [self._embedding], [torch.zeros_like(self._embedding)], lr, eps
+        )
+        self._critic_adam = _adam(
+            [self.critic], [torch.zeros_like(self.critic)], self.settings.critic_lr or lr, eps
+        )
+        self._ahead = None
+        if self.settings.beta and len(self.targets) and self.settings.look_ahead:
+            copies = [tensor.clone() for tensor in self.hypernetwork.theta]
+            self._ahead = _adam(copies, self.hypernetwork.gradients, lr, eps)
+
+    def set_lr(self, fraction: float) -> None:
+        """All step sizes as a fraction of what they began with."""
+        lr, critic_lr = self.settings.lr, self.settings.critic_lr or self.settings.lr
+        for adam in (self._theta_adam, self._embedding_adam, self._ahead):
+            if adam is not None:
+                adam.param_groups[0]["lr"] = fraction * lr
+        self._critic_adam.param_groups[0]["lr"] = fraction * critic_lr
+
+    @property
+    def normaliser(self) -> ObservationNormaliser:
+        """Of the present task."""
+        return self.normalisers[-1]
+
+    def weights(self, task_id: int = -1) -> Tensor:
+        """Generated weights [P] of a task, by default the present one."""
+        embedding = self.embeddings[task_id][None]
+        if task_id in (-1, len(self.tasks) - 1):
+            embedding = self._embedding
+        return self.hypernetwork.generate(embedding)[0]
+
+    def policy(self, task_id: int = -1) -> Policy:
+        """A frozen actor of a task, by default the present one."""
+        actor = unflatten(self.weights(task_id), self._generated_shapes)[: len(self.shape.actor)]
+        actor[-1] = actor[-1] + self.settings.log_std
+        return Policy(actor, self.normalisers[task_id], squash=self.settings.squash_mean)
+
+    def _split(self, generated: Tensor, critic: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        tensors = unflatten(generated, self._generated_shapes)
+        actor, rest = tensors[: len(self.shape.actor)], tensors[len(self.shape.actor) :]
+        return actor, rest or unflatten(critic, self.shape.critic)
+
+    def evaluate_actions(
+        self, observations: Tensor, actions: Tensor
+    ) -> tuple[Tensor, Tensor, Tensor]:
+        """See `rl.ppo.Agent`. Autograd ends at the generated weights; `optimise` goes on."""
+        self._leaf = self.weights().requires_grad_()
+        self._critic_leaf = self.critic.detach().requires_grad_()
+        actor, critic = self._split(self._leaf, self._critic_leaf)
+        log_std = actor[-1] + self.settings.log_std
+        mean = actor_mean(actor, observations, squash=self.settings.squash_mean)
+        value = critic_value(critic, observations)
+        return log_prob(actions, mean, log_std), entropy(log_std), value
+
+    def values(self, observations: Tensor) -> Tensor:
+        """See `rl.ppo.Agent`."""
+        with torch.no_grad():
+            return critic_value(self._split(self.weights(), self.critic)[1], observations)
+
+    def optimise(self, loss: Tensor) -> float:
+        """One step in the source's order (HN-PPO, thesis algorithm 1).
+
+        The task's gradient is clipped; the embedding is stepped; the regulariser is taken at
+        theta + delta theta, where delta theta is the step that Adam would make now, and its
+        gradient is added, unclipped; theta and the critic are stepped.
+
+        Returns:
+            Norm of the task's gradient before clipping.
+        """
+        loss.backward()
+        with torch.no_grad():
+            theta_gradients = self.hypernetwork.gradients
+            self._embedding.grad.copy_(
+                self.hypernetwork.backward(self._embedding, self._leaf.grad[None])
+            )
+            if self._critic_leaf.grad is not None:
+                self.critic.grad.copy_(self._critic_leaf.grad)
+            old = self.embeddings[:-1]
+            regularised = bool(self.settings.beta and len(old))
+            if regularised and self.settings.clip_regulariser:
+                self._add_regulariser(old)
+            norm = self._clip([*theta_gradients, self._embedding.grad])
+            self._embedding_adam.step()
+            self.embeddings[-1] = self._embedding[0]
+            if regularised and not self.settings.clip_regulariser:
+                self._add_regulariser(old)
+            self._theta_adam.step()
+            if self.settings.freshcritic:
+                self._critic_adam.step()
+        return norm
+
+    def _clip(self, gradients: list[Tensor]) -> float:
+        settings, critic = self.settings, self.critic.grad
+        apart = settings.clip_critic_apart
+        if settings.freshcritic and apart:
+            torch.nn.utils.clip_grads_with_norm_(
+                self.critic, settings.critic_grad_norm, torch.linalg.vector_norm(critic)
+            )
+        elif settings.freshcritic:
+            gradients = [*gradients, critic]
+        norm = math.sqrt(sum(torch.linalg.vector_norm(each).item() ** 2 for each in gradients))
+        scale = settings.max_grad_norm / (norm + 1e-6)
+        if scale < 1:
+            torch._foreach_mul_(gradients, scale)
+        return norm
+
+    def _add_regulariser(self, old: Tensor) -> None:
+        theta = None
+        if self._ahead is not None:
+            theta = self._theta_ahead()
+        _, gradient = regulariser(self.hypernetwork, old, self.targets, self.settings.beta, theta)
+        self.hypernetwork.backward(old, gradient, theta, add=True)
+
+    def _theta_ahead(self) -> list[Tensor]:
+        """Theta as Adam's next step would leave it; theta and its Adam stay as they are."""
+        ahead = self._ahead.param_groups[0]["params"]
+        for copy, tensor in zip(ahead, self.hypernetwork.theta, strict=True):
+            copy.copy_(tensor)
+            state, now = self._ahead.state[copy], self._theta_adam.state[tensor]
+            for name, value in now.items():
+                state[name].copy_(value)
+        self._ahead.step()
+        return ahead
+
+    def regularisation(self) -> float:
+        """The regulariser's present value, without its factor beta and without the look-ahead."""
+        if not len(self.targets):
+            return 0.0
+        return regulariser(self.hypernetwork, self.embeddings[:-1], self.targets, 1.0)[0]
+
+    def gradients(self) -> dict[str, Tensor]:
+        """See `rl.ppo.Agent`."""
+        named = {"generated weights": self._leaf.grad, "critic": self._critic_leaf.grad}
+        return {name: gradient for name, gradient in named.items() if gradient is not None}
+
+    def tensors(self) -> dict[str, Tensor]:
+        """All weights by name, for a checkpoint and its digest."""
+        named = self.hypernetwork.named() | {"embeddings": self.embeddings}
+        if self.settings.freshcritic:
+            named["critic"] = self.critic
+        return named
+
+    def state(self) -> dict[str, Any]:
+        """Optimisers, targets, normalisers; loadable with weights_only."""
+        adams = (self._theta_adam, self._embedding_adam, self._critic_adam)
+        return {
+            "squash_mean": self.settings.squash_mean,
+            "log_std": self.settings.log_std,
+            "tasks": self.tasks,
+            "targets": self.targets,
+            "adams": [adam.state_dict() for adam in adams],
+            "normalisers": [normaliser.state() for normaliser in self.normalisers],
+        }
+
+    def load(self, tensors: dict[str, Tensor], state: dict[str, Any]) -> None:
+        """Takes back what `tensors` and `state` gave, for a continuation to the bit.
+
+        Raises:
+            ValueError: they belong to another architecture; the message says how.
+        """
+        expected = self.tensors()
+        for name, tensor in expected.items():
+            found = tensors.get(name)
+            if found is None or (name != "embeddings" and found.shape != tensor.shape):
+                shape = None if found is None else tuple(found.shape)
+                raise ValueError(f"{name} is {shape} there, {tuple(tensor.shape)} here")
+        if tensors["embeddings"].shape[1] != self.settings.te_dim:
+            raise ValueError(f"te-dim is {tensors['embeddings'].shape[1]} there")
+        for name in ("squash_mean", "log_std"):
+            if state[name] != getattr(self.settings, name):
+                raise ValueError(f"{name.replace('_', '-')} is {state[name]} there")
+        for name, tensor in self.hypernetwork.named().items():
+            tensor.copy_(tensors[name])
+        self.embeddings = tensors["embeddings"].clone()
+        if self.settings.freshcritic:
+            self.critic = tensors["critic"].clone()
+        self.tasks, self.targets = list(state["tasks"]), state["targets"].clone()
+        self.normalisers = []
+        for saved in state["normalisers"]:
+            self.normalisers.append(ObservationNormaliser(self.shape.observation_size))
+            self.normalisers[-1].set_state(saved)
+        self._new_optimisers()
+        adams = (self._theta_adam, self._embedding_adam, self._critic_adam)
+        for adam, saved in zip(adams, state["adams"], strict=True):
+            adam.load_state_dict(saved)

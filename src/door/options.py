@@ -1,0 +1,106 @@
+"""The flags that both training scripts share. Light to import: Guild reads flags by importing."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import record
+from door.tasks import TASKS
+from record import option
+
+ROBOTS = ("floatinghook", "floatinggripper")
+STARTS = ("near", "original")
+REWARDS = ("shaped", "original")
+TIME_LIMITS = ("cut", "bootstrap")
+VALUE_LOSSES = ("max", "clipped", "plain")
+REWARD_SCALES = ("running", "restart", "none")
+SCHEDULES = ("constant", "linear")
+
+
+@dataclass(frozen=True)
+class DoorConfig(record.Config):
+    """Flags of both scripts. "Source" is the thesis "Hypernetwork-PPO for Continual RL"."""
+
+    task: str = option("pull", "the kind of door", choices=tuple(TASKS))
+    robot: str = option("floatinghook", "the robot", choices=ROBOTS)
+    env_steps: int = option(1_000_000, "budget [decisions of 0.08 s]; source: 12 M or 24 M", low=1)
+    num_envs: int = option(32, "environments that step together; source: 8", low=1, high=4096)
+    num_steps: int = option(64, "decisions per environment and update; source: 4096", low=1)
+    epochs: int = option(6, "passes over a rollout; source: 10", low=1)
+    minibatch_size: int = option(512, "samples per gradient step; source: 128", low=1)
+    lr: float = option(1e-3, "Adam's step size [1]", low=0, low_open=True, high=1)
+    lr_schedule: str = option(
+        "constant", "linear goes to 0 over the budget; source: constant", choices=SCHEDULES
+    )
+    clip_coef: float = option(
+        0.2, "half-width of the trust region of the ratio [1]", low=0, low_open=True, high=1
+    )
+    gamma: float = option(0.99, "discount per decision; source: 0.99", low=0, high=1)
+    gae_lambda: float = option(0.95, "trace decay per decision; source: 0.95", low=0, high=1)
+    time_limit: str = option(
+        "cut",
+        "advantage at the time limit: cut gives none (source), bootstrap the value there",
+        choices=TIME_LIMITS,
+    )
+    entropy_coef: float = option(0.0, "weight of the entropy; source: 0.01", low=0, high=1)
+    value_coef: float = option(0.5, "weight of the value loss; source: 0.5", low=0)
+    target_kl: float = option(0.0, "stops the epochs of an update [nat]; 0: never (source)", low=0)
+    network_size: str = option("64 64", 'widths of the hidden layers; source: "64 64"')
+    network_width: int = option(0, "with network-depth: instead of network-size", low=0, high=4096)
+    network_depth: int = option(0, "see network-width", low=0, high=8)
+    squash_mean: bool = option(False, "tanh around the mean action; source: no")
+    log_std: float = option(0.0, "start of the log standard deviation; source: 0", low=-5, high=2)
+    normalise_obs: bool = option(True, "running mean and spread; source: no")
+    reward_scale: str = option(
+        "running",
+        "division by the spread of the discounted return: running keeps it, restart forgets it "
+        "at every update (source, whose environments are made anew)",
+        choices=REWARD_SCALES,
+    )
+    reward: str = option(
+        "shaped", "original: the source's, which pays for turning on", choices=REWARDS
+    )
+    start: str = option("near", "near: 0.46 m from the handle; original: 1 m", choices=STARTS)
+    pretrained: str = option("", "run or checkpoint of the previous task to start from")
+    stop_at: float = option(
+        0.0, "ends once this opening rate is seen on the validation worlds; 0: never", low=0, high=1
+    )
+    eval_interval: int = option(10, "updates between validations; 0: none; source: 20", low=0)
+    save_interval: int = option(10, "updates between checkpoints; source: 5", low=1)
+    video: bool = option(True, "a video of the final policy, where something can render")
+    threads: int = option(2, "simulator threads; no result depends on it", low=1, resumable=True)
+    envs_per_call: int = option(
+        0, "environments per simulator call, 0: all; no result depends on it", low=0, resumable=True
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.hidden()
+        if self.env_steps < self.num_envs * self.num_steps:
+            least = self.num_envs * self.num_steps
+            raise record.UserError(
+                f"--env-steps: {self.env_steps} is less than an update ({least})"
+            )
+
+    def hidden(self) -> tuple[int, ...]:
+        """Widths of the hidden layers."""
+        if bool(self.network_width) != bool(self.network_depth):
+            raise record.UserError("--network-width and --network-depth go together")
+        if self.network_width:
+            return (self.network_width,) * self.network_depth
+        words = self.network_size.replace(",", " ").split()
+        if not words or not all(word.isdecimal() and 0 < int(word) <= 4096 for word in words):
+            raise record.UserError(
+                f'--network-size: {self.network_size!r} is not a list of widths such as "64 64"'
+            )
+        return tuple(int(word) for word in words)
+
+
+def value_loss_option(default: str) -> Any:
+    """The flag whose default differs between the two scripts."""
+    return option(
+        default,
+        "max of clipped and unclipped (PPO's source), clipped alone (HN-PPO's source), plain",
+        choices=VALUE_LOSSES,
+    )

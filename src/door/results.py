@@ -1,0 +1,90 @@
+"""The end of a training run: the reported evaluation, the figure, the video, the result."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from door.figures import learning_curve
+from door.training import TEST, DoorAgent, Training
+from rl.policy import Policy
+
+
+def finish(
+    training: Training,
+    agent: DoorAgent,
+    *,
+    task_id: int | None = None,
+    earlier: Sequence[tuple[str, Policy]] = (),
+) -> dict[str, Any]:
+    """Evaluates on the 100 test worlds, draws, and ends the run.
+
+    Args:
+        training: where the run stands.
+        agent: trained.
+        task_id: place of the task in a series; None where there is none.
+        earlier: task and policy of each task learned before, evaluated as well.
+
+    Returns:
+        What `record.Run.finish` wrote.
+    """
+    run, config, update = training.run, training.config, training.update
+    policy = agent.policy()
+    seen = training.evaluate(policy, TEST)
+    metrics = {
+        "opening_rate": seen.opening_rate,
+        "opened_any_way": float(seen.opened.mean()),
+        "contact_rate": seen.contact_rate,
+        "opening_time": seen.opening_time,
+        "eval_episode_return": seen.episode_return,
+        "max_penetration": seen.max_penetration,
+    }
+    for index, (task, old_policy) in enumerate(earlier):
+        rate = training.evaluate(old_policy, TEST, task).opening_rate
+        metrics[f"opening_rate/{index}_{task}"] = rate
+    run.log(metrics, update)
+    _draw(training, seen.opening_rate)
+    if config.video:
+        _film(training, policy)
+    run.digest_weights(agent.tensors())
+    return run.finish(
+        {
+            "objective": {
+                "name": "opening_rate",
+                "value": seen.opening_rate,
+                "kind": "rate",
+                "count": len(seen.successes),
+                "goal": "max",
+                "at": update,
+                "axis": "update",
+            },
+            "metrics": metrics,
+            "env_steps": training.steps,
+            "task": config.task,
+            "task_id": task_id,
+            "variant": {"reward": config.reward, "start": config.start, "robot": config.robot},
+        }
+    )
+
+
+def _draw(training: Training, final: float) -> None:
+    run, config = training.run, training.config
+    title = f"{config.task}, {config.robot}, seed {config.seed}"
+    try:
+        learning_curve(run.artifact("learning_curve.svg"), training.curve, final, title)
+    except Exception as error:  # whatever matplotlib finds: the run has its result without it
+        run.event(f"no learning curve: {error}")
+
+
+def _film(training: Training, policy: Policy) -> None:
+    run, config = training.run, training.config
+    try:
+        from door.render import record_video
+
+        path = run.artifact("policy.mp4")
+        video = record_video(
+            policy, path, config.task, config.robot, seeds=run.seeds, start=config.start
+        )
+        run.event(f"video: {video.path}" if video.path else f"no video: {video.reason}")
+    except Exception as error:  # whatever the renderer finds: the run has its result without it
+        run.event(f"no video: {error}")

@@ -1,0 +1,118 @@
+"""Trains a hypernetwork PPO agent on one door task, the first or the next one of a series."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import record
+from door.options import DoorConfig, value_loss_option
+from record import option
+
+if TYPE_CHECKING:
+    from door.hyper_agent import HyperAgent
+    from door.training import Training
+
+
+@dataclass(frozen=True)
+class Config(DoorConfig):
+    """Flags of `hnppo:train`."""
+
+    lr: float = option(5e-3, "Adam's step size [1]; source: 5e-3", low=0, low_open=True, high=1)
+    clip_coef: float = option(
+        0.3,
+        "half-width of the trust region of the ratio [1]; source: 0.3",
+        low=0,
+        low_open=True,
+        high=1,
+    )
+    max_grad_norm: float = option(
+        1e-4, "limit of the norm of the task's gradient; source: 1e-4", low=0, low_open=True
+    )
+    clip_critic_apart: bool = option(
+        False, "the fresh critic's gradient is clipped apart; source: jointly with theta's"
+    )
+    critic_grad_norm: float = option(
+        0.5, "limit for the fresh critic where it is clipped apart", low=0, low_open=True
+    )
+    critic_lr: float = option(0.0, "step size of the fresh critic; 0: lr (source)", low=0, high=1)
+    value_loss: str = value_loss_option("clipped")
+    task_id: int = option(
+        -1, "place of the task in its series; -1: the next one", low=-1, high=1000
+    )
+    te_dim: int = option(8, "size of a task embedding; source: 8", low=1, high=4096)
+    beta: float = option(
+        1e-3, "strength of the regulariser [1]; source: 5e-4 to 5e-3, 0 for none", low=0
+    )
+    look_ahead: bool = option(True, "regularise at theta + Adam's next step; source: yes")
+    clip_regulariser: bool = option(
+        False, "clip the regulariser's gradient too; source: added after clipping"
+    )
+    freshcritic: bool = option(
+        True, "an ordinary critic, new for each task; no: generated as well (source has both)"
+    )
+    chunked: bool = option(False, "generate 1000 weights at a time (source: chnppo)")
+    hyper_width: int = option(
+        0, "width of the hypernetwork's two hidden layers; 0: 10 x network-width (source)", low=0
+    )
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Trains, evaluates on 100 held-out worlds, and returns what the record says."""
+    from door.results import finish
+    from door.training import Training, ppo_settings
+    from rl import ppo
+
+    with record.start(config, study="door") as run, Training(run, config) as training:
+        agent = make_agent(config, training)
+        training.restore(agent)
+        settings = ppo_settings(config, config.value_loss)
+        for order in training.updates(agent):
+            rollout, rewards = training.rollout(agent)
+            batch = ppo.make_batch(agent, rollout, rewards, settings)
+            statistics = ppo.update(agent, batch, settings, order)
+            agent.normaliser.update(rollout.raw_observations[:-1])
+            statistics["regulariser"] = agent.regularisation()
+            training.log(rollout, statistics)
+        earlier = [(task, agent.policy(i)) for i, task in enumerate(agent.tasks[:-1])]
+        return finish(training, agent, task_id=len(agent.tasks) - 1, earlier=earlier)
+
+
+def make_agent(config: Config, training: Training) -> HyperAgent:
+    """A new agent with its first task, or that of `pretrained` with one task more."""
+    from door.hyper_agent import HyperAgent, HyperSettings
+
+    settings = HyperSettings(
+        te_dim=config.te_dim,
+        hyper_width=config.hyper_width,
+        chunked=config.chunked,
+        freshcritic=config.freshcritic,
+        lr=config.lr,
+        max_grad_norm=config.max_grad_norm,
+        clip_critic_apart=config.clip_critic_apart,
+        critic_grad_norm=config.critic_grad_norm,
+        critic_lr=config.critic_lr,
+        beta=config.beta,
+        look_ahead=config.look_ahead,
+        clip_regulariser=config.clip_regulariser,
+        squash_mean=config.squash_mean,
+        log_std=config.log_std,
+    )
+    generator = training.run.seeds.torch("weights")
+    agent = HyperAgent(training.shape, settings, generator, config.task)
+    agent.normaliser.enabled = config.normalise_obs
+    if training.load_pretrained(agent):
+        agent.begin_task(config.task, generator)
+    task_id = len(agent.tasks) - 1
+    if config.task_id not in (-1, task_id):
+        learned = ", ".join(agent.tasks[:-1]) or "nothing"
+        raise record.UserError(
+            f"--task-id: {config.task_id} cannot follow {learned}; use {task_id}, or another "
+            "--pretrained"
+        )
+    return agent
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

@@ -1,0 +1,69 @@
+"""Trains a plain PPO agent on one door task, from nothing or on from a previous checkpoint."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import record
+from door.options import DoorConfig, value_loss_option
+from record import option
+
+if TYPE_CHECKING:
+    from door.training import Training
+    from rl.agent import PPOAgent
+
+
+@dataclass(frozen=True)
+class Config(DoorConfig):
+    """Flags of `ppo:train`."""
+
+    max_grad_norm: float = option(
+        0.5, "limit of the gradient's norm; source: 0.5", low=0, low_open=True
+    )
+    value_loss: str = value_loss_option("max")
+    mean_gain: float = option(
+        1.0, "orthogonal gain of the actor's last layer; source: 1", low=0, low_open=True
+    )
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Trains, evaluates on 100 held-out worlds, and returns what the record says."""
+    from door.results import finish
+    from door.training import Training, ppo_settings
+    from rl import ppo
+
+    with record.start(config, study="door") as run, Training(run, config) as training:
+        agent = make_agent(config, training)
+        training.restore(agent)
+        settings = ppo_settings(config, config.value_loss)
+        for order in training.updates(agent):
+            rollout, rewards = training.rollout(agent)
+            batch = ppo.make_batch(agent, rollout, rewards, settings)
+            statistics = ppo.update(agent, batch, settings, order)
+            agent.normaliser.update(rollout.raw_observations[:-1])
+            training.log(rollout, statistics)
+        return finish(training, agent)
+
+
+def make_agent(config: Config, training: Training) -> PPOAgent:
+    """A new agent, or that of `pretrained` with a new optimiser."""
+    from rl.agent import AgentSettings, PPOAgent
+
+    settings = AgentSettings(
+        lr=config.lr,
+        max_grad_norm=config.max_grad_norm,
+        squash_mean=config.squash_mean,
+        mean_gain=config.mean_gain,
+        log_std=config.log_std,
+    )
+    agent = PPOAgent(training.shape, settings, training.run.seeds.torch("weights"))
+    agent.normaliser.enabled = config.normalise_obs
+    training.load_pretrained(agent)
+    agent.new_optimiser()
+    return agent
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

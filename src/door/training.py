@@ -1,0 +1,218 @@
+"""What the two training scripts share: a run's course round the algorithm."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+import record
+from door.env import DoorVecEnv
+from door.evaluate import Evaluation, evaluate
+from door.options import DoorConfig
+from door.reward import RewardConfig
+from rl.normalise import ReturnScaler
+from rl.policy import NetworkShape, Policy
+from rl.ppo import PPOSettings
+from rl.rollout import NonFiniteError, Rollout, collect
+
+TEST, VALIDATION = 0, 1  # sets of held-out worlds: reported; and looked at while training
+
+
+class DoorAgent(Protocol):
+    """What a run needs of an agent beside `rl.ppo.Agent`."""
+
+    normaliser: Any
+
+    def policy(self) -> Policy:
+        """A frozen copy of the actor."""
+
+    def set_lr(self, fraction: float) -> None:
+        """All step sizes as a fraction of the first."""
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Weights."""
+
+    def state(self) -> dict[str, Any]:
+        """All else."""
+
+    def load(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """Takes both back."""
+
+
+def ppo_settings(config: DoorConfig, value_loss: str) -> PPOSettings:
+    """What `rl.ppo.update` takes."""
+    return PPOSettings(
+        clip_coef=config.clip_coef,
+        epochs=config.epochs,
+        minibatch_size=config.minibatch_size,
+        value_coef=config.value_coef,
+        entropy_coef=config.entropy_coef,
+        value_loss=value_loss,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        time_limit=config.time_limit,
+        target_kl=config.target_kl,
+    )
+
+
+class Training:
+    """One run: environments, statistics, log, validation, checkpoints, and where it stands.
+
+    Attributes:
+        update: number of the present update, from 1.
+        steps: decisions taken.
+        curve: (update, decisions, opening rate) of each validation.
+    """
+
+    def __init__(self, run: record.Run, config: DoorConfig) -> None:
+        self.run, self.config = run, config
+        torch.set_num_threads(1)  # the networks are small: more threads are slower
+        self.env = DoorVecEnv(
+            config.task,
+            config.robot,
+            config.num_envs,
+            seeds=run.seeds,
+            threads=config.threads,
+            envs_per_call=config.envs_per_call,
+            reward=RewardConfig.of(config.reward),
+            start=config.start,
+        )
+        self.shape = NetworkShape(self.env.obs_size, self.env.action_size, config.hidden())
+        self.scaler = ReturnScaler(
+            config.num_envs, config.gamma, enabled=config.reward_scale != "none"
+        )
+        self.total = config.env_steps // (config.num_envs * config.num_steps)
+        self.update, self.steps = 0, 0
+        self.curve: list[tuple[int, int, float]] = []
+        self.stopped = False
+        self._clock = time.perf_counter()
+
+    def __enter__(self) -> Training:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.env.close()
+        if isinstance(error, NonFiniteError):
+            raise record.NumericalError(self.update, error.tensor) from error
+
+    def load_pretrained(self, agent: DoorAgent) -> bool:
+        """Fills the agent from the checkpoint that the flags name; whether they name one."""
+        if not self.config.pretrained:
+            return False
+        checkpoint = record.load_checkpoint(self.config.pretrained)
+        try:
+            agent.load(checkpoint.tensors, checkpoint.state["agent"])
+        except (ValueError, KeyError) as error:
+            raise record.UserError(f"--pretrained {self.config.pretrained}: {error}") from None
+        self.run.add_parent(checkpoint.run_id)
+        return True
+
+    def restore(self, agent: DoorAgent) -> None:
+        """Continues from the run's own newest checkpoint, if it has one."""
+        checkpoint = self.run.restore()
+        if checkpoint is None:
+            return
+        state = checkpoint.state
+        try:
+            agent.load(checkpoint.tensors, state["agent"])
+        except (ValueError, KeyError) as error:
+            raise record.UserError(f"checkpoint {checkpoint.path}: {error}") from None
+        self.env.set_state(state["env"])
+        self.scaler.set_state(state["scaler"])
+        self.update, self.steps = state["update"], state["steps"]
+        self.curve = [tuple(point) for point in state["curve"]]
+        self.stopped = state["stopped"]
+        self.run.event(f"continued after update {self.update}")
+
+    def updates(self, agent: DoorAgent) -> Iterator[np.random.Generator]:
+        """Counts the updates; each comes with the source of its minibatches' order.
+
+        After the body of the loop: a validation and a checkpoint, where they are due. Bad numbers
+        end the run with the update and the tensor.
+        """
+        while self.update < self.total and not self.stopped:
+            self.update += 1
+            if self.config.lr_schedule == "linear":
+                agent.set_lr(1 - (self.update - 1) / self.total)
+            yield self.run.seeds.generator("minibatches", self.update)
+            interval = self.config.eval_interval
+            if interval and (self.update % interval == 0 or self.update == self.total):
+                self._validate(agent)
+            ended = self.stopped or self.update == self.total
+            if ended or self.update % self.config.save_interval == 0:
+                self._checkpoint(agent)
+            self.run.progress(self.update, self.total, "update")
+
+    def rollout(self, agent: DoorAgent) -> tuple[Rollout, np.ndarray]:
+        """New worlds everywhere, then one rollout; and its rewards as the agent is to see them."""
+        self._clock = time.perf_counter()
+        config = self.config
+        observations = self.env.new_worlds()
+        self.scaler.restart(statistics=config.reward_scale == "restart")
+        rollout = collect(
+            self.env,
+            agent.policy(),
+            observations,
+            config.num_steps,
+            self.run.seeds.generator("exploration", self.update),
+            keep_final=config.time_limit == "bootstrap",
+            at_end=("episode_return", "success"),
+        )
+        self.steps += rollout.rewards.size
+        return rollout, self.scaler(rollout.rewards, rollout.ends)
+
+    def log(self, rollout: Rollout, statistics: dict[str, float]) -> None:
+        """The update's numbers into the journal."""
+        metrics = {
+            **statistics,
+            "env_steps": float(self.steps),
+            "reward": float(rollout.rewards.mean()),
+            "time/steps_per_second": rollout.rewards.size / (time.perf_counter() - self._clock),
+        }
+        returns = rollout.episodes["episode_return"]
+        if len(returns):
+            metrics["episode_return"] = float(returns.mean())
+            metrics["train_opening_rate"] = float(rollout.episodes["success"].mean())
+        self.run.log(metrics, self.update)
+
+    def evaluate(self, policy: Policy, worlds: int, task: str = "") -> Evaluation:
+        """The deterministic policy on 100 held-out worlds: set `TEST` or `VALIDATION`."""
+        config = self.config
+        return evaluate(
+            policy,
+            task or config.task,
+            config.robot,
+            seeds=self.run.seeds,
+            start=config.start,
+            reward=RewardConfig.of(config.reward),
+            threads=config.threads,
+            index=worlds,
+        )
+
+    def _validate(self, agent: DoorAgent) -> None:
+        seen = self.evaluate(agent.policy(), VALIDATION)
+        self.curve.append((self.update, self.steps, seen.opening_rate))
+        self.run.log(
+            {
+                "validation_opening_rate": seen.opening_rate,
+                "validation_episode_return": seen.episode_return,
+            },
+            self.update,
+        )
+        self.stopped = bool(self.config.stop_at) and seen.opening_rate >= self.config.stop_at
+
+    def _checkpoint(self, agent: DoorAgent) -> None:
+        state = {
+            "update": self.update,
+            "steps": self.steps,
+            "curve": self.curve,
+            "stopped": self.stopped,
+            "agent": agent.state(),
+            "env": self.env.state(),
+            "scaler": self.scaler.state(),
+        }
+        self.run.checkpoint(self.update, agent.tensors(), state)
