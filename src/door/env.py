@@ -158,7 +158,7 @@ class DoorVecEnv:
         self._elapsed += 1
         self._length += 1
         obs = np.empty((self.num_envs, self.obs_size), np.float32)
-        self._observe(obs, slice(None), self._next, self._sensors[:, -1])
+        self._observe(obs, slice(None), self._next, self._tip(-1))
         truncated = self._elapsed >= self.horizon
         info = {
             "final_obs": obs,
@@ -217,6 +217,7 @@ class DoorVecEnv:
         self._sensors = np.zeros((n, self._steps, model.nsensordata))
         self._control = np.zeros((n, self._steps, model.nu))
         self._velocity = 1 + model.nq
+        self._sites = [model.site(name).id for name in ("finger", "knob")]
         self._hinge = 1 + int(model.joint("hinge").qposadr[0])
         for name in ("elapsed", "length", "untouched"):
             setattr(self, f"_{name}", np.zeros(n, np.int64))
@@ -248,16 +249,16 @@ class DoorVecEnv:
             array[envs] = 0
         self._touched[envs] = self._by_handle[envs] = False
         self._untouched[envs] = MEMORY
-        # The sensors of one step, which is thrown away, are those of the start itself.
-        states = np.empty((len(envs), 1, start.shape[1]))
-        sensors = np.empty((len(envs), 1, self._sensors.shape[2]))
-        control = np.zeros((len(envs), 1, self._control.shape[2]))
-        models = [self._models.list[env] for env in envs.tolist()]
-        self._pool.rollout(
-            models, self._data, start, control, nstep=1, skip_checks=True,
-            state=states, sensordata=sensors, chunk_size=self._chunk,
-        )  # fmt: skip
-        self._observe(self._obs, envs, start, sensors[:, 0])
+        self._observe(self._obs, envs, start, self._reach(envs, start))
+
+    def _reach(self, envs: np.ndarray, start: np.ndarray) -> np.ndarray:
+        """Finger minus knob at the starts, [k, 3]; the same bits that the sensors would give."""
+        reach, data = np.empty((len(envs), 3)), self._data[0]
+        for row, env in enumerate(envs.tolist()):
+            data.qpos[:] = start[row, 1 : self._velocity]
+            mujoco.mj_kinematics(self.models[env], data)
+            np.subtract(*data.site_xpos[self._sites], out=reach[row])
+        return reach
 
     def _simulate(self, action: np.ndarray) -> None:
         self._control[:] = action[:, None]
@@ -278,8 +279,8 @@ class DoorVecEnv:
         opening = np.abs(self._states[:, :, self._hinge])
         # Only what happens before the door is here decides how it was opened: a bolt acts in the
         # frame, a door without one may be drifting when it is pulled.
-        before = opening < (CLOSED if self.task.latched else OPEN / 2)
-        self._touched = (self._sensors[:, :, _TOUCH] > 0).any(1)
+        gate = CLOSED if self.task.latched else OPEN / 2
+        self._touched = self._sensors[:, :, _TOUCH].max(1) > 0
         self._untouched += 1
         self._untouched[self._touched] = 0
         by_handle = self._untouched <= MEMORY
@@ -287,12 +288,12 @@ class DoorVecEnv:
             # The bolt is out because the handle is held, or still out since it was.
             travel = self._states[:, :, self._hinge + 2]
             by_handle |= self._by_handle
-            by_handle &= ((travel >= BOLT_RELEASE) & before).any(1)
+            by_handle &= ((travel >= BOLT_RELEASE) & (opening < gate)).any(1)
             bolt = travel[:, -1].copy()
         else:
             bolt = np.zeros(self.num_envs)
-        self._by_handle = np.where(before.any(1), by_handle, self._by_handle)
-        reached = (opening >= OPEN).any(1)
+        self._by_handle = np.where(opening.min(1) < gate, by_handle, self._by_handle)
+        reached = opening.max(1) >= OPEN
         self._opened |= reached
         reached &= self._by_handle
         self._success |= reached
@@ -306,11 +307,10 @@ class DoorVecEnv:
     def _reward(self, action: np.ndarray) -> np.ndarray:
         # The source pays for the state before the last of its four env steps.
         step = -1 if self.reward_config.kind == "shaped" else 3 * self._steps // 4 - 1
-        sensors = self._sensors[:, step if step == -1 else step + 1]
         state = self._states[:, step]
         return reward(
             self.reward_config,
-            sensors[:, _FINGER] - sensors[:, _KNOB],
+            self._tip(step if step == -1 else step + 1),
             state[:, 4],
             state[:, 5],
             state[:, self._hinge],
@@ -318,11 +318,14 @@ class DoorVecEnv:
             action[:, : self.robot.cost_actions],
         )
 
-    def _observe(self, obs: np.ndarray, rows: Any, state: np.ndarray, sensors: np.ndarray) -> None:
+    def _tip(self, step: int) -> np.ndarray:
+        return self._sensors[:, step, _FINGER] - self._sensors[:, step, _KNOB]
+
+    def _observe(self, obs: np.ndarray, rows: Any, state: np.ndarray, reach: np.ndarray) -> None:
         dof, velocity = self.robot.dof, self._velocity
         obs[rows, :dof] = state[:, 1 : 1 + dof]
         obs[rows, dof : 2 * dof] = state[:, velocity : velocity + dof]
-        obs[rows, 2 * dof :] = sensors[:, _FINGER] - sensors[:, _KNOB]
+        obs[rows, 2 * dof :] = reach
 
 
 _STATE_ARRAYS = (

@@ -74,7 +74,8 @@ def reward(
     total -= np.sqrt(square)
     total -= np.log(square + config.offset)
     total -= 5.0
-    total -= config.turn * np.hypot(yaw - hinge, pitch)
+    turn = yaw - hinge
+    total -= config.turn * np.sqrt(turn * turn + pitch * pitch)
     total -= config.control / action.shape[1] * np.einsum("ij,ij->i", action, action)
     if handle is not None:
         credit = np.minimum(np.abs(handle), config.handle_cap)
