@@ -159,18 +159,24 @@ def _run_missing(
         if len(seen) >= count:
             return
         history = [*prior, *trials.observations(seen, objective)]
-        proposal = propose(dimensions, history, len(seen), settings)
+        number = seen[-1].number + 1 if seen else 1  # a trial may have been deleted
+        proposal = propose(dimensions, history, number - 1, settings)
         if proposal is None:
             print("search: every point of the space has been tried", flush=True)
             return
         # Told before the trial, whose own output follows.
-        print(f"search: trial {len(seen) + 1} of {count}, {_why(proposal, objective)}", flush=True)
-        trial_run = _new_trial(batch, proposal, seen, objective, settings)
+        print(f"search: trial {number} of {count}, {_why(proposal, objective)}", flush=True)
+        trial_run = _new_trial(batch, proposal, number, seen, objective, settings)
         _run_trial(trial_run, stop)
 
 
 def _new_trial(
-    batch: Any, proposal: Proposal, seen: Sequence[Trial], objective: Objective, settings: Settings
+    batch: Any,
+    proposal: Proposal,
+    number: int,
+    seen: Sequence[Trial],
+    objective: Objective,
+    settings: Settings,
 ) -> Any:
     """A Guild run for the proposal, with the note that makes it a trial."""
     from guild import batch_util
@@ -183,7 +189,7 @@ def _new_trial(
         predicted = {"mean": mean, "std": proposal.std, "acquisition": proposal.acquisition}
     note = {
         "batch": batch.id,
-        "trial": len(seen) + 1,
+        "trial": number,
         "kind": proposal.kind,
         "method": settings.method,
         "point": proposal.point,

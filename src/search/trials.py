@@ -82,10 +82,12 @@ def read(batch: Any, objective: Objective) -> list[Trial]:
     from guild import batch_util, run
 
     found = []
+    home = Path(os.path.realpath(batch.dir)).parent
     for link in sorted(Path(batch.dir).iterdir()):
-        if not link.is_symlink():
-            continue
         directory = Path(os.path.realpath(link))
+        # Guild links a trial under its id; other links in a run are its dependencies.
+        if not link.is_symlink() or directory != home / link.name:
+            continue
         note = load(directory / "search.json")
         if note is None:
             link.unlink()

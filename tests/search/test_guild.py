@@ -246,6 +246,16 @@ def test_any_operation_with_optimizer_gp(project):
     assert kinds == ["initial"] * 4 + ["gp"] * 3
 
 
+def test_earlier_trials_of_the_operation_can_count(project, uninterrupted):
+    arguments = ["--optimizer", "gp", "x=[-5.0:10.0]", "--opt-flag", "prev-trials=operation"]
+    project.run("toy:train", *arguments, "--max-trials", "1")
+    prior = json.loads((project.batch() / "prior.json").read_text())
+    good = [n for n in notes(uninterrupted) if n["point"]["y"] <= 10]
+    told = [entry["point"]["x"] for entry in prior]
+    assert {n["point"]["x"] for n in good} <= set(told)
+    assert all(entry["value"] > 0 for entry in prior)  # the score is to be maximised
+
+
 def test_random_search_is_what_a_range_alone_means(project):
     project.run("toy:train", "x=[-5.0:10.0]", "--max-trials", "2")
     assert "search random" in (project.batch() / ".guild" / "opref").read_text()
