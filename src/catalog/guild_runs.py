@@ -1,0 +1,314 @@
+"""Guild's runs, read from its files: importing Guild takes longer than reading a thousand runs."""
+
+from __future__ import annotations
+
+import hashlib
+import os
+import re
+import shlex
+import signal
+import sys
+from collections.abc import Iterable
+from dataclasses import dataclass, field
+from functools import cached_property
+from pathlib import Path
+from typing import Any
+
+from catalog.errors import CatalogError
+
+_KEYBOARD_INTERRUPT = -16  # guild.exit_code.KEYBOARD_INTERRUPT
+
+
+@dataclass(frozen=True)
+class GuildRun:
+    """A run or batch of Guild.
+
+    Attributes:
+        id: 32 hex digits.
+        directory: The run's directory.
+    """
+
+    id: str
+    directory: Path
+
+    def attr(self, name: str) -> Any:
+        """Returns an attribute, None without it."""
+        return _attribute(self.directory, name)
+
+    @cached_property
+    def operation(self) -> str:
+        """Name as typed after `guild run`."""
+        return _operation(self.directory)
+
+    @cached_property
+    def proto_operation(self) -> str:
+        """Operation of a batch's trials; "" for a run that is no batch."""
+        return _operation(self.directory / ".guild" / "proto")
+
+    @cached_property
+    def is_waiting(self) -> bool:
+        """Staged or pending: it has not begun, and is no result."""
+        guild = self.directory / ".guild"
+        return (guild / "STAGED").exists() or (guild / "PENDING").exists()
+
+    @cached_property
+    def has_journal(self) -> bool:
+        """Whether the script came as far as recording."""
+        journal = self.directory / "journal"
+        return (journal / "run.json").is_file() and (journal / "sessions.jsonl").is_file()
+
+    @cached_property
+    def flags(self) -> dict[str, Any]:
+        """The flags; empty for a batch, whose flags are its optimizer's."""
+        value = self.attr("flags")
+        return value if isinstance(value, dict) else {}
+
+    @property
+    def label(self) -> str:
+        """The label that a person gave; Guild makes one of the flags itself, which is none."""
+        label = str(self.attr("label") or "")
+        return "" if is_automatic(label, self.flags) else label
+
+    @property
+    def started(self) -> int | None:
+        """Milliseconds since the epoch."""
+        value = self.attr("started") or self.attr("initialized")
+        return int(value) // 1000 if isinstance(value, int | float) else None
+
+    @property
+    def wall_seconds(self) -> float | None:
+        """Seconds from start to end."""
+        begin, end = self.attr("started"), self.attr("stopped")
+        both = isinstance(begin, int | float) and isinstance(end, int | float)
+        return max(0.0, (end - begin) / 1e6) if both else None
+
+    @property
+    def comment(self) -> str:
+        """The newest comment that a person gave the run."""
+        found = self.attr("comments")
+        last = found[-1] if isinstance(found, list) and found else None
+        return str(last.get("body") or "") if isinstance(last, dict) else ""
+
+    def end(self) -> tuple[str, str]:
+        """Returns (status, reason) as Guild and the output tell it."""
+        status = self.attr("exit_status")
+        if status is None:
+            if (self.directory / ".guild" / "LOCK.remote").exists() or _alive(self.directory):
+                return "RUNNING", ""
+            return "KILLED", "process gone (SIGKILL or machine crash)"
+        if status == 0:
+            return "FINISHED", ""
+        if status == _KEYBOARD_INTERRUPT or status in (130, -signal.SIGINT):
+            return "KILLED", "Ctrl-C"
+        if status < 0 or status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
+            number = -status if status < 0 else status - 128
+            try:
+                return "KILLED", signal.Signals(number).name
+            except ValueError:
+                return "KILLED", f"exit status {status}"
+        line = last_line(self.directory / ".guild" / "output")
+        return "FAILED", f"exit status {status}: {line}" if line else f"exit status {status}"
+
+    @cached_property
+    def trials(self) -> list[str]:
+        """Ids of the trials that a batch's directory links to."""
+        found = []
+        for entry in os.scandir(self.directory):
+            if entry.is_symlink():
+                target = os.path.basename(os.path.realpath(entry.path))
+                if re.fullmatch("[0-9a-f]{32}", target):
+                    found.append(target)
+        return sorted(found)
+
+    @property
+    def parents(self) -> list[str]:
+        """Ids of the runs whose files it required."""
+        found = re.findall(r"[0-9a-f]{32}", _text(self.directory / ".guild" / "attrs" / "deps"))
+        return list(dict.fromkeys(found))
+
+    @cached_property
+    def origin(self) -> str:
+        """What the trials of one batch share and no two batches do: a trial copies its prototype."""
+        begun, seed = self.attr("initialized"), self.attr("random_seed")
+        if begun is None or seed is None:
+            return ""
+        return hashlib.sha256(f"{_opref(self.directory)} {begun} {seed}".encode()).hexdigest()[:32]
+
+    @cached_property
+    def proto_origin(self) -> str:
+        """The same of a batch."""
+        proto = GuildRun("", self.directory / ".guild" / "proto")
+        return proto.origin if self.proto_operation else ""
+
+
+@dataclass
+class Batch:
+    """A batch and its trials.
+
+    Attributes:
+        key: What the trials share; the same whether or not Guild kept the batch's directory.
+        operation: Whose trials they are.
+        trials: Their ids.
+        run: The batch's own run; None where Guild deleted it, as it does when a grid is done.
+        method: The optimizer: "grid", or the operation's name, such as "gp".
+    """
+
+    key: str
+    operation: str
+    trials: list[str] = field(default_factory=list)
+    run: GuildRun | None = None
+    method: str = "grid"
+
+
+def guild_home() -> Path | None:
+    """Returns where Guild keeps its runs, found as Guild finds it; None if there is no such place.
+
+    $GUILD_HOME, else the active environment's .guild, else (the command called by its path) that
+    of the environment of this Python, else the nearest .guild upwards.
+
+    Raises:
+        CatalogError: $GUILD_HOME is no directory.
+    """
+    given = os.environ.get("GUILD_HOME")
+    if given:
+        if not Path(given).is_dir():
+            raise CatalogError(f"GUILD_HOME={given} is no directory")
+        return Path(given)
+    for base in (os.environ.get("CONDA_PREFIX"), os.environ.get("VIRTUAL_ENV")):
+        if base:  # Guild looks at the first that is set
+            if (Path(base) / ".guild").is_dir():
+                return Path(base) / ".guild"
+            break
+    if sys.prefix != sys.base_prefix and (Path(sys.prefix) / ".guild").is_dir():
+        return Path(sys.prefix) / ".guild"
+    here, home = Path.cwd().resolve(), Path.home()
+    for directory in (here, *here.parents):
+        if (directory / ".guild").is_dir():
+            return directory / ".guild"
+        if directory == home:
+            break
+    return home / ".guild" if (home / ".guild").is_dir() else None
+
+
+def read(home: Path | None) -> list[GuildRun]:
+    """Returns the runs in a Guild home, oldest first; runs that have not begun are none."""
+    if home is None or not (home / "runs").is_dir():
+        return []
+    found = []
+    for entry in os.scandir(home / "runs"):
+        if re.fullmatch("[0-9a-f]{32}", entry.name) and entry.is_dir():
+            run = GuildRun(entry.name, Path(entry.path))
+            if (run.directory / ".guild" / "opref").is_file() and not run.is_waiting:
+                found.append(run)
+    return sorted(found, key=lambda run: (run.started or 0, run.id))
+
+
+def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
+    """Returns the batches among runs.
+
+    Args:
+        runs: All runs.
+        declared: Operations of the studies; a batch that is one keeps its name (`ppo:opt@gp`), another
+            is named as what it optimises.
+    """
+    runs, names = list(runs), set(declared)
+    found: dict[str, Batch] = {}
+    for run in runs:
+        if run.proto_operation:
+            own = run.operation in names
+            batch = Batch(
+                key=run.proto_origin or run.id,
+                operation=run.operation if own else run.proto_operation,
+                run=run,
+                method=_method(run),
+            )
+            known = {each.id for each in runs}
+            batch.trials = [trial for trial in run.trials if trial in known]
+            found[batch.key] = batch
+    taken = {trial for batch in found.values() for trial in batch.trials}
+    loose: dict[str, list[GuildRun]] = {}
+    for run in runs:
+        if not run.proto_operation and run.id not in taken and run.origin:
+            loose.setdefault(run.origin, []).append(run)
+    for key, members in loose.items():
+        batch = found.get(key)
+        if batch is not None:
+            batch.trials = sorted({*batch.trials, *(m.id for m in members)})
+        elif len(members) > 1:
+            found[key] = Batch(key, members[0].operation, sorted(m.id for m in members))
+    return list(found.values())
+
+
+def is_automatic(label: str, flags: Iterable[str]) -> bool:
+    """Whether a label is the one that Guild makes of the flags (`lr=0.1 seed=1`)."""
+    try:
+        tokens = shlex.split(label)
+    except ValueError:
+        return False
+    names = set(flags)
+    return all("=" in token and token.partition("=")[0] in names for token in tokens)
+
+
+def last_line(path: Path, size: int = 8192) -> str:
+    """Returns the last line of a file that says something."""
+    try:
+        with path.open("rb") as file:
+            file.seek(max(0, path.stat().st_size - size))
+            lines = file.read().decode("utf-8", "replace").splitlines()
+    except OSError:
+        return ""
+    return next((line.strip()[:500] for line in reversed(lines) if line.strip()), "")
+
+
+def _method(run: GuildRun) -> str:
+    note = str((run.attr("flags") or {}).get("method") or "")
+    name = run.operation.rpartition(":")[2]
+    if "@" in name:
+        return note or name.partition("@")[2]
+    return "grid" if name in ("", "+") else name
+
+
+def _operation(directory: Path) -> str:
+    parts = shlex.split(_opref(directory)) if _opref(directory) else []
+    if len(parts) < 4:
+        return ""
+    model, name = parts[2], parts[3]
+    return f"{model}:{name}" if model else name
+
+
+def _opref(directory: Path) -> str:
+    for path in (directory / ".guild" / "opref", directory / "opref"):
+        if shown := _text(path).strip():
+            return shown
+    return ""
+
+
+def _attribute(directory: Path, name: str) -> Any:
+    shown = _text(directory / ".guild" / "attrs" / name).strip()
+    if not shown:
+        return None
+    if re.fullmatch(r"-?[0-9]{1,18}", shown):
+        return int(shown)
+    import yaml
+
+    try:
+        return yaml.load(shown, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
+    except yaml.YAMLError:
+        return None
+
+
+def _text(path: Path) -> str:
+    try:
+        return path.read_text(encoding="utf-8", errors="replace")
+    except OSError:
+        return ""
+
+
+def _alive(directory: Path) -> bool:
+    try:
+        os.kill(int(_text(directory / ".guild" / "LOCK")), 0)
+    except (ValueError, ProcessLookupError):
+        return False
+    except PermissionError:
+        return True
+    return True

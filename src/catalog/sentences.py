@@ -1,0 +1,175 @@
+"""What a run came to, as one sentence computed from its record."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from catalog import stats, text, values
+from catalog.model import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+
+_AT = re.compile(r"(?P<what>.+?) at (?P<axis>[a-z][a-z _]*?) (?P<step>\d+)(?:: (?P<more>.*))?")
+
+
+def sentence(record: RunRecord) -> str:
+    """Returns the result cell of a single run, as Markdown."""
+    parts = [_state(record)]
+    if variant := variant_text(record):
+        parts.append(variant)
+    if record.parents:
+        known = ", ".join(text.escape(parent[:8]) for parent in record.parents)
+        parts.append(f"from {known}")
+    if record.reported_by:
+        parts.append(f"imported: {text.escape(record.reported_by)}")
+    return "; ".join(part for part in parts if part)
+
+
+def _state(record: RunRecord) -> str:
+    if record.status == FINISHED:
+        return outcome(record)
+    if record.status == RUNNING:
+        return f"running{_so_far(record)}"
+    if record.status == FAILED:
+        return failure(record)
+    return killed(record)
+
+
+def outcome(record: RunRecord) -> str:
+    """Returns what a finished run reached, with its interval."""
+    result = record.result or {}
+    if result.get("summary"):
+        return text.escape(result["summary"], text.MAX_RESULT)
+    objective = record.objective
+    if objective is None:
+        return "finished, with no result"
+    shown = objective_text(objective, objective["value"])
+    if _is_rate(objective) and objective["value"] > 1:
+        shown += " (above 100 %: counted wrongly in the source)"
+    return f"{shown}{after(objective)}{own_interval(objective)}"
+
+
+def objective_text(objective: dict[str, Any], value: float) -> str:
+    """Returns "93 % opening rate" or "episode return 7696"."""
+    name = text.words(objective["name"])
+    if _is_rate(objective):
+        return f"{rate_text(value)} {name}"
+    return f"{name} {text.number(value)}"
+
+
+def rate_text(value: float) -> str:
+    """Returns "93 %"; what is no rate is said as it is."""
+    if not math.isfinite(value):
+        return text.number(value)
+    return f"{text.percent(value)} %" if value <= 1 else f"{value * 100:.0f} %"
+
+
+def value_text(objective: dict[str, Any], value: float) -> str:
+    """Returns a value without its name: "93 %" or "7696"."""
+    return rate_text(value) if _is_rate(objective) else text.number(value)
+
+
+def after(objective: dict[str, Any]) -> str:
+    """Returns " after 360 updates", or nothing if the objective does not say."""
+    at = objective.get("at")
+    if isinstance(at, bool) or not isinstance(at, int | float) or not math.isfinite(at):
+        return ""
+    return f" after {text.count(at, str(objective.get('axis') or 'step'))}"
+
+
+def own_interval(objective: dict[str, Any]) -> str:
+    """Returns the Wilson interval " [86, 97]" of a counted rate."""
+    count, value = objective.get("count"), objective["value"]
+    usable = isinstance(count, int) and not isinstance(count, bool) and count >= 1
+    if not (_is_rate(objective) and usable and 0 <= value <= 1):
+        return ""
+    return _interval_text(objective, *stats.wilson(value * count, count))
+
+
+def interval(objectives: Sequence[dict[str, Any]]) -> str:
+    """Returns the interval over seeds: bootstrap of the mean; of a single run its own."""
+    if len(objectives) == 1:
+        return own_interval(objectives[0])
+    numbers = [o["value"] for o in objectives]
+    if not all(math.isfinite(v) for v in numbers):
+        return ""
+    return _interval_text(objectives[0], *stats.bootstrap(numbers))
+
+
+def _interval_text(objective: dict[str, Any], low: float, high: float) -> str:
+    if _is_rate(objective):
+        return f" [{math.floor(100 * low + 0.5)}, {math.floor(100 * high + 0.5)}]"
+    return f" [{text.number(low)}, {text.number(high)}]"
+
+
+def failure(record: RunRecord) -> str:
+    """Returns "failed at update 1: gradient explosion (log_std is not finite)"."""
+    reason = record.reason or "no reason was told"
+    match = _AT.fullmatch(" ".join(reason.split()))
+    if match is None:
+        return f"failed{_reached(record)}: {text.escape(reason, text.MAX_RESULT)}"
+    more = f" ({text.escape(match['more'], text.MAX_RESULT)})" if match["more"] else ""
+    what = text.escape(match["what"], text.MAX_RESULT)
+    return f"failed at {match['axis']} {match['step']}: {what}{more}"
+
+
+def failure_kind(record: RunRecord) -> str:
+    """Returns the failure without the numbers of this one run, to count failures by kind."""
+    if record.status == KILLED:
+        return "lost" if record.reason.startswith("lost") else f"killed ({killer(record)})"
+    match = _AT.fullmatch(" ".join(record.reason.split()))
+    if match is not None:
+        return text.escape(match["what"])
+    return text.escape(record.reason.partition("\n")[0] or "no reason was told")
+
+
+def failure_place(record: RunRecord) -> str:
+    """Returns " at update 12" where the reason says so."""
+    match = _AT.fullmatch(" ".join(record.reason.split()))
+    return f" at {match['axis']} {match['step']}" if match else ""
+
+
+def killed(record: RunRecord) -> str:
+    """Returns "killed after step 40: SIGTERM", or "lost: …"."""
+    if record.reason.startswith("lost"):
+        return text.escape(record.reason, text.MAX_RESULT) + _so_far(record)
+    return f"killed{_reached(record)}: {killer(record)}"
+
+
+def killer(record: RunRecord) -> str:
+    """Returns what killed a run."""
+    return text.escape(record.reason or "by whom was not told", text.MAX_RESULT)
+
+
+def variant_text(record: RunRecord) -> str:
+    """Returns the options that the script wants shown, for example its reward."""
+    variant = (record.result or {}).get("variant")
+    if not isinstance(variant, dict):
+        return ""
+    parts = [
+        f"{text.words(name)} {text.flag_value(values.flag(value))}"
+        for name, value in sorted(variant.items())
+        if value not in (None, "")
+    ]
+    return ", ".join(parts)
+
+
+def last_step(record: RunRecord) -> int | None:
+    """The last step that any metric reached."""
+    steps = [metric.curve[-1][0] for metric in record.metrics.values() if metric.curve]
+    return max(steps) if steps else None
+
+
+def _reached(record: RunRecord) -> str:
+    step = last_step(record)
+    return f" after step {step}" if step is not None else ""
+
+
+def _so_far(record: RunRecord) -> str:
+    step = last_step(record)
+    return f", step {step} so far" if step is not None else ""
+
+
+def _is_rate(objective: dict[str, Any]) -> bool:
+    return objective.get("kind") == "rate"
