@@ -18,7 +18,8 @@ SLIDE_DAMPING = 32.0  # N s/m: terminal speed 0.78 m/s
 TURN_TORQUE = 6.0  # Nm at full command: 24 N at the hook's tip (source: 2)
 TURN_DAMPING = 3.0  # Nm s/rad: terminal speed 2 rad/s
 FINGER_FORCE = 20.0  # N at full command
-FINGER_DAMPING = 100.0  # N s/m: the fingers close in about 0.2 s
+FINGER_DAMPING = 60.0  # N s/m: terminal speed 0.33 m/s
+FINGER_ARMATURE = 0.3  # kg; next to it the damping of one step is small, which keeps contacts stiff
 ROLL_RANGE = (0.0, 3.13)  # rad, as in the source
 
 _DAMPINGS = (
@@ -163,7 +164,11 @@ def _add_gripper(spec: mujoco.MjSpec, body: mujoco.MjsBody) -> None:
     for name, sign in (("finger_a", 1), ("finger_b", -1)):
         finger = body.add_body(name=name, pos=(-0.16, 0.0, 0))
         finger.add_joint(
-            name=name, type=mujoco.mjtJoint.mjJNT_SLIDE, axis=(0, sign, 0), range=(0.002, 0.045)
+            name=name,
+            type=mujoco.mjtJoint.mjJNT_SLIDE,
+            axis=(0, sign, 0),
+            range=(0.002, 0.045),
+            armature=FINGER_ARMATURE,
         )
         finger.add_geom(
             name=name,

@@ -1,7 +1,7 @@
-"""A scripted controller of the hook: a yardstick that sees what a policy sees.
+"""Scripted controllers of hook and gripper: a yardstick that sees what a policy sees.
 
-It opens 94-100 % of the doors of every task, so a policy that does not has not learned yet. Phases
-run on time: go in front of the handle, go behind it, turn it, pull or push the door.
+They open 94-100 % of the doors of every task, so a policy that does not has not learned yet. Phases
+run on time: go in front of the handle, go behind or around it, turn it, pull or push the door.
 """
 
 import numpy as np
@@ -68,6 +68,40 @@ class ScriptedHook:
         if phase >= 2:
             target[:, 2] = self.rest[:, 2] + depth
         return target, 3.13
+
+
+class ScriptedGripper:
+    """Opens doors with the gripper: policy obs [n, 17] -> action [n, 7]."""
+
+    def __init__(self, task: str, start: str = "near") -> None:
+        self.task: Task = get_task(task)
+        self.base = np.array(STARTS[start][0])
+        self.decision = 0
+        self.rest = np.zeros((0, 3))  # where the handle was at first
+
+    def __call__(self, obs: np.ndarray) -> np.ndarray:
+        """One decision for all environments."""
+        obs = obs.astype(np.float64)
+        position, velocity, reach = obs[:, :6], obs[:, 7:13], obs[:, 14:]
+        finger = self.base + position[:, :3] + rotation(position[:, 3:]) @ _GRIPPER
+        phase = int(np.searchsorted(_PHASES, self.decision, side="right"))
+        self.decision += 1
+        if phase < 2:
+            self.rest = finger - reach
+        across, out = np.pi / 2, 0.6 * self.task.opening_sign * self.task.side
+        family = self.task.family
+        down = -0.09 if family == "lever" else 0.0
+        steps = [(0.12, 0, 0), (-0.005, 0, 0), (-0.005, 0, down), (out, 0, down)]
+        target = self.rest + np.array(steps[phase])
+        error = np.zeros_like(position)
+        error[:, :3] = target - (self.base + position[:, :3] + _GRIPPER)
+        error[:, 3:5] = -position[:, 3:5]
+        roll = 0.0 if family == "pull" else across
+        if family == "round" and phase >= 2:
+            roll += 0.8
+        error[:, 5] = roll - position[:, 5]
+        grip = np.full((len(obs), 1), 1.0 if phase < 2 else -1.0)
+        return np.hstack([command(error, velocity), grip])
 
 
 def command(error: np.ndarray, velocity: np.ndarray) -> np.ndarray:

@@ -5,7 +5,7 @@ import pytest
 
 from door.env import DoorVecEnv
 from door.evaluate import DECISIONS, WORLDS, evaluate
-from door.scripted import ScriptedHook
+from door.scripted import ScriptedGripper, ScriptedHook
 from door.worlds import DECISION
 from record.seeds import Seeds
 
@@ -17,6 +17,14 @@ def test_a_scripted_hook_opens_the_doors(task: str):
     assert result.opening_rate == result.successes.mean() >= 0.9
     assert 0 < result.opening_time < DECISIONS * DECISION
     assert result.contact_rate == 1.0
+    assert result.max_penetration <= 3.0  # mm
+
+
+@pytest.mark.parametrize("task", ["pull", "lever_left", "round"])
+def test_a_scripted_gripper_opens_the_doors(task: str):
+    policy = ScriptedGripper(task)
+    result = evaluate(policy, task, "floatinggripper", seeds=Seeds(12), worlds=20)
+    assert result.opening_rate >= 0.9
     assert result.max_penetration <= 3.0  # mm
 
 
