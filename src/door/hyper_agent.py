@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -320,4 +321,5 @@ class HyperAgent:
         self._new_optimisers()
         adams = (self._theta_adam, self._embedding_adam, self._critic_adam)
         for adam, saved in zip(adams, state["adams"], strict=True):
-            adam.load_state_dict(saved)
+            # A copy: Adam would go on to step the very tensors that it is given.
+            adam.load_state_dict(copy.deepcopy(saved))

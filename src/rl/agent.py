@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -138,5 +139,6 @@ class PPOAgent:
                 tensor.copy_(found)
         if state["squash_mean"] != self.settings.squash_mean:
             raise ValueError(f"squash-mean is {state['squash_mean']} there")
-        self.optimiser.load_state_dict(state["optimiser"])
+        # A copy: Adam would go on to step the very tensors that it is given.
+        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
         self.normaliser.set_state(state["normaliser"])

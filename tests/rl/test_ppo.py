@@ -1,0 +1,170 @@
+"""PPO: its losses on cases that can be worked out by hand, and that it really learns."""
+
+import gymnasium
+import numpy as np
+import pytest
+import torch
+
+from rl.agent import AgentSettings, PPOAgent
+from rl.normalise import ReturnScaler
+from rl.policy import NetworkShape
+from rl.ppo import VALUE_LOSSES, Batch, PPOSettings, make_batch, policy_loss, update, value_loss
+from rl.rollout import NonFiniteError, collect
+
+
+@pytest.mark.parametrize(
+    ("ratio", "advantage", "loss", "slope"),
+    [
+        (1.0, 2.0, -2.0, True),
+        (1.5, 2.0, -2.4, False),  # already more likely by more than the clip: no pull
+        (0.5, 2.0, -1.0, True),  # less likely although good: pulled back
+        (0.5, -2.0, 1.6, False),
+        (1.5, -2.0, 3.0, True),
+    ],
+)
+def test_clipped_surrogate(ratio, advantage, loss, slope):
+    log_ratio = torch.tensor([np.log(ratio)], dtype=torch.float64, requires_grad=True)
+    value = policy_loss(log_ratio, torch.tensor([advantage], dtype=torch.float64), 0.2)
+    value.backward()
+    assert value.item() == pytest.approx(loss)
+    assert (log_ratio.grad.abs().item() > 0) == slope
+
+
+@pytest.mark.parametrize(
+    ("value", "target", "losses"),
+    [
+        # old value 0, clip 0.2; in the order max, clipped, plain
+        (0.1, 1.0, (0.405, 0.405, 0.405)),
+        (0.5, 1.0, (0.32, 0.32, 0.125)),
+        (0.5, -1.0, (1.125, 0.72, 1.125)),
+    ],
+)
+def test_value_losses(value, target, losses):
+    for kind, expected in zip(VALUE_LOSSES, losses, strict=True):
+        values = torch.tensor([value], requires_grad=True)
+        loss = value_loss(values, torch.zeros(1), torch.tensor([target]), 0.2, kind)
+        assert loss.item() == pytest.approx(expected)
+        loss.backward()
+        # The variant of HN-PPO gives up on a value that has left the range, even a wrong one.
+        assert (values.grad.item() == 0) == (kind == "clipped" and value > 0.2) or kind == "max"
+    with pytest.raises(ValueError, match="max, clipped, plain"):
+        value_loss(torch.zeros(1), torch.zeros(1), torch.zeros(1), 0.2, "huber")
+
+
+def _pendulum() -> gymnasium.vector.VectorEnv:
+    mode = gymnasium.vector.AutoresetMode.SAME_STEP
+    return gymnasium.make_vec(
+        "InvertedPendulum-v5", num_envs=8, vectorization_mode="sync",
+        vector_kwargs={"autoreset_mode": mode},
+    )  # fmt: skip
+
+
+def _agent(seed: int = 0, **settings) -> PPOAgent:
+    generator = torch.Generator().manual_seed(seed)
+    return PPOAgent(NetworkShape(4, 1), AgentSettings(lr=3e-3, **settings), generator)
+
+
+def _train(updates: int, agent: PPOAgent, settings: PPOSettings) -> list[float]:
+    """Mean reward per step of each rollout; the reward is 1 while the pole stands."""
+    torch.set_num_threads(1)
+    env = _pendulum()
+    observations, _ = env.reset(seed=0)
+    scaler = ReturnScaler(8, settings.gamma)
+    falls = []
+    for index in range(updates):
+        rng = np.random.default_rng([1, index])
+        rollout = collect(
+            env, agent.policy(), observations, 64, rng,
+            keep_final=settings.time_limit == "bootstrap",
+        )  # fmt: skip
+        observations = rollout.raw_observations[-1]
+        batch = make_batch(agent, rollout, scaler(rollout.rewards, rollout.ends), settings)
+        update(agent, batch, settings, rng)
+        agent.normaliser.update(rollout.raw_observations[:-1])
+        falls.append(float(rollout.terminated.mean()))
+    env.close()
+    return falls
+
+
+@pytest.mark.parametrize("time_limit", ["cut", "bootstrap"])
+def test_it_learns_to_balance_a_pole(time_limit):
+    settings = PPOSettings(minibatch_size=128, epochs=8, time_limit=time_limit)
+    falls = _train(40, _agent(mean_gain=0.01, log_std=-1.0), settings)
+    assert falls[0] > 0.05
+    assert np.mean(falls[-5:]) < 0.01
+
+
+def test_the_same_seed_gives_the_same_weights_and_a_state_continues_them():
+    settings = PPOSettings(minibatch_size=128, epochs=2)
+    first, second = _agent(), _agent()
+    _train(2, first, settings)
+    _train(2, second, settings)
+    assert torch.equal(first.weights, second.weights)
+    third = _agent(seed=5)
+    third.load(first.tensors(), first.state())
+    _train(2, first, settings)
+    _train(2, third, settings)
+    assert torch.equal(first.weights, third.weights)
+
+
+def _batch(size: int = 256) -> Batch:
+    generator = torch.Generator().manual_seed(1)
+    columns = [torch.randn(size, width, generator=generator) for width in (4, 1)]
+    rest = [torch.randn(size, generator=generator) for _ in range(4)]
+    return Batch(*columns, *rest)
+
+
+def test_target_kl_ends_an_update_early():
+    batch, rng = _batch(), np.random.default_rng(0)
+    settings = PPOSettings(minibatch_size=64, epochs=6, target_kl=1e-6)
+    assert update(_agent(), batch, settings, rng)["gradient_steps"] == 4
+    settings = PPOSettings(minibatch_size=64, epochs=6)
+    assert update(_agent(), batch, settings, rng)["gradient_steps"] == 24
+
+
+@pytest.mark.parametrize(
+    ("field", "tensor"),
+    [("advantages", "policy_loss"), ("returns", "value_loss")],
+)
+def test_a_bad_number_is_named(field, tensor):
+    batch = _batch()
+    getattr(batch, field)[3] = float("nan")
+    with pytest.raises(NonFiniteError) as error:
+        update(_agent(), batch, PPOSettings(minibatch_size=64), np.random.default_rng(0))
+    assert error.value.tensor == tensor
+
+
+def test_weights_that_exploded_are_named_by_what_they_break():
+    agent, env, rng = _agent(), _pendulum(), np.random.default_rng(0)
+    env.reset(seed=0)
+    with torch.no_grad():
+        agent.weights[-1] = float("inf")  # the critic's last bias
+    rollout = collect(env, agent.policy(), np.ones((8, 4)), 4, rng)
+    with pytest.raises(NonFiniteError) as error:
+        make_batch(agent, rollout, rollout.rewards, PPOSettings())
+    assert error.value.tensor == "values"
+    with torch.no_grad():
+        agent.weights[:300] = float("nan")
+    env.reset(seed=0)
+    with pytest.raises(NonFiniteError) as error:
+        collect(env, agent.policy(), np.ones((8, 4)), 4, rng)
+    assert error.value.tensor in ("observations", "actions")
+
+
+def test_a_rollout_keeps_what_happened():
+    env, agent = _pendulum(), _agent()
+    observations, _ = env.reset(seed=3)
+    rollout = collect(env, agent.policy(), observations, 32, np.random.default_rng(0))
+    again = _pendulum()
+    replayed, _ = again.reset(seed=3)
+    for t in range(32):
+        np.testing.assert_array_equal(rollout.raw_observations[t], replayed.astype(np.float32))
+        replayed, rewards, terminated, _, _ = again.step(rollout.actions[t])
+        np.testing.assert_array_equal(rollout.rewards[t], rewards)
+        np.testing.assert_array_equal(rollout.terminated[t], terminated)
+    assert rollout.terminated.any()
+    with torch.no_grad():
+        batch = make_batch(agent, rollout, rollout.rewards, PPOSettings())
+        log_probs, _, values = agent.evaluate_actions(batch.observations, batch.actions)
+    torch.testing.assert_close(log_probs, batch.log_probs, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(values, batch.values, atol=1e-5, rtol=1e-5)
