@@ -12,7 +12,7 @@ from door import looks
 from door.robots import DOOR_BIT, TOOL_BIT, add_robot, damp_robot, get_robot
 from door.worlds import DENSITY, HANDLE_MASS, KNOB_HEIGHT, WIDTH, Settings, World
 
-SKIN = 0.001  # m: margin of each geom; contact forces begin 2 mm before the surfaces meet
+SKIN = 0.0013  # m: margin of each geom; contact forces begin 2.6 mm before the surfaces meet
 # Withdrawn this far (m), no more than the bolt's rounded end is behind the strike.
 BOLT_RELEASE = 0.006
 
