@@ -15,9 +15,9 @@ from catalog.model import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 _NOT_COMPARED = {"seed", "resume", "save-name", "save_name"}
 MAX_GROUPS = 8
 # A cluster: trials of the best quarter, chained by steps of at most this share of the (normalised)
-# range, in root mean square over the parameters. 0.1 joins what a person would call one spot.
+# range, in root mean square over the parameters. 0.2 joins what a person would call one spot.
 QUARTILE = 0.25
-LINK = 0.1
+LINK = 0.2
 
 
 @dataclass(frozen=True)
@@ -266,6 +266,8 @@ def point_text(point: dict[str, Any], names: Sequence[str], *, named: bool = Fal
 
 def _counted(kinds: Counter[str]) -> str:
     ordered = sorted(kinds.items(), key=lambda item: (-item[1], item[0]))
+    if len(ordered) == 1:
+        return ordered[0][0]
     shown = [f"{count} × {kind}" for kind, count in ordered[:4]]
     return ", ".join(shown + ["…"] * (len(ordered) > 4))
 

@@ -177,9 +177,10 @@ def row(options: argparse.Namespace) -> int:
     from catalog.render import Catalog
 
     project = Project.find()
-    stored = _chosen(_store(options).runs(), [options.run_id], trials=False)
+    store = _store(options)
+    stored = _chosen(store.runs(), [options.run_id], trials=False)
     record = stored[0].record
-    records = _store(options).with_points(stored)
+    records = store.with_points(stored)
     catalog = Catalog(project, records)
     print(catalog.row(catalog.store.by_id[record.run]))
     for requirement in options.require:

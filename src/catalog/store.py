@@ -111,7 +111,7 @@ class Store:
             record: The run.
             tags: More tags.
         """
-        from mlflow.entities import Metric, Param, RunTag
+        from mlflow.entities import Metric, Param
 
         everything = {**tags_of(record), DIGEST: digest(record), **(tags or {})}
         params = [
@@ -124,20 +124,18 @@ class Store:
             for step, value in metric.curve
         ]
         with one_line_errors(self.uri):
-            run = self.client.create_run(
-                self.experiment(record.study), time, {"run_id": record.run}, _run_name(record)
-            )
+            experiment = self.experiment(record.study)
+            # Few requests: on SQLite each waits for the disk.
+            run = self.client.create_run(experiment, time, everything, _run_name(record))
             run_id = run.info.run_id
-            for group in _groups([RunTag(k, v) for k, v in everything.items()], 100):
-                self.client.log_batch(run_id, tags=group)
-            for group in _groups(params, 100):
+            room = POINTS - min(len(params), 100)
+            self.client.log_batch(run_id, points[:room], params[:100])
+            for group in _groups(params[100:], 100):
                 self.client.log_batch(run_id, params=group)
-            for group in _groups(points, POINTS):
+            for group in _groups(points[room:], POINTS):
                 self.client.log_batch(run_id, metrics=group)
-            end = (
-                None if record.status == RUNNING else time + int(1000 * (record.wall_seconds or 0))
-            )
-            if end is not None:
+            if record.status != RUNNING:
+                end = time + int(1000 * (record.wall_seconds or 0))
                 self.client.set_terminated(run_id, record.status, end)
         return run_id
 

@@ -157,7 +157,7 @@ def _batch_row(store: Store, head: RunRecord, name: str) -> Row:
 def _method(batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
     """The optimizer, where the operation's own name does not say it."""
     method = ((batch.result if batch else None) or {}).get("method")
-    own = batch is None or "@" in batch.operation or method in (None, "", "grid")
+    own = batch is None or "@" in batch.operation or method in (None, "", "grid", "imported")
     return "" if own else text.escape(method)
 
 
