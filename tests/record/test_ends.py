@@ -12,7 +12,7 @@ import pytest
 
 import record
 from record.journal import append_line, read_json
-from record.status import last_session, process_state, status_of
+from record.status import boot_id, last_session, process_state, status_of
 
 
 def ended(toy):
@@ -88,13 +88,16 @@ def test_a_run_dies_with_the_guild_process_that_started_it(toy, wait_until):
 
 def test_a_forked_worker_that_dies_ends_nothing(project, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(project / "run"))
+    ready, tell = os.pipe()
     with record.start(record.Config(), study="toy") as run:
         worker = os.fork()
         if not worker:
             try:
+                os.write(tell, b"1")  # a signal that comes before Python is ready here is lost
                 time.sleep(60)
             finally:
                 os._exit(9)  # a handler that raised here would end up in this line
+        os.read(ready, 1)
         os.kill(worker, signal.SIGTERM)
         assert os.waitpid(worker, 0)[1] == signal.SIGTERM
         assert status_of(run.directory).status == "RUNNING"
@@ -124,8 +127,7 @@ def test_a_reused_process_number_is_not_the_run(project):
     journal.mkdir(parents=True)
     with pytest.raises(FileNotFoundError):
         status_of(journal.parent)
-    boot = open("/proc/sys/kernel/random/boot_id").read().strip()
-    session = {"session": 1, "pid": os.getpid(), "pid_started": 1, "boot": boot, "started": 1}
+    session = {"session": 1, "pid": os.getpid(), "pid_started": 1, "boot": boot_id(), "started": 1}
     append_line(journal / "sessions.jsonl", session | {"host": socket.gethostname()})
     assert status_of(journal.parent).status == "KILLED"
 

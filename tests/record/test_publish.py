@@ -88,11 +88,12 @@ def test_everything_arrives_and_sending_again_adds_nothing(project, finished):
 
 def test_a_copied_journal_with_nan_and_a_failure_is_told_as_it_was(project, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(project / "here"))
-    with pytest.raises(ZeroDivisionError), record.start(record.Config(), study="toy") as run:
+    run = record.start(record.Config(), study="toy")
+    with contextlib.suppress(ZeroDivisionError), run:
         run.log({"loss": math.nan, "return": 1e-300}, 1)
         run.log({"loss": -1.5}, 2)
         run.artifact("video.mp4").write_bytes(b"video")
-        _ = 1 / 0
+        raise ZeroDivisionError("division by zero")
     (run.directory / ".guild" / "attrs").mkdir(parents=True)
     (run.directory / ".guild" / "attrs" / "label").write_text("lr=0.1\n")
     (run.directory / ".guild" / "output").write_text("".join(f"line {i}\n" for i in range(30)))
@@ -171,7 +172,7 @@ def test_two_senders_at_once_make_one_database_and_one_run(project, finished):
 
 def test_the_sender_delivers_while_nobody_waits(project, toy, wait_until):
     process = toy.start(
-        "--updates", 10**6, "--every", 0, "--pause", 0.001, env={"RECORD_MLFLOW": "on"}
+        "--updates", 10**6, "--every", 0, "--pause", 0.02, env={"RECORD_MLFLOW": "on"}
     )
     wait_until(lambda: "offset" in str(read_json(toy.directory / "journal" / "mlflow.json")))
     (run,) = runs_of(tracking_uri())
@@ -223,10 +224,10 @@ def test_a_server_that_is_down_and_is_killed_costs_no_point(project, toys, monke
         publish(early.directory, uri)
     with server(project, port) as answers:
         wait_until(answers)
-        process = late.start("--updates", 10**6, "--every", 0, "--pause", 0.002, env=environment)
+        process = late.start("--updates", 10**6, "--every", 0, "--pause", 0.02, env=environment)
         wait_until(lambda: "offset" in str(read_json(late.directory / "journal" / "mlflow.json")))
     killed_at = late.lines()
-    wait_until(lambda: late.lines() > killed_at + 200)  # the training does not notice
+    wait_until(lambda: late.lines() > killed_at + 20)  # the training does not notice
     process.send_signal(signal.SIGTERM)
     process.communicate()
     with server(project, port) as answers:
