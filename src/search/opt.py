@@ -101,8 +101,11 @@ def _stage(directory: Path, arguments: argparse.Namespace, fixed: dict[str, str]
         text=True,
     )
     if done.returncode != 0 or not (directory / ".guild" / "proto").is_dir():
-        told = " ".join((done.stderr or done.stdout).split()).removeprefix("guild: ")
-        told = told.partition(" Run the command again")[0]
+        lines = (done.stderr or done.stdout).splitlines()
+        told = " ".join(" ".join(line for line in lines if not line.startswith("WARNING")).split())
+        told = told.removeprefix("guild: ")
+        for advice in (" Run the command again", " Try 'guild"):
+            told = told.partition(advice)[0]
         raise SearchError(f"{arguments.operation} cannot be searched: {told}")
 
 
