@@ -1,14 +1,13 @@
-"""Vectorised door environment on ``mujoco.rollout``: all environments of a decision in one call, no
-Python per env.
+"""Vectorised door environment on ``mujoco.rollout``: one call steps all environments.
 
 Observation, [2 dof + 3]: joint positions (m, rad), joint velocities, finger minus knob (m, world
 frame; as a sensor reads it, one physics step before the end of the decision). The door's angle is
 not observed. Action, [dof]: motor commands, clamped to [-1, 1] by the simulator. One decision is
 0.08 s; an episode never terminates, it is truncated after ``horizon`` decisions.
 
-An episode is a success when the hinge reaches 0.2 rad by way of the handle: the tool touched the
-handle when the door left its frame and, where there is a latch, the bolt was withdrawn then.
-Pushing the door by any other way is ``opened`` only.
+An episode is a success when the hinge reaches 0.2 rad by way of the handle. A latched door must leave
+its frame while the bolt is out, withdrawn by a handle that the tool touched; a door without a latch
+must be half open within a second of the tool's touching the handle. Any other way is ``opened`` only.
 """
 
 from collections.abc import Sequence
@@ -26,11 +25,10 @@ from door.worlds import DECISION, STARTS, Settings, World, sample_world
 
 OPEN = 0.2  # rad: success threshold of the source
 HORIZON = 128  # decisions an episode (source: 512 env steps, action repeat 4)
-MEMORY = 12  # decisions: a push on the handle counts for about 1 s, since a door that was knocked drifts open slowly
+MEMORY = 12  # decisions: a touch of the handle counts for about 1 s, as a knocked door drifts open
 START_NOISE = 0.3  # m and rad: joints start at init + U(-0.3, 0.3) (source)
 
 _FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS.value
-_CTRL = mujoco.mjtState.mjSTATE_CTRL.value
 _FINGER, _KNOB, _TOUCH, _DEEPEST = slice(0, 3), slice(3, 6), 6, 9
 
 
@@ -121,8 +119,7 @@ class DoorVecEnv:
         return self.reset()
 
     def reset(self) -> np.ndarray:
-        """Starts a new episode everywhere, in the same worlds; returns obs [n, obs_size],
-        float32."""
+        """Starts a new episode everywhere, in the same worlds; returns obs [n, obs_size]."""
         self._obs = np.empty((self.num_envs, self.obs_size), np.float32)
         self._begin(np.arange(self.num_envs))
         if self._stagger:
@@ -184,8 +181,7 @@ class DoorVecEnv:
         return self._next[:, 1 : self._velocity].copy()
 
     def state(self) -> dict[str, Any]:
-        """All that ``set_state`` needs for a bit-equal continuation: integers and arrays,
-        copied."""
+        """A copy of all that a bit-equal continuation needs, as integers and arrays."""
         arrays = {name: getattr(self, f"_{name}").copy() for name in _STATE_ARRAYS}
         return {"generation": self._generation, **arrays}
 
@@ -239,9 +235,7 @@ class DoorVecEnv:
             rng = self._seeds.generator(f"{self._stream}door starts", index)
             start[row, 1 : 1 + dof] = rng.uniform(-START_NOISE, START_NOISE, dof)
             start[row, 6] = rng.uniform(*ROLL_RANGE)
-        if (
-            dof > 6
-        ):  # the source's noise would put a finger outside its range; both fingers start half open
+        if dof > 6:  # the source's noise would leave the fingers' range: they start about half open
             start[:, 7:9] = 0.02 + start[:, 7:8] / START_NOISE * 0.015
         self._next[envs] = start
         self._episodes[envs] += 1
@@ -274,8 +268,7 @@ class DoorVecEnv:
         self._next[:] = self._states[:, -1]
 
     def _judge(self) -> tuple[np.ndarray, np.ndarray]:
-        """Follows how the door was opened; returns hinge (rad) and bolt (m) at the end of the
-        decision."""
+        """Follows how the door is opened; returns hinge (rad) and bolt (m) at the end."""
         opening = np.abs(self._states[:, :, self._hinge])
         # Only what happens before the door is here decides how it was opened: a bolt acts in the
         # frame, a door without one may be drifting when it is pulled.

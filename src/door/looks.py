@@ -96,6 +96,7 @@ def add_scenery(spec: mujoco.MjSpec, world: World, hinge_y: float) -> None:
     _add_lights(spec, world)
     spec.visual.global_.offwidth, spec.visual.global_.offheight = 1280, 960
     spec.visual.quality.shadowsize = 1024
+    spec.visual.quality.offsamples = 0  # software rendering is 2.6 times as fast without
     spec.visual.headlight.ambient = (0.25, 0.25, 0.25)
     spec.visual.headlight.diffuse = (0.25, 0.25, 0.25)
     target = np.array((0.15, side * 0.05, KNOB_HEIGHT))

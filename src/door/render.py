@@ -25,7 +25,7 @@ from door.worlds import DECISION, Settings, World
 SIZE = (480, 360)  # pixels
 BACKENDS = ("egl", "osmesa")
 PACKAGES = "Debian: apt-get install libegl1 libgl1-mesa-dri, or libosmesa6"
-_TIMEOUT = 300.0  # s; software rendering takes about 20 s for three episodes
+_TIMEOUT = 300.0  # s; software rendering takes 20 ms a frame for three episodes
 
 
 @dataclasses.dataclass(frozen=True)
@@ -77,8 +77,7 @@ def film(
     episodes: int,
     start: str,
 ) -> dict[str, Any]:
-    """Simulates the episodes; the joint positions of each frame, with what is needed to draw
-    them."""
+    """Simulates the episodes; all joint positions, with what is needed to draw them."""
     from door.env import HORIZON, DoorVecEnv
 
     env = DoorVecEnv(

@@ -121,8 +121,7 @@ def _add_motor(spec: mujoco.MjSpec, joint: str, gear: float) -> None:
 
 
 def _add_hook(body: mujoco.MjsBody, length: float) -> None:
-    """A straight shaft with a straight tip at a right angle; the tip points up at roll 0, down at
-    roll pi."""
+    """A straight shaft, its tip at a right angle: up at roll 0, down at roll pi."""
     rest = {"contype": TOOL_BIT, "conaffinity": DOOR_BIT, "condim": 3}
     capsule = mujoco.mjtGeom.mjGEOM_CAPSULE
     body.add_geom(
@@ -139,8 +138,7 @@ def _add_hook(body: mujoco.MjsBody, length: float) -> None:
 
 
 def _add_gripper(spec: mujoco.MjSpec, body: mujoco.MjsBody) -> None:
-    """A palm and two fingers that close symmetrically; one motor drives both through a joint
-    equality."""
+    """A palm and two fingers; one motor closes both through a joint equality."""
     rest = {"contype": TOOL_BIT, "conaffinity": DOOR_BIT}
     box = mujoco.mjtGeom.mjGEOM_BOX
     body.add_geom(
