@@ -68,6 +68,8 @@ def machine_facts(project: Path) -> dict[str, Any]:
 def machine_name(project: Path, host: str) -> str:
     """Returns the name that the inventory gives a host; the host itself if it is not listed."""
     path = project / "experiments" / "machines.yml"
+    if not path.is_file():
+        return host
     with contextlib.suppress(Exception):  # an inventory with a slip in it must not stop a training
         import yaml
 
