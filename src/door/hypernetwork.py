@@ -77,7 +77,8 @@ class Hypernetwork:
         last = 2 * self.layers - 2
         generated = linear(self._activations(embeddings, theta)[-1], theta[last], theta[last + 1])
         if self.chunks:
-            generated = generated.view(len(embeddings), -1)[:, : self.outputs]
+            generated = generated.reshape(len(embeddings), self.chunks * generated.shape[1])
+            generated = generated[:, : self.outputs]
         return generated
 
     def _activations(self, embeddings: Tensor, theta: list[Tensor]) -> list[Tensor]:

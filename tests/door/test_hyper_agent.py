@@ -1,0 +1,214 @@
+"""The HN-PPO agent: one step against the thesis' algorithm written naively, and a series of tasks."""
+
+import copy
+import math
+
+import pytest
+import torch
+
+from door.hyper_agent import HyperAgent, HyperSettings
+from rl.policy import NetworkShape, actor_mean, critic_value, entropy, log_prob, unflatten
+
+SHAPE = NetworkShape(5, 2, (8, 8))
+
+
+def _agent(tasks: int = 1, seed: int = 0, **settings) -> HyperAgent:
+    settings = HyperSettings(**({"te_dim": 3, "hyper_width": 12, "lr": 0.02} | settings))
+    generator = torch.Generator().manual_seed(seed)
+    agent = HyperAgent(SHAPE, settings, generator, "task 0")
+    for task in range(1, tasks):
+        agent.begin_task(f"task {task}", generator)
+    return agent
+
+
+def _samples(seed: int = 0) -> tuple[torch.Tensor, ...]:
+    generator = torch.Generator().manual_seed(seed)
+    return tuple(torch.randn(shape, generator=generator) for shape in ((16, 5), (16, 2), (16,)))
+
+
+def _loss(log_probs, entropy_, values, wanted) -> torch.Tensor:
+    """Any loss that has to do with all that an agent gives."""
+    return -(log_probs * wanted).mean() + (values - wanted).square().mean() - 0.1 * entropy_
+
+
+def _step(agent: HyperAgent, seed: int = 0) -> float:
+    observations, actions, wanted = _samples(seed)
+    return agent.optimise(_loss(*agent.evaluate_actions(observations, actions), wanted))
+
+
+class _Naive:
+    """Algorithm 1 of the thesis with torch modules, autograd and a textbook Adam."""
+
+    def __init__(self, agent: HyperAgent) -> None:
+        self.settings = agent.settings
+        names = [tensor.clone() for tensor in agent.hypernetwork.theta]
+        self.theta = [tensor.requires_grad_() for tensor in names]
+        self.embeddings = [row.clone().requires_grad_() for row in agent.embeddings]
+        self.critic = agent.critic.clone().requires_grad_()
+        self.targets = [self.generate(row).detach() for row in self.embeddings[:-1]]
+        self.moments = {}
+        self.steps = 0
+
+    def generate(self, embedding, theta=None):
+        theta = theta or self.theta
+        hidden = embedding
+        for weight, bias in zip(theta[0:4:2], theta[1:4:2], strict=True):
+            hidden = torch.relu(weight @ hidden + bias)
+        return theta[4] @ hidden + theta[5]
+
+    def _adam(self, tensor, gradient, commit=True):
+        """The change that Adam makes (Kingma and Ba 2015, algorithm 1)."""
+        first, second = self.moments.get(id(tensor), (0.0, 0.0))
+        first = 0.9 * first + 0.1 * gradient
+        second = 0.999 * second + 0.001 * gradient**2
+        if commit:
+            self.moments[id(tensor)] = (first, second)
+        mean, square = first / (1 - 0.9**self.steps), second / (1 - 0.999**self.steps)
+        return -self.settings.lr * mean / (square.sqrt() + self.settings.adam_eps)
+
+    def step(self, seed: int = 0) -> None:
+        observations, actions, wanted = _samples(seed)
+        self.steps += 1
+        shapes = SHAPE.actor + ([] if self.settings.freshcritic else SHAPE.critic)
+        tensors = unflatten(self.generate(self.embeddings[-1]), shapes)
+        actor = tensors[: len(SHAPE.actor)]
+        critic = tensors[len(SHAPE.actor) :] or unflatten(self.critic, SHAPE.critic)
+        mean = actor_mean(actor, observations, squash=False)
+        loss = _loss(
+            log_prob(actions, mean, actor[-1]),
+            entropy(actor[-1]),
+            critic_value(critic, observations),
+            wanted,
+        )
+        leaves = [*self.theta, self.embeddings[-1]]
+        if self.settings.freshcritic:
+            leaves.append(self.critic)
+        gradients = list(torch.autograd.grad(loss, leaves))
+        norm = math.sqrt(sum(gradient.square().sum().item() for gradient in gradients))
+        scale = min(1.0, self.settings.max_grad_norm / (norm + 1e-6))
+        gradients = [scale * gradient for gradient in gradients]
+        of_theta = gradients[: len(self.theta)]
+        self.embeddings[-1].data += self._adam(self.embeddings[-1], gradients[len(self.theta)])
+        if self.targets and self.settings.beta:
+            ahead = [
+                (tensor.detach() + self._adam(tensor, gradient, commit=False)).requires_grad_()
+                for tensor, gradient in zip(self.theta, of_theta, strict=True)
+            ]
+            if not self.settings.look_ahead:
+                ahead = self.theta
+            terms = [
+                (self.generate(row, ahead) - target).square().sum()
+                for row, target in zip(self.embeddings[:-1], self.targets, strict=True)
+            ]
+            penalty = self.settings.beta * torch.stack(terms).mean()
+            more = torch.autograd.grad(penalty, ahead)
+            of_theta = [a + b for a, b in zip(of_theta, more, strict=True)]
+        for tensor, gradient in zip(self.theta, of_theta, strict=True):
+            tensor.data += self._adam(tensor, gradient)
+        if self.settings.freshcritic:
+            self.critic.data += self._adam(self.critic, gradients[-1])
+
+
+@pytest.mark.parametrize("freshcritic", [True, False])
+@pytest.mark.parametrize(
+    "settings",
+    [{"beta": 0.05}, {"beta": 0.05, "look_ahead": False}, {"beta": 0.0}],
+    ids=["look-ahead", "in place", "no regulariser"],
+)
+def test_steps_are_those_of_the_thesis(settings, freshcritic):
+    agent = _agent(3, freshcritic=freshcritic, max_grad_norm=0.05, adam_eps=1e-3, **settings)
+    naive = _Naive(agent)
+    for seed in range(6):
+        _step(agent, seed)
+        naive.step(seed)
+    for ours, theirs in zip(agent.hypernetwork.theta, naive.theta, strict=True):
+        torch.testing.assert_close(ours, theirs, atol=2e-5, rtol=1e-4)
+    torch.testing.assert_close(agent.embeddings[-1], naive.embeddings[-1], atol=2e-5, rtol=1e-4)
+    if freshcritic:
+        torch.testing.assert_close(agent.critic, naive.critic, atol=2e-5, rtol=1e-4)
+
+
+def test_sizes_of_the_source():
+    door = NetworkShape(15, 6)
+    generator = torch.Generator().manual_seed(0)
+    sizes = {}
+    for fresh in (True, False):
+        agent = HyperAgent(door, HyperSettings(freshcritic=fresh), generator, "pull")
+        sizes[fresh] = sum(tensor.numel() for tensor in agent.hypernetwork.theta)
+        assert agent.weights().numel() == (5580 if fresh else 5580 + 5249)
+        assert agent.critic.numel() == (5249 if fresh else 0)
+    assert sizes[True] == pytest.approx(4.0e6, rel=0.01)
+    assert sizes[False] == pytest.approx(7.4e6, rel=0.01)
+
+
+def _train_second_task(beta: float, **settings) -> tuple[HyperAgent, torch.Tensor, torch.Tensor]:
+    agent = _agent(2, beta=beta, max_grad_norm=0.01, adam_eps=1e-3, **settings)
+    before, old = agent.weights(0), agent.embeddings[0].clone()
+    for step in range(150):
+        _step(agent, step % 4)
+    assert torch.equal(agent.embeddings[0], old)
+    return agent, before, agent.weights(0)
+
+
+@pytest.mark.parametrize("settings", [{}, {"clip_regulariser": True}, {"chunked": True}])
+def test_beta_holds_the_old_task_in_place(settings):
+    moved = {}
+    for beta in (0.0, 5.0):
+        agent, before, after = _train_second_task(beta, **settings)
+        moved[beta] = float((after - before).square().sum())
+        assert agent.regularisation() == pytest.approx(moved[beta], rel=1e-3)
+        assert not torch.equal(agent.embeddings[1], _agent(2).embeddings[1])
+    assert moved[0.0] > 0.01
+    assert moved[5.0] < 0.1 * moved[0.0]
+
+
+def test_a_new_task_gets_its_own_embedding_critic_normaliser_and_optimisers():
+    agent = _agent(1)
+    for seed in range(3):
+        _step(agent, seed)
+    agent.normaliser.update(torch.randn(20, 5).numpy())
+    before = copy.deepcopy(agent)
+    agent.begin_task("next", torch.Generator().manual_seed(9))
+    assert agent.tasks == ["task 0", "next"]
+    torch.testing.assert_close(agent.targets, before.weights(0)[None])
+    assert torch.equal(agent.weights(0), before.weights())
+    assert not torch.equal(agent.critic, before.critic)
+    assert not torch.equal(agent.embeddings[0], agent.embeddings[1])
+    assert agent.normaliser.moments.count < before.normaliser.moments.count
+    assert agent.normalisers[0] is not agent.normaliser
+    state = agent.state()["adams"][0]["state"]
+    assert all(float(each["step"]) == 0 for each in state.values())
+
+
+@pytest.mark.parametrize("settings", [{}, {"freshcritic": False}, {"chunked": True}])
+def test_a_state_continues_to_the_bit(settings):
+    agent = _agent(2, beta=0.1, **settings)
+    for seed in range(3):
+        _step(agent, seed)
+    other = _agent(1, seed=7, beta=0.1, **settings)
+    other.load({k: v.clone() for k, v in agent.tensors().items()}, copy.deepcopy(agent.state()))
+    for seed in range(3, 6):
+        assert _step(agent, seed) == _step(other, seed)
+    for name, tensor in agent.tensors().items():
+        assert torch.equal(tensor, other.tensors()[name]), name
+    assert other.tasks == agent.tasks
+
+
+def test_another_architecture_is_refused():
+    agent = _agent(1)
+    tensors, state = agent.tensors(), agent.state()
+    with pytest.raises(ValueError, match="theta"):
+        _agent(1, freshcritic=False).load(tensors, state)
+    with pytest.raises(ValueError, match="theta"):
+        _agent(1, te_dim=4).load(tensors, state)
+    with pytest.raises(ValueError, match="squash-mean"):
+        _agent(1, squash_mean=True).load(tensors, state)
+
+
+def test_the_critic_may_be_clipped_apart():
+    joint, apart = _agent(1), _agent(1, clip_critic_apart=True, critic_grad_norm=0.5)
+    start = joint.critic.clone()
+    for agent in (joint, apart):
+        _step(agent)
+    # Under the joint limit of 1e-4 the critic hardly moves: its share of the norm meets Adam's eps.
+    assert (apart.critic - start).norm() > 3 * (joint.critic - start).norm()
