@@ -253,9 +253,9 @@ class HyperAgent:
     def _theta_ahead(self) -> list[Tensor]:
         """Theta as Adam's next step would leave it; theta and its Adam stay as they are."""
         ahead = self._ahead.param_groups[0]["params"]
-        for copy, tensor in zip(ahead, self.hypernetwork.theta, strict=True):
-            copy.copy_(tensor)
-            state, now = self._ahead.state[copy], self._theta_adam.state[tensor]
+        for target, tensor in zip(ahead, self.hypernetwork.theta, strict=True):
+            target.copy_(tensor)
+            state, now = self._ahead.state[target], self._theta_adam.state[tensor]
             for name, value in now.items():
                 state[name].copy_(value)
         self._ahead.step()
