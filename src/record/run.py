@@ -9,7 +9,6 @@ import shutil
 import socket
 import subprocess
 import sys
-import tempfile
 import threading
 import time
 import traceback
@@ -51,6 +50,8 @@ def start(config: Config, *, study: str) -> Run:
             was started with other flags.
     """
     if os.environ.get("RECORD", "").lower() in ("off", "0", "no"):
+        from record.off import OffRun
+
         return OffRun(config, study)
     return Run(config, study)
 
@@ -74,12 +75,10 @@ class Run:
         self.directory, self.id = _place(config)
         self.resumed = (self.directory / "journal" / "run.json").exists()
         self._journal = self.directory / "journal"
-        self._session = 0
-        self._started = 0
+        self._session = self._started = 0
         self._progress: dict[str, Any] = {}
         self._written_progress = 0.0
-        self._weights = ""
-        self._finished = False
+        self._weights, self._finished = "", False
         self._signals = ends.Signals()
         self._stop_beating = threading.Event()
         self._metrics: journal.MetricsFile
@@ -233,8 +232,10 @@ class Run:
                 {"objective": objective["value"]}, objective.get("at") or self._metrics.last_step
             )
         if not self._weights:
-            last = self._newest_weights()
-            self._weights = weights_digest(last) if last else ""
+            from record.checkpoint import newest_checkpoint
+
+            last = newest_checkpoint(self.directory / "checkpoints")
+            self._weights = weights_digest(last.tensors) if last else ""
         with self._signals.deferred():
             written = self._end(ends.End(ends.FINISHED, ""), dict(result))
             self._finished = True
@@ -278,6 +279,7 @@ class Run:
             ends.die_with_parent()
         for name in ("artifacts", "checkpoints"):
             (self.directory / name).mkdir(exist_ok=True)
+        (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
         for stale in (self.directory / "checkpoints").glob(".writing-*"):
             shutil.rmtree(stale, ignore_errors=True)
         self._tfevents = EventFile(self.directory, journal.read_points(self._metrics.path))
@@ -359,12 +361,6 @@ class Run:
             self._sender.stdin.close()  # tells the sender, which needs no waiting for
         self._signals.restore()
 
-    def _newest_weights(self) -> dict[str, Any] | None:
-        from record.checkpoint import newest_checkpoint
-
-        newest = newest_checkpoint(self.directory / "checkpoints")
-        return newest.tensors if newest else None
-
     def _beat(self) -> None:
         self._written_progress = time.monotonic()
         beat = {"t": int(time.time() * 1000), **self._progress}
@@ -376,43 +372,6 @@ class Run:
                 self._beat()
             except OSError:
                 return
-
-
-class OffRun(Run):
-    """A run that leaves nothing: the other side of a measurement of what recording costs."""
-
-    def __init__(self, config: Config, study: str) -> None:
-        self.config, self.study, self.seeds = config, study, Seeds(config.seed)
-        self.id, self.resumed, self._weights = uuid.uuid4().hex, False, ""
-
-    def __enter__(self) -> OffRun:
-        self._scratch = tempfile.TemporaryDirectory(prefix="run-")
-        self.directory = Path(self._scratch.name)
-        return self
-
-    def __exit__(self, *error: object) -> None:
-        self._scratch.cleanup()
-
-    def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Does nothing."""
-
-    def progress(self, done: float, total: float, unit: str) -> None:
-        """Does nothing."""
-
-    def event(self, text: str) -> None:
-        """Prints the remark."""
-        print(text, flush=True)
-
-    def checkpoint(self, step: int, tensors: Any, state: Any, keep: int | None = 3) -> Path:
-        """Does nothing."""
-        return self.directory
-
-    def add_parent(self, run_id: str) -> None:
-        """Does nothing."""
-
-    def finish(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the result as it is."""
-        return {"status": ends.FINISHED, "reason": "", "result": dict(result)}
 
 
 def _place(config: Config) -> tuple[Path, str]:
