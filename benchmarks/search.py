@@ -7,12 +7,8 @@ them; seeds are paired, and the interval is a bootstrap over them.
 """
 
 import argparse
-import json
 import os
-import platform
-import subprocess
 import sys
-import time
 from collections.abc import Callable
 from concurrent.futures import ProcessPoolExecutor
 from dataclasses import dataclass
@@ -21,13 +17,14 @@ from pathlib import Path
 
 import numpy as np
 
-# This folder comes first on the path of a script in it, and this file is called as the package is.
-sys.path[:] = [p for p in sys.path if Path(p).resolve() != Path(__file__).parent]
+# In place of this folder, where this file is called as the package is.
+sys.path[0] = str(Path(__file__).resolve().parents[1])
+
+from benchmarks import _report  # noqa: E402
 
 from search.core import Observation, Settings, propose  # noqa: E402
 from search.space import Dimension, Point  # noqa: E402
 
-RESULTS = Path(__file__).parent / "results"
 # Hartmann 6: its weights, widths and centres.
 ALPHA = np.array([1.0, 1.2, 3.0, 3.2])
 WIDTHS = np.array(
@@ -112,56 +109,30 @@ def compare(surface: Surface, seeds: int) -> dict:
     ours, peer = np.median(pairs, axis=0)
     picks = np.random.default_rng(0).integers(seeds, size=(10_000, seeds))
     medians = np.median(pairs[picks], axis=1)
-    low, high = np.quantile(medians[:, 1] / medians[:, 0], [0.025, 0.975])
+    low, high = np.quantile(medians[:, 0] / medians[:, 1], [0.025, 0.975])
     return {
         "what": f"{surface.name}: median regret after {surface.trials} trials, {seeds} seeds",
         "ours": float(ours),
         "peer": float(peer),
         "peer_name": "random search",
         "unit": "objective",
-        "ratio": float(peer / ours),
+        "ratio": float(ours / peer),
         "interval": [float(low), float(high)],
         "wins": int((pairs[:, 0] < pairs[:, 1]).sum()),
         "target": 1.0,
+        "target_is": "at most",
+        "met": bool(ours <= peer),
+        "repeats": seeds,
+        **_report.where(),
     }
 
 
 def main() -> None:
-    """Measures, prints a table and writes the result."""
+    """Measures, prints the rows and writes results/search.json."""
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--seeds", type=int, default=20, help="searches per method and surface")
     seeds = parser.parse_args().seeds
-    rows = [compare(surface, seeds) | _where() for surface in SURFACES]
-    print(f"{'':58}{'gp':>10}{'random':>10}  random / gp [95 %]")
-    for row in rows:
-        low, high = row["interval"]
-        print(
-            f"{row['what']:58}{row['ours']:10.3g}{row['peer']:10.3g}"
-            f"  {row['ratio']:.1f} [{low:.1f}, {high:.1f}], better in {row['wins']} of {seeds}"
-        )
-    RESULTS.mkdir(exist_ok=True)
-    (RESULTS / "search.json").write_text(json.dumps(rows, indent=1) + "\n")
-
-
-def _where() -> dict:
-    """Machine, date and commit of a measurement."""
-    models = [
-        line.partition(":")[2].strip()
-        for line in Path("/proc/cpuinfo").read_text().splitlines()
-        if line.startswith("model name")
-    ]
-    commit = subprocess.run(
-        ["git", "rev-parse", "--short=12", "HEAD"],
-        cwd=Path(__file__).parent,
-        capture_output=True,
-        text=True,
-    )
-    return {
-        "cpu": models[0] if models else platform.processor(),
-        "cores": len(os.sched_getaffinity(0)),
-        "date": time.strftime("%Y-%m-%d"),
-        "commit": commit.stdout.strip(),
-    }
+    _report.write("search", [compare(surface, seeds) for surface in SURFACES])
 
 
 if __name__ == "__main__":
