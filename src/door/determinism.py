@@ -1,0 +1,208 @@
+"""Runs one small training several times and compares all that comes out, bit for bit.
+
+Three runs differ in the number of threads and of environments per simulator call, on which nothing
+may depend. A fourth is killed with SIGKILL at a random update, continued, and must end the same.
+Digests of the final weights and of all metrics are compared, not plots.
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+import os
+import signal
+import subprocess
+import sys
+import tempfile
+import time
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import record
+from door.options import ROBOTS
+from door.tasks import TASKS
+from record import option
+
+# threads, environments per simulator call (0: all)
+VARIANTS = ((1, 0), (2, 8), (4, 5))
+KILLED = (2, 0)
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    """Flags of `hnppo:determinism_test` and `ppo:determinism_test`."""
+
+    seed: int = option(1000, "seed of the repeated run; source: 1000", low=0, high=2**63 - 1)
+    agent: str = option("hnppo", "which script is run", choices=("hnppo", "ppo"))
+    task: str = option("lever", "the kind of door; source: lever", choices=tuple(TASKS))
+    robot: str = option("floatinggripper", "the robot; source: floatinggripper", choices=ROBOTS)
+    lr: float = option(1e-3, "Adam's step size [1]; source: 1e-3", low=0, low_open=True, high=1)
+    clip_coef: float = option(
+        0.3, "half-width of the trust region [1]; source: 0.3", low=0, low_open=True, high=1
+    )
+    updates: int = option(12, "length of each run [updates of 2048 decisions]", low=4, high=10_000)
+    timeout: float = option(1800.0, "limit of one run [s]", low=1)
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Runs, kills, compares, and returns what the record says."""
+    with (
+        record.start(config, study="door") as run,
+        tempfile.TemporaryDirectory(prefix="determinism-") as folder,
+    ):
+        outcomes = []
+        for index, variant in enumerate(VARIANTS):
+            outcomes.append(_repeat(config, Path(folder) / f"run{index}", variant))
+            run.event(_told(variant, outcomes[-1]))
+            run.progress(index + 1, len(VARIANTS) + 1, "run")
+        # Not from the run's seed: a kill that always comes at the same moment proves little.
+        wanted = 1 + int(np.random.default_rng().integers(config.updates - 1))
+        directory = Path(folder) / "killed"
+        killed_at = _kill(config, directory, wanted)
+        outcomes.append(_repeat(config, directory, KILLED, resume=True))
+        run.event(f"killed at update {killed_at}, continued: {_told(KILLED, outcomes[-1])}")
+        run.progress(len(outcomes), len(outcomes), "run")
+        result = judge(outcomes, killed_at)
+        run.artifact("outcomes.json").write_text(json.dumps(outcomes, indent=1) + "\n")
+        run.log(result["metrics"], config.updates)
+        return run.finish(result | {"task": config.task, "variant": {"agent": config.agent}})
+
+
+def judge(outcomes: list[dict[str, Any]], killed_at: int) -> dict[str, Any]:
+    """The result of comparing each outcome's digests with the first's; the last was killed.
+
+    Args:
+        outcomes: each with `weights` and `metrics` (digests) and `resume_mismatch`.
+        killed_at: update at which the last one was killed.
+    """
+    first = outcomes[0]
+    equal = [
+        all(outcome[name] == first[name] for name in ("weights", "metrics"))
+        and outcome["resume_mismatch"] == 0
+        for outcome in outcomes
+    ]
+    together, resumed = sum(equal[:-1]), equal[-1]
+    threads = ", ".join(str(threads) for threads, _ in VARIANTS)
+    verdict = "deterministic" if all(equal) else "not deterministic"
+    return {
+        "objective": {
+            "name": "equal_runs",
+            "value": float(np.mean(equal)),
+            "kind": "rate",
+            "count": len(equal),
+            "goal": "max",
+        },
+        "summary": (
+            f"{verdict}: {together} of {len(equal) - 1} runs equal with {threads} threads; "
+            f"killed at update {killed_at} and resumed: {'equal' if resumed else 'different'}"
+        ),
+        "metrics": {"equal_runs": float(together), "resumed_equal": float(resumed)},
+        "env_steps": sum(outcome["env_steps"] for outcome in outcomes),
+    }
+
+
+def _start(
+    config: Config, directory: Path, variant: tuple[int, int], resume: bool
+) -> subprocess.Popen[str]:
+    """Starts the training script in a run directory of its own, apart from this run's record."""
+    script = Path(__file__).with_name(f"train_{config.agent}.py")
+    flags: dict[str, Any] = {
+        "seed": config.seed,
+        "task": config.task,
+        "robot": config.robot,
+        "lr": config.lr,
+        "clip-coef": config.clip_coef,
+        "num-envs": 32,
+        "num-steps": 64,
+        "env-steps": config.updates * 2048,
+        "eval-interval": 5,
+        "save-interval": 3,
+        "stop-at": 0,
+        "video": "no",
+        "threads": variant[0],
+        "envs-per-call": variant[1],
+    }
+    if resume:
+        flags["resume"] = str(directory)
+    own = ("RUN_ID", "GUILD_OP", "MLFLOW_RUN_ID")
+    environment = {name: value for name, value in os.environ.items() if name not in own}
+    environment |= {"RUN_DIR": str(directory), "RECORD_MLFLOW": "off"}
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    return subprocess.Popen(
+        [sys.executable, str(script), *words],
+        env=environment,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+    )
+
+
+def _repeat(
+    config: Config, directory: Path, variant: tuple[int, int], resume: bool = False
+) -> dict[str, Any]:
+    """One run to its end; digests of what it left."""
+    child = _start(config, directory, variant, resume)
+    try:
+        output, _ = child.communicate(timeout=config.timeout)
+    except subprocess.TimeoutExpired:
+        raise record.RunFailed(f"a run took more than {config.timeout:g} s") from None
+    finally:
+        child.kill()
+    if child.returncode != 0:
+        last = output.strip().splitlines()[-1:] or ["no output"]
+        raise record.RunFailed(f"a run ended with exit code {child.returncode}: {last[0]}")
+    result = json.loads((directory / "result.json").read_text())
+    return {
+        "threads": variant[0],
+        "envs_per_call": variant[1],
+        **result["digest"],
+        "resume_mismatch": result["resume_mismatch"],
+        "env_steps": result["env_steps"],
+    }
+
+
+def _kill(config: Config, directory: Path, wanted: int) -> int:
+    """Starts a run, kills it once update `wanted` is logged; the update that it was at."""
+    child = _start(config, directory, KILLED, resume=False)
+    try:
+        until = time.monotonic() + config.timeout
+        while child.poll() is None and _logged(directory) < wanted:
+            if time.monotonic() > until:
+                raise record.RunFailed(f"a run took more than {config.timeout:g} s")
+            time.sleep(0.005)
+    finally:
+        child.kill()
+        output, _ = child.communicate()
+    if child.returncode != -signal.SIGKILL:
+        last = output.strip().splitlines()[-1:] or ["no output"]
+        raise record.RunFailed(f"the run to be killed ended by itself: {last[0]}")
+    return _logged(directory)
+
+
+def _logged(directory: Path) -> int:
+    """The last update in a run's journal; 0 before the first."""
+    try:
+        lines = (directory / "journal" / "metrics.jsonl").read_text().splitlines()
+    except OSError:
+        return 0
+    for line in reversed(lines):
+        try:
+            return int(json.loads(line)["step"])
+        except ValueError:  # cut off by the kill
+            continue
+    return 0
+
+
+def _told(variant: tuple[int, int], outcome: dict[str, Any]) -> str:
+    threads, envs = variant
+    return (
+        f"{threads} threads, {envs or 'all'} environments a call: "
+        f"weights {outcome['weights'][:12]}, metrics {outcome['metrics'][:12]}"
+    )
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))
