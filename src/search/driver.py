@@ -76,6 +76,8 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
     is running the batch, and at the end when no trial succeeded.
     """
     started = time.time()
+    # `mlflow run` names one MLflow run for the job: it is the search's, not its first trial's.
+    os.environ.pop("MLFLOW_RUN_ID", None)
     if any(os.getenv(name) for name in ("PRINT_TRIALS", "PRINT_TRIALS_CMD", "SAVE_TRIALS")):
         raise SearchError("a search has no list of trials beforehand: each follows from the last")
     dimensions = from_flags(batch.batch_proto.get("flags") or {})
