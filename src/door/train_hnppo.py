@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import record
-from door.options import DoorConfig, value_loss_option
+from door.options import DoorConfig, entropy_option, target_kl_option, value_loss_option
 from record import option
 
 if TYPE_CHECKING:
@@ -28,15 +28,27 @@ class Config(DoorConfig):
         high=1,
     )
     max_grad_norm: float = option(
-        1e-4, "limit of the norm of the task's gradient; source: 1e-4", low=0, low_open=True
+        5e-5,
+        "limit of the norm of the task's gradient; source: 1e-4. It is far below Adam's epsilon, "
+        "so that it scales the step: lr x norm / 1e-5 at most",
+        low=0,
+        low_open=True,
+    )
+    entropy_coef: float = entropy_option(0.01, "source: 0.01")
+    target_kl: float = target_kl_option(
+        0.03, "source: 0, never. A step of the hypernetwork moves all weights together"
     )
     clip_critic_apart: bool = option(
-        False, "the fresh critic's gradient is clipped apart; source: jointly with theta's"
+        True,
+        "the fresh critic's gradient is clipped apart; source: jointly with theta's, where its "
+        "share is too small for it to follow",
     )
     critic_grad_norm: float = option(
         0.5, "limit for the fresh critic where it is clipped apart", low=0, low_open=True
     )
-    critic_lr: float = option(0.0, "step size of the fresh critic; 0: lr (source)", low=0, high=1)
+    critic_lr: float = option(
+        1e-3, "step size of the fresh critic; 0: lr (source, with joint clipping)", low=0, high=1
+    )
     value_loss: str = value_loss_option("clipped")
     task_id: int = option(
         -1, "place of the task in its series; -1: the next one", low=-1, high=1000

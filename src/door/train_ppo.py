@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import record
-from door.options import DoorConfig, value_loss_option
+from door.options import DoorConfig, entropy_option, target_kl_option, value_loss_option
 from record import option
 
 if TYPE_CHECKING:
@@ -23,8 +23,13 @@ class Config(DoorConfig):
         0.5, "limit of the gradient's norm; source: 0.5", low=0, low_open=True
     )
     value_loss: str = value_loss_option("max")
+    entropy_coef: float = entropy_option(0.0, "source: 0 (series 7 and 8)")
+    target_kl: float = target_kl_option(0.0, "0: never (source)")
     mean_gain: float = option(
-        1.0, "orthogonal gain of the actor's last layer; source: 1", low=0, low_open=True
+        0.01,
+        "orthogonal gain of the actor's last layer; source: 1, which starts with large motions",
+        low=0,
+        low_open=True,
     )
 
 

@@ -1,0 +1,246 @@
+"""The training scripts, really run at a very small size."""
+
+import json
+import math
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import record
+from door import determinism, options, train_hnppo, train_ppo
+from record.digest import weights_digest
+from rl import gae, ppo
+
+FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
+SMALL = {
+    "num_envs": 8, "num_steps": 16, "minibatch_size": 64, "epochs": 2, "env_steps": 4 * 128,
+    "eval_interval": 0, "video": False, "network_size": "16 16",
+}  # fmt: skip
+SCRIPTS = {"ppo": train_ppo, "hnppo": train_hnppo}
+
+
+@pytest.fixture
+def project(tmp_path, monkeypatch):
+    """A project of its own; nothing goes to MLflow."""
+    for name in FOREIGN:
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "guild.yml").write_text("")
+    monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    return tmp_path
+
+
+def _train(kind: str, directory: Path, monkeypatch, **flags) -> dict:
+    monkeypatch.setenv("RUN_DIR", str(directory))
+    script = SCRIPTS[kind]
+    return script.main(script.Config(**(SMALL | flags)))
+
+
+def _points(directory: Path) -> dict[str, dict[int, float]]:
+    points: dict[str, dict[int, float]] = {}
+    for line in (directory / "journal" / "metrics.jsonl").read_text().splitlines():
+        entry = json.loads(line)
+        for name, value in entry["m"].items():
+            points.setdefault(name, {})[entry["step"]] = value
+    return points
+
+
+@pytest.mark.parametrize("kind", ["ppo", "hnppo"])
+def test_a_run_leaves_what_a_reader_wants(kind, project, monkeypatch):
+    directory = project / "run"
+    written = _train(kind, directory, monkeypatch, eval_interval=2)
+    assert written["status"] == "FINISHED"
+    result = written["result"]
+    assert result["objective"]["name"] == "opening_rate"
+    assert result["objective"]["count"] == 100
+    assert result["env_steps"] == 4 * 128
+    points = _points(directory)
+    for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction",
+                 "grad_norm", "env_steps", "reward", "time/steps_per_second"):  # fmt: skip
+        assert sorted(points[name]) == [1, 2, 3, 4], name
+        assert all(math.isfinite(value) for value in points[name].values())
+    assert sorted(points["validation_opening_rate"]) == [2, 4]
+    assert sorted(points["opening_rate"]) == [4]
+    assert "episode_return" in points
+    figure = directory / "artifacts" / "learning_curve.svg"
+    assert figure.read_text().lstrip().startswith("<?xml")
+    assert record.load_checkpoint(directory).step == 4
+
+
+@pytest.mark.parametrize("kind", ["ppo", "hnppo"])
+def test_threads_kills_and_resumes_change_nothing(kind, project, monkeypatch):
+    whole = _train(kind, project / "whole", monkeypatch, save_interval=3)
+    broken = project / "broken"
+    script = SCRIPTS[kind]
+
+    class Killed(BaseException):
+        pass
+
+    from door.training import Training
+
+    log, calls = Training.log, []
+
+    def log_and_die(self, rollout, statistics):
+        log(self, rollout, statistics)
+        calls.append(self.update)
+        if len(calls) == 4:  # after the checkpoint at update 3
+            raise Killed
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Training, "log", log_and_die)
+        with pytest.raises(Killed):
+            _train(kind, broken, monkeypatch, save_interval=3, threads=1, envs_per_call=3)
+    flags = SMALL | {"save_interval": 3, "resume": str(broken), "threads": 3}
+    resumed = script.main(script.Config(**flags))
+    assert resumed["digest"] == whole["digest"]
+    assert resumed["resume_mismatch"] == 0
+    assert resumed["result"]["metrics"] == whole["result"]["metrics"]
+
+
+def test_a_series_of_tasks(project, monkeypatch):
+    first, second = project / "first", project / "second"
+    _train("hnppo", first, monkeypatch, task="pull")
+    written = _train(
+        "hnppo", second, monkeypatch, task="pull_left", pretrained=str(first), beta=10.0
+    )
+    assert written["result"]["task_id"] == 1
+    assert "opening_rate/0_pull" in written["result"]["metrics"]
+    before, after = record.load_checkpoint(first), record.load_checkpoint(second)
+    assert after.step == 4
+    assert after.state["agent"]["tasks"] == ["pull", "pull_left"]
+    assert torch.equal(before.tensors["embeddings"][0], after.tensors["embeddings"][0])
+    assert _points(second)["regulariser"][4] > 0
+    assert _points(first)["regulariser"][4] == 0
+    parents = json.loads((second / "journal" / "parents.json").read_text())["parents"]
+    assert parents == [before.run_id]
+    with pytest.raises(record.UserError, match="--task-id: 4 cannot follow pull; use 1"):
+        _train("hnppo", project / "third", monkeypatch, pretrained=str(first), task_id=4)
+    with pytest.raises(record.UserError, match=r"pretrained.*there.*here"):
+        _train("hnppo", project / "4", monkeypatch, pretrained=str(first), freshcritic=False)
+    with pytest.raises(record.UserError, match=r"pretrained.*missing there"):
+        _train("ppo", project / "5", monkeypatch, pretrained=str(first))
+
+
+def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, monkeypatch):
+    first = project / "first"
+    _train("ppo", first, monkeypatch)
+    weights = record.load_checkpoint(first).tensors
+    tuned = _train(
+        "ppo", project / "second", monkeypatch, pretrained=str(first), lr=1e-12, task="pull_left"
+    )
+    after = record.load_checkpoint(project / "second").tensors
+    for name, tensor in weights.items():
+        torch.testing.assert_close(after[name], tensor, atol=1e-8, rtol=0)
+    assert tuned["digest"]["weights"] == weights_digest(after)
+
+
+def test_bad_numbers_end_the_run_with_their_update(project, monkeypatch):
+    directory = project / "run"
+    with pytest.raises(record.NumericalError, match="at update 1: "):
+        _train("ppo", directory, monkeypatch, lr=1.0, max_grad_norm=1e30, network_size="8 8 8 8",
+               epochs=200, minibatch_size=16, clip_coef=1.0, log_std=2.0, value_coef=1e30)  # fmt: skip
+    result = json.loads((directory / "result.json").read_text())
+    assert result["status"] == "FAILED"
+    assert result["failed_at"]["update"] == 1
+
+
+def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch):
+    from door import training
+    from door.evaluate import Evaluation
+
+    asked = []
+
+    def evaluate(*args, index, **kwargs):
+        asked.append(index)
+        worlds = np.arange(100) < (50 if index == training.TEST else 99)
+        return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
+
+    monkeypatch.setattr(training, "evaluate", evaluate)
+    written = _train("ppo", project / "run", monkeypatch, eval_interval=1, stop_at=0.95)
+    assert asked == [training.VALIDATION, training.TEST]
+    assert written["result"]["objective"]["value"] == 0.5
+    assert written["result"]["objective"]["at"] == 1
+
+
+@pytest.mark.parametrize(
+    ("flags", "message"),
+    [
+        ({"network_size": "64 x"}, "--network-size: '64 x' is not a list of widths"),
+        ({"network_width": 64}, "--network-width and --network-depth go together"),
+        ({"env_steps": 100}, "--env-steps: 100 is less than an update"),
+        ({"lr": -1.0}, "--lr: -1.0 is not in"),
+        ({"task": "window"}, "--task: 'window' is none of pull"),
+        ({"pretrained": "nowhere"}, "nowhere"),
+    ],
+)
+def test_wrong_flags_get_one_line(flags, message, project, monkeypatch):
+    with pytest.raises(record.UserError, match=message):
+        _train("hnppo", project / "run", monkeypatch, **flags)
+
+
+def test_network_sizes():
+    config = train_ppo.Config
+    assert config().hidden() == (64, 64)
+    assert config(network_size="128 128").hidden() == (128, 128)
+    assert config(network_width=80, network_depth=3).hidden() == (80, 80, 80)
+
+
+def test_choices_are_those_of_the_code():
+    from door.reward import RewardConfig
+    from door.robots import ROBOTS
+    from door.worlds import STARTS
+
+    assert options.TIME_LIMITS == gae.TIME_LIMITS
+    assert options.VALUE_LOSSES == ppo.VALUE_LOSSES
+    assert set(options.STARTS) == set(STARTS)
+    assert set(options.ROBOTS) == set(ROBOTS)
+    assert {RewardConfig.of(kind).kind for kind in options.REWARDS} == set(options.REWARDS)
+
+
+@pytest.mark.parametrize("script", ["train_ppo", "train_hnppo", "determinism"])
+def test_help_names_every_flag_without_loading_torch(script):
+    path = Path(train_ppo.__file__).with_name(f"{script}.py")
+    code = (
+        "import sys, runpy\n"
+        "sys.argv = ['x', '--help']\n"
+        "try: runpy.run_path(PATH, run_name='__main__')\n"
+        "except SystemExit: pass\n"
+        "assert 'torch' not in sys.modules and 'mujoco' not in sys.modules\n"
+    ).replace("PATH", repr(str(path)))
+    done = subprocess.run(
+        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
+    )
+    assert done.returncode == 0, done.stderr
+    assert "--seed" in done.stdout
+
+
+def _outcome(weights="a", metrics="b", mismatch=0) -> dict:
+    return {"weights": weights, "metrics": metrics, "resume_mismatch": mismatch, "env_steps": 5}
+
+
+def test_the_determinism_result_says_what_was_seen():
+    result = determinism.judge([_outcome()] * 4, 7)
+    assert result["summary"] == (
+        "deterministic: 3 of 3 runs equal with 1, 2, 4 threads; killed at update 7 and resumed: equal"
+    )
+    assert result["objective"]["value"] == 1.0
+    result = determinism.judge([_outcome(), _outcome("c"), _outcome(), _outcome(metrics="d")], 2)
+    assert result["summary"] == (
+        "not deterministic: 2 of 3 runs equal with 1, 2, 4 threads; "
+        "killed at update 2 and resumed: different"
+    )
+    assert "different" in determinism.judge([_outcome()] * 3 + [_outcome(mismatch=1)], 2)["summary"]
+
+
+def test_the_determinism_test_really_runs_and_kills(project, monkeypatch):
+    monkeypatch.setenv("RUN_DIR", str(project / "run"))
+    monkeypatch.setattr(determinism, "VARIANTS", ((1, 0), (2, 5)))
+    written = determinism.main(determinism.Config(agent="ppo", task="pull", updates=5))
+    assert written["result"]["summary"].startswith("deterministic: 2 of 2 runs equal")
+    outcomes = json.loads((project / "run" / "artifacts" / "outcomes.json").read_text())
+    assert len({outcome["weights"] for outcome in outcomes}) == 1
