@@ -1,0 +1,170 @@
+"""Decisions per second of the door study's training loop, beside what a user would take instead.
+
+Peers: stable-baselines3's PPO on the same environment, network, rollout (2,048 decisions), minibatch and
+epochs, with DummyVecEnv and SubprocVecEnv; and the bare simulator, ``mujoco.rollout`` with random actions.
+Ours is the whole loop as users run it, new worlds, journal, checkpoints and MLflow included.
+"""
+
+import argparse
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+# The project's root instead of this folder, whose scripts are called as the packages are.
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+
+import mujoco  # noqa: E402
+import numpy as np  # noqa: E402
+import torch  # noqa: E402
+from benchmarks import _report  # noqa: E402
+from mujoco import rollout  # noqa: E402
+
+import record  # noqa: E402
+from door.env import DoorVecEnv  # noqa: E402
+
+ENVS, STEPS, EPOCHS, MINIBATCH, LR = 32, 64, 6, 512, 1e-3
+WARM_UP = 5  # updates
+UPDATES = 25
+
+
+def ours(task: str) -> float:
+    """Decisions per second of ``ppo:train``, from its own journal, after the first updates."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {
+            "RUN_DIR": f"{folder}/run",
+            "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
+        }
+        flags = {
+            "task": task,
+            "env-steps": (WARM_UP + UPDATES) * ENVS * STEPS,
+            "num-envs": ENVS,
+            "num-steps": STEPS,
+            "epochs": EPOCHS,
+            "minibatch-size": MINIBATCH,
+            "lr": LR,
+            "eval-interval": 0,
+            "video": "no",
+            "threads": len(os.sched_getaffinity(0)),
+        }
+        words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+        command = [sys.executable, str(ROOT / "src/door/train_ppo.py"), *words]
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        lines = (Path(folder) / "run/journal/metrics.jsonl").read_text().splitlines()
+    points = [json.loads(line) for line in lines]
+    at = {point["step"]: point["t"] / 1000 for point in points if "env_steps" in point["m"]}
+    seconds = at[WARM_UP + UPDATES] - at[WARM_UP]
+    return UPDATES * ENVS * STEPS / seconds
+
+
+def bare(task: str) -> float:
+    """Decisions per second of ``mujoco.rollout`` alone, one call a decision, random actions."""
+    threads = len(os.sched_getaffinity(0))
+    env = DoorVecEnv(task, num_envs=ENVS, seeds=record.Seeds(1), threads=threads)
+    models = [env.models[index] for index in range(ENVS)]
+    data = [mujoco.MjData(models[0]) for _ in range(threads)]
+    decision = round(0.08 / models[0].opt.timestep)
+    rng = np.random.default_rng(1)
+    size = mujoco.mj_stateSize(models[0], mujoco.mjtState.mjSTATE_FULLPHYSICS.value)
+    with rollout.Rollout(nthread=threads) as pool:
+        state, begin = np.zeros((ENVS, size)), 0.0
+        for number in range(-WARM_UP, 4 * STEPS):
+            if number == 0:
+                begin = time.perf_counter()
+            action = rng.uniform(-1, 1, (ENVS, 1, models[0].nu)).repeat(decision, 1)
+            states, _ = pool.rollout(models, data, state, action)
+            state = states[:, -1]
+    env.close()
+    return 4 * STEPS * ENVS / (time.perf_counter() - begin)
+
+
+def _make(task: str):
+    import gymnasium
+
+    import door  # noqa: F401 - registers the environment
+
+    torch.set_num_threads(1)
+    return gymnasium.make("catalog/Door-v0", task=task)
+
+
+def stable_baselines(task: str, kind: str, envs: int) -> float:
+    """Decisions per second of stable-baselines3's PPO, torch on one thread as with ours."""
+    from stable_baselines3 import PPO
+    from stable_baselines3.common.vec_env import DummyVecEnv, SubprocVecEnv
+
+    torch.set_num_threads(1)
+    vector = {"DummyVecEnv": DummyVecEnv, "SubprocVecEnv": SubprocVecEnv}[kind]
+    env = vector([lambda: _make(task)] * envs)
+    agent = PPO(
+        "MlpPolicy",
+        env,
+        learning_rate=LR,
+        n_steps=ENVS * STEPS // envs,
+        batch_size=MINIBATCH,
+        n_epochs=EPOCHS,
+        policy_kwargs={"net_arch": [64, 64], "activation_fn": torch.nn.Tanh},
+        device="cpu",
+        seed=1,
+    )
+    agent.learn(2 * ENVS * STEPS)
+    begin = time.perf_counter()
+    agent.learn(5 * ENVS * STEPS, reset_num_timesteps=False)
+    seconds = time.perf_counter() - begin
+    env.close()
+    return 5 * ENVS * STEPS / seconds
+
+
+def main() -> None:
+    """Measures all in turn and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--task", default="lever")
+    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
+    options = parser.parse_args()
+    cores = len(os.sched_getaffinity(0))
+    peers = {
+        f"stable-baselines3, DummyVecEnv, {ENVS} envs": ("DummyVecEnv", ENVS),
+        f"stable-baselines3, SubprocVecEnv, {ENVS} envs": ("SubprocVecEnv", ENVS),
+        f"stable-baselines3, SubprocVecEnv, {cores} envs": ("SubprocVecEnv", cores),
+    }
+    measures = {
+        "ours": lambda: ours(options.task),
+        "bare": lambda: bare(options.task),
+        **{
+            name: lambda kind=kind, envs=envs: stable_baselines(options.task, kind, envs)
+            for name, (kind, envs) in peers.items()
+        },
+    }
+    found = _report.alternate(measures, options.repeats)
+    best = max(peers, key=lambda name: statistics.median(found[name]))
+    what = f"training loop, ppo on {options.task}, [64, 64], {ENVS} x {STEPS}, {EPOCHS} epochs"
+    rows = [
+        _report.row(
+            what,
+            found["ours"],
+            found[name],
+            peer_name=name,
+            unit="decisions/s",
+            target=3.0 if name == best else None,
+        )
+        for name in peers
+    ]
+    rows.append(
+        _report.row(
+            what,
+            found["ours"],
+            found["bare"],
+            peer_name="mujoco.rollout, random actions",
+            unit="decisions/s",
+            target=0.5,
+        )
+    )
+    _report.write("door", rows)
+
+
+if __name__ == "__main__":
+    main()
