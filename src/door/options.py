@@ -64,8 +64,8 @@ class DoorConfig(record.Config):
     pretrained: str = option("", "run or checkpoint of the previous task to start from")
     stop_at: float = option(
         0.98,
-        "ends once this opening rate is seen on the validation worlds, which are not those that "
-        "are reported; 0: never (in the source a person chose the checkpoint)",
+        "ends once two validations in a row see this opening rate, on worlds that are not those "
+        "reported; 0: never (in the source a person chose the checkpoint)",
         low=0,
         high=1,
     )

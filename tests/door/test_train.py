@@ -153,18 +153,19 @@ def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch
     from door import training
     from door.evaluate import Evaluation
 
-    asked = []
+    asked, rates = [], iter([99, 90, 96, 97])
 
     def evaluate(*args, index, **kwargs):
         asked.append(index)
-        worlds = np.arange(100) < (50 if index == training.TEST else 99)
+        worlds = np.arange(100) < (50 if index == training.TEST else next(rates))
         return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
 
     monkeypatch.setattr(training, "evaluate", evaluate)
-    written = _train("ppo", project / "run", monkeypatch, eval_interval=1, stop_at=0.95)
-    assert asked == [training.VALIDATION, training.TEST]
+    written = _train("ppo", project / "run", monkeypatch, eval_interval=1, stop_at=0.95,
+                     env_steps=10 * 128)  # fmt: skip
+    assert asked == [training.VALIDATION] * 4 + [training.TEST]
     assert written["result"]["objective"]["value"] == 0.5
-    assert written["result"]["objective"]["at"] == 1
+    assert written["result"]["objective"]["at"] == 4
 
 
 @pytest.mark.parametrize(
