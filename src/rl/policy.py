@@ -138,15 +138,22 @@ class Policy:
         return actor_mean(self._tensors, inputs, squash=self._squash).numpy()
 
     @torch.inference_mode()
-    def sample(
-        self, observations: NDArray[np.float32], noise: NDArray[np.float32]
-    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-        """Actions [N, A] and their log-probabilities [N].
-
-        Args:
-            observations: [N, O], already normalised.
-            noise: [N, A], standard normal.
-        """
+    def act(
+        self, observations: NDArray[np.float32], disturbance: NDArray[np.float32]
+    ) -> NDArray[np.float32]:
+        """Actions [N, A]: the mean for normalised observations [N, O], plus the disturbance."""
         mean = actor_mean(self._tensors, torch.from_numpy(observations), squash=self._squash)
-        actions = mean + self._std * torch.from_numpy(noise)
-        return actions.numpy(), log_prob(actions, mean, self._log_std).numpy()
+        return mean.add_(torch.from_numpy(disturbance)).numpy()
+
+    @torch.inference_mode()
+    def disturbances(
+        self, noise: NDArray[np.float32]
+    ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
+        """Standard normal noise [..., A] at the policy's scale, and the log-probabilities [...].
+
+        The density of an action depends on its distance from the mean alone, so that those of a
+        whole rollout are known before it is played.
+        """
+        scaled = torch.from_numpy(noise) * self._std
+        zero = torch.zeros(())
+        return scaled.numpy(), log_prob(scaled, zero, self._log_std).numpy()

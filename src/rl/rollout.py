@@ -106,12 +106,14 @@ def collect(
     if keep_final:
         rollout.final_observations = np.zeros_like(rollout.observations[1:])
     finished: dict[str, list[NDArray[Any]]] = {name: [] for name in at_end}
-    draws = noise.standard_normal(rollout.actions.shape, np.float32)
+    disturbances, rollout.log_probs = policy.disturbances(
+        noise.standard_normal(rollout.actions.shape, np.float32)
+    )
     for t in range(num_steps):
         rollout.raw_observations[t] = observations
         rollout.observations[t] = policy.normaliser(rollout.raw_observations[t])
-        actions, log_probs = policy.sample(rollout.observations[t], draws[t])
-        rollout.actions[t], rollout.log_probs[t] = actions, log_probs
+        actions = policy.act(rollout.observations[t], disturbances[t])
+        rollout.actions[t] = actions
         observations, rollout.rewards[t], *ends, info = env.step(actions)
         rollout.truncated[t] = ends[-1]
         if len(ends) == 2:
