@@ -70,7 +70,11 @@ class DoorConfig(record.Config):
         high=1,
     )
     eval_interval: int = option(10, "updates between validations; 0: none; source: 20", low=0)
-    save_interval: int = option(10, "updates between checkpoints; source: 5", low=1)
+    save_interval: int = option(
+        50,
+        "updates between checkpoints, of 48 MB with a hypernetwork; source: 5, each as long as 16 of these",
+        low=1,
+    )
     video: bool = option(True, "a video of the final policy, where something can render")
     threads: int = option(2, "simulator threads; no result depends on it", low=1, resumable=True)
     envs_per_call: int = option(

@@ -203,6 +203,10 @@ class Training:
             },
             self.update,
         )
+        self.run.event(
+            f"update {self.update} of {self.total}, {self.steps} decisions: opened "
+            f"{seen.successes.sum()} of {len(seen.successes)} validation worlds"
+        )
         # Twice in a row: one high reading among many is often luck.
         latest = [rate for _, _, rate in self.curve[-2:]]
         self.stopped = bool(self.config.stop_at) and len(latest) == 2
