@@ -28,7 +28,7 @@ test: setup ## run all tests
 lint: setup ## ruff and the import contracts
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
-	@$(BIN)/lint-imports --cache-dir .cache/import-linter | tail -n 3
+	@$(BIN)/lint-imports --cache-dir .cache/import-linter
 
 format: setup ## let ruff format and fix
 	@$(BIN)/ruff check --fix .

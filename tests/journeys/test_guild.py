@@ -28,7 +28,8 @@ def _declared(root: Path) -> dict[str, str]:
 
 def test_every_operation_is_listed_with_a_description(project: Project) -> None:
     listed = dict(
-        re.split(r"\s{2,}", line, maxsplit=1) for line in project.good("guild ops 2>/dev/null").splitlines()
+        re.split(r"\s{2,}", line, maxsplit=1)
+        for line in project.good("guild ops 2>/dev/null").splitlines()
     )
     declared = _declared(project.root)
     assert listed == declared
