@@ -157,3 +157,19 @@ def test_mlflow_runs_the_same_job(project: Project) -> None:
         "for r in runs if r.data.params.get('seed') == '5'])"
     )
     assert "[('FINISHED', 'pull', '5', True)]" in project.good(f'python -c "{script}"')
+
+
+def test_a_machine_without_guild_and_mlflow_leaves_what_import_takes_in(project: Project) -> None:
+    absent = "dict.fromkeys(['guild', 'mlflow', 'tensorboard'])"  # importing None is an ImportError
+    script = "src/door/train_ppo.py"
+    flags = "--task pull --env-steps 2048 --eval-interval 0 --video no --seed 9"
+    project.good(
+        f'python -c "import runpy, sys; sys.modules.update({absent}); '
+        f"sys.argv = '{script} {flags}'.split(); runpy.run_path('{script}', run_name='__main__')\"",
+        RECORD_MLFLOW="off",
+    )
+    run = next((project.root / "runs").iterdir())
+    result = json.loads((run / "result.json").read_text())
+    project.good(f"mkdir elsewhere && mv {run} elsewhere/copied && catalog import elsewhere/copied")
+    row = project.good(f"catalog row {run.name}")
+    assert f"{100 * result['result']['objective']['value']:.0f} % opening rate" in row
