@@ -112,8 +112,8 @@ def grid_summary(trials: Sequence[RunRecord]) -> str:
         if group is good[0]:
             first = group.objectives[0]
             what = sentences.objective_text(first, group.value or 0.0)
-            mean = sentences.interval(group.objectives)
-            parts.append(f"best **{point}**: {what}{mean}{_common_after(group.objectives)}")
+            tail = _common_after(group.objectives) + sentences.interval(group.objectives)
+            parts.append(f"best **{point}**: {what}{tail}")
         else:
             shown = sentences.value_text(group.objectives[0], group.value or 0.0)
             parts.append(f"{point}: {shown}{sentences.interval(group.objectives)}")

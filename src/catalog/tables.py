@@ -76,6 +76,7 @@ def rows(
     operations: Sequence[str],
     *,
     group: bool = False,
+    flags: Sequence[str] | None = None,
     reused: Mapping[str, str] | None = None,
 ) -> list[Row]:
     """Returns the rows of a table.
@@ -84,13 +85,14 @@ def rows(
         store: All records.
         operations: Names, in the table's order.
         group: Put single runs that differ in their seed alone into one row.
+        flags: Flags to show with the names; by default all in which single runs differ.
         reused: Operation to the series whose run is used again here.
     """
     made: list[Row] = []
     for operation in operations:
         heads = store.heads(operation)
         single = [head for head in heads if not store.members(head) and not store.is_batch(head)]
-        shown = batches.varying(single)
+        shown = batches.varying(single) if flags is None else flags
         many = _by_flags(single) if group else [[head] for head in single]
         own = {members[0].run: members for members in many}
         name = _name(operation, operations)
