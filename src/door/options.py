@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import os
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any
 
 import record
@@ -84,11 +86,24 @@ class DoorConfig(record.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.hidden()
+        self.pretrained_path()
         if self.env_steps < self.num_envs * self.num_steps:
             least = self.num_envs * self.num_steps
             raise record.UserError(
                 f"--env-steps: {self.env_steps} is less than an update ({least})"
             )
+
+    def pretrained_path(self) -> Path | None:
+        """Where the checkpoint to start from lies: as given, or below the project's folder."""
+        if not self.pretrained:
+            return None
+        below = Path(os.environ.get("PROJECT_DIR", ".")) / self.pretrained
+        for path in (Path(self.pretrained), below):
+            if path.is_dir():
+                return path.resolve()
+        raise record.UserError(
+            f"--pretrained: {self.pretrained} is no directory; give that of a run or a checkpoint"
+        )
 
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""

@@ -13,6 +13,7 @@ from rl.policy import Policy
 def finish(
     training: Training,
     agent: DoorAgent,
+    method: str,
     *,
     task_id: int | None = None,
     earlier: Sequence[tuple[str, Policy]] = (),
@@ -22,6 +23,7 @@ def finish(
     Args:
         training: where the run stands.
         agent: trained.
+        method: what the paper calls the way of training.
         task_id: place of the task in a series; None where there is none.
         earlier: task and policy of each task learned before, evaluated as well.
 
@@ -62,7 +64,12 @@ def finish(
             "env_steps": training.steps,
             "task": config.task,
             "task_id": task_id,
-            "variant": {"reward": config.reward, "start": config.start, "robot": config.robot},
+            "variant": {
+                "method": method,
+                "reward": config.reward,
+                "start": config.start,
+                "robot": config.robot,
+            },
         }
     )
 

@@ -66,7 +66,9 @@ class Config(DoorConfig):
     )
     chunked: bool = option(False, "generate 1000 weights at a time (source: chnppo)")
     hyper_width: int = option(
-        0, "width of the hypernetwork's two hidden layers; 0: 10 x network-width (source)", low=0
+        0,
+        "width of the hypernetwork's two hidden layers; 0: 10 x the first of network-size (source)",
+        low=0,
     )
 
 
@@ -88,7 +90,8 @@ def main(config: Config) -> dict[str, Any]:
             statistics["regulariser"] = agent.regularisation()
             training.log(rollout, statistics)
         earlier = [(task, agent.policy(i)) for i, task in enumerate(agent.tasks[:-1])]
-        return finish(training, agent, task_id=len(agent.tasks) - 1, earlier=earlier)
+        method = "HN-PPO+fc" if config.freshcritic else "HN-PPO"
+        return finish(training, agent, method, task_id=len(agent.tasks) - 1, earlier=earlier)
 
 
 def make_agent(config: Config, training: Training) -> HyperAgent:

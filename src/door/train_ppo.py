@@ -49,7 +49,7 @@ def main(config: Config) -> dict[str, Any]:
             statistics = ppo.update(agent, batch, settings, order)
             agent.normaliser.update(rollout.raw_observations[:-1])
             training.log(rollout, statistics)
-        return finish(training, agent)
+        return finish(training, agent, "PPO fine-tuning" if config.pretrained else "PPO")
 
 
 def make_agent(config: Config, training: Training) -> PPOAgent:

@@ -101,9 +101,10 @@ class Training:
 
     def load_pretrained(self, agent: DoorAgent) -> bool:
         """Fills the agent from the checkpoint that the flags name; whether they name one."""
-        if not self.config.pretrained:
+        path = self.config.pretrained_path()
+        if path is None:
             return False
-        checkpoint = record.load_checkpoint(self.config.pretrained)
+        checkpoint = record.load_checkpoint(path)
         try:
             agent.load(checkpoint.tensors, checkpoint.state["agent"])
         except (ValueError, KeyError) as error:

@@ -17,7 +17,7 @@ VALUE_LOSSES = ("max", "clipped", "plain")
 
 @dataclass(frozen=True)
 class PPOSettings:
-    """What an update needs to know; the numbers of the source are those of facts in its papers.
+    """What an update needs to know.
 
     Attributes:
         clip_coef: half-width of the trust region of the probability ratio.

@@ -176,7 +176,7 @@ def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch
         ({"env_steps": 100}, "--env-steps: 100 is less than an update"),
         ({"lr": -1.0}, "--lr: -1.0 is not in"),
         ({"task": "window"}, "--task: 'window' is none of pull"),
-        ({"pretrained": "nowhere"}, "nowhere"),
+        ({"pretrained": "nowhere"}, "--pretrained: nowhere is no directory"),
     ],
 )
 def test_wrong_flags_get_one_line(flags, message, project, monkeypatch):
