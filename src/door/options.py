@@ -66,7 +66,7 @@ class DoorConfig(record.Config):
     pretrained: str = option("", "run or checkpoint of the previous task to start from")
     stop_at: float = option(
         0.98,
-        "ends once two validations in a row see this opening rate, on worlds that are not those "
+        "ends once three validations in a row see this opening rate, on worlds that are not those "
         "reported; 0: never (in the source a person chose the checkpoint)",
         low=0,
         high=1,

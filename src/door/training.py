@@ -20,6 +20,7 @@ from rl.ppo import PPOSettings
 from rl.rollout import NonFiniteError, Rollout, collect
 
 TEST, VALIDATION = 0, 1  # sets of held-out worlds: reported; and looked at while training
+GOOD_IN_A_ROW = 3  # validations before a stop: one high reading among many is often luck
 
 
 class DoorAgent(Protocol):
@@ -208,10 +209,9 @@ class Training:
             f"update {self.update} of {self.total}, {self.steps} decisions: opened "
             f"{seen.successes.sum()} of {len(seen.successes)} validation worlds"
         )
-        # Twice in a row: one high reading among many is often luck.
-        latest = [rate for _, _, rate in self.curve[-2:]]
-        self.stopped = bool(self.config.stop_at) and len(latest) == 2
-        self.stopped = self.stopped and min(latest) >= self.config.stop_at
+        latest = [rate for _, _, rate in self.curve[-GOOD_IN_A_ROW:]]
+        enough = len(latest) == GOOD_IN_A_ROW and min(latest) >= self.config.stop_at
+        self.stopped = bool(self.config.stop_at) and enough
 
     def _checkpoint(self, agent: DoorAgent) -> None:
         state = {
