@@ -72,6 +72,16 @@ def test_a_run_leaves_what_a_reader_wants(kind, project, monkeypatch):
     assert record.load_checkpoint(directory).step == 4
 
 
+def test_without_a_renderer_the_run_goes_on_and_says_so(project, monkeypatch):
+    monkeypatch.setenv("MUJOCO_GL", "glx")  # needs a screen
+    monkeypatch.delenv("DISPLAY", raising=False)
+    written = _train("ppo", project / "run", monkeypatch, video=True)
+    assert written["status"] == "FINISHED"
+    events = (project / "run" / "journal" / "events.jsonl").read_text()
+    assert "no video: " in events
+    assert not (project / "run" / "artifacts" / "policy.mp4").exists()
+
+
 @pytest.mark.parametrize("kind", ["ppo", "hnppo"])
 def test_threads_kills_and_resumes_change_nothing(kind, project, monkeypatch):
     whole = _train(kind, project / "whole", monkeypatch, save_interval=3)
