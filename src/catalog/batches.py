@@ -47,9 +47,14 @@ def varying(trials: Sequence[RunRecord]) -> list[str]:
     return [n for n in names if len({_key(t.flags.get(n)) for t in trials}) > 1]
 
 
-def groups(trials: Sequence[RunRecord]) -> list[Group]:
-    """Returns trials grouped by flags, the best group first, those without a value last."""
-    names = varying(trials)
+def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> list[Group]:
+    """Returns trials grouped by flags, the best group first, those without a value last.
+
+    Args:
+        trials: Any runs.
+        flags: Flags to group by; by default all in which they differ, the seed apart.
+    """
+    names = varying(trials) if flags is None else list(flags)
     by_point: dict[tuple[str, ...], list[RunRecord]] = {}
     for trial in sorted(trials, key=order):
         by_point.setdefault(tuple(_key(trial.flags.get(n)) for n in names), []).append(trial)

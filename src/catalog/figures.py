@@ -24,12 +24,15 @@ _STYLE = (
 )
 
 
-def learning_curves(runs: Sequence[RunRecord], metric: str) -> str:
+def learning_curves(
+    runs: Sequence[RunRecord], metric: str, flags: Sequence[str] | None = None
+) -> str:
     """Returns a figure of a metric by step: a line per point of the sweep, a band over its seeds.
 
     Args:
         runs: Runs that have the metric.
         metric: Its name.
+        flags: Flags of which each combination is a line; by default all in which the runs differ.
     """
     import matplotlib
 
@@ -64,13 +67,15 @@ def learning_curves(runs: Sequence[RunRecord], metric: str) -> str:
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
         for axis, (title, members) in zip(axes.flat, panels, strict=False):
-            _draw(axis, members, metric)
+            _draw(axis, members, metric, flags)
             if len(panels) > 1:
                 axis.set_title(_plain(title), fontsize=9)
         for axis in axes[:, 0]:
             axis.set_ylabel(_plain(metric.replace("_", " ")))
         text = io.StringIO()
-        figure.savefig(text, format="svg", transparent=True, metadata={"Date": None})
+        figure.savefig(
+            text, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+        )
         pyplot.close(figure)
     return _finished(text.getvalue())
 
@@ -83,8 +88,8 @@ def _panels(runs: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
     return sorted(named.items())
 
 
-def _draw(axis: Any, runs: Sequence[RunRecord], metric: str) -> None:
-    ranked = batches.groups(runs)
+def _draw(axis: Any, runs: Sequence[RunRecord], metric: str, flags: Sequence[str] | None) -> None:
+    ranked = batches.groups(runs, flags)
     # In the order of the point, so that a colour means the same in each panel.
     ranked.sort(key=lambda g: [_order(v) for v in g.point.values()])
     names = list(ranked[0].point)
@@ -99,9 +104,20 @@ def _draw(axis: Any, runs: Sequence[RunRecord], metric: str) -> None:
             axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
     axis.grid(color=_GREY, alpha=0.25, linewidth=0.5)
     axis.spines[["top", "right"]].set_visible(False)
-    axis.set_xlabel("step")
+    axis.set_xlabel(_axis(runs))
     if names:
         axis.legend(title=_plain(", ".join(names)), frameon=False, fontsize=8, title_fontsize=8)
+
+
+def _axis(runs: Sequence[RunRecord]) -> str:
+    """What a step is, where the runs' objectives say so of their last one."""
+    told = set()
+    for run in runs:
+        objective = run.objective or {}
+        last = max((metric.curve[-1][0] for metric in run.metrics.values()), default=None)
+        if objective.get("at") == last:
+            told.add(str(objective.get("axis") or "step"))
+    return _plain(told.pop().replace("_", " ")) if len(told) == 1 else "step"
 
 
 def band(

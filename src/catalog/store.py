@@ -309,7 +309,7 @@ def encode(name: str) -> str:
     """Returns a name as MLflow takes it; :func:`decode` gives it back."""
     kept = name.replace("_x", "_x5F_x")  # else it could read as an escape
     shown = "".join(c if _PLAIN.fullmatch(c) else f"_x{ord(c):X}_" for c in kept)
-    odd = posixpath.normpath(shown) != shown or shown.startswith(("/", ".."))
+    odd = posixpath.normpath(shown) != shown or shown.startswith(("/", "."))
     if odd or not shown.strip() or shown != shown.strip():
         shown = re.sub("[./ ]", lambda m: f"_x{ord(m[0]):X}_", shown)
     if len(shown) > _KEY:

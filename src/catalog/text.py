@@ -92,7 +92,7 @@ def amount(number_: float) -> str:
 
 def words(name: str) -> str:
     """Returns a metric's name as words: opening_rate -> opening rate."""
-    return escape(name.replace("_", " "), 60)
+    return escape(name.replace("_", " ").strip(), 60)
 
 
 def _exponent(shown: str) -> str:

@@ -34,7 +34,7 @@ def number(value: object) -> float:
         return _TEXT_OF[value] if value in _TEXT_OF else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is no number")
-    value = float(value)
+    value = float(value) + 0.0  # no negative zero: a database may not keep it
     return math.copysign(math.inf, value) if abs(value) >= _HUGE else value
 
 
