@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from catalog import sentences, stats, text, values
@@ -81,7 +81,11 @@ def summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
     """Returns the result cell of a batch, as Markdown."""
     if not trials:
         return sentences.sentence(batch) if batch else "no trials"
-    shown = search_summary(trials) if is_search(batch, trials) else grid_summary(trials)
+    shown = (
+        search_summary([_as_searched(batch, t) for t in trials])
+        if is_search(batch, trials)
+        else grid_summary(trials)
+    )
     parts = [shown]
     variants = {sentences.variant_text(t) for t in trials if t.status == FINISHED}
     if len(variants) == 1 and (only := variants.pop()):
@@ -194,6 +198,24 @@ def search_summary(trials: Sequence[RunRecord]) -> str:
         parts.append(f"{len(lost)} of {len(trials)} trials failed: {_counted(kinds)}")
     parts.append(_origins(trials))
     return "; ".join(part for part in parts if part)
+
+
+def _as_searched(batch: RunRecord | None, trial: RunRecord) -> RunRecord:
+    """A trial with what the search optimised as its objective, and its own objective beside it.
+
+    A search may look at another metric than the one that its trials are for: what is learned early says
+    more after a short trial than a rate that is still 0.
+    """
+    told = ((batch.result if batch else None) or {}).get("optimised")
+    name = told.get("name") if isinstance(told, dict) else None
+    own = trial.objective
+    if not name or name not in trial.metrics or (own or {}).get("name") == name:
+        return trial
+    value = values.json_number(trial.metrics[name].last)
+    objective = {"name": name, "value": value, "kind": "mean", "goal": told.get("goal", "max")}
+    if own is not None:
+        objective["also"] = own
+    return replace(trial, result={**(trial.result or {}), "objective": objective})
 
 
 def _also(objective: dict[str, Any]) -> str:

@@ -165,7 +165,7 @@ class Sync:
             status=status,
             reason=reason,
             label=label or (labels.pop() if len(labels) == 1 else ""),
-            result={"batch": True, "method": batch.method},
+            result={"batch": True, "method": batch.method, **_optimised(members)},
             flags=batch.run.flags if batch.run and batch.run.operation != "+" else {},
             started=started,
             wall_seconds=wall,
@@ -297,6 +297,15 @@ def _search(directory: Path) -> str:
     kept = {name: note[name] for name in names if note.get(name) not in (None, {}, "")}
     shown = json.dumps(kept, sort_keys=True, ensure_ascii=False)
     return shown if len(shown) < 7000 else json.dumps({"kind": kept.get("kind", "")})
+
+
+def _optimised(members: list[GuildRun]) -> dict[str, Any]:
+    """The metric that a search looked at, as its first trial's note says."""
+    for member in members:
+        note = journal.read_json(member.directory / "search.json") or {}
+        if isinstance(note.get("objective"), dict):
+            return {"optimised": note["objective"]}
+    return {}
 
 
 def _stamp(directory: Path) -> str:

@@ -113,6 +113,18 @@ def test_a_search_in_a_sentence(make):
     )
 
 
+def test_a_search_is_ranked_by_what_it_optimised(make):
+    told = {"batch": True, "method": "gp", "optimised": {"name": "return", "goal": "max"}}
+    batch = make(99, operation="toy:opt@gp", result=told)
+    trials = [
+        trial(make, i, lr, 0.0).with_points({"return": [(1, -900.0), (2, last)]})
+        for i, (lr, last) in enumerate(((1e-3, -600.0), (1e-2, -460.5)))
+    ]
+    assert batches.summary(batch, trials).startswith(
+        "best **lr=1e-2**: return −460.5, 0 % opening rate (00000001); "
+    )
+
+
 @given(st.lists(st.tuples(st.floats(1e-4, 2e-2), st.floats(0, 1)), min_size=2, max_size=30))
 def test_a_cluster_is_a_chain_of_good_trials(pairs):
     trials = [
