@@ -185,7 +185,7 @@ def search_summary(trials: Sequence[RunRecord]) -> str:
         what = sentences.objective_text(objective, _value(best))
         point = point_text({n: best.flags.get(n) for n in names}, names, named=True)
         what += sentences.own_interval(objective) + _also(objective)
-        parts.append(f"best **{point}**: {what} ({best.id8})")
+        parts.append(f"best{f' **{point}**' if point else ''}: {what} ({best.id8})")
         if cluster := best_cluster(ranked, names):
             parts.append(_cluster_text(cluster, names, len(done)))
     else:

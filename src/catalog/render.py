@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -50,12 +51,10 @@ class Catalog:
         return re.sub(r"\n{3,}", "\n\n", joined) + "\n"
 
     def row(self, record: RunRecord) -> str:
-        """Returns the row of one run, or of the batch that it is, as a table of its own."""
-        reduced = tables.Store(
-            [*self.store.members(record), record] if self.store.is_batch(record) else [record],
-            self.store.operations,
-            self.store.reported,
-        )
+        """Returns the row of one run (a trial too), or of the batch that it is, in a table."""
+        members = self.store.members(record) if self.store.is_batch(record) else []
+        shown = [record, *members] if members else [replace(record, batch="")]
+        reduced = tables.Store(shown, self.store.operations, self.store.reported)
         return tables.markdown(tables.rows(reduced, [record.operation]))
 
     # What a template calls.

@@ -129,6 +129,8 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
         f"row {good[1]} --require opening_rate=2", code=1
     )
     assert "sweep" in shell.inside("row latest")
+    one = next(r for r in trials if r["seed"] == 1)
+    assert row(shell.inside(f"row {one['run']}"), "sweep")[1] == one["run"][:8]
 
     # A run deleted in Guild keeps its row.
     shell(f"guild runs rm -y {good[1]}")
