@@ -215,7 +215,8 @@ def _title(name: str, record: RunRecord) -> str:
 def _task_id(record: RunRecord) -> str:
     for source in (record.result or {}, record.flags):
         for key in ("task_id", "task-id"):
-            if source.get(key) not in (None, ""):
+            # -1 asks the script for the next free one; until a result names it there is none to show.
+            if str(source.get(key, "")) not in ("", "None", "-1"):
                 return text.escape(source[key], 20)
     return ""
 
