@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 
@@ -124,7 +125,7 @@ def _by_flags(single: Sequence[RunRecord]) -> list[list[RunRecord]]:
     grouped: dict[str, list[RunRecord]] = {}
     for record in single:
         flags = {k: v for k, v in record.flags.items() if k not in ("seed", "resume")}
-        key = repr((flags, record.label, record.reported_by, record.parents))
+        key = repr((flags, _label(record), record.reported_by, record.parents))
         grouped.setdefault(key, []).append(record)
     return list(grouped.values())
 
@@ -138,9 +139,12 @@ def _single_row(members: Sequence[RunRecord], name: str, shown: Sequence[str]) -
         running = [m for m in members if m.reported_by]
         if running:
             result += f"; imported: {text.escape(running[0].reported_by)}"
-    title = _title(name, first)
-    if shown:
-        flags = {n: first.flags.get(n) for n in shown if n in first.flags}
+    label = _label(first) if len(members) > 1 else first.label
+    title = _title(name, label)
+    # What the label says already is not said again.
+    told = {n: v for n, v in first.flags.items() if n in shown}
+    flags = {n: v for n, v in told.items() if str(v) not in label.replace("=", " ").split()}
+    if flags:
         title += " " + batches.point_text(flags, list(flags), named=True)
     return _row(title, [m.id8 for m in members], members, result)
 
@@ -152,7 +156,7 @@ def _batch_row(store: Store, head: RunRecord, name: str) -> Row:
     result = batches.summary(batch, members)
     if method := _method(batch, members):
         name = f"{name} ({method})"
-    made = _row(_title(name, head), [id8], members or [head], result)
+    made = _row(_title(name, head.label), [id8], members or [head], result)
     return Row(made.cells, (head.batch or head.run, *(m.run for m in members)))
 
 
@@ -208,8 +212,13 @@ def _name(operation: str, operations: Sequence[str]) -> str:
     return text.escape(operation if clash else short)
 
 
-def _title(name: str, record: RunRecord) -> str:
-    return f"{name} “{text.escape(record.label)}”" if record.label else name
+def _title(name: str, label: str) -> str:
+    return f"{name} “{text.escape(label)}”" if label else name
+
+
+def _label(record: RunRecord) -> str:
+    """The label without the seed, which differs between runs of one row."""
+    return re.sub(rf"[ ,;]*\bseed[ =:]*{record.seed}\b", "", record.label).strip()
 
 
 def _task_id(record: RunRecord) -> str:

@@ -115,6 +115,19 @@ def test_seeds_share_a_row_where_asked_for(project, make):
     assert "mean of 4 seeds" in found[0][3]
 
 
+def test_the_seed_in_a_label_parts_no_row_and_nothing_is_said_twice(project, make):
+    template = '{{ table(["toy:train"], group=true) }}'
+    (project.experiments / "toy" / "catalog.md.j2").write_text(template)
+    runs = [
+        make(10 * n + seed, value=0.9, lr=lr, seed=seed, label=f"lr={lr} seed={seed}")
+        for n, lr in enumerate((0.1, 0.2))
+        for seed in (1, 12)
+    ]
+    found = rows(render.Catalog(project, runs).markdown(), "train")
+    assert [line[0] for line in found] == ["train “lr=0.1”", "train “lr=0.2”"]
+    assert found[0][2] == "1, 12"
+
+
 def test_a_run_used_again_says_so(project, make):
     template = '{{ table(["toy:train"], reused={"toy:train": "series3"}) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
