@@ -2,7 +2,8 @@
 
 Peers: stable-baselines3's PPO on the same environment, network, rollout (2,048 decisions), minibatch and
 epochs, with DummyVecEnv and SubprocVecEnv; and the bare simulator, ``mujoco.rollout`` with random actions.
-Ours is the whole loop as users run it, new worlds, journal, checkpoints and MLflow included.
+Ours is the whole loop as users run it, new worlds, journal, checkpoints and MLflow included. The last
+rows are what recording costs: the same training with RECORD=off, process start to process end.
 """
 
 import argparse
@@ -22,7 +23,7 @@ sys.path[0] = str(ROOT)
 import mujoco  # noqa: E402
 import numpy as np  # noqa: E402
 import torch  # noqa: E402
-from benchmarks import _report  # noqa: E402
+from benchmarks import _report, recording  # noqa: E402
 from mujoco import rollout  # noqa: E402
 
 import record  # noqa: E402
@@ -31,6 +32,25 @@ from door.env import DoorVecEnv  # noqa: E402
 ENVS, STEPS, EPOCHS, MINIBATCH, LR = 32, 64, 6, 512, 1e-3
 WARM_UP = 5  # updates
 UPDATES = 25
+RECORDED = 100  # updates of the runs with and without recording
+
+
+def _training(task: str, updates: int) -> list[str]:
+    """The command line of a training without validations and video."""
+    flags = {
+        "task": task,
+        "env-steps": updates * ENVS * STEPS,
+        "num-envs": ENVS,
+        "num-steps": STEPS,
+        "epochs": EPOCHS,
+        "minibatch-size": MINIBATCH,
+        "lr": LR,
+        "eval-interval": 0,
+        "video": "no",
+        "threads": len(os.sched_getaffinity(0)),
+    }
+    words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
+    return [sys.executable, str(ROOT / "src/door/train_ppo.py"), *words]
 
 
 def ours(task: str) -> float:
@@ -40,20 +60,7 @@ def ours(task: str) -> float:
             "RUN_DIR": f"{folder}/run",
             "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/mlflow.db",
         }
-        flags = {
-            "task": task,
-            "env-steps": (WARM_UP + UPDATES) * ENVS * STEPS,
-            "num-envs": ENVS,
-            "num-steps": STEPS,
-            "epochs": EPOCHS,
-            "minibatch-size": MINIBATCH,
-            "lr": LR,
-            "eval-interval": 0,
-            "video": "no",
-            "threads": len(os.sched_getaffinity(0)),
-        }
-        words = [word for name, value in flags.items() for word in (f"--{name}", str(value))]
-        command = [sys.executable, str(ROOT / "src/door/train_ppo.py"), *words]
+        command = _training(task, WARM_UP + UPDATES)
         subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
         lines = (Path(folder) / "run/journal/metrics.jsonl").read_text().splitlines()
     points = [json.loads(line) for line in lines]
@@ -163,6 +170,8 @@ def main() -> None:
             target=0.5,
         )
     )
+    name = f"ppo on {options.task}, {RECORDED} updates, from start to end"
+    rows += recording.measure(_training(options.task, RECORDED), name, options.repeats)
     _report.write("door", rows)
 
 
