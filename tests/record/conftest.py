@@ -1,6 +1,7 @@
 """A project of its own for each test, and the toy training as a real process in it."""
 
 import os
+import signal
 import subprocess
 import sys
 import time
@@ -33,20 +34,24 @@ class Toy:
         directory: The run's directory.
     """
 
-    def __init__(self, directory):
+    def __init__(self, directory, started):
         self.directory = directory
+        self._started = started
 
     def start(self, *flags, env=None, **options):
         """Starts the script and returns the process."""
         environment = os.environ | {"RUN_DIR": str(self.directory)} | (env or {})
-        return subprocess.Popen(
+        process = subprocess.Popen(
             [sys.executable, str(SCRIPT), *map(str, flags)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
             text=True,
+            preexec_fn=_default_signals,
             **options,
         )
+        self._started.append(process)
+        return process
 
     def run(self, *flags, env=None):
         """Runs the script to its end; returns (exit code, standard error)."""
@@ -60,16 +65,25 @@ class Toy:
         return path.read_bytes().count(b"\n") if path.exists() else 0
 
 
-@pytest.fixture
-def toy(project):
-    """Returns a toy training in a directory of its own."""
-    return Toy(project / "runs" / "toy")
+def _default_signals():
+    """Tests that run under nohup or in the background would hand on that these are ignored."""
+    for number in (signal.SIGINT, signal.SIGHUP):
+        signal.signal(number, signal.SIG_DFL)
 
 
 @pytest.fixture
 def toys(project):
-    """Returns a function that gives the toy training of a name."""
-    return lambda name: Toy(project / "runs" / name)
+    """Returns a function that gives the toy training of a name; what still runs at the end is killed."""
+    started = []
+    yield lambda name: Toy(project / "runs" / name, started)
+    for process in started:
+        process.kill()
+
+
+@pytest.fixture
+def toy(toys):
+    """Returns a toy training in a directory of its own."""
+    return toys("toy")
 
 
 @pytest.fixture(scope="session")

@@ -1,6 +1,10 @@
 """Ends before it records anything."""
 
 import sys
+import time
 
-print("loading")
+print("loading", flush=True)
+time.sleep(
+    0.5
+)  # Guild reads stdout and stderr side by side; the order of the two is the point here
 sys.exit("no such file: weights.bin")
