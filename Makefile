@@ -2,7 +2,7 @@
 SHELL := /bin/sh
 VENV := $(CURDIR)/.venv
 BIN := $(VENV)/bin
-# What `source .venv/bin/activate` sets: Guild keeps its runs in $VIRTUAL_ENV/.guild.
+# What `source .venv/bin/activate` sets; `guild check` says where Guild keeps its runs.
 export VIRTUAL_ENV := $(VENV)
 export PATH := $(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
@@ -51,5 +51,5 @@ bench: setup ## run the benchmarks (minutes each) and render benchmarks/README.m
 lock: setup ## write requirements.lock from what is installed
 	@$(BIN)/python -m pip freeze --exclude-editable --all | sed 's/+cpu$$//' | grep -v '^pip==' > requirements.lock
 
-clean: ## remove the set-up and caches (runs recorded in .venv/.guild go with it)
+clean: ## remove the set-up and caches (and the runs, where Guild keeps them in .venv/.guild)
 	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis
