@@ -1,0 +1,1 @@
+"""Policy gradients and behaviour cloning on CartPole, with seeds enough to believe the result."""
