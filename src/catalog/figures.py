@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import fnmatch
 import io
 import math
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from itertools import pairwise
 from typing import Any
 
@@ -24,6 +26,51 @@ _STYLE = (
 )
 
 
+@dataclass(frozen=True)
+class Figure:
+    """What a template asks for.
+
+    Attributes:
+        runs: Runs that have the metric.
+        metric: Its name. With a `*` in it: each metric that it fits is a line of its own, named by what the
+            `*` stands for, and each run a panel.
+        flags: Flags of which each combination is a line; by default all in which the runs differ.
+        band: Names of the metrics, with a `*` too, that are the lower and the upper edge of a line's band.
+        until: Last step shown; None for all.
+        axis: What a step is; by default what the runs say.
+    """
+
+    runs: Sequence[RunRecord]
+    metric: str
+    flags: Sequence[str] | None = None
+    band: tuple[str, str] | None = None
+    until: int | None = None
+    axis: str | None = None
+
+    def svg(self) -> str:
+        """Draws it."""
+        if "*" not in self.metric:
+            return learning_curves(self.runs, self.metric, self.flags)
+        panels = [(title, [run]) for title, run in _latest(self.runs)]
+        shown = self.metric.partition("*")[2].strip("/ ")
+        return _figure(panels, shown, lambda axis, runs: _draw_named(axis, runs[0], self))
+
+
+def fitting(pattern: str, names: Sequence[str]) -> dict[str, str]:
+    """Returns the names that fit a pattern with one `*`, by what the `*` stands for.
+
+    "*/length" fits "a/length", but not "a/b/length": the `*` stands for no slash.
+    """
+    before, _, after = pattern.partition("*")
+    found = {}
+    for name in names:
+        if fnmatch.fnmatchcase(name, pattern):
+            middle = name[len(before) : len(name) - len(after)]
+            if middle and "/" not in middle:
+                found[middle] = name
+    return found
+
+
 def learning_curves(
     runs: Sequence[RunRecord], metric: str, flags: Sequence[str] | None = None
 ) -> str:
@@ -34,6 +81,19 @@ def learning_curves(
         metric: Its name.
         flags: Flags of which each combination is a line; by default all in which the runs differ.
     """
+
+    def draw(axis: Any, members: Sequence[RunRecord]) -> None:
+        _draw(axis, members, metric, flags)
+
+    return _figure(_panels(runs), metric, draw)
+
+
+def _figure(
+    panels: Sequence[tuple[str, Sequence[RunRecord]]],
+    label: str,
+    draw: Callable[[Any, Sequence[RunRecord]], None],
+) -> str:
+    """Returns a figure of some panels, each drawn by `draw` from its runs."""
     import matplotlib
 
     matplotlib.use("svg")
@@ -52,7 +112,6 @@ def learning_curves(
         "ytick.color": _GREY,
     }
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **settings, "backend": "svg"}):
-        panels = _panels(runs)
         width = 3.6 if len(panels) > 1 else 5.2
         columns = min(3, len(panels))
         lines = math.ceil(len(panels) / columns)
@@ -67,11 +126,11 @@ def learning_curves(
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
         for axis, (title, members) in zip(axes.flat, panels, strict=False):
-            _draw(axis, members, metric, flags)
+            draw(axis, members)
             if len(panels) > 1:
                 axis.set_title(_plain(title), fontsize=9)
         for axis in axes[:, 0]:
-            axis.set_ylabel(_plain(metric.replace("_", " ")))
+            axis.set_ylabel(_plain(label.replace("_", " ")))
         text = io.StringIO()
         figure.savefig(
             text, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
@@ -88,6 +147,39 @@ def _panels(runs: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
     return sorted(named.items())
 
 
+def _latest(runs: Sequence[RunRecord]) -> list[tuple[str, RunRecord]]:
+    """The last run of each operation and flags, the seed apart, with its title; in order of that."""
+    found = {}
+    for title, members in _panels(runs):
+        for group in batches.groups(members):
+            more = batches.point_text(group.point, list(group.point), named=True)
+            found[f"{title} {more}".strip()] = group.trials[-1]
+    return sorted(found.items())
+
+
+def _draw_named(axis: Any, run: RunRecord, wanted: Figure) -> None:
+    """Draws each metric that fits a name with a `*`."""
+
+    def points(name: str | None) -> list[Point]:
+        curve = run.metrics[name].curve if name in run.metrics else ()
+        return [p for p in curve if wanted.until is None or p[0] <= wanted.until]
+
+    names = list(run.metrics)
+    edges = [fitting(name, names) for name in wanted.band or ()]
+    for i, (label, name) in enumerate(sorted(fitting(wanted.metric, names).items())[:MAX_CURVES]):
+        colour, line = COLOURS[i % len(COLOURS)], LINES[i // len(COLOURS) % len(LINES)]
+        steps, middle, *_ = band([points(name)])
+        axis.plot(steps, middle, color=colour, label=_plain(label), linewidth=1.4, linestyle=line)
+        low, high = (dict(points(edge.get(label))) for edge in edges) if edges else ({}, {})
+        both = sorted(set(low) & set(high))
+        axis.fill_between(
+            both, [low[s] for s in both], [high[s] for s in both],
+            color=colour, alpha=0.2, linewidth=0,
+        )  # fmt: skip
+    _dress(axis, wanted.axis or _axis([run]))
+    axis.legend(frameon=False, fontsize=8)
+
+
 def _draw(axis: Any, runs: Sequence[RunRecord], metric: str, flags: Sequence[str] | None) -> None:
     ranked = batches.groups(runs, flags)
     # In the order of the point, so that a colour means the same in each panel.
@@ -102,11 +194,15 @@ def _draw(axis: Any, runs: Sequence[RunRecord], metric: str, flags: Sequence[str
         axis.plot(steps, middle, color=colour, label=label, linewidth=1.4, linestyle=line)
         if len(curves) > 1:
             axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    axis.grid(color=_GREY, alpha=0.25, linewidth=0.5)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.set_xlabel(_axis(runs))
+    _dress(axis, _axis(runs))
     if names:
         axis.legend(title=_plain(", ".join(names)), frameon=False, fontsize=8, title_fontsize=8)
+
+
+def _dress(axis: Any, label: str) -> None:
+    axis.grid(color=_GREY, alpha=0.25, linewidth=0.5)
+    axis.spines[["top", "right"]].set_visible(False)
+    axis.set_xlabel(_plain(label))
 
 
 def _axis(runs: Sequence[RunRecord]) -> str:

@@ -6,12 +6,15 @@ import re
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 from catalog import batches, tables, text
 from catalog.errors import CatalogError
 from catalog.model import RunRecord
 from catalog.project import CATALOG_FILE, Machine, Project
+
+if TYPE_CHECKING:
+    from catalog.figures import Figure
 
 HEADER = """# Guild run list
 
@@ -33,7 +36,7 @@ class Catalog:
         self.project = project
         self.store = tables.Store(records, project.operations(), project.reported())
         self.shown: set[str] = set()
-        self.figures: dict[Path, tuple[list[RunRecord], str, Sequence[str] | None]] = {}
+        self.figures: dict[Path, Figure] = {}
         self._study = ""
 
     def markdown(self) -> str:
@@ -73,35 +76,46 @@ class Catalog:
             tables.rows(self.store, names, group=group, flags=flags, reused=reused)
         )
 
+    def details(self, operations: Sequence[str] | str) -> str:
+        """The tables that runs of some operations computed themselves; see :func:`tables.details`."""
+        names = [operations] if isinstance(operations, str) else list(operations)
+        return tables.details(self.store, names)
+
     def figure(
         self,
         name: str,
         operations: Sequence[str] | str,
         metric: str,
         flags: Sequence[str] | None = None,
+        **more: Any,
     ) -> str:
         """Learning curves of some operations' runs, with bands over seeds; nothing without data.
 
         Args:
             name: File name without ending.
             operations: Names.
-            metric: The metric.
+            metric: The metric; with a `*`, all metrics that it fits.
             flags: Flags of which each combination is a line; by default all that vary.
+            more: `band`, `until` and `axis` of :class:`catalog.figures.Figure`.
         """
+        from catalog.figures import Figure, fitting
+
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
             raise CatalogError(f"figure {name!r}: letters, digits, - and _ make a file name")
         wanted = [operations] if isinstance(operations, str) else list(operations)
         runs = [
             record
             for record in self.store.by_id.values()
-            if self._operation_of(record) in wanted and metric in record.metrics
+            if self._operation_of(record) in wanted
+            and (metric in record.metrics or fitting(metric, list(record.metrics)))
         ]
         if not runs:
             return ""
         path = self.project.experiments / self._study / "figures" / f"{name}.svg"
-        self.figures[path] = (runs, metric, flags)
+        self.figures[path] = Figure(runs, metric, flags, **more)
         where = path.relative_to(self.project.root).as_posix()
-        return f"![{text.words(metric)}, {text.escape(name)}]({where})"
+        shown = metric.partition("*")[2].strip("/ ") if "*" in metric else metric
+        return f"![{text.words(shown)}, {text.escape(name)}]({where})"
 
     def value(self, operation: str, key: str = "objective", **flags: Any) -> str:
         """A number for the prose: the mean of the objective (or a last metric) of matching runs."""
@@ -143,7 +157,11 @@ class Catalog:
             autoescape=False,  # Markdown; what comes from runs is escaped where it is made
         )
         environment.globals.update(
-            table=self.table, figure=self.figure, value=self.value, count=self.count
+            table=self.table,
+            details=self.details,
+            figure=self.figure,
+            value=self.value,
+            count=self.count,
         )
         try:
             source = path.read_text(encoding="utf-8")
@@ -197,12 +215,9 @@ def write(project: Project, records: Sequence[RunRecord]) -> list[Path]:
     catalog = Catalog(project, records)
     content = catalog.markdown()
     changed = []
-    if catalog.figures:
-        from catalog.figures import learning_curves
-
-        for path, (runs, metric, flags) in sorted(catalog.figures.items()):
-            if write_text(path, learning_curves(runs, metric, flags)):
-                changed.append(path)
+    for path, figure in sorted(catalog.figures.items()):
+        if write_text(path, figure.svg()):
+            changed.append(path)
     if write_text(project.catalog, content):
         changed.append(project.catalog)
     return changed

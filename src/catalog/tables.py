@@ -120,6 +120,36 @@ def markdown(made: Sequence[Row]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in lines)
 
 
+def details(store: Store, operations: Sequence[str]) -> str:
+    """Returns the tables that runs computed themselves, as Markdown; nothing without one.
+
+    A result may hold a `table`: `columns`, a list of text, and `rows`, a list of lists of text. Tables of
+    the same columns are put together, each row under its run's name and id.
+    """
+    by_columns: dict[tuple[str, ...], list[list[str]]] = {}
+    for operation in operations:
+        heads = store.heads(operation)
+        shown = batches.varying(heads)
+        for head in heads:
+            told = (head.result or {}).get("table")
+            if not isinstance(told, dict) or not told.get("columns"):
+                continue
+            columns = tuple(text.escape(column) for column in told["columns"])
+            row = _single_row([head], _name(operation, operations), shown)
+            first = [row.cells["Name"], row.cells["batch id"]]
+            for line in told.get("rows", []):
+                cells = [text.escape(cell) for cell in line][: len(columns)]
+                cells += [""] * (len(columns) - len(cells))
+                by_columns.setdefault(columns, []).append(first + cells)
+    return "\n\n".join(
+        "\n".join(
+            "| " + " | ".join(line) + " |"
+            for line in [["Name", "batch id", *columns], ["---"] * (len(columns) + 2), *lines]
+        )
+        for columns, lines in by_columns.items()
+    )
+
+
 def _by_flags(single: Sequence[RunRecord]) -> list[list[RunRecord]]:
     """Groups runs that differ in their seed alone; the first of each by start."""
     grouped: dict[str, list[RunRecord]] = {}

@@ -175,3 +175,44 @@ def test_a_band_is_the_mean_and_the_range_over_seeds():
     assert low == [0.0, 0.5, 1.0]
     assert high == [1.0, 1.0, 3.0]
     assert figures.band([]) == ([], [], [], [])
+
+
+def test_metrics_of_one_name_pattern_are_lines_of_one_figure(project, make):
+    template = '{{ figure("many", ["toy:train"], "*/length", band=["*/low", "*/high"], until=10, axis="episode") }}'
+    (project.experiments / "toy" / "catalog.md.j2").write_text(template)
+    curve = [(step, float(step)) for step in range(0, 40, 2)]
+    names = ("b x/length", "a/length", "a/low", "a/high", "a/more/length", "width")
+    runs = [make(i, lr=i / 10).with_points(dict.fromkeys(names, curve)) for i in (1, 2)]
+    catalog = render.Catalog(project, [*runs, make(3, value=0.5)])
+    assert "![length, many](experiments/toy/figures/many.svg)" in catalog.markdown()
+    (figure,) = catalog.figures.values()
+    svg = figure.svg()
+    assert svg == figures.Figure(figure.runs[::-1], "*/length", None, *_rest(figure)).svg()
+    assert [word in svg for word in ("b x<", "a<", "more", ">width<")] == [True, True, False, False]
+    assert svg.count(">episode<") == 2  # a panel a run
+    assert ">10<" in svg
+    assert ">20<" not in svg
+    assert figures.fitting("*/length", names) == {"b x": "b x/length", "a": "a/length"}
+
+
+def _rest(figure):
+    return figure.band, figure.until, figure.axis
+
+
+def test_tables_that_runs_computed_are_put_together(project, make):
+    template = '{{ details(["toy:train", "toy:sweep"]) }}'
+    (project.experiments / "toy" / "catalog.md.j2").write_text(template)
+    told = {"columns": ["who", "median"], "rows": [["a|b", "3 [2, 4]"], ["c", "never"]]}
+    other = {"columns": ["what"], "rows": [["x"]]}
+    text = render.Catalog(
+        project,
+        [
+            make(1, value=0.5, lr=0.1, result={"table": told}),
+            make(2, value=0.5, lr=0.2, result={"table": told}),
+            make(3, value=0.5, lr=0.2),
+            make(4, operation="toy:sweep", result={"table": other}),
+        ],
+    ).markdown()
+    assert rows(text, "train lr=0.1")[0][1:] == ["00000001", "a\\|b", "3 \\[2, 4\\]"]
+    assert rows(text, "train lr=0.2")[1][1:] == ["00000002", "c", "never"]
+    assert [line[2:] for line in rows(text, "Name")][:2] == [["who", "median"], ["what"]]
