@@ -25,8 +25,6 @@ MAX_POSITION = 2.4  # m
 MAX_ANGLE = 12 * 2 * math.pi / 360  # rad
 START = 0.05  # each component of a start state is uniform in [-START, START]
 
-_LIMITS = np.array([[MAX_POSITION], [MAX_ANGLE]])
-
 
 def random_starts(rng: np.random.Generator, count: int) -> np.ndarray:
     """Returns start states [count, 4], drawn as gymnasium's `reset` draws them one after another."""
@@ -50,6 +48,7 @@ class CartPoleBatch:
         self._states = np.zeros((STATE, count))  # one row a component: contiguous arithmetic
         self.steps = np.zeros(count, np.int64)
         self.alive = np.zeros(count, bool)
+        self._all_alive = False  # saves looking at each pole in each step
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -78,6 +77,7 @@ class CartPoleBatch:
         self._states[:, where] = np.asarray(states, np.float64).T
         self.steps[where] = 0
         self.alive[where] = True
+        self._all_alive = bool(self.alive.all())
         return self.observations
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
@@ -90,13 +90,19 @@ class CartPoleBatch:
             Observations float32 [n, 4]; terminated bool [n] and truncated bool [n], which are true in the
             step that ends an episode.
         """
-        alive, before = self.alive, self._states
-        after = _advanced(before, np.where(actions, FORCE, -FORCE))
-        self._states = after if alive.all() else np.where(alive, after, before)
+        after = _advanced(self._states, np.where(actions, FORCE, -FORCE))
+        alive = self.alive
+        if not self._all_alive:
+            after = np.where(alive, after, self._states)
+        self._states = after
         self.steps += alive
-        terminated = (np.abs(self._states[::2]) > _LIMITS).any(0) & alive
-        truncated = (self.steps == MAX_STEPS) & alive
-        self.alive = alive & ~(terminated | truncated)
+        fallen = np.abs(after[0]) > MAX_POSITION
+        fallen |= np.abs(after[2]) > MAX_ANGLE
+        terminated, truncated = fallen & alive, (self.steps == MAX_STEPS) & alive
+        ended = terminated | truncated
+        if ended.any():
+            self.alive = alive & ~ended
+            self._all_alive = False
         return self.observations, terminated, truncated
 
     def keep(self, rows: np.ndarray) -> None:
@@ -107,6 +113,7 @@ class CartPoleBatch:
         """
         self._states = self._states[:, rows]
         self.steps, self.alive = self.steps[rows], self.alive[rows]
+        self._all_alive = bool(self.alive.all())
 
 
 def _advanced(states: np.ndarray, force: np.ndarray) -> np.ndarray:
