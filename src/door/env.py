@@ -58,6 +58,8 @@ class DoorVecEnv:
         horizon: Decisions an episode.
         stagger: Spreads the ends of the first episodes of a generation evenly over the horizon.
         held_out: Draws worlds and starts from the streams kept for evaluation.
+        members: Which of the ``num_envs`` environments this instance holds (default: all); they
+            behave as they would among the others.
 
     Raises:
         ValueError: for an unknown task, robot or start, or a number that makes no sense.
@@ -77,6 +79,7 @@ class DoorVecEnv:
         horizon: int = HORIZON,
         stagger: bool = True,
         held_out: bool = False,
+        members: range | None = None,
     ) -> None:
         if num_envs < 1 or horizon < 1 or threads < 0 or envs_per_call < 0:
             raise ValueError("num_envs and horizon must be >= 1, threads and envs_per_call >= 0")
@@ -84,21 +87,23 @@ class DoorVecEnv:
             raise ValueError(f"unknown start {start!r}: choose from {', '.join(STARTS)}")
         self.task: Task = get_task(task)
         self.robot = get_robot(robot)
-        self.num_envs, self.horizon = num_envs, horizon
+        self._total, self._members = num_envs, members or range(num_envs)
+        self.num_envs, self.horizon = len(self._members), horizon
         self.obs_size, self.action_size = 2 * self.robot.dof + 3, self.robot.dof
         self.reward_config = reward or RewardConfig()
         base, retreat = STARTS[start]
         self.settings = Settings(base=base, retreat=retreat)
         self._seeds, self._stagger = seeds, stagger
         self._stream = "held-out " if held_out else ""
-        self._envs_per_call = envs_per_call or num_envs
+        self._envs_per_call = envs_per_call or self.num_envs
         self._pool = rollout.Rollout(nthread=threads if threads > 1 else 0)
         self._generation = 0
         self.worlds: list[World] = self._draw_worlds()
         self._models = WorldModels(self.worlds, robot, self.settings)
         self._data = [mujoco.MjData(self._models.list[0]) for _ in range(max(threads, 1))]
         self._allocate()
-        self._episodes = np.zeros(num_envs, np.int64)
+        self._episodes = np.zeros(self.num_envs, np.int64)
+        self._starts: dict[int, np.ndarray] = {}
         self.reset()
 
     @property
@@ -123,9 +128,9 @@ class DoorVecEnv:
         self._obs = np.empty((self.num_envs, self.obs_size), np.float32)
         self._begin(np.arange(self.num_envs))
         if self._stagger:
-            ends = np.arange(self.num_envs) * self.horizon // self.num_envs
+            ends = np.arange(self._total) * self.horizon // self._total
             rng = self._seeds.generator(f"{self._stream}door stagger", self._generation)
-            self._elapsed[:] = rng.permutation(ends)
+            self._elapsed[:] = rng.permutation(ends)[self._members]
         return self._obs
 
     def step(
@@ -224,17 +229,15 @@ class DoorVecEnv:
 
     def _draw_worlds(self) -> list[World]:
         rng = self._seeds.generator(f"{self._stream}door worlds", self._generation)
-        return [sample_world(self.task, rng) for _ in range(self.num_envs)]
+        worlds = [sample_world(self.task, rng) for _ in range(self._members.stop)]
+        return worlds[self._members.start :]
 
     def _begin(self, envs: np.ndarray) -> None:
         """Resets ``envs`` (indices) and writes their first observations into ``self._obs``."""
         dof = self.robot.dof
         start = np.zeros((len(envs), self._next.shape[1]))
         for row, env in enumerate(envs.tolist()):
-            index = (int(self._episodes[env]) << 20) | env
-            rng = self._seeds.generator(f"{self._stream}door starts", index)
-            start[row, 1 : 1 + dof] = rng.uniform(-START_NOISE, START_NOISE, dof)
-            start[row, 6] = rng.uniform(*ROLL_RANGE)
+            start[row, 1 : 1 + dof] = self._starts_of(int(self._episodes[env]))[env]
         if dof > 6:  # the source's noise would leave the fingers' range: they start about half open
             start[:, 7:9] = 0.02 + start[:, 7:8] / START_NOISE * 0.015
         self._next[envs] = start
@@ -244,6 +247,20 @@ class DoorVecEnv:
         self._touched[envs] = self._by_handle[envs] = False
         self._untouched[envs] = MEMORY
         self._observe(self._obs, envs, start, self._reach(envs, start))
+
+    def _starts_of(self, episode: int) -> np.ndarray:
+        """The robot's joints at the start of everybody's ``episode``, [n, dof]."""
+        starts = self._starts.get(episode)
+        if starts is None:
+            dof = self.robot.dof
+            low, high = np.full(dof, -START_NOISE), np.full(dof, START_NOISE)
+            low[5], high[5] = ROLL_RANGE
+            rng = self._seeds.generator(f"{self._stream}door starts", episode)
+            starts = rng.uniform(low, high, (self._members.stop, dof))[self._members.start :]
+            if len(self._starts) > 8:  # the environments' counts of episodes lie close together
+                self._starts.clear()
+            self._starts[episode] = starts
+        return starts
 
     def _reach(self, envs: np.ndarray, start: np.ndarray) -> np.ndarray:
         """Finger minus knob at the starts, [k, 3]; the same bits that the sensors would give."""

@@ -11,18 +11,9 @@ import torch
 from torch import Tensor
 
 from door.hypernetwork import CHUNK_SIZE, Hypernetwork, regulariser
+from rl.actor_critic import ActorCritic
 from rl.normalise import ObservationNormaliser
-from rl.policy import (
-    NetworkShape,
-    Policy,
-    actor_mean,
-    count,
-    critic_value,
-    entropy,
-    initial_weights,
-    log_prob,
-    unflatten,
-)
+from rl.policy import NetworkShape, Policy, count, critic_value, initial_weights, unflatten
 
 
 @dataclass(frozen=True)
@@ -111,6 +102,8 @@ class HyperAgent:
             generator,
             chunk_size=CHUNK_SIZE if settings.chunked else 0,
         )
+        self._network = ActorCritic(squash=settings.squash_mean)
+        self._gradient = torch.zeros(count(self._generated_shapes))  # of the generated weights
         self.embeddings = torch.empty(0, settings.te_dim)
         self.normalisers: list[ObservationNormaliser] = []
         self.tasks: list[str] = []
@@ -182,21 +175,16 @@ class HyperAgent:
     def evaluate_actions(
         self, observations: Tensor, actions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
-        """See `rl.ppo.Agent`. Autograd ends at the generated weights; `optimise` goes on."""
-        self._leaf = self.weights().requires_grad_()
-        self._critic_leaf = self.critic.detach().requires_grad_()
-        actor, critic = self._split(self._leaf, self._critic_leaf)
-        log_std = actor[-1] + self.settings.log_std
-        mean = actor_mean(actor, observations, squash=self.settings.squash_mean)
-        value = critic_value(critic, observations)
-        return log_prob(actions, mean, log_std), entropy(log_std), value
+        """See `rl.ppo.Agent`."""
+        actor, critic = self._split(self.weights(), self.critic)
+        actor[-1] = actor[-1] + self.settings.log_std
+        return self._network.evaluate(actor, critic, observations, actions)
 
     def values(self, observations: Tensor) -> Tensor:
         """See `rl.ppo.Agent`."""
-        with torch.no_grad():
-            return critic_value(self._split(self.weights(), self.critic)[1], observations)
+        return critic_value(self._split(self.weights(), self.critic)[1], observations)
 
-    def optimise(self, loss: Tensor) -> float:
+    def optimise(self, of_log_probs: Tensor, of_entropy: float, of_values: Tensor) -> float:
         """One step in the source's order (HN-PPO, thesis algorithm 1).
 
         The task's gradient is clipped; the embedding is stepped; the regulariser is taken at
@@ -206,26 +194,24 @@ class HyperAgent:
         Returns:
             Norm of the task's gradient before clipping.
         """
-        loss.backward()
-        with torch.no_grad():
-            theta_gradients = self.hypernetwork.gradients
-            self._embedding.grad.copy_(
-                self.hypernetwork.backward(self._embedding, self._leaf.grad[None])
-            )
-            if self._critic_leaf.grad is not None:
-                self.critic.grad.copy_(self._critic_leaf.grad)
-            old = self.embeddings[:-1]
-            regularised = bool(self.settings.beta and len(old))
-            if regularised and self.settings.clip_regulariser:
-                self._add_regulariser(old)
-            norm = self._clip([*theta_gradients, self._embedding.grad])
-            self._embedding_adam.step()
-            self.embeddings[-1] = self._embedding[0]
-            if regularised and not self.settings.clip_regulariser:
-                self._add_regulariser(old)
-            self._theta_adam.step()
-            if self.settings.freshcritic:
-                self._critic_adam.step()
+        self._network.backward(
+            of_log_probs, of_entropy, of_values, *self._split(self._gradient, self.critic.grad)
+        )
+        self._embedding.grad.copy_(
+            self.hypernetwork.backward(self._embedding, self._gradient[None])
+        )
+        old = self.embeddings[:-1]
+        regularised = bool(self.settings.beta and len(old))
+        if regularised and self.settings.clip_regulariser:
+            self._add_regulariser(old)
+        norm = self._clip([*self.hypernetwork.gradients, self._embedding.grad])
+        self._embedding_adam.step()
+        self.embeddings[-1] = self._embedding[0]
+        if regularised and not self.settings.clip_regulariser:
+            self._add_regulariser(old)
+        self._theta_adam.step()
+        if self.settings.freshcritic:
+            self._critic_adam.step()
         return norm
 
     def _clip(self, gradients: list[Tensor]) -> float:
@@ -269,8 +255,8 @@ class HyperAgent:
 
     def gradients(self) -> dict[str, Tensor]:
         """See `rl.ppo.Agent`."""
-        named = {"generated weights": self._leaf.grad, "critic": self._critic_leaf.grad}
-        return {name: gradient for name, gradient in named.items() if gradient is not None}
+        named = {"generated weights": self._gradient, "critic": self.critic.grad}
+        return {name: gradient for name, gradient in named.items() if gradient.numel()}
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights by name, for a checkpoint and its digest."""

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 
 import record
-from door.env import DoorVecEnv
 from door.evaluate import Evaluation, evaluate
+from door.groups import DoorGroups
 from door.options import DoorConfig
 from door.reward import RewardConfig
 from rl.normalise import ReturnScaler
@@ -72,7 +72,7 @@ class Training:
     def __init__(self, run: record.Run, config: DoorConfig) -> None:
         self.run, self.config = run, config
         torch.set_num_threads(1)  # the networks are small: more threads are slower
-        self.env = DoorVecEnv(
+        self.env = DoorGroups(
             config.task,
             config.robot,
             config.num_envs,
@@ -156,13 +156,14 @@ class Training:
         observations = self.env.new_worlds()
         self.scaler.restart(statistics=config.reward_scale == "restart")
         rollout = collect(
-            self.env,
+            self.env.groups,
             agent.policy(),
             observations,
             config.num_steps,
             self.run.seeds.generator("exploration", self.update),
             keep_final=config.time_limit == "bootstrap",
             at_end=("episode_return", "success"),
+            beside=self.env.beside,
         )
         self.steps += rollout.rewards.size
         return rollout, self.scaler(rollout.rewards, rollout.ends)

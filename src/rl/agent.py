@@ -9,18 +9,9 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl.actor_critic import ActorCritic
 from rl.normalise import ObservationNormaliser
-from rl.policy import (
-    NetworkShape,
-    Policy,
-    actor_mean,
-    count,
-    critic_value,
-    entropy,
-    initial_weights,
-    log_prob,
-    unflatten,
-)
+from rl.policy import NetworkShape, Policy, count, critic_value, initial_weights, unflatten
 
 
 @dataclass(frozen=True)
@@ -60,7 +51,11 @@ class PPOAgent:
             shape.actor, generator, output_gain=settings.mean_gain, log_std=settings.log_std
         )
         critic = initial_weights(shape.critic, generator, output_gain=2**0.5)
-        self.weights = torch.cat((actor, critic)).requires_grad_()
+        self.weights = torch.cat((actor, critic))
+        self.weights.grad = torch.zeros_like(self.weights)
+        self._network = ActorCritic(squash=settings.squash_mean)
+        self._actor, self._critic = self._split(self.weights)
+        self._gradients = self._split(self.weights.grad)
         self.new_optimiser()
 
     def new_optimiser(self) -> None:
@@ -73,48 +68,44 @@ class PPOAgent:
         """Step size as a fraction of what it began with."""
         self.optimiser.param_groups[0]["lr"] = fraction * self.settings.lr
 
-    def _tensors(self) -> tuple[list[Tensor], list[Tensor]]:
-        tensors = unflatten(self.weights, self.shape.actor + self.shape.critic)
+    def _split(self, flat: Tensor) -> tuple[list[Tensor], list[Tensor]]:
+        """Views of the actor's and the critic's tensors."""
+        tensors = unflatten(flat, self.shape.actor + self.shape.critic)
         return tensors[: len(self.shape.actor)], tensors[len(self.shape.actor) :]
 
     def policy(self) -> Policy:
         """A frozen copy of the actor as it is now."""
-        return Policy(self._tensors()[0], self.normaliser, squash=self.settings.squash_mean)
+        return Policy(self._actor, self.normaliser, squash=self.settings.squash_mean)
 
     def evaluate_actions(
         self, observations: Tensor, actions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `rl.ppo.Agent`."""
-        actor, critic = self._tensors()
-        mean = actor_mean(actor, observations, squash=self.settings.squash_mean)
-        value = critic_value(critic, observations)
-        return log_prob(actions, mean, actor[-1]), entropy(actor[-1]), value
+        return self._network.evaluate(self._actor, self._critic, observations, actions)
 
     def values(self, observations: Tensor) -> Tensor:
         """See `rl.ppo.Agent`."""
-        with torch.no_grad():
-            return critic_value(self._tensors()[1], observations)
+        return critic_value(self._critic, observations)
 
-    def optimise(self, loss: Tensor) -> float:
-        """Backward pass, clipping of the joint norm, Adam."""
-        self.weights.grad = None
-        loss.backward()
-        norm = torch.nn.utils.clip_grad_norm_(self.weights, self.settings.max_grad_norm)
+    def optimise(self, of_log_probs: Tensor, of_entropy: float, of_values: Tensor) -> float:
+        """Backward pass, clipping of the joint norm, Adam; see `rl.ppo.Agent`."""
+        self._network.backward(of_log_probs, of_entropy, of_values, *self._gradients)
+        norm = torch.linalg.vector_norm(self.weights.grad).item()
+        scale = self.settings.max_grad_norm / (norm + 1e-6)
+        if scale < 1:
+            self.weights.grad.mul_(scale)
         self.optimiser.step()
-        return norm.item()
+        return norm
 
     def gradients(self) -> dict[str, Tensor]:
         """See `rl.ppo.Agent`."""
         actor = count(self.shape.actor)
-        grad = self.weights.grad
-        return {} if grad is None else {"actor": grad[:actor], "critic": grad[actor:]}
+        return {"actor": self.weights.grad[:actor], "critic": self.weights.grad[actor:]}
 
     def tensors(self) -> dict[str, Tensor]:
         """All weights by name, for a checkpoint and its digest."""
-        actor, critic = self._tensors()
-        named = {f"actor.{i}": tensor for i, tensor in enumerate(actor)}
-        named |= {f"critic.{i}": tensor for i, tensor in enumerate(critic)}
-        return {name: tensor.detach() for name, tensor in named.items()}
+        named = {f"actor.{i}": tensor for i, tensor in enumerate(self._actor)}
+        return named | {f"critic.{i}": tensor for i, tensor in enumerate(self._critic)}
 
     def state(self) -> dict[str, Any]:
         """Optimiser and normaliser, loadable with weights_only."""
@@ -130,13 +121,12 @@ class PPOAgent:
         Raises:
             ValueError: they belong to another architecture; the message says how.
         """
-        with torch.no_grad():
-            for name, tensor in self.tensors().items():
-                found = tensors.get(name)
-                if found is None or found.shape != tensor.shape:
-                    shape = "missing" if found is None else f"of shape {tuple(found.shape)}"
-                    raise ValueError(f"{name} is {shape} there, {tuple(tensor.shape)} here")
-                tensor.copy_(found)
+        for name, tensor in self.tensors().items():
+            found = tensors.get(name)
+            if found is None or found.shape != tensor.shape:
+                shape = "missing" if found is None else f"of shape {tuple(found.shape)}"
+                raise ValueError(f"{name} is {shape} there, {tuple(tensor.shape)} here")
+            tensor.copy_(found)
         if state["squash_mean"] != self.settings.squash_mean:
             raise ValueError(f"squash-mean is {state['squash_mean']} there")
         # A copy: Adam would go on to step the very tensors that it is given.

@@ -60,11 +60,27 @@ def unflatten(flat: Tensor, shapes: Shapes) -> list[Tensor]:
     return [piece.view(shape) for piece, shape in zip(pieces, shapes, strict=True)]
 
 
-def _perceptron(tensors: Sequence[Tensor], inputs: Tensor) -> Tensor:
-    hidden = inputs
-    for weight, bias in zip(tensors[0:-2:2], tensors[1:-2:2], strict=True):
-        hidden = torch.tanh(linear(hidden, weight, bias))
-    return linear(hidden, tensors[-2], tensors[-1])
+def _tanh_(inputs: Tensor) -> Tensor:
+    """In place. For many numbers as 2 / (1 + exp(-2 x)) - 1, which differs by 1e-7 at most and takes
+    a third of the time of torch's own; for few the three calls more would cost more."""
+    if inputs.numel() < 1 << 14:
+        return inputs.tanh_()
+    return inputs.mul_(2.0).sigmoid_().mul_(2.0).sub_(1.0)
+
+
+def perceptron(tensors: Sequence[Tensor], inputs: Tensor) -> list[Tensor]:
+    """Inputs, activations and output of a tanh perceptron, [B, n] each.
+
+    Args:
+        tensors: weight [n, m] and bias [n] of each layer in turn; no autograd.
+        inputs: [B, m].
+    """
+    activations = [inputs]
+    last = len(tensors) - 2
+    for layer in range(0, len(tensors), 2):
+        output = linear(activations[-1], tensors[layer], tensors[layer + 1])
+        activations.append(output if layer == last else _tanh_(output))
+    return activations
 
 
 def actor_mean(tensors: Sequence[Tensor], observations: Tensor, *, squash: bool) -> Tensor:
@@ -72,13 +88,13 @@ def actor_mean(tensors: Sequence[Tensor], observations: Tensor, *, squash: bool)
 
     `squash` passes the mean through tanh, so that it stays where the motors can follow.
     """
-    mean = _perceptron(tensors[:-1], observations)
+    mean = perceptron(tensors[:-1], observations)[-1]
     return torch.tanh(mean) if squash else mean
 
 
 def critic_value(tensors: Sequence[Tensor], observations: Tensor) -> Tensor:
     """Value [B] of observations [B, observation_size]."""
-    return _perceptron(tensors, observations).squeeze(-1)
+    return perceptron(tensors, observations)[-1].squeeze(-1)
 
 
 def log_prob(actions: Tensor, mean: Tensor, log_std: Tensor) -> Tensor:
@@ -131,13 +147,11 @@ class Policy:
         """Number of motors."""
         return len(self._log_std)
 
-    @torch.inference_mode()
     def __call__(self, observations: NDArray[np.floating]) -> NDArray[np.float32]:
         """The deterministic action, the mean [N, A], for raw observations [N, O]."""
         inputs = torch.from_numpy(self.normaliser(observations))
         return actor_mean(self._tensors, inputs, squash=self._squash).numpy()
 
-    @torch.inference_mode()
     def act(
         self, observations: NDArray[np.float32], disturbance: NDArray[np.float32]
     ) -> NDArray[np.float32]:
@@ -145,7 +159,6 @@ class Policy:
         mean = actor_mean(self._tensors, torch.from_numpy(observations), squash=self._squash)
         return mean.add_(torch.from_numpy(disturbance)).numpy()
 
-    @torch.inference_mode()
     def disturbances(
         self, noise: NDArray[np.float32]
     ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:

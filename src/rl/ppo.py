@@ -48,13 +48,21 @@ class Agent(Protocol):
     """What an update acts upon: an actor and a critic and the way to step them."""
 
     def evaluate_actions(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, ...]:
-        """Log-probabilities [B], entropy (scalar) and values [B], with gradients."""
+        """Log-probabilities [B], entropy (scalar) and values [B]."""
 
     def values(self, observations: Tensor) -> Tensor:
-        """Values [B], without gradients."""
+        """Values [B]."""
 
-    def optimise(self, loss: Tensor) -> float:
-        """One optimiser step on `loss`; the norm of its gradient before clipping."""
+    def optimise(self, of_log_probs: Tensor, of_entropy: float, of_values: Tensor) -> float:
+        """One optimiser step from the loss's gradients in the last `evaluate_actions`.
+
+        Args:
+            of_log_probs, of_values: [B].
+            of_entropy: scalar.
+
+        Returns:
+            Norm of the weights' gradient before clipping.
+        """
 
     def gradients(self) -> dict[str, Tensor]:
         """Gradients of the last loss by name, to say which one broke."""
@@ -73,7 +81,7 @@ class Batch:
 
     def take(self, index: Tensor) -> Batch:
         """The samples at `index`."""
-        return Batch(*(tensor[index] for tensor in vars(self).values()))
+        return Batch(*(tensor.index_select(0, index) for tensor in vars(self).values()))
 
     def part(self, start: int, stop: int) -> Batch:
         """A slice."""
@@ -82,13 +90,12 @@ class Batch:
 
 def make_batch(agent: Agent, rollout: Rollout, rewards: np.ndarray, settings: PPOSettings) -> Batch:
     """Values, advantages and returns of a rollout, whose (scaled) rewards are given apart."""
-    with torch.no_grad():
-        values = agent.values(torch.from_numpy(rollout.observations).flatten(0, 1))
-        values = values.view(rollout.observations.shape[:2]).numpy()
-        final_values = None
-        if rollout.final_observations is not None:
-            final = torch.from_numpy(rollout.final_observations)
-            final_values = agent.values(final.flatten(0, 1)).view(final.shape[:2]).numpy()
+    values = agent.values(torch.from_numpy(rollout.observations).flatten(0, 1))
+    values = values.view(rollout.observations.shape[:2]).numpy()
+    final_values = None
+    if rollout.final_observations is not None:
+        final = torch.from_numpy(rollout.final_observations)
+        final_values = agent.values(final.flatten(0, 1)).view(final.shape[:2]).numpy()
     if not np.isfinite(values).all():
         raise NonFiniteError("values")
     advantages, returns = gae(
@@ -113,16 +120,29 @@ def make_batch(agent: Agent, rollout: Rollout, rewards: np.ndarray, settings: PP
     )
 
 
-def policy_loss(log_ratio: Tensor, advantages: Tensor, clip_coef: float) -> Tensor:
-    """Clipped surrogate (Schulman et al. 2017, eq. 7), negated for descent."""
+def policy_loss(
+    log_ratio: Tensor, advantages: Tensor, clip_coef: float
+) -> tuple[Tensor, Tensor]:
+    """Clipped surrogate (Schulman et al. 2017, eq. 7), negated for descent.
+
+    Args:
+        log_ratio: [B], log-probability now less that of the rollout.
+        advantages: [B].
+        clip_coef: half-width of the range of the ratio.
+
+    Returns:
+        The loss, and its gradient with respect to the log-probabilities [B].
+    """
     ratio = torch.exp(log_ratio)
-    clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef)
-    return -torch.minimum(ratio * advantages, clipped * advantages).mean()
+    gain = ratio * advantages
+    clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages
+    gradient = torch.where(gain <= clipped, gain, 0.0).mul_(-1 / len(gain))
+    return -torch.minimum(gain, clipped).mean(), gradient
 
 
 def value_loss(
     values: Tensor, old_values: Tensor, returns: Tensor, clip_coef: float, kind: str
-) -> Tensor:
+) -> tuple[Tensor, Tensor]:
     """Half the mean squared error of the value, in one of three ways.
 
     - `max`: the larger of the clipped and the unclipped error (a2c_ppo_acktr, OpenAI baselines).
@@ -130,17 +150,26 @@ def value_loss(
       values that have moved by more than `clip_coef`, also where they moved the wrong way.
     - `plain`: no clipping.
 
+    Returns:
+        The loss, and its gradient with respect to the values [B].
+
     Raises:
         ValueError: an unknown kind.
     """
     if kind not in VALUE_LOSSES:
         raise ValueError(f"value_loss is {kind!r}, not one of {', '.join(VALUE_LOSSES)}")
-    plain = (values - returns).square()
+    error, size = values - returns, len(values)
     if kind == "plain":
-        return 0.5 * plain.mean()
-    limited = old_values + (values - old_values).clamp(-clip_coef, clip_coef)
-    clipped = (limited - returns).square()
-    return 0.5 * (clipped if kind == "clipped" else torch.maximum(plain, clipped)).mean()
+        return 0.5 * error.square().mean(), error / size
+    moved = values - old_values
+    limited = moved.clamp(-clip_coef, clip_coef)
+    # Within the range both errors are one; beyond it the clipped one does not move with the value.
+    within, clipped = limited == moved, old_values + limited - returns
+    if kind == "clipped":
+        return 0.5 * clipped.square().mean(), torch.where(within, error, 0.0).div_(size)
+    plain, other = error.square(), clipped.square()
+    gradient = torch.where(within | (plain > other), error, 0.0).div_(size)
+    return 0.5 * torch.maximum(plain, other).mean(), gradient
 
 
 def update(
@@ -170,8 +199,8 @@ def update(
         first = len(history)
         for start in range(0, size, settings.minibatch_size):
             sample = shuffled.part(start, start + settings.minibatch_size)
-            loss, statistics = _loss(agent, sample, settings)
-            norms.append(agent.optimise(loss))
+            statistics, gradients = _loss(agent, sample, settings)
+            norms.append(agent.optimise(*gradients))
             history.append(statistics)
             if not np.isfinite(norms[-1]):
                 raise NonFiniteError(_broken(statistics, agent))
@@ -190,20 +219,24 @@ def update(
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
 
-def _loss(agent: Agent, sample: Batch, settings: PPOSettings) -> tuple[Tensor, Tensor]:
+def _loss(
+    agent: Agent, sample: Batch, settings: PPOSettings
+) -> tuple[Tensor, tuple[Tensor, float, Tensor]]:
+    """The statistics, and the total loss's gradients as `Agent.optimise` takes them."""
     log_probs, entropy, values = agent.evaluate_actions(sample.observations, sample.actions)
     log_ratio = log_probs - sample.log_probs
-    of_policy = policy_loss(log_ratio, sample.advantages, settings.clip_coef)
-    of_value = value_loss(
+    of_policy, by_log_prob = policy_loss(log_ratio, sample.advantages, settings.clip_coef)
+    of_value, by_value = value_loss(
         values, sample.values, sample.returns, settings.clip_coef, settings.value_loss
     )
-    loss = of_policy + settings.value_coef * of_value - settings.entropy_coef * entropy
-    with torch.no_grad():
-        # Schulman, "Approximating KL Divergence" (2020): low variance and never negative.
-        difference = torch.expm1(log_ratio) - log_ratio
-        outside = (torch.expm1(log_ratio).abs() > settings.clip_coef).float()
-        statistics = torch.stack((of_policy, of_value, entropy, difference.mean(), outside.mean()))
-    return loss, statistics
+    change = torch.expm1(log_ratio)
+    # Schulman, "Approximating KL Divergence" (2020): low variance and never negative.
+    difference = change - log_ratio
+    outside = (change.abs() > settings.clip_coef).float()
+    statistics = torch.stack((of_policy, of_value, entropy, difference.mean(), outside.mean()))
+    return statistics, (
+        by_log_prob, -settings.entropy_coef, by_value.mul_(settings.value_coef)
+    )  # fmt: skip
 
 
 def _broken(statistics: Tensor, agent: Agent) -> str:

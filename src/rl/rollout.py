@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from typing import Any, Protocol
 
@@ -77,7 +79,7 @@ class Rollout:
 
 
 def collect(
-    env: VectorEnv,
+    groups: Sequence[VectorEnv],
     policy: Policy,
     observations: NDArray[np.floating],
     num_steps: int,
@@ -85,11 +87,12 @@ def collect(
     *,
     keep_final: bool = False,
     at_end: tuple[str, ...] = (),
+    beside: bool = False,
 ) -> Rollout:
     """Plays `num_steps` steps from `observations` [N, O] with exploration noise.
 
     Args:
-        env: see `VectorEnv`.
+        groups: vector environments, one or more, N in all; see `VectorEnv`.
         policy: the acting policy; its normaliser stays as it is.
         observations: where the environments stand now, raw.
         num_steps: T.
@@ -97,38 +100,68 @@ def collect(
         keep_final: keep the last observation of every truncated episode (`info["final_obs"]`).
         at_end: names of per-environment arrays in `info` to keep where an episode ends;
             they come back in `episodes`, one entry per finished episode, in order of time.
+        beside: play each group in a thread of its own; the result is the same.
 
     Raises:
         NonFiniteError: an observation, action, log-probability or reward was not finite.
     """
-    envs = env.num_envs
+    envs = sum(group.num_envs for group in groups)
     rollout = Rollout.empty(num_steps, envs, observations.shape[-1], policy.action_size)
+    rollout.raw_observations[0] = observations
     if keep_final:
         rollout.final_observations = np.zeros_like(rollout.observations[1:])
-    finished: dict[str, list[NDArray[Any]]] = {name: [] for name in at_end}
     disturbances, rollout.log_probs = policy.disturbances(
         noise.standard_normal(rollout.actions.shape, np.float32)
     )
-    for t in range(num_steps):
-        rollout.raw_observations[t] = observations
-        rollout.observations[t] = policy.normaliser(rollout.raw_observations[t])
-        actions = policy.act(rollout.observations[t], disturbances[t])
-        rollout.actions[t] = actions
-        observations, rollout.rewards[t], *ends, info = env.step(actions)
-        rollout.truncated[t] = ends[-1]
-        if len(ends) == 2:
-            rollout.terminated[t] = ends[0]
-        over = rollout.terminated[t] | rollout.truncated[t]
-        if over.any():
-            if rollout.final_observations is not None:
-                final = np.stack(list(info["final_obs"][over]))
-                rollout.final_observations[t, over] = policy.normaliser(final)
-            for name, kept in finished.items():
-                kept.append(np.asarray(info[name])[over])
-    rollout.raw_observations[-1] = observations
-    rollout.observations[-1] = policy.normaliser(rollout.raw_observations[-1])
+    ends = np.cumsum([group.num_envs for group in groups]).tolist()
+    columns = [slice(end - group.num_envs, end) for group, end in zip(groups, ends, strict=True)]
+    finished: list[_Finished] = []
+    with ThreadPoolExecutor(len(groups) if beside else 1) as threads:
+        playing = [
+            threads.submit(_play, *each, policy, disturbances, rollout, at_end)
+            for each in zip(groups, columns, strict=True)
+        ]
+        for each in playing:
+            finished += each.result()
+    finished.sort(key=lambda each: each[:2])
     rollout.episodes = {
-        name: np.concatenate(kept) if kept else np.empty(0) for name, kept in finished.items()
+        name: np.concatenate([kept[name] for _, _, kept in finished]) if finished else np.empty(0)
+        for name in at_end
     }
     rollout.check_finite()
     return rollout
+
+
+_Finished = tuple[int, int, dict[str, NDArray[Any]]]  # step, first column, arrays at the end
+
+
+def _play(
+    env: VectorEnv,
+    columns: slice,
+    policy: Policy,
+    disturbances: NDArray[np.float32],
+    rollout: Rollout,
+    at_end: tuple[str, ...],
+) -> list[_Finished]:
+    """Fills the group's columns of the rollout; returns what ended."""
+    finished: list[_Finished] = []
+    raw, scaled = rollout.raw_observations[:, columns], rollout.observations[:, columns]
+    actions, rewards = rollout.actions[:, columns], rollout.rewards[:, columns]
+    terminated, truncated = rollout.terminated[:, columns], rollout.truncated[:, columns]
+    disturbances = disturbances[:, columns]
+    for t in range(len(actions)):
+        scaled[t] = policy.normaliser(raw[t])
+        actions[t] = policy.act(scaled[t], disturbances[t])
+        raw[t + 1], rewards[t], *ends, info = env.step(actions[t])
+        truncated[t] = over = ends[-1]
+        if len(ends) == 2:
+            terminated[t] = ends[0]
+            over = ends[0] | ends[1]
+        if over.any():
+            if rollout.final_observations is not None:
+                final = np.stack(list(info["final_obs"][over]))
+                rollout.final_observations[t, columns][over] = policy.normaliser(final)
+            kept = {name: np.asarray(info[name])[over] for name in at_end}
+            finished.append((t, columns.start, kept))
+    scaled[-1] = policy.normaliser(raw[-1])
+    return finished

@@ -171,13 +171,13 @@ def test_a_door_that_is_forced_open_is_no_success(task: str, robot: str):
 
 @pytest.mark.parametrize("task", ["pull", "pull_left", "pull_left_fixed"])
 def test_pushing_from_behind_is_no_success(task: str):
-    env = DoorVecEnv(task, num_envs=4, seeds=Seeds(0), stagger=False)
+    env = DoorVecEnv(task, num_envs=8, seeds=Seeds(0), stagger=False)
     for model in env.models:  # as if it had walked round the wall
         model.body_pos[model.body("robot").id, 0] = -0.62
-    push = np.zeros((60, 4, 6))
+    push = np.zeros((60, 8, 6))
     push[..., 0] = 1.0
     last = play(env, push)[-1]
-    assert last["opened"].sum() >= 3  # a start may be beside the door
+    assert last["opened"].sum() >= 4  # a start may be beside the door
     assert not last["success"].any()
 
 

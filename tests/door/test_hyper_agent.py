@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from door.hyper_agent import HyperAgent, HyperSettings
-from rl.policy import NetworkShape, actor_mean, critic_value, entropy, log_prob, unflatten
+from rl.policy import NetworkShape, unflatten
 
 SHAPE = NetworkShape(5, 2, (8, 8))
 
@@ -33,7 +33,15 @@ def _loss(log_probs, entropy_, values, wanted) -> torch.Tensor:
 
 def _step(agent: HyperAgent, seed: int = 0) -> float:
     observations, actions, wanted = _samples(seed)
-    return agent.optimise(_loss(*agent.evaluate_actions(observations, actions), wanted))
+    found = [each.requires_grad_() for each in agent.evaluate_actions(observations, actions)]
+    of_log_probs, of_entropy, of_values = torch.autograd.grad(_loss(*found, wanted), found)
+    return agent.optimise(of_log_probs, of_entropy.item(), of_values)
+
+
+def _perceptron(tensors, inputs) -> torch.Tensor:
+    for weight, bias in zip(tensors[0:-2:2], tensors[1:-2:2], strict=True):
+        inputs = torch.tanh(torch.nn.functional.linear(inputs, weight, bias))
+    return torch.nn.functional.linear(inputs, *tensors[-2:])
 
 
 class _Naive:
@@ -73,11 +81,11 @@ class _Naive:
         tensors = unflatten(self.generate(self.embeddings[-1]), shapes)
         actor = tensors[: len(SHAPE.actor)]
         critic = tensors[len(SHAPE.actor) :] or unflatten(self.critic, SHAPE.critic)
-        mean = actor_mean(actor, observations, squash=False)
+        normal = torch.distributions.Normal(_perceptron(actor[:-1], observations), actor[-1].exp())
         loss = _loss(
-            log_prob(actions, mean, actor[-1]),
-            entropy(actor[-1]),
-            critic_value(critic, observations),
+            normal.log_prob(actions).sum(-1),
+            normal.entropy()[0].sum(),
+            _perceptron(critic, observations)[:, 0],
             wanted,
         )
         leaves = [*self.theta, self.embeddings[-1]]
