@@ -120,9 +120,7 @@ def make_batch(agent: Agent, rollout: Rollout, rewards: np.ndarray, settings: PP
     )
 
 
-def policy_loss(
-    log_ratio: Tensor, advantages: Tensor, clip_coef: float
-) -> tuple[Tensor, Tensor]:
+def policy_loss(log_ratio: Tensor, advantages: Tensor, clip_coef: float) -> tuple[Tensor, Tensor]:
     """Clipped surrogate (Schulman et al. 2017, eq. 7), negated for descent.
 
     Args:

@@ -50,7 +50,9 @@ def test_gradients_are_those_of_autograd(hidden, squash):
     entropy = normal.entropy()[0].sum()
     for ours_, theirs in zip(found, (log_probs, entropy, values), strict=True):
         torch.testing.assert_close(ours_, theirs)
-    ((of_log_probs * log_probs).sum() + of_entropy * entropy + (of_values * values).sum()).backward()
+    (
+        (of_log_probs * log_probs).sum() + of_entropy * entropy + (of_values * values).sum()
+    ).backward()
     expected = torch.cat((_gradient(mean), log_std.grad))
     torch.testing.assert_close(memory[0], expected)
     torch.testing.assert_close(memory[1], _gradient(value))
