@@ -11,6 +11,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from record.facts import commit_facts, cpu_name
 
 FOLDER = Path(__file__).resolve().parent
@@ -63,7 +65,8 @@ def row(
         target_is: "at least" or "at most".
         more: Further fields.
     """
-    ratio = statistics.median(a / b for a, b in zip(ours, peer, strict=True))
+    ratios = [a / b for a, b in zip(ours, peer, strict=True)]
+    ratio = statistics.median(ratios)
     met = target is None or (ratio >= target if target_is == "at least" else ratio <= target)
     return {
         "what": what,
@@ -72,6 +75,7 @@ def row(
         "peer_name": peer_name,
         "unit": unit,
         "ratio": ratio,
+        "interval": interval(ratios),
         "target": target,
         "target_is": target_is,
         "met": met,
@@ -79,6 +83,13 @@ def row(
         **where(),
         **more,
     }
+
+
+def interval(ratios: Sequence[float]) -> tuple[float, float]:
+    """Returns the 95 % percentile bootstrap interval of the median."""
+    drawn = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
+    low, high = np.percentile(np.median(drawn, 1), (2.5, 97.5))
+    return float(low), float(high)
 
 
 def where() -> dict[str, Any]:

@@ -18,6 +18,7 @@ from pathlib import Path
 from record.ends import RUNNING
 
 INTERVAL = 5.0  # s between batches
+SHARE = 0.01  # of a core, at most, that sending takes while the run goes on
 PATIENCE = (
     120.0  # s after the end of a run in which MLflow is tried again; then `catalog sync` sends it
 )
@@ -78,6 +79,7 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
         running = status_of(directory).status == RUNNING
         if not running and ended_at is None:
             ended_at = time.monotonic()
+        begin = time.process_time()
         try:
             published = publisher.send()
             failures = 0
@@ -89,7 +91,10 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
         if ended_at is not None and time.monotonic() - ended_at > PATIENCE:
             print("given up: `catalog sync` sends the rest", flush=True)
             return False
-        pause = INTERVAL if not failures else min(60.0, 2.0**failures)
+        pause = max(INTERVAL, (time.process_time() - begin) / SHARE)
+        if failures:
+            pause = 2.0**failures
+        pause = min(60.0, pause)
         if ended_at is not None or not open_pipe:
             time.sleep(min(pause, 10.0))
         elif _wait(end_of_run, pause):
