@@ -1,0 +1,110 @@
+"""Experts from checkpoints, and where they may not come from."""
+
+import json
+
+import numpy as np
+import pytest
+
+import record
+from cartpole import expert, experts, networks
+from cartpole.networks import Shape
+from record.checkpoint import save_checkpoint
+
+
+def policies(count, hidden=(8, 4)):
+    return networks.initial(Shape(hidden), [np.random.default_rng(i) for i in range(count)])
+
+
+def saved(folder, params, prefix="policy", flags=None):
+    tensors = {f"{prefix}.{name}": value for name, value in params.items()}
+    save_checkpoint(folder / "checkpoints", 10, tensors, {}, run_id="ab" * 16)
+    if flags is not None:
+        (folder / "journal").mkdir()
+        (folder / "journal" / "run.json").write_text(json.dumps({"flags": flags}))
+    return str(folder)
+
+
+def test_single_and_stacked_checkpoints_give_one_stack(tmp_path):
+    both = policies(3)
+    one = saved(tmp_path / "one", networks.take(both, 0), flags={"algo": "rloo"})
+    two = saved(tmp_path / "two", networks.take(both, slice(1, 3)))
+    found = expert.load(f"{one}, {two}/checkpoints")
+    assert len(found) == 3
+    assert found.parents == ("ab" * 16,)
+    for name, value in both.items():
+        np.testing.assert_array_equal(found.policies[name], value)
+
+
+def test_the_chosen_policy_goes_before_the_last_one(tmp_path):
+    last, chosen = policies(2), policies(4)
+    tensors = {f"policy.{n}": v for n, v in last.items()}
+    tensors |= {f"expert.{n}": v for n, v in chosen.items()}
+    save_checkpoint(tmp_path / "checkpoints", 1, tensors, {})
+    assert len(expert.load(str(tmp_path))) == 4
+
+
+@pytest.mark.parametrize(
+    ("make", "words"),
+    [
+        (lambda folder: "", "none is named"),
+        (lambda folder: str(folder / "nowhere"), "no such directory"),
+        (lambda folder: saved(folder, policies(1), flags={"algo": "vpg"}), "algo=vpg"),
+        (lambda folder: saved(folder, policies(1), prefix="value"), "no policy"),
+        (
+            lambda folder: (
+                f"{saved(folder / 'a', policies(1))},{saved(folder / 'b', policies(1, (16,)))}"
+            ),
+            "has layers",
+        ),
+    ],
+)
+def test_no_expert_is_told_in_one_line(tmp_path, make, words):
+    with pytest.raises(record.UserError, match=words) as told:
+        expert.load(make(tmp_path))
+    assert "--experts" in str(told.value)
+    assert "\n" not in str(told.value)
+
+
+def test_the_best_policy_is_kept_and_the_later_of_equals():
+    first, second, third = (policies(2) for _ in range(3))
+    for index, params in enumerate((first, second, third)):
+        params["b0"][:] = index
+    chosen = experts.Chosen(first)
+    chosen.look(first, np.array([100.0, 500.0]), 10)
+    chosen.look(second, np.array([100.0, 499.0]), 20)
+    chosen.look(third, np.array([99.0, 500.0]), 30)
+    assert chosen.policies["b0"][:, 0].tolist() == [1, 2]
+    assert chosen.updates.tolist() == [20, 30]
+
+
+def test_experts_are_trained_kept_and_continued_to_the_same_bits(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+
+    def run(folder, updates, **more):
+        monkeypatch.setenv("RUN_DIR", str(tmp_path / folder))
+        config = experts.Config(
+            count=2, updates=updates, validate=2, starts=20, save_interval=2, **more
+        )
+        return experts.main(config)
+
+    whole = run("whole", 6)
+    assert whole["result"]["objective"]["name"] == "survival"
+
+    class Killed(Exception):
+        pass
+
+    update = experts.Learner.update
+
+    def dies(learner):
+        if learner.updates == 5:
+            raise Killed
+        return update(learner)
+
+    monkeypatch.setattr(experts.Learner, "update", dies)
+    with pytest.raises(Killed):
+        run("broken", 6)
+    monkeypatch.setattr(experts.Learner, "update", update)
+    continued = run("broken", 6)
+    assert continued["digest"] == whole["digest"]
+    assert continued["resume_mismatch"] == 0
+    assert len(expert.load(str(tmp_path / "whole"))) == 2

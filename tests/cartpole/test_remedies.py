@@ -1,0 +1,118 @@
+"""Who plays, who labels, and how labels are counted."""
+
+import numpy as np
+import pytest
+
+import record
+from cartpole import networks, remedies
+from cartpole.demonstrations import RESTRICTIONS
+from cartpole.env import MAX_STEPS, CartPoleBatch
+from cartpole.expert import greedy
+from cartpole.networks import Shape
+from record.checkpoint import save_checkpoint
+
+SMALL = {
+    "episodes": 20, "horizon": 30, "limit": 40, "updates": 20, "batch_size": 5, "orders": 2,
+    "starts": 10, "rounds": 2,
+}  # fmt: skip
+
+
+def policies(count):
+    return networks.initial(Shape(), [np.random.default_rng(7 + i) for i in range(count)])
+
+
+@pytest.fixture
+def run_of(tmp_path, monkeypatch):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+
+    def make(**flags):
+        config = remedies.Config(**{**SMALL, **flags})
+        return config, record.start(config, study="cartpole")
+
+    return make
+
+
+def added(remedy, before):
+    """What a round gave clone 0."""
+    new = slice(before[0], remedy._count[0])
+    return remedy._observations[0, new], remedy._labels[0, new]
+
+
+@pytest.mark.parametrize("method", remedies.METHODS)
+def test_the_right_one_plays_and_the_expert_labels(run_of, method):
+    config, started = run_of(method=method, noise=0.3)
+    experts, clones = policies(2), networks.take(policies(40), slice(10, 26))
+    with started as run:
+        remedy = remedies.Remedy(experts, config, run)
+        before = remedy._count.copy()
+        remedy.ask(0, clones)
+        run.finish({})
+    assert len(remedy.clones) == 4 * 2 * 2
+    np.testing.assert_array_equal(remedy._count - before, remedy.labels)
+    seen, labels = added(remedy, before)
+    expert, clone = networks.take(experts, slice(0, 1)), networks.take(clones, slice(0, 1))
+    np.testing.assert_array_equal(labels, greedy(expert, seen[None])[0])
+    # The same episode again, in a loop.
+    start = remedies.random_starts(remedy._rng("asked", 0, 0), 1)
+    draws = remedy._rng("noise", 0, 0).random((1, MAX_STEPS))[0]
+    env = CartPoleBatch(1)
+    here, lived = env.reset(start), 0
+    while env.alive.any():
+        np.testing.assert_array_equal(here[0], seen[lived])
+        meant = bool(greedy(expert, here[None])[0, 0])
+        action = {
+            "dagger": bool(greedy(clone, here[None])[0, 0]),
+            "dart": meant ^ bool(draws[lived] < 0.3),
+            "expert": meant,
+        }[method]
+        here, *_ = env.step(np.array([action]))
+        lived += 1
+    assert lived == len(seen) == remedy.labels[0]
+
+
+def test_darts_noise_is_the_clones_error_on_new_states(run_of):
+    config, started = run_of(method="dart")
+    experts = policies(1)
+    with started as run:
+        remedy = remedies.Remedy(experts, config, run)
+        clones = remedy.learn(0)
+        first = remedy.flips.copy()
+        assert (first < 1).all()
+        before = remedy._count.copy()
+        remedy.ask(0, clones)
+        run.finish({})
+    seen, labels = added(remedy, before)
+    wrong = greedy(networks.take(clones, slice(0, 1)), seen[None])[0] != labels
+    assert remedy.flips[0] == pytest.approx(wrong.mean())
+
+
+def test_a_remedy_starts_from_restricted_pairs_alone(run_of):
+    config, started = run_of()
+    with started as run:
+        remedy = remedies.Remedy(policies(2), config, run)
+        run.finish({})
+    names = [name for name, cut in RESTRICTIONS.items() if cut]
+    for clone in range(16):
+        cut = RESTRICTIONS[names[clone // 4]]
+        seen = remedy._observations[clone, : remedy._count[clone]]
+        assert 0 < len(seen) <= config.limit
+        assert (np.abs(seen[:, cut.variable] - cut.centre) < cut.half_width + 1e-6).all()
+
+
+def test_labels_are_those_of_the_first_round_that_is_whole():
+    lasted = [np.array([1.0, 0.5, 0.2, 0.98]), np.array([0.9, 0.99, 0.3, 0.97])]
+    spent = [np.array([0, 0, 0, 0]), np.array([500, 400, 300, 500])]
+    found = remedies.first_whole(lasted, spent, 0.99)
+    assert found.tolist() == [0, 400, np.inf, np.inf]
+
+
+def test_a_whole_run_says_how_many_labels_it_took(run_of, tmp_path):
+    save_checkpoint(tmp_path / "experts", 1, {f"policy.{n}": v for n, v in policies(2).items()}, {})
+    config, _ = run_of(experts=str(tmp_path / "experts"), target=0.01, rounds=1)
+    written = remedies.main(config)["result"]
+    assert written["objective"]["name"] == "mended"
+    assert "labels" in written["summary"]
+    assert [row[0] for row in written["table"]["rows"]] == [
+        "position", "velocity", "angle", "angular velocity",
+    ]  # fmt: skip
