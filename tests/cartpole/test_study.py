@@ -1,9 +1,12 @@
 """A study in one run: the grid, its division over processes, and what it says."""
 
 import json
+from dataclasses import fields
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 import record
 from cartpole import intervals, pieces, results, study
@@ -99,6 +102,32 @@ def test_names_say_what_differs():
     assert list(study.configurations(study.Config(algo="vpg", normalise_returns=""))) == ["vpg"]
     random = study.configurations(study.Config(algo="vpg", reset="fixed random"))
     assert list(random) == ["vpg fixed", "vpg random"]
+
+
+def test_the_declared_operations_are_the_grids_that_they_promise():
+    """Flags as Guild hands them over: what YAML reads, as text, and false as nothing."""
+    path = Path(study.__file__).parents[2] / "experiments/cartpole/guild.yml"
+    (model,) = (m for m in yaml.safe_load(path.read_text()) if m.get("model") == "pg")
+    kinds = {field.name: type(field.default) for field in fields(study.Config)}
+    grids = {}
+    for operation in ("compare", "entropy", "lr", "gamma", "variants", "seeds", "fastest"):
+        given = model["operations"][operation].get("flags", {})
+        texts = {k.replace("-", "_"): "" if v is False else v for k, v in given.items()}
+        config = study.Config(**{name: kinds[name](value) for name, value in texts.items()})
+        grids[operation] = list(study.configurations(config))
+        assert config.seeds == (8 if operation == "seeds" else 20)
+    assert grids["compare"] == ["vpg", "mean", "value", "rloo"]
+    assert grids["entropy"] == [
+        f"{a} entropy {c}" for a in grids["compare"] for c in ("0", "0.001")
+    ]
+    assert grids["lr"] == [
+        f"{a} lr {lr}" for a in ("vpg", "mean", "value") for lr in ("0.0008", "0.001", "0.0012")
+    ]
+    assert grids["gamma"] == [
+        f"{a} gamma {g}" for a in ("vpg", "mean", "value") for g in ("0.9", "0.99", "0.999")
+    ]
+    assert grids["variants"][-2:] == ["rloo_step", "rloo_step normalised"]
+    assert len(grids["seeds"]) == len(grids["fastest"]) == 1
 
 
 def test_a_worker_that_meets_a_number_that_is_not_finite_fails_the_run(project, monkeypatch):

@@ -1,0 +1,194 @@
+"""The CartPole study beside one run at a time, and to the same return beside PPO and A2C as people run them.
+
+The first row is the whole of `pg:compare` (four algorithms, 20 seeds, 5,000 updates each) as users run it, journal
+and figures included. The second compares environment steps per second: a smaller study, start and end of its processes
+included, with the source's loop on one core at its best, which is with long episodes. The others are seconds per seed
+until the last 100 episodes' mean is 475: ours with the fastest configuration, 20 seeds at once and one alone.
+"""
+
+import argparse
+import dataclasses
+import json
+import os
+import statistics
+import subprocess
+import sys
+import tempfile
+import time
+from collections import deque
+from functools import partial
+from pathlib import Path
+
+# The project's root instead of this folder, whose scripts are called as the packages are.
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+# Small matrices: more threads only get into each other's way, here as in the study's processes.
+os.environ["OPENBLAS_NUM_THREADS"] = "1"
+
+import numpy as np  # noqa: E402
+import yaml  # noqa: E402
+from benchmarks import _cartpole_peers as peers  # noqa: E402
+from benchmarks import _report  # noqa: E402
+
+from cartpole.learner import Learner  # noqa: E402
+from cartpole.options import PolicyGradientConfig, widths  # noqa: E402
+from cartpole.study import Config as StudyConfig  # noqa: E402
+from cartpole.study import configurations  # noqa: E402
+
+ALGORITHMS = ("vpg", "mean", "value", "rloo")
+LIMIT = 10.0  # min, for the whole of pg:compare on 2 cores
+BUDGET = 500_000  # environment steps until a peer gives up
+SEEDS = 20
+
+
+def study(updates: int) -> tuple[float, int]:
+    """Seconds and environment steps of `pg:compare`, process start to process end."""
+    with tempfile.TemporaryDirectory() as folder:
+        environment = os.environ | {"RUN_DIR": f"{folder}/run", "RECORD_MLFLOW": "off"}
+        command = [sys.executable, str(ROOT / "src/cartpole/study.py"), "--updates", str(updates)]
+        begin = time.perf_counter()
+        subprocess.run(command, env=environment, check=True, stdout=subprocess.DEVNULL)
+        seconds = time.perf_counter() - begin
+        result = json.loads((Path(folder) / "run/result.json").read_text())
+    return seconds, result["env_steps"]
+
+
+def study_rate(updates: int) -> float:
+    """Environment steps per second of a study of this size."""
+    seconds, steps = study(updates)
+    return steps / seconds
+
+
+def source_rate(seconds: float) -> float:
+    """Environment steps per second of the source's loop, the four algorithms one after the other."""
+    rates = [peers.source_loop(algo, seconds / len(ALGORITHMS)) for algo in ALGORITHMS]
+    return statistics.harmonic_mean(rates)
+
+
+def fastest() -> PolicyGradientConfig:
+    """The configuration that `pg:fastest` is declared with."""
+    declared = yaml.safe_load((ROOT / "experiments/cartpole/guild.yml").read_text())
+    (model,) = (each for each in declared if each.get("model") == "pg")
+    flags = model["operations"]["fastest"]["flags"]
+    kinds = {field.name: type(field.default) for field in dataclasses.fields(StudyConfig)}
+    given = {name.replace("-", "_"): value or "" for name, value in flags.items()}
+    config = StudyConfig(**{name: kinds[name](value) for name, value in given.items()})
+    (point,) = configurations(config).values()
+    return point
+
+
+def ours_to_return(point: PolicyGradientConfig, seeds: range, budget: int) -> tuple[float, int]:
+    """Seconds per seed until the last 100 episodes have a mean of 475, and how many seeds gave up."""
+    begin, rounds = time.perf_counter(), -(-peers.WINDOW // point.batch)
+    settings = [dataclasses.replace(point.setting, seed=seed) for seed in seeds]
+    learner = Learner(settings, widths(point.hidden), point.batch)
+    played: deque[np.ndarray] = deque(maxlen=rounds)
+    missing, steps = np.ones(len(seeds), bool), np.zeros(len(seeds))
+    while (missing & (steps < budget)).any():
+        played.append(learner.update())
+        steps += played[-1].sum(1)
+        if len(played) == rounds:
+            recent = np.concatenate(played, axis=1)[:, -peers.WINDOW :]
+            missing &= recent.mean(1) < peers.REACHED
+    return (time.perf_counter() - begin) / len(seeds), int(missing.sum())
+
+
+def main() -> None:
+    """Measures all in turn and writes the result."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
+    parser.add_argument("--updates", type=int, default=5000, help="of the whole study")
+    parser.add_argument("--part", type=int, default=500, help="updates of the smaller study")
+    parser.add_argument("--seconds", type=float, default=40.0, help="of the source's loop, a turn")
+    parser.add_argument("--budget", type=int, default=BUDGET, help="environment steps of a peer")
+    parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
+    options = parser.parse_args()
+    rows = study_rows(options) + return_rows(options)
+    if options.dry_run:
+        print(json.dumps(rows, indent=1))
+    else:
+        _report.write("cartpole", rows)
+
+
+def study_rows(options: argparse.Namespace) -> list[dict]:
+    """The whole study against its limit, and its rate against the source's loop."""
+    whole, steps = study(options.updates)
+    size = f"{len(ALGORITHMS)} algorithms x {SEEDS} seeds"
+    rates = _report.alternate(
+        {
+            "ours": lambda: study_rate(options.part),
+            "source": lambda: source_rate(options.seconds),
+        },
+        options.repeats,
+    )
+    return [
+        _report.row(
+            f"pg:compare, {size} x {options.updates} updates, {steps / 1e6:.0f} M steps, one run",
+            [whole / 60],
+            [LIMIT],
+            peer_name="the limit",
+            unit="min",
+            target=1,
+            target_is="at most",
+        ),
+        _report.row(
+            f"pg:compare, {size} x {options.part} updates, start to end",
+            rates["ours"],
+            rates["source"],
+            peer_name="one run at a time as in the source's loop, long episodes",
+            unit="env steps/s",
+            target=20,
+        ),
+    ]
+
+
+def return_rows(options: argparse.Namespace) -> list[dict]:
+    """Seconds per seed to the same return."""
+    point = fastest()
+    turns = dict.fromkeys(("many", "one", "cleanrl", "PPO", "A2C"), 0)
+    missed = dict.fromkeys(turns, 0)
+
+    def seconds_of(name: str) -> float:
+        turns[name] += 1
+        seed = turns[name]
+        if name == "cleanrl":
+            seconds, reached = peers.cleanrl_ppo(seed, options.budget)
+            gave_up = int(not reached)
+        elif name in ("PPO", "A2C"):
+            seconds, reached = peers.stable_baselines(name, seed, options.budget)
+            gave_up = int(not reached)
+        else:
+            count = SEEDS if name == "many" else 1
+            seeds = range(1000 + count * seed, 1000 + count * (seed + 1))
+            seconds, gave_up = ours_to_return(point, seeds, options.budget)
+        missed[name] += gave_up
+        return seconds
+
+    measures = {name: partial(seconds_of, name) for name in turns}
+    found = _report.alternate(measures, options.repeats)
+    names = {
+        "cleanrl": "PPO as in CleanRL, its defaults",
+        "PPO": "stable-baselines3 PPO, settings of its zoo",
+        "A2C": "stable-baselines3 A2C, settings of its zoo",
+    }
+    rows = []
+    for kind, what, seeds in (("many", f"{SEEDS} seeds at once", SEEDS), ("one", "one seed", 1)):
+        own = f", {missed[kind]} of {seeds * options.repeats} gave up" if missed[kind] else ""
+        for name, told in names.items():
+            late = f", {missed[name]} of {options.repeats} gave up" if missed[name] else ""
+            rows.append(
+                _report.row(
+                    f"to a mean length of 475 over 100 episodes, {what}{own}",
+                    found[kind],
+                    found[name],
+                    peer_name=f"{told}{late}",
+                    unit="s a seed",
+                    target=1,
+                    target_is="at most",
+                )
+            )
+    return rows
+
+
+if __name__ == "__main__":
+    main()
