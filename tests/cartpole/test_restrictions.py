@@ -6,7 +6,7 @@ import numpy as np
 import pytest
 
 import record
-from cartpole import bc_results, demonstrations, networks, restrictions
+from cartpole import bc_redraw, bc_results, demonstrations, networks, remedies, restrictions
 from cartpole.demonstrations import RESTRICTIONS, Pairs
 from cartpole.networks import Shape
 from record.checkpoint import save_checkpoint
@@ -111,3 +111,33 @@ def test_restrictions_say_what_they_keep():
     told = [str(cut) for cut in RESTRICTIONS.values() if cut]
     assert told[0] == "|position| < 0.05 m"
     assert told[-1] == "|angular velocity + 0.05| < 0.1 rad/s"
+
+
+def test_the_catalogs_figures_come_from_records_alone(experts, tmp_path, monkeypatch):
+    """Records as `catalog export` writes them: curves by metric."""
+    folder = tmp_path / "experiments" / "records" / "cartpole"
+    folder.mkdir(parents=True)
+    for index, (operation, main, config) in enumerate(
+        [
+            ("bc:restrictions", restrictions.main, restrictions.Config(experts=experts, **SMALL)),
+            ("bc:dagger", remedies.main, remedies.Config(experts=experts, rounds=2, **SMALL)),
+        ]
+    ):
+        monkeypatch.setenv("RUN_DIR", str(tmp_path / f"run{index}"))
+        main(config)
+        curves = {}
+        for line in (tmp_path / f"run{index}/journal/metrics.jsonl").read_text().splitlines():
+            entry = json.loads(line)
+            for name, value in entry["m"].items():
+                curves.setdefault(name, {"curve": []})["curve"].append([entry["step"], value])
+        run = {"operation": operation, "status": "FINISHED", "started": index, "metrics": curves}
+        (folder / f"{index}.json").write_text(json.dumps(run | {"flags": {"orders": 2}}))
+    found = bc_redraw.newest(folder)
+    drawn = bc_redraw.draw(found, tmp_path)
+    assert [path.name for path in drawn] == [
+        "bc_lifetimes.svg", "bc_distributions.svg", "bc_survival.svg", "bc_labels.svg",
+    ]  # fmt: skip
+    before = [path.read_bytes() for path in drawn]
+    assert [path.read_bytes() for path in bc_redraw.draw(found, tmp_path)] == before
+    with pytest.raises(record.UserError, match="catalog export"):
+        bc_redraw.newest(tmp_path / "nowhere")
