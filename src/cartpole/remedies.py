@@ -33,8 +33,10 @@ class Config(CloneConfig):
     """Flags of `bc:dagger`, `bc:dart` and `bc:more`."""
 
     method: str = option("dagger", "who plays for the new labels; see above", choices=METHODS)
-    rounds: int = option(10, "rounds of asking and learning", low=1, high=1000)
-    asked: int = option(1, "episodes of a round, played to their end", low=1, high=1000)
+    rounds: int = option(12, "rounds of asking and learning", low=1, high=1000)
+    labels: int = option(
+        100, "labels of a round, for states of one episode drawn at random", low=1, high=MAX_STEPS
+    )
     noise: float = option(
         0.0, "dart: probability of the other action; 0: the clone's own error", low=0, high=0.5
     )
@@ -85,7 +87,7 @@ class Remedy:
         many = len(RESTRICTED)
         self.clones = Clones(np.tile(one.experts, many), np.tile(one.orders, many))
         self.experts = networks.take(experts, self.clones.experts)
-        total = config.limit + config.rounds * config.asked * MAX_STEPS
+        total = config.limit + config.rounds * config.labels
         self._observations = np.zeros((len(self.clones), total, STATE), np.float32)
         self._labels = np.zeros((len(self.clones), total), bool)
         self._count = np.zeros(len(self.clones), np.int64)
@@ -134,22 +136,25 @@ class Remedy:
         return params
 
     def ask(self, done: int, clones: Params) -> None:
-        """One round: somebody plays, the expert labels every state."""
+        """One round: somebody plays an episode, the expert labels some of its states."""
         config = self.config
         each = range(len(self.clones))
-        starts = np.stack([random_starts(self._rng("asked", i, done), config.asked) for i in each])
+        starts = np.stack([random_starts(self._rng("asked", i, done), 1) for i in each])
         pairs = play(self.experts, starts, MAX_STEPS, self._actor(done, clones))
-        if config.method == "dart" and not config.noise:
-            # The clone has not learned from these states: its errors on them are honest.
-            flat, labels = pairs.flat()
-            wrong = (greedy(clones, flat) != labels) & pairs.happened.reshape(labels.shape)
-            self.flips = wrong.sum(1) / pairs.happened.sum((1, 2))
+        observations, labels = pairs.flat()
+        wrong = greedy(clones, observations) != labels
+        new = np.zeros(len(self.clones), np.int64)
         for i in each:
-            there = pairs.happened[i]
-            self._add(i, pairs.observations[i][there], pairs.labels[i][there])
-        new = pairs.happened.sum((1, 2))
+            there = np.flatnonzero(pairs.happened[i])
+            if len(there) > config.labels:
+                there = self._rng("labelled", i, done).choice(there, config.labels, replace=False)
+            self._add(i, observations[i, there], labels[i, there])
+            new[i] = len(there)
+            if config.method == "dart" and not config.noise:
+                # The clone has not learned from these states: its errors on them are honest.
+                self.flips[i] = wrong[i, there].mean()
         self.labels = self.labels + new
-        self.env_steps += int(new.sum())
+        self.env_steps += int(pairs.happened.sum())
 
     def _actor(self, done: int, clones: Params) -> Actor:
         config = self.config
@@ -157,8 +162,8 @@ class Remedy:
             return as_labelled
         if config.method == "dagger":
             return lambda observations, labels, step: greedy(clones, observations)
-        shape = (config.asked, MAX_STEPS)
-        draws = [self._rng("noise", i, done).random(shape) for i in range(len(self.clones))]
+        each = range(len(self.clones))
+        draws = [self._rng("noise", i, done).random((1, MAX_STEPS)) for i in each]
         flipped = np.stack(draws) < self.flips[:, None, None]
         return lambda observations, labels, step: labels ^ flipped[..., step]
 

@@ -13,7 +13,7 @@ from record.checkpoint import save_checkpoint
 
 SMALL = {
     "episodes": 20, "horizon": 30, "limit": 40, "updates": 20, "batch_size": 5, "orders": 2,
-    "starts": 10, "rounds": 2,
+    "starts": 10, "rounds": 2, "labels": 500,
 }  # fmt: skip
 
 
@@ -98,6 +98,23 @@ def test_a_remedy_starts_from_restricted_pairs_alone(run_of):
         seen = remedy._observations[clone, : remedy._count[clone]]
         assert 0 < len(seen) <= config.limit
         assert (np.abs(seen[:, cut.variable] - cut.centre) < cut.half_width + 1e-6).all()
+
+
+def test_labels_are_drawn_from_the_episode_and_no_more_than_asked_for(run_of):
+    experts, clones = policies(1), policies(8)
+    seen = {}
+    for labels in (500, 7):
+        config, started = run_of(labels=labels)
+        with started as run:
+            remedy = remedies.Remedy(experts, config, run)
+            before = remedy._count.copy()
+            remedy.ask(0, clones)
+            seen[labels] = added(remedy, before)[0]
+            run.finish({})
+        run.directory.rename(run.directory.with_name(f"run{labels}"))
+    assert len(seen[7]) == 7 < len(seen[500])
+    assert len(np.unique(seen[7], axis=0)) == 7
+    assert {tuple(each) for each in seen[7]} <= {tuple(each) for each in seen[500]}
 
 
 def test_labels_are_those_of_the_first_round_that_is_whole():
