@@ -9,12 +9,12 @@ import hashlib
 import itertools
 import multiprocessing
 import os
-import queue
 import signal
 import time
 import traceback
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import astuple, dataclass
+from multiprocessing.connection import wait
 from pathlib import Path
 from typing import Any
 
@@ -136,32 +136,36 @@ def train(
 
 
 def _worked(pieces: Sequence[Piece], processes: int, folder: Path) -> Iterator[tuple[Piece, float]]:
-    """Runs the workers; yields (piece, share done), also without news every second."""
-    context = multiprocessing.get_context("spawn")
-    news: Any = context.Queue()
+    """Runs the workers; yields (piece, share done) when there is news."""
     waiting, running = list(pieces), {}
     try:
         while waiting or running:
             while waiting and len(running) < processes:
                 piece = waiting.pop(0)
-                running[piece] = _started(context, piece, folder, news)
-            for piece, share in _news(news):
+                pipe, process = _started(piece, folder)
+                running[pipe] = (piece, process)
+            for pipe in wait(list(running)):
+                piece, process = running[pipe]
+                try:
+                    share = _share(pipe.recv())
+                except EOFError:  # the worker has ended
+                    process.join()
+                    if not (folder / f"{piece.key}.npz").exists():
+                        raise _end_of(process.exitcode) from None
+                    del running[pipe]
+                    share = 1.0
                 yield piece, share
-            for piece, process in list(running.items()):
-                if process.is_alive():
-                    continue
-                if not (folder / f"{piece.key}.npz").exists():
-                    _fail(news, process.exitcode)
-                del running[piece]
-                yield piece, 1.0
     finally:
-        for process in running.values():
+        for _, process in running.values():
             process.kill()
             process.join()
 
 
-def _started(context: Any, piece: Piece, folder: Path, news: Any) -> Any:
-    process = context.Process(target=_work, args=(piece, folder, news), daemon=True)
+def _started(piece: Piece, folder: Path) -> tuple[Any, Any]:
+    """Starts a worker; returns the pipe on which it tells how far it is, and the process."""
+    context = multiprocessing.get_context("spawn")
+    pipe, its_end = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(piece, folder, its_end), daemon=True)
     # Small matrices: more threads only get into each other's way.
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
@@ -174,51 +178,40 @@ def _started(context: Any, piece: Piece, folder: Path, news: Any) -> Any:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-    return process
+    its_end.close()  # only the worker holds it open, so that its end is seen
+    return pipe, process
 
 
-def _news(news: Any) -> Iterator[tuple[Piece, float]]:
-    with_time = 1.0
-    while True:
-        try:
-            told = news.get(timeout=with_time)
-        except queue.Empty:
-            return
-        with_time = 0.01
-        if isinstance(told[1], float):
-            yield told
-        else:
-            _raise(*told[1])
-
-
-def _fail(news: Any, exit_code: int | None) -> None:
-    """Raises for a worker that ended without an outcome: what it told, or how it ended."""
-    for _ in _news(news):
-        pass
-    if exit_code == -signal.SIGKILL:
-        raise record.RunFailed("a worker process was killed (out of memory?)")
-    raise record.RunFailed(f"a worker process ended with exit code {exit_code}")
-
-
-def _raise(kind: str, *told: Any) -> None:
+def _share(told: Any) -> float:
+    """What a worker told: the share that it has done; raises if it told of an error."""
+    if isinstance(told, float):
+        return told
+    kind, *more = told
     if kind == "number":
-        raise record.NumericalError(*told)
-    raise record.RunFailed(f"a worker process failed: {told[0]}")
+        raise record.NumericalError(*more)
+    raise record.RunFailed(f"a worker process failed: {more[0]}")
 
 
-def _work(piece: Piece, folder: Path, news: Any) -> None:
+def _end_of(exit_code: int | None) -> record.RunFailed:
+    """The error of a worker that ended without an outcome and without a word."""
+    if exit_code == -signal.SIGKILL:
+        return record.RunFailed("a worker process was killed (out of memory?)")
+    return record.RunFailed(f"a worker process ended with exit code {exit_code}")
+
+
+def _work(piece: Piece, folder: Path, pipe: Any) -> None:
     """A worker process: trains a piece and writes its outcome."""
     from record.ends import die_with_parent
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the parent
     die_with_parent()
     try:
-        _train(piece, folder / f"{piece.key}.npz", lambda share: news.put((piece, share)))
+        _train(piece, folder / f"{piece.key}.npz", pipe.send)
     except record.NumericalError as error:
-        news.put((piece, ("number", error.update, error.tensor_name)))
+        pipe.send(("number", error.update, error.tensor_name))
     except Exception as error:
         traceback.print_exc()
-        news.put((piece, ("other", f"{type(error).__name__}: {error}")))
+        pipe.send(("other", f"{type(error).__name__}: {error}"))
 
 
 def _train(piece: Piece, path: Path, tell: Callable[[float], None]) -> None:

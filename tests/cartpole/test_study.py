@@ -136,6 +136,23 @@ def test_a_worker_that_meets_a_number_that_is_not_finite_fails_the_run(project, 
         pieces.train([piece], 1, project / "pieces", lambda share: None)
 
 
+def test_a_worker_that_is_killed_fails_the_run_and_leaves_no_other(project, monkeypatch):
+    found, started = [], pieces._started
+
+    def start_and_kill(piece, folder):
+        pipe, process = started(piece, folder)
+        found.append(process)
+        if len(found) == 2:
+            process.kill()
+        return pipe, process
+
+    monkeypatch.setattr(pieces, "_started", start_and_kill)
+    work = [Piece((Setting("vpg", seed),), (8, 4), 1, 10**6) for seed in (1, 2)]
+    with pytest.raises(record.RunFailed, match="killed"):
+        pieces.train(work, 2, project / "pieces", lambda share: None)
+    assert not any(process.is_alive() for process in found)
+
+
 def test_work_is_divided_only_where_that_is_sooner():
     def piece(runs, batch, updates=100):
         return Piece(tuple(Setting("mean", s) for s in range(runs)), (8, 4), batch, updates)
