@@ -33,9 +33,9 @@ class Config(CloneConfig):
     """Flags of `bc:dagger`, `bc:dart` and `bc:more`."""
 
     method: str = option("dagger", "who plays for the new labels; see above", choices=METHODS)
-    rounds: int = option(12, "rounds of asking and learning", low=1, high=1000)
+    rounds: int = option(20, "rounds of asking and learning", low=1, high=1000)
     labels: int = option(
-        100, "labels of a round, for states of one episode drawn at random", low=1, high=MAX_STEPS
+        25, "labels of a round, for states of one episode drawn at random", low=1, high=MAX_STEPS
     )
     noise: float = option(
         0.0, "dart: probability of the other action; 0: the clone's own error", low=0, high=0.5
@@ -49,7 +49,7 @@ class Config(CloneConfig):
         100, "pairs are an episode's first so many actions; source: 100", low=1, high=MAX_STEPS
     )
     limit: int = option(10_000, "restricted pairs to start with; source: 10000", low=1, high=10**7)
-    updates: int = option(4000, "updates of each clone in each round", low=1, high=10**7)
+    updates: int = option(3000, "updates of each clone in each round", low=1, high=10**7)
 
 
 def main(config: Config) -> dict[str, Any]:
