@@ -1,0 +1,159 @@
+"""The quick way to read an MLflow in SQLite: its tables, by the standard library.
+
+Importing MLflow takes longer than reading ten thousand runs, and its client makes an object of every tag.
+What is read is what :class:`catalog.store.Store` reads of the same database.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from sys import intern
+
+from catalog.model import Point
+from catalog.stored import IDS, Reader, Stored, decode, groups
+from record.mlflow_client import one_line_errors, tracking_uri
+
+BUSY = 20.0  # s to wait for a writer, as MLflow does
+# The columns that are read: without one of them the schema is another than this was written for.
+_COLUMNS = {
+    "experiments": {"experiment_id", "name", "lifecycle_stage"},
+    "runs": {"run_uuid", "experiment_id", "status", "start_time", "lifecycle_stage"},
+    "tags": {"run_uuid", "key", "value"},
+    "params": {"run_uuid", "key", "value"},
+    "latest_metrics": {"run_uuid", "key", "value", "is_nan"},
+    "metrics": {"run_uuid", "key", "value", "timestamp", "step", "is_nan"},
+}
+_RUNS = """
+SELECT runs.run_uuid, experiments.name, runs.status, runs.lifecycle_stage
+FROM runs JOIN experiments ON experiments.experiment_id = runs.experiment_id
+WHERE experiments.lifecycle_stage = 'active' AND (runs.lifecycle_stage = 'active' OR ?)
+ORDER BY runs.start_time IS NULL, runs.start_time, runs.run_uuid
+"""
+_POINTS = """
+SELECT run_uuid, key, step, value, is_nan FROM metrics WHERE run_uuid IN ({})
+ORDER BY run_uuid, key, step, timestamp, is_nan, value
+"""
+
+
+def reader(uri: str | None = None) -> Reader:
+    """Returns what reads the runs of an MLflow the fastest.
+
+    That is the database itself where it is an SQLite of the known schema, and else MLflow's client.
+
+    Args:
+        uri: Server or database; by default $MLFLOW_TRACKING_URI or the project's own.
+    """
+    uri = tracking_uri(uri)
+    path = _path(uri)
+    if path is not None:
+        if not path.exists():
+            return Database(uri, None)
+        connection = _opened(path)
+        if connection is not None:
+            return Database(uri, connection)
+    from catalog.store import Store
+
+    return Store(uri)
+
+
+class Database(Reader):
+    """An MLflow database, opened for reading alone.
+
+    Args:
+        uri: Its URI.
+        connection: The database; None for one that does not exist yet, which holds no runs.
+    """
+
+    def __init__(self, uri: str, connection: sqlite3.Connection | None) -> None:
+        self.uri = uri
+        self._connection = connection
+
+    def runs(self, *, deleted: bool = False) -> list[Stored]:
+        """See :meth:`catalog.stored.Reader.runs`."""
+        if self._connection is None:
+            return []
+        with one_line_errors(self.uri), _snapshot(self._connection) as database:
+            rows = database.execute(_RUNS, (deleted,)).fetchall()
+            tags = _by_run(database, rows, "SELECT run_uuid, key, value FROM tags")
+            params = _by_run(database, rows, "SELECT run_uuid, key, value FROM params")
+            latest = "SELECT run_uuid, key, CASE WHEN is_nan THEN NULL ELSE value END"
+            metrics = _by_run(database, rows, f"{latest} FROM latest_metrics")
+        made = []
+        for row in rows:
+            last = {k: math.nan if v is None else v for k, v in metrics[row[0]].items()}
+            made.append(Stored.of(row, tags[row[0]], params[row[0]], last))
+        return [each for each in made if each is not None]
+
+    def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
+        """See :meth:`catalog.stored.Reader.points`."""
+        found: dict[str, dict[str, list[Point]]] = {}
+        if self._connection is None:
+            return found
+        names: dict[str, str] = {}
+        with one_line_errors(self.uri):
+            for ids in groups(run_ids, IDS):
+                query = _POINTS.format(",".join("?" * len(ids)))
+                before, curve = ("", ""), list[Point]()
+                for run_id, key, step, value, is_nan in self._connection.execute(query, ids):
+                    if (run_id, key) != before:
+                        before, curve = (run_id, key), []
+                        name = names.get(key) or names.setdefault(key, decode(key))
+                        curve = found.setdefault(run_id, {}).setdefault(name, [])
+                    curve.append((step, math.nan if is_nan else value))
+        return found
+
+
+def _path(uri: str) -> Path | None:
+    """The file of an SQLite URI; None for anything else, a database in memory included."""
+    if not uri.startswith("sqlite:///") or "?" in uri:
+        return None
+    name = uri.removeprefix("sqlite:///")
+    return Path(name) if name and not name.startswith((":", "file:")) else None
+
+
+def _opened(path: Path) -> sqlite3.Connection | None:
+    """A connection that only reads; None if the schema is not the known one or it cannot be read.
+
+    A database whose last writer was killed cannot be read without repairing it, which MLflow's client does.
+    """
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None)
+        with contextlib.closing(connection.cursor()) as cursor:
+            for table, columns in _COLUMNS.items():
+                held = {row[1] for row in cursor.execute(f"PRAGMA table_info({table})")}
+                if not columns <= held:
+                    return None
+            held = {row[1] for row in cursor.execute("PRAGMA table_info(experiments)")}
+            others = "SELECT 1 FROM experiments WHERE workspace <> 'default' LIMIT 1"
+            if "workspace" in held and cursor.execute(others).fetchone():
+                return None  # MLflow's client refuses it unless workspaces are switched on
+    except sqlite3.Error:
+        return None
+    return connection
+
+
+@contextlib.contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Lets several queries see the database at one moment."""
+    connection.execute("BEGIN")
+    try:
+        yield connection
+    finally:
+        connection.execute("COMMIT")
+
+
+def _by_run(
+    database: sqlite3.Connection, rows: Sequence[tuple[str, ...]], query: str
+) -> dict[str, dict[str, object]]:
+    """Keys and values of a table by run, for the runs in `rows`."""
+    found: dict[str, dict[str, object]] = {row[0]: {} for row in rows}
+    for run_id, key, value in database.execute(query):
+        held = found.get(run_id)
+        if held is not None:
+            held[intern(key)] = value
+    return found
