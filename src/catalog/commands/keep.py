@@ -1,0 +1,162 @@
+"""`catalog sync`, `import` and `export`: runs into MLflow, and from there to records."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import sys
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+from catalog.commands.common import Commands, chosen, reaches_mlflow, say, store_of
+from catalog.project import Project
+
+if TYPE_CHECKING:
+    from catalog.model import RunRecord
+
+
+def sync(options: argparse.Namespace) -> int:
+    """catalog sync"""
+    from catalog import guild_runs
+    from catalog.store import Store
+    from catalog.sync import Sync, alone
+
+    project = Project.find()
+    home = guild_runs.guild_home()
+    with alone(project):
+        store = Store(options.tracking_uri)
+        report = Sync(project, store, say(options)).run(home)
+    where = home or "no Guild home"
+    print(f"{report.runs} runs in {where} and {project.root / 'runs'}: {report.sent} sent")
+    if report.deleted:
+        print(f"{report.deleted} deleted in MLflow: left so")
+    for problem in report.problems:
+        print(f"catalog: {problem}", file=sys.stderr)
+    return 1 if report.problems else 0
+
+
+def export(options: argparse.Namespace) -> int:
+    """catalog export"""
+    from catalog.records import write_all
+    from catalog.sync import alone
+
+    project = Project.find()
+    folder = Path(options.to) if options.to else project.records
+    with alone(project):
+        store = store_of(options)
+        stored = store.runs(deleted=True)
+        live = [each for each in stored if not each.deleted]
+        if options.runs:
+            live = chosen(live, options.runs)
+        ended = [each for each in live if each.record.status != "RUNNING"]
+        count, written = write_all(store.with_points(ended), folder)
+        gone = {each.record.run for each in stored if each.deleted}
+        gone -= {each.record.run for each in stored if not each.deleted}
+        removed = _remove_records(folder, gone)
+    print(f"{count} records in {os.path.relpath(folder)}: {written} written")
+    if len(ended) < len(live):
+        print(f"{len(live) - len(ended)} still running: not exported")
+    if removed:
+        print(f"{removed} removed: deleted in MLflow")
+    return 0
+
+
+def import_(options: argparse.Namespace) -> int:
+    """catalog import"""
+    from catalog import compare_csv, imports
+    from catalog.store import Store
+    from catalog.sync import Sync, alone
+
+    project = Project.find()
+    paths = [Path(path) for path in options.paths]
+    if not paths:
+        if not project.records.is_dir():
+            print(f"no records in {project.records}")
+            return 0
+        paths = [project.records]
+    kinds = [
+        (path, "records" if path == project.records else imports.kind_of(path)) for path in paths
+    ]
+    reading = compare_csv.Options("", options.objective, options.goal, options.batch)
+    found: list[RunRecord] = []
+    for path, kind in kinds:  # everything is read before anything is written
+        if kind == "csv":
+            found += imports.read_csv(project, path, options.study, reading)
+        elif kind != "journals":
+            found += imports.read_records(path)
+    with alone(project):
+        store = Store(options.tracking_uri)
+        counts = imports.put_records(store, found, say(options))
+        problems: list[str] = []
+        copied = [
+            run for path, kind in kinds if kind == "journals" for run in imports.journals(path)
+        ]
+        if copied:
+            work = Sync(project, store, say(options))
+            for directory in copied:
+                work.send_journal(directory)
+            counts.seen += work.report.runs
+            counts.added += work.report.sent
+            counts.deleted += work.report.deleted
+            problems = work.report.problems
+    print(f"{counts.seen} runs read: {counts.added} imported")
+    if counts.deleted:
+        print(f"{counts.deleted} deleted in MLflow: left so")
+    for problem in problems:
+        print(f"catalog: {problem}", file=sys.stderr)
+    return 1 if problems else 0
+
+
+def _remove_records(folder: Path, gone: set[str]) -> int:
+    from catalog.records import read
+
+    removed = 0
+    for path in sorted(folder.glob("*/*.json")) if gone else ():
+        if read(path).run in gone:
+            path.unlink()
+            removed += 1
+    return removed
+
+
+def add(commands: Commands) -> None:
+    """Declares the commands."""
+    sub = commands.add(
+        "sync",
+        sync,
+        "send Guild's runs and the journals to MLflow",
+        "What is there already is not sent again. Runs that died before they recorded anything get "
+        "a row too; a run deleted in Guild keeps its row.",
+        "catalog sync\ncatalog sync -q --tracking-uri http://mlflow:5000    to the group's server",
+    )
+    reaches_mlflow(sub)
+    sub.add_argument("-q", "--quiet", action="store_true", help="no line for each run")
+
+    sub = commands.add(
+        "import",
+        import_,
+        "bring records, copied run directories or `guild compare --csv` exports into MLflow",
+        "Importing again changes nothing. Without PATH: experiments/records.",
+        "catalog import                                the committed records\n"
+        "catalog import ~/copied/runs                  from a machine without MLflow\n"
+        "catalog import sweep.csv --objective opening_rate",
+    )
+    reaches_mlflow(sub)
+    sub.add_argument("paths", nargs="*", metavar="PATH", help="FILE.csv, FILE.json or a directory")
+    sub.add_argument("--study", default="", help="study of a CSV's runs, if it is not declared")
+    sub.add_argument(
+        "--objective", default="", metavar="METRIC", help="what a CSV's batch optimised"
+    )
+    sub.add_argument("--goal", choices=("max", "min"), default="max", help="of that objective")
+    sub.add_argument("--batch", default="", metavar="ID", help="id of a CSV's batch, if known")
+    sub.add_argument("-q", "--quiet", action="store_true", help="no line for each run")
+
+    sub = commands.add(
+        "export",
+        export,
+        "write a record of each run in MLflow: experiments/records/STUDY/RUN8.json",
+        "Runs that are still going on are left out.",
+        "catalog export\ncatalog export 234a0a1e --to /tmp/records",
+    )
+    reaches_mlflow(sub)
+    sub.add_argument("runs", nargs="*", metavar="RUN", help="only these (8 digits are enough)")
+    sub.add_argument("--to", metavar="DIR", help="another folder")

@@ -1,0 +1,118 @@
+"""`catalog render`, `check` and `row`: the generated page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from catalog.commands.common import Commands, chosen, committed, reaches_mlflow, store_of
+from catalog.errors import CatalogError
+from catalog.project import CATALOG_FILE, Project
+
+if TYPE_CHECKING:
+    from catalog.model import RunRecord
+
+
+def render(options: argparse.Namespace) -> int:
+    """catalog render"""
+    from catalog.render import write
+
+    project = Project.find()
+    records = committed(project) if options.records else store_of(options).records()
+    shown = [os.path.relpath(path) for path in write(project, records)]
+    print("\n".join(f"wrote {path}" for path in shown) or f"{CATALOG_FILE} is up to date")
+    return 0
+
+
+def check(options: argparse.Namespace) -> int:
+    """catalog check"""
+    from catalog.render import difference
+
+    project = Project.find()
+    records = committed(project)
+    told = difference(project, records)
+    if not told:
+        print(f"{CATALOG_FILE} is what {len(records)} records give")
+    for line in told:
+        print(line, file=sys.stderr)
+    return 1 if told else 0
+
+
+def row(options: argparse.Namespace) -> int:
+    """catalog row"""
+    from catalog.render import Catalog
+
+    project = Project.find()
+    store = store_of(options)
+    stored = chosen(store.runs(), [options.run_id], trials=False)
+    record = stored[0].record
+    records = store.with_points(stored)
+    catalog = Catalog(project, records)
+    print(catalog.row(catalog.store.by_id[record.run]))
+    for requirement in options.require:
+        _require(catalog.store.by_id[record.run], requirement)
+    return 0
+
+
+def _require(record: RunRecord, requirement: str) -> None:
+    """Raises CatalogError unless a run's metric is at least a number: `opening_rate=0.95`."""
+    match = re.fullmatch(r"(.+?)>?=(.+)", requirement)
+    try:
+        name, least = (match[1], float(match[2])) if match else ("", 0.0)
+    except ValueError:
+        name = ""
+    if not name:
+        raise CatalogError(f"--require {requirement}: METRIC=NUMBER is expected")
+    objective = record.objective or {}
+    told = (record.result or {}).get("metrics")
+    value = told.get(name) if isinstance(told, dict) else None
+    if objective.get("name") == name:
+        value = objective["value"]
+    elif name in record.metrics:
+        value = record.metrics[name].last
+    if not isinstance(value, int | float) or not value >= least:
+        shown = f"{value:g}" if isinstance(value, int | float) else "not there"
+        raise CatalogError(f"run {record.id8}: {name} is {shown}, required is at least {least:g}")
+
+
+def add(commands: Commands) -> None:
+    """Declares the commands."""
+    sub = commands.add(
+        "render",
+        render,
+        f"write {CATALOG_FILE} and its figures",
+        "From MLflow alone; the prose comes from experiments/*/catalog.md.j2.",
+        "catalog sync && catalog render\n"
+        "catalog render --records     without MLflow, as in a fresh clone",
+    )
+    reaches_mlflow(sub)
+    sub.add_argument(
+        "--records", action="store_true", help="from experiments/records instead of MLflow"
+    )
+
+    commands.add(
+        "check",
+        check,
+        f"say whether {CATALOG_FILE} is what the committed records give",
+        "Exit 1 and the first row that differs, if it is not. Does not need MLflow.",
+        "catalog check     in a commit hook or in CI",
+    )
+
+    sub = commands.add(
+        "row",
+        row,
+        "print the row of one run or batch as Markdown",
+        examples="catalog row latest\ncatalog row 234a0a1e --require opening_rate=0.9",
+    )
+    reaches_mlflow(sub)
+    sub.add_argument("run_id", metavar="RUN", help="id, its first digits, or latest")
+    sub.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="METRIC=NUMBER",
+        help="exit 1 unless the run's METRIC is at least NUMBER",
+    )
