@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import Any
 
 from catalog.errors import CatalogError
+from record.redact import Redactor
 
 _KEYBOARD_INTERRUPT = -16  # guild.exit_code.KEYBOARD_INTERRUPT
 
@@ -63,11 +64,21 @@ class GuildRun:
         value = self.attr("flags")
         return value if isinstance(value, dict) else {}
 
+    @cached_property
+    def hide(self) -> Redactor:
+        """Takes secrets out of what is told of the run."""
+        return Redactor.of_run(self.directory)
+
+    @property
+    def shown_flags(self) -> dict[str, Any]:
+        """The flags as they may be published."""
+        return {name: self.hide.flag(name, value) for name, value in self.flags.items()}
+
     @property
     def label(self) -> str:
         """The label that a person gave; Guild makes one of the flags itself, which is none."""
         label = str(self.attr("label") or "")
-        return "" if is_automatic(label, self.flags) else label
+        return "" if not label or is_automatic(label, self.flags) else self.hide.text(label)
 
     @property
     def started(self) -> int | None:
@@ -87,7 +98,7 @@ class GuildRun:
         """The newest comment that a person gave the run."""
         found = self.attr("comments")
         last = found[-1] if isinstance(found, list) and found else None
-        return str(last.get("body") or "") if isinstance(last, dict) else ""
+        return self.hide.text(str(last.get("body") or "")) if isinstance(last, dict) else ""
 
     def end(self) -> tuple[str, str]:
         """Returns (status, reason) as Guild and the output tell it."""
@@ -106,7 +117,7 @@ class GuildRun:
                 return "KILLED", signal.Signals(number).name
             except ValueError:
                 return "KILLED", f"exit status {status}"
-        line = last_line(self.directory / ".guild" / "output")
+        line = self.hide.text(last_line(self.directory / ".guild" / "output"))
         return "FAILED", f"exit status {status}: {line}" if line else f"exit status {status}"
 
     @cached_property

@@ -110,6 +110,7 @@ class RunRecord:
         wall_seconds: Seconds that it took, over all sessions.
         env_steps: Environment steps.
         digest: Digests of the final `weights` and of the `metrics`.
+        environment: Environment variables that may change a run, by the allow-list of record.redact.
         parents: Ids of the runs from whose checkpoint or result it began.
     """
 
@@ -135,6 +136,7 @@ class RunRecord:
     wall_seconds: float | None = None
     env_steps: int | None = None
     digest: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
     parents: tuple[str, ...] = ()
 
     def __post_init__(self) -> None:
@@ -146,7 +148,8 @@ class RunRecord:
                 f"run {self.run[:8]}: status is one of {', '.join(STATUSES)}, got {self.status!r}"
             )
         put = object.__setattr__
-        for name in ("operation", "label", "reason", "reported_by", "machine", "gpu", "host_cpu"):
+        put(self, "label", values.label(self.label)[:_MAX_TEXT])
+        for name in ("operation", "reason", "reported_by", "machine", "gpu", "host_cpu"):
             put(self, name, values.text(getattr(self, name))[:_MAX_TEXT])
         for name in ("commit", "dirty"):
             put(self, name, values.text(getattr(self, name))[:64])
@@ -154,7 +157,8 @@ class RunRecord:
             self, "study", _STUDY.sub("-", values.text(self.study)).strip("-")[:100] or "unassigned"
         )
         put(self, "flags", {values.text(k): values.flag(v) for k, v in sorted(self.flags.items())})
-        put(self, "versions", _texts(self.versions))
+        for name in ("versions", "environment"):
+            put(self, name, _texts(getattr(self, name)))
         put(self, "digest", {k: v for k, v in _texts(self.digest).items() if v})
         put(self, "result", None if self.result is None else values.plain(self.result))
         put(self, "parents", tuple(values.text(p) for p in self.parents if p))
@@ -214,6 +218,8 @@ def to_json(record: RunRecord) -> dict[str, Any]:
     number = values.json_number
     content = {name: getattr(record, name) for name in record.__dataclass_fields__}
     content["parents"] = list(record.parents)
+    if not record.environment:
+        del content["environment"]
     content["flags"] = dict(record.flags)
     content["metrics"] = {
         name: {
@@ -256,7 +262,7 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
             if not isinstance(fields.get(name), kind):
                 raise TypeError(f"field {name!r} is of the wrong type")
         fields["parents"] = tuple(fields.get("parents") or ())
-        for name in ("flags", "versions", "digest"):
+        for name in ("flags", "versions", "digest", "environment"):
             fields[name] = fields.get(name) or {}
         return RunRecord(**fields).with_points(points)
     except CatalogError as error:
@@ -279,6 +285,7 @@ _KINDS: dict[str, Any] = {
     "flags": dict | _NONE,
     "versions": dict | _NONE,
     "digest": dict | _NONE,
+    "environment": dict | _NONE,
     "parents": list | _NONE,
     "started": int | _NONE,
     "wall_seconds": int | float | _NONE,

@@ -13,6 +13,7 @@ _HUGE = sys.float_info.max
 _TEXT_OF = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,15}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})?")
+_QUOTED = re.compile(r"(?<==)'([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)'(?!\S)")
 _WORDS = {"True": True, "False": False, "true": True, "false": False, "None": None, "null": None}
 _MAX_TEXT = 2000  # characters of a flag's value; MLflow takes 6000 bytes
 
@@ -22,6 +23,11 @@ Scalar = str | int | float | bool | None
 def text(value: object) -> str:
     """Returns a value as text that every database and file can hold."""
     return str(value).encode("utf-8", "replace").decode("utf-8").replace("\0", "")
+
+
+def label(value: object) -> str:
+    """Returns a label as text; quotes that Guild put round a number (`lr='0.02'`) are gone."""
+    return _QUOTED.sub(r"\1", text(value))
 
 
 def number(value: object) -> float:

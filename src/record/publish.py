@@ -23,6 +23,7 @@ from record.mlflow_client import (
     shown,
     tracking_uri,
 )
+from record.redact import Redactor, allowed
 from record.status import Status, last_session, status_of
 
 if TYPE_CHECKING:
@@ -82,6 +83,7 @@ class Publisher:
         self.uri = tracking_uri(uri)
         self._journal = self.directory / "journal"
         self._client: MlflowClient | None = None
+        self._hide = Redactor.of_run(self.directory)
 
     def send(
         self, extra_tags: Mapping[str, str] | None = None, parent: str | None = None
@@ -97,7 +99,7 @@ class Publisher:
         state = self._state()
         status = status_of(self.directory)  # before the points: an end that is told is complete
         result = journal.read_json(self.directory / "result.json") or {}
-        label = _guild_attribute(self.directory, "label")
+        label = self._hide.text(_guild_attribute(self.directory, "label"))
         client = self._connected()
         run = self._find(client, state, facts, label)
         if run is None or run.info.lifecycle_stage == "deleted":
@@ -106,7 +108,9 @@ class Publisher:
         if state.get("run") != run_id:
             state.clear()
             state["run"] = run_id
+        result = self._hide.value(result)
         tags = {**_tags(self.directory, facts, result, status, label), **extra}
+        tags = {name: self._hide.text(value) for name, value in tags.items()}
         if parent:
             tags |= _parent_tag(client, run.info.experiment_id, parent)
         self._send_facts(client, run, facts, tags)
@@ -155,7 +159,8 @@ class Publisher:
     ) -> None:
         from mlflow.entities import Param, RunTag
 
-        params = {name: _param(value) for name, value in facts["flags"].items()}
+        flags = {name: self._hide.flag(name, value) for name, value in facts["flags"].items()}
+        params = {name: _param(value) for name, value in flags.items()}
         # MLflow never changes a param: a flag that a continuation changed is told in a tag.
         changed = {
             name: value
@@ -216,11 +221,16 @@ class Publisher:
             stamp = [path.stat().st_size, path.stat().st_mtime_ns]
             if known.get(name) != stamp:
                 folder = os.path.dirname(name.removeprefix("artifacts/"))
-                client.log_artifact(run_id, str(path), folder or None)
+                clean = self._hide.file(path)
+                if clean is None:
+                    client.log_artifact(run_id, str(path), folder or None)
+                else:
+                    client.log_text(run_id, clean, os.path.join(folder, path.name))
                 known[name] = stamp
                 self._keep(state)
         if status.status != "FINISHED" and output.exists():
-            lines = output.read_text(errors="replace").splitlines()[-_LOG_LINES:]
+            text = self._hide.text(output.read_text(errors="replace"))
+            lines = text.splitlines()[-_LOG_LINES:]
             if lines and known.get("log_tail.txt") != lines:
                 client.log_text(run_id, "\n".join(lines) + "\n", "log_tail.txt")
                 known["log_tail.txt"] = lines
@@ -284,6 +294,7 @@ def _tags(
         "dirty": facts["dirty"],
         "seed": facts["seed"],
         "versions": json.dumps(facts["versions"], sort_keys=True),
+        "environment": json.dumps(allowed(facts.get("environment", {})), sort_keys=True),
         "command": facts["command"],
         "started": facts["started"],
         "reason": status.reason,

@@ -17,7 +17,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record import ends, facts, journal, status
+from record import ends, facts, journal, redact, status
 from record.config import Config, check_same_flags, flags_of
 from record.digest import metrics_digest, weights_digest
 from record.errors import NumericalError, RunFailed, UserError
@@ -306,6 +306,7 @@ class Run:
             "started": int(time.time() * 1000),
             "project": str(project),
             "versions": facts.versions(),
+            "environment": redact.allowed(os.environ),
             "mlflow_run_id": os.environ.get("MLFLOW_RUN_ID", ""),
             **facts.machine_facts(project),
             **facts.commit_facts(project),
