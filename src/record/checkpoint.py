@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import hashlib
 import os
+import pickle
 import shutil
 import time
 from collections.abc import Mapping
@@ -19,6 +20,8 @@ if TYPE_CHECKING:
 
 WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "checkpoint.json"
 _ARRAY = "__ndarray__"
+# What torch raises for a file that is none of its own, and what unpacking odd content does.
+_DAMAGES = (RuntimeError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError)
 
 
 class Checkpoint(NamedTuple):
@@ -104,6 +107,11 @@ def load_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Ch
         UserError: There is none, or it is damaged.
     """
     where = Path(path)
+    if where.is_file():
+        raise UserError(
+            f"checkpoint {where}: a file; a folder with {WEIGHTS} is expected (a pickle could run code, "
+            "none is loaded)"
+        )
     if not where.is_dir():
         raise UserError(f"checkpoint {where}: no such directory")
     if (where / MANIFEST).exists() or (where / WEIGHTS).exists():
@@ -138,18 +146,54 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 
 def _load(path: Path) -> Checkpoint:
+    import safetensors
     import safetensors.torch
     import torch
 
+    step, run_id = _checked_manifest(path)
+    try:
+        tensors = safetensors.torch.load_file(path / WEIGHTS)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"checkpoint {path}: {WEIGHTS} is damaged ({_short(error)})") from None
+    try:
+        state = _unpack(torch.load(path / STATE, weights_only=True, map_location="cpu"))
+    except pickle.UnpicklingError:
+        raise UserError(
+            f"checkpoint {path}: {STATE} holds more than tensors and plain values (a pickle could run "
+            "code): refused"
+        ) from None
+    except _DAMAGES as error:
+        raise UserError(f"checkpoint {path}: {STATE} is damaged ({_short(error)})") from None
+    if not isinstance(state, dict):
+        raise UserError(f"checkpoint {path}: {STATE} is no state of a run")
+    return Checkpoint(step, tensors, state, path, run_id)
+
+
+def _checked_manifest(path: Path) -> tuple[int, str]:
+    """Returns (step, run id) of a checkpoint whose two files are what its manifest says.
+
+    The folder may come from anywhere: nothing outside of it is opened.
+    """
     manifest = read_json(path / MANIFEST)
     if manifest is None:
         raise UserError(f"checkpoint {path}: {MANIFEST} is missing or damaged")
-    for name, digest in manifest["files"].items():
-        if not (path / name).exists() or _file_digest(path / name) != digest:
+    files, step, run_id = (manifest.get(name) for name in ("files", "step", "run"))
+    if not isinstance(files, dict) or type(step) is not int or not isinstance(run_id or "", str):
+        raise UserError(f"checkpoint {path}: {MANIFEST} is none of a checkpoint")
+    for name in sorted({WEIGHTS, STATE, *files}):
+        if name not in (WEIGHTS, STATE):
+            raise UserError(f"checkpoint {path}: {MANIFEST} names {name[:80]!r}: refused")
+        file = path / name
+        if not file.resolve().is_relative_to(path.resolve()):
+            raise UserError(f"checkpoint {path}: {name} leads out of the folder: refused")
+        if not file.is_file() or _file_digest(file) != files.get(name):
             raise UserError(f"checkpoint {path}: {name} is missing or damaged")
-    tensors = safetensors.torch.load_file(path / WEIGHTS)
-    state = torch.load(path / STATE, weights_only=True, map_location="cpu")
-    return Checkpoint(manifest["step"], tensors, _unpack(state), path, manifest.get("run", ""))
+    return step, run_id or ""
+
+
+def _short(error: Exception) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0][:200]
 
 
 def _plain_tensor(tensor: Any) -> torch.Tensor:

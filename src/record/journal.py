@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from record.digest import CLOCK_PREFIX
 
+MAX_BYTES = 32 << 20  # of a JSON file, and of a line: far more than any run writes
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAME_CHARACTERS = frozenset("_-./ :")
 
@@ -151,11 +152,11 @@ def read_lines(path: Path, start: int = 0) -> Iterator[tuple[dict[str, Any], int
     with file:
         file.seek(start)
         end = start
-        for raw in file:
+        while raw := file.readline(MAX_BYTES):
             end += len(raw)
             if not raw.endswith(b"\n"):
                 return
-            with contextlib.suppress(ValueError):
+            with contextlib.suppress(ValueError, RecursionError):
                 record = json.loads(raw)
                 if isinstance(record, dict):
                     yield record, end
@@ -215,10 +216,12 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Returns the content of a JSON file, or None if it is missing or broken."""
+    """Returns the content of a JSON file, or None if it is missing, broken or beyond MAX_BYTES."""
     try:
+        if path.stat().st_size > MAX_BYTES:
+            return None
         value = json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
+    except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
 

@@ -1,8 +1,11 @@
 """CONTRIBUTING's steps, written into a copy of the project word for word, give a study with a row in the catalog."""
 
 import re
+import uuid
 
 from journeys.shell import Project
+
+TOKEN = f"planted-{uuid.uuid4().hex}"
 
 
 def test_a_sixth_study_by_the_steps_of_contributing(project: Project) -> None:
@@ -16,6 +19,7 @@ def test_a_sixth_study_by_the_steps_of_contributing(project: Project) -> None:
             path.write_text(body)
         elif kind == "append":
             path.write_text(path.read_text() + body)
+    project.env["HUB_TOKEN"] = TOKEN
     commands = [body for kind, _, body in blocks if kind == "run"]
     for line in "".join(commands).splitlines():
         project.good(line)
@@ -28,3 +32,13 @@ def test_a_sixth_study_by_the_steps_of_contributing(project: Project) -> None:
     best, other = (float(value) for value in re.findall(r"(\d+(?:\.\d+)?) %", row)[:2])
     assert 65 < best < 90
     assert other < best
+
+    # The shell of these runs held a token, and one of them printed it and died of it.
+    project.bad(f"guild run arms:train epsilon={TOKEN} -y", "--epsilon", TOKEN)
+    project.good("catalog sync -q && catalog export && catalog render")
+    assert any(TOKEN in (run / ".guild/attrs/env").read_text() for run in project.runs)
+    private = (project.root / ".guild", project.root / ".git")
+    for path in project.root.rglob("*"):
+        if path.is_file() and not any(path.is_relative_to(each) for each in private):
+            assert TOKEN.encode() not in path.read_bytes(), path
+    assert "[hidden]" in (project.root / "runs_catalog.md").read_text()
