@@ -9,7 +9,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from catalog.commands import keep, page
+from catalog.commands import keep, page, read, ui
 from catalog.commands.common import Commands, Help
 from catalog.errors import CatalogError
 
@@ -20,12 +20,17 @@ records, and from these to runs_catalog.md."""
 _EPILOG = """\
 the usual way:
   guild run hnppo:train task=lever -y     run something
+  catalog watch                           how far it is, live
   catalog sync                            its row, and every other, into MLflow
   catalog export                          records to commit: experiments/records/
   catalog render                          runs_catalog.md and its figures
   catalog check                           does the file say what the records say?
 in a clone without runs:
   catalog import && catalog render        the same bytes again
+questions:
+  catalog search 'lr>1e-3 and task=pull'  which runs?
+  catalog best ppo:train                  which flags are best, over seeds?
+  catalog diff f547a804 latest            what differs between two runs or batches?
 
 MLflow is $MLFLOW_TRACKING_URI, else mlflow.db in the project's folder.
 `catalog COMMAND --help` has the options and examples of a command."""
@@ -62,6 +67,8 @@ def parser() -> argparse.ArgumentParser:
     commands = Commands(made)
     keep.add(commands)
     page.add(commands)
+    read.add(commands)
+    ui.add(commands)
     return made
 
 

@@ -80,10 +80,7 @@ def after(objective: dict[str, Any]) -> str:
 
 def own_interval(objective: dict[str, Any]) -> str:
     """Returns the Wilson interval " [86, 97]" of a counted rate."""
-    count = _count(objective)
-    if not count:
-        return ""
-    return _interval_text(objective, *stats.wilson(objective["value"] * count, count))
+    return interval([objective])
 
 
 def _count(objective: dict[str, Any]) -> int:
@@ -94,23 +91,27 @@ def _count(objective: dict[str, Any]) -> int:
 
 
 def interval(objectives: Sequence[dict[str, Any]]) -> str:
-    """Returns the interval over seeds: bootstrap of the mean; of a single run its own.
+    """Returns the interval of :func:`bounds` as " [86, 97]"; nothing without one."""
+    found = bounds(objectives)
+    return _interval_text(objectives[0], *found) if found else ""
+
+
+def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
+    """Returns the 95 % interval over seeds: bootstrap of the mean; of a single run its own.
 
     A few seeds that happen to agree say less than it seems: where successes were counted, the interval
-    is never narrower than Wilson's of all of them together.
+    is never narrower than Wilson's of all of them together. A single run that counted nothing has none.
     """
-    if len(objectives) == 1:
-        return own_interval(objectives[0])
     numbers = [o["value"] for o in objectives]
     if not all(math.isfinite(v) for v in numbers):
-        return ""
-    low, high = stats.bootstrap(numbers)
+        return None
     counts = [_count(o) for o in objectives]
+    low, high = stats.bootstrap(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
     if all(counts):
         pooled = sum(v * n for v, n in zip(numbers, counts, strict=True))
-        least, most = stats.wilson(pooled, sum(counts))
+        least, most = stats.wilson(min(pooled, sum(counts)), sum(counts))
         low, high = min(low, least), max(high, most)
-    return _interval_text(objectives[0], low, high)
+    return (low, high) if low <= high else None
 
 
 def _interval_text(objective: dict[str, Any], low: float, high: float) -> str:

@@ -21,19 +21,61 @@ def row(text: str, name: str) -> list[str]:
     raise AssertionError(f"no row {name} in\n{text}")
 
 
+HEAVY = ("mlflow", "torch", "matplotlib", "pandas", "numpy", "scipy", "sqlalchemy", "guild", "yaml")
+
+
+def probe(shell, *lines, env=""):
+    """Types `catalog …` lines in one new process; returns what they print, and which heavy modules came."""
+    calls = "".join(f"call({line!r})\n" for line in lines)
+    (shell.root / "probe.py").write_text(
+        "import sys, shlex\nfrom catalog import cli\n"
+        "def call(line):\n"
+        "    try: cli.main(shlex.split(line))\n"
+        "    except SystemExit as end: print('exit', end.code)\n"
+        f"{calls}print([m for m in {HEAVY} if m in sys.modules])"
+    )
+    *text, heavy = shell("python probe.py").strip().splitlines()
+    return "\n".join(text), heavy
+
+
 def test_help_reads_well_and_imports_little(shell):
     text = shell.catalog("--help")
-    for command in ("sync", "render", "check", "export", "import", "row"):
-        assert f"    {command} " in text
-        assert shell.catalog(f"{command} --help").startswith(f"usage: catalog {command}")
+    commands = re.findall(r"^    (\w+) ", text, re.MULTILINE)
+    assert {"sync", "render", "check", "export", "import", "row"} < set(commands)
+    assert {"search", "best", "diff", "watch"} < set(commands)
+    helps, heavy = probe(shell, *(f"{command} --help" for command in commands))
+    assert heavy == "[]"
+    each = re.split(r"^exit 0$", helps, flags=re.MULTILINE)
+    for command, shown in zip(commands, each, strict=False):
+        assert shown.strip().startswith(f"usage: catalog {command} ")
+        assert re.search(rf"^examples:\n  .*catalog {command}", shown, re.MULTILINE), shown
+        assert max(map(len, shown.splitlines())) <= 100
     assert max(map(len, text.splitlines())) <= 100
-    probe = (
-        "import sys; from catalog import cli; sys.argv[1:] = ['check']\n"
-        "try: cli.main()\nexcept SystemExit: pass\n"
-        "print([m for m in ('mlflow', 'numpy', 'matplotlib', 'guild', 'torch') if m in sys.modules])"
-    )
-    (shell.root / "probe.py").write_text(probe)
-    assert shell("python probe.py").strip().splitlines()[-1] == "[]"
+    assert probe(shell, "check")[1] == "[]"
+
+
+def test_reading_an_sqlite_store_does_not_import_mlflow(shell):
+    shell.catalog(f"import {SMALL} -q")
+    query = "search 'episode_reward>=0 or lr>0' -n 2"
+    text, heavy = probe(shell, query, "best lr_clip_opt_toy", "diff latest latest")
+    assert heavy == "[]"
+    assert "the newest 2 are shown" in text
+    assert "lr_clip_opt_toy: " in text
+    assert "catalog: latest and latest are the same run" in text
+
+
+def test_search_ends_as_grep_does(shell):
+    assert "catalog sync" in shell.catalog("search lr>1", code=1)
+    shell.catalog(f"import {SMALL} -q")
+    assert "run " in shell.catalog("search 'lr>0'")
+    assert shell.catalog("search 'lr>1e9'", code=1) == "none of 8 runs\n"
+    assert shell.catalog("search 'lr>1e9' --json", code=1) == "[]\n"
+    assert json.loads(shell.catalog("search 'lr>0' --json"))
+    wrong = shell.catalog("search 'lr>0 lr<1'", code=2)
+    assert wrong == "catalog: query, character 6: `and` or `or` is expected: lr>0 ^lr<1\n"
+    assert "did you mean lr?" in shell.catalog("search lrr>1", code=2)
+    nowhere = "search lr --tracking-uri http://127.0.0.1:9"
+    assert "127.0.0.1:9" in shell.catalog(nowhere, code=2)
 
 
 @pytest.mark.parametrize(
@@ -46,6 +88,11 @@ def test_help_reads_well_and_imports_little(shell):
         ("import guild.yml", 1, "a .csv or .json file, or a directory"),
         ("import src", 1, "neither a run's directory"),
         ("row 1234", 1, "no run '1234' in MLflow"),
+        ("diff 1234 latest", 1, "no run '1234' in MLflow"),
+        ("best toy:train", 1, "no run of 'toy:train' in MLflow; `catalog sync`"),
+        ("best toy:train -n x", 2, "a whole number is expected, not 'x'"),
+        ("search", 2, "required: QUERY"),
+        ("search ''", 2, "query, character 1: a condition is expected"),
         ("sync --tracking-uri sqlite:////proc/none/x.db", 1, "/proc/none"),
     ],
 )
@@ -131,6 +178,17 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     assert "sweep" in shell.inside("row latest")
     one = next(r for r in trials if r["seed"] == 1)
     assert row(shell.inside(f"row {one['run']}"), "sweep")[1] == one["run"][:8]
+
+    # And the questions that one asks of them.
+    found = json.loads(shell.inside("search 'status=FAILED and reason~explosion' --json"))
+    assert [each["values"]["status"] for each in found] == ["FAILED"]
+    assert found[0]["flags"]["explode"] == 7
+    ranked = shell.inside("best toy:sweep")
+    assert re.search(r"toy:sweep: opening_rate \(its objective, max\); 4 runs, 2 points", ranked)
+    assert re.search(r"^1\. +0.005 .* 2 +[0-9a-f]{8}$", ranked, re.MULTILINE)
+    compared = shell.inside(f"diff {trials[0]['run']} {trials[1]['run'][:12]}")
+    assert "flags" in compared
+    assert "no difference" not in compared
 
     # A run deleted in Guild keeps its row.
     shell(f"guild runs rm -y {good[1]}")
