@@ -23,6 +23,7 @@ demo: setup ## train a hypernetwork PPO until the door opens, record it, show it
 	@tools/demo
 
 test: setup ## run all tests
+	@tools/setup-browser
 	@$(BIN)/python -m pytest -n 2
 
 lint: setup ## ruff and the import contracts
@@ -34,7 +35,8 @@ format: setup ## let ruff format and fix
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-ui: setup ## open the MLflow UI on http://127.0.0.1:$(PORT)
+ui: setup ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages arranged
+	@$(BIN)/catalog ui --tracking-uri $(TRACKING_URI) --at http://127.0.0.1:$(PORT)
 	@echo "MLflow UI: http://127.0.0.1:$(PORT) (Ctrl-C ends it)"
 	@$(BIN)/mlflow ui --backend-store-uri $(TRACKING_URI) --host 127.0.0.1 --port $(PORT)
 

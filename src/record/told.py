@@ -37,7 +37,6 @@ def line(result: Mapping[str, Any] | None, reason: str = "", *, killed: bool = F
     value = objective.get("value")
     if not objective.get("name") or not isinstance(value, int | float):
         return ""
-    # Rates are counts over counts: twelve digits of a percentage give the very float back.
     rate = objective.get("kind") == "rate" and math.isfinite(value)
     shown = f"{100 * value:.12g} %" if rate else repr(float(value))
     parts = [f"{objective['name']} {shown}"]

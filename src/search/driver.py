@@ -17,6 +17,7 @@ from pathlib import Path
 from typing import Any
 
 from record.ends import die_with_parent
+from record.told import tell_guild
 from search import trials
 from search.core import Observation, Proposal, Settings, propose
 from search.space import Dimension, Point, SearchError, from_flags
@@ -303,3 +304,4 @@ def _write_result(batch: Any, result: dict[str, Any], started: float) -> None:
         "wall_seconds": before.get("wall_seconds", 0.0) + ended - started,
     }
     trials.save(path, content)
+    tell_guild(Path(batch.dir), result["summary"])

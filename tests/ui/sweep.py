@@ -1,0 +1,56 @@
+"""A committed sweep of learning rates, imported into an MLflow of its own by the command that a user types."""
+
+import json
+import shutil
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+OPERATION = "hnppo:lr_opt_pull"
+
+
+class Sweep:
+    """A project that holds one sweep, and its MLflow.
+
+    Attributes:
+        root: The project's folder.
+        uri: Its MLflow.
+        batch: Id of the newest batch of OPERATION.
+        names: Names of its trials.
+    """
+
+    def __init__(self, folder: Path) -> None:
+        self.root = folder / "project"
+        self.uri = f"sqlite:///{folder / 'mlflow.db'}"
+        records = {
+            path: json.loads(path.read_text())
+            for path in (ROOT / "experiments/records/door").glob("*.json")
+        }
+        batches = [
+            r for r in records.values() if r["operation"] == OPERATION and not r["batch"]
+        ]
+        self.batch = max(batches, key=lambda record: record["started"])["run"]
+        kept = {p: r for p, r in records.items() if self.batch in (r["run"], r["batch"])}
+        self.names = {r["label"] for r in kept.values() if r["batch"]}
+        target = self.root / "experiments" / "records" / "door"
+        target.mkdir(parents=True)
+        for path in kept:
+            shutil.copy(path, target)
+        for name in ("guild.yml", "experiments/machines.yml"):
+            shutil.copy(ROOT / name, self.root / name)
+        for name in ("guild.yml", "catalog.md.j2"):
+            place = self.root / "experiments" / "door" / name
+            place.parent.mkdir(exist_ok=True)
+            shutil.copy(ROOT / "experiments" / "door" / name, place)
+        with pytest.MonkeyPatch.context() as patch:
+            patch.setenv("PROJECT_DIR", str(self.root))
+            patch.setenv("MLFLOW_TRACKING_URI", self.uri)
+            self._import()
+
+    def _import(self) -> None:
+        from catalog import cli
+
+        with pytest.raises(SystemExit) as ended:
+            cli.main(["import", "-q"])
+        assert ended.value.code == 0
