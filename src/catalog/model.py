@@ -255,7 +255,7 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
     fields = dict(content)
     try:
         points = {
-            str(name): [(int(step), values.number(value)) for step, value in metric["curve"]]
+            str(name): [(_step(step), values.number(value)) for step, value in metric["curve"]]
             for name, metric in (fields.pop("metrics", None) or {}).items()
         }
         for name, kind in _KINDS.items():
@@ -267,8 +267,15 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
         return RunRecord(**fields).with_points(points)
     except CatalogError as error:
         raise CatalogError(f"{where}: {error}") from None
-    except (TypeError, ValueError, KeyError, AttributeError) as error:
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
         raise CatalogError(f"{where}: {error}") from None
+
+
+def _step(value: Any) -> int:
+    step = int(value)
+    if not -(1 << 63) <= step < 1 << 63:
+        raise ValueError("a step is beyond what a database holds")
+    return step
 
 
 _NONE = type(None)

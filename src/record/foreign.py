@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import re
 from pathlib import Path
 from typing import Any
@@ -11,6 +12,7 @@ from record.errors import UserError
 
 _TEXTS = ("study", "operation", "command", "commit", "dirty", "machine", "host", "gpu", "host_cpu")
 _LONGEST = 4000  # characters; a longer one is none of these
+_ATTRIBUTE_BYTES = 1 << 20
 _WHOLE = 1 << 63  # what a database holds as a whole number
 
 
@@ -36,6 +38,34 @@ def checked_facts(directory: Path) -> dict[str, Any]:
     if wrong:
         raise UserError(f"{where}: {wrong!r} is missing or not what a run has there: refused")
     return facts
+
+
+def guild_attribute(directory: Path, name: str) -> Any:
+    """Returns an attribute that Guild keeps of a run; None without it, or if it is not what Guild writes.
+
+    Guild writes YAML. A few lines with aliases of aliases would unfold to gigabytes; they are not read.
+    """
+    path = directory / ".guild" / "attrs" / name
+    try:
+        with path.open("rb") as file:
+            raw = file.read(_ATTRIBUTE_BYTES + 1)
+    except OSError:
+        return None
+    shown = raw.decode("utf-8", "replace").strip()
+    if not shown or len(raw) > _ATTRIBUTE_BYTES:
+        return None
+    if re.fullmatch(r"-?[0-9]{1,18}", shown):
+        return int(shown)
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
+        if shown.count("&") > 8 and any(
+            isinstance(event, yaml.AliasEvent) for event in yaml.parse(shown, loader)
+        ):
+            return None
+        return yaml.load(shown, loader)
+    return None
 
 
 def inside(directory: Path, path: Path) -> bool:

@@ -61,6 +61,7 @@ def run_records(draw: st.DrawFn) -> RunRecord:
         wall_seconds=draw(st.none() | st.floats(0, 1e7)),
         env_steps=draw(st.none() | st.integers(0, 2**50)),
         digest=draw(st.dictionaries(st.sampled_from(["weights", "metrics"]), TEXT)),
+        environment=draw(st.dictionaries(st.sampled_from(["LANG", "MUJOCO_GL"]), TEXT)),
         parents=tuple(draw(st.lists(IDS, max_size=2))),
     )
     points = st.lists(st.tuples(st.integers(0, 10**6), NUMBER), min_size=1, max_size=130)
@@ -74,14 +75,16 @@ def test_json_and_back(record):
     again = model.from_json(content)
     assert records.dumps(again) == text
     assert list(content) == sorted(content)
-    assert set(content) == set(RunRecord.__dataclass_fields__)
+    omitted = set() if record.environment else {"environment"}  # as before there was such a field
+    assert set(content) == set(RunRecord.__dataclass_fields__) - omitted
     assert all(len(m["curve"]) <= 100 for m in content["metrics"].values())
 
 
 def test_fields_are_those_of_the_design():
     named = (
         "run, batch, operation, label, study, status, reason, result, reported_by, seed, flags, metrics, "
-        "machine, gpu, host_cpu, versions, commit, dirty, started, wall_seconds, env_steps, digest, parents"
+        "machine, gpu, host_cpu, versions, commit, dirty, started, wall_seconds, env_steps, digest, parents, "
+        "environment"
     )
     assert set(RunRecord.__dataclass_fields__) == set(named.split(", "))
 
@@ -171,6 +174,9 @@ def test_importing_twice_and_changed_records(tmp_path, make):
     assert (counts.added, counts.deleted) == (0, 1)
 
 
+RECORD = '{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", %s}'
+
+
 @pytest.mark.parametrize(
     ("text", "words"),
     [
@@ -180,6 +186,10 @@ def test_importing_twice_and_changed_records(tmp_path, make):
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "x": 1}', "'x'"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "seed": "1"}', "'seed'"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "metrics": {"m": 1}}', "record"),
+        (RECORD % '"metrics": {"m": {"curve": [[9223372036854775808, 1]]}}', "a step is beyond"),
+        (RECORD % f'"metrics": {{"m": {{"curve": [[1, 1{"0" * 400}]]}}}}', "too large"),
+        (RECORD % f'"seed": {"9" * 5000}', "no JSON"),
+        (RECORD % f'"flags": {"[" * 100_000}', "no JSON"),
     ],
 )  # fmt: skip
 def test_broken_records_are_named(tmp_path, text, words):
@@ -189,6 +199,14 @@ def test_broken_records_are_named(tmp_path, text, words):
         records.read(path)
     assert str(path) in str(caught.value)
     assert words in str(caught.value)
+
+
+def test_a_2_gb_record_is_not_read(tmp_path):
+    path = tmp_path / "record.json"
+    with path.open("wb") as file:  # a hole: it takes no space on the disk
+        file.truncate(2 << 30)
+    with pytest.raises(CatalogError, match=r"record\.json: 2147483648 bytes; a record has at most"):
+        records.read(path)
 
 
 def test_a_study_is_a_folder_name(make):

@@ -10,7 +10,7 @@ import torch
 import record
 from record import journal
 from record.checkpoint import save_checkpoint
-from record.foreign import checked_facts
+from record.foreign import checked_facts, guild_attribute
 from record.publish import publish
 
 MARK = "a line of the file outside"
@@ -142,6 +142,21 @@ def test_facts_that_no_run_writes_are_refused(project, toy, name, value):
     with pytest.raises(record.UserError, match=f"'{name}'"):
         publish(toy.directory)
     assert not (project / "mlflow.db").exists()
+
+
+def test_yaml_that_unfolds_to_gigabytes_is_not_read(tmp_path):
+    attrs = tmp_path / ".guild" / "attrs"
+    attrs.mkdir(parents=True)
+    levels = ["&a0 [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [f"&a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    (attrs / "label").write_text("[" + ", ".join(levels) + "]")
+    assert guild_attribute(tmp_path, "label") is None
+    (attrs / "label").write_text("x" * (2 << 20))
+    assert guild_attribute(tmp_path, "label") is None
+    for text, value in [("a & b && c\n", "a & b && c"), ("{lr: 0.1}", {"lr": 0.1}), ("12\n", 12)]:
+        (attrs / "label").write_text(text)
+        assert guild_attribute(tmp_path, "label") == value
+    assert guild_attribute(tmp_path, "none") is None
 
 
 def test_what_leads_out_of_a_run_is_not_sent_and_the_rest_is(project, toy, tmp_path):
