@@ -294,7 +294,7 @@ def _row(group: Group, measure: Measure) -> list[str]:
 def _counts(ranking: Ranking) -> str:
     runs = ranking.runs
     total = len(ranking.groups) + len(ranking.empty)
-    parts = [f"{len(runs)} run{'s' * (len(runs) != 1)}, {total} point{'s' * (total != 1)}"]
+    parts = [f"{_plural(len(runs), 'run')}, {_plural(total, 'point')}"]
     failed = sum(group.failed for group in (*ranking.groups, *ranking.empty))
     for count, word in (
         (failed, "failed"),
@@ -331,10 +331,14 @@ def _notes(ranking: Ranking) -> list[str]:
         lines.append("one run each: no interval over seeds, and the order may be luck")
     for group in ranking.empty[:5]:
         where = batches.point_text(group.point, list(group.point), named=True) or "all"
-        lines.append(f"{terminal.plain(where)}: no value in {len(group.runs)} runs")
+        lines.append(f"{terminal.plain(where)}: no value ({_plural(len(group.runs), 'run')})")
     if len(ranking.empty) > 5:
         lines.append(f"{len(ranking.empty) - 5} more points without a value")
     commits = {(run.commit, run.dirty) for run in ranking.runs if run.commit}
     if len(commits) > 1:
         lines.append(f"the runs are of {len(commits)} states of the code (catalog diff shows them)")
     return lines
+
+
+def _plural(count: int, word: str) -> str:
+    return f"{count} {word}{'s' * (count != 1)}"

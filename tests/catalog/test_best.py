@@ -75,7 +75,7 @@ def test_failed_runs_count_as_the_worst_value_and_are_shown(make):
     lines = best.as_table(ranking, 10, None)
     assert "15 runs, 4 points, 5 failed, 1 killed" in lines[0]
     assert any(re.match(r"\d\.  +1 .* 3 of 5 ", line) for line in lines)
-    assert "lr=4: no value in 2 runs" in lines
+    assert "lr=4: no value (2 runs)" in lines
 
 
 def test_the_same_seed_again_is_no_further_seed(make):

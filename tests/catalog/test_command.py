@@ -54,28 +54,31 @@ def test_help_reads_well_and_imports_little(shell):
     assert probe(shell, "check")[1] == "[]"
 
 
-def test_reading_an_sqlite_store_does_not_import_mlflow(shell):
-    shell.catalog(f"import {SMALL} -q")
-    query = "search 'episode_reward>=0 or lr>0' -n 2"
-    text, heavy = probe(shell, query, "best lr_clip_opt_toy", "diff latest latest")
-    assert heavy == "[]"
-    assert "the newest 2 are shown" in text
-    assert "lr_clip_opt_toy: " in text
-    assert "catalog: latest and latest are the same run" in text
-
-
-def test_search_ends_as_grep_does(shell):
+def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell):
     assert "catalog sync" in shell.catalog("search lr>1", code=1)
-    shell.catalog(f"import {SMALL} -q")
-    assert "run " in shell.catalog("search 'lr>0'")
-    assert shell.catalog("search 'lr>1e9'", code=1) == "none of 8 runs\n"
-    assert shell.catalog("search 'lr>1e9' --json", code=1) == "[]\n"
-    assert json.loads(shell.catalog("search 'lr>0' --json"))
-    wrong = shell.catalog("search 'lr>0 lr<1'", code=2)
-    assert wrong == "catalog: query, character 6: `and` or `or` is expected: lr>0 ^lr<1\n"
-    assert "did you mean lr?" in shell.catalog("search lrr>1", code=2)
+    shell.inside(f"import {SMALL} -q")
+    told = {
+        "search 'lr>0' -n 2": (0, "the newest 2 are shown"),
+        "search 'lr>1e9'": (1, "none of 8 runs"),
+        "search 'lr>1e9' --json": (1, "[]"),
+        "search 'lr>0 lr<1'": (
+            2,
+            "catalog: query, character 6: `and` or `or` is expected: lr>0 ^lr<1",
+        ),
+        "search lrr>1": (2, "did you mean lr?"),
+        "best lr_clip_opt_toy": (0, "lr_clip_opt_toy: "),
+        "diff latest latest": (1, "catalog: latest and latest are the same run"),
+    }
+    text, heavy = probe(shell, *told)
+    assert heavy == "[]"
+    assert [int(code) for code in re.findall(r"^exit (\d)$", text, re.MULTILINE)] == [
+        code for code, _ in told.values()
+    ]
+    for _, words in told.values():
+        assert words in text
+    assert json.loads(shell.inside("search 'lr>0' --json"))
     nowhere = "search lr --tracking-uri http://127.0.0.1:9"
-    assert "127.0.0.1:9" in shell.catalog(nowhere, code=2)
+    assert "127.0.0.1:9" in shell.inside(nowhere, code=2)
 
 
 @pytest.mark.parametrize(
@@ -93,7 +96,7 @@ def test_search_ends_as_grep_does(shell):
         ("best toy:train -n x", 2, "a whole number is expected, not 'x'"),
         ("search", 2, "required: QUERY"),
         ("search ''", 2, "query, character 1: a condition is expected"),
-        ("sync --tracking-uri sqlite:////proc/none/x.db", 1, "/proc/none"),
+        (f"import {SMALL} --tracking-uri sqlite:////proc/none/x.db", 1, "/proc/none"),
     ],
 )
 def test_errors_are_one_line(shell, line, code, words):
