@@ -77,7 +77,8 @@ def save_checkpoint(
     try:
         weights = {name: _plain_tensor(tensor) for name, tensor in tensors.items()}
         safetensors.torch.save_file(weights, temporary / WEIGHTS)
-        torch.save(_pack(dict(state), "state"), temporary / STATE)
+        with (temporary / STATE).open("wb") as file:  # torch's own writer hides that a disk is full
+            torch.save(_pack(dict(state), "state"), file)
         files = {name: _file_digest(temporary / name) for name in (WEIGHTS, STATE)}
         for name in files:
             _sync_file(temporary / name)

@@ -4,17 +4,36 @@ from __future__ import annotations
 
 import contextlib
 import ctypes
+import errno
 import os
 import signal
 import sys
 import threading
 from collections.abc import Iterator
+from pathlib import Path
 from typing import NamedTuple
 
 from record.errors import RunFailed, UserError
 
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
+
+NO_RESULT = "the script ended without a result"
+GONE = "process gone (SIGKILL or os._exit)"  # nobody is left who could tell which
+
 _PR_SET_PDEATHSIG = 1
+_GUILD_CTRL_C = -16  # guild.exit_code.KEYBOARD_INTERRUPT
+# What ends a process unless it is caught: a user, a terminal, a time limit, a queue's warning.
+_ASKS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGXCPU)
+_ASKS_BY_DEFAULT = (signal.SIGUSR1, signal.SIGUSR2)  # these a script may want for itself
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_MEMORY = ("can't allocate memory", os.strerror(errno.ENOMEM))  # the first is torch's
+_NO_GPU_MEMORY = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
 
 
 class Killed(BaseException):
@@ -52,18 +71,65 @@ def end_of(error: BaseException) -> End:
     text = " ".join(str(error).split())[:500]
     if isinstance(error, RunFailed | UserError):
         return End(FAILED, text)
-    if isinstance(error, MemoryError) or "can't allocate memory" in text:
-        return End(FAILED, "out of memory")
-    if type(error).__name__ == "OutOfMemoryError":  # torch's; torch itself may not be there
-        return End(FAILED, "out of memory (GPU)")
     if isinstance(error, SystemExit):
-        return End(FAILED, f"exit {error.code}")
+        return End(FAILED, f"exit {error.code}" if error.code else NO_RESULT)
+    if lack := out_of_memory(error):
+        return End(FAILED, lack)
+    if is_disk_full(error):
+        name = Path(str(getattr(error, "filename", None) or "")).name
+        return End(FAILED, f"disk full: cannot write {name}" if name else "disk full")
     name = type(error).__name__
     return End(FAILED, f"{name}: {text}" if text else name)
 
 
+def out_of_memory(error: BaseException) -> str:
+    """Returns which memory an exception says is used up, "" if it says no such thing."""
+    text = str(error)
+    by_name = type(error).__name__ == "OutOfMemoryError"  # torch's; torch itself may not be there
+    if by_name or any(each in text for each in _NO_GPU_MEMORY):
+        return "out of memory (GPU)"
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM  # a process, a mapping
+    if isinstance(error, MemoryError) or refused or any(each in text for each in _NO_MEMORY):
+        return "out of memory"
+    return ""
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Says whether an exception, or what it came from, is the disk or a quota that is used up."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            return True
+        # safetensors and torch write from Rust and C++, and hand on the text alone.
+        if any(os.strerror(number) in str(error) for number in _DISK_FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def end_of_exit(code: int) -> End | None:
+    """Returns what the exit status of a process that wrote no end stands for.
+
+    Args:
+        code: Exit status as Guild keeps it: negative for a signal, or a shell's 128 + number.
+
+    Returns:
+        The end; None if the status is no signal's and not 0.
+    """
+    if code == 0:
+        return End(FAILED, NO_RESULT)
+    if code in (-signal.SIGINT, 128 + signal.SIGINT, _GUILD_CTRL_C):
+        return End(KILLED, "Ctrl-C")
+    shells = (128 + signal.SIGKILL, 128 + signal.SIGTERM)
+    number = -code if code < 0 else code - 128 if code in shells else 0
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return None
+    return End(FAILED, f"crashed: {name}") if number in _CRASHES else End(KILLED, name)
+
+
 class Signals:
-    """Turns SIGTERM, SIGHUP and SIGINT into Killed in the main thread, but never inside a write."""
+    """Turns signals that ask for an end into Killed in the main thread, but never inside a write."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -76,8 +142,10 @@ class Signals:
         """Takes the signals over, unless they are ignored (nohup) or this is not the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in (signal.SIGTERM, signal.SIGHUP, signal.SIGINT):
-            if signal.getsignal(number) is not signal.SIG_IGN:
+        for number in (*_ASKS, *_ASKS_BY_DEFAULT):
+            handler = signal.getsignal(number)
+            free = handler is signal.SIG_DFL or number in _ASKS
+            if free and handler is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._handle)
 
     def restore(self) -> None:

@@ -7,12 +7,19 @@ import functools
 import hashlib
 import os
 import platform
+import shlex
 import shutil
 import socket
 import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
 from typing import Any
+
+from record import redact
+from record.config import Config, flags_of
 
 PACKAGES = [
     "guildai",
@@ -29,7 +36,7 @@ PACKAGES = [
     "transformers",
 ]
 # Prose and what the catalog generates do not change what a run computes.
-_NOT_CODE = (
+NOT_CODE = (
     ":(exclude)experiments/records",
     ":(exclude,glob)**/*.md",
     ":(exclude,glob)**/figures/**",
@@ -48,6 +55,25 @@ def project_root() -> Path:
             if (directory / "guild.yml").is_file():
                 return directory
     return Path.cwd()
+
+
+def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
+    """Returns what is true of a run from its first start on: the content of ``run.json``."""
+    return {
+        "id": run_id,
+        "study": study,
+        "operation": os.environ.get("GUILD_OP") or Path(sys.argv[0]).stem,
+        "flags": flags_of(config),
+        "seed": config.seed,
+        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        "started": int(time.time() * 1000),
+        "project": str(project),
+        "versions": versions(),
+        "environment": redact.allowed(os.environ),
+        "mlflow_run_id": os.environ.get("MLFLOW_RUN_ID", ""),
+        **machine_facts(project),
+        **commit_facts(project),
+    }
 
 
 def machine_facts(project: Path) -> dict[str, Any]:
@@ -102,7 +128,7 @@ def gpu_name() -> str:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible in ("", "-1") or not shutil.which("nvidia-smi"):
         return ""
-    text = _output(["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"])
+    text = _output(["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"]).decode()
     rows = [[cell.strip() for cell in line.split(",", 2)] for line in text.splitlines() if line]
     rows = [row for row in rows if len(row) == 3]
     if visible:
@@ -132,33 +158,59 @@ def commit_facts(project: Path) -> dict[str, str]:
     Changes count if they can change a run: code and declarations, not Markdown, figures or records.
     Both are empty outside of a git repository.
     """
-    commit = _output(["git", "rev-parse", "HEAD"], project).strip()
+    commit = git(["rev-parse", "HEAD"], project).decode().strip()
     if not commit:
         return {"commit": "", "dirty": ""}
-    changed = _output(["git", "diff", "HEAD", "--binary", "--", ".", *_NOT_CODE], project)
-    digest = hashlib.sha256(changed.encode())
-    listing = ["git", "ls-files", "--others", "--exclude-standard", "-z", "--", ".", *_NOT_CODE]
-    untracked = sorted(filter(None, _output(listing, project).split("\0")))
-    for name in untracked:
-        digest.update(f"\0{name}\0".encode())
+    changed = git(["diff", "HEAD", "--binary", "--", ".", *NOT_CODE], project)
+    digest = hashlib.sha256(changed)
+    new = untracked(project)
+    for name in new:
+        digest.update(f"\0{name}\0".encode("utf-8", "surrogateescape"))
         with contextlib.suppress(OSError):
             if (project / name).stat().st_size < 1 << 20:
                 digest.update((project / name).read_bytes())
-    dirty = digest.hexdigest()[:12] if changed or untracked else ""
-    return {"commit": commit, "dirty": dirty}
+    return {"commit": commit, "dirty": digest.hexdigest()[:12] if changed or new else ""}
 
 
-def _output(command: list[str], directory: Path | None = None) -> str:
+def untracked(project: Path) -> list[str]:
+    """Returns the files that git neither tracks nor ignores, and that can change a run, sorted."""
+    listing = ["ls-files", "--others", "--exclude-standard", "-z", "--", ".", *NOT_CODE]
+    return sorted(map(os.fsdecode, filter(None, git(listing, project).split(b"\0"))))
+
+
+def git(
+    arguments: Sequence[str],
+    project: Path,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> bytes:
+    """Returns what a git command prints; nothing if it fails.
+
+    Args:
+        arguments: What comes after ``git``.
+        project: Directory that it runs in.
+        environment: Variables that it gets besides this process's.
+        given: Its standard input.
+    """
+    return _output(["git", *arguments], project, environment, given)
+
+
+def _output(
+    command: Sequence[str],
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> bytes:
     try:
         done = subprocess.run(
             command,
             cwd=directory,
-            env=os.environ | {"GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C"},
-            stdin=subprocess.DEVNULL,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(environment or {})},
+            input=given,
             capture_output=True,
             timeout=20,
             check=True,
         )
     except (OSError, subprocess.SubprocessError):
-        return ""
-    return done.stdout.decode(errors="replace")
+        return b""
+    return done.stdout

@@ -12,9 +12,10 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from record import journal
-from record.ends import RUNNING
+from record import crash, journal, output, patch
+from record.ends import FINISHED, RUNNING
 from record.errors import UserError
+from record.foreign import checked_facts, guild_attribute, inside
 from record.mlflow_client import (
     MlflowError,
     connect,
@@ -23,16 +24,16 @@ from record.mlflow_client import (
     shown,
     tracking_uri,
 )
-from record.redact import Redactor, allowed
+from record.redact import Redactor
 from record.status import Status, last_session, status_of
+from record.tags import run_tags
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
 BATCH = 1000  # points in one request; MLflow takes no more
-_TAG_LENGTH = 7900  # characters; MLflow cuts a tag at 8000
-_LOG_LINES = 20
+_PATCH = f"artifacts/{patch.NAME}"  # holds no secrets, and would not apply with a line changed
 
 
 class Published(NamedTuple):
@@ -54,6 +55,7 @@ def publish(
     tracking_uri: str | None = None,
     extra_tags: Mapping[str, str] | None = None,
     parent: str | None = None,
+    client: MlflowClient | None = None,
 ) -> Published:
     """Sends what MLflow does not hold yet of one run.
 
@@ -62,12 +64,13 @@ def publish(
         tracking_uri: Server or database; see :func:`record.mlflow_client.tracking_uri`.
         extra_tags: Tags that the journal does not know, for example ``batch``.
         parent: ``run_id`` of the batch that the run is a trial of, if that is in MLflow.
+        client: What to send with; by default a client of its own.
 
     Raises:
         UserError: There is no journal.
         MlflowError: MLflow did not take everything.
     """
-    return Publisher(run_dir, tracking_uri).send(extra_tags or {}, parent)
+    return Publisher(run_dir, tracking_uri, client).send(extra_tags or {}, parent)
 
 
 class Publisher:
@@ -76,30 +79,48 @@ class Publisher:
     Args:
         run_dir: The run's directory.
         uri: Server or database; see :func:`record.mlflow_client.tracking_uri`.
+        client: What to send with; by default a client of its own.
     """
 
-    def __init__(self, run_dir: str | os.PathLike[str], uri: str | None = None) -> None:
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        uri: str | None = None,
+        client: MlflowClient | None = None,
+    ) -> None:
         self.directory = Path(run_dir)
         self.uri = tracking_uri(uri)
         self._journal = self.directory / "journal"
-        self._client: MlflowClient | None = None
+        self._client = client
         self._hide = Redactor.of_run(self.directory)
 
     def send(
         self, extra_tags: Mapping[str, str] | None = None, parent: str | None = None
     ) -> Published:
         """Sends what is missing; see :func:`publish`."""
-        facts = journal.read_json(self._journal / "run.json")
-        if facts is None or last_session(self.directory) is None:
-            raise UserError(f"{self.directory}: no run there (journal/run.json cannot be read)")
-        with self._alone(), one_line_errors(self.uri):
-            return self._send(facts, dict(extra_tags or {}), parent)
+        facts = checked_facts(self.directory)
+        if last_session(self.directory) is None:
+            raise UserError(
+                f"{self.directory}: no run there (journal/sessions.jsonl cannot be read)"
+            )
+        with self._alone():
+            status = self._status()  # before the points: an end that is told is complete
+            with one_line_errors(self.uri):
+                return self._send(facts, status, dict(extra_tags or {}), parent)
 
-    def _send(self, facts: dict[str, Any], extra: dict[str, str], parent: str | None) -> Published:
+    def _status(self) -> Status:
+        try:
+            return status_of(self.directory)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            text = f"{type(error).__name__}: {error}"
+            raise UserError(f"{self.directory}: its journal is damaged ({text})") from None
+
+    def _send(
+        self, facts: dict[str, Any], status: Status, extra: dict[str, str], parent: str | None
+    ) -> Published:
         state = self._state()
-        status = status_of(self.directory)  # before the points: an end that is told is complete
         result = journal.read_json(self.directory / "result.json") or {}
-        label = self._hide.text(_guild_attribute(self.directory, "label"))
+        label = self._hide.text(str(guild_attribute(self.directory, "label") or ""))
         client = self._connected()
         run = self._find(client, state, facts, label)
         if run is None or run.info.lifecycle_stage == "deleted":
@@ -109,7 +130,7 @@ class Publisher:
             state.clear()
             state["run"] = run_id
         result = self._hide.value(result)
-        tags = {**_tags(self.directory, facts, result, status, label), **extra}
+        tags = {**run_tags(self.directory, facts, result, status, label), **extra}
         tags = {name: self._hide.text(value) for name, value in tags.items()}
         if parent:
             tags |= _parent_tag(client, run.info.experiment_id, parent)
@@ -118,6 +139,7 @@ class Publisher:
         if status.status != RUNNING:
             self._send_files(client, run_id, state, status)
         self._send_status(client, run, status, label or facts["operation"])
+        self._tell_strays(state)
         return Published(run_id, status, points)
 
     def _connected(self) -> MlflowClient:
@@ -189,13 +211,22 @@ class Publisher:
         for line, end in journal.read_lines(path, offset):
             points = [
                 Metric(point.name, point.value, point.time, point.step)
-                for point in journal.points_of(line)
+                for point in self._points_of(line)
             ]
             if batch and len(batch) + len(points) > BATCH:
                 sent += self._send_batch(client, run_id, batch, state, offset)
                 batch = []
             batch, offset = batch + points, end
         return sent + self._send_batch(client, run_id, batch, state, offset)
+
+    def _points_of(self, line: dict[str, Any]) -> list[journal.Point]:
+        try:
+            points = journal.points_of(line)
+            if all(type(p.step) is type(p.time) is int for p in points):
+                return points
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass
+        raise UserError(f"{self._journal}/metrics.jsonl: {str(line)[:80]} is no line of a journal")
 
     def _send_batch(
         self, client: MlflowClient, run_id: str, batch: list[Any], state: dict[str, Any], end: int
@@ -210,31 +241,50 @@ class Publisher:
     def _send_files(
         self, client: MlflowClient, run_id: str, state: dict[str, Any], status: Status
     ) -> None:
-        """Uploads result.json, what is in artifacts/, and the end of a failed run's output."""
+        """Uploads result.json, what is in artifacts/, and what a run that failed left behind."""
         files = [path for path in (self.directory / "artifacts").rglob("*") if path.is_file()]
-        output = self.directory / ".guild" / "output"
         known = state.setdefault("files", {})
         for path in [self.directory / "result.json", *sorted(files)]:
             if not path.exists():
                 continue
             name = path.relative_to(self.directory).as_posix()
+            if not inside(self.directory, path):
+                state.setdefault("strays", {}).setdefault(name, "")
+                continue
             stamp = [path.stat().st_size, path.stat().st_mtime_ns]
             if known.get(name) != stamp:
                 folder = os.path.dirname(name.removeprefix("artifacts/"))
-                clean = self._hide.file(path)
+                clean = None if name == _PATCH else self._hide.file(path)
                 if clean is None:
                     client.log_artifact(run_id, str(path), folder or None)
                 else:
                     client.log_text(run_id, clean, os.path.join(folder, path.name))
                 known[name] = stamp
                 self._keep(state)
-        if status.status != "FINISHED" and output.exists():
-            text = self._hide.text(output.read_text(errors="replace"))
-            lines = text.splitlines()[-_LOG_LINES:]
-            if lines and known.get("log_tail.txt") != lines:
-                client.log_text(run_id, "\n".join(lines) + "\n", "log_tail.txt")
-                known["log_tail.txt"] = lines
+        if status.status == FINISHED:
+            return
+        told = {
+            "error.txt": (crash.report_path(self.directory), crash.report),
+            "log_tail.txt": (output.output_path(self.directory), output.tail_of),
+        }
+        for name, (path, read) in told.items():
+            shown = self._hide.text(read(path)) if inside(self.directory, path) else ""
+            if shown and known.get(name) != shown:
+                client.log_text(run_id, f"{shown}\n", name)
+                known[name] = shown
                 self._keep(state)
+
+    def _tell_strays(self, state: dict[str, Any]) -> None:
+        """Raises UserError, once, if files lead out of the run's directory; all else has been sent."""
+        strays = state.get("strays", {})
+        new = [name for name, told in strays.items() if not told]
+        if new:
+            state["strays"] = dict.fromkeys(strays, "told")
+            self._keep(state)
+            names = ", ".join(new[:5])
+            raise UserError(
+                f"{self.directory}: {names}: leads out of the run's directory, not sent"
+            )
 
     def _send_status(self, client: MlflowClient, run: Run, status: Status, name: str) -> None:
         info = run.info
@@ -255,7 +305,8 @@ class Publisher:
         path = self._journal / "mlflow.json"
         content = journal.read_json(path) or {}
         content[shown(self.uri)] = state
-        with contextlib.suppress(PermissionError):  # someone else's journal: all is sent again
+        # Someone else's journal, a full disk: then all is sent again, which adds nothing.
+        with contextlib.suppress(OSError):
             journal.write_json(path, content, durable=False)
 
     @contextlib.contextmanager
@@ -264,68 +315,11 @@ class Publisher:
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(journal.locked(self._journal / "mlflow.lock", timeout=60))
-            except PermissionError:
-                pass
             except TimeoutError as error:
                 raise MlflowError(f"{self.directory}: another process is sending it") from error
+            except OSError:
+                pass
             yield
-
-
-def _tags(
-    directory: Path, facts: dict[str, Any], result: dict[str, Any], status: Status, label: str
-) -> dict[str, str]:
-    session = last_session(directory) or {}
-    current = result if result.get("session") == session.get("session") else {}
-    parents = (journal.read_json(directory / "journal" / "parents.json") or {}).get("parents", [])
-    digest = current.get("digest", {})
-    wall = current.get("wall_seconds")
-    if wall is None and status.ended is not None:
-        wall = session["earlier_seconds"] + max(0, status.ended - session["started"]) / 1000
-    content = {
-        "run_id": facts["id"],
-        "operation": facts["operation"],
-        "label": label,
-        "study": facts["study"],
-        "machine": facts["machine"],
-        "host": facts["host"],
-        "gpu": facts["gpu"],
-        "host_cpu": facts["host_cpu"],
-        "commit": facts["commit"],
-        "dirty": facts["dirty"],
-        "seed": facts["seed"],
-        "versions": json.dumps(facts["versions"], sort_keys=True),
-        "environment": json.dumps(allowed(facts.get("environment", {})), sort_keys=True),
-        "command": facts["command"],
-        "started": facts["started"],
-        "reason": status.reason,
-        "digest_weights": digest.get("weights", ""),
-        "digest_metrics": digest.get("metrics", ""),
-        "wall_seconds": "" if wall is None else f"{wall:.3f}",
-        "env_steps": current.get("env_steps"),
-        "result": _short_result(current.get("result")),
-        "parents": ",".join(parents),
-        "mlflow.source.name": facts["operation"],
-        "mlflow.source.git.commit": facts["commit"],
-    }
-    if current.get("resume_mismatch"):
-        content["resume_mismatch"] = current["resume_mismatch"]
-    if current.get("failed_at"):
-        content["failed_at"] = json.dumps(current["failed_at"], sort_keys=True)
-    if not facts["commit"]:
-        del content["mlflow.source.git.commit"]
-    return {name: "" if value is None else str(value) for name, value in content.items()}
-
-
-def _short_result(result: dict[str, Any] | None) -> str:
-    """Returns the result as JSON that fits in a tag; what is long and also elsewhere is left out."""
-    if result is None:
-        return ""
-    for dropped in ((), ("metrics",), ("metrics", "variant")):
-        kept = {name: value for name, value in result.items() if name not in dropped}
-        text = json.dumps(kept, sort_keys=True, ensure_ascii=False)
-        if len(text) <= _TAG_LENGTH:
-            return text
-    return json.dumps({"objective": result.get("objective")})[:_TAG_LENGTH]
 
 
 def _parent_tag(client: MlflowClient, experiment: str, parent: str) -> dict[str, str]:
@@ -342,19 +336,6 @@ def _get_run(client: MlflowClient, run_id: str) -> Run | None:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             return None
         raise
-
-
-def _guild_attribute(directory: Path, name: str) -> str:
-    """Returns an attribute that Guild keeps of the run; empty without Guild."""
-    try:
-        text = (directory / ".guild" / "attrs" / name).read_text(encoding="utf-8").strip()
-    except OSError:
-        return ""
-    with contextlib.suppress(Exception):  # Guild writes YAML; a plain label is its own YAML
-        import yaml
-
-        text = str(yaml.safe_load(text) or "")
-    return text
 
 
 def _param(value: Any) -> str:

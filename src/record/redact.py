@@ -103,6 +103,11 @@ class Redactor:
         shown = _ARGUMENT.sub(rf"\1{HIDDEN}", shown)
         return _ASSIGNED.sub(_hide_value, shown)
 
+    def holds_secret(self, shown: str) -> bool:
+        """Whether a known secret or a token's form stands in a text; code that merely names one does not count."""
+        known = self._values is not None and self._values.search(shown)
+        return bool(known or _FORMS.search(shown) or _USER_INFO.search(shown))
+
     def flag(self, name: str, value: Any) -> Any:
         """Returns a flag's value, or that it is hidden."""
         if isinstance(value, str) and value and is_secret_name(name):

@@ -2,25 +2,23 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
-import re
-import shlex
 import shutil
-import socket
 import subprocess
-import sys
 import threading
 import time
 import traceback
-import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record import ends, facts, journal, redact, status
-from record.config import Config, check_same_flags, flags_of
+from record import ends, facts, journal, patch, session, status, told
+from record.config import Config, check_same_flags
+from record.crash import CrashReport
 from record.digest import metrics_digest, weights_digest
 from record.errors import NumericalError, RunFailed, UserError
+from record.output import OutputCopy
 from record.seeds import Seeds
 
 if TYPE_CHECKING:
@@ -30,6 +28,7 @@ if TYPE_CHECKING:
     from record.tfevents import EventFile
 
 HEARTBEAT = 30.0  # s between signs of life; see status.LOST_AFTER
+_RESERVE_BYTES = 1 << 17  # given back when the disk is full, so that the end can be written
 
 
 def start(config: Config, *, study: str) -> Run:
@@ -72,15 +71,18 @@ class Run:
         self.config = config
         self.study = study
         self.seeds = Seeds(config.seed)
-        self.directory, self.id = _place(config)
+        self.directory, self.id = session.place(config)
         self.resumed = (self.directory / "journal" / "run.json").exists()
         self._journal = self.directory / "journal"
-        self._session = self._started = 0
+        self._reserve = self._journal / "reserve"
+        self._session: session.Session | None = None
         self._progress: dict[str, Any] = {}
         self._written_progress = 0.0
         self._weights, self._finished = "", False
         self._signals = ends.Signals()
         self._stop_beating = threading.Event()
+        self._output: OutputCopy | None = None
+        self._crash: CrashReport
         self._metrics: journal.MetricsFile
         self._tfevents: EventFile
         self._sender: subprocess.Popen[bytes] | None = None
@@ -89,6 +91,10 @@ class Run:
         try:
             self._open()
         except OSError as error:
+            if self._session is not None:
+                with contextlib.suppress(OSError):
+                    self._end(ends.end_of(error), None)
+                self._signals.restore()
             where = getattr(error, "filename", None) or self.directory
             raise UserError(f"cannot record in {where}: {error.strerror or error}") from None
         return self
@@ -99,12 +105,12 @@ class Run:
         error: BaseException | None,
         trace: TracebackType | None,
     ) -> None:
-        if not self._session or os.getpid() != self._pid:  # a forked worker unwinds: not its run
-            return
+        if self._session is None or os.getpid() != self._session.pid:
+            return  # a forked worker unwinds: not its run
         self._signals.ignore()
         try:
             if error is None and not self._finished:
-                self._end(ends.End(ends.FAILED, "the script ended without a result"), None)
+                self._end(ends.End(ends.FAILED, ends.NO_RESULT), None)
             elif error is not None:
                 self._end_with(error)
         finally:
@@ -120,13 +126,15 @@ class Run:
                 ``time/`` reads the clock and is left out of digests.
             step: Whole number, at least 0: the update, unless the study says otherwise.
         """
-        now = int(time.time() * 1000)
+        now = self._clock.now()
         with self._signals.deferred():
             values = {name: float(value) for name, value in metrics.items()}
             try:
                 new = self._metrics.append(now, step, values)
             except OSError as error:
-                raise RunFailed(f"cannot write {self._metrics.path}: {error.strerror}") from error
+                full = ends.is_disk_full(error)
+                what = "disk full: cannot write the journal" if full else "cannot write the journal"
+                raise RunFailed(what if full else f"{what}: {error.strerror}") from error
             if new:
                 self._tfevents.append(now, int(step), new)
 
@@ -140,14 +148,15 @@ class Run:
         """
         self._progress = {"done": done, "total": total, "unit": unit}
         if time.monotonic() - self._written_progress > 5.0 or done >= total:
-            with self._signals.deferred():
+            # A full disk is told by what needs to be written; this does not.
+            with self._signals.deferred(), contextlib.suppress(OSError):
                 self._beat()
                 self._tfevents.flush()
 
     def event(self, text: str) -> None:
         """Prints a remark and keeps it in the journal."""
         print(text, flush=True)
-        line = {"t": int(time.time() * 1000), "text": text}
+        line = {"t": self._clock.now(), "text": text}
         with self._signals.deferred():
             journal.append_line(self._journal / "events.jsonl", line)
 
@@ -169,14 +178,22 @@ class Run:
 
         Returns:
             The checkpoint's folder.
+
+        Raises:
+            RunFailed: The disk is full; older checkpoints are as they were.
         """
         from record.checkpoint import save_checkpoint
 
         folder = self.directory / "checkpoints"
         with self._signals.deferred():
-            self._metrics.sync()
-            self._tfevents.flush()
-            return save_checkpoint(folder, step, tensors, state, keep=keep, run_id=self.id)
+            try:
+                self._metrics.sync()
+                self._tfevents.flush()
+                return save_checkpoint(folder, step, tensors, state, keep=keep, run_id=self.id)
+            except Exception as error:
+                if ends.is_disk_full(error):
+                    raise RunFailed(f"disk full: cannot write checkpoint {step}") from error
+                raise
 
     def restore(self) -> Checkpoint | None:
         """Returns the newest complete checkpoint of a resumed run; None if there is none."""
@@ -220,7 +237,8 @@ class Run:
 
         Args:
             result: ``objective`` (name, value, kind, count, goal, at, axis), and if wanted ``summary``,
-                ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``. The objective's value also
+                ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``, and ``table`` (columns and rows
+                that the catalog's ``details`` shows). The objective's value also
                 becomes the metric ``objective``, which is what a search optimises.
 
         Returns:
@@ -252,22 +270,9 @@ class Run:
                 )
             static = self._static_facts()
             self.id = static["id"]
-            journal.repair(self._journal / "sessions.jsonl")
             self._metrics = journal.MetricsFile(self._journal / "metrics.jsonl")
-            self._pid = os.getpid()
-            self._started = int(time.time() * 1000)
-            session = {
-                "session": before["session"] + 1 if before else 1,
-                "started": self._started,
-                "pid": self._pid,
-                "pid_started": status.process_state(self._pid)[1],
-                "boot": status.boot_id(),
-                "host": socket.gethostname(),
-                # Sessions before this one, up to their last sign of life.
-                "earlier_seconds": _seconds_so_far(self.directory, before),
-            }
-            journal.append_line(self._journal / "sessions.jsonl", session)
-        self._session, self._earlier = session["session"], session["earlier_seconds"]
+            self._session = session.begin(self.directory)
+            self._clock = self._session.clock
         self._begin()
 
     def _begin(self) -> None:
@@ -280,6 +285,12 @@ class Run:
         for name in ("artifacts", "checkpoints"):
             (self.directory / name).mkdir(exist_ok=True)
         (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
+        told.tell_guild(self.directory, "")
+        self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))  # zeros may be stored as nothing
+        self._crash = CrashReport(self.directory)
+        if not (self.directory / ".guild").is_dir():
+            self._output = OutputCopy(self._journal / "output.txt")
+            self._output.start()
         for stale in (self.directory / "checkpoints").glob(".writing-*"):
             shutil.rmtree(stale, ignore_errors=True)
         self._tfevents = EventFile(self.directory, journal.read_points(self._metrics.path))
@@ -296,21 +307,9 @@ class Run:
         if path.exists():
             raise UserError(f"{path}: damaged; it cannot be continued")
         project = facts.project_root()
-        static = {
-            "id": self.id,
-            "study": self.study,
-            "operation": os.environ.get("GUILD_OP") or Path(sys.argv[0]).stem,
-            "flags": flags_of(self.config),
-            "seed": self.config.seed,
-            "command": shlex.join([Path(sys.executable).name, *sys.argv]),
-            "started": int(time.time() * 1000),
-            "project": str(project),
-            "versions": facts.versions(),
-            "environment": redact.allowed(os.environ),
-            "mlflow_run_id": os.environ.get("MLFLOW_RUN_ID", ""),
-            **facts.machine_facts(project),
-            **facts.commit_facts(project),
-        }
+        static = facts.run_facts(self.config, self.study, self.id, project)
+        if static["dirty"]:
+            patch.write(project, static["commit"], self.artifact(patch.NAME))
         journal.write_json(path, static)
         return static
 
@@ -320,9 +319,12 @@ class Run:
             return  # the result was complete before the signal came
         if self._finished and isinstance(error, SystemExit) and not error.code:
             return
+        if ends.is_disk_full(error):
+            self._reserve.unlink(missing_ok=True)
         if end.status == ends.FAILED:
             text = "".join(traceback.format_exception(error))
-            (self.directory / "artifacts" / "error.txt").write_text(text, encoding="utf-8")
+            with contextlib.suppress(OSError):
+                (self.directory / "artifacts" / "error.txt").write_text(text, encoding="utf-8")
         if self._finished:
             end = ends.End(end.status, f"after the end of the training: {end.reason}")
         extra: dict[str, Any] = {}
@@ -333,8 +335,12 @@ class Run:
     def _end(
         self, end: ends.End, result: dict[str, Any] | None, extra: Mapping[str, Any] = {}
     ) -> dict[str, Any]:
-        now = int(time.time() * 1000)
-        self._metrics.sync()
+        assert self._session is not None
+        try:
+            self._metrics.sync()
+        except OSError:
+            if end.status == ends.FINISHED:
+                raise
         points = journal.read_points(self._metrics.path)
         metrics = metrics_digest((point.name, point.step, point.value) for point in points)
         written = {
@@ -342,20 +348,33 @@ class Run:
             "reason": end.reason,
             "result": result,
             "digest": {"weights": self._weights, "metrics": metrics},
-            "session": self._session,
+            "session": self._session.number,
             "started": (journal.read_json(self._journal / "run.json") or {})["started"],
-            "ended": now,
-            "wall_seconds": round(self._earlier + (now - self._started) / 1000, 3),
+            "ended": self._clock.now(),
+            "wall_seconds": round(self._session.earlier_seconds + self._clock.seconds(), 3),
             "env_steps": (result or {}).get("env_steps"),
             "resume_mismatch": self._metrics.mismatches,
             "progress": self._progress,
             **extra,
         }
-        journal.write_json(self.directory / "result.json", journal.plain(written))
+        content, path = journal.plain(written), self.directory / "result.json"
+        try:
+            journal.write_json(path, content)
+        except OSError as error:
+            if not ends.is_disk_full(error):
+                raise
+            self._reserve.unlink(missing_ok=True)
+            journal.write_json(path, content)
+        outcome = told.line(result, end.reason, killed=end.status == ends.KILLED)
+        told.tell_guild(self.directory, outcome)
         return written
 
     def _close(self) -> None:
         self._stop_beating.set()
+        self._crash.close()
+        if self._output:
+            self._output.close()
+        self._reserve.unlink(missing_ok=True)
         self._tfevents.close()
         self._metrics.close()
         if self._sender and self._sender.stdin:
@@ -364,37 +383,17 @@ class Run:
 
     def _beat(self) -> None:
         self._written_progress = time.monotonic()
-        beat = {"t": int(time.time() * 1000), **self._progress}
+        assert self._session is not None
+        # Other machines compare "t" with their clocks; the seconds are right even if this one is set.
+        beat = {"t": int(time.time() * 1000), "seconds": round(self._clock.seconds(), 3)}
+        beat |= {"session": self._session.number, **self._progress}
         journal.write_json(self._journal / "progress.json", journal.plain(beat), durable=False)
 
     def _heartbeat(self) -> None:
         while not self._stop_beating.wait(HEARTBEAT):
             try:
                 self._beat()
-            except OSError:
+            except FileNotFoundError:  # someone deleted the run
                 return
-
-
-def _place(config: Config) -> tuple[Path, str]:
-    """Returns the run's directory and id."""
-    resume = Path(config.resume).resolve() if config.resume else None
-    guild = Path(os.environ["RUN_DIR"]).resolve() if os.environ.get("RUN_DIR") else None
-    if guild and resume and guild != resume:
-        raise UserError(
-            f"--resume: under Guild a run is continued with `guild run --restart {resume.name[:8]}`"
-        )
-    directory = guild or resume
-    if resume and not (resume / "journal" / "run.json").exists():
-        raise UserError(f"--resume {config.resume}: no run there (journal/run.json is missing)")
-    if directory is None:
-        new = uuid.uuid4().hex
-        return facts.project_root() / "runs" / new[:8], new
-    given = os.environ.get("RUN_ID", "") if guild else ""
-    return directory, given if re.fullmatch("[0-9a-f]{32}", given) else uuid.uuid4().hex
-
-
-def _seconds_so_far(directory: Path, session: dict[str, Any] | None) -> float:
-    if session is None:
-        return 0.0
-    end = status.status_of(directory).ended or session["started"]
-    return session["earlier_seconds"] + max(0.0, (end - session["started"]) / 1000)
+            except OSError:  # the disk is full; it may get better
+                continue

@@ -72,13 +72,18 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
     _wait(end_of_run, 2.0)  # lets the training start, which imports torch in this time
     from record.mlflow_client import MlflowError
     from record.publish import Publisher
-    from record.status import status_of
+    from record.status import last_session, note_traces, status_of
 
     publisher, failures, ended_at, open_pipe = Publisher(directory), 0, None, True
+    session = last_session(directory)
     while (directory / "journal").is_dir():  # else someone deleted the run
+        if last_session(directory) != session:
+            return True  # the run was continued, and has a sender of its own
         running = status_of(directory).status == RUNNING
         if not running and ended_at is None:
             ended_at = time.monotonic()
+            with contextlib.suppress(OSError):
+                note_traces(directory)
         begin = time.process_time()
         try:
             published = publisher.send()

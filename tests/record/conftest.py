@@ -38,11 +38,11 @@ class Toy:
         self.directory = directory
         self._started = started
 
-    def start(self, *flags, env=None, **options):
-        """Starts the script and returns the process."""
+    def start(self, *flags, env=None, wrapper=(), **options):
+        """Starts the script, by another command if one is given, and returns the process."""
         environment = os.environ | {"RUN_DIR": str(self.directory)} | (env or {})
         process = subprocess.Popen(
-            [sys.executable, str(SCRIPT), *map(str, flags)],
+            [*wrapper, sys.executable, str(SCRIPT), *map(str, flags)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,
@@ -53,9 +53,9 @@ class Toy:
         self._started.append(process)
         return process
 
-    def run(self, *flags, env=None):
+    def run(self, *flags, env=None, wrapper=()):
         """Runs the script to its end; returns (exit code, standard error)."""
-        process = self.start(*flags, env=env)
+        process = self.start(*flags, env=env, wrapper=wrapper)
         _, errors = process.communicate(timeout=120)
         return process.returncode, errors
 
@@ -67,7 +67,7 @@ class Toy:
 
 def _default_signals():
     """Tests that run under nohup or in the background would hand on that these are ignored."""
-    for number in (signal.SIGINT, signal.SIGHUP):
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGUSR1):
         signal.signal(number, signal.SIG_DFL)
 
 

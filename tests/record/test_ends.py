@@ -1,5 +1,6 @@
 """Every way to end is told truly, by real processes that end in that way."""
 
+import errno
 import json
 import os
 import signal
@@ -10,9 +11,13 @@ import time
 
 import pytest
 
+import ends_table
 import record
+from record.ends import end_of, end_of_exit
 from record.journal import append_line, read_json
 from record.status import boot_id, last_session, process_state, status_of
+
+TOLD = ends_table.rows()
 
 
 def ended(toy):
@@ -29,8 +34,9 @@ def ended(toy):
         ("memory", 1, "FAILED", "out of memory", 1),
         ("nothing", 0, "FAILED", "the script ended without a result", 0),
         ("exit", 3, "FAILED", "exit 3", 0),
-        ("bad_result", 1, "FAILED", "TypeError: a object cannot be part of a result", None),
-        ("late_error", 1, "FAILED", "after the end of the training: OSError: no figure", None),
+        ("exit_0", 0, *TOLD["sys.exit without a result"][3:], 0),
+        ("bad_result", 1, *TOLD["a result that is no data"][3:], None),
+        ("late_error", 1, *TOLD["exception after the result"][3:], None),
     ],
 )
 def test_end_by_itself(toy, end, code, status, reason, lines):
@@ -45,17 +51,22 @@ def test_end_by_itself(toy, end, code, status, reason, lines):
 
 
 @pytest.mark.parametrize(
-    ("number", "reason"),
-    [(signal.SIGTERM, "SIGTERM"), (signal.SIGINT, "Ctrl-C"), (signal.SIGHUP, "SIGHUP")],
+    ("number", "case"),
+    [
+        (signal.SIGTERM, "SIGTERM"),
+        (signal.SIGINT, "Ctrl-C by hand"),
+        (signal.SIGHUP, "terminal closed"),
+        (signal.SIGUSR1, "queue's warning"),
+    ],
 )
-def test_signals(toy, wait_until, number, reason):
+def test_signals(toy, wait_until, number, case):
     process = toy.start("--updates", 10**6, "--every", 0)
     wait_until(lambda: toy.lines() > 100)
     assert status_of(toy.directory) == ("RUNNING", "", None)
     process.send_signal(number)
     _, errors = process.communicate(timeout=60)
     assert process.returncode == -number
-    assert ended(toy) == ("KILLED", reason)
+    ends_table.check(case, *ended(toy))
     assert errors == ""
 
 
@@ -65,7 +76,7 @@ def test_sigkill_leaves_no_end_and_is_still_told(toy, wait_until):
     process.kill()
     # Not waited for yet: a zombie is gone too.
     wait_until(lambda: process_state(process.pid)[0] == "Z")
-    assert ended(toy) == ("KILLED", "process gone (SIGKILL or machine crash)")
+    ends_table.check("SIGKILL by hand", *ended(toy))
     process.communicate()
     status = status_of(toy.directory)
     assert not (toy.directory / "result.json").exists()
@@ -84,6 +95,53 @@ def test_a_run_dies_with_the_guild_process_that_started_it(toy, wait_until):
     wait_until(lambda: ended(toy)[0] != "RUNNING")
     wait_until(lambda: (toy.directory / "result.json").exists())
     assert ended(toy) == ("KILLED", "SIGTERM (the process that started the run is gone)")
+
+
+def test_exceptions_that_mean_no_memory():
+    import torch
+
+    gpu = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 1.00 GiB"
+    case = "out of memory on the GPU"
+    ends_table.check(case, *end_of(torch.OutOfMemoryError(gpu)))
+    ends_table.check(case, *end_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when …")))
+    with pytest.raises(RuntimeError) as error:
+        torch.zeros(1 << 58)
+    ends_table.check("out of memory in torch", *end_of(error.value))
+    refused = OSError(errno.ENOMEM, "Cannot allocate memory")  # what a fork raises
+    assert end_of(refused).reason == "out of memory"
+    assert end_of(ValueError("no memory of this")).reason == "ValueError: no memory of this"
+
+
+@pytest.mark.parametrize(
+    ("code", "told"),
+    [
+        (-9, ("KILLED", "SIGKILL")),
+        (137, ("KILLED", "SIGKILL")),
+        (143, ("KILLED", "SIGTERM")),
+        (-2, ("KILLED", "Ctrl-C")),
+        (-16, ("KILLED", "Ctrl-C")),
+        (-11, ("FAILED", "crashed: SIGSEGV")),
+        (0, ("FAILED", "the script ended without a result")),
+        (3, None),
+        (200, None),
+        (-200, None),
+    ],
+)
+def test_exit_statuses(code, told):
+    assert end_of_exit(code) == told
+
+
+def test_an_exit_status_counts_for_the_session_that_it_is_of(toy, wait_until):
+    process = toy.start("--updates", 10**6, "--every", 0)
+    wait_until(lambda: toy.lines() > 10)
+    process.kill()
+    process.communicate()
+    attributes = toy.directory / ".guild" / "attrs"
+    attributes.mkdir(parents=True)
+    (attributes / "exit_status").write_text("-9\n")
+    for stopped, case in ((0, "SIGKILL by hand"), (time.time() * 1e6, "SIGKILL of the training")):
+        (attributes / "stopped").write_text(f"{int(stopped)}\n")
+        ends_table.check(case, *ended(toy))
 
 
 def test_a_forked_worker_that_dies_ends_nothing(project, monkeypatch):
@@ -120,6 +178,27 @@ def test_a_run_on_another_host_is_lost_when_its_heart_stops(project, age, status
     found = status_of(journal.parent)
     assert found.status == status
     assert found.reason.startswith(reason)
+
+
+def test_a_container_on_this_machine_counts_processes_by_itself(project):
+    now = int(time.time() * 1000)
+    journal = project / "run" / "journal"
+    journal.mkdir(parents=True)
+    session = {"session": 1, "pid": 2**22 + 1, "pid_started": 1, "boot": boot_id(), "started": now}
+    session |= {"host": "container", "pid_namespace": "pid:[1]", "earlier_seconds": 0}
+    append_line(journal / "sessions.jsonl", session)
+    assert status_of(journal.parent).status == "RUNNING"  # its heart beats; the process is unseen
+
+
+def test_a_heartbeat_from_the_future_is_not_waited_for(project):
+    now = int(time.time() * 1000)
+    journal = project / "run" / "journal"
+    journal.mkdir(parents=True)
+    session = {"session": 1, "pid": 1, "pid_started": 1, "boot": "other", "host": "other"}
+    append_line(journal / "sessions.jsonl", session | {"started": now, "earlier_seconds": 0})
+    for ahead, status in ((60, "RUNNING"), (10**9, "KILLED")):
+        (journal / "progress.json").write_text(json.dumps({"t": now + ahead * 1000}))
+        assert status_of(journal.parent).status == status
 
 
 def test_a_reused_process_number_is_not_the_run(project):

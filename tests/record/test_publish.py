@@ -9,15 +9,17 @@ import socket
 import sqlite3
 import subprocess
 import sys
+import threading
+import time
 import urllib.request
 
 import pytest
 
+import ends_table
 import record
 from record.journal import read_json, read_points
 from record.mlflow_client import MlflowError, shown, tracking_uri
 from record.publish import publish
-from record.status import status_of
 
 
 def held(uri, run_id):
@@ -148,18 +150,21 @@ def test_the_run_that_mlflow_run_made_is_used(project, monkeypatch, toy):
     assert held(uri, made.info.run_id) == logged(toy.directory)
 
 
-def test_a_locked_database_delays_but_loses_nothing(project, finished):
+def test_a_locked_database_delays_but_loses_nothing(project, finished, toys, wait_until):
     uri = tracking_uri()
     publish(finished)
-    (finished / "journal" / "mlflow.json").unlink()
     other = sqlite3.connect(project / "mlflow.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
-    with pytest.raises(MlflowError, match="locked") as error:
-        publish(finished)
-    assert "\n" not in str(error.value)
+    late = toys("late")
+    assert late.run("--updates", 8, env={"RECORD_MLFLOW": "on"})[0] == 0  # it does not wait
+    log = late.directory / "journal" / "sender.log"
+    wait_until(lambda: "locked" in log.read_text())
+    assert log.read_text().count("\n") == log.read_text().count("MLflow at")  # a line each
     other.execute("ROLLBACK")
     other.close()
-    assert held(uri, publish(finished).mlflow_run_id) == logged(finished)
+    published = publish(late.directory)
+    assert held(uri, published.mlflow_run_id) == logged(late.directory)
+    ends_table.check("MLflow locked", *published.status[:2])
 
 
 def test_two_senders_at_once_make_one_database_and_one_run(project, finished):
@@ -212,13 +217,53 @@ def _answers(uri):
         return False
 
 
-def test_a_server_that_is_down_and_is_killed_costs_no_point(project, toys, monkeypatch, wait_until):
+@contextlib.contextmanager
+def listener(port, answer):
+    """Takes connections, each of which `answer(connection)` serves; yields (its port, a list of them)."""
+    taken = []
+    with socket.create_server(("127.0.0.1", port)) as server:
+
+        def take():
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(server.accept()[0])
+                    threading.Thread(target=answer, args=[taken[-1]], daemon=True).start()
+
+        threading.Thread(target=take, daemon=True).start()
+        yield server.getsockname()[1], taken
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in taken:
+        connection.close()
+
+
+def slowly(port):
+    """Returns what hands a connection on to a port, and each part of an answer back half a second later."""
+
+    def copy(source, target, seconds):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(seconds)
+                target.sendall(data)
+
+    def answer(connection):
+        with socket.create_connection(("127.0.0.1", port)) as server:
+            asking = threading.Thread(target=copy, args=[connection, server, 0], daemon=True)
+            asking.start()
+            copy(server, connection, 0.5)
+
+    return answer
+
+
+def test_a_server_that_hangs_is_down_and_is_killed_costs_no_point(project, toys, wait_until):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
     uri = f"http://127.0.0.1:{port}"
     environment = {"MLFLOW_TRACKING_URI": uri, "RECORD_MLFLOW": "on"}
-    early, late = toys("early"), toys("late")
+    hung, slow, early, late = (toys(name) for name in ("hung", "slow", "early", "late"))
+    with listener(port, lambda connection: None) as (_, taken):
+        assert hung.run("--updates", 5, env=environment)[0] == 0
+        wait_until(lambda: taken)  # by the sender, which the training did not wait for
     assert early.run("--updates", 5, env=environment)[0] == 0  # nobody answers
     with pytest.raises(MlflowError, match=f"127.0.0.1:{port} did not answer"):
         publish(early.directory, uri)
@@ -230,13 +275,22 @@ def test_a_server_that_is_down_and_is_killed_costs_no_point(project, toys, monke
     wait_until(lambda: late.lines() > killed_at + 20)  # the training does not notice
     process.send_signal(signal.SIGTERM)
     process.communicate()
-    with server(project, port) as answers:
+    with server(project, port) as answers, listener(0, slowly(port)) as (near, taken):
         wait_until(answers)
-        for toy, status in ((early, "FINISHED"), (late, "KILLED")):
-            run_id = publish(toy.directory, uri).mlflow_run_id
-            assert held(uri, run_id) == logged(toy.directory)
-            assert status_of(toy.directory).status == status
-        assert sorted(run.info.status for run in runs_of(uri)) == ["FINISHED", "KILLED"]
+        behind = f"http://127.0.0.1:{near}"
+        assert slow.run("--updates", 5, env=environment | {"MLFLOW_TRACKING_URI": behind})[0] == 0
+        ended = {"MLflow hangs": hung, "MLflow away": early, "SIGTERM": late}
+        for case, toy in ended.items():
+            published = publish(toy.directory, uri)
+            assert held(uri, published.mlflow_run_id) == logged(toy.directory)
+            ends_table.check(case, *published.status[:2])
+        wait_until(lambda: "result.json" in str(read_json(slow.directory / "journal/mlflow.json")))
+        published = publish(slow.directory, uri)
+        assert taken
+        assert held(uri, published.mlflow_run_id) == logged(slow.directory)
+        ends_table.check("MLflow slow", *published.status[:2])
+        statuses = sorted(run.info.status for run in runs_of(uri))
+        assert statuses == ["FINISHED", "FINISHED", "FINISHED", "KILLED"]
 
 
 def test_no_password_is_shown_or_kept():

@@ -32,7 +32,7 @@ def test_kill_minus_nine_and_restart_end_bit_equal(toys, wait_until, seed, kills
         assert status_of(toy.directory).status == "KILLED"
         run = _in_mlflow(uri, publish(toy.directory, uri).mlflow_run_id)
         assert run.info.status == "KILLED"
-        assert run.data.tags["reason"] == "process gone (SIGKILL or machine crash)"
+        assert run.data.tags["reason"] == "process gone (SIGKILL or os._exit)"
     assert toy.run(*flags)[0] == 0
     assert result_of(toy)["digest"] == result_of(calm)["digest"]
     assert result_of(toy)["resume_mismatch"] == 0
