@@ -12,7 +12,7 @@ import numpy as np
 import record
 
 ENDS = ("finish", "error", "nan", "memory", "nothing", "bad_result", "exit", "exit_0", "late_error")
-ENDS += ("torch_memory", "hog", "crash", "os_exit", "full_disk")
+ENDS += ("hog", "crash", "os_exit", "full_disk")
 
 
 @dataclass(frozen=True)
@@ -95,10 +95,6 @@ def _end(run, config, weights, loss):
 def _use_memory(end):
     if end == "memory":
         np.zeros(1 << 58)
-    if end == "torch_memory":
-        import torch
-
-        torch.zeros(1 << 58)
     if end == "hog":  # what is asked for is there, until it is used
         kept = [np.ones(1 << 20) for _ in range(1000)]
         assert not kept
