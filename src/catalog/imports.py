@@ -5,13 +5,19 @@ from __future__ import annotations
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
+from typing import Any
 
 from catalog import compare_csv
 from catalog import records as files
+from catalog.columns import columns
 from catalog.errors import CatalogError
+from catalog.held import Held
 from catalog.model import RunRecord
 from catalog.project import Project
-from catalog.store import DIGEST, Store, digest
+from catalog.rerun import options_of
+from catalog.store import DIGEST, INCOMPLETE, Store
+from catalog.stored import Stored, digest
+from catalog.sync import STAMP
 
 
 @dataclass
@@ -61,31 +67,63 @@ def journals(path: Path) -> list[Path]:
 
 
 def put_records(store: Store, found: Sequence[RunRecord], say: Callable[[str], None]) -> Counts:
-    """Adds records that MLflow does not hold; a run with its own journal there is left as it is."""
-    counts = Counts()
-    stored = {}
-    for each in store.runs(deleted=True):
-        # A CSV holds 8 digits of an id, a journal all 32.
-        for key in (each.record.run, each.record.run[:8]):
-            if key not in stored or stored[key].deleted:
-                stored[key] = each
-    ids = {run: each.id for run, each in stored.items() if not each.deleted}
-    for record in sorted(found, key=lambda r: (bool(r.batch), r.run)):  # a batch before its trials
-        counts.seen += 1
-        known = stored.get(record.run)
+    """Adds records that MLflow does not hold yet; what a journal or a record told stays as it is."""
+    counts, held = Counts(seen=len(found)), Held(store)
+    parents = {each.run: each.id for each in held if not each.deleted}
+    for record in _in_known_batches(found, held):
+        known = held.get(record.run)
         if known is not None and known.deleted:
             counts.deleted += 1
             continue
-        if known is not None and known.tags.get(DIGEST) in (None, digest(record)):
+        tags = {}
+        if record.batch and record.batch in parents:
+            tags["mlflow.parentRunId"] = parents[record.batch]
+        if known is not None and _tells_as_much(known, record):
+            # A batch that was written anew has another id there.
+            if DIGEST in known.tags and any(known.tags.get(k) != v for k, v in tags.items()):
+                store.tag(known.id, tags)
             continue
         if known is not None:
-            store.forget(known)
-        parent = ids.get(record.batch)
-        tags = {"mlflow.parentRunId": parent} if record.batch and parent else {}
-        ids[record.run] = store.write(record, tags)
+            held.forget(known)
+        parents[record.run] = store.write(record, tags)
         counts.added += 1
         say(f"{record.id8}  {record.operation}  {record.status}")
+    if counts.added:
+        held.tidy()
     return counts
+
+
+def _in_known_batches(found: Sequence[RunRecord], held: Held) -> list[RunRecord]:
+    """Names a CSV's batches as MLflow does, where it holds trials of them; each batch before its trials.
+
+    A CSV does not say which batch its runs are of. One whose runs are all known better is left out.
+    """
+    names: dict[str, str] = {}
+    told: set[str] = set()
+    for record in (each for each in found if each.batch):
+        known = held.live(record.run)
+        if not record.reported_by or known is None or known.tags.get("reported_by"):
+            told.add(record.batch)
+        elif batch := known.tags.get("batch"):
+            names.setdefault(record.batch, batch)
+    named = [
+        replace(r, run=names.get(r.run, r.run), batch=names.get(r.batch, r.batch))
+        for r in found
+        if not r.reported_by or not (r.result or {}).get("batch") or r.run in told
+    ]
+    return sorted(named, key=lambda r: (bool(r.batch), r.run))
+
+
+def _tells_as_much(known: Stored, record: RunRecord) -> bool:
+    """Whether MLflow has a run from journal or Guild, or this very record, or one that a CSV is no match for."""
+    told = known.tags.get(DIGEST)
+    if told is None or (STAMP in known.tags and told != INCOMPLETE):
+        return True
+    if told == INCOMPLETE or known.status != record.status:
+        return False
+    if told == digest(record):
+        return True
+    return bool(record.reported_by and not known.tags.get("reported_by"))
 
 
 def read_csv(
@@ -106,7 +144,20 @@ def read_csv(
             f"{path}: which study is {rows[0]['operation']!r} of? --study NAME says so; "
             f"there are: {known}"
         )
-    return compare_csv.records(path, replace(options, study=chosen))
+    return compare_csv.records(path, replace(options, study=chosen, **_declared(project)))
+
+
+def _declared(project: Project) -> dict[str, Any]:
+    """What the project says of its operations' columns and flags, and of its machines."""
+    operations = project.operations()
+    return {
+        "columns": {name: columns(each.compare) for name, each in operations.items()},
+        "flags": {
+            name: frozenset({*each.flags, *options_of(project.root, each.main).defaults})
+            for name, each in operations.items()
+        },
+        "machines": {m.host: m.name for m in project.machines() if m.host},
+    }
 
 
 def read_records(path: Path) -> list[RunRecord]:

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 import math
 from collections.abc import Iterator, Sequence
-from functools import cached_property
-from typing import TYPE_CHECKING, Any
+from functools import cached_property, partial
+from typing import TYPE_CHECKING, Any, cast
 
-from catalog import values
+from catalog import text, values
+from catalog.adding import Adder, RunExists, Tables
 from catalog.model import RUNNING, Point, RunRecord
 from catalog.stored import (
     IDS,
@@ -24,11 +25,13 @@ from record.mlflow_client import connect, experiment_id, one_line_errors, tracki
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
-    from mlflow.entities import Run
+    from mlflow.entities import Experiment, Run
 
 PAGE = 1000  # runs in one request
 POINTS = 1000  # points in one request; MLflow takes no more
 DIGEST = "catalog.record"  # tag: digest of the record that a run was imported from
+_REPLACED = "replaced-"  # before the run_id of a run that nothing is to find any more
+INCOMPLETE = "incomplete"  # what that tag says until the whole record is there
 BATCH_KEY = "catalog.batch"  # tag: what the trials of a batch share, where Guild keeps no batch
 
 
@@ -42,6 +45,7 @@ class Store(Reader):
     def __init__(self, uri: str | None = None) -> None:
         self.uri = tracking_uri(uri)
         self._experiments: dict[str, str] = {}
+        self._known: dict[str, Experiment] = {}
 
     @cached_property
     def client(self) -> MlflowClient:
@@ -51,6 +55,21 @@ class Store(Reader):
             MlflowError: MLflow does not answer.
         """
         return connect(self.uri)
+
+    @cached_property
+    def _tables(self) -> Tables | None:
+        assert self.client is not None  # it sets a new database up
+        return Tables.of(self.uri)
+
+    def adder(self) -> MlflowClient:
+        """Returns what one run that is new and has ended is best added with; see :class:`Adder`.
+
+        Raises:
+            MlflowError: MLflow does not answer.
+        """
+        if self._tables is None:
+            return self.client
+        return cast("MlflowClient", Adder(self._tables, self.client, self._known))
 
     def runs(self, *, deleted: bool = False) -> list[Stored]:
         """See :meth:`catalog.stored.Reader.runs`."""
@@ -92,10 +111,16 @@ class Store(Reader):
             record: The run.
             tags: More tags.
         """
-        client = self.client
-        from mlflow.entities import Metric, Param
+        client = self.client if record.status == RUNNING else self.adder()
+        try:
+            return self._write(client, record, tags or {})
+        except RunExists as there:
+            return there.id
 
-        everything = {**tags_of(record), DIGEST: digest(record), **(tags or {})}
+    def _write(self, client: MlflowClient, record: RunRecord, tags: dict[str, str]) -> str:
+        from mlflow.entities import Metric, Param, RunTag
+
+        everything = {**tags_of(record), DIGEST: INCOMPLETE, **tags}
         params = [
             Param(encode(name), values.flag_text(value)) for name, value in record.flags.items()
         ]
@@ -108,14 +133,16 @@ class Store(Reader):
         with one_line_errors(self.uri):
             experiment = self.experiment(record.study)
             # Few requests: on SQLite each waits for the disk.
-            run = client.create_run(experiment, time, everything, _run_name(record))
+            run = client.create_run(experiment, time, everything, run_name(record))
             run_id = run.info.run_id
-            room = POINTS - min(len(params), 100)
-            client.log_batch(run_id, points[:room], params[:100])
+            room = POINTS - min(len(params), 100) - 1
             for group in groups(params[100:], 100):
                 client.log_batch(run_id, params=group)
             for group in groups(points[room:], POINTS):
                 client.log_batch(run_id, metrics=group)
+            # MLflow writes the tags of a request after its points and params.
+            whole = [RunTag(DIGEST, digest(record))]
+            client.log_batch(run_id, points[:room], params[:100], whole)
             if record.status != RUNNING:
                 end = time + int(1000 * (record.wall_seconds or 0))
                 client.set_terminated(run_id, record.status, end)
@@ -146,8 +173,16 @@ class Store(Reader):
     def forget(self, stored: Stored) -> None:
         """Removes a run that is about to be replaced; nothing finds it by its run_id any more."""
         with one_line_errors(self.uri):
-            self.client.set_tag(stored.id, "run_id", f"replaced-{stored.record.run}")
+            self.client.set_tag(stored.id, "run_id", f"{_REPLACED}{stored.run}")
             self.client.delete_run(stored.id)
+
+    def finish_forgetting(self) -> None:
+        """Removes runs that a process which was killed had begun to forget."""
+        with one_line_errors(self.uri):
+            experiments = [each.experiment_id for each in self._all_experiments()]
+            query = f"tags.run_id LIKE '{_REPLACED}%'"
+            for run in self.client.search_runs(experiments, query):
+                self.client.delete_run(run.info.run_id)
 
     def experiment(self, study: str) -> str:
         """Returns MLflow's id of a study's experiment."""
@@ -209,8 +244,12 @@ def _database_points(
 def _stored(run: Run, experiment: str) -> Stored | None:
     info, data = run.info, run.data
     told = (info.run_id, experiment, str(info.status), info.lifecycle_stage)
-    return Stored.of(told, data.tags, data.params, data.metrics)
+    return Stored.of(told, data.tags.get("run_id") or "", partial(getattr, data))
 
 
-def _run_name(record: RunRecord) -> str:
-    return record.label or record.operation or record.id8
+def run_name(record: RunRecord) -> str:
+    """Returns what MLflow lists a run as: a batch by name and batch id as in its row, a run by its label."""
+    if (record.result or {}).get("batch"):
+        label = f" “{record.label}”" if record.label else ""
+        return text.literal(f"{record.operation.rpartition(':')[2]}{label}", 200) + f" {record.id8}"
+    return text.literal(record.label or record.operation, 200) or record.id8

@@ -2,27 +2,43 @@
 
 from __future__ import annotations
 
+import functools
 import json
-from collections.abc import Callable, Iterator
-from contextlib import contextmanager
-from dataclasses import dataclass, field
+import os
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
 from catalog import guild_runs
+from catalog.adding import RunExists
 from catalog.errors import CatalogError
+from catalog.guild_cache import Cache
 from catalog.guild_runs import Batch, GuildRun
-from catalog.model import KILLED, RUNNING, RunRecord
+from catalog.held import Held
+from catalog.model import FAILED, KILLED, RUNNING, RunRecord
 from catalog.project import Project
-from catalog.store import BATCH_KEY, DIGEST, Store, Stored, digest
+from catalog.store import BATCH_KEY, DIGEST, INCOMPLETE, Store
+from catalog.stored import Stored, digest
 from record import journal
+from record.ends import GONE
 from record.errors import UserError
+from record.foreign import inside
 from record.mlflow_client import MlflowError
-from record.publish import publish
-from record.status import status_of
+from record.output import output_path, tail_of
+from record.publish import Published, publish
+from record.status import last_session, status_of
 
 STAMP = "catalog.stamp"  # tag: sizes and times of the files that were sent, once a run has ended
-_GONE = "process gone"
+_STAMPED = (
+    "/result.json",
+    "/journal/run.json",
+    "/journal/sessions.jsonl",
+    "/journal/metrics.jsonl",
+    "/journal/parents.json",
+    "/.guild/attrs/exit_status",
+)
 
 
 @dataclass
@@ -75,15 +91,36 @@ class Sync:
         self.say = say
         self.report = Report()
         self.operations = project.operations()
-        self.stored: dict[str, Stored] = {}
-        for each in store.runs(deleted=True):
-            known = self.stored.get(each.record.run)
-            if known is None or known.deleted:
-                self.stored[each.record.run] = each
+        # Each reads the studies' declarations again.
+        self._operation_of = functools.cache(project.operation_of_script)
+        self._study_of = functools.cache(project.study_of)
+        self.held = Held(store)
 
     def run(self, home: Path | None) -> Report:
         """Sends what is missing of a Guild home and of the project's runs/ folder."""
-        runs = guild_runs.read(home)
+        cache = Cache(self.project.root / ".cache" / "guild_runs.json")
+        runs = guild_runs.read(home, cache)
+        self._send_all(runs)
+        self._send_removed(home, {run.id for run in runs})
+        for directory in sorted((self.project.root / "runs").glob("*")):
+            if (directory / "journal" / "run.json").is_file():
+                self._send_plain(directory)
+        cache.keep(runs)
+        return self._tidied()
+
+    def send_copied(self, directories: Sequence[Path]) -> Report:
+        """Sends runs that were copied from another machine, Guild's with the batches that they are of."""
+        runs = []
+        for directory in directories:
+            if (directory / ".guild" / "opref").is_file():
+                facts = journal.read_json(directory / "journal" / "run.json") or {}
+                runs.append(GuildRun(str(facts.get("id") or directory.name), directory))
+            else:
+                self._send_plain(directory)
+        self._send_all(runs)
+        return self._tidied()
+
+    def _send_all(self, runs: Sequence[GuildRun]) -> None:
         by_id = {run.id: run for run in runs}
         batch_of: dict[str, tuple[str, str]] = {}
         for batch in guild_runs.batches(runs, self.operations):
@@ -95,26 +132,40 @@ class Sync:
         for run in runs:
             if not run.proto_operation:
                 with self._problems(run.id):
-                    self._send_run(run, *batch_of.get(run.id, ("", "")))
-        for directory in sorted((self.project.root / "runs").glob("*")):
-            if (directory / "journal" / "run.json").is_file():
-                self.send_journal(directory)
+                    self._send_run(run, *(batch_of.get(run.id) or self._known_batch(run.id)))
+
+    def _send_removed(self, home: Path | None, there: set[str]) -> None:
+        """Tells the end of runs that MLflow takes for running, though Guild's user has deleted them."""
+        for stored in self.held:
+            if stored.status != RUNNING or stored.deleted or stored.run in there or home is None:
+                continue
+            run = GuildRun(stored.run, home / "trash" / "runs" / stored.run)
+            if run.has_journal:
+                with self._problems(run.id):
+                    self._send_run(run, *self._known_batch(run.id))
+
+    def _tidied(self) -> Report:
+        if self.report.sent:
+            self.held.tidy()
         return self.report
 
-    def send_journal(self, directory: Path) -> None:
-        """Sends a run that was started without Guild, or copied from another machine."""
-        with self._problems(directory.name):
-            self._send_journal(directory)
+    def _known_batch(self, run_id: str) -> tuple[str, str]:
+        """The batch of a trial whose fellows Guild has deleted, as MLflow knows it: (id, MLflow's id)."""
+        known = self.held.live(run_id)
+        batch = ""
+        # A CSV knows nothing of batches.
+        if known is not None and known.tags.get("batch") and not known.record.reported_by:
+            batch = known.record.batch
+        parent = self.held.live(batch) if batch else None
+        return batch, parent.id if parent is not None else ""
 
-    def _send_journal(self, directory: Path) -> None:
-        facts = journal.read_json(directory / "journal" / "run.json") or {}
-        run_id = str(facts.get("id") or "")
-        script, study = str(facts.get("operation") or ""), str(facts.get("study") or "")
-        run = GuildRun(run_id, directory)
-        tags = {"operation": self.project.operation_of_script(script, study), "batch": ""}
-        if (directory / ".guild" / "opref").is_file():
-            tags |= {"operation": run.operation or script, "label": run.label}
-        self._publish(run_id, directory, tags)
+    def _send_plain(self, directory: Path) -> None:
+        """Sends a run that was started without Guild."""
+        with self._problems(directory.name):
+            facts = journal.read_json(directory / "journal" / "run.json") or {}
+            script, study = str(facts.get("operation") or ""), str(facts.get("study") or "")
+            tags = {"operation": self._operation_of(script, study), "batch": ""}
+            self._publish(str(facts.get("id") or ""), directory, tags)
 
     @contextmanager
     def _problems(self, run_id: str) -> Iterator[None]:
@@ -129,18 +180,18 @@ class Sync:
 
     def _batch_id(self, batch: Batch) -> str:
         """The id that the batch has in MLflow already, else Guild's, else one made of its key."""
-        for stored in self.stored.values():
-            if stored.tags.get(BATCH_KEY) == batch.key:
-                return stored.record.run
+        stored = self.held.batch(batch.key)
+        if stored is not None:
+            return stored.run
         for trial in batch.trials:
-            known = self.stored.get(trial)
-            if known is not None and known.record.batch:
+            known = self.held.get(trial)
+            if known is not None and known.record.batch and not known.record.reported_by:
                 return known.record.batch
         return batch.run.id if batch.run else batch.key
 
     def _send_batch(self, batch_id: str, batch: Batch, members: list[GuildRun]) -> str:
         """Sends a batch's own row; returns MLflow's id of it."""
-        stored = self.stored.get(batch_id)
+        stored = self.held.get(batch_id)
         if stored is not None and stored.deleted:
             self.report.deleted += 1
             return ""
@@ -166,29 +217,45 @@ class Sync:
             reason=reason,
             label=label or (labels.pop() if len(labels) == 1 else ""),
             result={"batch": True, "method": batch.method, **_optimised(members)},
-            flags=batch.run.flags if batch.run and batch.run.operation != "+" else {},
+            flags=batch.run.shown_flags if batch.run and batch.run.operation != "+" else {},
             started=started,
             wall_seconds=wall,
             **{name: str(first.get(name) or "") for name in ("machine", "gpu", "host_cpu")},
         )
+        if stored is not None:
+            record = self._with_removed(record, stored, batch)
         return self._put(record, {BATCH_KEY: batch.key})
+
+    def _with_removed(self, record: RunRecord, stored: Stored, batch: Batch) -> RunRecord:
+        """Keeps in a batch's row what came from runs that Guild's user has deleted since."""
+        before = stored.record
+        complete = batch.run is not None and self.held.trials(before.run) <= set(batch.trials)
+        if complete or before.status == RUNNING or before.reported_by or DIGEST not in stored.tags:
+            return record
+        started = min(filter(None, (before.started, record.started)), default=None)
+        ends = [r.started + 1000 * (r.wall_seconds or 0) for r in (before, record) if r.started]
+        return replace(
+            before if batch.run is None else record,
+            result={**(record.result or {}), **(before.result or {})},
+            started=started,
+            wall_seconds=(max(ends) - started) / 1000 if ends and started else None,
+        )
 
     def _send_run(self, run: GuildRun, batch: str, parent: str) -> None:
         tags = {"operation": run.operation, "batch": batch, "label": run.label}
         if parent:
             tags["mlflow.parentRunId"] = parent
-        if search := _search(run.directory):
-            tags["search"] = search
+        if run.search:
+            tags["search"] = run.search
         if run.parents:
             own = (journal.read_json(run.directory / "journal" / "parents.json") or {}).get(
                 "parents", []
             )
             tags["parents"] = ",".join(dict.fromkeys([*own, *run.parents]))
-        if run.has_journal:
-            self._publish(run.id, run.directory, tags, run)
+        if run.has_journal and self._publish(run.id, run.directory, tags):
             return
         status, reason = run.end()
-        if status == KILLED and reason.startswith(_GONE):
+        if status == KILLED and reason == GONE:
             reason = "process gone before it recorded anything"
         search = tags.pop("search", "")
         record = RunRecord(
@@ -201,17 +268,23 @@ class Sync:
             label=run.label,
             result={"search": json.loads(search)} if search else None,
             seed=run.flags.get("seed") if isinstance(run.flags.get("seed"), int) else None,
-            flags=run.flags,
+            flags=run.shown_flags,
             machine=self._machine(run),
             started=run.started,
             wall_seconds=run.wall_seconds,
             parents=tuple(run.parents),
         )
-        self._put(record, {k: tags[k] for k in ("mlflow.parentRunId",) if k in tags})
+        sent = self.report.sent
+        mlflow_id = self._put(record, {k: tags[k] for k in ("mlflow.parentRunId",) if k in tags})
+        log = output_path(run.directory)
+        if self.report.sent > sent and status in (FAILED, KILLED) and inside(run.directory, log):
+            tail = run.hide.text(tail_of(log))
+            self.store.client.log_text(mlflow_id, f"{tail}\n", "log_tail.txt")
 
     def _put(self, record: RunRecord, tags: dict[str, str]) -> str:
         """Adds or changes a run that has no journal; returns MLflow's id of it."""
-        stored = self.stored.get(record.run)
+        tags = {**tags, STAMP: "guild"}
+        stored = self.held.get(record.run)
         if stored is None:
             self._told(record.run, record.operation, record.status)
             return self.store.write(record, tags)
@@ -220,62 +293,62 @@ class Sync:
             return ""
         wanted = {**tags, DIGEST: digest(record)}
         changed = any(stored.tags.get(name) != value for name, value in wanted.items())
-        if changed or stored.record.status != record.status:
+        if changed or stored.status != record.status:
             self._told(record.run, record.operation, record.status)
-            if stored.record.study != record.study:  # an experiment cannot be changed
-                self.store.forget(stored)
+            # An experiment cannot be changed; what was written in part, or from a CSV, is written anew.
+            partly = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
+            if partly or stored.record.study != record.study:
+                self.held.forget(stored)
                 return self.store.write(record, tags)
             self.store.update(stored, record, tags)
         return stored.id
 
-    def _publish(
-        self, run_id: str, directory: Path, tags: dict[str, str], run: GuildRun | None = None
-    ) -> None:
-        """Sends a run that has a journal, unless nothing has changed since it ended."""
-        stored = self.stored.get(run_id)
+    def _publish(self, run_id: str, directory: Path, tags: dict[str, str]) -> bool:
+        """Sends a run that has a journal, unless nothing has changed since it ended.
+
+        Returns False for one that died before it had written down that it began.
+        """
+        stored = self.held.get(run_id)
         if stored is not None and stored.deleted:
             self.report.deleted += 1
-            return
+            return True
         stamp = _stamp(directory)
-        if (
-            stored is not None and DIGEST in stored.tags
-        ):  # from a record; here is the journal itself
-            self.store.forget(stored)
+        if stored is None or DIGEST in stored.tags:
+            if last_session(directory) is None:
+                return False
+            if stored is not None:  # from a record; here is the journal itself
+                self.held.forget(stored)
             stored = None
-        if stored is not None and stored.record.status != RUNNING:
+        if stored is not None and stored.status != RUNNING:
             same = all(stored.tags.get(name, "") == value for name, value in tags.items())
             if same and stored.tags.get(STAMP) == stamp:
-                return
-        status = status_of(directory)
-        end = None
-        if run is not None and status.reason.startswith(_GONE):
-            told = run.end()  # Guild saw how the process ended
-            end = (
-                told if told[0] not in ("FINISHED", RUNNING) and told[1] != status.reason else None
-            )
-        if end is not None:
-            tags = {**tags, "reason": end[1]}
-        published = publish(directory, self.store.uri, tags)
+                return True
+        fresh = stored is None and status_of(directory).status != RUNNING
+        published = self._send_journal(directory, tags | ({STAMP: stamp} if fresh else {}), fresh)
         if not published.mlflow_run_id:
             self.report.deleted += 1
-            return
-        final = end[0] if end is not None else published.status.status
-        if end is not None and end[0] != published.status.status:
-            self.store.client.set_terminated(
-                published.mlflow_run_id, end[0], published.status.ended
-            )
-        if final != RUNNING:
+            return True
+        final = published.status.status
+        if final != RUNNING and not fresh:
             self.store.tag(published.mlflow_run_id, {STAMP: stamp})
         operation = tags.get("operation", "")
-        if stored is None or published.points or stored.record.status != final:
+        if stored is None or published.points or stored.status != final:
             self._told(run_id, operation, final)
+        return True
+
+    def _send_journal(self, directory: Path, tags: dict[str, str], fresh: bool) -> Published:
+        """Publishes a run; one that has ended and is new in one step."""
+        if fresh:
+            with suppress(RunExists):
+                return publish(directory, self.store.uri, tags, client=self.store.adder())
+        return publish(directory, self.store.uri, tags)
 
     def _told(self, run_id: str, operation: str, status: str) -> None:
         self.report.sent += 1
         self.say(f"{run_id[:8]}  {operation}  {status}")
 
     def _study(self, operation: str, facts: dict[str, Any]) -> str:
-        return str(facts.get("study") or self.project.study_of(operation) or "unassigned")
+        return str(facts.get("study") or self._study_of(operation) or "unassigned")
 
     def _machine(self, run: GuildRun) -> str:
         from record.facts import machine_name
@@ -288,39 +361,17 @@ def _facts(run: GuildRun) -> dict[str, Any]:
     return journal.read_json(run.directory / "journal" / "run.json") or {}
 
 
-def _search(directory: Path) -> str:
-    """What the search noted about a trial, as JSON short enough for a tag."""
-    note = journal.read_json(directory / "search.json")
-    if not note:
-        return ""
-    names = ("kind", "method", "trial", "predicted", "kernel", "acq_func", "hyperparameters")
-    kept = {name: note[name] for name in names if note.get(name) not in (None, {}, "")}
-    shown = json.dumps(kept, sort_keys=True, ensure_ascii=False)
-    return shown if len(shown) < 7000 else json.dumps({"kind": kept.get("kind", "")})
-
-
 def _optimised(members: list[GuildRun]) -> dict[str, Any]:
     """The metric that a search looked at, as its first trial's note says."""
-    for member in members:
-        note = journal.read_json(member.directory / "search.json") or {}
-        if isinstance(note.get("objective"), dict):
-            return {"optimised": note["objective"]}
-    return {}
+    return next(({"optimised": m.objective} for m in members if m.objective), {})
 
 
 def _stamp(directory: Path) -> str:
     """Changes when a file changes that a run's row is made of."""
-    parts = []
-    for name in (
-        "result.json",
-        "journal/run.json",
-        "journal/sessions.jsonl",
-        "journal/metrics.jsonl",
-        "journal/parents.json",
-        ".guild/attrs/exit_status",
-    ):
+    where, parts = str(directory), []
+    for name in _STAMPED:
         try:
-            stat = (directory / name).stat()
+            stat = os.stat(where + name)
             parts.append(f"{stat.st_size}.{stat.st_mtime_ns}")
         except OSError:
             parts.append("-")

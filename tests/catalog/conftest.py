@@ -124,10 +124,20 @@ class Shell:
         self.env["MLFLOW_TRACKING_URI"] = f"sqlite:///{path}"
 
 
+@pytest.fixture(scope="session")
+def shell_in():
+    """Returns a function that gives a shell in the toy project of a folder, copied there at need."""
+
+    def make(folder: Path) -> Shell:
+        root = folder / "project"
+        if not root.exists():
+            shutil.copytree(HERE / "toy", root, ignore=shutil.ignore_patterns("__pycache__"))
+        return Shell(root, folder / "guild")
+
+    return make
+
+
 @pytest.fixture
-def shell(tmp_path: Path) -> Shell:
+def shell(shell_in, tmp_path: Path) -> Shell:
     """A shell in the toy project, with a Guild home of its own."""
-    root = tmp_path / "project"
-    if not root.exists():
-        shutil.copytree(HERE / "toy", root, ignore=shutil.ignore_patterns("__pycache__"))
-    return Shell(root, tmp_path / "guild")
+    return shell_in(tmp_path)

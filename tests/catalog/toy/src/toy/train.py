@@ -1,4 +1,4 @@
-"""A run of a second: a rate that grows, explodes or is killed, as the flags say."""
+"""A run of a second: a rate that grows, explodes or is killed, as the flags say; continued, it lives."""
 
 import argparse
 import os
@@ -25,7 +25,7 @@ def main(config: Config) -> dict:
             run.log({"opening_rate": rate, "loss": 1.0 / update}, step=update)
             if config.explode == update:
                 raise record.NumericalError(update, "log_std")
-            if config.die == update:
+            if config.die == update and not run.resumed:
                 os.kill(os.getpid(), signal.SIGKILL)
         objective = {
             "name": "opening_rate",

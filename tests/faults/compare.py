@@ -1,0 +1,179 @@
+"""Journals and the database of an MLflow server, side by side, without a line of what wrote them.
+
+Everything is read from the files: JSON lines, SQLite's tables, the folder of artifacts.
+"""
+
+import json
+import math
+import sqlite3
+from collections import Counter
+from pathlib import Path
+
+GONE = "process gone"
+MOST = 1.7976931348623157e308  # what MLflow's SQL store keeps of an infinity
+SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+SHOWN = 3  # examples of points in a difference
+
+
+def differences(runs, database, stored, names):
+    """Says, a line each, how MLflow differs from the journals; [] if it does not.
+
+    Args:
+        runs: Folder of run directories.
+        database: MLflow's SQLite file.
+        stored: Folder of its artifacts.
+        names: Metrics of every update of a run that has finished.
+    """
+    held = _held(database)
+    journals = [Journal(path) for path in sorted(runs.iterdir()) if (path / "journal").is_dir()]
+    told = []
+    for journal in (each for each in journals if each.started):
+        same = [run for run in held if run["tags"].get("run_id") == journal.facts["id"]]
+        if len(same) != 1 or same[0]["lifecycle_stage"] != "active":
+            told.append(f"{journal.name}: {len(same)} runs in MLflow")
+            continue
+        told += [f"{journal.name}: {line}" for line in _run(journal, same[0], stored)]
+        told += [f"{journal.name}: {line}" for line in journal.gaps(names)]
+    known = {journal.facts["id"] for journal in journals if journal.started}
+    for run in held:
+        if run["lifecycle_stage"] == "active" and run["tags"].get("run_id") not in known:
+            told.append(f"MLflow: run {run['run_uuid']} is of no journal")
+    return told
+
+
+def count_points(runs):
+    """Returns how many points all journals hold together."""
+    return sum(sum(Journal(path).points().values()) for path in runs.iterdir())
+
+
+class Journal:
+    """A run's directory, read as its documentation says."""
+
+    def __init__(self, path):
+        self.path, self.name = path, path.name
+        self.facts = _json(path / "journal" / "run.json")
+        self.sessions = _lines(path / "journal" / "sessions.jsonl")
+        self.started = bool(self.facts and self.sessions)
+        result = _json(path / "result.json")
+        current = self.started and result and result["session"] == self.sessions[-1]["session"]
+        self.result = result if current else None
+
+    def points(self):
+        """Returns (name, step, time, value) of each point, and how often it is there."""
+        return Counter(
+            (name, line["step"], line["t"], _number(value))
+            for line in _lines(self.path / "journal" / "metrics.jsonl")
+            for name, value in line["m"].items()
+        )
+
+    def gaps(self, names):
+        """Says which points a finished run lacks, or has twice."""
+        if not self.result or self.result["status"] != "FINISHED":
+            return []
+        there = Counter((name, step) for name, step, _, _ in self.points().elements())
+        steps = self.facts["flags"]["updates"]
+        wanted = Counter((name, step) for name in names for step in range(1, steps + 1))
+        wanted["objective", steps] += 1
+        told = _both("points of the training", "in the journal", wanted, there)
+        if self.result["resume_mismatch"]:
+            told.append(f"{self.result['resume_mismatch']} points differ after a restart")
+        return told
+
+    def files(self):
+        """Returns the content of each artifact by name."""
+        found = {p.relative_to(self.path / "artifacts"): p for p in _files(self.path / "artifacts")}
+        if (self.path / "result.json").exists():
+            found[Path("result.json")] = self.path / "result.json"
+        return {name.as_posix(): path.read_bytes() for name, path in found.items()}
+
+
+def _run(journal, run, stored):
+    facts, result, tags = journal.facts, journal.result, run["tags"]
+    told = _both("points of the journal", "in MLflow", journal.points(), run["points"])
+    wanted = {name: _param(value) for name, value in facts["flags"].items()}
+    if run["params"] != wanted:
+        told.append(f"params are {run['params']}, the flags {wanted}")
+    names = ("operation", "study", "machine", "host", "seed", "command", "started")
+    expected = {name: str(facts[name]) for name in names}
+    digest = (result or {}).get("digest", {})
+    expected["digest_metrics"] = digest.get("metrics", "")
+    expected["digest_weights"] = digest.get("weights", "")
+    told += [
+        f"tag {name} is {tags.get(name)!r}, not {value!r}"
+        for name, value in expected.items()
+        if tags.get(name) != value
+    ]
+    status, reason, ended = "KILLED", GONE, None
+    if result:
+        status, reason, ended = result["status"], result["reason"], result["ended"]
+    if run["status"] != status:
+        told.append(f"status is {run['status']}, not {status}")
+    if not tags.get("reason", "?").startswith(reason) or (status == "FINISHED" and tags["reason"]):
+        told.append(f"reason is {tags.get('reason')!r}, not {reason!r}")
+    if run["start_time"] != facts["started"] or (ended and run["end_time"] != ended):
+        told.append(f"it lasts from {run['start_time']} to {run['end_time']}")
+    folder = stored / str(run["experiment_id"]) / run["run_uuid"] / "artifacts"
+    kept = {p.relative_to(folder).as_posix(): p.read_bytes() for p in _files(folder)}
+    for name, content in journal.files().items():
+        if kept.pop(name, None) != content:
+            told.append(f"artifact {name} is missing or differs")
+    return told + [f"artifact {name} is of no journal" for name in kept]
+
+
+def _held(database):
+    """Returns every run of the database: the columns of its row, tags, params and points."""
+    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
+        connection.row_factory = sqlite3.Row
+        runs = [dict(row) for row in connection.execute("SELECT * FROM runs")]
+        for run in runs:
+            where = "WHERE run_uuid = ?", (run["run_uuid"],)
+            for table in ("tags", "params"):
+                rows = connection.execute(f"SELECT key, value FROM {table} {where[0]}", where[1])
+                run[table] = {row["key"]: row["value"] for row in rows}
+            rows = connection.execute(f"SELECT * FROM metrics {where[0]}", where[1])
+            run["points"] = Counter(
+                (r["key"], r["step"], r["timestamp"], "NaN" if r["is_nan"] else r["value"] + 0.0)
+                for r in rows
+            )
+    connection.close()
+    return runs
+
+
+def _both(what, where, left, right):
+    told = []
+    for kind, counter in (("missing", left - right), ("too many", right - left)):
+        if counter:
+            shown = ", ".join(map(str, list(counter)[:SHOWN]))
+            told.append(f"{sum(counter.values())} {what} {kind} {where}: {shown}")
+    return told
+
+
+def _number(value):
+    """A value as MLflow keeps it."""
+    number = SPECIAL[value] if isinstance(value, str) else float(value)
+    if number != number:
+        return "NaN"
+    return max(-MOST, min(MOST, number)) + 0.0  # 0.0 for -0.0, which SQLite does not keep
+
+
+def _param(value):
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _files(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def _json(path):
+    try:
+        return json.loads(path.read_text())
+    except (OSError, ValueError):
+        return None
+
+
+def _lines(path):
+    """Returns the complete lines of a JSON lines file."""
+    try:
+        return [json.loads(line) for line in path.read_text().split("\n")[:-1]]
+    except OSError:
+        return []

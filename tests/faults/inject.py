@@ -1,0 +1,371 @@
+"""Kills training, sender, `catalog sync` and MLflow server at moments that a seed chooses, then compares.
+
+    python tests/faults/inject.py --kills 100 --seed 1
+
+Trainings run one after the other against a real MLflow server on SQLite. Each is killed several times, by
+a clock or at a named call (between a batch and its offset, while result.json is written, …; see `POINTS`),
+alone or with others, and continued. In the end everything is let recover: the server is started, the last
+training is waited for, `catalog sync` runs. What MLflow holds must then be what the journals hold.
+"""
+
+import argparse
+import contextlib
+import json
+import os
+import random
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections import Counter
+from pathlib import Path
+
+HERE = Path(__file__).resolve().parent
+ROOT = HERE.parents[1]
+sys.path.insert(0, str(HERE.parent))  # run as a script, not by pytest
+
+from faults.compare import count_points, differences  # noqa: E402
+
+UPDATES, WIDTH = 200, 6
+NAMES = [*(f"walk/{i}" for i in range(WIDTH)), "odd", "time/update"]
+PATIENCE = 180.0  # s to wait for something that must come
+LONGEST, LATE = 40.0, 15.0  # s to wait for a call; for one after the end of a training
+SPAN = 6.0  # s after the start of a strike in which the clock kills
+AT_A_CALL = 0.65  # share of strikes at a named call
+STAYS_AWAY = 0.3  # probability that the server is not started again before the next strike
+# (call, when, what its arguments name, needs): "new": a new training; "start": one that starts or is
+# continued; "end": one that ends; "saves": one with checkpoints.
+POINTS = {
+    "training": [
+        ("os.replace", "before", "/run.json", "new"),
+        ("os.replace", "after", "/run.json", "new"),
+        ("os.write", "half", "/sessions.jsonl", "start"),
+        ("os.write", "half", "/metrics.jsonl", ""),
+        ("os.fsync", "before", "/metrics.jsonl", "saves"),
+        ("os.rename", "before", "/checkpoints/", "saves"),
+        ("os.rename", "after", "/checkpoints/", "saves"),
+        ("shutil.rmtree", "before", "/checkpoints/0", "saves"),
+        ("os.replace", "before", "/result.json", "end"),
+        ("os.replace", "after", "/result.json", "end"),
+    ],
+    "sender": [
+        ("MlflowClient.create_run", "before", "", "new"),
+        ("MlflowClient.create_run", "after", "", "new"),
+        ("MlflowClient.log_batch", "before", "", ""),
+        ("MlflowClient.log_batch", "after", "", ""),
+        ("os.replace", "before", "/mlflow.json", ""),
+        ("os.replace", "after", "/mlflow.json", ""),
+        ("MlflowClient.log_artifact", "before", "", "end"),
+        ("MlflowClient.log_artifact", "after", "", "end"),
+        ("MlflowClient.set_terminated", "before", "", "end"),
+        ("MlflowClient.set_terminated", "after", "", "end"),
+    ],
+    "server": [
+        ("SqlAlchemyStore.create_run", "after", "", "new"),
+        ("SqlAlchemyStore.log_batch", "before", "", ""),
+        ("SqlAlchemyStore._log_metrics", "before", "", ""),
+        ("SqlAlchemyStore._log_metrics", "after", "", ""),
+        ("SqlAlchemyStore.log_batch", "after", "", ""),
+        ("LocalArtifactRepository.log_artifact", "after", "", "end"),
+        ("SqlAlchemyStore.update_run_info", "before", "", "end"),
+        ("SqlAlchemyStore.update_run_info", "after", "", "end"),
+    ],
+    "sync": [
+        ("MlflowClient.log_batch", "before", "", ""),
+        ("MlflowClient.log_batch", "after", "", ""),
+        ("MlflowClient.set_terminated", "before", "", ""),
+        ("MlflowClient.set_terminated", "after", "", ""),
+        ("os.replace", "after", "/mlflow.json", ""),
+    ],
+}
+VICTIMS = {  # who dies together, and how often
+    ("training",): 30,
+    ("sender",): 25,
+    ("server",): 15,
+    ("training", "sender"): 8,
+    ("training", "server"): 7,
+    ("sender", "server"): 6,
+    ("training", "sender", "server"): 4,
+    ("sync",): 5,
+}
+
+
+class Arena:
+    """A project in a folder of its own, its MLflow server, and a training.
+
+    Args:
+        folder: An empty folder.
+        seed: Chooses whom, when and where.
+        say: Called with a line for each strike.
+    """
+
+    def __init__(self, folder, seed, say=print):
+        self.folder, self.say, self.chance = folder, say, random.Random(seed)
+        self.project, self.faults = folder / "project", folder / "faults"
+        self.runs, self.stored = self.project / "runs", folder / "stored"
+        self.database = folder / "mlflow.db"
+        for path in (self.runs, self.faults, folder / "guild"):
+            path.mkdir(parents=True)
+        (self.project / "guild.yml").write_text("")
+        self.spawner = None
+        self.port = _free_port()
+        self.uri = f"http://127.0.0.1:{self.port}"
+        self.server = self.training = None
+        self.run, self.lives, self.saves = None, 0, False
+        self.strikes, self.most_senders = Counter(), 0
+
+    def open(self):
+        """Starts what the processes are forked from."""
+        with (self.folder / "spawner.log").open("ab") as log:
+            self.spawner = subprocess.Popen(
+                [sys.executable, str(HERE / "spawner.py"), str(self.faults)],
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log,
+                env=self._environment(), start_new_session=True,
+            )  # fmt: skip
+        there = self.faults / "spawner"
+        _wait(lambda: there.exists() or self.spawner.poll() is not None, "the spawner")
+        if self.spawner.poll() is not None:
+            raise RuntimeError((self.folder / "spawner.log").read_text())
+
+    def strike(self, victims):
+        """Kills some processes at one moment; returns whether all of them were there to be killed."""
+        first = victims[0]
+        if first == "sync" or (first == "sender" and not self._numbers("sender")):
+            self._kill("training")  # else nothing would be sent
+        if first == "sync":
+            self._kill("sender")
+        self._look()
+        if first == "sync" or "server" in victims or self.chance.random() > STAYS_AWAY:
+            self.start_server()
+        at_a_call = self.chance.random() < AT_A_CALL
+        point = self._point(first) if at_a_call and (self.server or first == "training") else None
+        if point:
+            self._arm(first, point)
+        process = self._command() if first == "sync" else None
+        if process is None:
+            self.start_training(new=bool(point) and point[3] == "new")
+        hit = self._wait_for(first, process) if point else False
+        if not hit:
+            time.sleep(self.chance.uniform(0, SPAN))
+        there = [self._kill(victim) for victim in victims[hit:]]
+        self._look()
+        if not (hit or any(there)):
+            return False
+        where = f"{point[1]} {point[0]} {point[2]}".strip() if hit else "by the clock"
+        self.say(f"{'+'.join(victims)}: {where}")
+        self.strikes[victims, where] += 1
+        return True
+
+    def finish(self):
+        """Lets everything recover, as far as one sync does that."""
+        self.start_server()
+        if self.training is not None:
+            self.training.wait(PATIENCE)
+            self.training = None
+        return self.sync()
+
+    def sync(self):
+        """Runs `catalog sync`; returns what it printed."""
+        process = self._command()
+        told = process.communicate(timeout=PATIENCE)[0]
+        if process.returncode:
+            raise RuntimeError(f"catalog sync: exit {process.returncode}\n{told}")
+        return told
+
+    def differences(self):
+        """Says how MLflow differs from the journals."""
+        return differences(self.runs, self.database, self.stored, NAMES)
+
+    def start_server(self):
+        """Starts the MLflow server, unless it runs, and waits for it."""
+        if self.server is not None:
+            return
+        command = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
+        command += ["--backend-store-uri", f"sqlite:///{self.database}", "--workers", "1"]
+        command += ["--artifacts-destination", str(self.stored)]
+        with (self.folder / "server.log").open("ab") as log:
+            self.server = subprocess.Popen(
+                [sys.executable, *command], stdout=log, stderr=log,
+                env=self._environment(), start_new_session=True,
+            )  # fmt: skip
+        _wait(lambda: _answers(self.uri) or self.server.poll() is not None, "the server")
+        if self.server.poll() is not None:
+            raise RuntimeError(f"the server ended: {(self.folder / 'server.log').read_text()}")
+
+    def start_training(self, new):
+        """Continues the training, or begins another if that has ended or been killed often enough."""
+        if self.training is not None:
+            if not new:
+                return
+            self._kill("training")
+        if new or self.run is None or self.lives <= 0 or (self.run / "result.json").exists():
+            self.run = self.runs / f"run-{len(list(self.runs.iterdir())):03d}"
+            self.lives = self.chance.randint(2, 6)
+            self.saves = self.chance.random() < 0.4  # loading torch takes a while
+        self.lives -= 1
+        flags = ["--updates", UPDATES, "--width", WIDTH, "--every", 25 if self.saves else 0]
+        flags += ["--seed", int(self.run.name[-3:])]
+        with (self.folder / "training.log").open("ab") as log:
+            self.training = subprocess.Popen(
+                [sys.executable, str(HERE / "walk.py"), *map(str, flags)], stdout=log, stderr=log,
+                env=self._environment(RUN_DIR=str(self.run)),
+            )  # fmt: skip
+        _wait(lambda: self._numbers("training") or self.training.poll() is not None, "the training")
+
+    def close(self):
+        """Kills what is left."""
+        for victim in ("training", "sender", "server", "sync"):
+            self._kill(victim)
+        if self.spawner is not None:
+            self.spawner.kill()
+            self.spawner.wait()
+
+    def _point(self, victim):
+        """A call at which the victim can be killed now."""
+        needs = {"", "end", "start", "new"} | ({"saves"} if self.saves else set())
+        if self.training is not None:
+            needs -= {"start"} if victim == "training" else set()
+        return self.chance.choice([point for point in POINTS[victim] if point[3] in needs])
+
+    def _arm(self, victim, point):
+        told = dict(zip(("call", "when", "word"), point, strict=False))
+        path = self.faults / victim
+        path.with_suffix(".new").write_text(json.dumps(told))
+        path.with_suffix(".new").rename(path)
+
+    def _wait_for(self, victim, process):
+        """Waits until the victim has died at the call; False if it never came there."""
+        end = time.monotonic() + LONGEST
+        armed, done = self.faults / victim, self.faults / f"{victim}.done"
+        over = False
+        while time.monotonic() < end and not done.exists():
+            last = process or self.training
+            if not over and last is not None and last.poll() is not None:
+                over = True
+                end = time.monotonic() + (1 if last is process or victim == "training" else LATE)
+            time.sleep(0.02)
+        armed.unlink(missing_ok=True)
+        hit = done.exists()
+        done.unlink(missing_ok=True)
+        time.sleep(0.05)  # it has said that it dies, and does
+        return hit
+
+    def _numbers(self, role):
+        """Returns the process numbers of a role."""
+        return [int(path.name.rpartition("-")[2]) for path in self.faults.glob(f"pids/{role}-*")]
+
+    def _kill(self, victim):
+        """Kills all processes of a role; returns whether there were any."""
+        numbers = self._numbers(victim)
+        for number in numbers + (self._numbers("command") if victim == "server" else []):
+            with contextlib.suppress(ProcessLookupError):
+                os.kill(number, signal.SIGKILL)
+        _wait(lambda: not set(numbers) & set(self._numbers(victim)), f"the end of {victim}")
+        return bool(numbers)
+
+    def _look(self):
+        """Takes note of who is dead."""
+        self.most_senders = max(self.most_senders, len(self._numbers("sender")))
+        if self.training is not None and not self._numbers("training"):
+            self.training.wait(PATIENCE)
+            self.training = None
+        if self.server is not None and not self._numbers("server"):
+            self._kill("server")
+            self.server.wait(PATIENCE)
+            self.server = None
+
+    def _command(self):
+        return subprocess.Popen(
+            [sys.executable, "-m", "catalog.cli", "sync"], env=self._environment(),
+            cwd=self.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        )  # fmt: skip
+
+    def _environment(self, **more):
+        foreign = ("RUN_", "GUILD_", "MLFLOW_", "RECORD", "PROJECT_")
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(foreign)}
+        return kept | {
+            "PYTHONPATH": os.pathsep.join([str(HERE / "at_call"), str(ROOT / "src")]),
+            "FAULTS": str(self.faults),
+            "PROJECT_DIR": str(self.project),
+            "GUILD_HOME": str(self.folder / "guild"),
+            "MLFLOW_TRACKING_URI": self.uri,
+            "MLFLOW_DISABLE_TELEMETRY": "true",
+            "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",
+            "OMP_NUM_THREADS": "1",
+        } | more  # fmt: skip
+
+
+def inject(folder, kills, seed, say=print):
+    """Strikes so often, lets everything recover, and compares; returns a report."""
+    begin = time.monotonic()
+    arena = Arena(folder, seed, say)
+    try:
+        arena.open()
+        while arena.strikes.total() < kills:
+            arena.strike(arena.chance.choices(list(VICTIMS), list(VICTIMS.values()))[0])
+        arena.finish()
+        told = arena.differences()
+        again = arena.sync().splitlines()[-1]
+        told += [f"after another sync, {line}" for line in arena.differences() if line not in told]
+        return {
+            "strikes": arena.strikes,
+            "runs": len(list(arena.runs.iterdir())),
+            "points": count_points(arena.runs),
+            "again": again,
+            "senders": arena.most_senders,
+            "differences": told,
+            "seconds": time.monotonic() - begin,
+        }
+    finally:
+        arena.close()
+
+
+def _free_port():
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+def _answers(uri):
+    try:
+        return urllib.request.urlopen(f"{uri}/health", timeout=5).status == 200
+    except OSError:
+        return False
+
+
+def _wait(condition, what):
+    end = time.monotonic() + PATIENCE
+    while not condition():
+        if time.monotonic() > end:
+            raise TimeoutError(f"waited in vain for {what}")
+        time.sleep(0.05)
+
+
+def main():
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--kills", type=int, default=100, help="how often (default: 100)")
+    parser.add_argument("--seed", type=int, default=1, help="of all choices (default: 1)")
+    parser.add_argument("--keep", metavar="DIR", help="new folder to work in, and to leave")
+    options = parser.parse_args()
+    folder = Path(options.keep or tempfile.mkdtemp(prefix="faults-")).resolve()
+    report = inject(folder, options.kills, options.seed)
+    by_victims, by_place = Counter(), Counter()
+    for (victims, where), count in report["strikes"].items():
+        by_victims["+".join(victims)] += count
+        by_place[where] += count
+    for title, counter in (("killed", by_victims), ("where", by_place)):
+        print(title, *(f"  {count:3d}  {name}" for name, count in counter.most_common()), sep="\n")
+    print(f"{report['runs']} runs, {report['points']} points, {report['seconds']:.0f} s")
+    print(f"at most {report['senders']} senders at once; the next sync: {report['again']}")
+    print(*report["differences"], f"{len(report['differences'])} differences", sep="\n")
+    if not options.keep:
+        shutil.rmtree(folder)
+    return 1 if report["differences"] else 0
+
+
+if __name__ == "__main__":
+    sys.exit(main())
