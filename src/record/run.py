@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record import ends, facts, journal, patch, session, status, told
+from record import ends, facts, journal, patch, redact, session, status, told
 from record.config import Config, check_same_flags
 from record.crash import CrashReport
 from record.digest import metrics_digest, weights_digest
@@ -314,7 +314,7 @@ class Run:
         return static
 
     def _end_with(self, error: BaseException) -> None:
-        end = ends.end_of(error)
+        end, hide = ends.end_of(error), redact.Redactor([os.environ]).text
         if self._finished and end.status == ends.KILLED:
             return  # the result was complete before the signal came
         if self._finished and isinstance(error, SystemExit) and not error.code:
@@ -322,11 +322,11 @@ class Run:
         if ends.is_disk_full(error):
             self._reserve.unlink(missing_ok=True)
         if end.status == ends.FAILED:
-            text = "".join(traceback.format_exception(error))
+            text = hide("".join(traceback.format_exception(error)))
             with contextlib.suppress(OSError):
                 (self.directory / "artifacts" / "error.txt").write_text(text, encoding="utf-8")
-        if self._finished:
-            end = ends.End(end.status, f"after the end of the training: {end.reason}")
+        late = "after the end of the training: " if self._finished else ""
+        end = ends.End(end.status, hide(f"{late}{end.reason}"))
         extra: dict[str, Any] = {}
         if isinstance(error, NumericalError):
             extra["failed_at"] = {"update": error.update, "tensor": error.tensor_name}

@@ -5,7 +5,7 @@ import uuid
 
 from journeys.shell import Project
 
-TOKEN = f"planted-{uuid.uuid4().hex}"
+TOKEN, KEY = (f"{name}-{uuid.uuid4().hex}" for name in ("token", "key"))
 
 
 def test_a_sixth_study_by_the_steps_of_contributing(project: Project) -> None:
@@ -19,7 +19,7 @@ def test_a_sixth_study_by_the_steps_of_contributing(project: Project) -> None:
             path.write_text(body)
         elif kind == "append":
             path.write_text(path.read_text() + body)
-    project.env["HUB_TOKEN"] = TOKEN
+    project.env |= {"HUB_TOKEN": TOKEN, "HUB_API_KEY": KEY}  # Guild keeps the second one
     commands = [body for kind, _, body in blocks if kind == "run"]
     for line in "".join(commands).splitlines():
         project.good(line)
@@ -34,11 +34,19 @@ def test_a_sixth_study_by_the_steps_of_contributing(project: Project) -> None:
     assert other < best
 
     # The shell of these runs held a token, and one of them printed it and died of it.
-    project.bad(f"guild run arms:train epsilon={TOKEN} -y", "--epsilon", TOKEN)
+    (project.root / "src/arms/leak.py").write_text(
+        "import os\nraise SystemExit(f\"401 for {os.environ['HUB_TOKEN']} {os.environ['HUB_API_KEY']}\")\n"
+    )
+    with (project.root / "experiments/arms/guild.yml").open("a") as file:
+        file.write("    leak:\n      main: src/arms.leak\n")
+    project.bad("guild run arms:leak -y", "401 for", TOKEN, KEY)
     project.good("catalog sync -q && catalog export && catalog render")
-    assert any(TOKEN in (run / ".guild/attrs/env").read_text() for run in project.runs)
+    assert any(KEY in (run / ".guild/attrs/env").read_text() for run in project.runs)
     private = (project.root / ".guild", project.root / ".git")
     for path in project.root.rglob("*"):
         if path.is_file() and not any(path.is_relative_to(each) for each in private):
-            assert TOKEN.encode() not in path.read_bytes(), path
-    assert "[hidden]" in (project.root / "runs_catalog.md").read_text()
+            content = path.read_bytes()
+            assert TOKEN.encode() not in content, path
+            assert KEY.encode() not in content, path
+    records = (path.read_text() for path in project.root.glob("experiments/records/arms/*.json"))
+    assert any('"reason": "exit status 1: 401 for [hidden] [hidden]"' in text for text in records)
