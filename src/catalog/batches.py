@@ -82,7 +82,7 @@ def summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
     if not trials:
         return sentences.sentence(batch) if batch else "no trials"
     shown = (
-        search_summary([_as_searched(batch, t) for t in trials])
+        search_summary([as_searched(batch, t) for t in trials])
         if is_search(batch, trials)
         else grid_summary(trials)
     )
@@ -200,7 +200,7 @@ def search_summary(trials: Sequence[RunRecord]) -> str:
     return "; ".join(part for part in parts if part)
 
 
-def _as_searched(batch: RunRecord | None, trial: RunRecord) -> RunRecord:
+def as_searched(batch: RunRecord | None, trial: RunRecord) -> RunRecord:
     """A trial with what the search optimised as its objective, and its own objective beside it.
 
     A search may look at another metric than the one that its trials are for: what is learned early says

@@ -1,34 +1,41 @@
-"""Learning curves as SVG: the same records give the same bytes, readable on light and dark pages."""
+"""Learning curves as SVG, with bands over seeds."""
 
 from __future__ import annotations
 
 import fnmatch
-import io
 import math
-from collections.abc import Callable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
 from itertools import pairwise
-from typing import Any
+from typing import TYPE_CHECKING, Any, Protocol
 
-from catalog import batches, stats
+from catalog import batches, canvas, stats, values
 from catalog.model import Point, RunRecord
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Page
 
 GRID = 60  # steps at which the curves of several seeds are averaged
 MAX_CURVES = 10
-# Okabe and Ito's colours without black and yellow, which vanish on one of the two backgrounds.
-COLOURS = ("#0072B2", "#E69F00", "#009E73", "#D55E00", "#56B4E9", "#CC79A7")
-LINES = ("-", "--", ":")
-_GREY = "#808080"
-# A page's own colours do not reach into an image; the reader's preference does.
-_STYLE = (
-    "<style>text{fill:#3d444d!important}"
-    "@media(prefers-color-scheme:dark){text{fill:#d1d7e0!important}}</style>"
-)
+
+
+class Drawing(Protocol):
+    """What the catalog writes as a figure.
+
+    Attributes:
+        runs: The runs that it shows.
+    """
+
+    runs: Sequence[RunRecord]
+
+    def svg(self) -> str:
+        """Draws it."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """What a template asks for.
+    """Learning curves that a template asks for.
 
     Attributes:
         runs: Runs that have the metric.
@@ -38,6 +45,8 @@ class Figure:
         band: Names of the metrics, with a `*` too, that are the lower and the upper edge of a line's band.
         until: Last step shown; None for all.
         axis: What a step is; by default what the runs say.
+        label: What the metric is called, with its unit; by default its name.
+        edges: What the band is, for the legend.
     """
 
     runs: Sequence[RunRecord]
@@ -46,14 +55,48 @@ class Figure:
     band: tuple[str, str] | None = None
     until: int | None = None
     axis: str | None = None
+    label: str | None = None
+    edges: str | None = None
 
     def svg(self) -> str:
         """Draws it."""
-        if "*" not in self.metric:
-            return learning_curves(self.runs, self.metric, self.flags)
-        panels = [(title, [run]) for title, run in _latest(self.runs)]
-        shown = self.metric.partition("*")[2].strip("/ ")
-        return _figure(panels, shown, lambda axis, runs: _draw_named(axis, runs[0], self))
+        if "*" in self.metric:
+            panels = [
+                _Panel(title, _named_lines(run, self), self.axis or _axis([run]))
+                for title, run in _latest(self.runs)
+            ]
+            name, title = self.metric.partition("*")[2].strip("/ "), ""
+        else:
+            panels = [_grouped(title, members, self) for title, members in _panels(self.runs)]
+            name, title = self.metric, ", ".join(_varied(self.runs, self.flags))
+        rate = _is_rate(self.runs, self.metric)
+        return _drawn(
+            panels, canvas.named(name, "%" if rate else "", self.label), title, self, rate
+        )
+
+
+@dataclass(frozen=True)
+class _Line:
+    """A curve and, unless its edges are the curve itself, its band over so many seeds."""
+
+    label: str
+    steps: Sequence[float]
+    middle: Sequence[float]
+    low: Sequence[float]
+    high: Sequence[float]
+    seeds: int = 1
+
+    @property
+    def banded(self) -> bool:
+        return self.low is not self.middle
+
+
+@dataclass(frozen=True)
+class _Panel:
+    title: str
+    lines: Sequence[_Line]
+    axis: str
+    left_out: int = 0
 
 
 def fitting(pattern: str, names: Sequence[str]) -> dict[str, str]:
@@ -81,62 +124,85 @@ def learning_curves(
         metric: Its name.
         flags: Flags of which each combination is a line; by default all in which the runs differ.
     """
-
-    def draw(axis: Any, members: Sequence[RunRecord]) -> None:
-        _draw(axis, members, metric, flags)
-
-    return _figure(_panels(runs), metric, draw)
+    return Figure(runs, metric, flags).svg()
 
 
-def _figure(
-    panels: Sequence[tuple[str, Sequence[RunRecord]]],
-    label: str,
-    draw: Callable[[Any, Sequence[RunRecord]], None],
-) -> str:
-    """Returns a figure of some panels, each drawn by `draw` from its runs."""
-    import matplotlib
+def _drawn(panels: Sequence[_Panel], label: str, legend: str, wanted: Figure, rate: bool) -> str:
+    # A line means the same in each panel: its place among all labels gives its colour.
+    labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
+    columns = min(3, len(panels))
+    rows = math.ceil(len(panels) / columns)
+    beside = 1.5 if _has_legend(panels) else 0.0
+    width = (3.2 if columns > 1 else 4.6) * columns + beside
 
-    matplotlib.use("svg")
-    from matplotlib import pyplot
-
-    settings = {
-        "svg.hashsalt": "catalog",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.size": 9,
-        "path.simplify": False,
-        "text.color": _GREY,
-        "axes.labelcolor": _GREY,
-        "axes.edgecolor": _GREY,
-        "xtick.color": _GREY,
-        "ytick.color": _GREY,
-    }
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **settings, "backend": "svg"}):
-        width = 3.6 if len(panels) > 1 else 5.2
-        columns = min(3, len(panels))
-        lines = math.ceil(len(panels) / columns)
-        figure, axes = pyplot.subplots(
-            lines,
-            columns,
-            figsize=(width * columns, 2.9 * lines),
-            squeeze=False,
-            sharey=True,
-            layout="constrained",
-        )
+    def draw(page: Page) -> None:
+        axes = page.subplots(rows, columns, squeeze=False, sharey=True)
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
-        for axis, (title, members) in zip(axes.flat, panels, strict=False):
-            draw(axis, members)
+        for axis, panel in zip(axes.flat, panels, strict=False):
+            _draw(axis, panel, labels)
             if len(panels) > 1:
-                axis.set_title(_plain(title), fontsize=9)
+                axis.set_title(canvas.plain(panel.title))
         for axis in axes[:, 0]:
-            axis.set_ylabel(_plain(label.replace("_", " ")))
-        text = io.StringIO()
-        figure.savefig(
-            text, format="svg", transparent=True, metadata={"Date": None, "Creator": None}
+            axis.set_ylabel(label)
+        if rate:
+            canvas.percent(axes[0, 0].yaxis)
+        _legend(page, panels, labels, legend, wanted)
+
+    return canvas.drawn((width, 2.9 * rows), draw)
+
+
+def _draw(axis: Axes, panel: _Panel, labels: Sequence[str]) -> None:
+    for line in panel.lines:
+        colour, style = _style(labels.index(line.label))
+        axis.plot(line.steps, line.middle, color=colour, linewidth=1.5, linestyle=style)
+        if line.banded:
+            axis.fill_between(line.steps, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
+    canvas.dress(axis)
+    axis.set_xlabel(canvas.plain(panel.axis))
+
+
+def _style(place: int) -> tuple[str, str]:
+    """Colour and dashes: no two of the first twelve are alike, and the paler colours are never solid."""
+    return canvas.COLOURS[place % len(canvas.COLOURS)], canvas.LINES[place // 4 % len(canvas.LINES)]
+
+
+def _has_legend(panels: Sequence[_Panel]) -> bool:
+    return any(line.label or line.banded for p in panels for line in p.lines)
+
+
+def _legend(
+    page: Page, panels: Sequence[_Panel], labels: Sequence[str], title: str, wanted: Figure
+) -> None:
+    """The legend, beside the panels: it covers no data."""
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    if not _has_legend(panels):
+        return
+    handles: list[Any] = []
+    for place, name in enumerate(labels):
+        if name:
+            colour, style = _style(place)
+            handles.append(
+                Line2D([], [], color=colour, linestyle=style, label=canvas.plain(name, 30))
+            )
+    banded = [line for p in panels for line in p.lines if line.banded]
+    if banded:
+        most = max(line.seeds for line in banded)
+        told = canvas.plain(wanted.edges or "") or (
+            f"lowest to highest\nof {most} seeds" if most > 1 else ""
         )
-        pyplot.close(figure)
-    return _finished(text.getvalue())
+        if told:
+            handles.append(Patch(color=canvas.GREY, alpha=0.3, linewidth=0, label=told))
+    if left_out := max(panel.left_out for panel in panels):
+        handles.append(
+            Line2D([], [], alpha=0, label=f"best {MAX_CURVES} of {MAX_CURVES + left_out}")
+        )
+    page.legend(
+        handles=handles, title=canvas.plain(title, 30) or None, loc="outside right upper",
+        alignment="left",
+    )  # fmt: skip
 
 
 def _panels(runs: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
@@ -152,13 +218,13 @@ def _latest(runs: Sequence[RunRecord]) -> list[tuple[str, RunRecord]]:
     found = {}
     for title, members in _panels(runs):
         for group in batches.groups(members):
-            more = batches.point_text(group.point, list(group.point), named=True)
+            more = canvas.point(group.point, named=True)
             found[f"{title} {more}".strip()] = group.trials[-1]
     return sorted(found.items())
 
 
-def _draw_named(axis: Any, run: RunRecord, wanted: Figure) -> None:
-    """Draws each metric that fits a name with a `*`."""
+def _named_lines(run: RunRecord, wanted: Figure) -> list[_Line]:
+    """A line for each metric that fits a name with a `*`."""
 
     def points(name: str | None) -> list[Point]:
         curve = run.metrics[name].curve if name in run.metrics else ()
@@ -166,43 +232,51 @@ def _draw_named(axis: Any, run: RunRecord, wanted: Figure) -> None:
 
     names = list(run.metrics)
     edges = [fitting(name, names) for name in wanted.band or ()]
-    for i, (label, name) in enumerate(sorted(fitting(wanted.metric, names).items())[:MAX_CURVES]):
-        colour, line = COLOURS[i % len(COLOURS)], LINES[i // len(COLOURS) % len(LINES)]
-        steps, middle, *_ = band([points(name)])
-        axis.plot(steps, middle, color=colour, label=_plain(label), linewidth=1.4, linestyle=line)
+    made = []
+    for label, name in sorted(fitting(wanted.metric, names).items())[:MAX_CURVES]:
+        known = dict(points(name))
         low, high = (dict(points(edge.get(label))) for edge in edges) if edges else ({}, {})
-        both = sorted(set(low) & set(high))
-        axis.fill_between(
-            both, [low[s] for s in both], [high[s] for s in both],
-            color=colour, alpha=0.2, linewidth=0,
-        )  # fmt: skip
-    _dress(axis, wanted.axis or _axis([run]))
-    axis.legend(frameon=False, fontsize=8)
+        steps = sorted(
+            s for s in known if math.isfinite(known[s]) and (not low or (s in low and s in high))
+        )
+        middle = [known[s] for s in steps]
+        both = ([low[s] for s in steps], [high[s] for s in steps]) if low else (middle, middle)
+        made.append(_Line(label, steps, middle, *both))
+    return made
 
 
-def _draw(axis: Any, runs: Sequence[RunRecord], metric: str, flags: Sequence[str] | None) -> None:
-    ranked = batches.groups(runs, flags)
-    # In the order of the point, so that a colour means the same in each panel.
-    ranked.sort(key=lambda g: [_order(v) for v in g.point.values()])
-    names = list(ranked[0].point)
-    for i, group in enumerate(ranked[:MAX_CURVES]):
-        curves = [trial.metrics[metric].curve for trial in group.trials]
-        steps, middle, low, high = band(curves)
-        colour = COLOURS[i % len(COLOURS)]
-        label = _plain(batches.point_text(group.point, names)) if names else None
-        line = LINES[i // len(COLOURS) % len(LINES)]
-        axis.plot(steps, middle, color=colour, label=label, linewidth=1.4, linestyle=line)
-        if len(curves) > 1:
-            axis.fill_between(steps, low, high, color=colour, alpha=0.2, linewidth=0)
-    _dress(axis, _axis(runs))
-    if names:
-        axis.legend(title=_plain(", ".join(names)), frameon=False, fontsize=8, title_fontsize=8)
+def _grouped(title: str, runs: Sequence[RunRecord], wanted: Figure) -> _Panel:
+    """A line for each point of a sweep, over its seeds; of many points, the best."""
+    ranked = batches.groups(runs, wanted.flags)
+    best = ranked[:MAX_CURVES]
+    # In the order of the point, not of its rank.
+    best.sort(key=lambda g: [values.order(v) for v in g.point.values()])
+    lines = []
+    for group in best:
+        curves = [
+            [
+                point
+                for point in trial.metrics[wanted.metric].curve
+                if wanted.until is None or point[0] <= wanted.until
+            ]
+            for trial in group.trials
+        ]
+        lines.append(_Line(canvas.point(group.point), *band(curves), seeds=len(curves)))
+    return _Panel(title, lines, wanted.axis or _axis(runs), len(ranked) - len(best))
 
 
-def _dress(axis: Any, label: str) -> None:
-    axis.grid(color=_GREY, alpha=0.25, linewidth=0.5)
-    axis.spines[["top", "right"]].set_visible(False)
-    axis.set_xlabel(_plain(label))
+def _varied(runs: Sequence[RunRecord], flags: Sequence[str] | None) -> list[str]:
+    return batches.varying(runs) if flags is None else list(flags)
+
+
+def _is_rate(runs: Sequence[RunRecord], metric: str) -> bool:
+    """Whether a metric is a share: so called, or an objective of that kind, with values in [0, 1]."""
+    named = metric.endswith("_rate") or any(
+        o["name"] == metric and o.get("kind") == "rate" for r in runs if (o := r.objective)
+    )
+    if not named or "*" in metric:
+        return False
+    return all(0 <= v <= 1 for r in runs for _, v in r.metrics[metric].curve if math.isfinite(v))
 
 
 def _axis(runs: Sequence[RunRecord]) -> str:
@@ -213,7 +287,7 @@ def _axis(runs: Sequence[RunRecord]) -> str:
         last = max((metric.curve[-1][0] for metric in run.metrics.values()), default=None)
         if objective.get("at") == last:
             told.add(str(objective.get("axis") or "step"))
-    return _plain(told.pop().replace("_", " ")) if len(told) == 1 else "step"
+    return told.pop().replace("_", " ") if len(told) == 1 else "step"
 
 
 def band(
@@ -232,8 +306,8 @@ def band(
     if not clean:
         return [], [], [], []
     if len(clean) == 1:
-        steps, values = [float(s) for s, _ in clean[0]], [v for _, v in clean[0]]
-        return steps, values, values, values
+        steps, own = [float(s) for s, _ in clean[0]], [v for _, v in clean[0]]
+        return steps, own, own, own
     first, last = min(c[0][0] for c in clean), max(c[-1][0] for c in clean)
     shared = {s for c in clean for s, _ in c}
     grid = (
@@ -243,12 +317,12 @@ def band(
     )
     steps, middle, low, high = [], [], [], []
     for step in grid:
-        values = [v for c in clean if (v := _at(c, step)) is not None]
-        if values:
+        here = [v for c in clean if (v := _at(c, step)) is not None]
+        if here:
             steps.append(step)
-            middle.append(stats.mean(values))
-            low.append(min(values))
-            high.append(max(values))
+            middle.append(stats.mean(here))
+            low.append(min(here))
+            high.append(max(here))
     return steps, middle, low, high
 
 
@@ -260,19 +334,3 @@ def _at(curve: Sequence[Point], step: float) -> float | None:
         if s0 <= step <= s1:
             return v0 + (v1 - v0) * (step - s0) / (s1 - s0)
     return curve[-1][1]
-
-
-def _order(value: object) -> tuple[int, float, str]:
-    numeric = isinstance(value, int | float) and not isinstance(value, bool)
-    return (0, float(value), "") if numeric else (1, 0.0, str(value))  # type: ignore[arg-type]
-
-
-def _plain(shown: str) -> str:
-    """Text that matplotlib does not take for mathematics."""
-    return shown.replace("\\", "").replace("$", r"\$")
-
-
-def _finished(svg: str) -> str:
-    head, tag, rest = svg.partition(" <defs>")
-    lines = (head + " " + _STYLE + "\n" + tag + rest).splitlines()
-    return "\n".join(line.rstrip() for line in lines) + "\n"

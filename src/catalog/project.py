@@ -22,12 +22,18 @@ class Operation:
         study: Folder in experiments/ that declares it.
         description: First line of its description.
         main: Its script, as declared; "" if it inherits one.
+        flags: Its own defaults by flag; a list is a batch.
+        requires: Names of the runs that it takes something from, as typed (`expert=RUN`).
+        compare: Columns of `guild compare`, as declared.
     """
 
     name: str
     study: str
     description: str = ""
     main: str = ""
+    flags: dict[str, Any] = field(default_factory=dict)
+    requires: tuple[str, ...] = ()
+    compare: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True)
@@ -120,7 +126,10 @@ class Project:
                 told = body if isinstance(body, dict) else {"main": body}
                 line = str(told.get("description") or "").strip().splitlines()
                 main = str(told.get("main") or "")
-                found[name] = Operation(name, path.parent.name, line[0] if line else "", main)
+                about = line[0] if line else ""
+                flags, needs = _flags(told.get("flags")), _resources(told.get("requires"))
+                shown = tuple(each for each in told.get("compare") or () if isinstance(each, str))
+                found[name] = Operation(name, path.parent.name, about, main, flags, needs, shown)
         return found
 
     def operation_of_script(self, script: str, study: str) -> str:
@@ -224,6 +233,25 @@ def _declared(content: Any) -> list[tuple[str, Any]]:
                 if str(name) != "$include"
             ]
     return found
+
+
+def _flags(content: Any) -> dict[str, Any]:
+    """Defaults by flag; a flag that is declared with other attributes has its default among them."""
+    if not isinstance(content, dict):
+        return {}
+    told = {
+        str(name): body.get("default") if isinstance(body, dict) else body
+        for name, body in content.items()
+        if not str(name).startswith("$")
+    }
+    return {name: value for name, value in told.items() if value is not None}
+
+
+def _resources(content: Any) -> tuple[str, ...]:
+    """Names of the resources that come from another run."""
+    each = content if isinstance(content, list) else [content]
+    found = [e for e in each if isinstance(e, dict) and e.get("operation")]
+    return tuple(str(e.get("name") or e["operation"]) for e in found)
 
 
 def _included_studies(path: Path) -> list[str]:

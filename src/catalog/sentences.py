@@ -39,8 +39,8 @@ def _state(record: RunRecord) -> str:
 def outcome(record: RunRecord) -> str:
     """Returns what a finished run reached, with its interval."""
     result = record.result or {}
-    if result.get("summary"):
-        return text.escape(result["summary"], text.MAX_RESULT)
+    if summary := text.escape(result.get("summary") or "", text.MAX_RESULT):
+        return summary
     objective = record.objective
     if objective is None:
         return "finished, with no result"

@@ -4,13 +4,20 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
+from typing import Any
 
 from catalog import batches, sentences, text
 from catalog.model import RunRecord
 from catalog.project import Operation, Reported
 
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")
+SHOWN = 10  # rows of an operation that a table shows; earlier ones are folded
+LONG = 140  # characters of a result that is shown in lines
+UNFOLDED = 12  # lines of a table that runs computed; a longer one is folded
+
+
+_LINK = re.compile(r"\[([0-9a-f]{8})\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
 
 
 @dataclass(frozen=True)
@@ -19,20 +26,32 @@ class Row:
 
     Attributes:
         cells: Text by column of COLUMNS.
-        ids: Ids of the runs that the row is about.
+        heads: The single runs that it is about, or its batch.
+        folded: Whether it is one of many earlier ones.
     """
 
     cells: dict[str, str]
-    ids: tuple[str, ...] = ()
+    heads: tuple[RunRecord, ...] = ()
+    folded: bool = False
 
 
 @dataclass
 class Store:
-    """All records, and who belongs to whom."""
+    """All records, and who belongs to whom.
+
+    Attributes:
+        records: All.
+        operations: What is declared, by name.
+        reported: What the sources reported, by operation.
+        links: Address of a run's page in MLflow, by its id.
+        by_id: The records by id, by start.
+        trials: Those of each batch, by its id.
+    """
 
     records: Sequence[RunRecord]
     operations: Mapping[str, Operation]
     reported: Mapping[str, Reported]
+    links: Mapping[str, str] = field(default_factory=dict)
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
 
@@ -67,6 +86,10 @@ class Store:
             heads.append(record)
         return heads
 
+    def id_cell(self, run: str) -> str:
+        """The 8 digits of a run, and a link to its page in MLflow where there is one."""
+        return f"[{run[:8]}]({self.links[run]})" if run in self.links else run[:8]
+
     def members(self, head: RunRecord) -> list[RunRecord]:
         """The trials that a head stands for; none for a single run."""
         return self.trials.get(head.batch or head.run, [])
@@ -96,58 +119,115 @@ def rows(
         shown = batches.varying(single) if flags is None else flags
         many = _by_flags(single) if group else [[head] for head in single]
         own = {members[0].run: members for members in many}
+        among = {head.run for head in single}
         name = _name(operation, operations)
         new: list[Row] = []
         for head in heads:
-            if head in single:
-                if head.run in own:
-                    new.append(_single_row(own[head.run], name, shown))
-            else:
+            if head.run in own:
+                new.append(_single_row(store, own[head.run], name, shown))
+            elif head.run not in among:
                 new.append(_batch_row(store, head, name))
         if reused and operation in reused:
-            new = [
-                _with_result(row, f"reused from {text.escape(reused[operation])}") for row in new
-            ]
-        made += _with_report(new or [_missing_row(store, operation, name)], store, operation)
+            note = f"reused from {text.escape(reused[operation])}"
+            new = [replace(row, cells={**row.cells, "result": note}) for row in new]
+        new = new or [_missing_row(store, operation, name)]
+        earlier = len(new) - SHOWN
+        new = [replace(row, folded=i < earlier) for i, row in enumerate(new)]
+        made += _with_report(new, store, operation)
     return made
 
 
-def markdown(made: Sequence[Row]) -> str:
-    """Returns rows as a Markdown table; a column that is empty in all rows is left out."""
+def markdown(made: Sequence[Row], *, breaks: bool = False) -> str:
+    """Returns rows as a Markdown table; a column that is empty in all rows is left out.
+
+    Of many rows of one operation the last are shown, the others folded below.
+
+    Args:
+        made: The rows.
+        breaks: Whether each part of a long result gets a line of its own.
+    """
     names = [c for c in COLUMNS if c in ("Name", "result") or any(r.cells.get(c) for r in made)]
-    lines = [list(names), ["---"] * len(names)]
-    lines += [[row.cells.get(name, "") for name in names] for row in made]
-    return "\n".join("| " + " | ".join(line) + " |" for line in lines)
+
+    def cell(row: Row, name: str) -> str:
+        shown = row.cells.get(name, "")
+        long = breaks and name == "result" and len(shown) > LONG
+        return shown.replace("; ", ";<br>") if long else shown
+
+    def table(some: Sequence[Row]) -> str:
+        return pipes(names, [[cell(row, name) for name in names] for row in some])
+
+    shown = table([row for row in made if not row.folded])
+    folded = [row for row in made if row.folded]
+    if not folded:
+        return shown
+    return f"{shown}\n\n{fold(f'{len(folded)} earlier rows', table(folded))}"
+
+
+def without_links(content: str) -> str:
+    """Returns a file's content without the links to MLflow: who has another server has other ones."""
+    return _LINK.sub(r"\1", content)
+
+
+def pipes(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Returns a Markdown table of cells that are Markdown."""
+    everything = [list(columns), ["---"] * len(columns), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in everything)
+
+
+def fold(summary: str, content: str) -> str:
+    """Returns content that a reader opens; the summary is HTML."""
+    return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
 def details(store: Store, operations: Sequence[str]) -> str:
     """Returns the tables that runs computed themselves, as Markdown; nothing without one.
 
-    A result may hold a `table`: `columns`, a list of text, and `rows`, a list of lists of text. Tables of
-    the same columns are put together, each row under its run's name and id.
+    A result may hold a `table`: `columns`, a list of text, and `rows`, a list of lists of text. Tables whose
+    columns are among those of another are put together, under each run's name and id; a long one is folded.
     """
-    by_columns: dict[tuple[str, ...], list[list[str]]] = {}
+    found: list[tuple[tuple[str, ...], list[str], list[Any]]] = []
     for operation in operations:
         heads = store.heads(operation)
         shown = batches.varying(heads)
         for head in heads:
             told = (head.result or {}).get("table")
-            if not isinstance(told, dict) or not told.get("columns"):
-                continue
-            columns = tuple(text.escape(column) for column in told["columns"])
-            row = _single_row([head], _name(operation, operations), shown)
-            first = [row.cells["Name"], row.cells["batch id"]]
-            for line in told.get("rows", []):
-                cells = [text.escape(cell) for cell in line][: len(columns)]
-                cells += [""] * (len(columns) - len(cells))
-                by_columns.setdefault(columns, []).append(first + cells)
-    return "\n\n".join(
-        "\n".join(
-            "| " + " | ".join(line) + " |"
-            for line in [["Name", "batch id", *columns], ["---"] * (len(columns) + 2), *lines]
-        )
-        for columns, lines in by_columns.items()
-    )
+            if isinstance(told, dict) and told.get("columns"):
+                row = _single_row(store, [head], _name(operation, operations), shown)
+                first = [row.cells["Name"], row.cells["batch id"]]
+                found.append(
+                    (tuple(map(text.escape, told["columns"])), first, told.get("rows", []))
+                )
+    made = []
+    widest = _widest([columns for columns, _, _ in found])
+    for columns in dict.fromkeys(widest[own] for own, _, _ in found):
+        lines = [
+            line
+            for own, first, told in found
+            if widest[own] == columns
+            for line in _lines(columns, own, first, told)
+        ]
+        table = pipes(["Name", "batch id", *columns], lines)
+        if len(lines) > UNFOLDED:
+            table = fold(f"{len(lines)} lines: {', '.join(columns)}", table)
+        made.append(table)
+    return "\n\n".join(made)
+
+
+def _widest(shapes: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[str, ...]]:
+    """The columns that hold all of a table's own: of the widest table that does."""
+    ordered = sorted(dict.fromkeys(shapes), key=len, reverse=True)
+    return {own: next(each for each in ordered if set(own) <= set(each)) for own in ordered}
+
+
+def _lines(
+    columns: Sequence[str], own: Sequence[str], first: Sequence[str], told: Sequence[Any]
+) -> list[list[str]]:
+    """The lines of one run's table; its name stands on the first of them."""
+    lines = []
+    for i, line in enumerate(told):
+        cells = dict(zip(own, map(text.escape, line), strict=False))
+        lines.append([*(first if i == 0 else ["", ""]), *(cells.get(c, "") for c in columns)])
+    return lines
 
 
 def _by_flags(single: Sequence[RunRecord]) -> list[list[RunRecord]]:
@@ -160,7 +240,7 @@ def _by_flags(single: Sequence[RunRecord]) -> list[list[RunRecord]]:
     return list(grouped.values())
 
 
-def _single_row(members: Sequence[RunRecord], name: str, shown: Sequence[str]) -> Row:
+def _single_row(store: Store, members: Sequence[RunRecord], name: str, shown: Sequence[str]) -> Row:
     first = members[0]
     if len(members) == 1:
         result = sentences.sentence(first)
@@ -172,22 +252,22 @@ def _single_row(members: Sequence[RunRecord], name: str, shown: Sequence[str]) -
     label = _label(first) if len(members) > 1 else first.label
     title = _title(name, label)
     # What the label says already is not said again.
+    words = set(label.split())
     told = {n: v for n, v in first.flags.items() if n in shown}
-    flags = {n: v for n, v in told.items() if str(v) not in label.replace("=", " ").split()}
+    flags = {n: v for n, v in told.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
         title += " " + batches.point_text(flags, list(flags), named=True)
-    return _row(title, [m.id8 for m in members], members, result)
+    return _row(title, [store.id_cell(m.run) for m in members], members, result, members)
 
 
 def _batch_row(store: Store, head: RunRecord, name: str) -> Row:
     members = store.members(head)
     batch = None if head.batch else head
-    id8 = (head.batch or head.run)[:8]
+    own = store.id_cell(head.batch or head.run)
     result = batches.summary(batch, members)
     if method := _method(batch, members):
         name = f"{name} ({method})"
-    made = _row(_title(name, head.label), [id8], members or [head], result)
-    return Row(made.cells, (head.batch or head.run, *(m.run for m in members)))
+    return _row(_title(name, head.label), [own], members or [head], result, [head])
 
 
 def _method(batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
@@ -197,16 +277,24 @@ def _method(batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
     return "" if own else text.escape(method)
 
 
-def _row(title: str, ids: Sequence[str], members: Sequence[RunRecord], result: str) -> Row:
+def _row(
+    title: str,
+    ids: Sequence[str],
+    members: Sequence[RunRecord],
+    result: str,
+    heads: Sequence[RunRecord],
+) -> Row:
+    if any(m.dirty for m in members):
+        result += "; uncommitted code"
     cells = {
         "Name": title,
         "batch id": ", ".join(ids),
         "machine": _distinct(m.machine for m in members),
         "task id": _distinct(_task_id(m) for m in members),
-        "seed": _distinct("" if m.seed is None else str(m.seed) for m in members),
+        "seed": _distinct(seed for m in members for seed in _seeds(m)),
         "result": result,
     }
-    return Row(cells, tuple(m.run for m in members))
+    return Row(cells, tuple(heads))
 
 
 def _missing_row(store: Store, operation: str, name: str) -> Row:
@@ -220,19 +308,16 @@ def _missing_row(store: Store, operation: str, name: str) -> Row:
 
 
 def _with_report(made: list[Row], store: Store, operation: str) -> list[Row]:
-    """The reports beside the first row; the others are the same operation run again."""
+    """The report beside the first row that is shown; the others are the same operation run again."""
     report = store.reported.get(operation)
     if report is None:
         return made
     shown = text.escape(report.text, text.MAX_RESULT)
     if report.source:
         shown += f" ({text.escape(report.source)})"
-    first = Row({**made[0].cells, "reported": shown}, made[0].ids)
-    return [first, *made[1:]]
-
-
-def _with_result(row: Row, result: str) -> Row:
-    return Row({**row.cells, "result": result}, row.ids)
+    first = next(i for i, row in enumerate(made) if not row.folded)
+    with_it = replace(made[first], cells={**made[first].cells, "reported": shown})
+    return [*made[:first], with_it, *made[first + 1 :]]
 
 
 def _name(operation: str, operations: Sequence[str]) -> str:
@@ -258,6 +343,15 @@ def _task_id(record: RunRecord) -> str:
             if str(source.get(key, "")) not in ("", "None", "-1"):
                 return text.escape(source[key], 20)
     return ""
+
+
+def _seeds(record: RunRecord) -> list[str]:
+    """Its seed; where a flag says how many seeds it ran by itself, all of them, from that one on."""
+    count = record.flags.get("seeds")
+    several = isinstance(count, int) and not isinstance(count, bool) and 1 < count <= 1000
+    if record.seed is None:
+        return []
+    return [str(record.seed + i) for i in range(count if several else 1)]  # type: ignore[arg-type]
 
 
 def _distinct(found: object) -> str:

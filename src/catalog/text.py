@@ -8,38 +8,72 @@ import unicodedata
 
 MAX_NAME = 120
 MAX_RESULT = 600
+UNBROKEN = 40  # characters; a longer word may be broken, or its column takes the page
 
 _SPACES = re.compile(r"\s+")
 _MARKUP = re.compile(r"([\\`*\[\]|~])")
 _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
-_LINKS = re.compile(r"(?i)\b(https?|ftp|mailto|www)(?=[:.])")
+# What a reader of GitHub's Markdown acts on though nothing marks it; a break of no width stops that.
+_ACTIVE = re.compile(
+    r"(?P<link>(?i:https?|ftp|mailto|xmpp|www))(?=[:.])"
+    r"|(?P<mention>(?<![A-Za-z0-9])@)(?=[A-Za-z0-9])"
+    r"|(?P<mail>(?<=[A-Za-z0-9._+-])@)(?=[A-Za-z0-9_-]+\.[A-Za-z0-9])"
+    r"|(?P<emoji>:)(?=(?:[-+]1|[a-z0-9_+-]*[a-z][a-z0-9_+-]*|100|1234):)"
+    r"|(?P<issue>#)(?=[0-9])"
+)
+_LONG = re.compile(rf"\S{{{UNBROKEN}}}(?=\S)")
+_BREAK = (
+    "\ue000"  # stands for the break till the rest is escaped; the text itself has none of these
+)
+
+
+def literal(value: object, limit: int = MAX_NAME) -> str:
+    """Returns any text on one line, without control and direction characters, cut at `limit`."""
+    shown = _SPACES.sub(" ", str(value)).strip()
+    shown = "".join(c for c in shown if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
+    return shown if len(shown) <= limit else shown[: limit - 1].rstrip() + "…"
 
 
 def escape(value: object, limit: int = MAX_NAME) -> str:
     """Returns any text as one that a Markdown table shows literally.
 
     Line breaks become spaces, control and direction characters go, what is longer than `limit`
-    characters is cut, markup and HTML are escaped.
+    characters is cut. Markup, HTML, mathematics, links, mentions and emoji names are shown as they
+    are written.
     """
-    shown = _SPACES.sub(" ", str(value)).strip()
-    shown = "".join(c for c in shown if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
-    if len(shown) > limit:
-        shown = shown[: limit - 1].rstrip() + "…"
+    shown = _ACTIVE.sub(lambda match: match[0] + _BREAK, literal(value, limit))
+    shown = _LONG.sub(lambda match: match[0] + _BREAK, shown)
     shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     shown = _MARKUP.sub(r"\\\1", shown)
     shown = _UNDERSCORE.sub(r"\\_", shown)
-    return _LINKS.sub("\\1&#8203;", shown)
+    # No backslash keeps GitHub from taking $x$ for mathematics; an element around the sign does.
+    return shown.replace(_BREAK, "&#8203;").replace("$", "<span>$</span>")
 
 
 def code(value: object) -> str:
-    """Returns text as a code span, or escaped where a code span cannot hold it."""
+    """Returns text as a code span, or escaped where a code span in a table cannot hold it."""
     shown = str(value)
-    if (
-        re.fullmatch(r"[^`|\\\s<>&](?:[^`|\\<>&\n\r\t]*[^`|\\\s<>&])?", shown)
-        and shown.isprintable()
-    ):
-        return f"`{shown}`"
-    return escape(shown)
+    if not shown.strip() or not shown.isprintable() or "\\|" in shown:
+        return escape(shown)
+    fence = "`" * (max((len(run) for run in re.findall("`+", shown)), default=0) + 1)
+    pad = " " if shown[0] in "` " or shown[-1] in "` " else ""
+    return f"{fence}{pad}{shown}{pad}{fence}".replace("|", "\\|")
+
+
+def duration(seconds: float) -> str:
+    """Returns "42 s", "8 min 51 s", "3 h 5 min" or "2 d 4 h"."""
+    whole = round(seconds)
+    if whole < 1:
+        return "under 1 s"
+    parts = [
+        (whole // 86400, "d"),
+        (whole // 3600 % 24, "h"),
+        (whole // 60 % 60, "min"),
+        (whole % 60, "s"),
+    ]
+    while not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
 
 
 def number(value: float, digits: int = 4) -> str:

@@ -6,6 +6,7 @@ import json
 import math
 import re
 import sys
+from functools import lru_cache
 from typing import Any
 
 # MLflow keeps an infinity as the largest float.
@@ -22,6 +23,8 @@ Scalar = str | int | float | bool | None
 
 def text(value: object) -> str:
     """Returns a value as text that every database and file can hold."""
+    if type(value) is str and value.isascii() and "\0" not in value:
+        return value
     return str(value).encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
@@ -36,11 +39,13 @@ def number(value: object) -> float:
     Raises:
         ValueError: It is no number.
     """
+    if type(value) is float and -_HUGE < value < _HUGE:
+        return value + 0.0  # no negative zero: a database may not keep it
     if isinstance(value, str):
         return _TEXT_OF[value] if value in _TEXT_OF else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is no number")
-    value = float(value) + 0.0  # no negative zero: a database may not keep it
+    value = float(value) + 0.0
     return math.copysign(math.inf, value) if abs(value) >= _HUGE else value
 
 
@@ -70,6 +75,7 @@ def flag_text(value: Scalar) -> str:
     return shown if len(shown) <= _MAX_TEXT else shown[: _MAX_TEXT - 1] + "…"
 
 
+@lru_cache(10_000)
 def _parsed(shown: str) -> Scalar:
     if shown in _WORDS:
         return _WORDS[shown]
@@ -79,6 +85,14 @@ def _parsed(shown: str) -> Scalar:
         value = float(shown)
         return value if math.isfinite(value) else shown
     return shown
+
+
+def order(value: object) -> tuple[int, float, str]:
+    """Sort key of flags: numbers by size, then text; text that begins with a whole number, by that."""
+    if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
+        return 0, float(value), ""
+    first = str(value).partition(" ")[0]
+    return 1, float(first[:15]) if first.isdecimal() else math.inf, str(value)
 
 
 def plain(value: Any) -> Any:

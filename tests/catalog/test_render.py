@@ -2,13 +2,13 @@
 
 import random
 import re
-import xml.etree.ElementTree as ElementTree
 
 import pytest
 
-from catalog import figures, render
+from catalog import check, render
 from catalog.errors import CatalogError
 from catalog.model import RunRecord
+from catalog.project import Reported
 
 
 def rows(markdown: str, name: str) -> list[list[str]]:
@@ -68,23 +68,23 @@ def test_writing_twice_writes_once(project, records):
         "runs_catalog.md",
     }
     assert render.write(project, records) == []
-    assert render.difference(project, records) == []
+    assert check.difference(project, records) == []
 
 
 def test_check_names_the_first_row_that_differs(project, records):
     render.write(project, records)
     changed = [r for r in records if r.run != records[-3].run]
-    told = render.difference(project, changed)
+    told = check.difference(project, changed)
     assert re.match(r"runs_catalog.md:\d+: row “train.*93 % opening rate", told[0])
     assert "of which no record is held" in told[1]
     assert records[-3].id8 in told[1]
 
     project.catalog.write_text(project.catalog.read_text() + "typed by hand\n")
-    (line,) = render.difference(project, records)
+    (line,) = check.difference(project, records)
     assert "typed by hand" in line
     project.catalog.unlink()
     with pytest.raises(CatalogError, match="missing; `catalog render` writes it"):
-        render.difference(project, records)
+        check.difference(project, records)
 
 
 @pytest.mark.parametrize(
@@ -158,61 +158,104 @@ def test_operations_are_found_in_whatever_a_guild_file_holds(project):
         project.operations()
 
 
-def test_a_figure_is_the_same_bytes_and_holds_no_date(records):
-    runs = [r for r in records if r.metrics]
-    svg = figures.learning_curves(runs, "opening_rate")
-    assert figures.learning_curves(runs[::-1], "opening_rate") == svg
-    assert "dc:date" not in svg
-    assert "prefers-color-scheme:dark" in svg
-    ElementTree.fromstring(svg)
-
-
-def test_a_band_is_the_mean_and_the_range_over_seeds():
-    curves = [[(0, 0.0), (10, 1.0)], [(0, 1.0), (5, 1.0), (10, 3.0)], [(0, float("nan"))]]
-    steps, mean, low, high = figures.band(curves)
-    assert steps == [0, 5, 10]
-    assert mean == [0.5, 0.75, 2.0]
-    assert low == [0.0, 0.5, 1.0]
-    assert high == [1.0, 1.0, 3.0]
-    assert figures.band([]) == ([], [], [], [])
-
-
-def test_metrics_of_one_name_pattern_are_lines_of_one_figure(project, make):
-    template = '{{ figure("many", ["toy:train"], "*/length", band=["*/low", "*/high"], until=10, axis="episode") }}'
-    (project.experiments / "toy" / "catalog.md.j2").write_text(template)
-    curve = [(step, float(step)) for step in range(0, 40, 2)]
-    names = ("b x/length", "a/length", "a/low", "a/high", "a/more/length", "width")
-    runs = [make(i, lr=i / 10).with_points(dict.fromkeys(names, curve)) for i in (1, 2)]
-    catalog = render.Catalog(project, [*runs, make(3, value=0.5)])
-    assert "![length, many](experiments/toy/figures/many.svg)" in catalog.markdown()
-    (figure,) = catalog.figures.values()
-    svg = figure.svg()
-    assert svg == figures.Figure(figure.runs[::-1], "*/length", None, *_rest(figure)).svg()
-    assert [word in svg for word in ("b x<", "a<", "more", ">width<")] == [True, True, False, False]
-    assert svg.count(">episode<") == 2  # a panel a run
-    assert ">10<" in svg
-    assert ">20<" not in svg
-    assert figures.fitting("*/length", names) == {"b x": "b x/length", "a": "a/length"}
-
-
-def _rest(figure):
-    return figure.band, figure.until, figure.axis
-
-
 def test_tables_that_runs_computed_are_put_together(project, make):
     template = '{{ details(["toy:train", "toy:sweep"]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     told = {"columns": ["who", "median"], "rows": [["a|b", "3 [2, 4]"], ["c", "never"]]}
-    other = {"columns": ["what"], "rows": [["x"]]}
+    wider = {"columns": ["who", "mean", "median"], "rows": [["d", "5", "6"]]}
+    other = {"columns": ["what"], "rows": [["x"]] * 13}
     text = render.Catalog(
         project,
         [
             make(1, value=0.5, lr=0.1, result={"table": told}),
-            make(2, value=0.5, lr=0.2, result={"table": told}),
+            make(2, value=0.5, lr=0.2, result={"table": wider}),
             make(3, value=0.5, lr=0.2),
             make(4, operation="toy:sweep", result={"table": other}),
         ],
     ).markdown()
-    assert rows(text, "train lr=0.1")[0][1:] == ["00000001", "a\\|b", "3 \\[2, 4\\]"]
-    assert rows(text, "train lr=0.2")[1][1:] == ["00000002", "c", "never"]
-    assert [line[2:] for line in rows(text, "Name")][:2] == [["who", "median"], ["what"]]
+    # Those whose columns another has are put into it; a name stands on the first of its lines.
+    assert rows(text, "train lr=0.1")[0][1:] == ["00000001", "a\\|b", "", "3 \\[2, 4\\]"]
+    assert rows(text, "train lr=0.2")[0][1:] == ["00000002", "d", "5", "6"]
+    assert [line[2:] for line in rows(text, "") if line[2:3] == ["c"]] == [["c", "", "never"]]
+    headers = [line[2:] for line in rows(text, "Name")][:2]
+    assert headers == [["who", "mean", "median"], ["what"]]
+    assert text.count("<details><summary>13 lines: what</summary>") == 1  # the long one
+
+
+def test_of_many_runs_the_last_are_shown_and_the_others_folded(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ table(["toy:train", "toy:sweep"]) }}'
+    )
+    runs = [make(i, value=0.5, seed=i) for i in range(1, 24)]
+    runs[4] = make(5, status="FAILED", reason="out of memory", seed=5)
+    catalog = render.Catalog(project, [*runs, make(99, value=0.5, operation="toy:sweep")])
+    catalog.store.reported = {"toy:train": Reported("what the source says")}
+    shown, earlier, facts = catalog.markdown().split("## Other operations")[0].split("<details>")
+    assert [line[2] for line in rows(shown, "train")] == [str(seed) for seed in range(14, 24)]
+    assert [line[2] for line in rows(earlier, "train")] == [str(seed) for seed in range(1, 14)]
+    assert "failed: out of memory" in rows(earlier, "train")[4]
+    assert earlier.startswith("<summary>13 earlier rows</summary>\n\n|")
+    assert len(rows(shown, "sweep")) == 1
+    assert rows(shown, "train")[0][-1] == "what the source says"
+    assert len(rows(facts, "[000000")) == 24
+
+
+def test_what_a_row_leaves_out_is_folded(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ table(["toy:train", "toy:sweep"]) }}'
+    )
+    batch = make(9, operation="toy:sweep", result={"batch": True}, wall_seconds=4000)
+    trial = {"operation": "toy:sweep", "batch": batch.run, "value": 0.5, "gpu": "RTX 3090"}
+    trials = [
+        make(10 + i, flags={"lr": lr, "seed": 1}, commit=digit * 40, **trial)
+        for i, (lr, digit) in enumerate([(0.1, "a"), (0.2, "b")])
+    ]
+    single = make(
+        1, value=0.5, flags={"lr": 0.25, "seed": 3}, commit="abcdef0123", dirty="feed5678" * 8,
+        wall_seconds=61.2, host_cpu="a cpu", digest={"metrics": "0123456789"},
+    )  # fmt: skip
+    running = make(2, status="RUNNING", flags={"seed": 4})
+    text = render.Catalog(project, [single, running, batch, *trials]).markdown()
+    facts = {line[0]: line[1:] for line in rows(text, "[0000") + rows(text, "00000002")}
+    assert facts["[00000001](experiments/records/toy/00000001.json)"] == [
+        "`guild run toy:train lr=0.25 seed=3 -y`", "`abcdef0` with changes `feed5678`", "a cpu", "1 min 1 s",
+        "metrics `01234567`",
+    ]  # fmt: skip
+    assert facts["00000002"][0] == "`guild run toy:train seed=4 -y`"  # no record of what goes on
+    assert facts["[00000009](experiments/records/toy/00000009.json)"] == [
+        "`guild run toy:sweep lr='[0.1,0.2]' seed=1 -y`", "`aaaaaaa`, `bbbbbbb`", "RTX 3090", "1 h 6 min", "",
+    ]  # fmt: skip
+    assert rows(text, "train")[0][-2].endswith("; uncommitted code")
+    assert text.count("uncommitted code") == 1
+    assert text.startswith(
+        render.HEADER + "\n4 runs: 3 finished, 1 running. 2 declared operations were never run."
+    )
+
+
+def test_ids_are_links_where_a_server_is_given(project, records):
+    plain = render.Catalog(project, records).markdown()
+    links = {r.run: f"http://mlflow.lab:8080/#/experiments/1/runs/{r.run}" for r in records}
+    render.write(project, records, links)
+    linked = project.catalog.read_text()
+    assert f"| [{records[0].id8}]({links[records[0].run]}) | box1 |" in linked
+    assert linked.count("](http://") == len([r for r in records if not r.batch])
+    assert check.difference(project, records) == []  # who has another server has other links
+    render.write(project, records)
+    assert project.catalog.read_text() == plain
+
+
+def test_a_long_result_has_a_line_for_each_part(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
+    long, short = "; ".join(["x" * 30] * 6), "a; b"
+    runs = [make(i, result={"summary": s}, lr=i / 10) for i, s in enumerate((long, short), 1)]
+    first, second = rows(render.Catalog(project, runs).markdown(), "train")
+    assert first[-1].split(";<br>") == ["x" * 30] * 6
+    assert second[-1] == short
+
+
+def test_quotes_that_guild_puts_round_numbers_are_gone(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
+    run = make(1, value=0.5, label="value lr='0.02' hidden='8 4' name='x'", lr=0.02, seed=1)
+    other = make(2, value=0.5, label="lr='1e-3'", lr=1e-3)
+    names = [line[0] for line in rows(render.Catalog(project, [run, other]).markdown(), "train")]
+    assert names == ["train “value lr=0.02 hidden='8 4' name='x'”", "train “lr=1e-3” lr=1e-3"]

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from catalog.commands.common import Commands, chosen, committed, reaches_mlflow, store_of
+from catalog.commands.common import Commands, chosen, committed, reaches_mlflow
 from catalog.errors import CatalogError
 from catalog.project import CATALOG_FILE, Project
 
@@ -18,18 +18,34 @@ if TYPE_CHECKING:
 
 def render(options: argparse.Namespace) -> int:
     """catalog render"""
+    from catalog.reading import reader
     from catalog.render import write
 
     project = Project.find()
-    records = committed(project) if options.records else store_of(options).records()
-    shown = [os.path.relpath(path) for path in write(project, records)]
+    records = committed(project) if options.records else reader(options.tracking_uri).records()
+    links = _links(options) if options.server and not options.records else None
+    shown = [os.path.relpath(path) for path in write(project, records, links)]
     print("\n".join(f"wrote {path}" for path in shown) or f"{CATALOG_FILE} is up to date")
     return 0
 
 
+def _links(options: argparse.Namespace) -> dict[str, str]:
+    """Addresses of the runs' pages in MLflow, by run."""
+    from catalog.store import Store
+
+    base = options.server.rstrip("/")
+    if not re.fullmatch(r"https?://[^\s()<>]+", base):
+        raise CatalogError(f"--server {base}: http://HOST:PORT or https://HOST is expected")
+    store, found = Store(options.tracking_uri), {}
+    for each in store.runs():
+        page = f"{base}/#/experiments/{store.experiment(each.experiment)}/runs/{each.id}"
+        found.setdefault(each.run, page)
+    return found
+
+
 def check(options: argparse.Namespace) -> int:
     """catalog check"""
-    from catalog.render import difference
+    from catalog.check import difference
 
     project = Project.find()
     records = committed(project)
@@ -43,13 +59,14 @@ def check(options: argparse.Namespace) -> int:
 
 def row(options: argparse.Namespace) -> int:
     """catalog row"""
+    from catalog.reading import reader
     from catalog.render import Catalog
 
     project = Project.find()
-    store = store_of(options)
-    stored = chosen(store.runs(), [options.run_id], trials=False)
+    source = reader(options.tracking_uri)
+    stored = chosen(source.runs(), [options.run_id], trials=False)
     record = stored[0].record
-    records = store.with_points(stored)
+    records = source.with_points(stored)
     catalog = Catalog(project, records)
     print(catalog.row(catalog.store.by_id[record.run]))
     for requirement in options.require:
@@ -86,11 +103,19 @@ def add(commands: Commands) -> None:
         f"write {CATALOG_FILE} and its figures",
         "From MLflow alone; the prose comes from experiments/*/catalog.md.j2.",
         "catalog sync && catalog render\n"
-        "catalog render --records     without MLflow, as in a fresh clone",
+        "catalog render --records     without MLflow, as in a fresh clone\n"
+        "catalog render --server http://mlflow.lab:8080     each id a link to the run's page there",
     )
     reaches_mlflow(sub)
-    sub.add_argument(
+    source = sub.add_mutually_exclusive_group()
+    source.add_argument(
         "--records", action="store_true", help="from experiments/records instead of MLflow"
+    )
+    source.add_argument(
+        "--server",
+        default=os.environ.get("MLFLOW_UI", ""),
+        metavar="URL",
+        help="where MLflow's pages are served: ids become links ($MLFLOW_UI; by default none)",
     )
 
     commands.add(
