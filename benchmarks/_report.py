@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import ast
 import datetime
 import json
 import math
@@ -107,7 +108,7 @@ def where() -> dict[str, Any]:
 def write(name: str, rows: list[dict[str, Any]]) -> None:
     """Prints the rows, writes ``results/NAME.json`` and renders the page again."""
     for each in rows:
-        print(_line(each))
+        print(line(each))
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
     (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
@@ -122,10 +123,17 @@ def render() -> str:
     ]
     for path in sorted(RESULTS.glob("*.json")):
         rows = json.loads(path.read_text(encoding="utf-8"))
-        parts.append(f"\n## {path.stem}\n\n`python benchmarks/{path.stem}.py`\n\n{_table(rows)}")
+        command = f"`python benchmarks/{path.stem}.py`"
+        parts.append(f"\n## {path.stem}\n\n{_about(path.stem)}\n\n{command}\n\n{_table(rows)}")
     text = "".join(parts)
     (FOLDER / "README.md").write_text(text, encoding="utf-8")
     return text
+
+
+def _about(name: str) -> str:
+    """The docstring of a benchmark."""
+    source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
+    return ast.get_docstring(ast.parse(source)) or ""
 
 
 def _table(rows: list[dict[str, Any]]) -> str:
@@ -141,7 +149,8 @@ def _table(rows: list[dict[str, Any]]) -> str:
     return "\n".join(lines) + "\n"
 
 
-def _line(each: dict[str, Any]) -> str:
+def line(each: dict[str, Any]) -> str:
+    """Returns a result row as one line of text."""
     numbers = f"{_number(each['ours'])} against {_number(each['peer'])} {each['unit']}"
     return (
         f"{each['what']}: {numbers} ({each['peer_name']}), ratio {_ratio(each)}, "

@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 import hashlib
+import json
 import os
 import re
 import shlex
-import signal
 import sys
 from collections.abc import Iterable
 from dataclasses import dataclass, field
@@ -15,9 +15,13 @@ from pathlib import Path
 from typing import Any
 
 from catalog.errors import CatalogError
+from catalog.guild_cache import Cache
+from record.ends import FINISHED, GONE, KILLED, end_of_exit
+from record.foreign import guild_attribute
+from record.journal import read_json
 from record.redact import Redactor
 
-_KEYBOARD_INTERRUPT = -16  # guild.exit_code.KEYBOARD_INTERRUPT
+_ID = re.compile("[0-9a-f]{32}")
 
 
 @dataclass(frozen=True)
@@ -34,7 +38,7 @@ class GuildRun:
 
     def attr(self, name: str) -> Any:
         """Returns an attribute, None without it."""
-        return _attribute(self.directory, name)
+        return guild_attribute(self.directory, name)
 
     @cached_property
     def operation(self) -> str:
@@ -55,8 +59,8 @@ class GuildRun:
     @cached_property
     def has_journal(self) -> bool:
         """Whether the script came as far as recording."""
-        journal = self.directory / "journal"
-        return (journal / "run.json").is_file() and (journal / "sessions.jsonl").is_file()
+        journal = f"{self.directory}/journal"
+        return os.path.isfile(f"{journal}/run.json") and os.path.isfile(f"{journal}/sessions.jsonl")
 
     @cached_property
     def flags(self) -> dict[str, Any]:
@@ -74,19 +78,19 @@ class GuildRun:
         """The flags as they may be published."""
         return {name: self.hide.flag(name, value) for name, value in self.flags.items()}
 
-    @property
+    @cached_property
     def label(self) -> str:
         """The label that a person gave; Guild makes one of the flags itself, which is none."""
         label = str(self.attr("label") or "")
         return "" if not label or is_automatic(label, self.flags) else self.hide.text(label)
 
-    @property
+    @cached_property
     def started(self) -> int | None:
         """Milliseconds since the epoch."""
         value = self.attr("started") or self.attr("initialized")
         return int(value) // 1000 if isinstance(value, int | float) else None
 
-    @property
+    @cached_property
     def wall_seconds(self) -> float | None:
         """Seconds from start to end."""
         begin, end = self.attr("started"), self.attr("stopped")
@@ -106,17 +110,11 @@ class GuildRun:
         if status is None:
             if (self.directory / ".guild" / "LOCK.remote").exists() or _alive(self.directory):
                 return "RUNNING", ""
-            return "KILLED", "process gone (SIGKILL or machine crash)"
+            return KILLED, GONE
         if status == 0:
-            return "FINISHED", ""
-        if status == _KEYBOARD_INTERRUPT or status in (130, -signal.SIGINT):
-            return "KILLED", "Ctrl-C"
-        if status < 0 or status in (128 + signal.SIGKILL, 128 + signal.SIGTERM):
-            number = -status if status < 0 else status - 128
-            try:
-                return "KILLED", signal.Signals(number).name
-            except ValueError:
-                return "KILLED", f"exit status {status}"
+            return FINISHED, ""
+        if told := end_of_exit(status):
+            return told
         line = self.hide.text(last_line(self.directory / ".guild" / "output"))
         return "FAILED", f"exit status {status}: {line}" if line else f"exit status {status}"
 
@@ -127,15 +125,34 @@ class GuildRun:
         for entry in os.scandir(self.directory):
             if entry.is_symlink():
                 target = os.path.basename(os.path.realpath(entry.path))
-                if re.fullmatch("[0-9a-f]{32}", target):
+                if _ID.fullmatch(target):
                     found.append(target)
         return sorted(found)
 
-    @property
+    @cached_property
     def parents(self) -> list[str]:
         """Ids of the runs whose files it required."""
         found = re.findall(r"[0-9a-f]{32}", _text(self.directory / ".guild" / "attrs" / "deps"))
         return list(dict.fromkeys(found))
+
+    @cached_property
+    def search(self) -> str:
+        """What a search noted about its trial, as JSON short enough for a tag; "" without one."""
+        note = self._note
+        names = ("kind", "method", "trial", "predicted", "kernel", "acq_func", "hyperparameters")
+        kept = {name: note[name] for name in names if note.get(name) not in (None, {}, "")}
+        shown = json.dumps(kept, sort_keys=True, ensure_ascii=False) if note else ""
+        return shown if len(shown) < 7000 else json.dumps({"kind": kept.get("kind", "")})
+
+    @cached_property
+    def objective(self) -> dict[str, Any] | None:
+        """The metric that its search looks at, as noted; None without one."""
+        told = self._note.get("objective")
+        return told if isinstance(told, dict) else None
+
+    @cached_property
+    def _note(self) -> dict[str, Any]:
+        return read_json(self.directory / "search.json") or {}
 
     @cached_property
     def origin(self) -> str:
@@ -201,15 +218,22 @@ def guild_home() -> Path | None:
     return home / ".guild" if (home / ".guild").is_dir() else None
 
 
-def read(home: Path | None) -> list[GuildRun]:
-    """Returns the runs in a Guild home, oldest first; runs that have not begun are none."""
+def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
+    """Returns the runs in a Guild home, oldest first; runs that have not begun are none.
+
+    Args:
+        home: The home.
+        cache: What an earlier call found.
+    """
     if home is None or not (home / "runs").is_dir():
         return []
     found = []
     for entry in os.scandir(home / "runs"):
-        if re.fullmatch("[0-9a-f]{32}", entry.name) and entry.is_dir():
+        if _ID.fullmatch(entry.name) and entry.is_dir():
             run = GuildRun(entry.name, Path(entry.path))
-            if (run.directory / ".guild" / "opref").is_file() and not run.is_waiting:
+            if cache is not None and cache.fill(run):
+                found.append(run)  # it had begun before
+            elif (run.directory / ".guild" / "opref").is_file() and not run.is_waiting:
                 found.append(run)
     return sorted(found, key=lambda run: (run.started or 0, run.id))
 
@@ -223,6 +247,7 @@ def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
             is named as what it optimises.
     """
     runs, names = list(runs), set(declared)
+    known = {each.id for each in runs}
     found: dict[str, Batch] = {}
     for run in runs:
         if run.proto_operation:
@@ -233,7 +258,6 @@ def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
                 run=run,
                 method=_method(run),
             )
-            known = {each.id for each in runs}
             batch.trials = [trial for trial in run.trials if trial in known]
             found[batch.key] = batch
     taken = {trial for batch in found.values() for trial in batch.trials}
@@ -292,20 +316,6 @@ def _opref(directory: Path) -> str:
         if shown := _text(path).strip():
             return shown
     return ""
-
-
-def _attribute(directory: Path, name: str) -> Any:
-    shown = _text(directory / ".guild" / "attrs" / name).strip()
-    if not shown:
-        return None
-    if re.fullmatch(r"-?[0-9]{1,18}", shown):
-        return int(shown)
-    import yaml
-
-    try:
-        return yaml.load(shown, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
-    except yaml.YAMLError:
-        return None
 
 
 def _text(path: Path) -> str:

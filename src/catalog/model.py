@@ -6,10 +6,11 @@ so that the catalog rendered from MLflow and the one rendered from the records a
 
 from __future__ import annotations
 
+import copy
 import math
 import re
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from catalog import values
@@ -52,17 +53,22 @@ class Metric:
         """
         by_step: dict[int, float] = {}
         for step, value in points:
-            by_step.setdefault(int(step), values.number(value))
+            if step not in by_step:
+                by_step[int(step)] = values.number(value)
         if not by_step:
             raise ValueError("a metric needs a point")
         curve = sorted(by_step.items())
         best = best_index([value for _, value in curve], maximize=maximize)
-        kept = downsample(len(curve), best)
-        return cls(curve[-1][1], curve[best][1], curve[best][0], tuple(curve[i] for i in kept))
+        kept = tuple(curve)
+        if len(curve) > CURVE_POINTS:
+            kept = tuple(curve[i] for i in downsample(len(curve), best))
+        return cls(curve[-1][1], curve[best][1], curve[best][0], kept)
 
 
 def best_index(numbers: list[float], *, maximize: bool) -> int:
     """Index of the first best value; NaN is worse than everything."""
+    if not any(map(math.isnan, numbers)):
+        return numbers.index(max(numbers) if maximize else min(numbers))
     sign = -1 if maximize else 1
     return min(
         range(len(numbers)),
@@ -185,13 +191,13 @@ class RunRecord:
     def with_points(self, points: Mapping[str, Iterable[Point]]) -> RunRecord:
         """Returns the record with the metrics of these points."""
         told = self.objective or {}
-        return replace(
-            self,
-            metrics={
-                name: Metric.of(of, maximize=is_maximized(name, told))
-                for name, of in sorted(points.items())
-            },
-        )
+        made = copy.copy(self)  # its fields have their canonical form already
+        metrics = {
+            name: Metric.of(of, maximize=is_maximized(name, told))
+            for name, of in sorted(points.items())
+        }
+        object.__setattr__(made, "metrics", metrics)
+        return made
 
 
 def is_maximized(name: str, objective: Mapping[str, Any] | None) -> bool:

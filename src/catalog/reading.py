@@ -7,11 +7,13 @@ What is read is what :class:`catalog.store.Store` reads of the same database.
 from __future__ import annotations
 
 import contextlib
+import json
 import math
 import sqlite3
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from functools import partial
 from pathlib import Path
-from sys import intern
+from typing import Any
 
 from catalog.model import Point
 from catalog.stored import IDS, Reader, Stored, decode, groups
@@ -28,14 +30,22 @@ _COLUMNS = {
     "metrics": {"run_uuid", "key", "value", "timestamp", "step", "is_nan"},
 }
 _RUNS = """
-SELECT runs.run_uuid, experiments.name, runs.status, runs.lifecycle_stage
+SELECT runs.run_uuid, experiments.name, runs.status, runs.lifecycle_stage, COALESCE(tags.value, '')
 FROM runs JOIN experiments ON experiments.experiment_id = runs.experiment_id
+LEFT JOIN tags ON tags.run_uuid = runs.run_uuid AND tags.key = 'run_id'
 WHERE experiments.lifecycle_stage = 'active' AND (runs.lifecycle_stage = 'active' OR ?)
 ORDER BY runs.start_time IS NULL, runs.start_time, runs.run_uuid
 """
+_OBJECTS = "SELECT run_uuid, json_group_object(key, value) FROM {} GROUP BY run_uuid"
+# JSON would hold 15 digits of a number.
+_LATEST = "SELECT run_uuid, key, CASE WHEN is_nan THEN NULL ELSE value END FROM latest_metrics"
 _POINTS = """
 SELECT run_uuid, key, step, value, is_nan FROM metrics WHERE run_uuid IN ({})
-ORDER BY run_uuid, key, step, timestamp, is_nan, value
+ORDER BY run_uuid, key, step
+"""
+_ONE_CURVE = """
+SELECT step, value, is_nan FROM metrics WHERE run_uuid = ? AND key = ?
+ORDER BY step, timestamp, is_nan, value
 """
 
 
@@ -48,7 +58,7 @@ def reader(uri: str | None = None) -> Reader:
         uri: Server or database; by default $MLFLOW_TRACKING_URI or the project's own.
     """
     uri = tracking_uri(uri)
-    path = _path(uri)
+    path = sqlite_path(uri)
     if path is not None:
         if not path.exists():
             return Database(uri, None)
@@ -78,14 +88,12 @@ class Database(Reader):
             return []
         with one_line_errors(self.uri), _snapshot(self._connection) as database:
             rows = database.execute(_RUNS, (deleted,)).fetchall()
-            tags = _by_run(database, rows, "SELECT run_uuid, key, value FROM tags")
-            params = _by_run(database, rows, "SELECT run_uuid, key, value FROM params")
-            latest = "SELECT run_uuid, key, CASE WHEN is_nan THEN NULL ELSE value END"
-            metrics = _by_run(database, rows, f"{latest} FROM latest_metrics")
-        made = []
-        for row in rows:
-            last = {k: math.nan if v is None else v for k, v in metrics[row[0]].items()}
-            made.append(Stored.of(row, tags[row[0]], params[row[0]], last))
+            held = _Held(
+                dict(database.execute(_OBJECTS.format("tags"))),
+                dict(database.execute(_OBJECTS.format("params"))),
+                _by_run(database.execute(_LATEST)),
+            )
+        made = (Stored.of(row[:4], row[4], partial(held.of, row[0])) for row in rows)
         return [each for each in made if each is not None]
 
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
@@ -93,22 +101,46 @@ class Database(Reader):
         found: dict[str, dict[str, list[Point]]] = {}
         if self._connection is None:
             return found
-        names: dict[str, str] = {}
+        twice: set[tuple[str, str]] = (
+            set()
+        )  # a step has two points: which one counts is asked again
         with one_line_errors(self.uri):
             for ids in groups(run_ids, IDS):
                 query = _POINTS.format(",".join("?" * len(ids)))
-                before, curve = ("", ""), list[Point]()
+                of, name, before, curve = "", "", -1, list[Point]()
                 for run_id, key, step, value, is_nan in self._connection.execute(query, ids):
-                    if (run_id, key) != before:
-                        before, curve = (run_id, key), []
-                        name = names.get(key) or names.setdefault(key, decode(key))
-                        curve = found.setdefault(run_id, {}).setdefault(name, [])
+                    if key != name or run_id != of:
+                        of, name, curve = run_id, key, []
+                        found.setdefault(run_id, {})[decode(key)] = curve
+                    elif step == before:
+                        twice.add((run_id, key))
+                    before = step
                     curve.append((step, math.nan if is_nan else value))
+            for pair in twice:
+                rows = self._connection.execute(_ONE_CURVE, pair)
+                curve = [(step, math.nan if is_nan else value) for step, value, is_nan in rows]
+                found[pair[0]][decode(pair[1])] = curve
         return found
 
 
-def _path(uri: str) -> Path | None:
-    """The file of an SQLite URI; None for anything else, a database in memory included."""
+class _Held:
+    """What MLflow keeps of runs, each by the run's id; tags and params as the text of JSON objects."""
+
+    def __init__(
+        self, tags: dict[str, str], params: dict[str, str], metrics: dict[str, dict[str, Any]]
+    ) -> None:
+        self._texts = {"tags": tags, "params": params}
+        self._metrics = metrics
+
+    def of(self, run_id: str, kind: str) -> dict[str, Any]:
+        """Returns what is kept of a kind."""
+        if kind == "metrics":
+            return self._metrics.get(run_id, {})
+        return json.loads(self._texts[kind].get(run_id, "{}"))
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """Returns the file of an SQLite URI; None for anything else, a database in memory included."""
     if not uri.startswith("sqlite:///") or "?" in uri:
         return None
     name = uri.removeprefix("sqlite:///")
@@ -128,6 +160,7 @@ def _opened(path: Path) -> sqlite3.Connection | None:
                 held = {row[1] for row in cursor.execute(f"PRAGMA table_info({table})")}
                 if not columns <= held:
                     return None
+            cursor.execute("SELECT json_group_object('a', 1)")  # SQLite may be built without it
             held = {row[1] for row in cursor.execute("PRAGMA table_info(experiments)")}
             others = "SELECT 1 FROM experiments WHERE workspace <> 'default' LIMIT 1"
             if "workspace" in held and cursor.execute(others).fetchone():
@@ -147,13 +180,12 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
         connection.execute("COMMIT")
 
 
-def _by_run(
-    database: sqlite3.Connection, rows: Sequence[tuple[str, ...]], query: str
-) -> dict[str, dict[str, object]]:
-    """Keys and values of a table by run, for the runs in `rows`."""
-    found: dict[str, dict[str, object]] = {row[0]: {} for row in rows}
-    for run_id, key, value in database.execute(query):
-        held = found.get(run_id)
-        if held is not None:
-            held[intern(key)] = value
+def _by_run(rows: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
+    """(run, key, value) as values by key, by run."""
+    found: dict[str, dict[str, Any]] = {}
+    for run_id, key, value in rows:
+        if run_id in found:
+            found[run_id][key] = value
+        else:
+            found[run_id] = {key: value}
     return found

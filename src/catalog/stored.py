@@ -7,9 +7,9 @@ import json
 import math
 import posixpath
 import re
-from collections.abc import Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
-from functools import cached_property
+from functools import cached_property, lru_cache
 from typing import Any
 
 from catalog import values
@@ -36,9 +36,7 @@ class Stored:
         experiment: Name of its experiment.
         status: As MLflow keeps it.
         deleted: Whether someone deleted it there.
-        tags: All tags; a label that Guild made of the flags is none.
-        flags: Flags by name, as text.
-        last: Last value of each metric, by name, as MLflow keeps it.
+        held: Gives what MLflow keeps of it: its "tags", "params" and "metrics" (their last values).
     """
 
     id: str
@@ -46,39 +44,45 @@ class Stored:
     experiment: str
     status: str
     deleted: bool
-    tags: dict[str, str]
-    flags: dict[str, Any]
-    last: dict[str, float] = field(default_factory=dict)
+    held: Callable[[str], Mapping[str, Any]] = field(compare=False, repr=False)
 
     @classmethod
     def of(
-        cls,
-        run: tuple[str, str, str, str],
-        tags: Mapping[str, str | None],
-        params: Mapping[str, str],
-        metrics: Mapping[str, float],
+        cls, run: tuple[str, str, str, str], run_id: str, held: Callable[[str], Mapping[str, Any]]
     ) -> Stored | None:
-        """Returns a run of MLflow, None if it has no run_id and so is none of the project.
+        """Returns a run of MLflow, None if its run_id is none of the project.
 
         Args:
             run: Its id, experiment's name, status and lifecycle stage.
-            tags: Its tags.
-            params: Its params.
-            metrics: Last value of each metric, by the name that MLflow knows.
+            run_id: Its run_id.
+            held: See the class.
         """
-        told = {name: value or "" for name, value in tags.items()}
-        run_id = told.get("run_id", "")
         if not _ID.fullmatch(run_id):
             return None
-        flags: dict[str, Any] = {decode(name): value for name, value in params.items()}
-        flags |= _object(told.get("changed_flags"))  # MLflow never changes a param
-        if is_automatic(told.get("label", ""), flags):
+        return cls(run[0], run_id, run[1], run[2], run[3] == "deleted", held)
+
+    @cached_property
+    def tags(self) -> dict[str, str]:
+        """All tags; a label that Guild made of the flags is none."""
+        told = {name: value or "" for name, value in self.held("tags").items()}
+        if told.get("label") and is_automatic(told["label"], self.flags):
             told["label"] = ""
-        last = {
-            decode(name): math.nan if value != value else values.number(value)
-            for name, value in metrics.items()
+        return told
+
+    @cached_property
+    def flags(self) -> dict[str, Any]:
+        """Flags by name, as text."""
+        told: dict[str, Any] = {decode(n): value for n, value in self.held("params").items()}
+        changed = self.held("tags").get("changed_flags")  # MLflow never changes a param
+        return told | _object(changed) if changed else told
+
+    @cached_property
+    def last(self) -> dict[str, float]:
+        """Last value of each metric, by name, as MLflow keeps it."""
+        return {
+            decode(name): math.nan if value is None or value != value else values.number(value)
+            for name, value in self.held("metrics").items()
         }
-        return cls(run[0], run_id, run[1], run[2], run[3] == "deleted", told, flags, last)
 
     @cached_property
     def record(self) -> RunRecord:
@@ -212,6 +216,7 @@ def encode(name: str) -> str:
     return shown or "_x_"
 
 
+@lru_cache(10_000)
 def decode(key: str) -> str:
     """Returns the name that :func:`encode` was given."""
     return "" if key == "_x_" else _ESCAPE.sub(lambda m: chr(int(m[1], 16)), key)

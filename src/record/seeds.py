@@ -5,9 +5,8 @@ from __future__ import annotations
 import hashlib
 from typing import TYPE_CHECKING
 
-import numpy as np
-
-if TYPE_CHECKING:
+if TYPE_CHECKING:  # importing record for help or flags is to be quick
+    import numpy as np
     import torch
 
 
@@ -29,16 +28,21 @@ class Seeds:
 
     def sequence(self, purpose: str, index: int = 0) -> np.random.SeedSequence:
         """Returns the seed sequence of a purpose (for example "world") and an index (an environment)."""
+        import numpy as np
+
         # Python's own hash() differs between processes; SHA-256 does not.
         words = np.frombuffer(hashlib.sha256(purpose.encode()).digest()[:16], dtype="<u4")
         return np.random.SeedSequence(self.seed, spawn_key=(*map(int, words), int(index)))
 
     def generator(self, purpose: str, index: int = 0) -> np.random.Generator:
         """Returns a new numpy generator (PCG64) at the beginning of the stream."""
+        import numpy as np
+
         return np.random.Generator(np.random.PCG64(self.sequence(purpose, index)))
 
     def torch(self, purpose: str, index: int = 0) -> torch.Generator:
         """Returns a new torch CPU generator at the beginning of the stream."""
+        import numpy as np
         import torch
 
         state = self.sequence(purpose, index).generate_state(1, np.uint64)

@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from catalog.commands.common import Commands, chosen, reaches_mlflow, say, store_of
+from catalog.commands.common import Commands, chosen, reaches_mlflow, say
 from catalog.project import Project
 
 if TYPE_CHECKING:
@@ -18,6 +18,7 @@ if TYPE_CHECKING:
 def sync(options: argparse.Namespace) -> int:
     """catalog sync"""
     from catalog import guild_runs
+    from catalog.mlflow_ui import arrange
     from catalog.store import Store
     from catalog.sync import Sync, alone
 
@@ -26,6 +27,8 @@ def sync(options: argparse.Namespace) -> int:
     with alone(project):
         store = Store(options.tracking_uri)
         report = Sync(project, store, say(options)).run(home)
+        if report.sent:
+            arrange(project, store)
     where = home or "no Guild home"
     print(f"{report.runs} runs in {where} and {project.root / 'runs'}: {report.sent} sent")
     if report.deleted:
@@ -37,19 +40,20 @@ def sync(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """catalog export"""
+    from catalog.reading import reader
     from catalog.records import write_all
     from catalog.sync import alone
 
     project = Project.find()
     folder = Path(options.to) if options.to else project.records
     with alone(project):
-        store = store_of(options)
-        stored = store.runs(deleted=True)
+        source = reader(options.tracking_uri)
+        stored = source.runs(deleted=True)
         live = [each for each in stored if not each.deleted]
         if options.runs:
             live = chosen(live, options.runs)
         ended = [each for each in live if each.record.status != "RUNNING"]
-        count, written = write_all(store.with_points(ended), folder)
+        count, written = write_all(source.with_points(ended), folder)
         gone = {each.record.run for each in stored if each.deleted}
         gone -= {each.record.run for each in stored if not each.deleted}
         removed = _remove_records(folder, gone)
@@ -64,6 +68,7 @@ def export(options: argparse.Namespace) -> int:
 def import_(options: argparse.Namespace) -> int:
     """catalog import"""
     from catalog import compare_csv, imports
+    from catalog.mlflow_ui import arrange
     from catalog.store import Store
     from catalog.sync import Sync, alone
 
@@ -92,13 +97,13 @@ def import_(options: argparse.Namespace) -> int:
             run for path, kind in kinds if kind == "journals" for run in imports.journals(path)
         ]
         if copied:
-            work = Sync(project, store, say(options))
-            for directory in copied:
-                work.send_journal(directory)
-            counts.seen += work.report.runs
-            counts.added += work.report.sent
-            counts.deleted += work.report.deleted
-            problems = work.report.problems
+            report = Sync(project, store, say(options)).send_copied(copied)
+            counts.seen += report.runs
+            counts.added += report.sent
+            counts.deleted += report.deleted
+            problems = report.problems
+        if counts.added:
+            arrange(project, store)
     print(f"{counts.seen} runs read: {counts.added} imported")
     if counts.deleted:
         print(f"{counts.deleted} deleted in MLflow: left so")

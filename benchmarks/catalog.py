@@ -1,0 +1,175 @@
+"""The catalog at size: sync, render and search of thousands of runs, and what recording costs beside its peers.
+
+Every number is that of a whole command, its start included. The runs are synthetic (see _synthetic_runs.py), 100
+points each; they are synced into a new SQLite in one go per size, as after a long absence. With --wandb or --aim the
+Python of an environment that has the package (`python -m venv DIR && DIR/bin/pip install wandb`), the same points are
+logged there too.
+"""
+
+import argparse
+import os
+import subprocess
+import sys
+import tempfile
+import time
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+# The project's root instead of this folder, whose scripts are called as the packages are.
+ROOT = Path(__file__).resolve().parent.parent
+sys.path[0] = str(ROOT)
+
+from benchmarks import _recording_peers, _report, _synthetic_runs  # noqa: E402
+
+LIMITS = {"sync": 2.0, "render": 10.0, "search": 1.0}  # s
+MEMORY = 1024.0  # MiB
+SEARCH = "lr>1e-3 and task=lever"
+GROWTH = 1.2  # of the time per run, from one size to the next: linear, with room for noise
+
+
+@dataclass(frozen=True)
+class Cost:
+    """A command: seconds from start to end, and its peak memory in MiB."""
+
+    seconds: float
+    memory: float
+
+
+@dataclass
+class Size:
+    """What was measured at a number of runs.
+
+    Attributes:
+        runs: The number.
+        new: How many of them were new to the sync that filled MLflow.
+        fill: That sync.
+        costs: Repeated measurements by command.
+    """
+
+    runs: int
+    new: int
+    fill: Cost
+    costs: dict[str, list[Cost]]
+
+
+def run_catalog(root: Path, *words: str) -> Cost:
+    """Runs a command of the catalog in a project."""
+    kept = {n: v for n, v in os.environ.items() if not n.startswith(_recording_peers.FOREIGN)}
+    env = kept | {
+        "GUILD_HOME": str(root / "guild"),
+        "PROJECT_DIR": str(root),
+        "MLFLOW_TRACKING_URI": f"sqlite:///{root}/mlflow.db",
+        "OMP_NUM_THREADS": "1",
+    }
+    begin = time.perf_counter()
+    with subprocess.Popen(
+        [sys.executable, "-m", "catalog.cli", *words],
+        cwd=root,
+        env=env,
+        stdout=subprocess.PIPE,
+        text=True,
+    ) as process:
+        assert process.stdout is not None
+        told = process.stdout.read()
+        _, status, usage = os.wait4(process.pid, 0)
+        process.returncode = os.waitstatus_to_exitcode(status)
+    seconds = time.perf_counter() - begin
+    if process.returncode:
+        raise SystemExit(f"catalog {' '.join(words)}: exit {process.returncode}\n{told}")
+    return Cost(seconds, usage.ru_maxrss / 1024)
+
+
+def measure(root: Path, sizes: Sequence[int], repeats: int) -> list[Size]:
+    """Lets a project grow to each size, and measures the commands there."""
+    template = _synthetic_runs.make_project(root)
+    found, before = [], 0
+    for size in sizes:
+        _synthetic_runs.add_runs(root, template, before, size - before)
+        fill = run_catalog(root, "sync", "-q")
+        costs: dict[str, list[Cost]] = {name: [] for name in LIMITS}
+        for _ in range(repeats):
+            costs["sync"].append(run_catalog(root, "sync", "-q"))
+            (root / "runs_catalog.md").unlink(missing_ok=True)
+            costs["render"].append(run_catalog(root, "render"))
+            costs["search"].append(run_catalog(root, "search", SEARCH))
+        found.append(Size(size, size - before, fill, costs))
+        told = ", ".join(f"{n} {min(c.seconds for c in each):.2f} s" for n, each in costs.items())
+        print(f"{size} runs: first sync {fill.seconds:.1f} s; {told}", flush=True)
+        before = size
+    return found
+
+
+def rows(sizes: Sequence[Size]) -> list[dict[str, Any]]:
+    """Returns the result rows of the sizes: limits at the largest, growth between them."""
+    largest = sizes[-1]
+    what = {"sync": "sync, nothing new", "render": "render", "search": f"search '{SEARCH}'"}
+    made = []
+    for name, limit in LIMITS.items():
+        seconds = [cost.seconds for cost in largest.costs[name]]
+        made.append(_limit(f"{what[name]}, {largest.runs:,} runs", seconds, limit, "s"))
+    every = [largest.fill, *(cost for each in largest.costs.values() for cost in each)]
+    peak = max(cost.memory for cost in every)
+    made.append(_limit(f"peak memory of these, {largest.runs:,} runs", [peak], MEMORY, "MiB"))
+    if len(sizes) > 1:
+        first, before = sizes[0], sizes[-2]
+        made.append(
+            _growth(
+                f"sync of {largest.new:,} new runs, per run",
+                [1000 * largest.fill.seconds / largest.new],
+                [1000 * first.fill.seconds / first.new],
+                f"of {first.new:,} new runs",
+            )
+        )
+        for name in ("render", "sync"):
+            ours, peer = (
+                [1000 * c.seconds / s.runs for c in s.costs[name]] for s in (largest, before)
+            )
+            title = f"{what[name]}, per run at {largest.runs:,} runs"
+            made.append(_growth(title, ours, peer, f"at {before.runs:,} runs"))
+    return made
+
+
+def _limit(what: str, measured: list[float], limit: float, unit: str) -> dict[str, Any]:
+    limits = [limit] * len(measured)
+    options = {"peer_name": "the limit", "unit": unit, "target": 1.0, "target_is": "at most"}
+    return _report.row(what, measured, limits, **options)
+
+
+def _growth(what: str, ours: list[float], peer: list[float], peer_name: str) -> dict[str, Any]:
+    options = {"unit": "ms a run", "target": GROWTH, "target_is": "at most"}
+    return _report.row(what, ours, peer, peer_name=peer_name, **options)
+
+
+def main() -> None:
+    """Measures, prints a table and writes results/catalog.json."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--sizes", default="1000,3000,10000", help="numbers of runs, ascending")
+    parser.add_argument("--repeats", type=int, default=5, help="repeats of each command")
+    for peer in ("wandb", "aim"):
+        parser.add_argument(f"--{peer}", default="", metavar="PYTHON", help=f"that has {peer}")
+    parser.add_argument("--only", choices=("sizes", "peers"), help="one half, nothing written")
+    options = parser.parse_args()
+    sizes = [int(size) for size in options.sizes.split(",")]
+    peers = {name: getattr(options, name) for name in ("wandb", "aim") if getattr(options, name)}
+    for name in ("wandb", "aim"):
+        if name not in peers:
+            print(f"{name} is left out: --{name} PYTHON names an environment that has it")
+    made = []
+    with tempfile.TemporaryDirectory(prefix="catalog-", ignore_cleanup_errors=True) as folder:
+        if options.only != "sizes":
+            for name in ("loops", "guild"):
+                (Path(folder) / name).mkdir()
+            made += _recording_peers.loops(Path(folder) / "loops", peers, options.repeats)
+            made.append(_recording_peers.guild_run(Path(folder) / "guild", options.repeats))
+        if options.only != "peers":
+            made = rows(measure(Path(folder) / "project", sizes, options.repeats)) + made
+    if options.only:
+        print("\n".join(_report.line(row) for row in made))
+    else:
+        _report.write("catalog", made)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,82 @@
+"""What Guild's files say of each run, kept from one sync to the next: a run that has not changed is not read again."""
+
+from __future__ import annotations
+
+import contextlib
+import json
+import os
+import time
+from collections.abc import Iterable
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from record import journal
+
+if TYPE_CHECKING:
+    from catalog.guild_runs import GuildRun
+
+FORMAT = 1  # changes when a kept field gets another meaning
+# Fields of GuildRun that are made of the files in _PARTS alone.
+FIELDS = (
+    *("operation", "proto_operation", "origin", "proto_origin", "label", "started"),
+    *("wall_seconds", "parents", "trials", "search", "objective"),
+)
+# A file that comes or goes changes its folder; Guild writes these attributes in place, when someone gives a
+# label, and when a run is started again.
+_PARTS = ("", "/.guild", "/.guild/attrs", "/.guild/attrs/label", "/.guild/attrs/started")
+_PARTS += ("/.guild/attrs/stopped",)
+_SETTLED = (
+    2_000_000_000  # ns; a file that changed just now may change again within its time's precision
+)
+
+
+class Cache:
+    """The kept fields of runs.
+
+    Args:
+        path: Where they are kept; nothing is known if that cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        content = journal.read_json(path) or {}
+        known = content.get("runs") if content.get("format") == FORMAT else None
+        self._known: dict[str, Any] = known if isinstance(known, dict) else {}
+        self._stamps: dict[str, str] = {}
+
+    def fill(self, run: GuildRun) -> bool:
+        """Gives a run the fields that were kept of it; False if it was not known or has changed."""
+        where = str(run.directory)
+        stamp = self._stamps[where] = _stamp(where)
+        kept = self._known.get(where)
+        if not stamp or kept is None or kept[0] != stamp:
+            return False
+        run.__dict__.update(zip(FIELDS, kept[1:], strict=True))  # as cached_property does
+        return True
+
+    def keep(self, runs: Iterable[GuildRun]) -> None:
+        """Keeps the fields of all runs, those of no others."""
+        content = {}
+        for run in runs:
+            stamp = self._stamps.get(str(run.directory))
+            if stamp:
+                content[str(run.directory)] = [stamp, *(getattr(run, name) for name in FIELDS)]
+        if content != self._known:
+            shown = json.dumps({"format": FORMAT, "runs": content}, separators=(",", ":"))
+            temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+            with contextlib.suppress(OSError):  # then the next sync reads all again
+                temporary.write_text(shown, encoding="utf-8")
+                os.replace(temporary, self._path)
+
+
+def _stamp(where: str) -> str:
+    """Times of what the fields are made of; "" if some of it changed just now."""
+    newest, parts = 0, []
+    for part in _PARTS:
+        try:
+            changed = os.stat(where + part).st_mtime_ns
+        except OSError:
+            changed = 0
+        newest = max(newest, changed)
+        parts.append(changed)
+    return "" if newest > time.time_ns() - _SETTLED else " ".join(map(str, parts))
