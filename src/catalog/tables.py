@@ -151,7 +151,9 @@ def markdown(made: Sequence[Row], *, breaks: bool = False) -> str:
     def cell(row: Row, name: str) -> str:
         shown = row.cells.get(name, "")
         long = breaks and name == "result" and len(shown) > LONG
-        return shown.replace("; ", ";<br>") if long else shown
+        # The end of an entity is no end of a part: `value &lt; mean`.
+        broken = re.sub(r"(&#?\w+;)|; ", lambda m: m[1] or ";<br>", shown)
+        return broken if long else shown
 
     def table(some: Sequence[Row]) -> str:
         return pipes(names, [[cell(row, name) for name in names] for row in some])
