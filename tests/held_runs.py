@@ -1,7 +1,7 @@
 """A reader of records that no database holds: what MLflow would give back of them."""
 
 from catalog import values
-from catalog.stored import Reader, Stored, tags_of
+from catalog.stored import Reader, Stored, encode, tags_of
 
 
 class Held(Reader):
@@ -19,13 +19,16 @@ class Held(Reader):
         self.read = 0
 
     def runs(self, *, deleted=False):
-        made = []
-        for record in self.records_:
-            flags = {name: values.flag_text(value) for name, value in record.flags.items()}
-            last = {name: metric.last for name, metric in record.metrics.items()}
-            row = (f"id-{record.run}", record.study, record.status, "active")
-            made.append(Stored.of(row, tags_of(record), flags, last))
-        return made
+        return [self._stored(record) for record in self.records_]
+
+    def _stored(self, record):
+        kept = {
+            "tags": tags_of(record),
+            "params": {encode(n): values.flag_text(value) for n, value in record.flags.items()},
+            "metrics": {encode(name): metric.last for name, metric in record.metrics.items()},
+        }
+        row = (f"id-{record.run}", record.study, record.status, "active")
+        return Stored.of(row, record.run, kept.__getitem__)
 
     def points(self, run_ids):
         self.read += len(run_ids)

@@ -25,7 +25,7 @@ from record import journal, session
 from record.status import Status
 
 SCRIPT = """
-import argparse, sys, time
+import argparse, os, time
 from dataclasses import dataclass
 import record
 
@@ -39,7 +39,8 @@ def main(config):
             run.log({"opening_rate": update / 10, "loss": 1.0}, step=update)
         run.progress(8, 8, "update")  # at once, where the others wait for their turn
         print("ready", flush=True)
-        sys.stdin.readline()
+        while not os.path.exists(os.environ["GO"]):
+            time.sleep(0.05)
         return run.finish({"objective": {"name": "opening_rate", "value": 0.8}})
 
 if __name__ == "__main__":
@@ -283,16 +284,15 @@ class Terminal:
 
 @pytest.fixture
 def training(shell):
-    """Starts a run that has logged eight updates and waits; every one of them ends with the test."""
+    """Starts a run that has logged eight updates and waits for a file; they end with the test."""
     (shell.root / "train.py").write_text(SCRIPT)
     started = []
 
-    def start():
+    def start(go="never"):
         process = subprocess.Popen(
             [sys.executable, "train.py"],
             cwd=shell.root,
-            env=shell.env | {"RECORD_MLFLOW": "off"},
-            stdin=subprocess.PIPE,
+            env=shell.env | {"RECORD_MLFLOW": "off", "GO": str(shell.root / go)},
             stdout=subprocess.PIPE,
             text=True,
         )
@@ -307,14 +307,14 @@ def training(shell):
 
 
 def test_in_a_terminal_it_follows_a_run_to_its_end_and_leaves_cleanly(shell, training):
-    finishes, dies = training(), training()
+    finishes, dies = training("go"), training()
     view = Terminal(shell, "watch")
     view.read_until(r"2 running")
     view.read_until(r"train .*#{12}.*100 %.*8/8 update.*opening_rate 0\.8")
-    finishes.stdin.write("go\n")
-    finishes.stdin.flush()
+    (shell.root / "go").touch()
     view.read_until(r"train +FINISHED +opening_rate 0\.8 ")
     dies.kill()
+    finishes.wait()
     dies.wait()
     view.read_until(r"train +KILLED +process gone")
     view.read_until(r"nothing is running, 2 ended meanwhile")
@@ -360,3 +360,30 @@ def test_without_a_terminal_it_prints_once(shell, training):
     text = shell.catalog("watch --once")
     assert re.search(r"1 running.*\n.*\n[0-9a-f]{8} +train .*100 %", text)
     assert "\x1b" not in text
+
+
+def test_guilds_batches_and_their_trials(shell):
+    (shell.root / "src" / "toy" / "slow.py").write_text(SCRIPT)
+    slow = "slow: {main: src/toy.slow, flags-import: all}\n    broken:"
+    path = shell.root / "experiments" / "toy" / "guild.yml"
+    path.write_text(path.read_text().replace("broken:", slow))
+    batch = subprocess.Popen(
+        [Path(sys.executable).parent / "guild", "run", "toy:slow", "lr=[1e-3,5e-3]", "-y"],
+        cwd=shell.root,
+        env=shell.env | {"RECORD_MLFLOW": "off", "GO": str(shell.root / "go")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        text, end = "", time.monotonic() + 200
+        while not re.search(r"toy:slow  .*lr=0\.001.* 8/8 update", text):
+            assert batch.poll() is None
+            assert time.monotonic() < end, text
+            time.sleep(0.2)
+            text = shell.inside("watch")
+        assert text.startswith("2 running")
+        assert re.search(r"toy:slow batch .* 0 trials", text)
+    finally:
+        (shell.root / "go").touch()
+        assert batch.wait(200) == 0
+    assert shell.inside("watch").startswith("nothing is running")
