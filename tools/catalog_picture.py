@@ -1,0 +1,104 @@
+"""Takes README's picture of a section of runs_catalog.md as GitHub shows it, in headless Chromium.
+
+    python tools/catalog_picture.py [--section HEADING] [--dark] [--whole] [--to FILE]
+
+Chromium is looked for on the path; $CHROMIUM names another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import sys
+import tempfile
+from pathlib import Path
+
+from screenshots import chromium
+
+ROOT = Path(__file__).parents[1]
+SECTION = "lr Optimization (hnppo)"
+WIDTH = 1012  # pixels of a file's text on GitHub
+# The parts of GitHub's style that decide how a table looks: sizes, widths, borders.
+STYLE = """
+:root { color-scheme: light; --ink: #1f2328; --page: #fff; --line: #d1d9e0; --band: #f6f8fa; --code: #818b981f;
+        --link: #0969da }
+:root.dark { color-scheme: dark; --ink: #f0f6fc; --page: #0d1117; --line: #3d444d; --band: #151b23; --code: #656c7633;
+        --link: #4493f8 }
+body { margin: 0; padding: 24px 32px; background: var(--page); color: var(--ink);
+       font: 16px/1.5 "Liberation Sans", Arial, sans-serif }
+h1, h2 { padding-bottom: .3em; border-bottom: 1px solid var(--line); line-height: 1.25; margin: 24px 0 16px }
+h1 { font-size: 2em }
+h2 { font-size: 1.5em }
+p, table, details { margin: 0 0 16px }
+img { max-width: 100% }
+a { color: var(--link) }
+table { display: block; width: max-content; max-width: 100%; overflow: auto; border-collapse: collapse }
+th, td { padding: 6px 13px; border: 1px solid var(--line) }
+tr:nth-child(2n) td { background: var(--band) }
+code { padding: .2em .4em; font: 85% "Liberation Mono", monospace; background: var(--code); border-radius: 6px;
+       white-space: break-spaces }
+"""
+
+
+def page(markdown: str, *, dark: bool) -> str:
+    """Returns Markdown as a page in GitHub's looks."""
+    import cmarkgfm
+    from cmarkgfm.cmark import Options
+
+    body = cmarkgfm.github_flavored_markdown_to_html(markdown, Options.CMARK_OPT_UNSAFE)
+    base = f'<base href="{ROOT.as_uri()}/">'
+    start = f'<!doctype html><html class="{"dark" if dark else ""}"><meta charset="utf-8">{base}'
+    return f"{start}<style>{STYLE}</style><body>{body}"
+
+
+def section(markdown: str, heading: str) -> str:
+    """Returns a section of a file, with its heading."""
+    lines = markdown.splitlines()
+    starts = [i for i, line in enumerate(lines) if line.startswith("#")]
+    found = [i for i in starts if lines[i].lstrip("# ") == heading]
+    if not found:
+        sys.exit(
+            f"no section {heading!r}; there are {', '.join(lines[i].lstrip('# ') for i in starts)}"
+        )
+    end = min((i for i in starts if i > found[0]), default=len(lines))
+    return "\n".join(lines[found[0] : end])
+
+
+def take(html: str, path: Path, executable: str, *, dark: bool) -> None:
+    """Writes a page's picture."""
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
+        source = Path(folder) / "page.html"
+        source.write_text(html, encoding="utf-8")
+        browser = playwright.chromium.launch(executable_path=executable)
+        shown = browser.new_page(
+            viewport={"width": WIDTH + 64, "height": 600},
+            color_scheme="dark" if dark else "light",
+        )
+        shown.goto(source.as_uri())
+        shown.screenshot(path=path, full_page=True)
+        browser.close()
+
+
+def main() -> None:
+    """Takes the picture."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--section", default=SECTION, help="heading of the section")
+    parser.add_argument("--whole", action="store_true", help="the whole file")
+    parser.add_argument("--dark", action="store_true", help="as on a dark page")
+    parser.add_argument("--to", type=Path, default=ROOT / "docs" / "catalog.png", metavar="FILE")
+    options = parser.parse_args()
+    executable = chromium()
+    if executable is None:
+        sys.exit(
+            "no Chromium found; on Debian or Ubuntu: apt-get install chromium fonts-liberation"
+        )
+    markdown = (ROOT / "runs_catalog.md").read_text(encoding="utf-8")
+    shown = markdown if options.whole else section(markdown, options.section)
+    html = page(shown, dark=options.dark)
+    take(html, options.to, executable, dark=options.dark)
+    print(f"{options.to}: {options.to.stat().st_size // 1024} kB")
+
+
+if __name__ == "__main__":
+    main()
