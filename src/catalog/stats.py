@@ -4,10 +4,13 @@ from __future__ import annotations
 
 import math
 import random
-from collections.abc import Sequence
+from collections import Counter
+from collections.abc import Iterator, Sequence
+from functools import lru_cache
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 RESAMPLES = 2000
+FEW = 20  # values whose draws are kept: a catalog asks for thousands of intervals of as many values
 
 
 def wilson(successes: float, count: int) -> tuple[float, float]:
@@ -39,10 +42,26 @@ def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
         values: One per seed, at least one.
         seed: Of the resampling.
     """
-    ordered = sorted(values)
-    generator, count = random.Random(seed), len(ordered)
-    means = sorted(math.fsum(generator.choices(ordered, k=count)) / count for _ in range(RESAMPLES))
+    ordered, count = sorted(values), len(values)
+    means = []
+    for drawn, times in _resamples(count, seed) if count <= FEW else _draws(count, seed):
+        means += [math.fsum(map(ordered.__getitem__, drawn)) / count] * times
+    means.sort()
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
+
+
+def _draws(count: int, seed: int) -> Iterator[tuple[Sequence[int], int]]:
+    """(which of the values were drawn, how often), RESAMPLES in all."""
+    generator = random.Random(seed)
+    for _ in range(RESAMPLES):
+        yield generator.choices(range(count), k=count), 1
+
+
+@lru_cache
+def _resamples(count: int, seed: int) -> list[tuple[Sequence[int], int]]:
+    """The same with those of equal sums put together: of few values there are few different draws."""
+    drawn = Counter(tuple(sorted(draw)) for draw, _ in _draws(count, seed))
+    return list(drawn.items())
 
 
 def mean(values: Sequence[float]) -> float:

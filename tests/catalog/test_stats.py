@@ -1,7 +1,10 @@
 """Intervals and clusters against scipy."""
 
+import math
+import random
+
 import pytest
-from hypothesis import given
+from hypothesis import given, settings
 from hypothesis import strategies as st
 from scipy.cluster.hierarchy import fcluster, linkage
 from scipy.spatial.distance import pdist
@@ -31,6 +34,15 @@ def test_bootstrap_holds_the_mean_and_knows_no_order(values, random):
     assert low - tolerance <= stats.mean(values) <= high + tolerance or len(set(values)) > 1
     random.shuffle(values)
     assert stats.bootstrap(values) == (low, high)
+
+
+@settings(max_examples=20, deadline=None)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.integers(0, 5))
+def test_bootstrap_is_its_definition(values, seed):
+    ordered, generator = sorted(values), random.Random(seed)
+    draws = [generator.choices(ordered, k=len(ordered)) for _ in range(2000)]
+    means = sorted(math.fsum(draw) / len(draw) for draw in draws)
+    assert stats.bootstrap(values, seed) == (means[50], means[1949])
 
 
 def test_bootstrap_of_many_values_is_the_normal_interval():
