@@ -60,7 +60,8 @@ class View:
             experiment: MLflow's id of the experiment.
             charts: With the charts beside the list of runs, else the table.
         """
-        mode = "&compareRunsMode=CHART" if charts else ""
+        # The page's menu for training runs; without it, it is the one for language models.
+        mode = "&workflowType=machine_learning" + ("&compareRunsMode=CHART" if charts else "")
         return f"#/experiments/{experiment}/runs?viewStateShareKey={self.key}{mode}"
 
 
@@ -167,7 +168,7 @@ def overview(
     state["selectedColumns"] = [
         "attributes.`Description`",
         *(_param(name) for name, _ in flags.most_common(MAX_COLUMNS)),
-        *(_metric(name) for name, _ in metrics.most_common(MAX_COLUMNS)),
+        *(_metric(name) for name, _ in metrics.most_common(MAX_COLUMNS // 2)),
     ]
     return View(_OVERVIEW, f"{study}: all runs", created, state)
 

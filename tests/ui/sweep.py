@@ -27,9 +27,7 @@ class Sweep:
             path: json.loads(path.read_text())
             for path in (ROOT / "experiments/records/door").glob("*.json")
         }
-        batches = [
-            r for r in records.values() if r["operation"] == OPERATION and not r["batch"]
-        ]
+        batches = [r for r in records.values() if r["operation"] == OPERATION and not r["batch"]]
         self.batch = max(batches, key=lambda record: record["started"])["run"]
         kept = {p: r for p, r in records.items() if self.batch in (r["run"], r["batch"])}
         self.names = {r["label"] for r in kept.values() if r["batch"]}
