@@ -77,7 +77,7 @@ def end_of(error: BaseException) -> End:
         return End(FAILED, lack)
     if is_disk_full(error):
         name = Path(str(getattr(error, "filename", None) or "")).name
-        return End(FAILED, f"disk full: cannot write {name}" if name else "disk full")
+        return End(FAILED, cannot_write(name, error) if name else "disk full")
     name = type(error).__name__
     return End(FAILED, f"{name}: {text}" if text else name)
 
@@ -104,6 +104,13 @@ def is_disk_full(error: BaseException | None) -> bool:
             return True
         error = error.__cause__ or error.__context__
     return False
+
+
+def cannot_write(what: str, error: Exception) -> str:
+    """Returns the reason of a run that could not write something."""
+    if is_disk_full(error):
+        return f"disk full: cannot write {what}"
+    return f"cannot write {what}: {getattr(error, 'strerror', None) or error}"
 
 
 def end_of_exit(code: int) -> End | None:

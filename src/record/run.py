@@ -132,9 +132,7 @@ class Run:
             try:
                 new = self._metrics.append(now, step, values)
             except OSError as error:
-                full = ends.is_disk_full(error)
-                what = "disk full: cannot write the journal" if full else "cannot write the journal"
-                raise RunFailed(what if full else f"{what}: {error.strerror}") from error
+                raise RunFailed(ends.cannot_write("journal/metrics.jsonl", error)) from error
             if new:
                 self._tfevents.append(now, int(step), new)
 
@@ -192,7 +190,7 @@ class Run:
                 return save_checkpoint(folder, step, tensors, state, keep=keep, run_id=self.id)
             except Exception as error:
                 if ends.is_disk_full(error):
-                    raise RunFailed(f"disk full: cannot write checkpoint {step}") from error
+                    raise RunFailed(ends.cannot_write(f"checkpoint {step}", error)) from error
                 raise
 
     def restore(self) -> Checkpoint | None:
