@@ -13,10 +13,12 @@ from catalog.search import search
 from held_runs import Held
 
 ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
-NUMBERS = (0, 1, 2, -3, 5e-3, 1e-3, 0.1, 1e6)
-TEXTS = ("lever", "pull", "64 64", "a'b", 'say "no"', "x=1", "yes", "and", "(", "ünïcode 🙂", "")
-FLAGS = ("lr", "task", "clip-coef", "net/size", "with space", "not", "seed")
-METRICS = ("rate", "loss", "val/return", "time/steps per second")
+NUMBERS = (1, -3, 5e-3)
+TEXTS = ("lever", "64 64", 'it\'s "so"', "yes", "and", "ünïcode 🙂", "")
+FLAGS = ("lr", "with space", "not", "seed")
+METRICS = ("rate", "loss", "time/steps per second")
+
+FIELDS = ("operation", "status", "label", "seed")
 
 numbers = st.sampled_from(NUMBERS)
 metric_values = st.one_of(numbers.map(float), st.sampled_from([math.nan, math.inf, -math.inf]))
@@ -27,7 +29,7 @@ flag_values = st.one_of(numbers, st.sampled_from(TEXTS), st.booleans(), st.none(
 def records(draw):
     made = []
     for number in range(draw(st.integers(1, 4))):
-        flags = draw(st.dictionaries(st.sampled_from(FLAGS), flag_values, max_size=5))
+        flags = draw(st.dictionaries(st.sampled_from(FLAGS), flag_values, min_size=2))
         curves = draw(
             st.dictionaries(
                 st.sampled_from(METRICS),
@@ -58,7 +60,7 @@ def records(draw):
 @st.composite
 def comparisons(draw):
     """(what a run is asked, as a function of its record; the same as text)."""
-    kind = draw(st.sampled_from(["flag", "last", "best", "operation", "status", "label", "seed"]))
+    kind = draw(st.sampled_from(["flag", "flag", "flag", "last", "best", *FIELDS]))
     spell = draw(st.sampled_from(["bare", "single", "double"]))
     if kind == "flag":
         key = draw(st.sampled_from(FLAGS))
@@ -149,7 +151,7 @@ def group(text):
     return f"({text} )"
 
 
-@settings(deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
 @given(records(), queries)
 def test_finds_what_a_filter_in_python_finds(made, query):
     naive, text = query

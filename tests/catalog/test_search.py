@@ -65,6 +65,31 @@ def test_a_wrong_name_or_value_is_one_clear_error(make, query, words):
     assert words in str(caught.value)
 
 
+@pytest.mark.parametrize(
+    ("value", "equal", "other"),
+    [
+        (5e-3, ["5e-3", "0.005", "'.005'", "+5E-03"], ["0.0051", "5", "five"]),
+        (64, ["64", "64.0", "6.4e1"], ["64 64", "6", "064x"]),
+        (True, ["yes", "True", "'true'"], ["no", "1", "''"]),
+        (False, ["no", "FALSE"], ["yes", "0"]),
+        (None, ["none", "null"], ["0", "''", "no"]),
+        ("64 64", ["'64 64'", '"64 64"'], ["64", "'64  64'"]),
+        ("", ["''"], ["none", "no"]),
+        ("Lever", ["Lever"], ["lever", "Leve"]),
+        ("1" * 20, ["1" * 20], ["1" * 19 + "2"]),
+    ],
+)
+def test_a_flag_is_equal_to_what_one_would_type(make, value, equal, other):
+    run = make(1, x=value)
+    for typed in equal:
+        assert find([run], f"x={typed}") == [1]
+        assert find([run], f"x!={typed}") == []
+    for typed in other:
+        typed = typed if typed.startswith("'") else f"'{typed}'"
+        assert find([run], f"x={typed}") == []
+        assert find([run], f"x!={typed}") == [1]
+
+
 def test_ids_are_told_by_their_first_digits(make):
     runs = [make(0xABC, commit="0123456789abcdef", batch="f" * 32), make(0xABD, dirty="77ff")]
     assert find(runs, "run=00000abc") == [0xABC]
