@@ -321,7 +321,8 @@ class Sync:
             stored = None
         if stored is not None and stored.status != RUNNING:
             same = all(stored.tags.get(name, "") == value for name, value in tags.items())
-            if same and stored.tags.get(STAMP) == stamp:
+            told = stored.tags.get(STAMP, "")
+            if (same and told == stamp) or _is_older(stamp, told):
                 return True
         fresh = stored is None and status_of(directory).status != RUNNING
         published = self._send_journal(directory, tags | ({STAMP: stamp} if fresh else {}), fresh)
@@ -376,3 +377,15 @@ def _stamp(directory: Path) -> str:
         except OSError:
             parts.append("-")
     return " ".join(parts)
+
+
+def _is_older(stamp: str, other: str) -> bool:
+    """Whether files are an early copy of those of another stamp: sessions and points only grow."""
+
+    def progress(told: str) -> tuple[int, int, bool]:
+        parts = dict(zip(_STAMPED, told.split(" "), strict=False))
+        names = ("/journal/sessions.jsonl", "/journal/metrics.jsonl", "/result.json")
+        sessions, points, result = (parts.get(name, "-").partition(".")[0] for name in names)
+        return int(sessions.strip("-") or 0), int(points.strip("-") or 0), result not in ("", "-")
+
+    return progress(stamp) < progress(other)

@@ -272,6 +272,21 @@ def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
         os.close(file)
 
 
+def size_on_disk(path: Path) -> int:
+    """Waits until what a file holds now is on the disk, and returns how much that is; 0 without a file."""
+    try:
+        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+    except OSError:
+        return 0
+    try:
+        size = os.fstat(file).st_size
+        with contextlib.suppress(OSError):  # a file system that is only read
+            os.fsync(file)
+        return size
+    finally:
+        os.close(file)
+
+
 def sync_directory(path: Path) -> None:
     """Waits until the names in a directory are on the disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)

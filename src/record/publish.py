@@ -208,10 +208,14 @@ class Publisher:
 
         path, sent = self._journal / "metrics.jsonl", 0
         offset = state.get("offset", 0)
-        if path.exists() and offset > path.stat().st_size:  # another journal than the one sent
+        # What a power cut took away would be computed again, and be in MLflow twice.
+        safe = journal.size_on_disk(path)
+        if offset > safe:  # another journal than the one sent
             offset = 0
         batch: list[Metric] = []
         for line, end in journal.read_lines(path, offset):
+            if end > safe:
+                break
             points = [
                 Metric(point.name, point.value, point.time, point.step)
                 for point in self._points_of(line)

@@ -90,7 +90,7 @@ class Shell:
             cwd=self.root,
             env=self.env | env,
             text=True,
-            timeout=120,
+            timeout=240,
             stdin=subprocess.DEVNULL,
             stdout=subprocess.PIPE,
             stderr=subprocess.STDOUT,

@@ -109,6 +109,7 @@ def test_two_sweeps_and_two_syncs_at_once(lab):
 
 def test_a_restarted_trial_stays_in_its_sweep(world):
     before, one = rows(world), trials(world)["KILLED"][0]
+    shutil.copytree(home(world) / "runs" / one, world.root.parent / "early", symlinks=True)
     world(f"guild run --restart {one} -y", RECORD_MLFLOW="off")
     world.inside("sync")
     after = rows(world)
@@ -117,6 +118,8 @@ def test_a_restarted_trial_stays_in_its_sweep(world):
     assert len(live(world)) == 7
     assert len(trials(world)["FINISHED"]) == 3
     check_points(world)
+    world.inside("import ../early")  # a copy from before the restart takes nothing back
+    assert rows(world) == after
 
 
 def test_what_is_deleted_in_guild_keeps_its_row(world):

@@ -100,11 +100,13 @@ class Arena:
     Args:
         folder: An empty folder.
         seed: Chooses whom, when and where.
+        saving: Share of trainings that write checkpoints, for which torch must be loaded.
         say: Called with a line for each strike.
     """
 
-    def __init__(self, folder, seed, say=print):
+    def __init__(self, folder, seed, saving=0.4, say=print):
         self.folder, self.say, self.chance = folder, say, random.Random(seed)
+        self.saving = saving
         self.project, self.faults = folder / "project", folder / "faults"
         self.runs, self.stored = self.project / "runs", folder / "stored"
         self.database = folder / "mlflow.db"
@@ -120,9 +122,10 @@ class Arena:
 
     def open(self):
         """Starts what the processes are forked from."""
+        also = ["torch", "safetensors.torch"] if self.saving else []
         with (self.folder / "spawner.log").open("ab") as log:
             self.spawner = subprocess.Popen(
-                [sys.executable, str(HERE / "spawner.py"), str(self.faults)],
+                [sys.executable, str(HERE / "spawner.py"), str(self.faults), *also],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=self._environment(), start_new_session=True,
             )  # fmt: skip
@@ -144,8 +147,8 @@ class Arena:
         at_a_call = self.chance.random() < AT_A_CALL
         point = self._point(first) if at_a_call and (self.server or first == "training") else None
         if point:
-            self._arm(first, point)
-        process = self._command() if first == "sync" else None
+            self.arm(first, point)
+        process = self.catalog("sync") if first == "sync" else None
         if process is None:
             self.start_training(new=bool(point) and point[3] == "new")
         hit = self._wait_for(first, process) if point else False
@@ -170,7 +173,7 @@ class Arena:
 
     def sync(self):
         """Runs `catalog sync`; returns what it printed."""
-        process = self._command()
+        process = self.catalog("sync")
         told = process.communicate(timeout=PATIENCE)[0]
         if process.returncode:
             raise RuntimeError(f"catalog sync: exit {process.returncode}\n{told}")
@@ -205,7 +208,7 @@ class Arena:
         if new or self.run is None or self.lives <= 0 or (self.run / "result.json").exists():
             self.run = self.runs / f"run-{len(list(self.runs.iterdir())):03d}"
             self.lives = self.chance.randint(2, 6)
-            self.saves = self.chance.random() < 0.4  # loading torch takes a while
+            self.saves = self.chance.random() < self.saving
         self.lives -= 1
         flags = ["--updates", UPDATES, "--width", WIDTH, "--every", 25 if self.saves else 0]
         flags += ["--seed", int(self.run.name[-3:])]
@@ -231,7 +234,8 @@ class Arena:
             needs -= {"start"} if victim == "training" else set()
         return self.chance.choice([point for point in POINTS[victim] if point[3] in needs])
 
-    def _arm(self, victim, point):
+    def arm(self, victim, point):
+        """Lets the process of a role that makes a call next die at it."""
         told = dict(zip(("call", "when", "word"), point, strict=False))
         path = self.faults / victim
         path.with_suffix(".new").write_text(json.dumps(told))
@@ -278,10 +282,11 @@ class Arena:
             self.server.wait(PATIENCE)
             self.server = None
 
-    def _command(self):
+    def catalog(self, *arguments, cwd=None, **more):
+        """Starts the `catalog` command."""
         return subprocess.Popen(
-            [sys.executable, "-m", "catalog.cli", "sync"], env=self._environment(),
-            cwd=self.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+            [sys.executable, "-m", "catalog.cli", *arguments], env=self._environment(**more),
+            cwd=cwd or self.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 
     def _environment(self, **more):
@@ -299,29 +304,25 @@ class Arena:
         } | more  # fmt: skip
 
 
-def inject(folder, kills, seed, say=print):
-    """Strikes so often, lets everything recover, and compares; returns a report."""
+def inject(arena, plan):
+    """Strikes those whom a plan names, lets everything recover, and compares; returns a report."""
     begin = time.monotonic()
-    arena = Arena(folder, seed, say)
-    try:
-        arena.open()
-        while arena.strikes.total() < kills:
-            arena.strike(arena.chance.choices(list(VICTIMS), list(VICTIMS.values()))[0])
-        arena.finish()
-        told = arena.differences()
-        again = arena.sync().splitlines()[-1]
-        told += [f"after another sync, {line}" for line in arena.differences() if line not in told]
-        return {
-            "strikes": arena.strikes,
-            "runs": len(list(arena.runs.iterdir())),
-            "points": count_points(arena.runs),
-            "again": again,
-            "senders": arena.most_senders,
-            "differences": told,
-            "seconds": time.monotonic() - begin,
-        }
-    finally:
-        arena.close()
+    for victims in plan:
+        while not arena.strike(victims):
+            continue  # it was over before
+    arena.finish()
+    told = arena.differences()
+    again = arena.sync().splitlines()[-1]
+    told += [f"after another sync, {line}" for line in arena.differences() if line not in told]
+    return {
+        "strikes": arena.strikes,
+        "runs": len(list(arena.runs.iterdir())),
+        "points": count_points(arena.runs),
+        "again": again,
+        "senders": arena.most_senders,
+        "differences": told,
+        "seconds": time.monotonic() - begin,
+    }
 
 
 def _free_port():
@@ -352,7 +353,13 @@ def main():
     parser.add_argument("--keep", metavar="DIR", help="new folder to work in, and to leave")
     options = parser.parse_args()
     folder = Path(options.keep or tempfile.mkdtemp(prefix="faults-")).resolve()
-    report = inject(folder, options.kills, options.seed)
+    arena = Arena(folder, options.seed)
+    try:
+        arena.open()
+        plan = arena.chance.choices(list(VICTIMS), list(VICTIMS.values()), k=options.kills)
+        report = inject(arena, plan)
+    finally:
+        arena.close()
     by_victims, by_place = Counter(), Counter()
     for (victims, where), count in report["strikes"].items():
         by_victims["+".join(victims)] += count

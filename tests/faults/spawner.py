@@ -1,6 +1,6 @@
 """Forks the processes of an arena from one that has their packages loaded: a start takes milliseconds.
 
-    python tests/faults/spawner.py FOLDER
+    python tests/faults/spawner.py FOLDER [MODULE ...]
 
 What a fork runs is what `python -m record.sender …`, `mlflow server …` and so on run. ``FOLDER/pids`` holds a file
 ``<role>-<process number>`` for each that is alive.
@@ -21,9 +21,6 @@ import sitecustomize
 
 LOADED = (
     "numpy",
-    "torch",
-    "safetensors.torch",
-    "tensorboard",
     "record.checkpoint",
     "record.publish",
     "mlflow.tracking.client",
@@ -68,7 +65,7 @@ def become(told, files):
 
 def main():
     folder = Path(sys.argv[1])
-    for name in LOADED:
+    for name in (*LOADED, *sys.argv[2:]):
         importlib.import_module(name)
     (folder / "pids").mkdir()
     listener = socket.socket(socket.AF_UNIX)

@@ -1,34 +1,41 @@
 """Nothing is lost and nothing comes twice: the injection of `inject.py`, small, and the check of the check."""
 
 import json
-import os
+import shutil
 import sqlite3
-import subprocess
-import sys
 
 import pytest
 
 from faults.compare import differences
-from faults.inject import HERE, NAMES, ROOT, inject
+from faults.inject import NAMES, Arena, inject
 
-KILLS, SEED = 6, 3
+PLAN = [("training",), ("sender",), ("server",), ("training", "sender", "server"), ("sync",)]
+KILLED = 128 + 9
+
+pytestmark = pytest.mark.timeout(900)  # the arena's processes take turns with all else that runs
 
 
 @pytest.fixture(scope="module")
-def outcome(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("arena")
-    return folder, inject(folder, KILLS, SEED)
+def arena(tmp_path_factory):
+    arena = Arena(tmp_path_factory.mktemp("arena"), seed=3, saving=0)
+    try:
+        arena.open()
+        yield arena
+    finally:
+        arena.close()
 
 
-def test_what_mlflow_holds_is_what_the_journals_hold(outcome):
-    _, report = outcome
+@pytest.fixture(scope="module")
+def report(arena):
+    return inject(arena, PLAN)
+
+
+def test_what_mlflow_holds_is_what_the_journals_hold(report):
     assert report["differences"] == []
     assert report["again"].endswith(": 0 sent")
-    assert report["strikes"].total() == KILLS
+    assert sorted(victims for victims, _ in report["strikes"].elements()) == sorted(PLAN)
     assert report["points"] > 500
     assert report["senders"] <= 3
-    killed = {victim for victims, _ in report["strikes"] for victim in victims}
-    assert killed >= {"training", "sender", "server"}
 
 
 @pytest.mark.parametrize(
@@ -44,74 +51,85 @@ def test_what_mlflow_holds_is_what_the_journals_hold(outcome):
         ("UPDATE runs SET lifecycle_stage = 'deleted'", "1 runs in MLflow"),
     ],
 )
-def test_the_comparison_sees_it(outcome, tmp_path, damage, told):
-    folder, _ = outcome
+def test_the_comparison_sees_it(arena, report, tmp_path, damage, told):
     database = tmp_path / "damaged.db"
-    with sqlite3.connect(folder / "mlflow.db") as source, sqlite3.connect(database) as target:
+    with sqlite3.connect(arena.database) as source, sqlite3.connect(database) as target:
         source.backup(target)
         target.execute("PRAGMA foreign_keys = OFF")
         target.execute(damage)
-    found = differences(folder / "project" / "runs", database, folder / "stored", NAMES)
+    found = differences(arena.runs, database, arena.stored, NAMES)
     assert any(told in line for line in found), found
 
 
-def test_the_comparison_sees_a_gap_in_a_journal(outcome):
-    folder, _ = outcome
-    runs = folder / "project" / "runs"
-    path = next(p.parent for p in runs.glob("*/result.json")) / "journal" / "metrics.jsonl"
+def test_the_comparison_sees_a_gap_in_a_journal(arena, report):
+    path = next(p.parent for p in arena.runs.glob("*/result.json")) / "journal" / "metrics.jsonl"
     whole = path.read_text()
     path.write_text(whole.partition("\n")[2])
     try:
-        found = differences(runs, folder / "mlflow.db", folder / "stored", NAMES)
+        found = arena.differences()
     finally:
         path.write_text(whole)
     assert sum("missing in the journal" in line for line in found) == 1
     assert not any("artifact" in line for line in found)
-    elsewhere = differences(runs, folder / "mlflow.db", folder / "project", NAMES)
+    elsewhere = differences(arena.runs, arena.database, arena.project, NAMES)
     assert any("artifact result.json is missing" in line for line in elsewhere)
     assert sum("too many in MLflow" in line for line in found) == 1
 
 
 @pytest.fixture(scope="module")
-def records(tmp_path_factory):
+def records(arena, report, tmp_path_factory):
     """A project with a record, and an MLflow whose tables are not known well enough to write to them."""
     root = tmp_path_factory.mktemp("records") / "project"
     record = {"run": "0a" * 16, "operation": "toy:train", "study": "toy", "status": "FINISHED"}
     record |= {"flags": {"lr": 0.1}, "started": 5, "wall_seconds": 1.0}
     record |= {"metrics": {"loss": {"curve": [[step, step / 7] for step in range(1, 51)]}}}
     (root / "experiments" / "records" / "toy").mkdir(parents=True)
-    (root / "guild.yml").write_text("")
-    catalog(root, "import")  # nothing yet, but it sets the database up
     (root / "experiments" / "records" / "toy" / "0a0a0a0a.json").write_text(json.dumps(record))
+    (root / "guild.yml").write_text("")
     with sqlite3.connect(root / "mlflow.db") as database:
+        # As the arena's server left it, with a column that is new.
+        with sqlite3.connect(arena.database) as source:
+            source.backup(database)
+        for table in ("metrics", "latest_metrics", "params", "tags", "runs"):
+            database.execute(f"DELETE FROM {table}")
         database.execute("ALTER TABLE tags ADD COLUMN later")
     return root
 
 
-def catalog(root, *arguments):
-    """Runs the command; returns its exit code."""
-    foreign = ("MLFLOW_", "GUILD_", "RECORD", "PROJECT_")
-    environment = {k: v for k, v in os.environ.items() if not k.startswith(foreign)} | {
-        "PYTHONPATH": os.pathsep.join([str(HERE / "at_call"), str(ROOT / "src")]),
-        "FAULTS": str(root.parent),
-    }
-    command = [sys.executable, "-m", "catalog.cli", *arguments]
-    return subprocess.run(command, cwd=root, env=environment).returncode
+def import_(arena, root, *paths):
+    """Imports in a project; returns the exit code."""
+    uri = f"sqlite:///{root}/mlflow.db"
+    here = {"cwd": root, "PROJECT_DIR": str(root), "MLFLOW_TRACKING_URI": uri}
+    process = arena.catalog("import", *paths, **here)
+    process.communicate()
+    return process.returncode
+
+
+def test_no_point_is_in_mlflow_before_it_is_on_the_disk(arena, records, tmp_path):
+    run = next(path.parent for path in arena.runs.glob("*/result.json"))
+    shutil.copytree(run, tmp_path / "copied")
+    (tmp_path / "copied" / "journal" / "mlflow.json").unlink()
+    arena.arm("sync", ("os.fsync", "before", "/metrics.jsonl"))
+    assert import_(arena, records, str(tmp_path / "copied")) == KILLED
+    with sqlite3.connect(records / "mlflow.db") as database:
+        assert database.execute("SELECT COUNT(*) FROM metrics").fetchone() == (0,)
+        # What it had begun is not this test's.
+        database.execute("DELETE FROM params")
+        database.execute("DELETE FROM tags")
+        database.execute("DELETE FROM runs")
 
 
 @pytest.mark.parametrize(
     ("call", "when"),
     [
-        ("log_batch", "before"),
-        ("log_batch", "after"),
-        ("set_tag", "after"),
-        ("set_terminated", "before"),
+        ("log_batch", "before"),  # nothing but the run and its tags
+        ("set_terminated", "before"),  # all but the end
+        ("set_tag", "after"),  # the old one is no longer found, and not deleted yet
     ],
 )
-def test_an_import_that_is_killed_is_completed_by_the_next(records, call, when):
-    told = {"call": f"MlflowClient.{call}", "when": when, "word": ""}
-    (records.parent / "sync").write_text(json.dumps(told))
-    assert [catalog(records, "import") for _ in range(2)] == [-9, 0]
+def test_an_import_that_is_killed_is_completed_by_the_next(arena, records, call, when):
+    arena.arm("sync", (f"MlflowClient.{call}", when, ""))
+    assert [import_(arena, records) for _ in range(2)] == [KILLED, 0]
     path = records / "experiments" / "records" / "toy" / "0a0a0a0a.json"
     record = json.loads(path.read_text())
     with sqlite3.connect(records / "mlflow.db") as database:

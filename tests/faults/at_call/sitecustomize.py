@@ -152,9 +152,9 @@ def prepare(me):
     """Watches what a role is watched for."""
     if me in ("training", "sender", "sync"):
         watch(os, "replace", me, "os.replace")
+        watch(os, "fsync", me, "os.fsync")
     if me == "training":
         watch(os, "rename", me, "os.rename")
-        watch(os, "fsync", me, "os.fsync")
         watch(shutil, "rmtree", me, "shutil.rmtree")
         tear_writes(me)
     if me == "sender":
