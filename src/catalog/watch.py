@@ -19,7 +19,8 @@ INTERVAL = 1.0  # s between frames
 BAR = 12  # characters
 _ENDED = 4  # one line in so many is for runs that have ended
 # Columns in the order in which a narrow terminal gives them up, the first first.
-_DROPPED = ("last sign", "bar", "label", "steps/s", "metric", "done", "operation")
+_DROPPED = ("done", "last sign", "bar", "steps/s", "label", "metric", "operation")
+_LONGEST = {"operation": 26, "label": 24, "metric": 26}  # cells
 _STYLES = {"": "", "head": "\x1b[1m", "good": "\x1b[32m", "bad": "\x1b[31m"}
 
 
@@ -156,10 +157,9 @@ def _cells(job: Job, metrics: Mapping[str, Sequence[str]], now: float) -> dict[s
     silent, share = job.silent(now), job.share
     told = job.metric(metrics.get(job.operation, ()))
     speed, left = job.steps_per_second, job.left(now)
+    waiting = "" if left is None else _clock(left)
     if silent >= STALE:
-        waiting = f"silent {terminal.duration(silent)}"
-    else:
-        waiting = terminal.duration(left) if left is not None else ""
+        waiting = f"silent {_clock(silent)}"
     return {
         "run": job.run[:8],
         "operation": job.operation + (" batch" if job.is_batch else ""),
@@ -168,10 +168,19 @@ def _cells(job: Job, metrics: Mapping[str, Sequence[str]], now: float) -> dict[s
         "%": "" if share is None else f"{int(100 * share)} %",
         "done": _done(job),
         "steps/s": "" if speed is None else terminal.number(speed, 3),
-        "metric": f"{told[0]} {terminal.number(told[1])}" if told else "",
+        "metric": f"{terminal.cut(told[0], 16)} {terminal.number(told[1])}"
+        if told
+        else _begun(job),
         "left": waiting,
-        "last sign": terminal.duration(silent) if job.sign else "",
+        "last sign": f"{_clock(silent)} ago" if job.sign else "",
     }
+
+
+def _clock(seconds: float) -> str:
+    """Returns "0:07", "12:30" or "1:02:03"."""
+    minutes, rest = divmod(round(seconds), 60)
+    hours, minutes = divmod(minutes, 60)
+    return f"{hours}:{minutes:02}:{rest:02}" if hours else f"{minutes}:{rest:02}"
 
 
 def _bar(share: float) -> str:
@@ -180,15 +189,22 @@ def _bar(share: float) -> str:
 
 
 def _done(job: Job) -> str:
-    if job.total > 0:
-        return f"{terminal.number(job.done)}/{terminal.number(job.total)} {job.unit}".strip()
-    if job.is_batch:
-        return f"{terminal.number(job.done)} trials"
-    return "" if job.last else "starting"
+    if job.total <= 0:
+        return ""
+    return f"{terminal.number(job.done)}/{terminal.number(job.total)} {job.unit}"
+
+
+def _begun(job: Job) -> str:
+    """What there is to say of a job without metrics."""
+    return f"{terminal.number(job.done)} trials done" if job.is_batch else "starting"
 
 
 def _table(cells: Sequence[dict[str, str]], width: int | None) -> list[str]:
     names = list(cells[0])
+    cells = [
+        {n: terminal.cut(terminal.clean(c), _LONGEST.get(n, 60)) for n, c in each.items()}
+        for each in cells
+    ]
     for dropped in (None, *_DROPPED):
         names = [name for name in names if name != dropped]
         rows = [[each[name] for name in names] for each in cells]
