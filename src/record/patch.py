@@ -20,7 +20,7 @@ MAX_BYTES = 4 << 20  # of the patch
 
 _SECRET_FOLDERS = {".ssh", ".aws", ".azure", ".gnupg", ".kube", ".docker"}
 _SECRET_NAMES = (
-    *(".env", ".env.*", "*.env", ".envrc", ".netrc", "_netrc", ".pgpass", ".npmrc", ".pypirc"),
+    *("*.env", ".env.*", ".envrc", ".netrc", "_netrc", ".pgpass", ".npmrc", ".pypirc"),
     *(".git-credentials", ".htpasswd", "id_rsa*", "id_dsa*", "id_ecdsa*", "id_ed25519*"),
     *("*.pem", "*.key", "*.p12", "*.pfx", "*.jks", "*.keystore", "*.kdbx", "*.ppk", "*.gpg"),
     *("*credential*", "*secret*", "*password*", "*passwd*", "*apikey*", "*api_key*", "*api-key*"),

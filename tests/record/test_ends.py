@@ -14,8 +14,8 @@ import pytest
 import ends_table
 import record
 from record.ends import end_of, end_of_exit
-from record.journal import append_line, read_json
-from record.status import boot_id, last_session, process_state, status_of
+from record.journal import append_line, read_json, read_points
+from record.status import boot_id, elapsed, last_session, process_state, status_of
 
 TOLD = ends_table.rows()
 
@@ -142,6 +142,27 @@ def test_an_exit_status_counts_for_the_session_that_it_is_of(toy, wait_until):
     for stopped, case in ((0, "SIGKILL by hand"), (time.time() * 1e6, "SIGKILL of the training")):
         (attributes / "stopped").write_text(f"{int(stopped)}\n")
         ends_table.check(case, *ended(toy))
+
+
+@pytest.mark.parametrize("jump", [-3600, 3600])
+def test_a_clock_that_is_set_moves_no_duration(project, monkeypatch, jump):
+    with record.start(record.Config(), study="toy") as run:
+        run.log({"loss": 1.0}, 1)
+        monkeypatch.setattr(time, "time", lambda right=time.time: right() + jump)
+        run.log({"loss": 0.5}, 2)
+        run.progress(1, 1, "update")
+        first, second = read_points(run.directory / "journal" / "metrics.jsonl")
+        assert 0 <= second.time - first.time < 600_000
+        killed_here = elapsed(run.directory, last_session(run.directory))
+        assert 0 <= killed_here < 600
+        written = run.finish({})
+    assert killed_here <= written["wall_seconds"] < 600
+    assert 0 <= written["ended"] - written["started"] < 600_000
+    with record.start(record.Config(resume=str(run.directory)), study="toy") as again:
+        continued = again.finish({})
+    assert last_session(run.directory)["started"] >= written["ended"]
+    assert continued["ended"] >= written["ended"]
+    assert written["wall_seconds"] <= continued["wall_seconds"] < 600
 
 
 def test_a_forked_worker_that_dies_ends_nothing(project, monkeypatch):
