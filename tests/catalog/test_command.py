@@ -119,6 +119,14 @@ def test_a_csv_and_a_clone(shell, tmp_path):
     shell.inside("export")
     assert shell.catalog("check") == "runs_catalog.md is what 8 records give\n"
 
+    # With a server, ids are links to MLflow's pages, and that is still what the records give.
+    shell.inside("render --server http://mlflow.lab:8080/")
+    linked = (shell.root / "runs_catalog.md").read_text()
+    link = r"\[[0-9a-f]{8}\]\(http://mlflow\.lab:8080/#/experiments/\d+/runs/[0-9a-f]{32}\)"
+    assert re.fullmatch(link, row(linked, "lr_clip_opt_toy")[1])
+    shell.inside("check")
+    assert "http://HOST:PORT" in shell.inside("render --server mlflow.lab", code=1)
+
     clone = tmp_path / "clone"
     shutil.copytree(shell.root / "experiments", clone / "experiments")
     shutil.copy(shell.root / "guild.yml", clone)
@@ -267,7 +275,7 @@ def test_guild_home_is_found_as_guild_finds_it(tmp_path, monkeypatch):
         (137, ("KILLED", "SIGKILL")),
         (-16, ("KILLED", "Ctrl-C")),
         (3, ("FAILED", "exit status 3: the last word")),
-        (None, ("KILLED", "process gone (SIGKILL or machine crash)")),
+        (None, ("KILLED", "process gone (SIGKILL or os._exit)")),
     ],
 )
 def test_what_guild_saw_of_an_end(tmp_path, status, told):
