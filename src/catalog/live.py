@@ -251,18 +251,20 @@ class Jobs:
 
 def _job(directory: Path, is_guild: bool) -> Job | None:
     """The run in a directory if it is going on."""
-    guild = GuildRun(directory.name, directory)
     job = Job(directory, directory.name)
+    locks = (directory / ".guild" / name for name in ("LOCK", "LOCK.remote"))
+    if is_guild and not any(lock.exists() for lock in locks):
+        return None  # Guild holds one while a run goes on
     try:
-        if is_guild:
-            if guild.is_waiting:
-                return None
+        guild = GuildRun(directory.name, directory)
+        if is_guild and not guild.is_waiting:
             job.operation = guild.proto_operation or guild.operation
             job.label = str(guild.attr("label") or "")
             job.is_batch = bool(guild.proto_operation)
         if (directory / "journal" / "sessions.jsonl").exists() and not job.is_batch:
             return job if status_of(directory).status == RUNNING else None
-        return job if is_guild and guild.end()[0] == RUNNING else None
+        goes_on = is_guild and not guild.is_waiting and guild.end()[0] == RUNNING
+        return job if goes_on else None
     except (OSError, ValueError, KeyError, TypeError):
         return None  # half-written, or no run at all: looked at again when it changes
 
