@@ -1,0 +1,72 @@
+"""MLflow's pages of a sweep in a real browser: its runs and columns, its batch, two runs compared."""
+
+import importlib.util
+from pathlib import Path
+
+import pytest
+
+from catalog.mlflow_ui import arrange
+from catalog.project import Project
+from catalog.store import Store
+from ui.sweep import ROOT, Sweep
+
+METRIC = "validation_opening_rate"
+
+
+def _tool():
+    spec = importlib.util.spec_from_file_location("screenshots", ROOT / "tools/screenshots.py")
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+TOOL = _tool()
+BROWSER = TOOL.chromium()
+
+
+def shown(page) -> list[str]:
+    """Names of the runs in the list, from the top."""
+    cells = page.locator(".ag-pinned-left-cols-container .ag-row").all()
+    rows = [(int(cell.get_attribute("row-index")), cell.inner_text()) for cell in cells]
+    return [text.split("\n")[0].strip() for _, text in sorted(rows)]
+
+
+@pytest.mark.timeout(1800)  # MLflow's pages are megabytes of script; half a minute on an idle core
+@pytest.mark.skipif(BROWSER is None, reason="no Chromium on the path (tools/setup-browser)")
+def test_a_sweep_in_a_browser(tmp_path: Path):
+    pytest.importorskip("playwright", reason="playwright is not installed")
+    sweep = Sweep(tmp_path)
+    overview, batch = arrange(Project(sweep.root), Store(sweep.uri))
+    with (
+        TOOL.served(sweep.uri, tmp_path) as address,
+        TOOL.browser_page(BROWSER, address, height=1200) as page,
+    ):
+        # The study's page: the batch, its trials folded under it.
+        TOOL.open_view(page, address, overview.path)
+        assert shown(page) == [f"lr_opt_pull {sweep.batch[:8]}"]
+        page.locator(".ag-row button").first.click()
+        page.get_by_role("link", name=sorted(sweep.names)[0], exact=True).wait_for()
+        assert shown(page)[0] == f"lr_opt_pull {sweep.batch[:8]}"
+        assert set(shown(page)[1:]) == sweep.names
+
+        # The batch's own view, as the list of views opens it: the columns that matter.
+        page.get_by_test_id("saved-views-trigger").click()
+        page.get_by_role("menuitem", name=batch.name).click()
+        page.locator(".ag-header-cell", has_text="validation_episode_return").wait_for()
+        headers = {cell.inner_text().strip() for cell in page.locator(".ag-header-cell").all()}
+        assert {"Run Name", "lr", "seed", "opening_rate"} <= headers
+        assert not {"approx_kl", "value_loss", "gamma"} & headers
+        assert sweep.names <= set(shown(page))
+
+        # Two of its runs compared: a curve for each.
+        two = [TOOL.newest(TOOL.OPERATION)[1][i] for i in (0, -1)]
+        TOOL.compare(page, two)
+        TOOL.open_curves(page, METRIC, len(two))
+        legend = " ".join(page.locator(".legendtext").all_inner_texts())
+        assert all(name in legend for name in two), legend
+        assert page.locator(".scatterlayer .trace").count() == 2
+
+        # Its charts: a line for each point of the grid.
+        page.goto(f"{address}/{batch.path}")
+        TOOL.wait_for_lines(page, len({name.split(" seed")[0] for name in sweep.names}))
+        page.screenshot(path=tmp_path / "sweep.png")

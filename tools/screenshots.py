@@ -1,0 +1,216 @@
+"""Takes the pictures of MLflow's pages in docs/, of the committed records, in headless Chromium.
+
+    python tools/screenshots.py [--to docs]
+
+It imports the records into an MLflow of its own, serves that, and opens the newest batch of learning rates.
+Chromium is looked for on the path; $CHROMIUM names another one.
+"""
+
+from __future__ import annotations
+
+import argparse
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import tempfile
+import time
+import urllib.request
+from collections.abc import Iterator, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    from playwright.sync_api import Page
+
+ROOT = Path(__file__).parents[1]
+RECORDS = ROOT / "experiments" / "records"
+NAMES = ("chromium", "chromium-browser", "google-chrome")
+OPERATION = "hnppo:lr_opt_pull"
+METRIC = "validation_opening_rate"
+PATIENCE = 600_000  # ms; MLflow's pages are megabytes of script, a busy machine takes minutes
+SETTLE = 4_000  # ms; until what moves has moved
+LOCAL_STORAGE = {
+    "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
+    "mlflow.assistant.panelOpen_v1": "false",
+    "mlflow.workflowType_v1": '"machine_learning"',
+}
+
+
+def chromium() -> str | None:
+    """Returns the browser's path, None without one."""
+    return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
+
+
+@contextlib.contextmanager
+def served(uri: str, folder: Path) -> Iterator[str]:
+    """Serves an MLflow on a free port; gives its address.
+
+    Args:
+        uri: The database.
+        folder: Where the server writes its log.
+    """
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = [sys.executable, "-m", "mlflow", "server", "--backend-store-uri", uri]
+    command += ["--host", "127.0.0.1", "--port", str(port), "--workers", "1"]
+    quick = {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false", "MLFLOW_DISABLE_TELEMETRY": "true"}
+    log = folder / "server.log"
+    with log.open("wb") as output:
+        server = subprocess.Popen(
+            command,
+            cwd=folder,
+            env=os.environ | quick,
+            stdout=output,
+            stderr=output,
+            start_new_session=True,
+        )
+    address = f"http://127.0.0.1:{port}"
+    try:
+        end = time.monotonic() + PATIENCE / 1000
+        while not _answers(address):
+            if server.poll() is not None or time.monotonic() > end:
+                raise RuntimeError(f"MLflow does not come up:\n{log.read_text()[-2000:]}")
+            time.sleep(0.2)
+        yield address
+    finally:
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGTERM)
+        with contextlib.suppress(subprocess.TimeoutExpired):
+            server.wait(10)
+        with contextlib.suppress(ProcessLookupError):
+            os.killpg(server.pid, signal.SIGKILL)
+
+
+def _answers(address: str) -> bool:
+    with contextlib.suppress(OSError), urllib.request.urlopen(f"{address}/health", timeout=20):
+        return True
+    return False
+
+
+@contextlib.contextmanager
+def browser_page(executable: str, address: str, height: int = 900) -> Iterator[Page]:
+    """Gives an empty page of a headless browser, without MLflow's offers to newcomers.
+
+    Args:
+        executable: The browser.
+        address: The one server that it may reach.
+        height: Height of the page [pixels].
+    """
+    from playwright.sync_api import sync_playwright
+
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable)
+        context = browser.new_context(viewport={"width": 1440, "height": height})
+        context.route(
+            lambda url: not url.startswith((address, "data:", "blob:")), lambda route: route.abort()
+        )
+        for key, value in LOCAL_STORAGE.items():
+            context.add_init_script(f"localStorage.setItem({key!r}, {value!r})")
+        context.set_default_timeout(PATIENCE)
+        yield context.new_page()
+        browser.close()
+
+
+def open_view(page: Page, address: str, path: str) -> None:
+    """Opens a saved view and waits for its runs; hides what MLflow says about saved views."""
+    page.goto(f"{address}/{path}")
+    page.locator(".ag-row").first.wait_for(state="attached")
+    page.get_by_role("button", name="Hide banner").click()
+
+
+def wait_for_lines(page: Page, count: int) -> None:
+    """Waits until a chart has as many lines."""
+    page.wait_for_function(
+        """count => [...document.querySelectorAll('.js-plotly-plot')]
+                    .some(plot => plot.querySelectorAll('.scatterlayer .trace').length >= count)""",
+        arg=count,
+    )
+
+
+def tick(page: Page, name: str) -> None:
+    """Ticks a run in the table."""
+    link = page.get_by_role("link", name=name, exact=True)
+    page.locator(".ag-row").filter(has=link).first.locator(".ag-checkbox-input").click()
+
+
+def compare(page: Page, names: Sequence[str]) -> None:
+    """Ticks runs in a view's table and compares them."""
+    for name in names:
+        tick(page, name)
+    page.get_by_test_id("runs-compare-button").click()
+    page.get_by_text(f"Comparing {len(names)} Runs").first.wait_for()
+
+
+def open_curves(page: Page, metric: str, count: int) -> None:
+    """Opens the curves of a metric from the page that compares some runs."""
+    link = page.get_by_role("link", name=metric, exact=True).first
+    for _ in range(PATIENCE // 500):
+        if link.count():
+            break
+        # The table of metrics holds the rows in sight alone, and ours is among the last.
+        page.evaluate(
+            """() => document.querySelectorAll('.ReactVirtualized__Grid')
+                     .forEach(grid => { grid.scrollTop = grid.scrollHeight })"""
+        )
+        page.wait_for_timeout(500)
+    link.click()
+    wait_for_lines(page, count)
+
+
+def newest(operation: str) -> tuple[str, list[str]]:
+    """Returns the newest batch of an operation among the committed records, and its trials, best first."""
+    records = [json.loads(p.read_text()) for p in RECORDS.glob("*/*.json")]
+    batch = max(
+        (r for r in records if r["operation"] == operation and not r["batch"]),
+        key=lambda r: r["started"],
+    )
+    trials = [r for r in records if r["batch"] == batch["run"]]
+    trials.sort(key=lambda r: -r["result"]["objective"]["value"])
+    return batch["run"][:8], [trial["label"] for trial in trials]
+
+
+def main() -> None:
+    """Takes the pictures."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the pictures")
+    to = parser.parse_args().to
+    executable = chromium()
+    if executable is None:
+        sys.exit("no Chromium: apt-get install chromium fonts-liberation, or $CHROMIUM=PATH")
+    with tempfile.TemporaryDirectory() as folder:
+        uri = f"sqlite:///{folder}/mlflow.db"
+        command = [sys.executable, "-m", "catalog.cli", "import", "-q", "--tracking-uri", uri]
+        subprocess.run(command, cwd=ROOT, check=True)
+        with served(uri, Path(folder)) as address, browser_page(executable, address) as page:
+            _take(page, address, uri, to)
+
+
+def _take(page: Page, address: str, uri: str, to: Path) -> None:
+    from catalog.mlflow_ui import arrange
+    from catalog.project import Project
+    from catalog.store import Store
+
+    batch, names = newest(OPERATION)
+    pages = arrange(Project(ROOT), Store(uri))
+    path = next(each.path for each in pages if each.batch.startswith(batch))
+    open_view(page, address, path)
+    wait_for_lines(page, 4)
+    page.get_by_role("button", name="Toggle sidebar").click()
+    page.wait_for_timeout(SETTLE)
+    page.screenshot(path=to / "mlflow-sweep.png")
+    page.locator("label").filter(has=page.locator("input[value=TABLE]")).click()
+    compare(page, [names[0], names[-1]])
+    open_curves(page, METRIC, 2)
+    page.wait_for_timeout(SETTLE)
+    page.screenshot(path=to / "mlflow-compare.png")
+    print(f"wrote {to}/mlflow-sweep.png and mlflow-compare.png")
+
+
+if __name__ == "__main__":
+    main()
