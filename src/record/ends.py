@@ -9,6 +9,7 @@ import os
 import signal
 import sys
 import threading
+import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
@@ -183,12 +184,19 @@ class Signals:
             os.kill(os.getpid(), number)
             return
         reason = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
-        if number == signal.SIGTERM and os.getppid() != self._parent:
+        if number == signal.SIGTERM and self._is_orphan():
             reason += " (the process that started the run is gone)"
         self._pending = Killed(number, reason)
         if not self._depth:
             pending, self._pending = self._pending, None
             raise pending
+
+    def _is_orphan(self) -> bool:
+        """Says whether the parent is gone, or going: its threads end one by one."""
+        from record.status import process_state
+
+        time.sleep(0.01)  # Linux sends the signal while the first of them ends
+        return os.getppid() != self._parent or process_state(self._parent)[0] in ("Z", "X")
 
 
 def die_with_parent() -> None:
