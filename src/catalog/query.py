@@ -93,15 +93,20 @@ def parse(text: str) -> Term:
     return _Parser(text).query()
 
 
-def comparisons(term: Term) -> Iterator[Comparison]:
-    """Yields the comparisons of a query, from left to right."""
+def comparisons(term: Term, *, under_not: bool = True) -> Iterator[Comparison]:
+    """Yields the comparisons of a query, from left to right.
+
+    Args:
+        term: The query.
+        under_not: Those that a `not` turns round, too.
+    """
     if isinstance(term, Comparison):
         yield term
-    elif isinstance(term, Not):
-        yield from comparisons(term.term)
-    else:
+    elif isinstance(term, Several):
         for each in term.terms:
-            yield from comparisons(each)
+            yield from comparisons(each, under_not=under_not)
+    elif under_not:
+        yield from comparisons(term.term)
 
 
 def truth(term: Term, test: Callable[[Comparison], Truth]) -> Truth:

@@ -5,14 +5,14 @@ from __future__ import annotations
 import csv
 import io
 import json
-from collections.abc import Iterable, Iterator
+from collections.abc import Collection, Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
 from catalog import sentences, terminal, values
 from catalog.model import FINISHED, RunRecord
-from catalog.names import MISSING, Column, Known, Test, test_of, value_of
+from catalog.names import MISSING, Column, Known, Test, near, test_of, value_of
 from catalog.query import Comparison, Term, Truth, comparisons, parse, truth
 from catalog.stored import Reader, Stored
 
@@ -30,6 +30,7 @@ class Found:
         stored: The runs, the oldest first.
         columns: What the names in the query stand for, each once, in their order.
         total: How many runs there are.
+        hint: What may be misspelt, if nothing was found.
         records: The records with metrics that had to be read, by run.
     """
 
@@ -37,6 +38,7 @@ class Found:
     stored: list[Stored]
     columns: list[Column]
     total: int
+    hint: str = ""
     records: dict[str, RunRecord] = field(default_factory=dict)
 
     def value(self, stored: Stored, column: Column) -> Any:
@@ -88,11 +90,27 @@ def search(reader: Reader, query: str) -> Found:
     first = {run: truth(term, partial(test, stored)) for run, stored in by_run.items()}
     found.read(by_run[run] for run, known in first.items() if known is None)
     found.stored = [s for s in by_run.values() if _decided(term, first[s.run], partial(test, s))]
+    if not found.stored:
+        asked = {each: bound[each] for each in comparisons(term, under_not=False)}
+        found.hint = _hint(by_run.values(), asked)
     return found
 
 
 def _decided(term: Term, first: Truth, test: Any) -> bool:
     return bool(truth(term, test) if first is None else first)
+
+
+def _hint(stored: Collection[Stored], asked: Mapping[Comparison, tuple[Column, Test]]) -> str:
+    """Says of the first text that no run has what may have been meant; "" if all are somewhere."""
+    for comparison, (column, wanted) in asked.items():
+        if comparison.operator != "=" or column.kind in ("last", "best"):
+            continue
+        held = [v for each in stored if (v := value_of(each, column)) is not MISSING]
+        if not any(map(wanted, held)):
+            texts = {v for v in held if isinstance(v, str)} - {comparison.value}
+            shown = "".join(f", did you mean {each}?" for each in near(comparison.value, texts)[:1])
+            return f"{column.title} is never {comparison.value}{shown}"
+    return ""
 
 
 def as_table(found: Found, limit: int, cells: int | None) -> list[str]:

@@ -55,7 +55,7 @@ def test_help_reads_well_and_imports_little(shell):
 
 
 def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell):
-    assert "catalog sync" in shell.catalog("search lr>1", code=1)
+    assert "none of 0 runs: `catalog sync`" in shell.catalog("search lr>1", code=1)
     shell.inside(f"import {SMALL} -q")
     told = {
         "search 'lr>0' -n 2": (0, "the newest 2 are shown"),

@@ -90,6 +90,18 @@ def test_a_flag_is_equal_to_what_one_would_type(make, value, equal, other):
         assert find([run], f"x!={typed}") == [1]
 
 
+def test_a_value_that_no_run_has_is_told(make):
+    held = Held([make(1, task="lever", lr=1), make(2, task="pull", lr=2, label="mine")])
+    assert (
+        searching.search(held, "lr=1 and task=levr").hint
+        == "task is never levr, did you mean lever?"
+    )
+    assert searching.search(held, "operation=toy:trian").hint.endswith("did you mean toy:train?")
+    assert searching.search(held, "lr=3").hint == "lr is never 3"
+    assert searching.search(held, "lr=1 and task=pull").hint == ""
+    assert searching.search(held, "lr>3 and not label=x").hint == ""
+
+
 def test_ids_are_told_by_their_first_digits(make):
     runs = [make(0xABC, commit="0123456789abcdef", batch="f" * 32), make(0xABD, dirty="77ff")]
     assert find(runs, "run=00000abc") == [0xABC]

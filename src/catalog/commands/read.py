@@ -48,8 +48,9 @@ def search(options: argparse.Namespace) -> int:
     elif found.stored:
         print("\n".join(searching.as_table(found, options.number, terminal.room())))
     else:
-        more = "" if found.total else "; `catalog sync` brings in what has run"
-        print(f"none of {found.total} runs{more}", file=sys.stderr)
+        hint = found.hint if found.total else "`catalog sync` brings in what has run"
+        shown = terminal.clean(f"none of {found.total} runs" + (f": {hint}" if hint else ""))
+        print(shown, file=sys.stderr)
     return 0 if found.stored else 1
 
 
