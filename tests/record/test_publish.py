@@ -269,7 +269,7 @@ def test_a_server_that_hangs_is_down_and_is_killed_costs_no_point(project, toys,
         publish(early.directory, uri)
     with server(project, port) as answers:
         wait_until(answers)
-        process = late.start("--updates", 10**6, "--every", 0, "--pause", 0.02, env=environment)
+        process = late.start("--updates", 10**6, "--every", 0, "--pause", 0.1, env=environment)
         wait_until(lambda: "offset" in str(read_json(late.directory / "journal" / "mlflow.json")))
     killed_at = late.lines()
     wait_until(lambda: late.lines() > killed_at + 20)  # the training does not notice
