@@ -40,7 +40,7 @@ def write(project: Path, commit: str, path: Path) -> None:
         commit: The commit that the patch applies to, from the repository's root.
         path: The file to write.
     """
-    left_out: dict[str, str] = {}
+    hide, left_out = Redactor([os.environ]), dict[str, str]()
     new = []
     for name in untracked(project):
         if why := _not_kept(project / name):
@@ -50,7 +50,8 @@ def write(project: Path, commit: str, path: Path) -> None:
     with contextlib.suppress(OSError):
         parts, size = [], 0
         for name, part in _changes(project, new):
-            if why := _looks_secret(name) or _holds_secret(part):
+            secret = hide.holds_secret(part.decode("utf-8", "replace"))
+            if why := _looks_secret(name) or ("holds what looks like a secret" if secret else ""):
                 left_out[name] = why
             elif size + len(part) > MAX_BYTES:
                 left_out[name] = "the patch would be too large"
@@ -118,8 +119,3 @@ def _looks_secret(name: str) -> str:
     *folders, last = name.lower().split("/")
     suspect = any(fnmatch(last, pattern) for pattern in _SECRET_NAMES)
     return "named like a secret" if suspect or _SECRET_FOLDERS.intersection(folders) else ""
-
-
-def _holds_secret(part: bytes) -> str:
-    found = Redactor([os.environ]).holds_secret(part.decode("utf-8", "replace"))
-    return "holds what looks like a secret" if found else ""
