@@ -171,7 +171,7 @@ def newest(operation: str) -> tuple[str, list[str]]:
         key=lambda r: r["started"],
     )
     trials = [r for r in records if r["batch"] == batch["run"]]
-    trials.sort(key=lambda r: -r["result"]["objective"]["value"])
+    trials.sort(key=lambda r: (-r["result"]["objective"]["value"], r["label"]))
     return batch["run"][:8], [trial["label"] for trial in trials]
 
 
@@ -205,10 +205,11 @@ def _take(page: Page, address: str, uri: str, to: Path) -> None:
     page.wait_for_timeout(SETTLE)
     page.screenshot(path=to / "mlflow-sweep.png")
     page.locator("label").filter(has=page.locator("input[value=TABLE]")).click()
-    compare(page, [names[0], names[-1]])
+    compare(page, [names[0], names[len(names) // 2]])
     open_curves(page, METRIC, 2)
     page.wait_for_timeout(SETTLE)
-    page.screenshot(path=to / "mlflow-compare.png")
+    upper = {"x": 0, "y": 0, "width": 1440, "height": 680}
+    page.screenshot(path=to / "mlflow-compare.png", clip=upper)
     print(f"wrote {to}/mlflow-sweep.png and mlflow-compare.png")
 
 
