@@ -2,13 +2,15 @@
 
 from __future__ import annotations
 
+import contextlib
 import json
 import os
 import shutil
+import signal
 import subprocess
 import sys
 import time
-from collections.abc import Callable
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -17,7 +19,8 @@ from benchmarks import _report
 LOOPS = Path(__file__).with_name("_point_loops.py")
 ROOT = Path(__file__).resolve().parent.parent
 STEPS = 200  # of 5 points each
-FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "WANDB_")
+PATIENCE = 60.0  # s that a sender may take to set its database up
+FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "WANDB_", "PYTHONDONTWRITE")
 _GUILD_YML = """\
 - model: bench
   sourcecode:
@@ -66,12 +69,14 @@ def loops(folder: Path, peers: dict[str, str], repeats: int) -> list[dict[str, A
     """
     pythons = {"ours": sys.executable, "mlflow": sys.executable, **peers}
 
-    def once(what: str) -> Callable[[], float]:
-        return lambda: _seconds(pythons[what], what, folder)
+    def once(what: str, patience: float = 0.0) -> float:
+        seconds = _seconds(pythons[what], what, folder)
+        _until_senders_end(folder, patience)
+        return seconds
 
     for what in pythons:  # sets databases up
-        once(what)()
-    found = _report.alternate({what: once(what) for what in pythons}, repeats)
+        once(what, PATIENCE)
+    found = _report.alternate({what: partial(once, what) for what in pythons}, repeats)
     names = {
         "mlflow": "mlflow.log_metric for each point, SQLite",
         "wandb": "wandb offline, one log a step",
@@ -105,16 +110,16 @@ def guild_run(folder: Path, repeats: int) -> dict[str, Any]:
     env = _environment() | {"GUILD_HOME": str(folder / "home"), "PYTHONPATH": str(source)}
     env["PYTHONWARNINGS"] = "ignore"
 
-    def once(operation: str) -> float:
+    def once(operation: str, patience: float = 0.0) -> float:
         guild = [str(Path(sys.executable).with_name("guild")), "run", f"bench:{operation}", "-y"]
         begin = time.perf_counter()
         subprocess.run(guild, cwd=folder, env=env, check=True, stdout=subprocess.DEVNULL)
         seconds = time.perf_counter() - begin
-        _until_senders_end(folder)
+        _until_senders_end(folder, patience)
         return seconds
 
     for operation in ("plain", "recorded"):  # imports the flags, sets the database up
-        once(operation)
+        once(operation, PATIENCE)
     found = _report.alternate(
         {"recorded": lambda: once("recorded"), "plain": lambda: once("plain")}, repeats
     )
@@ -134,26 +139,31 @@ def _seconds(python: str, what: str, folder: Path) -> float:
     done = subprocess.run(
         command, cwd=folder, env=_environment(), check=True, text=True, stdout=subprocess.PIPE
     )
-    if what == "ours":
-        _until_senders_end(folder)
     return json.loads(done.stdout.splitlines()[-1])["seconds"]
 
 
-def _until_senders_end(folder: Path, patience: float = 60.0) -> None:
-    """Waits for the senders of the folder's runs, which go on after their run has ended."""
+def _until_senders_end(folder: Path, patience: float) -> None:
+    """Waits for the senders of the folder's runs, which go on after their run has ended; then ends them.
+
+    They would be at work during the next measurement. What they have not sent is in the journal.
+    """
     end = time.monotonic() + patience
-    while _senders(folder) and time.monotonic() < end:
+    while time.monotonic() < end and _senders(folder):
         time.sleep(0.1)
+    for pid in _senders(folder):
+        with contextlib.suppress(ProcessLookupError):
+            os.kill(pid, signal.SIGTERM)
 
 
-def _senders(folder: Path) -> int:
-    found = 0
+def _senders(folder: Path) -> list[int]:
+    found = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        found += b"record.sender" in words and any(os.fsencode(folder) in word for word in words)
+        if b"record.sender" in words and any(os.fsencode(folder) in word for word in words):
+            found.append(int(path.parent.name))
     return found
 
 

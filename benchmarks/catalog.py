@@ -7,6 +7,7 @@ logged there too.
 """
 
 import argparse
+import contextlib
 import os
 import subprocess
 import sys
@@ -149,25 +150,22 @@ def main() -> None:
     parser.add_argument("--repeats", type=int, default=5, help="repeats of each command")
     for peer in ("wandb", "aim"):
         parser.add_argument(f"--{peer}", default="", metavar="PYTHON", help=f"that has {peer}")
-    parser.add_argument("--only", choices=("sizes", "peers"), help="one half, nothing written")
+    parser.add_argument("--folder", default="", help="an empty folder to work in, which is kept")
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
     peers = {name: getattr(options, name) for name in ("wandb", "aim") if getattr(options, name)}
     for name in ("wandb", "aim"):
         if name not in peers:
             print(f"{name} is left out: --{name} PYTHON names an environment that has it")
-    made = []
-    with tempfile.TemporaryDirectory(prefix="catalog-", ignore_cleanup_errors=True) as folder:
-        if options.only != "sizes":
-            for name in ("loops", "guild"):
-                (Path(folder) / name).mkdir()
-            made += _recording_peers.loops(Path(folder) / "loops", peers, options.repeats)
-            made.append(_recording_peers.guild_run(Path(folder) / "guild", options.repeats))
-        if options.only != "peers":
-            made = rows(measure(Path(folder) / "project", sizes, options.repeats)) + made
-    if options.only:
-        print("\n".join(_report.line(row) for row in made))
-    else:
+    with contextlib.ExitStack() as stack:
+        temporary = tempfile.TemporaryDirectory(prefix="catalog-", ignore_cleanup_errors=True)
+        folder = Path(options.folder or stack.enter_context(temporary))
+        for name in ("loops", "guild"):
+            (folder / name).mkdir()
+        made = rows(measure(folder / "project", sizes, options.repeats))
+        _report.write("catalog", made)  # the rest may fail
+        made += _recording_peers.loops(folder / "loops", peers, options.repeats)
+        made.append(_recording_peers.guild_run(folder / "guild", options.repeats))
         _report.write("catalog", made)
 
 
