@@ -3,13 +3,14 @@
 DAgger (Ross, Gordon & Bagnell 2011, algorithm 3.1, with beta_i = 0): the clone plays, the expert labels the
 states that it comes to. DART (Laskey, Lee, Fox, Dragan & Goldberg 2017, algorithm 1): the expert plays, with
 noise injected into its actions, and labels what it meant to do; the noise is what makes the clone's errors
-most likely. For comparison the expert plays on as before. After each round a new clone learns from everything.
+most likely. For comparison the expert plays on as before, and as a control nobody is asked: clones that failed
+are a selection, some of which would do better if they only learned again. After each round a new clone learns
+from everything.
 """
 
 from __future__ import annotations
 
 import argparse
-from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,7 +25,8 @@ from cartpole.expert import greedy
 from cartpole.networks import Params
 from record import option
 
-METHODS = ("dagger", "dart", "expert")
+METHODS = ("dagger", "dart", "expert", "again")
+LASTING = 3  # rounds in a row, as one may be luck: every clone learns anew
 RESTRICTED = tuple(name for name, cut in RESTRICTIONS.items() if cut)
 
 
@@ -35,7 +37,7 @@ class Config(CloneConfig):
     method: str = option("dagger", "who plays for the new labels; see above", choices=METHODS)
     rounds: int = option(20, "rounds of asking and learning", low=1, high=1000)
     labels: int = option(
-        25, "labels of a round, for states of one episode drawn at random", low=1, high=MAX_STEPS
+        5, "labels of a round, for states of one episode drawn at random", low=1, high=MAX_STEPS
     )
     noise: float = option(
         0.0, "dart: probability of the other action; 0: the clone's own error", low=0, high=0.5
@@ -77,7 +79,7 @@ class Remedy:
 
     Attributes:
         labels: Labels asked for so far, int [R].
-        lasted: Shares of starts survived after each round, float64 [R] each.
+        lasted: Shares of starts survived before and after each round, float64 [R] each.
         spent: `labels` at those times.
     """
 
@@ -138,6 +140,8 @@ class Remedy:
     def ask(self, done: int, clones: Params) -> None:
         """One round: somebody plays an episode, the expert labels some of its states."""
         config = self.config
+        if config.method == "again":
+            return
         each = range(len(self.clones))
         starts = np.stack([random_starts(self._rng("asked", i, done), 1) for i in each])
         pairs = play(self.experts, starts, MAX_STEPS, self._actor(done, clones))
@@ -196,28 +200,28 @@ class Remedy:
         """[R] as [restrictions, K, J]."""
         return values.reshape(len(RESTRICTED), -1, self.config.orders)
 
-    def needed(self) -> np.ndarray:
-        """Labels with which each clone first was whole, float64 [restrictions, clones]; infinite if never."""
-        found = first_whole(self.lasted, self.spent, self.config.target)
+    def mended_in(self) -> np.ndarray:
+        """Round in which each clone became whole, float64 [restrictions, clones]; 0 if it was, infinite if never."""
+        found = first_whole(np.stack(self.lasted), self.config.target)
         return found.reshape(len(RESTRICTED), -1)
 
     def result(self) -> dict[str, Any]:
         """What the record says."""
-        config, needed = self.config, self.needed()
-        broken = needed[needed > 0]
-        mended = broken[np.isfinite(broken)]
+        config, rounds = self.config, self.mended_in()
+        broken = rounds[rounds > 0]
+        mended = int(np.isfinite(broken).sum())
         final = self._by_name(self.lasted[-1])
-        metrics = {"broken": broken.size, "mended": mended.size}
-        for name, of, last in zip(RESTRICTED, needed, final, strict=True):
+        metrics = {"broken": broken.size, "mended": mended}
+        for name, of, last in zip(RESTRICTED, self._cost(rounds), final, strict=True):
             metrics[f"survival/{name}"] = float(last.mean())
-            for index, labels in enumerate(of):
-                if np.isfinite(labels):
-                    self.run.log({f"labels_needed/{name}": labels}, index)
-        share = mended.size / broken.size if broken.size else 1.0
+            for index, cost in enumerate(of):
+                if np.isfinite(cost):
+                    self.run.log({f"{self._unit}_needed/{name}": cost}, index)
+        asked = f"{self.labels.mean():,.0f} labels" if self.labels.any() else "no label"
         return {
             "objective": {
                 "name": "mended",
-                "value": share,
+                "value": mended / broken.size if broken.size else 1.0,
                 "kind": "rate",
                 "count": broken.size or None,
                 "goal": "max",
@@ -225,45 +229,55 @@ class Remedy:
                 "axis": "round",
             },
             "summary": (
-                f"{mended.size} of {broken.size} clones that failed from more than "
-                f"{100 * (1 - config.target):g} % of {config.starts} starts are whole after "
-                f"{_median(broken)} labels (median); of all {needed.size}, "
-                f"{100 * self.lasted[0].mean():.1f} % of starts are survived without labels, "
-                f"{100 * final.mean():.1f} % after {self.labels.mean():,.0f}"
+                f"{mended} of {broken.size} clones that failed from more than "
+                f"{100 * (1 - config.target):g} % of {config.starts} starts are whole, and stay so for "
+                f"{LASTING} rounds, after {_median(self._cost(broken))} {self._unit} (median); of all "
+                f"{rounds.size}, {100 * self.lasted[0].mean():.1f} % of starts are survived before, "
+                f"{100 * final.mean():.1f} % after {config.rounds} rounds and {asked}"
             ),
             "metrics": metrics,
-            "table": self._table(needed, final),
+            "table": self._table(rounds, final),
             "env_steps": self.env_steps,
         }
 
-    def _table(self, needed: np.ndarray, final: np.ndarray) -> dict[str, Any]:
+    @property
+    def _unit(self) -> str:
+        return "rounds" if self.config.method == "again" else "labels"
+
+    def _cost(self, rounds: np.ndarray) -> np.ndarray:
+        """What clones that became whole in these rounds were told by then: labels, or rounds without any."""
+        if self.config.method == "again":
+            return rounds
+        spent = np.append(np.stack(self.spent).max(1), np.inf)
+        return spent[np.where(np.isfinite(rounds), rounds, len(spent) - 1).astype(int)]
+
+    def _table(self, rounds: np.ndarray, final: np.ndarray) -> dict[str, Any]:
         """A line for each restriction, for the catalog."""
         columns = ["restriction", "survive before", "broken", "mended"]
-        columns += ["labels, median of the broken", "survive after"]
+        columns += [f"{self._unit}, median of the broken", "survive after"]
         rows = []
         first = self._by_name(self.lasted[0])
-        for name, of, before, after in zip(RESTRICTED, needed, first, final, strict=True):
+        for name, of, before, after in zip(RESTRICTED, rounds, first, final, strict=True):
             broken = of[of > 0]
             cells = [name.replace("_", " "), f"{100 * before.mean():.1f} %"]
             cells += [f"{broken.size} of {of.size}", str(int(np.isfinite(broken).sum()))]
-            rows.append([*cells, _median(broken), f"{100 * after.mean():.1f} %"])
+            rows.append([*cells, _median(self._cost(broken)), f"{100 * after.mean():.1f} %"])
         return {"columns": columns, "rows": rows}
 
 
-def first_whole(
-    lasted: Sequence[np.ndarray], spent: Sequence[np.ndarray], target: float
-) -> np.ndarray:
-    """The labels of the first round after which each clone survives the target's share, float64 [R].
+def first_whole(lasted: np.ndarray, target: float) -> np.ndarray:
+    """The round in which each clone became whole, float64 [R]: 0 if it was before, infinite if never.
 
     Args:
-        lasted: Shares after each round, [R] each.
-        spent: Labels asked for by then, [R] each.
-        target: Share of starts.
+        lasted: Shares of starts survived, before and after each round, [rounds + 1, R].
+        target: Share at which a clone is whole: at once, or after a round and the LASTING - 1 after it.
     """
-    reached = np.stack(lasted) >= target
-    first = reached.argmax(0)
-    labels = np.take_along_axis(np.stack(spent), first[None], 0)[0]
-    return np.where(reached.any(0), labels, np.inf)
+    whole = lasted >= target
+    found = np.full(lasted.shape[1], np.inf)
+    for done in range(len(lasted) - LASTING, 0, -1):
+        found[whole[done : done + LASTING].all(0)] = done
+    found[whole[0]] = 0
+    return found
 
 
 def _median(needed: np.ndarray) -> str:

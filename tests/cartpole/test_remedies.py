@@ -39,7 +39,7 @@ def added(remedy, before):
     return remedy._observations[0, new], remedy._labels[0, new]
 
 
-@pytest.mark.parametrize("method", remedies.METHODS)
+@pytest.mark.parametrize("method", ["dagger", "dart", "expert"])
 def test_the_right_one_plays_and_the_expert_labels(run_of, method):
     config, started = run_of(method=method, noise=0.3)
     experts, clones = policies(2), networks.take(policies(40), slice(10, 26))
@@ -117,19 +117,41 @@ def test_labels_are_drawn_from_the_episode_and_no_more_than_asked_for(run_of):
     assert {tuple(each) for each in seen[7]} <= {tuple(each) for each in seen[500]}
 
 
-def test_labels_are_those_of_the_first_round_that_is_whole():
-    lasted = [np.array([1.0, 0.5, 0.2, 0.98]), np.array([0.9, 0.99, 0.3, 0.97])]
-    spent = [np.array([0, 0, 0, 0]), np.array([500, 400, 300, 500])]
-    found = remedies.first_whole(lasted, spent, 0.99)
-    assert found.tolist() == [0, 400, np.inf, np.inf]
+def test_the_control_asks_nobody_and_learns_anew(run_of):
+    config, started = run_of(method="again", updates=60)
+    with started as run:
+        remedy = remedies.Remedy(policies(2), config, run)
+        before, first = remedy._count.copy(), remedy.learn(0)
+        remedy.ask(0, first)
+        second = remedy.learn(1)
+        run.finish({})
+    assert not remedy.labels.any()
+    np.testing.assert_array_equal(remedy._count, before)
+    assert any(not np.array_equal(first[name], second[name]) for name in first)
 
 
-def test_a_whole_run_says_how_many_labels_it_took(run_of, tmp_path):
+def test_whole_is_what_stays_whole():
+    """Clones by column: whole before; at once and for good; by luck and later for good; too late; never."""
+    lasted = np.array(
+        [
+            [1.0, 0.5, 0.5, 0.5, 0.5],
+            [0.9, 1.0, 1.0, 0.5, 0.9],
+            [0.9, 1.0, 0.9, 0.5, 0.9],
+            [0.9, 0.99, 1.0, 0.5, 0.9],
+            [0.9, 0.5, 1.0, 1.0, 0.9],
+            [0.9, 0.5, 1.0, 1.0, 0.9],
+        ]
+    )
+    assert remedies.first_whole(lasted, 0.99).tolist() == [0, 1, 3, np.inf, np.inf]
+
+
+@pytest.mark.parametrize(("method", "unit"), [("dagger", "labels"), ("again", "rounds")])
+def test_a_whole_run_says_how_many_labels_it_took(run_of, tmp_path, method, unit):
     save_checkpoint(tmp_path / "experts", 1, {f"policy.{n}": v for n, v in policies(2).items()}, {})
-    config, _ = run_of(experts=str(tmp_path / "experts"), target=0.01, rounds=1)
+    config, _ = run_of(experts=str(tmp_path / "experts"), target=0.01, method=method)
     written = remedies.main(config)["result"]
     assert written["objective"]["name"] == "mended"
-    assert "labels" in written["summary"]
+    assert f"{unit} (median)" in written["summary"]
     assert [row[0] for row in written["table"]["rows"]] == [
         "position", "velocity", "angle", "angular velocity",
     ]  # fmt: skip
