@@ -39,8 +39,8 @@ def _first_difference(there: str, expected: str) -> str:
     pairs = enumerate(zip(left, right, strict=False), 1)
     different = [(number, old, new) for number, (old, new) in pairs if old != new]
     # The line that counts all runs differs with any row; the row says more.
-    rows = [each for each in different if each[1].startswith("|")]
-    for number, old, new in (rows or different)[:1]:
+    others = [each for each in different if not re.match(r"\d+ runs: |No runs yet", each[1])]
+    for number, old, new in (others or different)[:1]:
         return f"{CATALOG_FILE}:{number}: {_told(old)}, the records give {_told(new)}"
     number = min(len(left), len(right)) + 1
     if len(left) > len(right):
