@@ -91,8 +91,8 @@ def tell_guild(directory: Path, told: str) -> None:
         if not told:
             (attributes / "result").unlink(missing_ok=True)
         elif attributes.is_dir():
-            # JSON is YAML, which Guild reads.
-            (attributes / "result").write_text(json.dumps(told[:500], ensure_ascii=False) + "\n")
+            shown = json.dumps(told[:500], ensure_ascii=False)  # JSON is YAML, which Guild reads
+            (attributes / "result").write_text(f"{shown}\n", encoding="utf-8")
 
 
 def _one_word(value: object) -> str:

@@ -13,12 +13,12 @@ from catalog.project import Project
 
 if TYPE_CHECKING:
     from catalog.model import RunRecord
+    from catalog.store import Store
 
 
 def sync(options: argparse.Namespace) -> int:
     """catalog sync"""
     from catalog import guild_runs
-    from catalog.mlflow_ui import arrange
     from catalog.store import Store
     from catalog.sync import Sync, alone
 
@@ -28,7 +28,7 @@ def sync(options: argparse.Namespace) -> int:
         store = Store(options.tracking_uri)
         report = Sync(project, store, say(options)).run(home)
         if report.sent:
-            arrange(project, store)
+            _arrange(project, store)
     where = home or "no Guild home"
     print(f"{report.runs} runs in {where} and {project.root / 'runs'}: {report.sent} sent")
     if report.deleted:
@@ -68,7 +68,6 @@ def export(options: argparse.Namespace) -> int:
 def import_(options: argparse.Namespace) -> int:
     """catalog import"""
     from catalog import compare_csv, imports
-    from catalog.mlflow_ui import arrange
     from catalog.store import Store
     from catalog.sync import Sync, alone
 
@@ -103,13 +102,19 @@ def import_(options: argparse.Namespace) -> int:
             counts.deleted += report.deleted
             problems = report.problems
         if counts.added:
-            arrange(project, store)
+            _arrange(project, store)
     print(f"{counts.seen} runs read: {counts.added} imported")
     if counts.deleted:
         print(f"{counts.deleted} deleted in MLflow: left so")
     for problem in problems:
         print(f"catalog: {problem}", file=sys.stderr)
     return 1 if problems else 0
+
+
+def _arrange(project: Project, store: Store) -> None:
+    from catalog.mlflow_ui import arrange
+
+    arrange(project, store)
 
 
 def _remove_records(folder: Path, gone: set[str]) -> int:
