@@ -26,6 +26,7 @@ def lab(shell_in, tmp_path_factory):
     shell("guild run toy:train updates=12 --label 'a | label' -y", RECORD_MLFLOW="off")
     sync = "python -m catalog.cli sync"
     shell.told = shell(f"{sync} & {sync} & wait")
+    shell(f"guild compare --csv {shell.root.parent / 'export.csv'} --operation toy:train")
     # What an MLflow is before the first run: making one takes seconds.
     connect(f"sqlite:///{shell.root.parent}/empty.db").search_experiments()
     return shell
@@ -245,7 +246,6 @@ def test_imported_twice_and_synced_is_the_row_of_the_run_itself(world, tmp_path,
 def test_a_csv_is_no_second_row(world, tmp_path, first):
     wanted = rows(world)
     world.inside("export")
-    world(f"guild compare --csv {tmp_path / 'export.csv'} --operation toy:train")
     shutil.copy(tmp_path / "empty.db", tmp_path / "other.db")
     world.new_mlflow(tmp_path / "other.db")
     csv = f"import {tmp_path / 'export.csv'}"
