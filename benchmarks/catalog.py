@@ -8,6 +8,7 @@ logged there too.
 
 import argparse
 import contextlib
+import json
 import os
 import subprocess
 import sys
@@ -27,6 +28,7 @@ from benchmarks import _recording_peers, _report, _synthetic_runs  # noqa: E402
 LIMITS = {"sync": 2.0, "render": 10.0, "search": 1.0}  # s
 MEMORY = 1024.0  # MiB
 SEARCH = "lr>1e-3 and task=lever"
+PARTS = ("sizes", "loops", "guild")
 GROWTH = 1.2  # of the time per run, from one size to the next: linear, with room for noise
 
 
@@ -151,6 +153,9 @@ def main() -> None:
     for peer in ("wandb", "aim"):
         parser.add_argument(f"--{peer}", default="", metavar="PYTHON", help=f"that has {peer}")
     parser.add_argument("--folder", default="", help="an empty folder to work in, which is kept")
+    parser.add_argument(
+        "--parts", default=",".join(PARTS), help="what is measured; other rows stay as they are"
+    )
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
     peers = {name: getattr(options, name) for name in ("wandb", "aim") if getattr(options, name)}
@@ -160,13 +165,22 @@ def main() -> None:
     with contextlib.ExitStack() as stack:
         temporary = tempfile.TemporaryDirectory(prefix="catalog-", ignore_cleanup_errors=True)
         folder = Path(options.folder or stack.enter_context(temporary))
-        for name in ("loops", "guild"):
-            (folder / name).mkdir()
-        made = rows(measure(folder / "project", sizes, options.repeats))
-        _report.write("catalog", made)  # the rest may fail
-        made += _recording_peers.loops(folder / "loops", peers, options.repeats)
-        made.append(_recording_peers.guild_run(folder / "guild", options.repeats))
-        _report.write("catalog", made)
+        measures = {
+            "sizes": lambda: rows(measure(folder / "sizes", sizes, options.repeats)),
+            "loops": lambda: _recording_peers.loops(folder / "loops", peers, options.repeats),
+            "guild": lambda: [_recording_peers.guild_run(folder / "guild", options.repeats)],
+        }
+        for part in options.parts.split(","):
+            (folder / part).mkdir()
+            _write(part, measures[part]())
+
+
+def _write(part: str, made: list[dict[str, Any]]) -> None:
+    """Writes the rows of a part beside those of the others."""
+    path = _report.RESULTS / "catalog.json"
+    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    every = [row for row in held if row.get("part") != part] + [{**r, "part": part} for r in made]
+    _report.write("catalog", sorted(every, key=lambda row: PARTS.index(row["part"])))
 
 
 if __name__ == "__main__":

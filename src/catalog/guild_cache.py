@@ -6,7 +6,7 @@ import contextlib
 import json
 import os
 import time
-from collections.abc import Iterable
+from collections.abc import Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -43,6 +43,7 @@ class Cache:
         known = content.get("runs") if content.get("format") == FORMAT else None
         self._known: dict[str, Any] = known if isinstance(known, dict) else {}
         self._stamps: dict[str, str] = {}
+        self._filled = 0
 
     def fill(self, run: GuildRun) -> bool:
         """Gives a run the fields that were kept of it; False if it was not known or has changed."""
@@ -51,22 +52,24 @@ class Cache:
         kept = self._known.get(where)
         if not stamp or kept is None or kept[0] != stamp:
             return False
+        self._filled += 1
         run.__dict__.update(zip(FIELDS, kept[1:], strict=True))  # as cached_property does
         return True
 
-    def keep(self, runs: Iterable[GuildRun]) -> None:
+    def keep(self, runs: Sequence[GuildRun]) -> None:
         """Keeps the fields of all runs, those of no others."""
+        if self._filled == len(runs) == len(self._known):
+            return
         content = {}
         for run in runs:
             stamp = self._stamps.get(str(run.directory))
             if stamp:
                 content[str(run.directory)] = [stamp, *(getattr(run, name) for name in FIELDS)]
-        if content != self._known:
-            shown = json.dumps({"format": FORMAT, "runs": content}, separators=(",", ":"))
-            temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-            with contextlib.suppress(OSError):  # then the next sync reads all again
-                temporary.write_text(shown, encoding="utf-8")
-                os.replace(temporary, self._path)
+        shown = json.dumps({"format": FORMAT, "runs": content}, separators=(",", ":"))
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):  # then the next sync reads all again
+            temporary.write_text(shown, encoding="utf-8")
+            os.replace(temporary, self._path)
 
 
 def _stamp(where: str) -> str:
