@@ -12,6 +12,10 @@ from ui.sweep import ROOT, Sweep
 
 METRIC = "validation_opening_rate"
 
+NAMES = """() => [...document.querySelectorAll('.ag-pinned-left-cols-container .ag-row')]
+    .sort((a, b) => a.getAttribute('row-index') - b.getAttribute('row-index'))
+    .flatMap(row => [...row.querySelectorAll('a[href*="/runs/"]')])
+    .map(link => link.innerText.trim())"""
 # The colours of the lines that are drawn; the edge of a band has none.
 STROKES = """() => [...document.querySelectorAll('.scatterlayer .trace path.js-line')]
     .filter(path => path.getTotalLength() > 0)
@@ -32,9 +36,7 @@ BROWSER = TOOL.chromium()
 
 def shown(page) -> list[str]:
     """Names of the runs in the list, from the top."""
-    cells = page.locator(".ag-pinned-left-cols-container .ag-row").all()
-    rows = [(int(cell.get_attribute("row-index")), cell.inner_text()) for cell in cells]
-    return [text.split("\n")[0].strip() for _, text in sorted(rows)]
+    return page.evaluate(NAMES)
 
 
 @pytest.mark.timeout(1800)  # MLflow's pages are megabytes of script; half a minute on an idle core
