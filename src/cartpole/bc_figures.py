@@ -15,7 +15,9 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MEASURED, REPORTED, CUT = "tab:blue", "tab:red", "0.75"
+GREY = "#808080"  # of text and lines: readable on a white page and on a dark one
+_INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+MEASURED, REPORTED, CUT = "tab:blue", "tab:red", GREY
 LEAST = 1e-4  # share at the foot of a logarithmic axis
 
 
@@ -67,7 +69,7 @@ def distributions(
         cut = cut.scaled(scale)
         low, high = cut.centre - cut.half_width, cut.centre + cut.half_width
         for left, right in ((edges[0], low), (high, edges[-1])):
-            panel.axvspan(left, right, color=CUT, alpha=0.6, zorder=2)
+            panel.axvspan(left, right, color=CUT, alpha=0.35, zorder=2)
         panel.set_title(f"{_words(variable)} [{UNITS[column]}]", fontsize=9)
         panel.set_xlim(edges[0], edges[-1])
         panel.set_xlabel(f"kept: {cut}", fontsize=8)
@@ -143,6 +145,7 @@ def _figure(
 
     matplotlib.use("Agg")
     matplotlib.rcParams["svg.hashsalt"] = "cartpole"
+    matplotlib.rcParams.update(dict.fromkeys(_INK, GREY) | {"legend.frameon": False})
     from matplotlib.figure import Figure
 
     size = (min(width, max(4, 2.5 * columns if columns > 1 else width)), height)
@@ -154,7 +157,8 @@ def _figure(
 
 
 def _save(figure: Any, path: Path) -> None:
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    metadata = {"Date": None} if path.suffix == ".svg" else None
+    figure.savefig(path, metadata=metadata, transparent=True)
 
 
 def _words(name: str) -> str:
