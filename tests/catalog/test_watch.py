@@ -230,6 +230,14 @@ def test_a_hundred_jobs_are_counted_and_the_silent_come_first():
     assert all(re.match(r"[0-9a-f]{8} .* \d+ %", line) for line in narrow[2:])
 
 
+def _in_a_terminal():
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # Tests that run under nohup or in the background would hand on that these are ignored.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_DFL)
+
+
 class Terminal:
     """A command in a terminal of its own."""
 
@@ -244,7 +252,7 @@ class Terminal:
             stdin=inner,
             stdout=inner,
             stderr=inner,
-            preexec_fn=lambda: (os.setsid(), fcntl.ioctl(0, termios.TIOCSCTTY, 0)),
+            preexec_fn=_in_a_terminal,
         )
         os.close(inner)
         self.outer, self.text = outer, ""
