@@ -24,7 +24,8 @@ def clean(value: object) -> str:
     shown = " ".join(str(value).split())
     if shown.isascii() and shown.isprintable():
         return shown
-    return "".join(c for c in shown if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
+    kept = "".join(c for c in shown if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
+    return " ".join(kept.split())
 
 
 def width(text: str) -> int:

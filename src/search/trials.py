@@ -9,6 +9,7 @@ import json
 import os
 import shutil
 import signal
+import time
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -183,21 +184,34 @@ def end_orphan(trial_run: Any) -> None:
         end([process])
 
 
-def end(processes: Sequence[Any]) -> None:
-    """SIGTERM, and SIGKILL for each, and all that it started, that is there STOP_SECONDS later.
+def end(processes: Sequence[Any], seconds: float = STOP_SECONDS) -> None:
+    """SIGTERM, and SIGKILL for each, and all that it started, that is there so much later.
 
     SIGTERM goes to the trial alone: what it started (the sender of its record, say) it ends itself.
+    Nothing is waited for as a parent waits: whoever started a trial is to have its exit status.
     """
     import psutil
 
     for process in processes:
         with contextlib.suppress(psutil.Error):
             process.terminate()
-    _, alive = psutil.wait_procs(processes, timeout=STOP_SECONDS)
+    deadline = time.monotonic() + seconds
+    while (alive := [p for p in processes if _runs(p)]) and time.monotonic() < deadline:
+        time.sleep(0.02)
     for process in alive:
         with contextlib.suppress(psutil.Error):
             for each in [*process.children(recursive=True), process]:
                 each.kill()
+
+
+def _runs(process: Any) -> bool:
+    """Whether a process has not ended; one that its parent has yet to wait for has."""
+    import psutil
+
+    try:
+        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+    except psutil.Error:
+        return False
 
 
 def load(path: Path) -> Any:

@@ -60,6 +60,11 @@ def test_durations(seconds, shown):
     assert terminal.duration(seconds) == shown
 
 
+def test_nothing_is_left_at_the_end_where_a_character_went():
+    assert terminal.clean("0 \x08") == "0"
+    assert terminal.clean("a \u200b b") == "a b"
+
+
 def test_markup_goes_and_text_stays():
     from catalog import text
 

@@ -13,6 +13,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from search.trials import end
+
 SOURCE = Path(__file__).parents[2] / "src"
 GUILD_YML = """
 - include: [src/search/guild.yml]
@@ -224,6 +226,16 @@ def test_a_stopped_search_goes_on_and_can_be_made_longer(project):
     assert project.attr(stopped, "exit_status") in ("0", "1")
     # With nothing missing, a restart runs nothing.
     assert "trial" not in project.run("--restart", batch.name).partition("best score")[0]
+
+
+def test_ending_a_trial_leaves_its_exit_status_to_its_parent():
+    for ignores, status in ((False, -15), (True, -9)):
+        waits = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+        code = waits if ignores else waits.replace("SIG_IGN", "SIG_DFL")
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            end([psutil.Process(process.pid)], seconds=0.5 if ignores else 60)
+            assert process.wait(timeout=60) == status
 
 
 def test_a_search_that_runs_is_not_run_twice(project, uninterrupted):
