@@ -10,7 +10,7 @@ its frame while the bolt is out, withdrawn by a handle that the tool touched; a 
 must be half open within a second of the tool's touching the handle. Any other way is ``opened`` only.
 """
 
-from collections.abc import Sequence
+from collections.abc import Collection, Sequence
 from typing import Any, Protocol
 
 import mujoco
@@ -58,6 +58,7 @@ class DoorVecEnv:
         horizon: Decisions an episode.
         stagger: Spreads the ends of the first episodes of a generation evenly over the horizon.
         held_out: Draws worlds and starts from the streams kept for evaluation.
+        outside: Parameters of the worlds that lie outside their ranges; see ``sample_world``.
         members: Which of the ``num_envs`` environments this instance holds (default: all); they
             behave as they would among the others.
 
@@ -79,6 +80,7 @@ class DoorVecEnv:
         horizon: int = HORIZON,
         stagger: bool = True,
         held_out: bool = False,
+        outside: Collection[str] = (),
         members: range | None = None,
     ) -> None:
         if num_envs < 1 or horizon < 1 or threads < 0 or envs_per_call < 0:
@@ -93,7 +95,7 @@ class DoorVecEnv:
         self.reward_config = reward or RewardConfig()
         base, retreat = STARTS[start]
         self.settings = Settings(base=base, retreat=retreat)
-        self._seeds, self._stagger = seeds, stagger
+        self._seeds, self._stagger, self._outside = seeds, stagger, outside
         self._stream = "held-out " if held_out else ""
         self._envs_per_call = envs_per_call or self.num_envs
         self._pool = rollout.Rollout(nthread=threads if threads > 1 else 0)
@@ -132,6 +134,11 @@ class DoorVecEnv:
             rng = self._seeds.generator(f"{self._stream}door stagger", self._generation)
             self._elapsed[:] = rng.permutation(ends)[self._members]
         return self._obs
+
+    def replay(self) -> np.ndarray:
+        """Starts everybody's present episode again, from the same start; returns obs [n, obs_size]."""
+        self._episodes -= 1
+        return self.reset()
 
     def step(
         self, action: np.ndarray
@@ -229,7 +236,8 @@ class DoorVecEnv:
 
     def _draw_worlds(self) -> list[World]:
         rng = self._seeds.generator(f"{self._stream}door worlds", self._generation)
-        worlds = [sample_world(self.task, rng) for _ in range(self._members.stop)]
+        drawn = range(self._members.stop)
+        worlds = [sample_world(self.task, rng, self._outside) for _ in drawn]
         return worlds[self._members.start :]
 
     def _begin(self, envs: np.ndarray) -> None:

@@ -1,6 +1,6 @@
 """Evaluates a policy on 100 held-out worlds."""
 
-from collections.abc import Callable
+from collections.abc import Callable, Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -49,6 +49,7 @@ def evaluate(
     reward: RewardConfig | None = None,
     threads: int = 2,
     index: int = 0,
+    outside: Collection[str] = (),
 ) -> Evaluation:
     """Runs a deterministic policy for one trial in each held-out world, all worlds at once.
 
@@ -64,23 +65,26 @@ def evaluate(
         reward: Weights of the reward for ``episode_return``.
         threads: Simulator threads; the result does not depend on them.
         index: Which set of worlds; 0 is the one that is reported.
+        outside: Parameters that lie outside their ranges, in the same worlds otherwise; see
+            ``worlds.sample_world``.
 
     Returns:
         The evaluation; the same bits for the same policy and seeds.
     """
     env = DoorVecEnv(
         task, robot, worlds, seeds=seeds, threads=threads, reward=reward, start=start,
-        horizon=HORIZON, stagger=False, held_out=True,
+        horizon=HORIZON, stagger=False, held_out=True, outside=outside,
     )  # fmt: skip
     try:
         for _ in range(index):
             env.new_worlds()
-        return _trials(env, policy)
+        return trials(env, policy)
     finally:
         env.close()
 
 
-def _trials(env: DoorVecEnv, policy: PolicyFn) -> Evaluation:
+def trials(env: DoorVecEnv, policy: PolicyFn) -> Evaluation:
+    """One trial in each of an environment's worlds, from the start of an episode."""
     count = env.num_envs
     first = np.full(count, -1)
     contact = np.zeros(count, bool)
