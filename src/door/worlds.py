@@ -7,6 +7,7 @@ Frame: x points from the door to the robot, z up, the closed door lies in the pl
 """
 
 import math
+from collections.abc import Collection
 from dataclasses import dataclass
 
 import numpy as np
@@ -94,9 +95,19 @@ _SHAPES = {
     "lever": ((0.11, 0.14), (0.008, 0.011), (0.055, 0.065)),
     "round": ((0.032, 0.040), (0.015, 0.018), (0.055, 0.065)),
 }
+_HANDLE = ("handle_damping", "handle_stiffness", "handle_limit")  # of latched doors only
+OUTSIDE = 1.5  # width of the widened ranges, in those of the training
 
 
-def sample_world(task: Task, rng: np.random.Generator) -> World:
+def parameters(task: Task) -> tuple[str, ...]:
+    """Names of what differs between the worlds of a task and takes part in the physics."""
+    shift = ("shift_y",) if task.latched else ("shift_y", "shift_z")
+    fixed = ("height", "thickness", "door_damping", "door_stiffness")
+    handle = _HANDLE if task.latched else ()
+    return (*shift, *fixed, *handle, "friction", "robot_damping", "reach", "grip", "standoff")
+
+
+def sample_world(task: Task, rng: np.random.Generator, outside: Collection[str] = ()) -> World:
     """Draws one world.
 
     The source places the knob anew in each episode, on two slide joints; here the whole door is
@@ -106,33 +117,53 @@ def sample_world(task: Task, rng: np.random.Generator) -> World:
     Args:
         task: What kind of door.
         rng: Source of randomness; exactly 16 numbers and one integer are drawn, whatever the task.
+        outside: Parameters (see ``parameters``) whose values lie outside their ranges, uniformly in
+            what a range 1.5 times as wide about the same middle adds; the others are what they
+            would have been. All bounds stay positive.
+
+    Raises:
+        ValueError: for a parameter that the task does not have.
     """
+    if unknown := set(outside) - set(parameters(task)):
+        names = ", ".join(parameters(task))
+        raise ValueError(f"no parameter {', '.join(sorted(unknown))} in {task.name}: {names}")
     u = rng.random(16).tolist()
     look = int(rng.integers(2**31))
 
-    def between(index: int, low: float, high: float) -> float:
-        return low + u[index] * (high - low)
+    def between(index: int, name: str, low: float, high: float) -> float:
+        share = _pushed_out(u[index]) if name in outside else u[index]
+        return low + share * (high - low)
 
     if task.family == "pull":
         low, high = (-0.05, 0.15) if task.side > 0 else (-0.15, 0.05)
-        shift = (between(0, low, high), between(1, -0.15, 0.15))
+        shift = (between(0, "shift_y", low, high), between(1, "shift_z", -0.15, 0.15))
     else:
-        shift = (between(0, -0.15, 0.15), 0.0)
+        shift = (between(0, "shift_y", -0.15, 0.15), 0.0)
     reach, grip, standoff = _SHAPES[task.family]
     return World(
         task=task,
-        height=between(2, 2.0, 2.5),
-        thickness=between(3, 0.020, 0.030),
-        door_damping=between(4, 1.0, 2.0),
-        door_stiffness=between(5, 0.10, 0.20),
-        handle_damping=between(6, 1.0, 2.0),
-        handle_stiffness=between(7, 1.0, 1.5),
-        handle_limit=math.radians(between(8, 75.0, 80.0)),
-        friction=(between(9, 0.5, 1.0), between(10, 0.001, 0.005), between(11, 0.001, 0.005)),
-        robot_damping=between(12, 0.9, 1.1),
+        height=between(2, "height", 2.0, 2.5),
+        thickness=between(3, "thickness", 0.020, 0.030),
+        door_damping=between(4, "door_damping", 1.0, 2.0),
+        door_stiffness=between(5, "door_stiffness", 0.10, 0.20),
+        handle_damping=between(6, "handle_damping", 1.0, 2.0),
+        handle_stiffness=between(7, "handle_stiffness", 1.0, 1.5),
+        handle_limit=math.radians(between(8, "handle_limit", 75.0, 80.0)),
+        friction=(
+            between(9, "friction", 0.5, 1.0),
+            between(10, "friction", 0.001, 0.005),
+            between(11, "friction", 0.001, 0.005),
+        ),
+        robot_damping=between(12, "robot_damping", 0.9, 1.1),
         shift=shift,
-        reach=between(13, *reach),
-        grip=between(14, *grip),
-        standoff=between(15, *standoff),
+        reach=between(13, "reach", *reach),
+        grip=between(14, "grip", *grip),
+        standoff=between(15, "standoff", *standoff),
         look=look,
     )
+
+
+def _pushed_out(share: float) -> float:
+    """A share in [0, 1) as one outside: its lower half below 0, its upper half above 1."""
+    added = OUTSIDE - 1  # on both sides together
+    return added * (share - 0.5) if share < 0.5 else 1 + added * (1 - share)
