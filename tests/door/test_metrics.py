@@ -1,0 +1,333 @@
+"""The metrics of a series, from tiny training runs that are really made."""
+
+import functools
+import json
+import shutil
+from pathlib import Path
+from types import SimpleNamespace
+
+import numpy as np
+import pytest
+import torch
+
+import record
+from door import continual, evaluate, metrics, snapshots, steps, train_hnppo, train_ppo, training
+from door.held_out import HeldOutWorlds
+from door.scripted import ScriptedHook
+from record import journal
+from rl.normalise import ObservationNormaliser
+from rl.policy import Policy
+
+FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
+WORLDS = 12  # instead of 100, in training and here
+SEED = 31  # whose untrained policy opens a few doors when its actions are large
+SMALL = {
+    "num_envs": 8, "num_steps": 16, "minibatch_size": 64, "epochs": 1, "env_steps": 4 * 128, "seed": SEED,
+    "eval_interval": 2, "video": False, "network_size": "16 16",
+}  # fmt: skip
+
+
+class Place:
+    """A folder of runs and series; nothing goes to MLflow."""
+
+    def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+        self.root, self.patch = root, monkeypatch
+        for name in FOREIGN:
+            monkeypatch.delenv(name, raising=False)
+        (root / "guild.yml").write_text("")
+        monkeypatch.setenv("PROJECT_DIR", str(root))
+        monkeypatch.setenv("RECORD_MLFLOW", "off")
+        monkeypatch.setattr(evaluate, "WORLDS", WORLDS)
+        fewer = functools.partial(evaluate.evaluate, worlds=WORLDS)
+        monkeypatch.setattr(training, "evaluate", fewer)
+
+    def train(self, name: str, kind: str = "ppo", **flags) -> Path:
+        script = {"ppo": train_ppo, "hnppo": train_hnppo}[kind]
+        if kind == "ppo":
+            flags = {"mean_gain": 4.0, "lr": 1e-9} | flags
+        self.patch.setenv("RUN_DIR", str(self.root / name))
+        script.main(script.Config(**(SMALL | flags)))
+        return self.root / name
+
+    def series(self, name: str, *runs: Path) -> str:
+        """A folder of links as a series leaves it."""
+        folder = self.root / name
+        folder.mkdir()
+        for index, run in enumerate(runs):
+            facts = json.loads((run / "journal" / "run.json").read_text())
+            (folder / f"{index}_{facts['flags']['task']}").symlink_to(run)
+        return str(folder)
+
+    def metrics(self, name: str, **flags) -> dict:
+        self.patch.setenv("RUN_DIR", str(self.root / name))
+        return metrics.main(metrics.Config(**({"seed": SEED, "worlds": 6, "every": 1} | flags)))
+
+
+@pytest.fixture(scope="module")
+def place(tmp_path_factory):
+    with pytest.MonkeyPatch.context() as monkeypatch:
+        place = Place(tmp_path_factory.mktemp("metrics"), monkeypatch)
+        pull = place.train("pull", task="pull")
+        left = place.train("left", task="pull_left")
+        tuned = place.train("tuned", task="pull_left", pretrained=str(pull))
+        place.series("fresh", pull, left)
+        place.series("tuning", pull, tuned)
+        yield place
+
+
+@pytest.fixture(scope="module")
+def whole(place) -> dict:
+    """Metrics of the fine-tuned series."""
+    folders = {
+        "series_steps": str(place.root / "tuning"),
+        "reference_steps": str(place.root / "fresh"),
+    }
+    return place.metrics("whole", **folders) | {"folders": folders}
+
+
+def _points(directory: Path) -> dict[str, dict[int, float]]:
+    found: dict[str, dict[int, float]] = {}
+    for point in journal.read_points(directory / "journal" / "metrics.jsonl"):
+        assert point.step not in found.setdefault(point.name, {}), point
+        found[point.name][point.step] = point.value
+    return found
+
+
+@pytest.mark.parametrize("index", [0, 1])
+def test_one_policy_after_another_sees_what_it_would_see_alone(index):
+    seeds = record.Seeds(9)
+    with HeldOutWorlds(seeds=seeds, worlds=4, index=index) as worlds:
+        for hook, task in (("lever", "pull"), ("pull", "pull"), ("round", "round"), ("pull", "pull")):
+            own = worlds.evaluate(ScriptedHook(hook), task)
+            alone = evaluate.evaluate(
+                ScriptedHook(hook), task, seeds=seeds, worlds=4, index=index, threads=1
+            )
+            assert own.episode_return == alone.episode_return
+            assert np.array_equal(own.successes, alone.successes)
+            assert own.max_penetration == alone.max_penetration
+
+
+def test_fewer_worlds_are_the_first_of_the_others():
+    seen = []
+    for count in (5, 12):
+        with HeldOutWorlds(seeds=record.Seeds(2), worlds=count, index=1) as worlds:
+            worlds.evaluate(lambda obs: np.zeros((len(obs), 6)), "lever")
+            env = worlds._envs["lever"]
+            seen.append((env.worlds[:5], env.replay()[:5]))
+    assert seen[0][0] == seen[1][0]
+    assert np.array_equal(seen[0][1], seen[1][1])
+
+
+def test_the_diagonal_is_what_the_runs_reported(place, whole):
+    runs = [place.root / "pull", place.root / "tuned"]
+    told = [json.loads((run / "result.json").read_text())["result"]["metrics"] for run in runs]
+    matrix = metrics.final_matrix(steps.folders(place.root / "tuning"), threads=3)
+    assert [each["opening_rate"] for each in told] == np.diagonal(matrix).tolist()
+    assert matrix.max() > 0  # or all of this would say nothing
+    points = _points(place.root / "whole")
+    columns = [
+        [points[f"matrix/{j}_{task}"][end] for end in (4, 8)]
+        for j, task in ((0, "pull"), (1, "pull_left"))
+    ]
+    assert np.array_equal(np.array(columns).T, matrix)
+    assert whole["result"]["metrics"]["accuracy"] == continual.accuracy(matrix)
+    assert "another version" not in (place.root / "whole/journal/events.jsonl").read_text()
+
+
+def test_the_curves_are_those_of_the_snapshots(place, whole):
+    points = _points(place.root / "whole")
+    # Of a task's start there is no point but the first's: the one before has just ended.
+    assert sorted(points["success/1_pull_left"]) == [0, 2, 4, 6, 8]
+    for run, update, at in (("pull", 2, 2), ("tuned", 4, 8)):
+        policy = snapshots.load(dict(snapshots.paths(place.root / run))[update])[0][1]
+        for name in ("0_pull", "1_pull_left"):
+            seen = evaluate.evaluate(
+                policy, name[2:], seeds=record.Seeds(SEED), worlds=6, index=training.VALIDATION
+            )
+            assert points[f"success/{name}"][at] == seen.opening_rate
+    both = points["success/0_pull"][8], points["success/1_pull_left"][8]
+    assert points["average_performance"][8] == pytest.approx(sum(both) / 2)
+
+
+def test_transfer_is_that_of_the_runs_own_validations(place, whole):
+    """Against the fresh networks' curves; the start of a fresh network is evaluated here."""
+    points = _points(place.root / "whole")
+    own = _points(place.root / "tuned")["validation_opening_rate"]
+    fresh = _points(place.root / "left")["validation_opening_rate"]
+    assert sorted(own) == [0, 2, 4]
+    assert sorted(fresh) == [2, 4]
+    start = points["fresh/1_pull_left"][0]
+    policy = snapshots.load(snapshots.paths(place.root / "left")[0][1])[0][1]
+    seen = evaluate.evaluate(
+        policy, "pull_left", seeds=record.Seeds(SEED), worlds=WORLDS, index=training.VALIDATION
+    )
+    assert start == seen.opening_rate
+    area = [
+        (a + 2 * b + c) / 4 for a, b, c in ((own[0], own[2], own[4]), (start, fresh[2], fresh[4]))
+    ]
+    told = whole["result"]["metrics"]
+    assert told["forward_transfer_auc/1_pull_left"] == pytest.approx(
+        (area[0] - area[1]) / (1 - area[1])
+    )
+    assert told["forward_transfer_auc/0_pull"] == 0  # the same run
+    assert told["forward_transfer_auc"] == pytest.approx(
+        told["forward_transfer_auc/1_pull_left"] / 2
+    )
+
+
+def test_what_a_reader_wants(place, whole):
+    result = whole["result"]
+    assert result["objective"]["name"] == "accuracy"
+    assert result["objective"]["at"] == 8
+    assert result["variant"] == {"method": "PPO fine-tuning"}
+    table = result["table"]
+    assert table["columns"] == ["success after", "0 pull", "1 pull_left", "mean"]
+    assert [row[0] for row in table["rows"]] == [
+        "0 pull", "1 pull_left", "forgetting", "forward transfer (AUC)"
+    ]  # fmt: skip
+    assert {len(row) for row in table["rows"]} == {4}
+    for name in ("matrix.svg", "success.svg"):
+        svg = (place.root / "whole" / "artifacts" / name).read_text()
+        assert svg.count("pull_left") >= 1
+    parents = json.loads((place.root / "whole/journal/parents.json").read_text())["parents"]
+    assert len(parents) == 3
+
+
+def test_killed_anywhere_and_restarted_it_ends_the_same(place, whole):
+    class Killed(BaseException):
+        pass
+
+    evaluated = HeldOutWorlds.evaluate
+    calls: list[int] = []
+
+    def counted(self, policy, task):
+        calls.append(1)
+        if len(calls) in (3, 9):
+            raise Killed
+        return evaluated(self, policy, task)
+
+    place.patch.setattr(HeldOutWorlds, "evaluate", counted)
+    try:
+        for _ in range(2):
+            with pytest.raises(Killed):
+                place.metrics("broken", **whole["folders"])
+        resumed = place.metrics("broken", **whole["folders"])
+    finally:
+        place.patch.setattr(HeldOutWorlds, "evaluate", evaluated)
+    assert resumed["result"] == whole["result"]
+    assert resumed["digest"] == whole["digest"]
+    assert resumed["resume_mismatch"] == 0
+    # matrix, starts of two fresh runs and of the series' first, curves; the two that were killed again
+    assert len(calls) == 4 + 3 + 5 * 2 + 2
+
+
+def _kept(place, name: str, task: str, tasks: list[str]) -> Path:
+    """A run's directory with other policies in its last snapshot."""
+    source = place.root / ("pull" if task == "pull" else "left")
+    copy = place.root / name
+    shutil.copytree(source, copy)
+    policies = [
+        (each, Policy([torch.zeros(2, 15)], ObservationNormaliser(15), squash=False))
+        for each in tasks
+    ]
+    snapshots.save(copy, 4, policies)
+    return copy
+
+
+def test_each_task_has_its_own_policy_once_it_is_learned(tmp_path):
+    """As in the source: task j is tried with task embedding min(i, j) after learning task i."""
+    tasks = ["pull", "pull_left", "lever"]
+    series = [SimpleNamespace(task=task) for task in tasks]
+
+    class Worlds:
+        def evaluate(self, policy, task):
+            return SimpleNamespace(opening_rate=(int(policy.tensors[0][0, 0]), task))
+
+    for i in range(3):
+        kept = [
+            (task, Policy([torch.full((2, 15), float(k))], ObservationNormaliser(15), squash=False))
+            for k, task in enumerate(tasks[: i + 1])
+        ]
+        several = snapshots.save(tmp_path, i, kept)
+        alone = (
+            snapshots.save(tmp_path / f"{i}", i, kept[-1:])
+            if (tmp_path / f"{i}").mkdir() is None
+            else None
+        )
+        for j, task in enumerate(tasks):
+            assert metrics._snapshot_rate(series, i, several, Worlds())(j) == (min(i, j), task)
+            assert metrics._snapshot_rate(series, i, alone, Worlds())(j) == (i, task)
+
+
+def test_snapshots_are_chosen_from_the_last_back():
+    step = SimpleNamespace(snapshots=[(update, None) for update in (0, 10, 20, 30, 40, 44)])
+    assert metrics._chosen(step, 1, first=True) == [0, 10, 20, 30, 40, 44]
+    assert metrics._chosen(step, 2, first=False) == [10, 30, 44]
+    assert metrics._chosen(step, 99, first=True) == [0, 44]
+
+
+def test_what_does_not_go_together_gets_one_line(place):
+    root = place.root
+    pull, left, tuned = root / "pull", root / "left", root / "tuned"
+    fresh, tuning = str(root / "fresh"), str(root / "tuning")
+
+    def refused(words: str, series: str, reference: str = fresh, **flags) -> None:
+        with pytest.raises(record.UserError, match=words) as error:
+            place.metrics("refused", series_steps=series, reference_steps=reference, **flags)
+        assert "\n" not in str(error.value)
+        assert not (root / "refused").exists()
+
+    refused(r"nowhere: no steps there; choose", str(root / "nowhere"))
+    gap = Path(place.series("gap", pull, tuned))
+    (gap / "1_pull_left").rename(gap / "2_pull_left")
+    refused(r"gap: step 1 is missing; there are 0_pull, 2_pull_left", str(gap))
+    refused(r"seed: 8, but the series has 31; add seed=31", tuning, seed=8)
+    other = place.root / "other"
+    shutil.copytree(tuned, other)
+    facts = json.loads((other / "journal/run.json").read_text())
+    (other / "journal/run.json").write_text(json.dumps(facts | {"seed": 7}))
+    refused(
+        r"1_pull_left: seed 7, but .*0_pull has 31; a series has one",
+        place.series("seeds", pull, other),
+    )
+    refused(r"reference: seed 7, but the series has 31; choose", tuning, _with(place, "seeds2", 7))
+    refused(
+        r"reference: no step learned pull_left; there are pull$", tuning, place.series("one", pull)
+    )
+    refused(r"reference: .*tuned learned pull_left on from another", tuning, tuning)
+    order = place.series("order", left, _kept(place, "kept", "pull", ["pull_left", "round"]))
+    refused(r"000004.safetensors: policies of pull_left, round; .* of pull_left, pull$", order)
+    named = Path(place.series("named", pull, tuned))
+    (named / "1_pull_left").rename(named / "1_lever")
+    refused(r"1_lever: that run learned pull_left, not lever", str(named))
+    refused(r"one task alone is no series", str(root / "one"))
+    bare = root / "bare"
+    shutil.copytree(tuned, bare)
+    shutil.rmtree(bare / "policies")
+    refused(
+        r"1_pull_left: no policies in policies/.*run it again", place.series("bare2", pull, bare)
+    )
+    (bare / "result.json").write_text(
+        '{"status": "FAILED", "reason": "gradient explosion at update 1"}'
+    )
+    refused(r"1_pull_left: that run failed: gradient explosion.*finish", str(root / "bare2"))
+    (bare / "result.json").unlink()
+    refused(r"1_pull_left: that run not finished; finish", str(root / "bare2"))
+    shutil.rmtree(bare)
+    refused(r"1_pull_left \(a link to .*bare\): no run of door training", str(root / "bare2"))
+    blind = root / "blind"
+    shutil.copytree(left, blind)
+    (blind / "journal/metrics.jsonl").write_text("")
+    refused(r"blind: no validations.*eval-interval", tuning, place.series("blind2", pull, blind))
+
+
+def _with(place, name: str, seed: int) -> str:
+    """The fresh networks as if of another seed."""
+    made = []
+    for run in ("pull", "left"):
+        copy = place.root / f"{name}-{run}"
+        shutil.copytree(place.root / run, copy)
+        facts = json.loads((copy / "journal/run.json").read_text())
+        (copy / "journal/run.json").write_text(json.dumps(facts | {"seed": seed}))
+        made.append(copy)
+    return place.series(name, *made)
