@@ -12,7 +12,7 @@ from door import looks
 from door.robots import DOOR_BIT, TOOL_BIT, add_robot, damp_robot, get_robot
 from door.worlds import DENSITY, HANDLE_MASS, KNOB_HEIGHT, WIDTH, Settings, World
 
-SKIN = 0.0013  # m: margin of each geom; contact forces begin 2.6 mm before the surfaces meet
+SKIN = 0.0025  # m: margin of each geom; contact forces begin 5 mm before the surfaces meet
 # Withdrawn this far (m), no more than the bolt's rounded end is behind the strike.
 BOLT_RELEASE = 0.006
 
@@ -21,6 +21,7 @@ _BOLT_RADIUS = 0.006  # m
 _BOLT_REACH = 0.012  # m from the strike's edge to the bolt's tip when the handle is at rest
 _GAP = 0.005  # m between door and frame
 _CLEARANCE = 0.001  # m between bolt and strike
+_BOLT_SKIN = 0.0004  # m: margin of these two, together less than the clearance
 _STRIKE = (0.01, 0.02, 0.025)  # half sizes, m
 # Bolt travel = a phi^2 - b phi^4: even, so that either way of turning opens; 6 mm at 0.25 rad, 12
 # mm at 0.37, flat at 1.3.
@@ -142,7 +143,8 @@ class DoorSpec:
         joint = bolt.add_joint(name="bolt", type=slide, axis=(0, -outward, 0), armature=0.02)
         joint.damping[0] = 1.0
         tip = outward * (_GAP + _BOLT_REACH - _BOLT_RADIUS)
-        rest = {"contype": _BOLT_BIT, "conaffinity": _BOLT_BIT, "condim": 1, "margin": 0.0}
+        rest = {"contype": _BOLT_BIT, "conaffinity": _BOLT_BIT, "condim": 1}
+        rest["margin"] = _BOLT_SKIN
         bolt.add_geom(
             name="bolt",
             type=_CAPSULE,
