@@ -115,13 +115,13 @@ class Project:
         return sorted(found, key=lambda p: (_index(order, p.parent.name), p.parent.name))
 
     def operations(self) -> dict[str, Operation]:
-        """Operations declared in experiments/*/guild.yml, by name.
+        """Operations declared in experiments/*/guild.yml and …/*.guild.yml, by name.
 
         Raises:
             CatalogError: A file is not YAML.
         """
         found: dict[str, Operation] = {}
-        for path in sorted(self.experiments.glob("*/guild.yml")):
+        for path in sorted(self.experiments.glob("*/*guild.yml")):
             for name, body in _declared(load_yaml(path)):
                 told = body if isinstance(body, dict) else {"main": body}
                 line = str(told.get("description") or "").strip().splitlines()

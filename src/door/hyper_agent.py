@@ -167,6 +167,10 @@ class HyperAgent:
         actor[-1] = actor[-1] + self.settings.log_std
         return Policy(actor, self.normalisers[task_id], squash=self.settings.squash_mean)
 
+    def policies(self) -> list[Policy]:
+        """Frozen actors of all tasks, in the order of learning."""
+        return [self.policy(i) for i in range(len(self.tasks))]
+
     def _split(self, generated: Tensor, critic: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         tensors = unflatten(generated, self._generated_shapes)
         actor, rest = tensors[: len(self.shape.actor)], tensors[len(self.shape.actor) :]

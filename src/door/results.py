@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import Any
 
 from door.figures import learning_curve
@@ -16,22 +15,21 @@ def finish(
     method: str,
     *,
     task_id: int | None = None,
-    earlier: Sequence[tuple[str, Policy]] = (),
 ) -> dict[str, Any]:
-    """Evaluates on the 100 test worlds, draws, and ends the run.
+    """Evaluates on the 100 test worlds, of the tasks before too, draws, and ends the run.
 
     Args:
         training: where the run stands.
         agent: trained.
         method: what the paper calls the way of training.
         task_id: place of the task in a series; None where there is none.
-        earlier: task and policy of each task learned before, evaluated as well.
 
     Returns:
         What `record.Run.finish` wrote.
     """
     run, config, update = training.run, training.config, training.update
     policy = agent.policy()
+    training.snapshot(agent)
     seen = training.evaluate(policy, TEST)
     metrics = {
         "opening_rate": seen.opening_rate,
@@ -41,7 +39,7 @@ def finish(
         "eval_episode_return": seen.episode_return,
         "max_penetration": seen.max_penetration,
     }
-    for index, (task, old_policy) in enumerate(earlier):
+    for index, (task, old_policy) in enumerate(training.policies(agent)[:-1]):
         rate = training.evaluate(old_policy, TEST, task).opening_rate
         metrics[f"opening_rate/{index}_{task}"] = rate
     run.log(metrics, update)

@@ -81,6 +81,7 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="door") as run, Training(run, config) as training:
         agent = make_agent(config, training)
         training.restore(agent)
+        training.tasks = agent.tasks
         settings = ppo_settings(config, config.value_loss)
         for order in training.updates(agent):
             rollout, rewards = training.rollout(agent)
@@ -89,9 +90,8 @@ def main(config: Config) -> dict[str, Any]:
             agent.normaliser.update(rollout.raw_observations[:-1])
             statistics["regulariser"] = agent.regularisation()
             training.log(rollout, statistics)
-        earlier = [(task, agent.policy(i)) for i, task in enumerate(agent.tasks[:-1])]
         method = "HN-PPO+fc" if config.freshcritic else "HN-PPO"
-        return finish(training, agent, method, task_id=len(agent.tasks) - 1, earlier=earlier)
+        return finish(training, agent, method, task_id=len(agent.tasks) - 1)
 
 
 def make_agent(config: Config, training: Training) -> HyperAgent:

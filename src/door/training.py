@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
 
 import numpy as np
 import torch
 
 import record
+from door import snapshots
 from door.evaluate import Evaluation, evaluate
 from door.groups import DoorGroups
 from door.options import DoorConfig
@@ -30,6 +31,9 @@ class DoorAgent(Protocol):
 
     def policy(self) -> Policy:
         """A frozen copy of the actor."""
+
+    def policies(self) -> list[Policy]:
+        """Those of all tasks that it tells apart, the present one's last."""
 
     def set_lr(self, fraction: float) -> None:
         """All step sizes as a fraction of the first."""
@@ -67,6 +71,7 @@ class Training:
         update: number of the present update, from 1.
         steps: decisions taken.
         curve: (update, decisions, opening rate) of each validation.
+        tasks: names of the tasks that the agent tells apart, in the order of learning.
     """
 
     def __init__(self, run: record.Run, config: DoorConfig) -> None:
@@ -89,6 +94,7 @@ class Training:
         self.total = config.env_steps // (config.num_envs * config.num_steps)
         self.update, self.steps = 0, 0
         self.curve: list[tuple[int, int, float]] = []
+        self.tasks: Sequence[str] = [config.task]
         self.stopped = False
         self._clock = time.perf_counter()
 
@@ -136,6 +142,10 @@ class Training:
         After the body of the loop: a validation and a checkpoint, where they are due. Bad numbers
         end the run with the update and the tensor.
         """
+        if not self.update:
+            self.snapshot(agent)
+            if self.config.eval_interval and self.config.pretrained:
+                self._validate(agent)  # what the tasks before are worth here; nothing, without
         while self.update < self.total and not self.stopped:
             self.update += 1
             if self.config.lr_schedule == "linear":
@@ -146,7 +156,7 @@ class Training:
                 self._validate(agent)
             ended = self.stopped or self.update == self.total
             if ended or self.update % self.config.save_interval == 0:
-                self._checkpoint(agent)
+                self._checkpoint(agent, keep=1 if ended else 3)
             self.run.progress(self.update, self.total, "update")
 
     def rollout(self, agent: DoorAgent) -> tuple[Rollout, np.ndarray]:
@@ -196,7 +206,16 @@ class Training:
             index=worlds,
         )
 
+    def snapshot(self, agent: DoorAgent) -> None:
+        """Keeps the policies as they are now, of the tasks before too."""
+        snapshots.save(self.run.directory, self.update, self.policies(agent))
+
+    def policies(self, agent: DoorAgent) -> list[tuple[str, Policy]]:
+        """Task and policy of each task that the agent tells apart, the present one last."""
+        return list(zip(self.tasks, agent.policies(), strict=True))
+
     def _validate(self, agent: DoorAgent) -> None:
+        self.snapshot(agent)
         seen = self.evaluate(agent.policy(), VALIDATION)
         self.curve.append((self.update, self.steps, seen.opening_rate))
         self.run.log(
@@ -214,7 +233,7 @@ class Training:
         enough = len(latest) == GOOD_IN_A_ROW and min(latest) >= self.config.stop_at
         self.stopped = bool(self.config.stop_at) and enough
 
-    def _checkpoint(self, agent: DoorAgent) -> None:
+    def _checkpoint(self, agent: DoorAgent, keep: int) -> None:
         state = {
             "update": self.update,
             "steps": self.steps,
@@ -224,4 +243,4 @@ class Training:
             "env": self.env.state(),
             "scaler": self.scaler.state(),
         }
-        self.run.checkpoint(self.update, agent.tensors(), state)
+        self.run.checkpoint(self.update, agent.tensors(), state, keep)

@@ -77,6 +77,10 @@ class PPOAgent:
         """A frozen copy of the actor as it is now."""
         return Policy(self._actor, self.normaliser, squash=self.settings.squash_mean)
 
+    def policies(self) -> list[Policy]:
+        """The one that there is, whatever the tasks."""
+        return [self.policy()]
+
     def evaluate_actions(
         self, observations: Tensor, actions: Tensor
     ) -> tuple[Tensor, Tensor, Tensor]:

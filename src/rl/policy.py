@@ -131,14 +131,20 @@ def initial_weights(
 
 
 class Policy:
-    """A frozen copy of an actor with its observation scaling: what rollouts and evaluations use."""
+    """A frozen copy of an actor with its observation scaling: what rollouts and evaluations use.
+
+    Attributes:
+        tensors: of the actor, see `NetworkShape.actor`.
+        squash: tanh around the mean action.
+        normaliser: of the observations.
+    """
 
     def __init__(
         self, tensors: Sequence[Tensor], normaliser: ObservationNormaliser, *, squash: bool
     ) -> None:
-        self._tensors = [tensor.detach().clone() for tensor in tensors]
-        self._squash = squash
-        self._log_std = self._tensors[-1]
+        self.tensors = [tensor.detach().clone() for tensor in tensors]
+        self.squash = squash
+        self._log_std = self.tensors[-1]
         self._std = torch.exp(self._log_std)
         self.normaliser = normaliser
 
@@ -150,13 +156,13 @@ class Policy:
     def __call__(self, observations: NDArray[np.floating]) -> NDArray[np.float32]:
         """The deterministic action, the mean [N, A], for raw observations [N, O]."""
         inputs = torch.from_numpy(self.normaliser(observations))
-        return actor_mean(self._tensors, inputs, squash=self._squash).numpy()
+        return actor_mean(self.tensors, inputs, squash=self.squash).numpy()
 
     def act(
         self, observations: NDArray[np.float32], disturbance: NDArray[np.float32]
     ) -> NDArray[np.float32]:
         """Actions [N, A]: the mean for normalised observations [N, O], plus the disturbance."""
-        mean = actor_mean(self._tensors, torch.from_numpy(observations), squash=self._squash)
+        mean = actor_mean(self.tensors, torch.from_numpy(observations), squash=self.squash)
         return mean.add_(torch.from_numpy(disturbance)).numpy()
 
     def disturbances(

@@ -15,6 +15,7 @@ from collections.abc import Sequence
 from pathlib import Path
 from typing import Any
 
+from record import outer
 from search import driver, options
 from search.core import METHODS
 from search.space import SearchError
@@ -96,7 +97,7 @@ def _stage(directory: Path, arguments: argparse.Namespace, fixed: dict[str, str]
     done = subprocess.run(
         command,
         cwd=os.environ.get("PROJECT_DIR", "."),
-        env=_outer_environment(),
+        env=outer.environment(),
         capture_output=True,
         text=True,
     )
@@ -107,22 +108,6 @@ def _stage(directory: Path, arguments: argparse.Namespace, fixed: dict[str, str]
         for advice in (" Run the command again", " Try 'guild"):
             told = told.partition(advice)[0]
         raise SearchError(f"{arguments.operation} cannot be searched: {told}")
-
-
-def _outer_environment() -> dict[str, str]:
-    """The environment without what Guild added for this run; its copy of the code in particular."""
-    own = ("RUN_DIR", "RUN_ID", "GUILD_OP", "GUILD_SOURCECODE", "GUILD_PLUGINS", "CMD_DIR")
-    environment = {
-        name: value
-        for name, value in os.environ.items()
-        if name not in own and not name.startswith("FLAG_")
-    }
-    here = os.environ["RUN_DIR"]
-    paths = environment.pop("PYTHONPATH", "").split(os.pathsep)
-    outer = [p for p in paths if p and p != "." and not os.path.abspath(p).startswith(here)]
-    if outer:
-        environment["PYTHONPATH"] = os.pathsep.join(outer)
-    return environment
 
 
 if __name__ == "__main__":

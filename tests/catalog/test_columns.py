@@ -25,7 +25,7 @@ def guilds(specification: str):
 
 def declared() -> list[tuple[str, list[str]]]:
     found = []
-    for path in sorted(ROOT.glob("experiments/*/guild.yml")):
+    for path in sorted(ROOT.glob("experiments/*/*guild.yml")):
         for document in yaml.safe_load(path.read_text()):
             for name, body in document.get("operations", {}).items():
                 found.append((f"{document['model']}:{name}", body.get("compare")))

@@ -12,7 +12,7 @@ import pytest
 import torch
 
 import record
-from door import determinism, options, train_hnppo, train_ppo
+from door import determinism, options, snapshots, train_hnppo, train_ppo
 from record.digest import weights_digest
 from rl import gae, ppo
 
@@ -116,8 +116,15 @@ def test_a_series_of_tasks(project, monkeypatch):
     first, second = project / "first", project / "second"
     _train("hnppo", first, monkeypatch, task="pull")
     written = _train(
-        "hnppo", second, monkeypatch, task="pull_left", pretrained=str(first), beta=10.0
-    )
+        "hnppo", second, monkeypatch, task="pull_left", pretrained=str(first), beta=10.0,
+        eval_interval=3,
+    )  # fmt: skip
+    # What the first task is worth on the second, before and while that is learned.
+    assert sorted(_points(second)["validation_opening_rate"]) == [0, 3, 4]
+    assert [update for update, _ in snapshots.paths(second)] == [0, 3, 4]
+    assert [update for update, _ in snapshots.paths(first)] == [0, 4]
+    kept = [snapshots.load(path) for _, path in snapshots.paths(second)]
+    assert [[task for task, _ in each] for each in kept] == [["pull", "pull_left"]] * 3
     assert written["result"]["task_id"] == 1
     assert "opening_rate/0_pull" in written["result"]["metrics"]
     before, after = record.load_checkpoint(first), record.load_checkpoint(second)

@@ -1,0 +1,52 @@
+"""Policies that were kept act as they did."""
+
+import numpy as np
+import pytest
+import torch
+
+import record
+from door import snapshots
+from door.hyper_agent import HyperAgent, HyperSettings
+from rl.agent import AgentSettings, PPOAgent
+from rl.policy import NetworkShape
+
+SHAPE = NetworkShape(5, 2, (7, 3))
+
+
+def test_the_policies_of_all_tasks_come_back(tmp_path):
+    generator = torch.Generator().manual_seed(3)
+    agent = HyperAgent(SHAPE, HyperSettings(log_std=-0.5, squash_mean=True), generator, "pull")
+    agent.begin_task("lever", generator)
+    draws = np.random.default_rng(0)
+    for index, normaliser in enumerate(agent.normalisers):
+        normaliser.update(draws.normal(index, 2, (30, 5)))
+    snapshots.save(tmp_path, 20, list(zip(agent.tasks, agent.policies(), strict=True)))
+    snapshots.save(tmp_path, 0, [("pull", agent.policy(0))])
+    assert [update for update, _ in snapshots.paths(tmp_path)] == [0, 20]
+    kept = snapshots.load(snapshots.paths(tmp_path)[1][1])
+    assert [task for task, _ in kept] == ["pull", "lever"]
+    observations = draws.normal(0, 3, (50, 5)).astype(np.float32)
+    for index, (_, policy) in enumerate(kept):
+        live = agent.policy(index)
+        assert np.array_equal(policy(observations), live(observations))
+        noise = draws.normal(size=(4, 2)).astype(np.float32)
+        for mine, theirs in zip(policy.disturbances(noise), live.disturbances(noise), strict=True):
+            assert np.array_equal(mine, theirs)
+
+
+def test_a_snapshot_stays_as_it_was_while_training_goes_on(tmp_path):
+    agent = PPOAgent(SHAPE, AgentSettings(), torch.Generator().manual_seed(1))
+    observations = np.ones((3, 5), np.float32)
+    before = agent.policy()(observations)
+    path = snapshots.save(tmp_path, 0, [("round", agent.policy())])
+    agent.weights.add_(1.0)
+    agent.normaliser.update(np.full((10, 5), 9.0))
+    assert np.array_equal(snapshots.load(path)[0][1](observations), before)
+
+
+@pytest.mark.parametrize("content", [b"", b"\x08" * 40, b"{}" * 30])
+def test_what_is_no_snapshot_is_named(tmp_path, content):
+    path = tmp_path / "000001.safetensors"
+    path.write_bytes(content)
+    with pytest.raises(record.UserError, match=r"000001\.safetensors is no snapshot"):
+        snapshots.load(path)

@@ -1,0 +1,90 @@
+"""A continual series as typed: it is killed, goes on, and ends as one that was not killed."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from journeys.shell import Project
+
+SMALL = "env-steps=6144 video=no seed=5"
+TWO = "steps='series3:hnppo_pull_0 series3:hnppo_pull_left_1'"
+
+
+def _operation(run: Path) -> str:
+    return (run / ".guild/opref").read_text()
+
+
+def _newest(project: Project, name: str) -> Path | None:
+    return next((run for run in reversed(project.runs) if name in _operation(run)), None)
+
+
+def _kill(process: subprocess.Popen) -> None:
+    """Everything at once, as when a machine goes down."""
+    for each in [*psutil.Process(process.pid).children(recursive=True), process]:
+        os.kill(each.pid, signal.SIGKILL)
+    process.wait(60)
+
+
+def _result(run: Path) -> dict:
+    return json.loads((run / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def killed(project: Project) -> Path:
+    """A series that was killed in its second task and restarted."""
+    line = f"exec guild run series3:all {TWO} {SMALL} -y"
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    started = subprocess.Popen(line, shell=True, cwd=project.root, env=project.env, **quiet)
+    for _ in range(2400):
+        second = _newest(project, "hnppo_pull_left_1") if project.runs else None
+        metrics = second / "journal/metrics.jsonl" if second else None
+        if metrics and metrics.exists() and len(metrics.read_text().splitlines()) > 1:
+            break
+        time.sleep(0.05)
+    _kill(started)
+    series = _newest(project, "series3 all")
+    assert not (series / "result.json").exists()
+    assert not (second / "result.json").exists()
+    project.good(f"guild run --restart {series.name[:8]} -y")
+    return series
+
+
+def test_a_killed_series_ends_as_if_nothing_had_happened(project: Project, killed: Path) -> None:
+    first, second = (killed / "steps/0_pull").resolve(), (killed / "steps/1_pull_left").resolve()
+    assert {run.name for run in project.runs} == {killed.name, first.name, second.name}
+    before = project.runs
+    project.good(f"guild run series3:hnppo_pull_left_1 {SMALL} previous={first.name} -y")
+    (alone,) = (r for r in project.runs if r not in before)
+    alone = _result(alone)
+    assert _result(second)["digest"] == alone["digest"]
+    assert _result(second)["result"]["metrics"] == alone["result"]["metrics"]
+    assert alone["result"]["task_id"] == 1
+
+
+def test_a_task_of_another_series_is_not_run_again(project: Project, killed: Path) -> None:
+    before = len(project.runs)
+    steps = "steps='series3:hnppo_pull_0 series4:hnppo_pull_left_1'"
+    told = project.good(f"guild run series4:all {steps} {SMALL} -y")
+    first = (killed / "steps/0_pull").resolve().name
+    assert f"series3:hnppo_pull_0: reused, run {first[:8]}" in told
+    assert len(project.runs) == before + 2
+    series = _newest(project, "series4 all")
+    assert "reused" not in project.good(f"catalog sync -q; catalog row {series.name[:8]}")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("guild run series4:hnppo_lever_2 -y", ("series4:hnppo_pull_left_1",)),
+        ("guild run series4:all steps='' -y", ("--steps",)),
+        ("guild run series4:all steps=series4:nothing_0 -y", ("series4:nothing_0",)),
+    ],
+)
+def test_a_mistake_gets_one_clear_line(project: Project, line: str, words: tuple[str, ...]) -> None:
+    project.bad(line, *words)

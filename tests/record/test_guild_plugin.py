@@ -1,0 +1,81 @@
+"""Flags come out of Guild as without the plugin, and are copied without all that they belong to."""
+
+import copy
+from importlib.metadata import entry_points
+
+import pytest
+from guild import guildfile
+
+from record import guild_plugin
+
+SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1, help="step size")
+parser.add_argument("--kind", choices=["a", "b"], default="b")
+if __name__ == "__main__":
+    parser.parse_args()
+"""
+GUILD_YML = """
+- model: m
+  operations:
+    one: {main: s, flags-import: all}
+    two: {main: s, flags-import: all, flags: {lr: {default: 7, min: 1}, kind: a}}
+"""
+
+
+@pytest.fixture
+def flags(tmp_path, monkeypatch):
+    """Loads a project's flags with Guild: operation to name to attributes."""
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "s.py").write_text(SCRIPT)
+    (tmp_path / "guild.yml").write_text(GUILD_YML)
+
+    def load():
+        loaded = guildfile.for_dir(str(tmp_path), no_cache=True)
+        return {
+            op.name: {flag.name: flag for flag in op.flags} for op in loaded.models["m"].operations
+        }
+
+    return load
+
+
+def _told(flag) -> dict:
+    plain = {k: v for k, v in vars(flag).items() if k not in ("opdef", "choices")}
+    return plain | {"choices": [choice.value for choice in flag.choices]}
+
+
+def test_guild_finds_the_plugin():
+    found = [each for each in entry_points(group="guild.plugins") if each.name == "flag_copies"]
+    assert [each.load() for each in found] == [guild_plugin.FlagCopies]
+
+
+def test_flags_are_what_they_are_without_the_plugin(flags, monkeypatch):
+    with_it = flags()
+    assert guildfile.FlagDef.__deepcopy__ is guild_plugin._copied
+    assert with_it["two"]["lr"].default == 7
+    assert with_it["two"]["lr"].description == "step size"
+    monkeypatch.setattr(guildfile.FlagDef, "__deepcopy__", lambda flag, memo: _whole(flag, memo))
+    without = flags()
+    for operation, named in without.items():
+        assert {n: _told(f) for n, f in named.items()} == {
+            n: _told(f) for n, f in with_it[operation].items()
+        }
+
+
+def _whole(flag, memo):
+    """What `copy.deepcopy` does by itself."""
+    made = guildfile.FlagDef.__new__(guildfile.FlagDef)
+    memo[id(flag)] = made
+    made.__dict__.update(copy.deepcopy(vars(flag), memo))
+    return made
+
+
+def test_a_copy_shares_its_operation_and_nothing_else(flags):
+    flag = flags()["one"]["kind"]
+    made = copy.deepcopy(flag)
+    assert made.opdef is flag.opdef
+    assert made.choices is not flag.choices
+    assert all(choice.flagdef is made for choice in made.choices)
+    assert _told(made) == _told(flag)
