@@ -29,15 +29,15 @@ class Held:
         self._by_key: dict[str, Stored] = {}
         self._trials: dict[str, set[str]] = {}
         self._forgotten: set[str] = set()
-        for each in reader(store.uri).runs(deleted=True):
+        for each in reader(store.uri).runs(deleted=True, rarely=("params", "metrics")):
             self._add(each)
         for run_id, each in self._by_id.items():
             known = self._short.get(run_id[:SHORT])
             if known is None or _rank(each) > _rank(known):
                 self._short[run_id[:SHORT]] = each
-            if key := each.tags.get(BATCH_KEY):
+            if key := each.own_tags.get(BATCH_KEY):
                 self._by_key[key] = each
-            if batch := each.tags.get("batch"):
+            if batch := each.own_tags.get("batch"):
                 self._trials.setdefault(batch, set()).add(run_id)
 
     def __iter__(self) -> Iterator[Stored]:
@@ -74,7 +74,7 @@ class Held:
         """Removes batches that a CSV told of, and of whose trials all are known better by now."""
         self._store.finish_forgetting()
         for row in self:
-            if row.deleted or not row.tags.get("reported_by") or row.run in self._forgotten:
+            if row.deleted or not row.own_tags.get("reported_by") or row.run in self._forgotten:
                 continue
             is_batch = bool((row.record.result or {}).get("batch"))
             if is_batch and self.trials(row.run) <= self._forgotten:
@@ -93,7 +93,7 @@ class Held:
 
 def _rank(stored: Stored) -> tuple[bool, bool, bool, bool, int, str]:
     """Larger for the one to keep: alive, not only begun, from a journal, ended, with the most tags."""
-    tags = stored.tags
+    tags = stored.own_tags
     begun = "study" not in tags or tags.get(DIGEST) == INCOMPLETE
     ended = stored.status != RUNNING
     return (not stored.deleted, not begun, DIGEST not in tags, ended, len(tags), stored.id)

@@ -7,16 +7,15 @@ What is read is what :class:`catalog.store.Store` reads of the same database.
 from __future__ import annotations
 
 import contextlib
-import json
 import math
 import sqlite3
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
 
 from catalog.model import Point
-from catalog.stored import IDS, Reader, Stored, decode, groups
+from catalog.stored import IDS, Reader, Stored, decode, groups, parsed
 from record.mlflow_client import one_line_errors, tracking_uri
 
 BUSY = 20.0  # s to wait for a writer, as MLflow does
@@ -82,17 +81,15 @@ class Database(Reader):
         self.uri = uri
         self._connection = connection
 
-    def runs(self, *, deleted: bool = False) -> list[Stored]:
+    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[Stored]:
         """See :meth:`catalog.stored.Reader.runs`."""
         if self._connection is None:
             return []
+        held = _Held(self.uri, self._connection)
         with one_line_errors(self.uri), _snapshot(self._connection) as database:
             rows = database.execute(_RUNS, (deleted,)).fetchall()
-            held = _Held(
-                dict(database.execute(_OBJECTS.format("tags"))),
-                dict(database.execute(_OBJECTS.format("params"))),
-                _by_run(database.execute(_LATEST)),
-            )
+            for kind in {"tags", "params", "metrics"}.difference(rarely):
+                held.read(kind)
         made = (Stored.of(row[:4], row[4], partial(held.of, row[0])) for row in rows)
         return [each for each in made if each is not None]
 
@@ -124,19 +121,28 @@ class Database(Reader):
 
 
 class _Held:
-    """What MLflow keeps of runs, each by the run's id; tags and params as the text of JSON objects."""
+    """What MLflow keeps of runs, each kind for all of them together, when it is first asked for."""
 
-    def __init__(
-        self, tags: dict[str, str], params: dict[str, str], metrics: dict[str, dict[str, Any]]
-    ) -> None:
-        self._texts = {"tags": tags, "params": params}
-        self._metrics = metrics
+    def __init__(self, uri: str, connection: sqlite3.Connection) -> None:
+        self._uri, self._connection = uri, connection
+        self._texts: dict[str, dict[str, str]] = {}  # of tags and params: JSON objects
+        self._metrics: dict[str, dict[str, Any]] | None = None
+
+    def read(self, kind: str) -> None:
+        """Takes a kind from the database as it is now."""
+        with one_line_errors(self._uri):
+            if kind == "metrics":
+                self._metrics = _by_run(self._connection.execute(_LATEST))
+            else:
+                self._texts[kind] = dict(self._connection.execute(_OBJECTS.format(kind)))
 
     def of(self, run_id: str, kind: str) -> dict[str, Any]:
         """Returns what is kept of a kind."""
+        if kind not in self._texts and (kind != "metrics" or self._metrics is None):
+            self.read(kind)
         if kind == "metrics":
-            return self._metrics.get(run_id, {})
-        return json.loads(self._texts[kind].get(run_id, "{}"))
+            return (self._metrics or {}).get(run_id, {})
+        return parsed(self._texts[kind].get(run_id, "{}"))
 
 
 def sqlite_path(uri: str) -> Path | None:

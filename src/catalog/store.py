@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -71,7 +71,7 @@ class Store(Reader):
             return self.client
         return cast("MlflowClient", Adder(self._tables, self.client, self._known))
 
-    def runs(self, *, deleted: bool = False) -> list[Stored]:
+    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[Stored]:
         """See :meth:`catalog.stored.Reader.runs`."""
         client = self.client  # before the import, which it keeps quiet
         from mlflow.entities import ViewType

@@ -7,10 +7,12 @@ import json
 import math
 import posixpath
 import re
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
+
+import orjson
 
 from catalog import values
 from catalog.guild_runs import is_automatic
@@ -21,6 +23,7 @@ IDS = 400  # runs in one query of points; SQLite takes 999 variables
 _TAG = 7900  # characters; MLflow cuts a tag at 8000
 _KEY = 240  # characters; MLflow takes 250
 _ID = re.compile(r"[0-9a-f]{8,32}")
+_LONG_NUMBER = re.compile("[0-9]{19}")
 _PLAIN = re.compile(r"[A-Za-z0-9_\-. :/]")
 _ESCAPE = re.compile(r"_x([0-9A-F]{1,6})_")
 _TEXT_TAGS = ("operation", "label", "reason", "reported_by", "machine", "gpu", "host_cpu", "dirty")
@@ -62,18 +65,23 @@ class Stored:
         return cls(run[0], run_id, run[1], run[2], run[3] == "deleted", held)
 
     @cached_property
+    def own_tags(self) -> dict[str, str]:
+        """All tags as MLflow holds them."""
+        return {name: value or "" for name, value in self.held("tags").items()}
+
+    @cached_property
     def tags(self) -> dict[str, str]:
         """All tags; a label that Guild made of the flags is none."""
-        told = {name: value or "" for name, value in self.held("tags").items()}
+        told = self.own_tags
         if told.get("label") and is_automatic(told["label"], self.flags):
-            told["label"] = ""
+            return told | {"label": ""}
         return told
 
     @cached_property
     def flags(self) -> dict[str, Any]:
         """Flags by name, as text."""
         told: dict[str, Any] = {decode(n): value for n, value in self.held("params").items()}
-        changed = self.held("tags").get("changed_flags")  # MLflow never changes a param
+        changed = self.own_tags.get("changed_flags")  # MLflow never changes a param
         return told | _object(changed) if changed else told
 
     @cached_property
@@ -122,11 +130,13 @@ class Reader:
 
     uri: str
 
-    def runs(self, *, deleted: bool = False) -> list[Stored]:
+    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[Stored]:
         """Returns the runs that have a run_id, by start, without their curves.
 
         Args:
             deleted: Deleted ones too.
+            rarely: What the caller asks few of them for, of "tags", "params" and "metrics"; it need
+                not be of the same moment as the rest.
 
         Raises:
             MlflowError: MLflow does not answer.
@@ -226,9 +236,26 @@ def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def _object(shown: str | None) -> dict[str, Any]:
+def parsed(text: str) -> Any:
+    """Returns what a JSON text holds, which may have NaN and numbers of any size in it.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    # What orjson rounds (whole numbers above 64 bits) or refuses, the standard library reads.
+    if _LONG_NUMBER.search(text):
+        return json.loads(text)
     try:
-        value = json.loads(shown or "{}")
+        return orjson.loads(text)
+    except ValueError:
+        return json.loads(text)
+
+
+def _object(shown: str | None) -> dict[str, Any]:
+    if not shown:
+        return {}
+    try:
+        value = parsed(shown)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
