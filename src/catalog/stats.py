@@ -4,13 +4,16 @@ from __future__ import annotations
 
 import math
 import random
+from array import array
 from collections import Counter
 from collections.abc import Iterator, Sequence
 from functools import lru_cache
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 RESAMPLES = 2000
-FEW = 20  # values whose draws are kept: a catalog asks for thousands of intervals of as many values
+# A catalog asks for thousands of intervals of as many values: their draws are kept,
+FEW = 20  # up to here with equal ones put together,
+MANY = 1000  # up to here as they are, 4 MB at most for a number of values.
 
 
 def wilson(successes: float, count: int) -> tuple[float, float]:
@@ -44,7 +47,7 @@ def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """
     ordered, count = sorted(values), len(values)
     means = []
-    for drawn, times in _resamples(count, seed) if count <= FEW else _draws(count, seed):
+    for drawn, times in _resamples(count, seed) if count <= MANY else _draws(count, seed):
         means += [math.fsum(map(ordered.__getitem__, drawn)) / count] * times
     means.sort()
     return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
@@ -57,9 +60,11 @@ def _draws(count: int, seed: int) -> Iterator[tuple[Sequence[int], int]]:
         yield generator.choices(range(count), k=count), 1
 
 
-@lru_cache
+@lru_cache(maxsize=32)
 def _resamples(count: int, seed: int) -> list[tuple[Sequence[int], int]]:
-    """The same with those of equal sums put together: of few values there are few different draws."""
+    """The same, kept; of few values there are few different draws, which are put together."""
+    if count > FEW:
+        return [(array("H", drawn), times) for drawn, times in _draws(count, seed)]
     drawn = Counter(tuple(sorted(draw)) for draw, _ in _draws(count, seed))
     return list(drawn.items())
 
