@@ -143,7 +143,7 @@ def over_seeds(group: Group) -> str:
     shown = sentences.objective_text(first, group.value)
     seeds = f", mean of {len(group.objectives)} seeds" if len(group.objectives) > 1 else ""
     tail = f"{_common_after(group.objectives)}{sentences.interval(group.objectives)}{seeds}"
-    return "; ".join([shown + tail, *failed])
+    return "; ".join([shown + tail + sentences.also(group.objectives), *failed])
 
 
 def _common_after(objectives: Sequence[dict[str, Any]]) -> str:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import math
 import re
 from collections.abc import Sequence
@@ -47,7 +48,7 @@ def outcome(record: RunRecord) -> str:
     shown = objective_text(objective, objective["value"])
     if _is_rate(objective) and objective["value"] > 1:
         shown += " (above 100 %: counted wrongly in the source)"
-    return f"{shown}{after(objective)}{own_interval(objective)}"
+    return f"{shown}{after(objective)}{own_interval(objective)}{also([objective])}"
 
 
 def objective_text(objective: dict[str, Any], value: float) -> str:
@@ -94,6 +95,27 @@ def interval(objectives: Sequence[dict[str, Any]]) -> str:
     """Returns the interval of :func:`bounds` as " [86, 97]"; nothing without one."""
     found = bounds(objectives)
     return _interval_text(objectives[0], *found) if found else ""
+
+
+def also(objectives: Sequence[dict[str, Any]]) -> str:
+    """Returns "; 99 % remembering [98, 100]" for each further number that all objectives tell as `also`."""
+    told = [_further(objective) for objective in objectives]
+    parts = []
+    for name, first in told[0].items():
+        each = [further[name] for further in told if name in further]
+        if len(each) == len(told):
+            mean = stats.mean([entry["value"] for entry in each])
+            parts.append(f"; {objective_text(first, mean)}{interval(each)}")
+    return "".join(parts)
+
+
+def _further(objective: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found = {}
+    told = objective.get("also")
+    for entry in told if isinstance(told, list) else []:
+        with contextlib.suppress(TypeError, KeyError, ValueError):
+            found[str(entry["name"])] = {**entry, "value": values.number(entry["value"])}
+    return found
 
 
 def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:

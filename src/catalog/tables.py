@@ -117,7 +117,7 @@ def rows(
         heads = store.heads(operation)
         single = [head for head in heads if not store.members(head) and not store.is_batch(head)]
         shown = batches.varying(single) if flags is None else flags
-        many = _by_flags(single) if group else [[head] for head in single]
+        many = _by_flags(store, single) if group else [[head] for head in single]
         own = {members[0].run: members for members in many}
         among = {head.run for head in single}
         name = _name(operation, operations)
@@ -232,14 +232,29 @@ def _lines(
     return lines
 
 
-def _by_flags(single: Sequence[RunRecord]) -> list[list[RunRecord]]:
-    """Groups runs that differ in their seed alone; the first of each by start."""
+def _by_flags(store: Store, single: Sequence[RunRecord]) -> list[list[RunRecord]]:
+    """Groups runs that differ, they and those that they began from, in their seed alone.
+
+    The first of each by start.
+    """
     grouped: dict[str, list[RunRecord]] = {}
     for record in single:
-        flags = {k: v for k, v in record.flags.items() if k not in ("seed", "resume")}
-        key = repr((flags, _label(record), record.reported_by, record.parents))
+        began = [_lineage(store, record, parent) for parent in record.parents]
+        key = repr((_but_seed(record), _label(record), record.reported_by, began))
         grouped.setdefault(key, []).append(record)
     return list(grouped.values())
+
+
+def _but_seed(record: RunRecord) -> dict[str, Any]:
+    return {k: v for k, v in record.flags.items() if k not in ("seed", "resume")}
+
+
+def _lineage(store: Store, record: RunRecord, parent: str) -> object:
+    """What a parent is: one of the record's own seed goes by its operation and flags, any other by its id."""
+    known = store.by_id.get(parent)
+    if known is None or known.seed != record.seed:
+        return parent
+    return known.operation, _but_seed(known), known.reported_by
 
 
 def _single_row(store: Store, members: Sequence[RunRecord], name: str, shown: Sequence[str]) -> Row:

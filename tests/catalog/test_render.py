@@ -115,6 +115,24 @@ def test_seeds_share_a_row_where_asked_for(project, make):
     assert "mean of 4 seeds" in found[0][3]
 
 
+def test_runs_of_seeds_share_a_row_though_each_began_from_a_run_of_its_own_seed(project, make):
+    template = '{{ table(["toy:train"], group=true, flags=[]) }}'
+    (project.experiments / "toy" / "catalog.md.j2").write_text(template)
+    parents = [make(i, value=0.5, operation="toy:opt", seed=i) for i in (1, 2)]
+    other = make(3, value=0.5, operation="toy:opt", seed=1, lr=0.5)
+    runs = [
+        make(10 + n, value=0.9, seed=each.seed, parents=(each.run,))
+        for n, each in enumerate((*parents, other, parents[0]))
+    ]
+    # Of another parent's flags, of a parent of another seed, of one that nobody knows: rows of their own.
+    runs.append(make(20, value=0.9, seed=2, parents=(parents[0].run,)))
+    runs.append(make(21, value=0.9, seed=2, parents=("f" * 32,)))
+    found = rows(render.Catalog(project, [*parents, other, *runs]).markdown(), "train")
+    assert [line[1].split(", ") for line in found] == [
+        [runs[0].id8, runs[1].id8, runs[3].id8], [runs[2].id8], [runs[4].id8], [runs[5].id8],
+    ]  # fmt: skip
+
+
 def test_the_seed_in_a_label_parts_no_row_and_nothing_is_said_twice(project, make):
     template = '{{ table(["toy:train"], group=true) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)

@@ -83,6 +83,27 @@ def test_seeds_alone_are_averaged(make):
     assert said == "95 % opening rate after 360 updates [90, 100], mean of 2 seeds"
 
 
+def test_further_numbers_of_a_result_are_told_with_it(make):
+    def run(seed, remembering, transfer):
+        also = [
+            {"name": "remembering", "value": remembering, "kind": "rate"},
+            {"name": "transfer", "value": transfer, "kind": "mean"},
+        ]
+        objective = {"name": "accuracy", "value": 0.8, "kind": "rate", "also": also}
+        return make(seed, seed=seed, result={"objective": objective})
+
+    runs = [run(1, 1.0, 0.5), run(2, 0.9, 0.25)]
+    said = "80 % accuracy; 100 % remembering; transfer 0.5"
+    assert sentences.sentence(runs[0]) == said
+    assert batches.summary(None, runs) == (
+        "80 % accuracy [80, 80], mean of 2 seeds; 95 % remembering [90, 100]; "
+        "transfer 0.375 [0.25, 0.5]"
+    )
+    # What one of them does not tell, or tells as no number, has no mean.
+    runs[1].result["objective"]["also"][1]["value"] = "NaN?"
+    assert batches.summary(None, runs).endswith("; 95 % remembering [90, 100]")
+
+
 def test_a_goal_of_min_ranks_the_other_way(make):
     runs = []
     for i, value in enumerate((3.0, 1.0, 2.0)):
