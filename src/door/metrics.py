@@ -66,8 +66,8 @@ def main(config: Config) -> dict[str, Any]:
         _draw(run, series, success, (times, curves))
         result = _result(series, success, transfer)
         run.log(result["metrics"], int(times[-1]))
-        for each in dict.fromkeys(step.run for step in (*series, *reference)):
-            run.add_parent(each)
+        for folder in (config.series_steps, config.reference_steps):
+            run.add_parent(steps.run_of(Path(folder)))
         return run.finish(result)
 
 

@@ -20,7 +20,6 @@ class Step:
 
     Attributes:
         directory: of the run.
-        run: its id.
         task: name of the task.
         seed: of the run; its held-out worlds come from it.
         robot, start: flags of the run.
@@ -33,7 +32,6 @@ class Step:
     """
 
     directory: Path
-    run: str
     task: str
     seed: int
     robot: str
@@ -75,6 +73,12 @@ def folders(folder: Path) -> list[Path]:
     return [found[place] for place in sorted(found)]
 
 
+def run_of(folder: Path) -> str:
+    """The id of the run that a folder of links belongs to; "" if it belongs to none."""
+    facts = journal.read_json(folder.resolve().parent / "journal" / "run.json") or {}
+    return str(facts.get("id", ""))
+
+
 def read(directories: Sequence[Path]) -> list[Step]:
     """What is known of the steps of one series, in the order of learning.
 
@@ -85,7 +89,7 @@ def read(directories: Sequence[Path]) -> list[Step]:
         record.UserError: a run is not there, did not finish, kept no policies, or is of another seed,
             robot, start or order of tasks than the others.
     """
-    steps = [_read(path) for path in directories]
+    steps = [read_one(path) for path in directories]
     for path, step in zip(directories, steps, strict=True):
         for name in ("seed", "robot", "start"):
             own, first = getattr(step, name), getattr(steps[0], name)
@@ -124,7 +128,12 @@ def policies(step: Step, path: Path, tasks: Sequence[str]) -> list[Any]:
     return [policy for _, policy in kept]
 
 
-def _read(path: Path) -> Step:
+def read_one(path: Path) -> Step:
+    """What is known of a finished training run, part of a series or not.
+
+    Raises:
+        record.UserError: as for ``read``.
+    """
     if not (path / "journal" / "run.json").is_file():
         gone = f" (a link to {path.readlink()})" if path.is_symlink() else ""
         raise record.UserError(f"{path}{gone}: no run of door training there")
@@ -146,7 +155,6 @@ def _read(path: Path) -> Step:
         flags, result = facts["flags"], written["result"]
         return Step(
             directory=path.resolve(),
-            run=facts["id"],
             task=flags["task"],
             seed=facts["seed"],
             robot=flags["robot"],

@@ -51,8 +51,10 @@ class Place:
 
     def series(self, name: str, *runs: Path) -> str:
         """A folder of links as a series leaves it."""
-        folder = self.root / name
-        folder.mkdir()
+        folder = self.root / name / "steps"
+        folder.mkdir(parents=True)
+        (self.root / name / "journal").mkdir()
+        journal.write_json(self.root / name / "journal" / "run.json", {"id": name})
         for index, run in enumerate(runs):
             facts = json.loads((run / "journal" / "run.json").read_text())
             (folder / f"{index}_{facts['flags']['task']}").symlink_to(run)
@@ -79,8 +81,8 @@ def place(tmp_path_factory):
 def whole(place) -> dict:
     """Metrics of the fine-tuned series."""
     folders = {
-        "series_steps": str(place.root / "tuning"),
-        "reference_steps": str(place.root / "fresh"),
+        "series_steps": str(place.root / "tuning/steps"),
+        "reference_steps": str(place.root / "fresh/steps"),
     }
     return place.metrics("whole", **folders) | {"folders": folders}
 
@@ -97,7 +99,12 @@ def _points(directory: Path) -> dict[str, dict[int, float]]:
 def test_one_policy_after_another_sees_what_it_would_see_alone(index):
     seeds = record.Seeds(9)
     with HeldOutWorlds(seeds=seeds, worlds=4, index=index) as worlds:
-        for hook, task in (("lever", "pull"), ("pull", "pull"), ("round", "round"), ("pull", "pull")):
+        for hook, task in (
+            ("lever", "pull"),
+            ("pull", "pull"),
+            ("round", "round"),
+            ("pull", "pull"),
+        ):
             own = worlds.evaluate(ScriptedHook(hook), task)
             alone = evaluate.evaluate(
                 ScriptedHook(hook), task, seeds=seeds, worlds=4, index=index, threads=1
@@ -121,7 +128,7 @@ def test_fewer_worlds_are_the_first_of_the_others():
 def test_the_diagonal_is_what_the_runs_reported(place, whole):
     runs = [place.root / "pull", place.root / "tuned"]
     told = [json.loads((run / "result.json").read_text())["result"]["metrics"] for run in runs]
-    matrix = metrics.final_matrix(steps.folders(place.root / "tuning"), threads=3)
+    matrix = metrics.final_matrix(steps.folders(place.root / "tuning/steps"), threads=3)
     assert [each["opening_rate"] for each in told] == np.diagonal(matrix).tolist()
     assert matrix.max() > 0  # or all of this would say nothing
     points = _points(place.root / "whole")
@@ -190,7 +197,7 @@ def test_what_a_reader_wants(place, whole):
         svg = (place.root / "whole" / "artifacts" / name).read_text()
         assert svg.count("pull_left") >= 1
     parents = json.loads((place.root / "whole/journal/parents.json").read_text())["parents"]
-    assert len(parents) == 3
+    assert parents == ["tuning", "fresh"]
 
 
 def test_killed_anywhere_and_restarted_it_ends_the_same(place, whole):
@@ -269,7 +276,7 @@ def test_snapshots_are_chosen_from_the_last_back():
 def test_what_does_not_go_together_gets_one_line(place):
     root = place.root
     pull, left, tuned = root / "pull", root / "left", root / "tuned"
-    fresh, tuning = str(root / "fresh"), str(root / "tuning")
+    fresh, tuning = str(root / "fresh/steps"), str(root / "tuning/steps")
 
     def refused(words: str, series: str, reference: str = fresh, **flags) -> None:
         with pytest.raises(record.UserError, match=words) as error:
@@ -280,7 +287,7 @@ def test_what_does_not_go_together_gets_one_line(place):
     refused(r"nowhere: no steps there; choose", str(root / "nowhere"))
     gap = Path(place.series("gap", pull, tuned))
     (gap / "1_pull_left").rename(gap / "2_pull_left")
-    refused(r"gap: step 1 is missing; there are 0_pull, 2_pull_left", str(gap))
+    refused(r"gap/steps: step 1 is missing; there are 0_pull, 2_pull_left", str(gap))
     refused(r"seed: 8, but the series has 31; add seed=31", tuning, seed=8)
     other = place.root / "other"
     shutil.copytree(tuned, other)
@@ -300,7 +307,7 @@ def test_what_does_not_go_together_gets_one_line(place):
     named = Path(place.series("named", pull, tuned))
     (named / "1_pull_left").rename(named / "1_lever")
     refused(r"1_lever: that run learned pull_left, not lever", str(named))
-    refused(r"one task alone is no series", str(root / "one"))
+    refused(r"one task alone is no series", str(root / "one/steps"))
     bare = root / "bare"
     shutil.copytree(tuned, bare)
     shutil.rmtree(bare / "policies")
@@ -310,11 +317,11 @@ def test_what_does_not_go_together_gets_one_line(place):
     (bare / "result.json").write_text(
         '{"status": "FAILED", "reason": "gradient explosion at update 1"}'
     )
-    refused(r"1_pull_left: that run failed: gradient explosion.*finish", str(root / "bare2"))
+    refused(r"1_pull_left: that run failed: gradient explosion.*finish", str(root / "bare2/steps"))
     (bare / "result.json").unlink()
-    refused(r"1_pull_left: that run not finished; finish", str(root / "bare2"))
+    refused(r"1_pull_left: that run not finished; finish", str(root / "bare2/steps"))
     shutil.rmtree(bare)
-    refused(r"1_pull_left \(a link to .*bare\): no run of door training", str(root / "bare2"))
+    refused(r"1_pull_left \(a link to .*bare\): no run of door training", str(root / "bare2/steps"))
     blind = root / "blind"
     shutil.copytree(left, blind)
     (blind / "journal/metrics.jsonl").write_text("")
