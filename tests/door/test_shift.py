@@ -1,0 +1,131 @@
+"""Domain shift: what is moved lies outside, the rest stays, and inside is the run's own number."""
+
+import functools
+import math
+from dataclasses import fields
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+import record
+from door import evaluate, shift, train_ppo, training
+from door.tasks import TASKS
+from door.worlds import World, parameters, sample_world
+
+WORLDS = 6  # instead of 100
+RANGES = {  # of the source; lengths that stand for its meshes
+    "height": (2.0, 2.5),
+    "thickness": (0.02, 0.03),
+    "door_damping": (1, 2),
+    "door_stiffness": (0.1, 0.2),
+    "handle_damping": (1, 2),
+    "handle_stiffness": (1, 1.5),
+    "handle_limit": (math.radians(75), math.radians(80)),
+    "robot_damping": (0.9, 1.1),
+    "standoff": (0.055, 0.065),
+}
+PULL = {
+    "shift_y": (-0.05, 0.15),
+    "shift_z": (-0.15, 0.15),
+    "reach": (0.09, 0.15),
+    "grip": (0.008, 0.011),
+}
+LEVER = {"shift_y": (-0.15, 0.15), "reach": (0.11, 0.14), "grip": (0.008, 0.011)}
+
+
+def draw(task: str, *outside: str) -> list[World]:
+    rng = np.random.default_rng(5)
+    return [sample_world(TASKS[task], rng, outside) for _ in range(300)]
+
+
+def numbers(worlds: list[World]) -> dict[str, np.ndarray]:
+    """Every number of the worlds by name, [n]; shift and friction in parts."""
+    plain = [f.name for f in fields(World) if f.name not in ("task", "shift", "friction")]
+    found = {name: np.array([getattr(world, name) for world in worlds]) for name in plain}
+    found["shift_y"], found["shift_z"] = np.array([world.shift for world in worlds]).T
+    parts = np.array([world.friction for world in worlds]).T
+    return found | {f"friction {index}": part for index, part in enumerate(parts)}
+
+
+def is_outside(values: np.ndarray, low: float, high: float) -> None:
+    """All outside [low, high], on both sides, and within 1.5 of its width about its middle."""
+    quarter = (high - low) / 4
+    assert ((values < low) | (values > high)).all()
+    assert low - quarter <= values.min() < low - 0.9 * quarter
+    assert high + 0.9 * quarter < values.max() <= high + quarter
+
+
+@pytest.mark.parametrize("task", TASKS)
+def test_one_parameter_moves_and_nothing_else(task: str):
+    inside = numbers(draw(task))
+    for name in parameters(TASKS[task]):
+        outside = numbers(draw(task, name))
+        moved = {key for key in inside if not np.array_equal(inside[key], outside[key])}
+        assert {key.split()[0] for key in moved} == {name}
+        assert all((outside[key] > 0).all() for key in moved if not key.startswith("shift"))
+
+
+@pytest.mark.parametrize(("task", "own"), [("pull", PULL), ("lever_push_left", LEVER)])
+def test_with_all_outside_no_parameter_is_one_that_training_could_show(task: str, own: dict):
+    names = parameters(TASKS[task])
+    outside = numbers(draw(task, *names))
+    friction = {
+        "friction 0": (0.5, 1.0),
+        "friction 1": (0.001, 0.005),
+        "friction 2": (0.001, 0.005),
+    }
+    ranges = RANGES | own | friction
+    for key, values in outside.items():
+        if key.split()[0] in names:
+            is_outside(values, *ranges[key])
+    assert set(names) <= {key.split()[0] for key in ranges}
+    latched = TASKS[task].latched
+    assert set(outside) - set(ranges) == ({"look", "shift_z"} if latched else {"look"})
+
+
+def test_a_parameter_that_a_task_does_not_have_is_named():
+    with pytest.raises(ValueError, match=r"no parameter handle_limit in pull: shift_y, "):
+        sample_world(TASKS["pull"], np.random.default_rng(0), ["handle_limit"])
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
+    """A project of its own; nothing goes to MLflow."""
+    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
+        monkeypatch.delenv(name, raising=False)
+    (tmp_path / "guild.yml").write_text("")
+    monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    return tmp_path
+
+
+def test_inside_is_the_run_s_own_number(project: Path, monkeypatch: pytest.MonkeyPatch):
+    fewer = functools.partial(evaluate.evaluate, worlds=WORLDS)
+    monkeypatch.setattr(training, "evaluate", fewer)
+    monkeypatch.setenv("RUN_DIR", str(project / "run"))
+    trained = train_ppo.main(
+        train_ppo.Config(
+            task="pull", seed=31, num_envs=8, num_steps=16, env_steps=128, minibatch_size=64,
+            epochs=1, eval_interval=0, video=False, mean_gain=4.0, lr=1e-9, network_size="16 16",
+        )
+    )["result"]["metrics"]  # fmt: skip
+    monkeypatch.setenv("RUN_DIR", str(project / "shift"))
+    written = shift.main(shift.Config(run=str(project / "run"), worlds=WORLDS, seed=7))["result"]
+    metrics = written["metrics"]
+    assert metrics["opening_rate/none"] == trained["opening_rate"]
+    assert metrics["max_penetration/none"] == trained["max_penetration"]
+    names = parameters(TASKS["pull"])
+    assert set(metrics) == {
+        f"{metric}/{name}"
+        for metric in ("opening_rate", "max_penetration")
+        for name in ("none", "all", *names)
+    }
+    assert written["objective"]["value"] == metrics["opening_rate/all"]
+    assert written["objective"]["count"] == WORLDS
+    assert [row[0] for row in written["table"]["rows"]] == ["none", "all", *names]
+
+
+def test_a_folder_without_a_run_is_named(project: Path):
+    with pytest.raises(record.UserError, match="nowhere: no run of door training there"):
+        shift.main(shift.Config(run=str(project / "nowhere")))
