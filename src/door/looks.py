@@ -54,14 +54,17 @@ def add_materials(spec: mujoco.MjSpec, look: int) -> None:
         ("inlay", np.array(colour["panel"]) * 0.88, 0.3, 0.3),
         ("trim", trim, 0.2, 0.2),
         ("metal", colour["metal"], 0.9, 0.8),
-        ("tool", (0.85, 0.32, 0.12), 0.6, 0.5),
+        ("tool", (0.95, 0.38, 0.08), 0.6, 0.5),
         ("tip", (0.16, 0.17, 0.2), 0.7, 0.6),
     ):
-        spec.add_material(name=name, rgba=(*rgb, 1), specular=specular, shininess=shininess)
+        glow = 0.35 if name == "tool" else 0.0  # it is thin, and doors are brown
+        spec.add_material(
+            name=name, rgba=(*rgb, 1), specular=specular, shininess=shininess, emission=glow
+        )
 
 
 def add_scenery(spec: mujoco.MjSpec, world: World, hinge_y: float) -> None:
-    """Dresses the solid parts and adds floor, frame, inlays, lights and the camera ``side``."""
+    """Dresses the solid parts and adds floor, frame, inlays, lights and the cameras ``side``, ``front``."""
     for geom in spec.geoms:
         geom.material = _material(geom.name)
     side = world.task.side
@@ -102,6 +105,9 @@ def add_scenery(spec: mujoco.MjSpec, world: World, hinge_y: float) -> None:
     target = np.array((0.15, side * 0.05, KNOB_HEIGHT))
     eye = np.array((1.0, -side * 0.8, KNOB_HEIGHT + 0.6))
     body.add_camera(name="side", pos=eye, xyaxes=_look_at(eye, target), fovy=50)
+    target = np.array((0.0, hinge_y - side * WIDTH / 2, bottom + world.height / 2))
+    eye = target + np.array((2.9, -side * 1.2, 0.5))
+    body.add_camera(name="front", pos=eye, xyaxes=_look_at(eye, target), fovy=50)
 
 
 def _material(name: str) -> str:

@@ -13,7 +13,7 @@ import os
 import subprocess
 import sys
 import tempfile
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -99,14 +99,14 @@ def film(
 
 
 def draw(scene: dict[str, Any], path: Path) -> Video:
-    """Draws a scene in a child process with the first backend that works."""
+    """Draws a scene in a child process with the first backend that works: .mp4, or a small .gif."""
     wanted = os.environ.get("MUJOCO_GL", "")
     reasons = []
     with tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "scene.json"
         source.write_text(json.dumps(scene))
         for backend in (wanted,) if wanted else BACKENDS:
-            part = path.with_name(f".{path.name}.part.mp4")
+            part = path.with_name(f".{path.name}.part{path.suffix}")
             reason = _run_child(backend, source, part)
             if not reason:
                 os.replace(part, path)
@@ -153,27 +153,39 @@ class Painter:
         robot: Name of the robot.
         settings: Physics settings; ``visual`` is set.
         size: Width and height, pixels.
+        shadows: Width of the shadows' map, texels; 0 leaves that of videos.
+
+    Attributes:
+        joints: Number of joint positions, nq.
     """
 
     def __init__(
-        self, world: World, robot: str, settings: Settings, size: tuple[int, int] = SIZE
+        self,
+        world: World,
+        robot: str,
+        settings: Settings,
+        size: tuple[int, int] = SIZE,
+        shadows: int = 0,
     ) -> None:
         import mujoco
 
         from door.models import build_model
 
         self._model = build_model(world, robot, dataclasses.replace(settings, visual=True))
+        if shadows:
+            self._model.vis.quality.shadowsize = shadows
         self._data = mujoco.MjData(self._model)
+        self.joints = self._model.nq
         self._renderer = mujoco.Renderer(self._model, height=size[1], width=size[0])
 
-    def draw(self, qpos: np.ndarray) -> np.ndarray:
-        """The image [height, width, 3] uint8 at joint positions qpos."""
+    def draw(self, qpos: np.ndarray, camera: str = "side") -> np.ndarray:
+        """The image [height, width, 3] uint8 at joint positions qpos; "front" shows all of the door."""
         import mujoco
 
         self._data.qpos[:] = qpos
         mujoco.mj_kinematics(self._model, self._data)
         mujoco.mj_camlight(self._model, self._data)
-        self._renderer.update_scene(self._data, camera="side")
+        self._renderer.update_scene(self._data, camera=camera)
         return self._renderer.render()
 
     def close(self) -> None:
@@ -182,27 +194,36 @@ class Painter:
 
 
 def write_video(source: Path, target: Path) -> None:
-    """What the child does: draws a scene file into an mp4."""
+    """What the child does: draws a scene file into an mp4 or a gif."""
+    scene = json.loads(source.read_text())
+    if target.suffix == ".gif":
+        from door.gif import write_gif
+
+        write_gif(images(scene), target)
+        return
     import imageio.v2 as imageio
 
-    scene = json.loads(source.read_text())
-    settings = Settings(
-        **{k: tuple(v) if isinstance(v, list) else v for k, v in scene["settings"].items()}
-    )
     options = ["-crf", "27", "-preset", "slow", "-movflags", "+faststart"]
     with imageio.get_writer(
         target, format="FFMPEG", fps=1 / DECISION, codec="libx264", macro_block_size=8,
         quality=None, output_params=options,
     ) as writer:  # fmt: skip
-        for fields, frames in zip(scene["worlds"], scene["frames"], strict=True):
-            painter = Painter(world_of(fields), scene["robot"], settings)
-            for qpos in frames:
-                writer.append_data(painter.draw(np.array(qpos)))
-            painter.close()
+        for image in images(scene):
+            writer.append_data(image)
+
+
+def images(scene: dict[str, Any]) -> Iterator[np.ndarray]:
+    """The images [height, width, 3] uint8 of a scene, episode after episode."""
+    fields = {k: tuple(v) if isinstance(v, list) else v for k, v in scene["settings"].items()}
+    for world, frames in zip(scene["worlds"], scene["frames"], strict=True):
+        painter = Painter(world_of(world), scene["robot"], Settings(**fields))
+        for qpos in frames:
+            yield painter.draw(np.array(qpos))
+        painter.close()
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Draws a scene file into an mp4.")
+    parser = argparse.ArgumentParser(description="Draws a scene file into an mp4 or a gif.")
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     arguments = parser.parse_args()

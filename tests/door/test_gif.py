@@ -1,0 +1,89 @@
+"""Animations: in time, small, the same bytes for the same policy; and clear words where there is nothing to draw."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from PIL import Image, ImageSequence
+
+import record
+from door import gif, snapshots
+from door.render import draw, film
+from record.seeds import Seeds
+from rl.normalise import ObservationNormaliser
+from rl.policy import Policy
+
+
+def moving(count: int) -> list[np.ndarray]:
+    """A bright square that crosses a wall of many greys."""
+    wall = np.random.default_rng(0).integers(90, 140, (360, 480, 1)).repeat(3, 2).astype(np.uint8)
+    images = [wall.copy() for _ in range(count)]
+    for index, image in enumerate(images):
+        image[100:160, 8 * index : 8 * index + 60] = (240, 100, 20)
+    return images
+
+
+def test_frames_keep_time_and_what_is_small_and_bright_keeps_its_colour(tmp_path: Path):
+    path = tmp_path / "a.gif"
+    gif.write_gif(moving(30), path)
+    with Image.open(path) as image:
+        frames = [frame.convert("RGB") for frame in ImageSequence.Iterator(image)]
+        times = [frame.info["duration"] for frame in ImageSequence.Iterator(image)]
+        assert image.info["loop"] == 0
+    assert sum(times) == 30 * 80  # ms
+    assert frames[0].size == gif.SIZE
+    for index in (0, 29):  # in the middle of the square
+        x, y = (8 * index + 30) * gif.SIZE[0] // 480, 130 * gif.SIZE[1] // 360
+        np.testing.assert_allclose(frames[index].getpixel((x, y)), (240, 100, 20), atol=12)
+    gif.write_gif(moving(30), tmp_path / "b.gif")
+    assert path.read_bytes() == (tmp_path / "b.gif").read_bytes()
+
+
+def test_a_scene_becomes_an_animation(tmp_path: Path):
+    scene = film(
+        lambda obs: np.zeros((len(obs), 6)),
+        "round",
+        "floatinghook",
+        seeds=Seeds(0),
+        episodes=1,
+        start="near",
+    )
+    scene["frames"] = [frames[:3] for frames in scene["frames"]]
+    drawn = [draw(scene, tmp_path / name) for name in ("a.gif", "b.gif")]
+    if drawn[0].path is None:
+        pytest.skip(drawn[0].reason)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["a.gif", "b.gif"]
+    assert (tmp_path / "a.gif").read_bytes() == (tmp_path / "b.gif").read_bytes()
+    with Image.open(tmp_path / "a.gif") as image:
+        assert np.asarray(image.convert("RGB")).std() > 15  # not a blank picture
+
+
+@pytest.fixture
+def run(tmp_path: Path) -> Path:
+    """What a finished run on two tasks leaves, as far as an animation needs it."""
+    actor = [torch.zeros(6, 15), torch.zeros(6), torch.zeros(6)]
+    policy = Policy(actor, ObservationNormaliser(15), squash=False)
+    snapshots.save(tmp_path, 0, [("pull", policy), ("lever", policy)])
+    flags = {"task": "lever", "robot": "floatinghook", "start": "near", "num-envs": 8}
+    facts = {"id": "0" * 32, "seed": 1, "flags": flags | {"num-steps": 16, "pretrained": "x"}}
+    result = {"variant": {"method": "HN-PPO"}, "metrics": {"opening_rate": 0.0}}
+    (tmp_path / "journal").mkdir()
+    (tmp_path / "journal" / "metrics.jsonl").write_text("")
+    (tmp_path / "journal" / "run.json").write_text(json.dumps(facts))
+    (tmp_path / "result.json").write_text(json.dumps({"status": "FINISHED", "result": result}))
+    return tmp_path
+
+
+def test_what_cannot_be_drawn_is_named(run: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(record.UserError, match=r"door\.mp4 is no name of a \.gif"):
+        gif.make(run, run / "door.mp4")
+    with pytest.raises(record.UserError, match="that run learned pull, lever, not round"):
+        gif.make(run, run / "door.gif", task="round")
+    with pytest.raises(record.UserError, match="nowhere: no run of door training there"):
+        gif.make(run / "nowhere", run / "door.gif")
+    monkeypatch.setenv("MUJOCO_GL", "no-such-backend")
+    with pytest.raises(record.UserError, match="no video: no-such-backend: "):
+        gif.make(run, run / "door.gif", task="pull", episodes=1)
+    assert not (run / "door.gif").exists()
