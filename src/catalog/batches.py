@@ -82,7 +82,7 @@ def summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
     if not trials:
         return sentences.sentence(batch) if batch else "no trials"
     shown = (
-        search_summary([as_searched(batch, t) for t in trials])
+        search_summary([as_searched(batch, t) for t in trials], space_of(batch))
         if is_search(batch, trials)
         else grid_summary(trials)
     )
@@ -172,8 +172,15 @@ def _failures(ranked: Sequence[Group], names: Sequence[str]) -> list[str]:
     return parts
 
 
-def search_summary(trials: Sequence[RunRecord]) -> str:
-    """Returns best point, best cluster, failures by kind and origins of a search."""
+def space_of(batch: RunRecord | None) -> Any:
+    """What a search looked through, as its record tells it: range by parameter; None if it does not."""
+    return ((batch.result if batch else None) or {}).get("space")
+
+
+def search_summary(trials: Sequence[RunRecord], space: Any = None) -> str:
+    """Returns best point, best cluster, what matters, failures by kind and origins of a search."""
+    from catalog import searches  # which builds on this module
+
     done = [t for t in trials if t.status == FINISHED and t.objective]
     done = [t for t in done if t.objective and math.isfinite(t.objective["value"])]
     sign, names = _sign(trials), varying(trials)
@@ -188,6 +195,7 @@ def search_summary(trials: Sequence[RunRecord]) -> str:
         parts.append(f"best{f' **{point}**' if point else ''}: {what} ({best.id8})")
         if cluster := best_cluster(ranked, names):
             parts.append(_cluster_text(cluster, names, len(done)))
+        parts += [searches.edges(best, space), searches.matters(trials)]
     else:
         parts.append("no trial finished with a result")
     lost = [t for t in trials if t.status in (FAILED, KILLED)]

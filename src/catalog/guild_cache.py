@@ -15,11 +15,12 @@ from record import journal
 if TYPE_CHECKING:
     from catalog.guild_runs import GuildRun
 
-FORMAT = 1  # changes when a kept field gets another meaning
+FORMAT = 2  # changes when a kept field gets another meaning
 # Fields of GuildRun that are made of the files in _PARTS alone.
 FIELDS = (
     *("operation", "proto_operation", "origin", "proto_origin", "label", "started"),
     *("wall_seconds", "parents", "trials", "search", "objective"),
+    *("space", "method"),
 )
 # A file that comes or goes changes its folder; Guild writes these attributes in place, when someone gives a
 # label, and when a run is started again.

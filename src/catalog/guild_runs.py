@@ -151,6 +151,17 @@ class GuildRun:
         return told if isinstance(told, dict) else None
 
     @cached_property
+    def space(self) -> dict[str, Any] | None:
+        """The range of each parameter that its search looks through, as noted; None without one."""
+        told = self._note.get("space")
+        return told if isinstance(told, dict) else None
+
+    @cached_property
+    def method(self) -> str:
+        """How its search chose its point: "gp" or "random"; "" if no search did."""
+        return str(self._note.get("method") or "")
+
+    @cached_property
     def _note(self) -> dict[str, Any]:
         return read_json(self.directory / "search.json") or {}
 
@@ -247,7 +258,7 @@ def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
             is named as what it optimises.
     """
     runs, names = list(runs), set(declared)
-    known = {each.id for each in runs}
+    known = {each.id: each for each in runs}
     found: dict[str, Batch] = {}
     for run in runs:
         if run.proto_operation:
@@ -256,9 +267,11 @@ def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
                 key=run.proto_origin or run.id,
                 operation=run.operation if own else run.proto_operation,
                 run=run,
-                method=_method(run),
+                method="search" if own and "@" not in run.operation else _method(run),
             )
             batch.trials = [trial for trial in run.trials if trial in known]
+            told = (known[trial].method for trial in batch.trials)
+            batch.method = next(filter(None, told), batch.method)
             found[batch.key] = batch
     taken = {trial for batch in found.values() for trial in batch.trials}
     loose: dict[str, list[GuildRun]] = {}

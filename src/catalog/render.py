@@ -147,6 +147,33 @@ class Catalog:
                 return self._drawn(name, drawing, f"landscape of search {id8}")
         return ""
 
+    def importances(self, name: str, operations: Sequence[str] | str, **more: Any) -> str:
+        """How much each parameter of some searches matters, a panel a search; nothing without data.
+
+        Args:
+            name: File name without ending.
+            operations: The searches; of each the last of which something can be told.
+            more: `units` of :class:`catalog.importance_bars.ImportanceBars`.
+        """
+        from catalog.importance_bars import ImportanceBars
+        from catalog.searches import importance_of
+
+        found = {}
+        for operation in _list(operations):
+            for head in reversed(self.store.heads(operation)):
+                own = None if head.batch else head
+                trials = [batches.as_searched(own, t) for t in self.store.members(head)]
+                if trials and importance_of(trials) is not None:
+                    short = operation.rpartition(":")[2]
+                    found[f"{short}, {(head.batch or head.run)[:8]}"] = (head, trials)
+                    break
+        drawing = ImportanceBars(
+            [head for head, _ in found.values()],
+            {title: trials for title, (_, trials) in found.items()},
+            **more,
+        )
+        return self._drawn(name, drawing, "share of the variance that each parameter explains")
+
     def heatmap(
         self, name: str, operations: Sequence[str] | str, x: str, y: str, **more: Any
     ) -> str:
@@ -269,6 +296,7 @@ class Catalog:
             details=self.details,
             figure=self.figure,
             landscape=self.landscape,
+            importances=self.importances,
             heatmap=self.heatmap,
             image=self.image,
             value=self.value,

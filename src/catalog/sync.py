@@ -216,7 +216,7 @@ class Sync:
             status=status,
             reason=reason,
             label=label or (labels.pop() if len(labels) == 1 else ""),
-            result={"batch": True, "method": batch.method, **_optimised(members)},
+            result={"batch": True, "method": batch.method, **_searched(members)},
             flags=batch.run.shown_flags if batch.run and batch.run.operation != "+" else {},
             started=started,
             wall_seconds=wall,
@@ -362,9 +362,12 @@ def _facts(run: GuildRun) -> dict[str, Any]:
     return journal.read_json(run.directory / "journal" / "run.json") or {}
 
 
-def _optimised(members: list[GuildRun]) -> dict[str, Any]:
-    """The metric that a search looked at, as its first trial's note says."""
-    return next(({"optimised": m.objective} for m in members if m.objective), {})
+def _searched(members: list[GuildRun]) -> dict[str, Any]:
+    """The metric that a search looked at, and where it looked, as its first trial's note says."""
+    objective = next((m.objective for m in members if m.objective), None)
+    space = next((m.space for m in members if m.space), None)
+    told = {"optimised": objective, "space": space}
+    return {name: value for name, value in told.items() if value}
 
 
 def _stamp(directory: Path) -> str:

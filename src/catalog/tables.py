@@ -282,9 +282,26 @@ def _batch_row(store: Store, head: RunRecord, name: str) -> Row:
     batch = None if head.batch else head
     own = store.id_cell(head.batch or head.run)
     result = batches.summary(batch, members)
+    if told := _against_random(store, batch, members):
+        result += f"; {told}"
     if method := _method(batch, members):
         name = f"{name} ({method})"
     return _row(_title(name, head.label), [own], members or [head], result, [head])
+
+
+def _against_random(store: Store, batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
+    """How a Gaussian-process search compares with the random one of the same name; nothing without one."""
+    from catalog import searches
+
+    if batch is None or not members or (batch.result or {}).get("method") != "gp":
+        return ""
+    heads = store.heads(batch.operation.partition("@")[0] + searches.RANDOM)
+    others = {head.run: store.members(head) for head in heads if store.members(head)}
+    peer = searches.peer_of(members, others)
+    if not peer:
+        return ""
+    own, other = ([batches.as_searched(batch, t) for t in each] for each in (members, others[peer]))
+    return searches.against_random(own, other, store.id_cell(peer))
 
 
 def _method(batch: RunRecord | None, members: Sequence[RunRecord]) -> str:

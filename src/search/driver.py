@@ -169,12 +169,13 @@ def _run_missing(
             return
         # Told before the trial, whose own output follows.
         print(f"search: trial {number} of {count}, {_why(proposal, objective)}", flush=True)
-        trial_run = _new_trial(batch, proposal, number, seen, objective, settings)
+        trial_run = _new_trial(batch, dimensions, proposal, number, seen, objective, settings)
         _run_trial(trial_run, stop)
 
 
 def _new_trial(
     batch: Any,
+    dimensions: Sequence[Dimension],
     proposal: Proposal,
     number: int,
     seen: Sequence[Trial],
@@ -196,6 +197,7 @@ def _new_trial(
         "kind": proposal.kind,
         "method": settings.method,
         "point": proposal.point,
+        "space": {d.name: d.told() for d in dimensions},
         "objective": {"name": objective.name, "goal": objective.goal},
         "predicted": predicted,
         "kernel": proposal.kernel,

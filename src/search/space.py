@@ -80,6 +80,13 @@ class Dimension:
         whole = self.kind == "real" or float(value).is_integer()
         return whole and self.low <= value <= self.high
 
+    def told(self) -> dict[str, Any]:
+        """What a record says of it: `low`, `high` and `log`, or `choices`."""
+        if self.kind == "choice":
+            return {"choices": list(self.choices)}
+        bounds = [int(b) if self.kind == "integer" else b for b in (self.low, self.high)]
+        return {"low": bounds[0], "high": bounds[1], "log": self.log}
+
 
 def key(dimensions: Sequence[Dimension], point: Mapping[str, Value]) -> tuple[str, ...]:
     """What makes two points the same one."""

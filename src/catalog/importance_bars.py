@@ -1,0 +1,86 @@
+"""How much each parameter of some searches matters, as SVG: a bar each, with its interval."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import TYPE_CHECKING
+
+from catalog import canvas, text
+from catalog.importance import Importance
+from catalog.model import RunRecord
+from catalog.searches import importance_of
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Page
+
+ACROSS = 3  # panels in a row
+
+
+@dataclass(frozen=True)
+class ImportanceBars:
+    """The importances of some searches' parameters.
+
+    Attributes:
+        runs: The searches.
+        trials: Their trials by what the panel is called, with what each search optimised as their objective; of
+            each search there is something to tell (:func:`catalog.searches.importance_of`).
+    """
+
+    runs: Sequence[RunRecord]
+    trials: Mapping[str, Sequence[RunRecord]]
+
+    def svg(self) -> str:
+        """Draws it."""
+        found = {title: importance_of(trials) for title, trials in self.trials.items()}
+        panels = [(title, each) for title, each in found.items() if each is not None]
+        across = min(ACROSS, len(panels))
+        down = math.ceil(len(panels) / across)
+        most = max(len(each.shares) for _, each in panels)
+
+        def draw(page: Page) -> None:
+            grid = page.add_gridspec(down, across)
+            for i, (title, each) in enumerate(panels):
+                _panel(page.add_subplot(grid[i // across, i % across]), title, each)
+            page.supxlabel("share of the objective's variance [%]", color=canvas.GREY, fontsize=9)
+            _legend(page)
+
+        return canvas.drawn((3.1 * across + 0.2, (0.75 + 0.27 * most) * down + 0.75), draw)
+
+
+def _panel(axis: Axes, title: str, told: Importance) -> None:
+    """The bars of a search, the largest on top; hollow where the parameter may have no part."""
+    for place, share in enumerate(told.shares):
+        value, low, high = (min(max(v, 0.0), 1.0) for v in (share.value, share.low, share.high))
+        certain = share in told.told
+        axis.barh(
+            [place], [value], height=0.6, linewidth=1,
+            color=canvas.COLOURS[0] if certain else "none",
+            edgecolor=canvas.COLOURS[0] if certain else canvas.GREY,
+        )  # fmt: skip
+        axis.plot([low, high], [place, place], color=canvas.COLOURS[1], linewidth=1.2)
+        axis.plot([low, high], [place, place], "|", color=canvas.COLOURS[1], markersize=6)
+    axis.set_yticks(
+        range(len(told.shares)), [canvas.plain(share.name, 24) for share in told.shares]
+    )
+    axis.set_ylim(len(told.shares) - 0.5, -0.5)
+    axis.set_xlim(0, 1.02)
+    canvas.percent(axis.xaxis)
+    canvas.dress(axis)
+    axis.grid(visible=False, axis="y")
+    seen = f"{told.trials} trials, cross-validated R² {text.number(told.r2, 2)}"
+    axis.set_title(f"{canvas.plain(title, 50)}\n{seen}", color=canvas.GREY, fontsize=8)
+
+
+def _legend(page: Page) -> None:
+    from matplotlib.lines import Line2D
+    from matplotlib.patches import Patch
+
+    handles = [
+        Patch(facecolor=canvas.COLOURS[0], edgecolor=canvas.COLOURS[0], label="matters"),
+        Patch(facecolor="none", edgecolor=canvas.GREY, label="may have no part"),
+        Line2D([], [], color=canvas.COLOURS[1], linewidth=1.2, label="95 % interval, jackknife"),
+    ]
+    page.legend(handles=handles, loc="outside upper center", ncols=3)
