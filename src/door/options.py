@@ -9,6 +9,7 @@ from typing import Any
 
 import record
 from door.tasks import TASKS
+from door.tuned import Tuned, fill
 from record import option
 
 ROBOTS = ("floatinghook", "floatinggripper")
@@ -63,6 +64,11 @@ class DoorConfig(record.Config):
         "shaped", "original: the source's, which pays for turning on", choices=REWARDS
     )
     start: str = option("near", "near: 0.46 m from the handle; original: 1 m", choices=STARTS)
+    tuned: str = option(
+        "",
+        "a search, such as ppo:lr_size_clip_opt_ppo_lever, whose best trial gives the flags that it searched; "
+        "those that are typed, with another value than their default, stay",
+    )
     pretrained: str = option("", "run or checkpoint of the previous task to start from")
     stop_at: float = option(
         0.98,
@@ -84,6 +90,7 @@ class DoorConfig(record.Config):
     )
 
     def __post_init__(self) -> None:
+        object.__setattr__(self, "_tuned", fill(self, self.tuned))
         super().__post_init__()
         self.hidden()
         self.pretrained_path()
@@ -92,6 +99,10 @@ class DoorConfig(record.Config):
             raise record.UserError(
                 f"--env-steps: {self.env_steps} is less than an update ({least})"
             )
+
+    def tuned_from(self) -> Tuned | None:
+        """What was taken from the search that `tuned` names."""
+        return getattr(self, "_tuned", None)
 
     def pretrained_path(self) -> Path | None:
         """Where the checkpoint to start from lies: as given, or below the project's folder."""

@@ -2,10 +2,12 @@
 
 from __future__ import annotations
 
+import dataclasses
 from typing import Any
 
 from door.figures import learning_curve
 from door.training import TEST, DoorAgent, Training
+from door.tuned import Tuned
 from rl.policy import Policy
 
 
@@ -62,14 +64,20 @@ def finish(
             "env_steps": training.steps,
             "task": config.task,
             "task_id": task_id,
+            **_tuned(config.tuned_from()),
             "variant": {
                 "method": method,
                 "reward": config.reward,
                 "start": config.start,
                 "robot": config.robot,
+                "tuned": config.tuned,
             },
         }
     )
+
+
+def _tuned(taken: Tuned | None) -> dict[str, Any]:
+    return {"tuned": dataclasses.asdict(taken)} if taken else {}
 
 
 def _draw(training: Training, final: float) -> None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import record
+from door import tuned
 from door.options import DoorConfig, entropy_option, target_kl_option, value_loss_option
 from record import option
 
@@ -79,6 +80,7 @@ def main(config: Config) -> dict[str, Any]:
     from rl import ppo
 
     with record.start(config, study="door") as run, Training(run, config) as training:
+        tuned.note(run, config.tuned_from())
         agent = make_agent(config, training)
         training.restore(agent)
         training.tasks = agent.tasks
