@@ -63,7 +63,7 @@ def main(config: Config) -> dict[str, Any]:
             ]
         )
         times, curves = evaluations.curves()
-        _draw(run, series, success, (times, curves))
+        _draw(run, series, success, times, curves)
         result = _result(series, success, transfer)
         run.log(result["metrics"], int(times[-1]))
         for folder in (config.series_steps, config.reference_steps):
@@ -366,14 +366,16 @@ def _draw(
     run: record.Run,
     series: Sequence[Step],
     success: np.ndarray,
-    curves: tuple[np.ndarray, np.ndarray],
+    times: np.ndarray,
+    curves: np.ndarray,
 ) -> None:
     try:
         from door import series_figures
 
         tasks, ends = [step.task for step in series], np.cumsum([step.updates for step in series])
+        course = series_figures.Course(ends, [(times, rates) for rates in curves.T])
         series_figures.matrix(run.artifact("matrix.svg"), tasks, success)
-        series_figures.over_series(run.artifact("success.svg"), tasks, ends, *curves)
+        series_figures.over_series(run.artifact("success.svg"), tasks, [course])
     except Exception as error:  # whatever matplotlib finds: the run has its result without it
         run.event(f"no figure: {type(error).__name__}: {error}")
 

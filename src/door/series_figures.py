@@ -6,6 +6,7 @@ Readable on a white page and on a dark one: no background, grey text, no pale co
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -20,38 +21,61 @@ GREY = "#808080"
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")
 
 
-def over_series(
-    path: Path, tasks: Sequence[str], ends: np.ndarray, times: np.ndarray, success: np.ndarray
-) -> None:
+@dataclass(frozen=True)
+class Course:
+    """How success went in one series.
+
+    Attributes:
+        ends: [N] updates of the series at the ends of the tasks.
+        curves: of each task, in the order of learning: updates of the series, and success there.
+    """
+
+    ends: Sequence[float]
+    curves: Sequence[tuple[Sequence[float], Sequence[float]]]
+
+
+def over_series(path: Path, tasks: Sequence[str], courses: Sequence[Course]) -> None:
     """Draws the success on every task over the whole series, a panel each, its own training shaded.
+
+    Each task's training is equally wide, so that series of several seeds lie over one another.
 
     Args:
         path: SVG to write.
         tasks: N names, in the order of learning.
-        ends: [N] updates of the series at the ends of the tasks.
-        times: [T] updates of the series, rising.
-        success: [T, N] rates.
+        courses: of each seed, a line in each panel.
     """
-    starts = np.concatenate([[0], ends[:-1]])
+    count = len(tasks)
 
     def draw(figure: Figure) -> None:
-        panels = figure.subplots(len(tasks), 1, sharex=True, sharey=True, squeeze=False)[:, 0]
+        panels = figure.subplots(count, 1, sharex=True, sharey=True, squeeze=False)[:, 0]
         for j, (panel, task) in enumerate(zip(panels, tasks, strict=True)):
             colour = COLOURS[j % len(COLOURS)]
-            panel.axvspan(starts[j], ends[j], color=colour, alpha=0.25, linewidth=0)
-            panel.plot(times, 100 * success[:, j], color=colour, linewidth=1.5)
-            for end in ends[:-1]:
+            panel.axvspan(j, j + 1, color=colour, alpha=0.2, linewidth=0)
+            for course in courses:
+                times, success = course.curves[j]
+                x = np.interp(times, [0, *course.ends], range(count + 1))
+                panel.plot(x, 100 * np.asarray(success), color=colour, linewidth=1.3, alpha=0.9)
+            for end in range(1, count):
                 panel.axvline(end, color=GREY, linewidth=0.5)
             panel.set_ylabel(f"{j} {task}", rotation=0, ha="right", va="center")
             panel.set(ylim=(-6, 106), yticks=(0, 50, 100))
             panel.tick_params(axis="y", labelsize=7)
+            panel.tick_params(axis="x", length=0)
             panel.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.5)
             panel.spines[["top", "right"]].set_visible(False)
-        panels[-1].set_xlim(0, ends[-1])
-        panels[-1].set_xlabel("update of the series")
-        panels[0].set_title("success [%]; shaded: the task's own training", fontsize=9)
+        lengths = np.array([np.diff([0, *course.ends]) for course in courses]).astype(int)
+        told = [_span(own) for own in lengths.T]
+        panels[-1].set_xticks(np.arange(count) + 0.5, [f"{n} updates" for n in told], fontsize=7)
+        panels[-1].set_xlim(0, count)
+        lines = f", a line for each of {len(courses)} seeds" if len(courses) > 1 else ""
+        panels[0].set_title(f"success [%]; shaded: the task's own training{lines}", fontsize=9)
 
-    _drawn(path, (7.5, 0.7 * len(tasks) + 0.8), draw)
+    _drawn(path, (7.5, 0.7 * count + 0.8), draw)
+
+
+def _span(lengths: np.ndarray) -> str:
+    low, high = lengths.min(), lengths.max()
+    return f"{low}" if low == high else f"{low}–{high}"
 
 
 def matrix(path: Path, tasks: Sequence[str], success: np.ndarray) -> None:
@@ -101,6 +125,7 @@ def _drawn(path: Path, size: tuple[float, float], draw: Callable[[Figure], None]
     ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
     settings = dict.fromkeys(ink, GREY) | {
         "svg.hashsalt": "door",
+        "svg.fonttype": "none",
         "font.size": 9,
     }
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **settings}):

@@ -11,7 +11,17 @@ import pytest
 import torch
 
 import record
-from door import continual, evaluate, metrics, snapshots, steps, train_hnppo, train_ppo, training
+from door import (
+    continual,
+    evaluate,
+    metrics,
+    series_redraw,
+    snapshots,
+    steps,
+    train_hnppo,
+    train_ppo,
+    training,
+)
 from door.held_out import HeldOutWorlds
 from door.scripted import ScriptedHook
 from record import journal
@@ -338,3 +348,43 @@ def _with(place, name: str, seed: int) -> str:
         (copy / "journal/run.json").write_text(json.dumps(facts | {"seed": seed}))
         made.append(copy)
     return place.series(name, *made)
+
+
+def _record(points: dict, run: str, seed: int, started: int, operation: str) -> dict:
+    metrics_told = {name: {"curve": sorted(curve.items())} for name, curve in points.items()}
+    return {
+        "run": run, "operation": operation, "seed": seed, "started": started, "status": "FINISHED",
+        "metrics": metrics_told,
+    }  # fmt: skip
+
+
+def test_the_catalogs_figures_are_drawn_from_records(place, whole, tmp_path, monkeypatch):
+    points = _points(place.root / "whole")
+    folder = tmp_path / "records"
+    folder.mkdir()
+    told = [("a", 1, 5, "door:metrics_series8"), ("b", 1, 9, "door:metrics_series8"),
+            ("c", 2, 1, "door:metrics_series8"), ("d", 1, 1, "ppo:train")]  # fmt: skip
+    for run, *about in told:
+        (folder / f"{run}.json").write_text(json.dumps(_record(points, run, *about)))
+    found = series_redraw.newest(folder)
+    assert {name: [run["run"] for run in runs] for name, runs in found.items()} == {
+        "door:metrics_series8": ["b", "c"]
+    }
+    drawn: list[np.ndarray] = []
+    monkeypatch.setattr(series_redraw, "matrix", lambda path, tasks, rates: drawn.append(rates))
+    paths = series_redraw.draw("door:metrics_series8", found["door:metrics_series8"], tmp_path)
+    told = whole["result"]["metrics"]
+    for (i, j), name in {(0, 0): "after_training/0_pull", (1, 0): "final_performance/0_pull",
+                         (1, 1): "after_training/1_pull_left"}.items():  # fmt: skip
+        assert drawn[0][i, j] == told[name]
+    assert drawn[0].max() > 0
+    assert "each of 2 seeds" in paths[1].read_text()
+    before = paths[1].read_bytes()
+    series_redraw.draw("door:metrics_series8", found["door:metrics_series8"], tmp_path)
+    assert paths[1].read_bytes() == before
+    lone = {name: curve for name, curve in points.items() if "1_pull_left" not in name}
+    other = _record(lone, "e" * 32, 3, 1, "door:metrics_series8")
+    with pytest.raises(record.UserError, match=r"eeeeeeee learned pull, b pull, pull_left"):
+        series_redraw.draw(
+            "door:metrics_series8", [*found["door:metrics_series8"], other], tmp_path
+        )
