@@ -95,7 +95,7 @@ def main(config: Config) -> dict[str, Any]:
             run.add_parent(step.run)
             _link(run.directory, index, step)
             run.progress(index + 1, len(operations), "task")
-        return run.finish(_result(run, steps))
+        return run.finish(_result(steps, config))
 
 
 def _known(directory: Path) -> list[Step]:
@@ -188,23 +188,33 @@ def _guild(words: list[str]) -> int:
         raise
 
 
-def _result(run: record.Run, steps: list[Step]) -> dict[str, Any]:
+def _result(steps: list[Step], config: Config) -> dict[str, Any]:
+    from door import continual
+    from door.metrics import final_matrix
+
     results = [step.result() for step in steps]
     rates = [each["result"]["objective"]["value"] for each in results]
-    tasks = [each["result"]["task"] for each in results]
-    count = results[0]["result"]["objective"]["count"]
-    metrics = {f"opening_rate/{i}_{task}": rates[i] for i, task in enumerate(tasks)}
+    metrics = {
+        f"opening_rate/{i}_{each['result']['task']}": rates[i] for i, each in enumerate(results)
+    }
+    matrix = final_matrix([step.directory for step in steps], threads=config.threads)
+    if len(steps) > 1:
+        metrics |= {
+            "accuracy": continual.accuracy(matrix),
+            "remembering": continual.remembering(matrix),
+        }
     return {
         "objective": {
             "name": "opening_rate",
             "value": sum(rates) / len(rates),
             "kind": "rate",
-            "count": count * len(rates),
+            "count": results[0]["result"]["objective"]["count"] * len(rates),
             "goal": "max",
             "at": len(steps),
             "axis": "task",
         },
         "metrics": metrics,
+        "matrix": matrix.tolist(),
         "env_steps": sum(each["result"]["env_steps"] for each in results),
         "variant": results[-1]["result"]["variant"],
     }

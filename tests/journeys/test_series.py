@@ -10,6 +10,8 @@ from pathlib import Path
 import psutil
 import pytest
 
+from door import series
+from door.metrics import final_matrix
 from journeys.shell import Project
 
 SMALL = "env-steps=6144 video=no seed=5"
@@ -48,11 +50,11 @@ def killed(project: Project) -> Path:
             break
         time.sleep(0.05)
     _kill(started)
-    series = _newest(project, "series3 all")
-    assert not (series / "result.json").exists()
+    whole = _newest(project, "series3 all")
+    assert not (whole / "result.json").exists()
     assert not (second / "result.json").exists()
-    project.good(f"guild run --restart {series.name[:8]} -y")
-    return series
+    project.good(f"guild run --restart {whole.name[:8]} -y")
+    return whole
 
 
 def test_a_killed_series_ends_as_if_nothing_had_happened(project: Project, killed: Path) -> None:
@@ -60,22 +62,25 @@ def test_a_killed_series_ends_as_if_nothing_had_happened(project: Project, kille
     assert {run.name for run in project.runs} == {killed.name, first.name, second.name}
     before = project.runs
     project.good(f"guild run series3:hnppo_pull_left_1 {SMALL} previous={first.name} -y")
-    (alone,) = (r for r in project.runs if r not in before)
-    alone = _result(alone)
+    (by_itself,) = (run for run in project.runs if run not in before)
+    alone = _result(by_itself)
     assert _result(second)["digest"] == alone["digest"]
     assert _result(second)["result"]["metrics"] == alone["result"]["metrics"]
     assert alone["result"]["task_id"] == 1
+    assert _result(killed)["result"]["matrix"] == final_matrix([first, by_itself]).tolist()
 
 
-def test_a_task_of_another_series_is_not_run_again(project: Project, killed: Path) -> None:
-    before = len(project.runs)
-    steps = "steps='series3:hnppo_pull_0 series4:hnppo_pull_left_1'"
-    told = project.good(f"guild run series4:all {steps} {SMALL} -y")
+def test_a_task_of_another_series_is_not_run_again(project, killed, monkeypatch) -> None:
+    monkeypatch.setenv("GUILD_HOME", project.env["GUILD_HOME"])
     first = (killed / "steps/0_pull").resolve().name
-    assert f"series3:hnppo_pull_0: reused, run {first[:8]}" in told
-    assert len(project.runs) == before + 2
-    series = _newest(project, "series4 all")
-    assert "reused" not in project.good(f"catalog sync -q; catalog row {series.name[:8]}")
+    two = ["series3:hnppo_pull_0", "series4:hnppo_pull_left_1"]
+    flags = {"steps": " ".join(two), "seed": 5, "env_steps": 6144, "video": "no"}
+    assert series._choose(two[0], two, series.Config(**flags)) == series.Step(two[0], first, True)
+    for changed in ({"seed": 6}, {"env_steps": 4096}, {"video": "yes"}, {"reuse": False}):
+        assert not series._choose(two[0], two, series.Config(**flags | changed)).reused
+    # A step of its own is run again, and so is one that has not ended well.
+    assert not series._choose(two[0], two[:1], series.Config(**flags)).reused
+    assert not series._choose(two[1], two, series.Config(**flags)).reused
 
 
 @pytest.mark.parametrize(
