@@ -27,9 +27,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 MIN_TRIALS = 8
-MAX_TRIALS = (
-    200  # of a longer search so many, evenly from worst to best: the cost grows with the cube
-)
+# Of a longer search so many, evenly from worst to best: the cost grows with the cube.
+MAX_TRIALS = 200
 FOLDS = 5
 SUBSETS = 16  # of the jackknife
 REACH = 2.0  # see above
@@ -269,4 +268,5 @@ def _loss(kernel: Any, noise: float, y: Any) -> float:
 
     factor = np.linalg.cholesky(kernel + noise * np.eye(len(y)))
     whitened = np.linalg.solve(factor, y)
-    return float(0.5 * len(y) * np.log(whitened @ whitened) + np.log(np.diag(factor)).sum())
+    square = max(whitened @ whitened, 1e-300)  # 0 where all are equal
+    return float(0.5 * len(y) * np.log(square) + np.log(np.diag(factor)).sum())

@@ -147,13 +147,12 @@ class Catalog:
                 return self._drawn(name, drawing, f"landscape of search {id8}")
         return ""
 
-    def importances(self, name: str, operations: Sequence[str] | str, **more: Any) -> str:
+    def importances(self, name: str, operations: Sequence[str] | str) -> str:
         """How much each parameter of some searches matters, a panel a search; nothing without data.
 
         Args:
             name: File name without ending.
             operations: The searches; of each the last of which something can be told.
-            more: `units` of :class:`catalog.importance_bars.ImportanceBars`.
         """
         from catalog.importance_bars import ImportanceBars
         from catalog.searches import importance_of
@@ -170,7 +169,6 @@ class Catalog:
         drawing = ImportanceBars(
             [head for head, _ in found.values()],
             {title: trials for title, (_, trials) in found.items()},
-            **more,
         )
         return self._drawn(name, drawing, "share of the variance that each parameter explains")
 

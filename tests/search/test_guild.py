@@ -163,6 +163,8 @@ def test_an_operation_that_searches_as_typed(project, uninterrupted):
     assert {t["batch"] for t in trials} == {uninterrupted.name}
     for trial in trials:
         assert set(trial["point"]) == {"x", "y", "size"}
+        assert trial["space"]["x"] == {"low": -5.0, "high": 10.0, "log": False}
+        assert trial["space"]["size"] == {"choices": ["64 64", "128 128"]}
         assert set(trial["told"]) | set(trial["told_failed"]) == set(range(1, trial["trial"]))
         if trial["kind"] == "gp":
             assert "Matern" in trial["kernel"]

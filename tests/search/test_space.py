@@ -28,6 +28,9 @@ def test_guilds_notation():
     assert d == Dimension("d", "choice", choices=("64 64", "128 128"))
     assert e == Dimension("e", "real", 0.0, 1.0, first=0.25)
     assert size([b, d]) == 20
+    assert b.told() == {"low": 1, "high": 10, "log": False}
+    assert c.told() == {"low": 1e-4, "high": 1e-2, "log": True}
+    assert d.told() == {"choices": ["64 64", "128 128"]}
     assert size([a]) == math.inf
 
 
