@@ -51,17 +51,9 @@ def main(config: Config) -> dict[str, Any]:
     reference = _references(series, steps.read(steps.folders(Path(config.reference_steps))))
     _check_seed(config, series)
     with record.start(config, study="door") as run:
-        evaluations = Evaluations(run, config, series)
+        evaluations = Evaluations(run, config, series, reference)
         success = evaluations.matrix()
-        transfer = np.array(
-            [
-                continual.curve_transfer(
-                    *evaluations.own_curve(f"start/{i}_{step.task}", step),
-                    *evaluations.own_curve(f"fresh/{i}_{step.task}", fresh),
-                )
-                for i, (step, fresh) in enumerate(zip(series, reference, strict=True))
-            ]
-        )
+        transfer = evaluations.transfer()
         times, curves = evaluations.curves()
         _draw(run, series, success, times, curves)
         result = _result(series, success, transfer)
@@ -96,10 +88,18 @@ class Evaluations:
         run: whose journal keeps them.
         config: how many points, how many worlds.
         series: in the order of learning.
+        reference: for each step the run that learned its task from nothing.
     """
 
-    def __init__(self, run: record.Run, config: Config, series: Sequence[Step]) -> None:
-        self._run, self._config, self._series = run, config, series
+    def __init__(
+        self,
+        run: record.Run,
+        config: Config,
+        series: Sequence[Step],
+        reference: Sequence[Step],
+    ) -> None:
+        self._run, self._config = run, config
+        self._series, self._reference = series, reference
         points = journal.read_points(run.directory / "journal" / "metrics.jsonl")
         self._known = {(point.name, point.step): point.value for point in points}
         self._ends = np.cumsum([step.updates for step in series]).tolist()
@@ -108,8 +108,8 @@ class Evaluations:
             for place, step in enumerate(series)
             for update in _chosen(step, config.every, first=place == 0)
         ]
-        count = len(series)
-        self._done, self._total = 0, count * (count + 2 + len(self._points))
+        starts = sum(0 not in step.validation for step in (*series, *reference))
+        self._done, self._total = 0, len(series) * (len(series) + len(self._points)) + starts
 
     def matrix(self) -> np.ndarray:
         """Success [N, N] after each step, on the test worlds: `matrix/<id>_<task>` at the step's end."""
@@ -134,30 +134,17 @@ class Evaluations:
                 )
         return success
 
-    def own_curve(self, name: str, step: Step) -> tuple[list[float], list[float]]:
-        """Decisions and opening rates on the validation worlds while a step learned its task.
-
-        The run saw these itself, but for the start of a run from nothing.
-
-        Args:
-            name: under which the evaluation of the start is kept.
-            step: whose training it is.
-        """
-        from door.training import VALIDATION
-
-        curve = dict(step.validation)
-        if 0 not in curve:
-
-            def rate() -> float:
-                with _worlds(step, VALIDATION, self._config.threads) as worlds:
-                    from door import snapshots
-
-                    policy = snapshots.load(step.snapshots[0][1])[-1][1]
-                    return worlds.evaluate(policy, step.task).opening_rate
-
-            curve[0] = self._rate(name, 0, rate)
-        updates = sorted(curve)
-        return [update * step.unit for update in updates], [curve[update] for update in updates]
+    def transfer(self) -> np.ndarray:
+        """How much faster each task was learned than by a fresh network, [N]; NaN where that is unknown."""
+        return np.array(
+            [
+                continual.curve_transfer(
+                    *self._own_curve(self._name("start", i), step),
+                    *self._own_curve(self._name("fresh", i), fresh),
+                )
+                for i, (step, fresh) in enumerate(zip(self._series, self._reference, strict=True))
+            ]
+        )
 
     def curves(self) -> tuple[np.ndarray, np.ndarray]:
         """Updates [T] of the whole series, and success [T, N] there on the first validation worlds.
@@ -182,6 +169,31 @@ class Evaluations:
                     {"average_performance": continual.average_performance([row])[0]}, time
                 )
         return np.array(times), np.array(rows)
+
+    def _own_curve(self, name: str, step: Step) -> tuple[list[float], list[float]]:
+        """Decisions and opening rates on the validation worlds while a step learned its task.
+
+        The run saw these itself, but for the start of a run from nothing.
+
+        Args:
+            name: under which the evaluation of the start is kept.
+            step: whose training it is.
+        """
+        from door.training import VALIDATION
+
+        curve = dict(step.validation)
+        if 0 not in curve:
+
+            def rate() -> float:
+                with _worlds(step, VALIDATION, self._config.threads) as worlds:
+                    from door import snapshots
+
+                    policy = snapshots.load(step.snapshots[0][1])[-1][1]
+                    return worlds.evaluate(policy, step.task).opening_rate
+
+            curve[0] = self._rate(name, 0, rate)
+        updates = sorted(curve)
+        return [update * step.unit for update in updates], [curve[update] for update in updates]
 
     def _name(self, what: str, task: int) -> str:
         return f"{what}/{task}_{self._series[task].task}"

@@ -206,6 +206,8 @@ def test_what_a_reader_wants(place, whole):
     for name in ("matrix.svg", "success.svg"):
         svg = (place.root / "whole" / "artifacts" / name).read_text()
         assert svg.count("pull_left") >= 1
+    progress = json.loads((place.root / "whole/journal/progress.json").read_text())
+    assert progress["done"] == progress["total"]
     parents = json.loads((place.root / "whole/journal/parents.json").read_text())["parents"]
     assert parents == ["tuning", "fresh"]
 
@@ -266,11 +268,8 @@ def test_each_task_has_its_own_policy_once_it_is_learned(tmp_path):
             for k, task in enumerate(tasks[: i + 1])
         ]
         several = snapshots.save(tmp_path, i, kept)
-        alone = (
-            snapshots.save(tmp_path / f"{i}", i, kept[-1:])
-            if (tmp_path / f"{i}").mkdir() is None
-            else None
-        )
+        (tmp_path / f"{i}").mkdir()
+        alone = snapshots.save(tmp_path / f"{i}", i, kept[-1:])
         for j, task in enumerate(tasks):
             assert metrics._snapshot_rate(series, i, several, Worlds())(j) == (min(i, j), task)
             assert metrics._snapshot_rate(series, i, alone, Worlds())(j) == (i, task)
