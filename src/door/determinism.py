@@ -8,6 +8,7 @@ Digests of the final weights and of all metrics are compared, not plots.
 from __future__ import annotations
 
 import argparse
+import itertools
 import json
 import os
 import signal
@@ -26,9 +27,7 @@ from door.options import ROBOTS
 from door.tasks import TASKS
 from record import option
 
-# threads, environments per simulator call (0: all)
-VARIANTS = ((1, 0), (2, 8), (4, 5))
-KILLED = (2, 0)
+ENVS_PER_CALL = (0, 8, 5)  # of the runs in turn; 0: all
 
 
 @dataclass(frozen=True)
@@ -44,7 +43,21 @@ class Config(record.Config):
         0.3, "half-width of the trust region [1]; source: 0.3", low=0, low_open=True, high=1
     )
     updates: int = option(12, "length of each run [updates of 2048 decisions]", low=4, high=10_000)
+    threads: str = option("1 2 4", "simulator threads of each run; source: 1 and 8 processes")
     timeout: float = option(1800.0, "limit of one run [s]", low=1)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        words = self.threads.split()
+        if len(words) < 2 or not all(w.isdecimal() and 0 < int(w) <= 64 for w in words):
+            raise record.UserError(
+                f"--threads: {self.threads!r} is not a list of two or more numbers from 1 to 64"
+            )
+
+    def variants(self) -> list[tuple[int, int]]:
+        """Threads and environments per simulator call of each run."""
+        cycle = itertools.cycle(ENVS_PER_CALL)
+        return [(int(word), envs) for word, envs in zip(self.threads.split(), cycle, strict=False)]
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -54,16 +67,18 @@ def main(config: Config) -> dict[str, Any]:
         tempfile.TemporaryDirectory(prefix="determinism-") as folder,
     ):
         outcomes = []
-        for index, variant in enumerate(VARIANTS):
+        variants = config.variants()
+        killed = (variants[-1][0], 0)
+        for index, variant in enumerate(variants):
             outcomes.append(_repeat(config, Path(folder) / f"run{index}", variant))
             run.event(_told(variant, outcomes[-1]))
-            run.progress(index + 1, len(VARIANTS) + 1, "run")
+            run.progress(index + 1, len(variants) + 1, "run")
         # Not from the run's seed: a kill that always comes at the same moment proves little.
         wanted = 1 + int(np.random.default_rng().integers(config.updates - 1))
         directory = Path(folder) / "killed"
-        killed_at = _kill(config, directory, wanted)
-        outcomes.append(_repeat(config, directory, KILLED, resume=True))
-        run.event(f"killed at update {killed_at}, continued: {_told(KILLED, outcomes[-1])}")
+        killed_at = _kill(config, directory, killed, wanted)
+        outcomes.append(_repeat(config, directory, killed, resume=True))
+        run.event(f"killed at update {killed_at}, continued: {_told(killed, outcomes[-1])}")
         run.progress(len(outcomes), len(outcomes), "run")
         result = judge(outcomes, killed_at)
         run.artifact("outcomes.json").write_text(json.dumps(outcomes, indent=1) + "\n")
@@ -75,7 +90,7 @@ def judge(outcomes: list[dict[str, Any]], killed_at: int) -> dict[str, Any]:
     """The result of comparing each outcome's digests with the first's; the last was killed.
 
     Args:
-        outcomes: each with `weights` and `metrics` (digests) and `resume_mismatch`.
+        outcomes: each with `threads`, `weights` and `metrics` (digests) and `resume_mismatch`.
         killed_at: update at which the last one was killed.
     """
     first = outcomes[0]
@@ -85,7 +100,7 @@ def judge(outcomes: list[dict[str, Any]], killed_at: int) -> dict[str, Any]:
         for outcome in outcomes
     ]
     together, resumed = sum(equal[:-1]), equal[-1]
-    threads = ", ".join(str(threads) for threads, _ in VARIANTS)
+    threads = ", ".join(str(outcome["threads"]) for outcome in outcomes[:-1])
     verdict = "deterministic" if all(equal) else "not deterministic"
     return {
         "objective": {
@@ -164,9 +179,9 @@ def _repeat(
     }
 
 
-def _kill(config: Config, directory: Path, wanted: int) -> int:
+def _kill(config: Config, directory: Path, variant: tuple[int, int], wanted: int) -> int:
     """Starts a run, kills it once update `wanted` is logged; the update that it was at."""
-    child = _start(config, directory, KILLED, resume=False)
+    child = _start(config, directory, variant, resume=False)
     try:
         until = time.monotonic() + config.timeout
         while child.poll() is None and _logged(directory) < wanted:

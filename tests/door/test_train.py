@@ -237,28 +237,35 @@ def test_help_names_every_flag_without_loading_torch(script):
     assert "--seed" in done.stdout
 
 
-def _outcome(weights="a", metrics="b", mismatch=0) -> dict:
-    return {"weights": weights, "metrics": metrics, "resume_mismatch": mismatch, "env_steps": 5}
+def _outcomes(*changes: dict) -> list[dict]:
+    """Three runs with 1, 2, 4 threads and a killed one, equal but for the changes."""
+    equal = {"weights": "a", "metrics": "b", "resume_mismatch": 0, "env_steps": 5}
+    made = [equal | {"threads": threads} for threads in (1, 2, 4, 4)]
+    for index, change in enumerate(changes):
+        made[index] |= change
+    return made
 
 
 def test_the_determinism_result_says_what_was_seen():
-    result = determinism.judge([_outcome()] * 4, 7)
+    result = determinism.judge(_outcomes(), 7)
     assert result["summary"] == (
         "deterministic: 3 of 3 runs equal with 1, 2, 4 threads; killed at update 7 and resumed: equal"
     )
     assert result["objective"]["value"] == 1.0
-    result = determinism.judge([_outcome(), _outcome("c"), _outcome(), _outcome(metrics="d")], 2)
+    result = determinism.judge(_outcomes({}, {"weights": "c"}, {}, {"metrics": "d"}), 2)
     assert result["summary"] == (
         "not deterministic: 2 of 3 runs equal with 1, 2, 4 threads; "
         "killed at update 2 and resumed: different"
     )
-    assert "different" in determinism.judge([_outcome()] * 3 + [_outcome(mismatch=1)], 2)["summary"]
+    resumed = _outcomes({}, {}, {}, {"resume_mismatch": 1})
+    assert "different" in determinism.judge(resumed, 2)["summary"]
 
 
 def test_the_determinism_test_really_runs_and_kills(project, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(project / "run"))
-    monkeypatch.setattr(determinism, "VARIANTS", ((1, 0), (2, 5)))
-    written = determinism.main(determinism.Config(agent="ppo", task="pull", updates=5))
+    config = determinism.Config(agent="ppo", task="pull", updates=5, threads="1 2")
+    assert config.variants() == [(1, 0), (2, 8)]
+    written = determinism.main(config)
     assert written["result"]["summary"].startswith("deterministic: 2 of 2 runs equal")
     outcomes = json.loads((project / "run" / "artifacts" / "outcomes.json").read_text())
     assert len({outcome["weights"] for outcome in outcomes}) == 1
