@@ -126,7 +126,8 @@ def _wait_for_checkpoint(project: Project, before: int) -> Path:
 
 
 def test_a_gaussian_process_search_as_typed(project: Project) -> None:
-    project.good("guild run ppo:opt@gp trials=3 random-starts=2 env-steps=2048 -y")
+    search = "ppo:lr_size_clip_opt_ppo_lever"
+    project.good(f"guild run {search} trials=3 random-starts=2 env-steps=2048 -y")
     batch = next(run for run in project.runs if (run / ".guild/proto").exists())
     trials = [
         json.loads((run / "search.json").read_text())
@@ -140,6 +141,15 @@ def test_a_gaussian_process_search_as_typed(project: Project) -> None:
         assert trial["point"]["network-size"] in ("128 128", "64 64", "64 64 64")
     project.good("catalog sync")
     assert "best" in project.good(f"catalog row {batch.name[:8]}")
+    # A long run takes the search's best point.
+    project.good("guild run ppo:ppo_lever_long env-steps=2048 eval-interval=0 video=no -y")
+    run = project.runs[-1]
+    taken = json.loads((run / "result.json").read_text())["result"]["tuned"]
+    best = json.loads((batch / "result.json").read_text())["result"]["best"]
+    assert (taken["search"], taken["trial"]) == (batch.name, best["run"])
+    flags = json.loads((run / "journal/run.json").read_text())["flags"]
+    assert best["point"].items() <= flags.items()
+    assert flags["tuned"] == search
 
 
 def test_mlflow_runs_the_same_job(project: Project) -> None:
