@@ -95,7 +95,9 @@ def main(config: Config) -> dict[str, Any]:
             run.add_parent(step.run)
             _link(run.directory, index, step)
             run.progress(index + 1, len(operations), "task")
-        return run.finish(_result(steps, config))
+        result = _result(steps, config)
+        run.log(result["metrics"], len(steps))
+        return run.finish(result)
 
 
 def _known(directory: Path) -> list[Step]:
