@@ -11,7 +11,7 @@ from pathlib import Path
 
 import numpy as np
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog import canvas, figures, render
@@ -188,7 +188,6 @@ def test_a_failed_trial_has_its_cross_on_every_axis():
     ),
     st.tuples(st.floats(0, 1), st.floats(0, 1)),
 )
-@settings(deadline=None)
 def test_the_shade_is_the_mean_nearby(trials, at):
     points, values = [(x, y) for x, y, _ in trials], [v for _, _, v in trials]
     found = nearby(points, values, at)

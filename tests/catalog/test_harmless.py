@@ -89,9 +89,7 @@ def records(make, names):
     ]  # fmt: skip
 
 
-@settings(
-    max_examples=100, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.fixed_dictionaries(dict.fromkeys(FIELDS, NAME)))
 @example(dict.fromkeys(FIELDS, "".join(ODD)))
 def test_a_file_keeps_its_shape(make, project, names):

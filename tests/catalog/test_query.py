@@ -151,7 +151,7 @@ def group(text):
     return f"({text} )"
 
 
-@settings(max_examples=150, deadline=None, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(records(), queries)
 def test_finds_what_a_filter_in_python_finds(made, query):
     naive, text = query
@@ -159,7 +159,6 @@ def test_finds_what_a_filter_in_python_finds(made, query):
     assert [each.run for each in found.stored] == [r.run for r in made if naive(r)]
 
 
-@settings(deadline=None)
 @given(st.text(alphabet="ab1 ()'\"=!<>~\\:.-eE+\n\tandortß", max_size=30))
 def test_any_text_is_a_query_or_one_clear_error(text):
     try:

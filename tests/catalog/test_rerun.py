@@ -131,7 +131,7 @@ ODD = ("|", "a\\|b", "`x`", "'", "$HOME", "a\nb", "é\u202e", "\\", "")
 
 
 @given(st.lists(TEXT | st.sampled_from(ODD), min_size=40, max_size=40))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 def test_a_shell_reads_the_words_that_were_meant(words):
     line = "printf '%s\\0' " + " ".join(map(rerun.quoted, words))
     assert line.isprintable()

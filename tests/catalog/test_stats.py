@@ -36,7 +36,7 @@ def test_bootstrap_holds_the_mean_and_knows_no_order(values, random):
     assert stats.bootstrap(values) == (low, high)
 
 
-@settings(max_examples=20, deadline=None)
+@settings(max_examples=20)
 @given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.integers(0, 5))
 def test_bootstrap_is_its_definition(values, seed):
     ordered, generator = sorted(values), random.Random(seed)

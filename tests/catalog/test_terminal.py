@@ -3,7 +3,7 @@
 import unicodedata
 
 import pytest
-from hypothesis import given, settings
+from hypothesis import given
 from hypothesis import strategies as st
 
 from catalog import terminal
@@ -13,7 +13,6 @@ words = st.text(max_size=60) | st.sampled_from(
 )
 
 
-@settings(deadline=None)
 @given(st.lists(st.lists(words, min_size=3, max_size=3), max_size=5), st.integers(28, 90))
 def test_a_table_fits_and_stays_in_its_columns(rows, cells):
     lines = terminal.table(["run", "a name", "b"], rows, right={"b"}, cells=cells)
@@ -26,7 +25,6 @@ def test_a_table_fits_and_stays_in_its_columns(rows, cells):
         assert all(terminal.clean(cell) in line for cell in row)
 
 
-@settings(deadline=None)
 @given(words, st.integers(0, 40))
 def test_cut_and_padded_text_has_its_width(text, cells):
     shown = terminal.clean(text)
@@ -37,7 +35,6 @@ def test_cut_and_padded_text_has_its_width(text, cells):
         assert terminal.cut(shown, cells) == shown
 
 
-@settings(deadline=None)
 @given(st.floats(-1e300, 1e300))
 def test_a_number_reads_as_itself_to_four_digits(value):
     shown = terminal.number(value)

@@ -190,7 +190,7 @@ def made_up(draw, end=False):
     return job
 
 
-@settings(deadline=None, max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
 @given(
     st.lists(made_up(), max_size=4),
     st.integers(1, 25),

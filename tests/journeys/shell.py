@@ -41,14 +41,14 @@ class Project:
             "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
         }
 
-    def type(self, line: str, timeout: float = 240, **env: str) -> subprocess.CompletedProcess[str]:
+    def type(self, line: str, timeout: float = 540, **env: str) -> subprocess.CompletedProcess[str]:
         """Runs a line as a shell would in the project's folder; stdout and stderr come together."""
         return subprocess.run(
             line, shell=True, cwd=self.root, env=self.env | env, text=True, timeout=timeout,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
         )  # fmt: skip
 
-    def good(self, line: str, timeout: float = 240, **env: str) -> str:
+    def good(self, line: str, timeout: float = 540, **env: str) -> str:
         """Like ``type``, for a line that has to succeed; returns what it printed."""
         done = self.type(line, timeout, **env)
         assert done.returncode == 0, f"$ {line}\n{done.stdout}"

@@ -19,7 +19,7 @@ def bits(value):
     return struct.pack("<d", value if value == value else math.nan)
 
 
-@settings(max_examples=50, deadline=None)
+@settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), VALUES), max_size=30))
 def test_first_write_wins_and_every_bit_is_kept(tmp_path_factory, writes):
     path = tmp_path_factory.mktemp("journal") / "metrics.jsonl"

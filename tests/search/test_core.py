@@ -51,7 +51,7 @@ def test_a_proposal_depends_on_nothing_but_its_arguments(method):
     assert search(6, Settings(method=method, seed=8))[0] != proposals[:6]
 
 
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.data())
 def test_proposals_stay_within_the_space_whatever_came_before(seed, told, data):
     rng = np.random.default_rng(seed)
