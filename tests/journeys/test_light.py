@@ -40,7 +40,6 @@ def trap(tmp_path):
         "PYTHONPATH": os.pathsep.join(paths),
         "HEAVY_LOG": str(log),
         "GUILD_HOME": str(tmp_path / "home"),
-        "NO_IMPORT_FLAGS_CACHE": "1",
         "PYTHONWARNINGS": "ignore",
         "COLUMNS": "100",
     }, log
