@@ -25,7 +25,7 @@ def test_a_small_export():
         "101 % Opening rate per update (1a1b2c3d); best cluster (2 of 5): "
         "clip-param=0.478–0.479, lr=2.8e-3–2.9e-3, network-size=64 64: 5828 to 5959; "
         "7 trials are too few to tell which parameter matters; "
-            "2 of 7 trials failed: 1 × error at step 0, 1 × error before the first step; "
+        "2 of 7 trials failed: 1 × error at step 0, 1 × error before the first step; "
         "imported: guild compare, compare.csv"
     )
     by_id = {t.run: t for t in trials}
