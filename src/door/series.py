@@ -13,7 +13,7 @@ from pathlib import Path
 from typing import Any
 
 import record
-from record import option, outer
+from record import journal, option, outer
 
 PASSED = ("env_steps", "stop_at", "threads", "video")  # flags that go on to the steps
 
@@ -113,9 +113,7 @@ def _write(directory: Path, steps: list[Step], seed: int) -> None:
     written = [
         {"operation": s.operation, "run": s.run, "reused": s.reused, "seed": seed} for s in steps
     ]
-    temporary = directory / ".series.json"
-    temporary.write_text(json.dumps({"steps": written}, indent=1) + "\n")
-    temporary.replace(directory / "series.json")
+    journal.write_json(directory / "series.json", {"steps": written})
 
 
 def _choose(operation: str, operations: list[str], config: Config) -> Step:

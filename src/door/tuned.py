@@ -13,6 +13,7 @@ from typing import TYPE_CHECKING, Any
 from record import UserError
 from record.config import Config, flag_name
 from record.facts import project_root
+from record.journal import write_json
 
 if TYPE_CHECKING:
     from record import Run
@@ -76,7 +77,7 @@ def note(run: Run, tuned: Tuned | None) -> None:
         return
     path = run.directory / NOTE
     if not path.exists():
-        path.write_text(json.dumps(dataclasses.asdict(tuned), indent=1) + "\n")
+        write_json(path, dataclasses.asdict(tuned))
         run.event(f"tuned: {sentence(tuned)}")
     run.add_parent(tuned.search)
 

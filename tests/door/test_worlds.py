@@ -1,7 +1,6 @@
 """Worlds: ranges, latch, and that the ways to build a model agree."""
 
 import dataclasses
-import math
 
 import mujoco
 import numpy as np
@@ -11,6 +10,7 @@ from door.models import BOLT_RELEASE, DoorSpec, build_model
 from door.robots import ROBOTS
 from door.tasks import SERIES, TASKS, get_task
 from door.worlds import STARTS, Settings, World, sample_world
+from world_ranges import RANGES
 
 LATCHED = [name for name, task in TASKS.items() if task.latched]
 
@@ -54,17 +54,7 @@ def test_worlds_lie_in_the_ranges_of_the_source(task: str):
     def spread(name: str) -> np.ndarray:
         return np.array([getattr(world, name) for world in worlds])
 
-    ranges = {
-        "height": (2.0, 2.5),
-        "thickness": (0.02, 0.03),
-        "door_damping": (1, 2),
-        "door_stiffness": (0.1, 0.2),
-        "handle_damping": (1, 2),
-        "handle_stiffness": (1, 1.5),
-        "handle_limit": (math.radians(75), math.radians(80)),
-        "robot_damping": (0.9, 1.1),
-    }
-    for name, (low, high) in ranges.items():
+    for name, (low, high) in RANGES.items():
         values = spread(name)
         assert low <= values.min() <= low + 0.05 * (high - low), name
         assert high - 0.05 * (high - low) <= values.max() <= high, name
