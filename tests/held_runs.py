@@ -18,7 +18,7 @@ class Held(Reader):
         self.records_ = list(records)
         self.read = 0
 
-    def runs(self, *, deleted=False):
+    def runs(self, *, deleted=False, rarely=()):
         return [self._stored(record) for record in self.records_]
 
     def _stored(self, record):

@@ -54,16 +54,6 @@ class Known:
     flags: frozenset[str]
     metrics: frozenset[str]
 
-    @classmethod
-    def of(cls, stored: Iterable[Stored]) -> Known:
-        """Returns the names in some runs."""
-        flags: set[str] = set()
-        metrics: set[str] = set()
-        for each in stored:
-            flags.update(each.flags)
-            metrics.update(each.last)
-        return cls(frozenset(flags), frozenset(metrics))
-
     def column(self, name: Name, query: str) -> Column:
         """Returns what a name stands for: a field, else a flag or a metric's last value.
 
@@ -104,10 +94,10 @@ def near(name: str, candidates: Iterable[str]) -> list[str]:
 def value_of(stored: Stored, column: Column) -> Any:
     """Returns what a run has under a name, MISSING without it; of a metric the last value."""
     if column.kind == "flag":
-        shown = stored.flags.get(column.key, MISSING)
+        shown = stored.flag(column.key, MISSING)
         return MISSING if shown is MISSING else values.flag(shown)
     if column.kind == "last":
-        return stored.last.get(column.key, MISSING)
+        return stored.last_of(column.key, MISSING)
     return _field(stored, column.key)
 
 
@@ -146,7 +136,7 @@ def _field(stored: Stored, name: str) -> Any:
         return stored.run
     if name == "status":
         return stored.status if stored.status in STATUSES else RUNNING
-    shown = stored.tags.get(name, "")
+    shown = stored.tag(name)
     if name == "study":
         shown = shown or stored.experiment
     if name in NUMBERS or name == "started":

@@ -9,16 +9,20 @@ from __future__ import annotations
 import contextlib
 import math
 import sqlite3
-from collections.abc import Collection, Iterable, Iterator, Sequence
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence
 from functools import partial
 from pathlib import Path
 from typing import Any
+
+import orjson
 
 from catalog.model import Point
 from catalog.stored import IDS, Reader, Stored, decode, groups, parsed
 from record.mlflow_client import one_line_errors, tracking_uri
 
 BUSY = 20.0  # s to wait for a writer, as MLflow does
+COLUMNS = 8  # names of a kind that are read by themselves; then all of it is as quick
+ROWS = 500  # the same of runs
 # The columns that are read: without one of them the schema is another than this was written for.
 _COLUMNS = {
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
@@ -38,6 +42,30 @@ ORDER BY runs.start_time IS NULL, runs.start_time, runs.run_uuid
 _OBJECTS = "SELECT run_uuid, json_group_object(key, value) FROM {} GROUP BY run_uuid"
 # JSON would hold 15 digits of a number.
 _LATEST = "SELECT run_uuid, key, CASE WHEN is_nan THEN NULL ELSE value END FROM latest_metrics"
+_COLUMN = {
+    "tags": "SELECT run_uuid, value FROM tags WHERE key = ?",
+    "params": "SELECT run_uuid, value FROM params WHERE key = ?",
+    "metrics": "SELECT run_uuid, CASE WHEN is_nan THEN NULL ELSE value END FROM latest_metrics WHERE key = ?",
+}
+_ROW = {
+    "tags": "SELECT key, value FROM tags WHERE run_uuid = ?",
+    "params": "SELECT key, value FROM params WHERE run_uuid = ?",
+    "metrics": "SELECT key, CASE WHEN is_nan THEN NULL ELSE value END FROM latest_metrics WHERE run_uuid = ?",
+}
+# All keys by steps through the primary key, which begins with it: DISTINCT would read every row.
+_KEYS = """
+WITH RECURSIVE each(key) AS (
+    SELECT MIN(key) FROM {0}
+    UNION ALL
+    SELECT (SELECT MIN(key) FROM {0} WHERE key > each.key) FROM each WHERE each.key IS NOT NULL
+)
+SELECT each.key FROM each WHERE EXISTS (
+    SELECT 1 FROM {0} JOIN runs ON runs.run_uuid = {0}.run_uuid
+    JOIN experiments ON experiments.experiment_id = runs.experiment_id
+    JOIN tags AS ids ON ids.run_uuid = runs.run_uuid AND ids.key = 'run_id'
+    WHERE {0}.key = each.key AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
+)
+"""
 _POINTS = """
 SELECT run_uuid, key, step, value, is_nan FROM metrics WHERE run_uuid IN ({})
 ORDER BY run_uuid, key, step
@@ -93,6 +121,20 @@ class Database(Reader):
         made = (Stored.of(row[:4], row[4], partial(held.of, row[0])) for row in rows)
         return [each for each in made if each is not None]
 
+    def names(self, stored: Iterable[Stored]) -> tuple[set[str], set[str]]:
+        """See :meth:`catalog.stored.Reader.names`."""
+        if self._connection is None:
+            return set(), set()
+        with one_line_errors(self.uri):
+            flags, metrics = (
+                {decode(row[0]) for row in self._connection.execute(_KEYS.format(table))}
+                for table in ("params", "latest_metrics")
+            )
+        for each in stored:
+            if each.tag("changed_flags"):
+                flags.update(each.flags)
+        return flags, metrics
+
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
         """See :meth:`catalog.stored.Reader.points`."""
         found: dict[str, dict[str, list[Point]]] = {}
@@ -121,12 +163,17 @@ class Database(Reader):
 
 
 class _Held:
-    """What MLflow keeps of runs, each kind for all of them together, when it is first asked for."""
+    """What MLflow keeps of runs: of a kind for all of them together, one name for all, or of one run.
+
+    A few names are a fraction of what there is, and few runs are too.
+    """
 
     def __init__(self, uri: str, connection: sqlite3.Connection) -> None:
         self._uri, self._connection = uri, connection
         self._texts: dict[str, dict[str, str]] = {}  # of tags and params: JSON objects
         self._metrics: dict[str, dict[str, Any]] | None = None
+        self._columns: dict[tuple[str, str], dict[str, Any]] = {}
+        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
 
     def read(self, kind: str) -> None:
         """Takes a kind from the database as it is now."""
@@ -136,13 +183,62 @@ class _Held:
             else:
                 self._texts[kind] = dict(self._connection.execute(_OBJECTS.format(kind)))
 
-    def of(self, run_id: str, kind: str) -> dict[str, Any]:
+    def of(self, run_id: str, kind: str) -> Mapping[str, Any]:
         """Returns what is kept of a kind."""
-        if kind not in self._texts and (kind != "metrics" or self._metrics is None):
+        if kind == "metrics" and self._metrics is not None:
+            return self._metrics.get(run_id, {})
+        if kind in self._texts:
+            return self._parsed(run_id, kind)
+        return _Row(self, run_id, kind)
+
+    def column(self, kind: str, name: str) -> dict[str, Any]:
+        """Returns what runs have under a name, by run."""
+        if (kind, name) not in self._columns:
+            if sum(kind == of for of, _ in self._columns) >= COLUMNS:
+                self.read(kind)
+            with one_line_errors(self._uri):
+                rows = self._connection.execute(_COLUMN[kind], (name,))
+                self._columns[kind, name] = dict(rows.fetchall())
+        return self._columns[kind, name]
+
+    def row(self, run_id: str, kind: str) -> Mapping[str, Any]:
+        """Returns all that a run has of a kind."""
+        if len(self._rows) >= ROWS and kind not in self._texts:
             self.read(kind)
-        if kind == "metrics":
-            return (self._metrics or {}).get(run_id, {})
-        return parsed(self._texts[kind].get(run_id, "{}"))
+        if kind in self._texts or (kind == "metrics" and self._metrics is not None):
+            return self.of(run_id, kind)
+        if (run_id, kind) not in self._rows:
+            with one_line_errors(self._uri):
+                rows = self._connection.execute(_ROW[kind], (run_id,))
+                self._rows[run_id, kind] = dict(rows.fetchall())
+        return self._rows[run_id, kind]
+
+    def _parsed(self, run_id: str, kind: str) -> dict[str, Any]:
+        text = self._texts[kind].get(run_id, "{}")
+        try:
+            return orjson.loads(text)  # all of its values are texts: no number can be rounded
+        except ValueError:
+            return parsed(text)
+
+
+class _Row(Mapping[str, Any]):
+    """What a run has of a kind, read when it is asked for: a name for all runs at once."""
+
+    def __init__(self, held: _Held, run_id: str, kind: str) -> None:
+        self._held, self._run_id, self._kind = held, run_id, kind
+
+    def __getitem__(self, name: str) -> Any:
+        return self._held.column(self._kind, name)[self._run_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held.row(self._run_id, self._kind))
+
+    def __len__(self) -> int:
+        return len(self._held.row(self._run_id, self._kind))
+
+    def items(self) -> ItemsView[str, Any]:
+        """All names and values, of this run alone."""
+        return self._held.row(self._run_id, self._kind).items()
 
 
 def sqlite_path(uri: str) -> Path | None:

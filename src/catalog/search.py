@@ -68,11 +68,11 @@ def search(reader: Reader, query: str) -> Found:
     """
     term = parse(query)
     by_run: dict[str, Stored] = {}
-    for each in reader.runs():
+    for each in reader.runs(rarely=("tags", "params", "metrics")):
         by_run.setdefault(each.run, each)
     if not by_run:
         return Found(reader, [], [], 0)
-    known = Known.of(by_run.values())
+    known = Known(*map(frozenset, reader.names(by_run.values())))
     bound: dict[Comparison, tuple[Column, Test]] = {}
     for each in comparisons(term):
         column = known.column(each.name, query)
@@ -83,7 +83,7 @@ def search(reader: Reader, query: str) -> Found:
     def test(stored: Stored, comparison: Comparison) -> Truth:
         column, wanted = bound[comparison]
         if column.kind == "best" and stored.run not in found.records:
-            return None if column.key in stored.last else False
+            return False if stored.last_of(column.key) is None else None
         value = found.value(stored, column)
         return value is not MISSING and wanted(value)
 

@@ -87,10 +87,24 @@ class Stored:
     @cached_property
     def last(self) -> dict[str, float]:
         """Last value of each metric, by name, as MLflow keeps it."""
-        return {
-            decode(name): math.nan if value is None or value != value else values.number(value)
-            for name, value in self.held("metrics").items()
-        }
+        return {decode(name): _number(value) for name, value in self.held("metrics").items()}
+
+    def tag(self, name: str) -> str:
+        """Returns one of the tags, "" without it; the others need not be read."""
+        return self.tags.get(name, "") if name == "label" else self.held("tags").get(name) or ""
+
+    def flag(self, name: str, missing: Any = None) -> Any:
+        """Returns one of the flags, as text; the others need not be read."""
+        if encode(name) != name or self.tag("changed_flags"):
+            return self.flags.get(name, missing)
+        return self.held("params").get(name, missing)
+
+    def last_of(self, name: str, missing: Any = None) -> Any:
+        """Returns the last value of one of the metrics; the others need not be read."""
+        if encode(name) != name:
+            return self.last.get(name, missing)
+        value = self.held("metrics").get(name, missing)
+        return missing if value is missing else _number(value)
 
     @cached_property
     def record(self) -> RunRecord:
@@ -142,6 +156,22 @@ class Reader:
             MlflowError: MLflow does not answer.
         """
         raise NotImplementedError
+
+    def names(self, stored: Iterable[Stored]) -> tuple[set[str], set[str]]:
+        """Returns the names of the flags, and of the metrics, that any run has.
+
+        Args:
+            stored: What :meth:`runs` returned.
+
+        Raises:
+            MlflowError: MLflow does not answer.
+        """
+        flags: set[str] = set()
+        metrics: set[str] = set()
+        for each in stored:
+            flags.update(each.flags)
+            metrics.update(each.last)
+        return flags, metrics
 
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
         """Returns points by MLflow's id of the run and by metric, in the order of :func:`in_order`.
@@ -207,6 +237,11 @@ def _result(tags: dict[str, str]) -> dict[str, Any] | None:
         result = None
     search = _object(tags.get("search"))
     return {**(result or {}), "search": search} if search else result
+
+
+def _number(value: float | None) -> float:
+    """A metric's value, of which MLflow keeps NaN apart."""
+    return math.nan if value is None or value != value else values.number(value)
 
 
 def digest(record: RunRecord) -> str:

@@ -15,6 +15,7 @@ from catalog import reading
 from catalog.model import RunRecord
 from catalog.reading import Database, reader
 from catalog.store import Store
+from catalog.stored import Reader
 
 NAMES = ["lr", "a/b", "../x", "_x2F_", "max_x", "ü 🚪", "x" * 300, "return", "time/update"]
 VALUES = [0.1, 1e-300, -0.0, 7.0, math.nan, math.inf, -math.inf, 5e-324]
@@ -90,6 +91,30 @@ def test_the_last_value_of_a_metric_needs_no_curve(database):
         assert repr({**each.last, "twice": 0}) == repr(
             {**{name: record.metrics[name].last for name in each.last}, "twice": 0}
         )
+
+
+@pytest.mark.parametrize(("columns", "rows"), [(0, 0), (3, 5), (100, 1000)])
+def test_a_few_names_and_runs_read_what_all_do(database, monkeypatch, columns, rows):
+    monkeypatch.setattr(reading, "COLUMNS", columns)
+    monkeypatch.setattr(reading, "ROWS", rows)
+    kinds = ("tags", "params", "metrics")
+    quick = reader(f"sqlite:///{database}")
+    whole, few = quick.runs(), quick.runs(rarely=kinds)
+    flags, metrics = quick.names(few)
+    assert (flags, metrics) == Reader.names(quick, whole)  # by reading every run
+    assert "lr" in flags
+    assert "return" in metrics
+    for each, one in zip(whole, few, strict=True):
+        for name in sorted(flags | {"lost"}):
+            assert one.flag(name, "none") == each.flags.get(name, "none")
+        for name in sorted(metrics | {"lost"}):
+            assert repr(one.last_of(name, "none")) == repr(each.last.get(name, "none"))
+        for name in ("operation", "label", "seed", "changed_flags", "lost"):
+            assert one.tag(name) == each.tags.get(name, "")
+    again = quick.runs(rarely=kinds)
+    for each, one in zip(whole, again, strict=True):
+        assert repr((one.record, one.last)) == repr((each.record, each.last))
+        assert [len(one.held(kind)) for kind in kinds] == [len(each.held(kind)) for kind in kinds]
 
 
 def test_it_does_not_need_mlflow(database):
