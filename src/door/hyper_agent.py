@@ -11,6 +11,7 @@ import torch
 from torch import Tensor
 
 from door.hypernetwork import CHUNK_SIZE, Hypernetwork, regulariser
+from door.theta import Theta, ThetaSettings, adam
 from rl.actor_critic import ActorCritic
 from rl.normalise import ObservationNormaliser
 from rl.policy import NetworkShape, Policy, count, critic_value, initial_weights, unflatten
@@ -56,21 +57,6 @@ class HyperSettings:
     log_std: float = 0.0
 
 
-def _adam(tensors: list[Tensor], gradients: list[Tensor], lr: float, eps: float) -> Any:
-    """Adam over tensors whose gradients are computed elsewhere; its state exists at once."""
-    for tensor, gradient in zip(tensors, gradients, strict=True):
-        tensor.requires_grad_(False)
-        tensor.grad = gradient
-    optimiser = torch.optim.Adam(tensors, lr=lr, eps=eps, fused=True)
-    for tensor in tensors:
-        optimiser.state[tensor] = {
-            "step": torch.zeros(()),
-            "exp_avg": torch.zeros_like(tensor),
-            "exp_avg_sq": torch.zeros_like(tensor),
-        }
-    return optimiser
-
-
 class HyperAgent:
     """Actor (and critic) of a sequence of tasks; see `rl.ppo.Agent` for what an update calls.
 
@@ -109,15 +95,28 @@ class HyperAgent:
         self.tasks: list[str] = []
         self.begin_task(task, generator)
 
-    def begin_task(self, task: str, generator: torch.Generator) -> None:
-        """Adds a task: new embedding N(0, 1), fresh critic, new optimisers, targets of the old."""
+    def begin_task(
+        self, task: str, generator: torch.Generator, like: int | None = None, spread: float = 1.0
+    ) -> None:
+        """Adds a task: new embedding, fresh critic, new optimisers, targets of the old.
+
+        Args:
+            task: its name.
+            generator: source of the randomness.
+            like: place of an earlier task; the embedding is drawn around that one's, and the
+                observations are scaled as there at first. None: around 0.
+            spread: standard deviation of the draw.
+        """
         settings = self.settings
         self.targets = self.hypernetwork.generate(self.embeddings)
-        new = torch.randn(1, settings.te_dim, generator=generator)
-        self.embeddings = torch.cat((self.embeddings, new))
+        new = spread * torch.randn(1, settings.te_dim, generator=generator)
         normaliser = ObservationNormaliser(self.shape.observation_size)
         if self.normalisers:
             normaliser.enabled = self.normalisers[-1].enabled
+        if like is not None:
+            new += self.embeddings[like]
+            normaliser.begin_as(self.normalisers[like])
+        self.embeddings = torch.cat((self.embeddings, new))
         self.normalisers.append(normaliser)
         self.tasks.append(task)
         self.critic = torch.empty(0)
@@ -129,24 +128,30 @@ class HyperAgent:
         lr, eps = self.settings.lr, self.settings.adam_eps
         # A copy: what is stepped must not share memory with the frozen embeddings.
         self._embedding = self.embeddings[-1:].clone()
-        self._theta_adam = _adam(self.hypernetwork.theta, self.hypernetwork.gradients, lr, eps)
-        self._embedding_adam = _adam(
-            [self._embedding], [torch.zeros_like(self._embedding)], lr, eps
+        self._theta = self._theta_kind()(
+            self.hypernetwork,
+            ThetaSettings(lr, eps, self.settings.beta, self.settings.look_ahead),
+            self.targets,
         )
-        self._critic_adam = _adam(
+        self._embedding_adam = adam([self._embedding], [torch.zeros_like(self._embedding)], lr, eps)
+        self._critic_adam = adam(
             [self.critic], [torch.zeros_like(self.critic)], self.settings.critic_lr or lr, eps
         )
-        self._ahead = None
-        if self.settings.beta and len(self.targets) and self.settings.look_ahead:
-            copies = [tensor.clone() for tensor in self.hypernetwork.theta]
-            self._ahead = _adam(copies, self.hypernetwork.gradients, lr, eps)
+
+    def _theta_kind(self) -> type[Theta]:
+        """One pass over theta, where that gives the same and is worth its compilation."""
+        network, settings = self.hypernetwork, self.settings
+        if network.chunks or settings.clip_regulariser:
+            return Theta
+        from door.one_pass import SMALLEST, OnePass
+
+        return OnePass if network.theta[-2].numel() >= SMALLEST else Theta
 
     def set_lr(self, fraction: float) -> None:
         """All step sizes as a fraction of what they began with."""
         lr, critic_lr = self.settings.lr, self.settings.critic_lr or self.settings.lr
-        for adam in (self._theta_adam, self._embedding_adam, self._ahead):
-            if adam is not None:
-                adam.param_groups[0]["lr"] = fraction * lr
+        self._theta.set_lr(fraction * lr)
+        self._embedding_adam.param_groups[0]["lr"] = fraction * lr
         self._critic_adam.param_groups[0]["lr"] = fraction * critic_lr
 
     @property
@@ -201,55 +206,35 @@ class HyperAgent:
         self._network.backward(
             of_log_probs, of_entropy, of_values, *self._split(self._gradient, self.critic.grad)
         )
-        self._embedding.grad.copy_(
-            self.hypernetwork.backward(self._embedding, self._gradient[None])
-        )
-        old = self.embeddings[:-1]
-        regularised = bool(self.settings.beta and len(old))
-        if regularised and self.settings.clip_regulariser:
-            self._add_regulariser(old)
-        norm = self._clip([*self.hypernetwork.gradients, self._embedding.grad])
+        self._embedding.grad.copy_(self._theta.backward(self._embedding, self._gradient))
+        old = self.embeddings[:-1] if self.settings.beta and len(self.embeddings) > 1 else None
+        if old is not None and self.settings.clip_regulariser:
+            self._theta.add_regulariser(old)
+            old = None
+        norm = self._clip()
         self._embedding_adam.step()
         self.embeddings[-1] = self._embedding[0]
-        if regularised and not self.settings.clip_regulariser:
-            self._add_regulariser(old)
-        self._theta_adam.step()
+        self._theta.step(old)
         if self.settings.freshcritic:
             self._critic_adam.step()
         return norm
 
-    def _clip(self, gradients: list[Tensor]) -> float:
+    def _clip(self) -> float:
         settings, critic = self.settings, self.critic.grad
-        apart = settings.clip_critic_apart
-        if settings.freshcritic and apart:
+        gradients = [self._embedding.grad]
+        if settings.freshcritic and settings.clip_critic_apart:
             torch.nn.utils.clip_grads_with_norm_(
                 self.critic, settings.critic_grad_norm, torch.linalg.vector_norm(critic)
             )
         elif settings.freshcritic:
-            gradients = [*gradients, critic]
-        norm = math.sqrt(sum(torch.linalg.vector_norm(each).item() ** 2 for each in gradients))
+            gradients.append(critic)
+        squares = sum(torch.linalg.vector_norm(each).item() ** 2 for each in gradients)
+        norm = math.sqrt(self._theta.square_norm() + squares)
         scale = settings.max_grad_norm / (norm + 1e-6)
         if scale < 1:
+            self._theta.scale(scale)
             torch._foreach_mul_(gradients, scale)
         return norm
-
-    def _add_regulariser(self, old: Tensor) -> None:
-        theta = None
-        if self._ahead is not None:
-            theta = self._theta_ahead()
-        _, gradient = regulariser(self.hypernetwork, old, self.targets, self.settings.beta, theta)
-        self.hypernetwork.backward(old, gradient, theta, add=True)
-
-    def _theta_ahead(self) -> list[Tensor]:
-        """Theta as Adam's next step would leave it; theta and its Adam stay as they are."""
-        ahead = self._ahead.param_groups[0]["params"]
-        for target, tensor in zip(ahead, self.hypernetwork.theta, strict=True):
-            target.copy_(tensor)
-            state, now = self._ahead.state[target], self._theta_adam.state[tensor]
-            for name, value in now.items():
-                state[name].copy_(value)
-        self._ahead.step()
-        return ahead
 
     def regularisation(self) -> float:
         """The regulariser's present value, without its factor beta and without the look-ahead."""
@@ -271,13 +256,13 @@ class HyperAgent:
 
     def state(self) -> dict[str, Any]:
         """Optimisers, targets, normalisers; loadable with weights_only."""
-        adams = (self._theta_adam, self._embedding_adam, self._critic_adam)
+        adams = (self._theta.adam, self._embedding_adam, self._critic_adam)
         return {
             "squash_mean": self.settings.squash_mean,
             "log_std": self.settings.log_std,
             "tasks": self.tasks,
             "targets": self.targets,
-            "adams": [adam.state_dict() for adam in adams],
+            "adams": [each.state_dict() for each in adams],
             "normalisers": [normaliser.state() for normaliser in self.normalisers],
         }
 
@@ -309,7 +294,7 @@ class HyperAgent:
             self.normalisers.append(ObservationNormaliser(self.shape.observation_size))
             self.normalisers[-1].set_state(saved)
         self._new_optimisers()
-        adams = (self._theta_adam, self._embedding_adam, self._critic_adam)
-        for adam, saved in zip(adams, state["adams"], strict=True):
+        adams = (self._theta.adam, self._embedding_adam, self._critic_adam)
+        for each, saved in zip(adams, state["adams"], strict=True):
             # A copy: Adam would go on to step the very tensors that it is given.
-            adam.load_state_dict(copy.deepcopy(saved))
+            each.load_state_dict(copy.deepcopy(saved))

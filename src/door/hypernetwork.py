@@ -75,14 +75,15 @@ class Hypernetwork:
         """Weights [R, outputs] for task embeddings [R, te_dim]; `theta` defaults to its own."""
         theta = theta or self.theta
         last = 2 * self.layers - 2
-        generated = linear(self._activations(embeddings, theta)[-1], theta[last], theta[last + 1])
+        generated = linear(self.activations(embeddings, theta)[-1], theta[last], theta[last + 1])
         if self.chunks:
             generated = generated.reshape(len(embeddings), self.chunks * generated.shape[1])
             generated = generated[:, : self.outputs]
         return generated
 
-    def _activations(self, embeddings: Tensor, theta: list[Tensor]) -> list[Tensor]:
-        """The input of each layer, [R, n] or [R * chunks, n]."""
+    def activations(self, embeddings: Tensor, theta: list[Tensor] | None = None) -> list[Tensor]:
+        """The input of each layer, [R, n] or [R * chunks, n]; of `theta` the last layer may be left out."""
+        theta = theta or self.theta
         inputs = embeddings
         if self.chunks:
             tasks = embeddings.repeat_interleave(self.chunks, dim=0)
@@ -114,26 +115,53 @@ class Hypernetwork:
             [R, te_dim].
         """
         theta = theta or self.theta
-        activations = self._activations(embeddings, theta)
+        activations = self.activations(embeddings, theta)
         delta = gradient
         if self.chunks:
             padded = gradient.new_zeros(len(gradient), self.chunks * theta[-2].numel())
             padded[:, : self.outputs] = gradient
             delta = padded.view(-1, theta[-2].numel())
-        keep = 1.0 if add else 0.0
-        for layer in range(self.layers - 1, -1, -1):
-            of_weight, of_bias = self.gradients[2 * layer], self.gradients[2 * layer + 1]
-            inputs = activations[layer]
-            torch.addmm(of_weight, delta.T, inputs, beta=keep, out=of_weight)
-            of_bias.mul_(keep).add_(delta.sum(0))
+        self._into_gradients(self.layers - 1, activations, delta, add=add)
+        return self.backward_below(activations, delta @ theta[2 * self.layers - 2], theta, add=add)
+
+    @torch.no_grad()
+    def backward_below(
+        self,
+        activations: list[Tensor],
+        delta: Tensor,
+        theta: list[Tensor] | None = None,
+        *,
+        add: bool = False,
+    ) -> Tensor:
+        """`backward` from the inputs of the last layer on.
+
+        Args:
+            activations: of :meth:`activations`.
+            delta: of the loss with respect to the last of them, of its shape; changed.
+            theta: where to evaluate, of which the last layer may be left out.
+            add: see `backward`.
+
+        Returns:
+            [R, te_dim].
+        """
+        theta = theta or self.theta
+        for layer in range(self.layers - 2, -1, -1):
+            delta *= activations[layer + 1] > 0
+            self._into_gradients(layer, activations, delta, add=add)
             delta = delta @ theta[2 * layer]
-            if layer:
-                delta *= inputs > 0
         if self.chunks:
-            rows = delta.view(len(embeddings), self.chunks, -1)
-            self.gradients[-1].mul_(keep).add_(rows[:, :, self.te_dim :].sum(0))
+            rows = delta.view(-1, self.chunks, delta.shape[1])
+            self.gradients[-1].mul_(1.0 if add else 0.0).add_(rows[:, :, self.te_dim :].sum(0))
             return rows[:, :, : self.te_dim].sum(1)
         return delta
+
+    def _into_gradients(
+        self, layer: int, activations: list[Tensor], delta: Tensor, *, add: bool
+    ) -> None:
+        of_weight, of_bias = self.gradients[2 * layer], self.gradients[2 * layer + 1]
+        keep = 1.0 if add else 0.0
+        torch.addmm(of_weight, delta.T, activations[layer], beta=keep, out=of_weight)
+        of_bias.mul_(keep).add_(delta.sum(0))
 
 
 def regulariser(

@@ -18,10 +18,11 @@ BOLT_RELEASE = 0.006
 
 _BOLT_BIT = 4
 _BOLT_RADIUS = 0.006  # m
-_BOLT_REACH = 0.012  # m from the strike's edge to the bolt's tip when the handle is at rest
+_BOLT_REACH = 0.010  # m from the strike's edge to the bolt's tip when the handle is at rest
 _GAP = 0.005  # m between door and frame
-_CLEARANCE = 0.001  # m between bolt and strike
-_BOLT_SKIN = 0.0004  # m: margin of these two, together less than the clearance
+_CLEARANCE = 0.003  # m between bolt and strike
+# m: margin of these two, together less than the clearance; a door thrown shut on its bolt moves by 3.3 mm a step
+_BOLT_SKIN = 0.0014
 _STRIKE = (0.01, 0.02, 0.025)  # half sizes, m
 # Bolt travel = a phi^2 - b phi^4: even, so that either way of turning opens; 6 mm at 0.25 rad, 12
 # mm at 0.37, flat at 1.3.

@@ -21,6 +21,17 @@ REWARD_SCALES = ("running", "restart", "none")
 SCHEDULES = ("constant", "linear")
 
 
+def stop_option(default: float) -> Any:
+    """The opening rate that ends a run, whose default differs between the two scripts."""
+    return option(
+        default,
+        "ends once three validations in a row see this opening rate on average, in worlds that are not "
+        "those reported; 0: never (in the source a person chose the checkpoint)",
+        low=0,
+        high=1,
+    )
+
+
 @dataclass(frozen=True)
 class DoorConfig(record.Config):
     """Flags of both scripts. "Source" is the thesis "Hypernetwork-PPO for Continual RL"."""
@@ -70,13 +81,7 @@ class DoorConfig(record.Config):
         "those that are typed, with another value than their default, stay",
     )
     pretrained: str = option("", "run or checkpoint of the previous task to start from")
-    stop_at: float = option(
-        0.98,
-        "ends once three validations in a row see this opening rate, on worlds that are not those "
-        "reported; 0: never (in the source a person chose the checkpoint)",
-        low=0,
-        high=1,
-    )
+    stop_at: float = stop_option(0.98)
     eval_interval: int = option(10, "updates between validations; 0: none; source: 20", low=0)
     save_interval: int = option(
         50,

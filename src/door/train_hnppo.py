@@ -55,6 +55,15 @@ class Config(DoorConfig):
         -1, "place of the task in its series; -1: the next one", low=-1, high=1000
     )
     te_dim: int = option(8, "size of a task embedding; source: 8", low=1, high=4096)
+    embedding_start: str = option(
+        "random",
+        "where a further task's embedding is drawn: random, around 0 (source); like, around that of "
+        "the earlier task whose policy does best in validation worlds",
+        choices=("random", "like"),
+    )
+    embedding_spread: float = option(
+        1.0, "standard deviation of the draw of a further task's embedding; source: 1", low=0
+    )
     beta: float = option(
         1e-3, "strength of the regulariser [1]; source: 5e-4 to 5e-3, 0 for none", low=0
     )
@@ -120,7 +129,8 @@ def make_agent(config: Config, training: Training) -> HyperAgent:
     agent = HyperAgent(training.shape, settings, generator, config.task)
     agent.normaliser.enabled = config.normalise_obs
     if training.load_pretrained(agent):
-        agent.begin_task(config.task, generator)
+        like = _likest(agent, training) if config.embedding_start == "like" else None
+        agent.begin_task(config.task, generator, like, config.embedding_spread)
     task_id = len(agent.tasks) - 1
     if config.task_id not in (-1, task_id):
         learned = ", ".join(agent.tasks[:-1]) or "nothing"
@@ -129,6 +139,19 @@ def make_agent(config: Config, training: Training) -> HyperAgent:
             "--pretrained"
         )
     return agent
+
+
+def _likest(agent: HyperAgent, training: Training) -> int:
+    """Place of the earlier task whose policy does best in the present one's validation worlds."""
+    from door.training import VALIDATION
+
+    seen = [training.evaluate(policy, VALIDATION) for policy in agent.policies()]
+    best = max(range(len(seen)), key=lambda i: (seen[i].opening_rate, seen[i].episode_return))
+    training.run.event(
+        f"the embedding begins at that of {agent.tasks[best]}, which opens "
+        f"{seen[best].opening_rate:.0%} of the validation worlds"
+    )
+    return best
 
 
 if __name__ == "__main__":

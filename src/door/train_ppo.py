@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import record
 from door import tuned
-from door.options import DoorConfig, entropy_option, target_kl_option, value_loss_option
+from door.options import (
+    DoorConfig,
+    entropy_option,
+    stop_option,
+    target_kl_option,
+    value_loss_option,
+)
 from record import option
 
 if TYPE_CHECKING:
@@ -20,6 +26,7 @@ if TYPE_CHECKING:
 class Config(DoorConfig):
     """Flags of `ppo:train`."""
 
+    stop_at: float = stop_option(0.99)
     max_grad_norm: float = option(
         0.5, "limit of the gradient's norm; source: 0.5", low=0, low_open=True
     )

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import math
 import time
 from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
@@ -21,7 +22,7 @@ from rl.ppo import PPOSettings
 from rl.rollout import NonFiniteError, Rollout, collect
 
 TEST, VALIDATION = 0, 1  # sets of held-out worlds: reported; and looked at while training
-GOOD_IN_A_ROW = 3  # validations before a stop: one high reading among many is often luck
+TOGETHER = 3  # validations whose mean decides on a stop: one high reading among many is often luck
 
 
 class DoorAgent(Protocol):
@@ -229,8 +230,10 @@ class Training:
             f"update {self.update} of {self.total}, {self.steps} decisions: opened "
             f"{seen.successes.sum()} of {len(seen.successes)} validation worlds"
         )
-        latest = [rate for _, _, rate in self.curve[-GOOD_IN_A_ROW:]]
-        enough = len(latest) == GOOD_IN_A_ROW and min(latest) >= self.config.stop_at
+        latest = [rate for _, _, rate in self.curve[-TOGETHER:]]
+        enough = (
+            len(latest) == TOGETHER and math.fsum(latest) >= TOGETHER * self.config.stop_at - 1e-9
+        )
         self.stopped = bool(self.config.stop_at) and enough
 
     def _checkpoint(self, agent: DoorAgent, keep: int) -> None:

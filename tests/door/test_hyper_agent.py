@@ -7,6 +7,8 @@ import pytest
 import torch
 
 from door.hyper_agent import HyperAgent, HyperSettings
+from door.one_pass import OnePass
+from door.theta import Theta
 from rl.policy import NetworkShape, unflatten
 
 SHAPE = NetworkShape(5, 2, (8, 8))
@@ -123,7 +125,9 @@ class _Naive:
     [{"beta": 0.05}, {"beta": 0.05, "look_ahead": False}, {"beta": 0.0}],
     ids=["look-ahead", "in place", "no regulariser"],
 )
-def test_steps_are_those_of_the_thesis(settings, freshcritic):
+@pytest.mark.parametrize("kind", [Theta, OnePass])
+def test_steps_are_those_of_the_thesis(kind, settings, freshcritic, monkeypatch):
+    monkeypatch.setattr(HyperAgent, "_theta_kind", lambda self: kind)
     agent = _agent(3, freshcritic=freshcritic, max_grad_norm=0.05, adam_eps=1e-3, **settings)
     naive = _Naive(agent)
     for seed in range(6):
@@ -134,6 +138,20 @@ def test_steps_are_those_of_the_thesis(settings, freshcritic):
     torch.testing.assert_close(agent.embeddings[-1], naive.embeddings[-1], atol=2e-5, rtol=1e-4)
     if freshcritic:
         torch.testing.assert_close(agent.critic, naive.critic, atol=2e-5, rtol=1e-4)
+
+
+def test_large_ones_are_stepped_in_one_pass():
+    generator = torch.Generator().manual_seed(0)
+    kinds = {
+        name: type(HyperAgent(NetworkShape(15, 6), HyperSettings(**settings), generator)._theta)
+        for name, settings in {
+            "source": {},
+            "small": {"hyper_width": 32},
+            "chunked": {"chunked": True},
+            "clipped": {"clip_regulariser": True},
+        }.items()
+    }
+    assert kinds == {"source": OnePass, "small": Theta, "chunked": Theta, "clipped": Theta}
 
 
 def test_sizes_of_the_source():
@@ -188,8 +206,26 @@ def test_a_new_task_gets_its_own_embedding_critic_normaliser_and_optimisers():
     assert all(float(each["step"]) == 0 for each in state.values())
 
 
+def test_a_new_task_may_begin_like_an_earlier_one():
+    agent = _agent(2)
+    agent.normalisers[0].update(3 + torch.randn(30_000, 5).numpy())
+    agent.begin_task("next", torch.Generator().manual_seed(9), like=0, spread=0.0)
+    assert torch.equal(agent.embeddings[2], agent.embeddings[0])
+    torch.testing.assert_close(agent.weights(), agent.weights(0))
+    observations = torch.randn(4, 5).numpy()
+    assert (agent.normaliser(observations) == agent.normalisers[0](observations)).all()
+    assert agent.normaliser.moments.count == 20_000  # it learns its own soon
+    assert agent.normalisers[0].moments.count > 30_000
+    agent.begin_task("far", torch.Generator().manual_seed(9), like=0, spread=2.0)
+    drawn = torch.randn(1, 3, generator=torch.Generator().manual_seed(9))
+    torch.testing.assert_close(agent.embeddings[3:], agent.embeddings[:1] + 2 * drawn)
+
+
 @pytest.mark.parametrize("settings", [{}, {"freshcritic": False}, {"chunked": True}])
-def test_a_state_continues_to_the_bit(settings):
+@pytest.mark.parametrize("kind", [Theta, OnePass])
+def test_a_state_continues_to_the_bit(kind, settings, monkeypatch):
+    if not settings.get("chunked"):
+        monkeypatch.setattr(HyperAgent, "_theta_kind", lambda self: kind)
     agent = _agent(2, beta=0.1, **settings)
     for seed in range(3):
         _step(agent, seed)
