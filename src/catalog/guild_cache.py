@@ -15,17 +15,17 @@ from record import journal
 if TYPE_CHECKING:
     from catalog.guild_runs import GuildRun
 
-FORMAT = 2  # changes when a kept field gets another meaning
+FORMAT = 3  # changes when a kept field gets another meaning
 # Fields of GuildRun that are made of the files in _PARTS alone.
 FIELDS = (
     *("operation", "proto_operation", "origin", "proto_origin", "label", "started"),
     *("wall_seconds", "parents", "trials", "search", "objective"),
-    *("space", "method"),
+    *("space", "method", "stamp"),
 )
-# A file that comes or goes changes its folder; Guild writes these attributes in place, when someone gives a
-# label, and when a run is started again.
-_PARTS = ("", "/.guild", "/.guild/attrs", "/.guild/attrs/label", "/.guild/attrs/started")
-_PARTS += ("/.guild/attrs/stopped",)
+# A file that comes, goes or is replaced changes its folder, and a session that begins or ends is a line in the
+# journal; Guild writes a label in place. What it writes in place when it starts a run again comes with a new lock.
+_PARTS = ("", "/.guild", "/.guild/attrs", "/.guild/attrs/label")
+_PARTS += ("/journal", "/journal/sessions.jsonl")
 _SETTLED = (
     2_000_000_000  # ns; a file that changed just now may change again within its time's precision
 )
@@ -48,9 +48,8 @@ class Cache:
 
     def fill(self, run: GuildRun) -> bool:
         """Gives a run the fields that were kept of it; False if it was not known or has changed."""
-        where = str(run.directory)
-        stamp = self._stamps[where] = _stamp(where)
-        kept = self._known.get(where)
+        stamp = self._stamps[run.where] = _stamp(run.where)
+        kept = self._known.get(run.where)
         if not stamp or kept is None or kept[0] != stamp:
             return False
         self._filled += 1
@@ -63,9 +62,9 @@ class Cache:
             return
         content = {}
         for run in runs:
-            stamp = self._stamps.get(str(run.directory))
+            stamp = self._stamps.get(run.where)
             if stamp:
-                content[str(run.directory)] = [stamp, *(getattr(run, name) for name in FIELDS)]
+                content[run.where] = [stamp, *(getattr(run, name) for name in FIELDS)]
         shown = json.dumps({"format": FORMAT, "runs": content}, separators=(",", ":"))
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
         with contextlib.suppress(OSError):  # then the next sync reads all again

@@ -14,6 +14,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from catalog import stamps
 from catalog.errors import CatalogError
 from catalog.guild_cache import Cache
 from record.ends import FINISHED, GONE, KILLED, end_of_exit
@@ -30,11 +31,16 @@ class GuildRun:
 
     Attributes:
         id: 32 hex digits.
-        directory: The run's directory.
+        where: The run's directory.
     """
 
     id: str
-    directory: Path
+    where: str
+
+    @cached_property
+    def directory(self) -> Path:
+        """The run's directory."""
+        return Path(self.where)
 
     def attr(self, name: str) -> Any:
         """Returns an attribute, None without it."""
@@ -57,10 +63,9 @@ class GuildRun:
         return (guild / "STAGED").exists() or (guild / "PENDING").exists()
 
     @cached_property
-    def has_journal(self) -> bool:
-        """Whether the script came as far as recording."""
-        journal = f"{self.directory}/journal"
-        return os.path.isfile(f"{journal}/run.json") and os.path.isfile(f"{journal}/sessions.jsonl")
+    def stamp(self) -> str:
+        """See :func:`catalog.stamps.of`."""
+        return stamps.of(self.where)
 
     @cached_property
     def flags(self) -> dict[str, Any]:
@@ -176,7 +181,7 @@ class GuildRun:
     @cached_property
     def proto_origin(self) -> str:
         """The same of a batch."""
-        proto = GuildRun("", self.directory / ".guild" / "proto")
+        proto = GuildRun("", f"{self.where}/.guild/proto")
         return proto.origin if self.proto_operation else ""
 
 
@@ -241,7 +246,7 @@ def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
     found = []
     for entry in os.scandir(home / "runs"):
         if _ID.fullmatch(entry.name) and entry.is_dir():
-            run = GuildRun(entry.name, Path(entry.path))
+            run = GuildRun(entry.name, entry.path)
             if cache is not None and cache.fill(run):
                 found.append(run)  # it had begun before
             elif (run.directory / ".guild" / "opref").is_file() and not run.is_waiting:

@@ -256,7 +256,7 @@ def _job(directory: Path, is_guild: bool) -> Job | None:
     if is_guild and not any(lock.exists() for lock in locks):
         return None  # Guild holds one while a run goes on
     try:
-        guild = GuildRun(directory.name, directory)
+        guild = GuildRun(directory.name, str(directory))
         if is_guild and not guild.is_waiting:
             job.operation = guild.proto_operation or guild.operation
             job.label = str(guild.attr("label") or "")
@@ -271,13 +271,15 @@ def _job(directory: Path, is_guild: bool) -> Job | None:
 
 def _refresh_guild(job: Job) -> None:
     """A batch, or a run that has not come as far as recording."""
-    guild = GuildRun(job.directory.name, job.directory)
+    guild = GuildRun(job.directory.name, str(job.directory))
     status, reason = guild.end()
     job.begun = job.begun or guild.started or 0
     job.sign = int(time.time() * 1000) if status == RUNNING else job.sign
     job.status = Status(status, reason, None)
     if job.is_batch:
-        states = [GuildRun(t, job.directory.parent / t).attr("exit_status") for t in guild.trials]
+        states = [
+            GuildRun(t, str(job.directory.parent / t)).attr("exit_status") for t in guild.trials
+        ]
         job.done = sum(state is not None for state in states)
         job.total, job.unit = float(guild.attr("max_trials") or 0), "trial"
         if job.total < len(states):

@@ -4,20 +4,19 @@ from __future__ import annotations
 
 import functools
 import json
-import os
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from catalog import guild_runs
+from catalog import guild_runs, stamps
 from catalog.adding import RunExists
 from catalog.errors import CatalogError
 from catalog.guild_cache import Cache
 from catalog.guild_runs import Batch, GuildRun
 from catalog.held import Held
-from catalog.model import FAILED, KILLED, RUNNING, RunRecord
+from catalog.model import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 from catalog.project import Project
 from catalog.store import BATCH_KEY, DIGEST, INCOMPLETE, Store
 from catalog.stored import Stored, digest
@@ -31,14 +30,6 @@ from record.publish import Published, publish
 from record.status import last_session, status_of
 
 STAMP = "catalog.stamp"  # tag: sizes and times of the files that were sent, once a run has ended
-_STAMPED = (
-    "/result.json",
-    "/journal/run.json",
-    "/journal/sessions.jsonl",
-    "/journal/metrics.jsonl",
-    "/journal/parents.json",
-    "/.guild/attrs/exit_status",
-)
 
 
 @dataclass
@@ -114,7 +105,7 @@ class Sync:
         for directory in directories:
             if (directory / ".guild" / "opref").is_file():
                 facts = journal.read_json(directory / "journal" / "run.json") or {}
-                runs.append(GuildRun(str(facts.get("id") or directory.name), directory))
+                runs.append(GuildRun(str(facts.get("id") or directory.name), str(directory)))
             else:
                 self._send_plain(directory)
         self._send_all(runs)
@@ -139,8 +130,8 @@ class Sync:
         for stored in self.held:
             if stored.status != RUNNING or stored.deleted or stored.run in there or home is None:
                 continue
-            run = GuildRun(stored.run, home / "trash" / "runs" / stored.run)
-            if run.has_journal:
+            run = GuildRun(stored.run, str(home / "trash" / "runs" / stored.run))
+            if stamps.has_journal(stamps.of(run.where)):
                 with self._problems(run.id):
                     self._send_run(run, *self._known_batch(run.id))
 
@@ -165,7 +156,7 @@ class Sync:
             facts = journal.read_json(directory / "journal" / "run.json") or {}
             script, study = str(facts.get("operation") or ""), str(facts.get("study") or "")
             tags = {"operation": self._operation_of(script, study), "batch": ""}
-            self._publish(str(facts.get("id") or ""), directory, tags)
+            self._publish(str(facts.get("id") or ""), str(directory), tags)
 
     @contextmanager
     def _problems(self, run_id: str) -> Iterator[None]:
@@ -252,7 +243,7 @@ class Sync:
                 "parents", []
             )
             tags["parents"] = ",".join(dict.fromkeys([*own, *run.parents]))
-        if run.has_journal and self._publish(run.id, run.directory, tags):
+        if self._publish(run.id, run.where, tags, run.stamp):
             return
         status, reason = run.end()
         if status == KILLED and reason == GONE:
@@ -303,18 +294,28 @@ class Sync:
             self.store.update(stored, record, tags)
         return stored.id
 
-    def _publish(self, run_id: str, directory: Path, tags: dict[str, str]) -> bool:
+    def _publish(self, run_id: str, where: str, tags: dict[str, str], known: str = "") -> bool:
         """Sends a run that has a journal, unless nothing has changed since it ended.
 
         Returns False for one that died before it had written down that it began.
+
+        Args:
+            run_id: The run.
+            where: Its directory.
+            tags: Tags of what the journal does not say.
+            known: Its stamp, which holds if the run has ended by itself: without a new session nothing
+                is written to it. One that was killed or lost may turn out to be alive.
         """
         stored = self.held.get(run_id)
+        ended = stored is not None and stored.status in (FINISHED, FAILED)
+        stamp = known if known and ended else stamps.of(where)
+        if not stamps.has_journal(stamp):
+            return False
         if stored is not None and stored.deleted:
             self.report.deleted += 1
             return True
-        stamp = _stamp(directory)
         if stored is None or DIGEST in stored.tags:
-            if last_session(directory) is None:
+            if last_session(Path(where)) is None:
                 return False
             if stored is not None:  # from a record; here is the journal itself
                 self.held.forget(stored)
@@ -322,10 +323,10 @@ class Sync:
         if stored is not None and stored.status != RUNNING:
             same = all(stored.tags.get(name, "") == value for name, value in tags.items())
             told = stored.tags.get(STAMP, "")
-            if (same and told == stamp) or _is_older(stamp, told):
+            if (same and told == stamp) or stamps.is_older(stamp, told):
                 return True
-        fresh = stored is None and status_of(directory).status != RUNNING
-        published = self._send_journal(directory, tags | ({STAMP: stamp} if fresh else {}), fresh)
+        fresh = stored is None and status_of(Path(where)).status != RUNNING
+        published = self._send_journal(Path(where), tags | ({STAMP: stamp} if fresh else {}), fresh)
         if not published.mlflow_run_id:
             self.report.deleted += 1
             return True
@@ -368,27 +369,3 @@ def _searched(members: list[GuildRun]) -> dict[str, Any]:
     space = next((m.space for m in members if m.space), None)
     told = {"optimised": objective, "space": space}
     return {name: value for name, value in told.items() if value}
-
-
-def _stamp(directory: Path) -> str:
-    """Changes when a file changes that a run's row is made of."""
-    where, parts = str(directory), []
-    for name in _STAMPED:
-        try:
-            stat = os.stat(where + name)
-            parts.append(f"{stat.st_size}.{stat.st_mtime_ns}")
-        except OSError:
-            parts.append("-")
-    return " ".join(parts)
-
-
-def _is_older(stamp: str, other: str) -> bool:
-    """Whether files are an early copy of those of another stamp: sessions and points only grow."""
-
-    def progress(told: str) -> tuple[int, int, bool]:
-        parts = dict(zip(_STAMPED, told.split(" "), strict=False))
-        names = ("/journal/sessions.jsonl", "/journal/metrics.jsonl", "/result.json")
-        sessions, points, result = (parts.get(name, "-").partition(".")[0] for name in names)
-        return int(sessions.strip("-") or 0), int(points.strip("-") or 0), result not in ("", "-")
-
-    return progress(stamp) < progress(other)

@@ -286,7 +286,7 @@ def test_what_guild_saw_of_an_end(tmp_path, status, told):
     (tmp_path / ".guild" / "output").write_text("loading\nthe last word\n\n")
     if status is not None:
         (attributes / "exit_status").write_text(f"{status}\n")
-    assert GuildRun("0" * 32, tmp_path).end() == told
+    assert GuildRun("0" * 32, str(tmp_path)).end() == told
     if status is None:
         (tmp_path / ".guild" / "LOCK").write_text(str(os.getpid()))
-        assert GuildRun("0" * 32, tmp_path).end() == ("RUNNING", "")
+        assert GuildRun("0" * 32, str(tmp_path)).end() == ("RUNNING", "")
