@@ -1,4 +1,4 @@
-"""Intervals and clusters, in plain Python: a catalog is checked faster than numpy is imported."""
+"""Intervals and clusters; of a few seeds in plain Python: a catalog is checked faster than numpy is imported."""
 
 from __future__ import annotations
 
@@ -54,10 +54,19 @@ def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 
 def _draws(count: int, seed: int) -> Iterator[tuple[Sequence[int], int]]:
-    """(which of the values were drawn, how often), RESAMPLES in all."""
+    """(which of the values were drawn, how often), RESAMPLES in all, as random.Random draws them."""
     generator = random.Random(seed)
+    if count <= FEW:
+        for _ in range(RESAMPLES):
+            yield generator.choices(range(count), k=count), 1
+        return
+    import numpy as np  # the same generator and, of many values, much faster
+
+    state = generator.getstate()[1]
+    many = np.random.RandomState()
+    many.set_state(("MT19937", state[:-1], state[-1]))
     for _ in range(RESAMPLES):
-        yield generator.choices(range(count), k=count), 1
+        yield array("L", (many.random_sample(count) * count).astype("L").tobytes()), 1
 
 
 @lru_cache(maxsize=32)

@@ -67,6 +67,8 @@ class HyperAgent:
             one began.
         normalisers: one per task: an old task's observations stay scaled as they were.
         tasks: names, in the order in which they were learned.
+        warming: only the fresh critic is stepped; a policy that is good already would be lost to
+            the advantages of a critic that knows nothing.
     """
 
     def __init__(
@@ -93,36 +95,30 @@ class HyperAgent:
         self.embeddings = torch.empty(0, settings.te_dim)
         self.normalisers: list[ObservationNormaliser] = []
         self.tasks: list[str] = []
+        self.warming = False
         self.begin_task(task, generator)
 
-    def begin_task(
-        self, task: str, generator: torch.Generator, like: int | None = None, spread: float = 1.0
-    ) -> None:
-        """Adds a task: new embedding, fresh critic, new optimisers, targets of the old.
-
-        Args:
-            task: its name.
-            generator: source of the randomness.
-            like: place of an earlier task; the embedding is drawn around that one's, and the
-                observations are scaled as there at first. None: around 0.
-            spread: standard deviation of the draw.
-        """
+    def begin_task(self, task: str, generator: torch.Generator) -> None:
+        """Adds a task: new embedding N(0, 1), fresh critic, new optimisers, targets of the old."""
         settings = self.settings
         self.targets = self.hypernetwork.generate(self.embeddings)
-        new = spread * torch.randn(1, settings.te_dim, generator=generator)
+        new = torch.randn(1, settings.te_dim, generator=generator)
+        self.embeddings = torch.cat((self.embeddings, new))
         normaliser = ObservationNormaliser(self.shape.observation_size)
         if self.normalisers:
             normaliser.enabled = self.normalisers[-1].enabled
-        if like is not None:
-            new += self.embeddings[like]
-            normaliser.begin_as(self.normalisers[like])
-        self.embeddings = torch.cat((self.embeddings, new))
         self.normalisers.append(normaliser)
         self.tasks.append(task)
         self.critic = torch.empty(0)
         if settings.freshcritic:
             self.critic = initial_weights(self.shape.critic, generator, output_gain=2**0.5)
         self._new_optimisers()
+
+    def place(self, embedding: Tensor, like: int) -> None:
+        """Moves a new task's embedding [te_dim], and scales observations as for an earlier task."""
+        self.embeddings[-1] = embedding
+        self._embedding.copy_(embedding)
+        self.normaliser.begin_as(self.normalisers[like])
 
     def _new_optimisers(self) -> None:
         lr, eps = self.settings.lr, self.settings.adam_eps
@@ -168,7 +164,14 @@ class HyperAgent:
 
     def policy(self, task_id: int = -1) -> Policy:
         """A frozen actor of a task, by default the present one."""
-        actor = unflatten(self.weights(task_id), self._generated_shapes)[: len(self.shape.actor)]
+        return self._policy(self.weights(task_id), task_id)
+
+    def policy_at(self, embedding: Tensor, like: int) -> Policy:
+        """A frozen actor of any embedding [te_dim], with observations scaled as for a task."""
+        return self._policy(self.hypernetwork.generate(embedding[None])[0], like)
+
+    def _policy(self, weights: Tensor, task_id: int) -> Policy:
+        actor = unflatten(weights, self._generated_shapes)[: len(self.shape.actor)]
         actor[-1] = actor[-1] + self.settings.log_std
         return Policy(actor, self.normalisers[task_id], squash=self.settings.squash_mean)
 
@@ -206,6 +209,12 @@ class HyperAgent:
         self._network.backward(
             of_log_probs, of_entropy, of_values, *self._split(self._gradient, self.critic.grad)
         )
+        if self.warming:
+            norm = torch.linalg.vector_norm(self.critic.grad)
+            limit = self.settings.critic_grad_norm
+            torch.nn.utils.clip_grads_with_norm_(self.critic, limit, norm)
+            self._critic_adam.step()
+            return norm.item()
         self._embedding.grad.copy_(self._theta.backward(self._embedding, self._gradient))
         old = self.embeddings[:-1] if self.settings.beta and len(self.embeddings) > 1 else None
         if old is not None and self.settings.clip_regulariser:

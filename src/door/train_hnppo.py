@@ -56,13 +56,20 @@ class Config(DoorConfig):
     )
     te_dim: int = option(8, "size of a task embedding; source: 8", low=1, high=4096)
     embedding_start: str = option(
-        "random",
-        "where a further task's embedding is drawn: random, around 0 (source); like, around that of "
-        "the earlier task whose policy does best in validation worlds",
-        choices=("random", "like"),
+        "search",
+        "where a further task's embedding begins: random, N(0, 1) (source); search, where a policy opens "
+        "most doors, at earlier embeddings and around them, if those are 30 %",
+        choices=("random", "search"),
     )
-    embedding_spread: float = option(
-        1.0, "standard deviation of the draw of a further task's embedding; source: 1", low=0
+    embedding_draws: int = option(
+        8, "embeddings that the search tries around each of the two best earlier ones", low=0
+    )
+    embedding_spread: float = option(0.3, "standard deviation of these draws", low=0)
+    critic_warmup: int = option(
+        10,
+        "updates that step the fresh critic alone where the search has found a start: a policy that is "
+        "good already would be lost to the advantages of a critic that knows nothing",
+        low=0,
     )
     beta: float = option(
         1e-3, "strength of the regulariser [1]; source: 5e-4 to 5e-3, 0 for none", low=0
@@ -90,11 +97,11 @@ def main(config: Config) -> dict[str, Any]:
 
     with record.start(config, study="door") as run, Training(run, config) as training:
         tuned.note(run, config.tuned_from())
-        agent = make_agent(config, training)
+        agent, found = make_agent(config, training)
         training.restore(agent)
-        training.tasks = agent.tasks
         settings = ppo_settings(config, config.value_loss)
         for order in training.updates(agent):
+            agent.warming = found and training.update <= training.first + config.critic_warmup
             rollout, rewards = training.rollout(agent)
             batch = ppo.make_batch(agent, rollout, rewards, settings)
             statistics = ppo.update(agent, batch, settings, order)
@@ -105,8 +112,13 @@ def main(config: Config) -> dict[str, Any]:
         return finish(training, agent, method, task_id=len(agent.tasks) - 1)
 
 
-def make_agent(config: Config, training: Training) -> HyperAgent:
-    """A new agent with its first task, or that of `pretrained` with one task more."""
+def make_agent(config: Config, training: Training) -> tuple[HyperAgent, bool]:
+    """A new agent with its first task, or that of `pretrained` with one task more.
+
+    Returns:
+        The agent, and whether the further task begins where a search has found a start.
+    """
+    from door import embedding_search
     from door.hyper_agent import HyperAgent, HyperSettings
 
     settings = HyperSettings(
@@ -128,9 +140,9 @@ def make_agent(config: Config, training: Training) -> HyperAgent:
     generator = training.run.seeds.torch("weights")
     agent = HyperAgent(training.shape, settings, generator, config.task)
     agent.normaliser.enabled = config.normalise_obs
-    if training.load_pretrained(agent):
-        like = _likest(agent, training) if config.embedding_start == "like" else None
-        agent.begin_task(config.task, generator, like, config.embedding_spread)
+    further = training.load_pretrained(agent)
+    if further:
+        agent.begin_task(config.task, generator)
     task_id = len(agent.tasks) - 1
     if config.task_id not in (-1, task_id):
         learned = ", ".join(agent.tasks[:-1]) or "nothing"
@@ -138,20 +150,12 @@ def make_agent(config: Config, training: Training) -> HyperAgent:
             f"--task-id: {config.task_id} cannot follow {learned}; use {task_id}, or another "
             "--pretrained"
         )
-    return agent
-
-
-def _likest(agent: HyperAgent, training: Training) -> int:
-    """Place of the earlier task whose policy does best in the present one's validation worlds."""
-    from door.training import VALIDATION
-
-    seen = [training.evaluate(policy, VALIDATION) for policy in agent.policies()]
-    best = max(range(len(seen)), key=lambda i: (seen[i].opening_rate, seen[i].episode_return))
-    training.run.event(
-        f"the embedding begins at that of {agent.tasks[best]}, which opens "
-        f"{seen[best].opening_rate:.0%} of the validation worlds"
-    )
-    return best
+    training.tasks = agent.tasks
+    if not further or config.embedding_start == "random":
+        return agent, False
+    training.snapshot(agent)  # before anything is known of the task
+    draws, spread = config.embedding_draws, config.embedding_spread
+    return agent, embedding_search.search(agent, training, draws, spread)
 
 
 if __name__ == "__main__":

@@ -31,8 +31,8 @@ class Config(DoorConfig):
         0.5, "limit of the gradient's norm; source: 0.5", low=0, low_open=True
     )
     value_loss: str = value_loss_option("max")
-    entropy_coef: float = entropy_option(0.0, "source: 0 (series 7 and 8)")
-    target_kl: float = target_kl_option(0.0, "0: never (source)")
+    entropy_coef: float = entropy_option(0.01, "source: 0 (series 7 and 8)")
+    target_kl: float = target_kl_option(0.02, "0: never (source)")
     mean_gain: float = option(
         0.01,
         "orthogonal gain of the actor's last layer; source: 1, which starts with large motions",

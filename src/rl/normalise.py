@@ -73,10 +73,9 @@ class ObservationNormaliser:
         scaled = (observations - self._mean) * self._scale
         return np.clip(scaled, -self.clip, self.clip, out=scaled)
 
-    def begin_as(self, other: ObservationNormaliser, most: float = 20_000.0) -> None:
-        """Takes over what another one has seen, as if that were at most `most` observations."""
+    def begin_as(self, other: ObservationNormaliser) -> None:
+        """Takes over what another one has seen."""
         self.moments.set_state(other.moments.state())
-        self.moments.count = min(self.moments.count, most)
         self._refresh()
 
     def update(self, observations: Array) -> None:

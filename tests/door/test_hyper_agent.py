@@ -206,19 +206,21 @@ def test_a_new_task_gets_its_own_embedding_critic_normaliser_and_optimisers():
     assert all(float(each["step"]) == 0 for each in state.values())
 
 
-def test_a_new_task_may_begin_like_an_earlier_one():
+def test_a_new_task_may_begin_at_any_embedding():
     agent = _agent(2)
     agent.normalisers[0].update(3 + torch.randn(30_000, 5).numpy())
-    agent.begin_task("next", torch.Generator().manual_seed(9), like=0, spread=0.0)
-    assert torch.equal(agent.embeddings[2], agent.embeddings[0])
-    torch.testing.assert_close(agent.weights(), agent.weights(0))
+    agent.begin_task("next", torch.Generator().manual_seed(9))
+    place = agent.embeddings[0] + 0.1
+    there = agent.policy_at(place, 0)
+    agent.place(place, 0)
     observations = torch.randn(4, 5).numpy()
-    assert (agent.normaliser(observations) == agent.normalisers[0](observations)).all()
-    assert agent.normaliser.moments.count == 20_000  # it learns its own soon
-    assert agent.normalisers[0].moments.count > 30_000
-    agent.begin_task("far", torch.Generator().manual_seed(9), like=0, spread=2.0)
-    drawn = torch.randn(1, 3, generator=torch.Generator().manual_seed(9))
-    torch.testing.assert_close(agent.embeddings[3:], agent.embeddings[:1] + 2 * drawn)
+    assert (agent.policy()(observations) == there(observations)).all()
+    assert torch.equal(agent.embeddings[2], place)
+    _step(agent)
+    assert not torch.equal(agent.embeddings[2], place)
+    torch.testing.assert_close(agent.embeddings[0], place - 0.1)
+    agent.normaliser.update(observations)  # its own statistics go on, the other's stay
+    assert agent.normaliser.moments.count > agent.normalisers[0].moments.count
 
 
 @pytest.mark.parametrize("settings", [{}, {"freshcritic": False}, {"chunked": True}])
@@ -256,3 +258,17 @@ def test_the_critic_may_be_clipped_apart():
         _step(agent)
     # Under the joint limit of 1e-4 the critic hardly moves: its share of the norm meets Adam's eps.
     assert (apart.critic - start).norm() > 3 * (joint.critic - start).norm()
+
+
+def test_while_it_is_warming_the_critic_alone_learns():
+    agent = _agent(2, beta=0.1)
+    before = copy.deepcopy(agent)
+    agent.warming = True
+    norm = _step(agent)
+    assert norm > 0
+    assert not torch.equal(agent.critic, before.critic)
+    assert torch.equal(agent.weights(), before.weights())
+    assert torch.equal(agent.weights(0), before.weights(0))
+    agent.warming = False
+    _step(agent)
+    assert not torch.equal(agent.weights(), before.weights())
