@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 SEARCH = 2  # set of worlds; neither those that are reported nor those that stop a run
 WORLDS = 20  # in which each embedding is tried
 AROUND = 2  # of the earlier tasks
+SHARE = 0.25  # of the run's budget that may be spent
 ENOUGH = 0.3  # opening rate: a policy that does something else is a worse start than none
 
 
@@ -32,13 +33,19 @@ def search(agent: HyperAgent, training: Training, draws: int, spread: float) -> 
     Args:
         agent: Its last task is the new one.
         training: The run.
-        draws: Embeddings that are tried around each of the two best earlier ones.
+        draws: Embeddings that are tried around each of the two best earlier ones; fewer where that
+            would be more than a quarter of the run's budget.
         spread: Standard deviation of these draws.
 
     Returns:
         Whether one opens 30 % of the doors.
     """
     config, old = training.config, len(agent.tasks) - 1
+    affordable = int(SHARE * config.env_steps) // (WORLDS * DECISIONS)
+    if affordable < old:
+        training.run.event("too small a budget for a search: the task begins at random")
+        return False
+    draws = min(draws, (affordable - old) // AROUND)
     about = {"seeds": training.run.seeds, "start": config.start, "threads": config.threads}
     generator = training.run.seeds.torch("embeddings")
     tried: list[tuple[tuple[float, float], int, Tensor]] = []

@@ -118,7 +118,7 @@ def test_a_series_of_tasks(project, monkeypatch):
     _train("hnppo", first, monkeypatch, task="pull")
     written = _train(
         "hnppo", second, monkeypatch, task="pull_left", pretrained=str(first), beta=10.0,
-        eval_interval=3, embedding_start="random",
+        eval_interval=3,
     )  # fmt: skip
     # What the first task is worth on the second, before and while that is learned.
     assert sorted(_points(second)["validation_opening_rate"]) == [0, 3, 4]
@@ -168,11 +168,12 @@ def test_a_task_begins_at_the_embedding_that_opens_most_of_its_doors(
         return SimpleNamespace(opening_rate=opens[len(looked) - 1], episode_return=0.0)
 
     monkeypatch.setattr(held_out, "trials", trials)
+    monkeypatch.setattr(embedding_search, "SHARE", 1.0)  # enough for two of the five draws
     per_update = SMALL["num_envs"] * SMALL["num_steps"]
     spent = math.ceil(7 * embedding_search.WORLDS * 127 / per_update)
     written = _train(
         "hnppo", fourth, monkeypatch, task="lever_left", pretrained=str(third), critic_warmup=4,
-        embedding_draws=2, env_steps=(spent + 4) * per_update, eval_interval=0,
+        embedding_draws=5, env_steps=(spent + 4) * per_update,
     )  # fmt: skip
     assert [each[:2] for each in looked] == [("lever_left", embedding_search.WORLDS)] * 7
     assert sorted(_points(fourth)["env_steps"]) == list(range(spent + 1, spent + 5))
