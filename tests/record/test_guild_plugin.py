@@ -64,6 +64,47 @@ def test_flags_are_what_they_are_without_the_plugin(flags, monkeypatch):
         }
 
 
+def test_flags_that_guild_has_kept_are_those_of_its_own_reading(flags, tmp_path, monkeypatch):
+    fresh = flags()
+    kept = list((tmp_path / "home").rglob("import-flags/*"))
+    assert len(kept) == 1
+    again = flags()
+    plain = _plain_plugin(monkeypatch)
+    for each in (again, flags()):
+        for operation, named in fresh.items():
+            told = {name: _told(flag) for name, flag in each[operation].items()}
+            assert told == {name: _told(flag) for name, flag in named.items()}
+    assert plain  # the last was read without ours
+
+
+def _plain_plugin(monkeypatch) -> list:
+    """Lets Guild read what it keeps as it does by itself; the list grows with each reading."""
+    import yaml
+    from guild.plugins.python_script import PythonScriptPlugin
+
+    readings = []
+
+    def read(self, path, base_args):
+        kept = self._cached_data_path(path, base_args)
+        with open(kept) as file:
+            readings.append(kept)
+            return yaml.safe_load(file), kept
+
+    monkeypatch.setattr(PythonScriptPlugin, "_cached_data", read)
+    return readings
+
+
+def test_what_is_kept_is_read_once_and_again_when_it_has_changed(flags, tmp_path, monkeypatch):
+    flags()
+    guild_plugin._read.cache_clear()
+    flags()
+    assert guild_plugin._read.cache_info().misses == 1
+    assert guild_plugin._read.cache_info().hits == 1  # the other operation of the script
+    (tmp_path / "s.py").write_text(SCRIPT.replace("0.1", "0.3"))
+    assert flags()["one"]["lr"].default == 0.3
+    assert flags()["one"]["lr"].default == 0.3
+
+
 def _whole(flag, memo):
     """What `copy.deepcopy` does by itself."""
     made = guildfile.FlagDef.__new__(guildfile.FlagDef)
