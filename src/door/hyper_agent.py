@@ -32,6 +32,7 @@ class HyperSettings:
             (`critic_grad_norm`); the source clips it jointly with theta's.
         critic_grad_norm: see `clip_critic_apart`.
         critic_lr: step size of the fresh critic; 0: `lr` (source).
+        embedding_lr: step size of an embedding that was placed; 0: `lr`.
         beta: strength of the regulariser; 0: none.
         look_ahead: evaluate the regulariser at theta + the step that Adam is about to make.
         clip_regulariser: the regulariser's gradient counts in the norm that is clipped; in the
@@ -50,6 +51,7 @@ class HyperSettings:
     clip_critic_apart: bool = False
     critic_grad_norm: float = 0.5
     critic_lr: float = 0.0
+    embedding_lr: float = 0.0
     beta: float = 1e-3
     look_ahead: bool = True
     clip_regulariser: bool = False
@@ -118,10 +120,13 @@ class HyperAgent:
         """Moves a new task's embedding [te_dim], and scales observations as for an earlier task."""
         self.embeddings[-1] = embedding
         self._embedding.copy_(embedding)
+        self._embedding_lr = self.settings.embedding_lr or self.settings.lr
+        self._embedding_adam.param_groups[0]["lr"] = self._embedding_lr
         self.normaliser.begin_as(self.normalisers[like])
 
     def _new_optimisers(self) -> None:
         lr, eps = self.settings.lr, self.settings.adam_eps
+        self._embedding_lr = lr
         # A copy: what is stepped must not share memory with the frozen embeddings.
         self._embedding = self.embeddings[-1:].clone()
         self._theta = self._theta_kind()(
@@ -145,10 +150,10 @@ class HyperAgent:
 
     def set_lr(self, fraction: float) -> None:
         """All step sizes as a fraction of what they began with."""
-        lr, critic_lr = self.settings.lr, self.settings.critic_lr or self.settings.lr
-        self._theta.set_lr(fraction * lr)
-        self._embedding_adam.param_groups[0]["lr"] = fraction * lr
-        self._critic_adam.param_groups[0]["lr"] = fraction * critic_lr
+        settings = self.settings
+        self._theta.set_lr(fraction * settings.lr)
+        self._embedding_adam.param_groups[0]["lr"] = fraction * self._embedding_lr
+        self._critic_adam.param_groups[0]["lr"] = fraction * (settings.critic_lr or settings.lr)
 
     @property
     def normaliser(self) -> ObservationNormaliser:
@@ -271,6 +276,7 @@ class HyperAgent:
             "log_std": self.settings.log_std,
             "tasks": self.tasks,
             "targets": self.targets,
+            "embedding_lr": self._embedding_lr,
             "adams": [each.state_dict() for each in adams],
             "normalisers": [normaliser.state() for normaliser in self.normalisers],
         }
@@ -303,6 +309,9 @@ class HyperAgent:
             self.normalisers.append(ObservationNormaliser(self.shape.observation_size))
             self.normalisers[-1].set_state(saved)
         self._new_optimisers()
+        self._embedding_lr = state.get(
+            "embedding_lr", self.settings.lr
+        )  # older checkpoints placed none
         adams = (self._theta.adam, self._embedding_adam, self._critic_adam)
         for each, saved in zip(adams, state["adams"], strict=True):
             # A copy: Adam would go on to step the very tensors that it is given.

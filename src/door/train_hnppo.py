@@ -65,6 +65,13 @@ class Config(DoorConfig):
         8, "embeddings that the search tries around each of the two best earlier ones", low=0
     )
     embedding_spread: float = option(0.3, "standard deviation of these draws", low=0)
+    embedding_lr: float = option(
+        5e-4,
+        "step size of an embedding that the search has found; 0: lr, with which it moves by 0.1 an update, "
+        "as far as another behaviour is away",
+        low=0,
+        high=1,
+    )
     critic_warmup: int = option(
         10,
         "updates that step the fresh critic alone where the search has found a start: a policy that is "
@@ -131,6 +138,7 @@ def make_agent(config: Config, training: Training) -> tuple[HyperAgent, bool]:
         clip_critic_apart=config.clip_critic_apart,
         critic_grad_norm=config.critic_grad_norm,
         critic_lr=config.critic_lr,
+        embedding_lr=config.embedding_lr,
         beta=config.beta,
         look_ahead=config.look_ahead,
         clip_regulariser=config.clip_regulariser,

@@ -207,7 +207,7 @@ def test_a_new_task_gets_its_own_embedding_critic_normaliser_and_optimisers():
 
 
 def test_a_new_task_may_begin_at_any_embedding():
-    agent = _agent(2)
+    agent = _agent(2, embedding_lr=0.001, max_grad_norm=1.0)
     agent.normalisers[0].update(3 + torch.randn(30_000, 5).numpy())
     agent.begin_task("next", torch.Generator().manual_seed(9))
     place = agent.embeddings[0] + 0.1
@@ -218,6 +218,7 @@ def test_a_new_task_may_begin_at_any_embedding():
     assert torch.equal(agent.embeddings[2], place)
     _step(agent)
     assert not torch.equal(agent.embeddings[2], place)
+    assert (agent.embeddings[2] - place).abs().max() <= 0.0011  # Adam's first step: its own size
     torch.testing.assert_close(agent.embeddings[0], place - 0.1)
     agent.normaliser.update(observations)  # its own statistics go on, the other's stay
     assert agent.normaliser.moments.count > agent.normalisers[0].moments.count
