@@ -27,12 +27,19 @@ class Config(DoorConfig):
     """Flags of `ppo:train`."""
 
     stop_at: float = stop_option(0.99)
+    clip_coef: float = option(
+        0.3,
+        "half-width of the trust region of the ratio [1]; source: 0.2",
+        low=0,
+        low_open=True,
+        high=1,
+    )
     max_grad_norm: float = option(
         0.5, "limit of the gradient's norm; source: 0.5", low=0, low_open=True
     )
     value_loss: str = value_loss_option("max")
-    entropy_coef: float = entropy_option(0.01, "source: 0 (series 7 and 8)")
-    target_kl: float = target_kl_option(0.02, "0: never (source)")
+    entropy_coef: float = entropy_option(0.02, "source: 0 (series 7 and 8)")
+    target_kl: float = target_kl_option(0.03, "0: never (source)")
     mean_gain: float = option(
         0.01,
         "orthogonal gain of the actor's last layer; source: 1, which starts with large motions",
