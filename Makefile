@@ -24,7 +24,7 @@ demo: setup ## train a hypernetwork PPO until the door opens, record it, show it
 
 test: setup ## run all tests
 	@tools/setup-browser
-	@$(BIN)/python -m pytest -n 2
+	@$(BIN)/python -m pytest -n 3
 
 lint: setup ## ruff and the import contracts
 	@$(BIN)/ruff check .
