@@ -158,6 +158,8 @@ class Training:
             self.update += 1
             if self.config.lr_schedule == "linear":
                 agent.set_lr(1 - (self.update - 1) / self.total)
+            elif self.config.lr_schedule == "success" and self.curve:
+                agent.set_lr(min(1.0, max(0.1, (1 - self.curve[-1][2]) / 0.2)))
             yield self.run.seeds.generator("minibatches", self.update)
             interval = self.config.eval_interval
             if interval and (self.update % interval == 0 or self.update == self.total):

@@ -236,6 +236,23 @@ def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch
     assert written["result"]["objective"]["at"] == 5
 
 
+def test_steps_get_smaller_as_doors_open(project, monkeypatch):
+    from door import training
+    from door.evaluate import Evaluation
+
+    rates = iter([50, 90, 99, 0, 70])
+
+    def evaluate(*args, **kwargs):
+        worlds = np.arange(100) < next(rates, 0)
+        return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
+
+    sizes = []
+    monkeypatch.setattr(training, "evaluate", evaluate)
+    monkeypatch.setattr("rl.agent.PPOAgent.set_lr", lambda agent, fraction: sizes.append(fraction))
+    _train("ppo", project / "run", monkeypatch, eval_interval=1, lr_schedule="success")
+    assert sizes == pytest.approx([1.0, 0.5, 0.1])  # after each of the first three validations
+
+
 @pytest.mark.parametrize(
     ("flags", "message"),
     [
