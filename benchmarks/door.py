@@ -50,6 +50,7 @@ def _training(task: str, updates: int) -> list[str]:
         "epochs": EPOCHS,
         "minibatch-size": MINIBATCH,
         "lr": LR,
+        "target-kl": 0,  # all epochs, as its peers do
         "eval-interval": 0,
         "video": "no",
         "threads": len(os.sched_getaffinity(0)),

@@ -43,9 +43,18 @@ def _copied(flag: guildfile.FlagDef, memo: dict[int, Any]) -> guildfile.FlagDef:
 def _cached_data(self: PythonScriptPlugin, path: str, base_args: list[str]) -> tuple[Any, str]:
     """What Guild keeps of a script's flags, None if it is not of the script as it is; and where."""
     kept = self._cached_data_path(path, base_args)
-    if not self._cache_valid(kept, path):
+    # A script's flags may come from a module beside it, which Guild does not look at.
+    if not self._cache_valid(kept, path) or os.path.getmtime(kept) < _changed(path):
         return None, kept
     return copy.deepcopy(_read(kept, os.stat(kept).st_mtime_ns)), kept  # its reader changes it
+
+
+def _changed(path: str) -> float:
+    """When a module in a script's folder changed last, s since the epoch."""
+    with os.scandir(os.path.dirname(path) or ".") as entries:
+        return max(
+            (each.stat().st_mtime for each in entries if each.name.endswith(".py")), default=0
+        )
 
 
 @lru_cache

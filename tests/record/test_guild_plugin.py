@@ -1,6 +1,9 @@
 """Flags come out of Guild as without the plugin, and are copied without all that they belong to."""
 
 import copy
+import os
+import sys
+import time
 from importlib.metadata import entry_points
 
 import pytest
@@ -103,6 +106,20 @@ def test_what_is_kept_is_read_once_and_again_when_it_has_changed(flags, tmp_path
     (tmp_path / "s.py").write_text(SCRIPT.replace("0.1", "0.3"))
     assert flags()["one"]["lr"].default == 0.3
     assert flags()["one"]["lr"].default == 0.3
+
+
+def test_a_module_beside_the_script_counts(flags, tmp_path):
+    script = SCRIPT.replace("0.1", "START").replace(
+        "import argparse", "import argparse\nfrom s_start import START"
+    )
+    (tmp_path / "s_start.py").write_text("START = 0.1")
+    (tmp_path / "s.py").write_text(script)
+    assert flags()["one"]["lr"].default == 0.1
+    (tmp_path / "s_start.py").write_text("START = 0.25")
+    later = time.time() + 2
+    os.utime(tmp_path / "s_start.py", (later, later))
+    sys.modules.pop("s_start", None)
+    assert flags()["one"]["lr"].default == 0.25
 
 
 def _whole(flag, memo):
