@@ -7,10 +7,13 @@ so that the catalog rendered from MLflow and the one rendered from the records a
 from __future__ import annotations
 
 import copy
+import itertools
 import math
+import operator
 import re
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
+from functools import lru_cache
 from typing import Any
 
 from catalog import values
@@ -51,21 +54,36 @@ class Metric:
         Raises:
             ValueError: There is no point.
         """
-        by_step: dict[int, float] = {}
-        for step, value in points:
-            if step not in by_step:
-                by_step[int(step)] = values.number(value)
-        if not by_step:
+        points = list(points)
+        if not points:
             raise ValueError("a metric needs a point")
-        curve = sorted(by_step.items())
-        best = best_index([value for _, value in curve], maximize=maximize)
-        kept = tuple(curve)
-        if len(curve) > CURVE_POINTS:
-            kept = tuple(curve[i] for i in downsample(len(curve), best))
-        return cls(curve[-1][1], curve[best][1], curve[best][0], kept)
+        steps, numbers = zip(*points, strict=True)
+        if not _plain(steps, numbers):
+            by_step: dict[int, float] = {}
+            for step, value in points:
+                if step not in by_step:
+                    by_step[int(step)] = values.number(value)
+            steps, numbers = zip(*sorted(by_step.items()), strict=True)
+        best = best_index(numbers, maximize=maximize)
+        kept = range(len(steps))
+        if len(steps) > CURVE_POINTS:
+            kept = downsample(len(steps), best)
+        curve = tuple((steps[i], numbers[i] + 0.0) for i in kept)  # no negative zero
+        return cls(numbers[-1] + 0.0, numbers[best] + 0.0, steps[best], curve)
 
 
-def best_index(numbers: list[float], *, maximize: bool) -> int:
+def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
+    """Whether points are in order, each step once, and finite numbers below the largest: most are."""
+    return (
+        set(map(type, steps)) == {int}
+        and set(map(type, numbers)) == {float}
+        and all(map(operator.lt, steps, itertools.islice(steps, 1, None)))
+        and math.isfinite(sum(numbers))
+        and max(map(abs, numbers)) < values.HUGE
+    )
+
+
+def best_index(numbers: Sequence[float], *, maximize: bool) -> int:
     """Index of the first best value; NaN is worse than everything."""
     if not any(map(math.isnan, numbers)):
         return numbers.index(max(numbers) if maximize else min(numbers))
@@ -216,7 +234,16 @@ def _check_id(what: str, value: object) -> None:
 
 
 def _texts(mapping: Mapping[str, Any]) -> dict[str, str]:
-    return {values.text(name): values.text(value) for name, value in sorted(mapping.items())}
+    items = tuple(sorted(mapping.items()))
+    if all(type(value) is str for _, value in items):  # 1 and 1.0 would be remembered as one
+        return dict(_canonical(items))
+    return {values.text(name): values.text(value) for name, value in items}
+
+
+@lru_cache(1000)
+def _canonical(items: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Texts by name; runs of a machine have the same versions."""
+    return tuple({values.text(name): values.text(value) for name, value in items}.items())
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:

@@ -5,9 +5,11 @@ from __future__ import annotations
 import os
 import re
 from dataclasses import dataclass, field
+from functools import cached_property
 from pathlib import Path
 from typing import Any
 
+from catalog import values
 from catalog.errors import CatalogError
 
 CATALOG_FILE = "runs_catalog.md"
@@ -34,6 +36,16 @@ class Operation:
     flags: dict[str, Any] = field(default_factory=dict)
     requires: tuple[str, ...] = ()
     compare: tuple[str, ...] = ()
+
+    @cached_property
+    def canonical_flags(self) -> dict[str, Any]:
+        """Its own defaults in the type that a record has them in."""
+        return {
+            name: [values.flag(each) for each in value]
+            if isinstance(value, list)
+            else values.flag(value)
+            for name, value in self.flags.items()
+        }
 
 
 @dataclass(frozen=True)

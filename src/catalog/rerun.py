@@ -80,7 +80,7 @@ def rerun(
         if grid is None:
             return Rerun(note="trials that are no grid; `catalog row RUN` gives each one's command")
         flags = grid
-    own = {**options.defaults, **{n: _canonical(v) for n, v in operation.flags.items()}}
+    own = {**options.defaults, **operation.canonical_flags}
     known = {**flags} if not options.complete else {n: v for n, v in flags.items() if n in own}
     parts = [
         f"{name}={_shell(value)}"
@@ -109,10 +109,6 @@ def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
     if len(points) != count:
         return None
     return {name: column if len(column) > 1 else column[0] for name, column in columns.items()}
-
-
-def _canonical(value: Any) -> Any:
-    return [values.flag(each) for each in value] if isinstance(value, list) else values.flag(value)
 
 
 def _same(default: Any, value: Any) -> bool:

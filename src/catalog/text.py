@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 import unicodedata
+from functools import lru_cache
 
 MAX_NAME = 120
 MAX_RESULT = 600
@@ -41,6 +42,11 @@ def escape(value: object, limit: int = MAX_NAME) -> str:
     characters is cut. Markup, HTML, mathematics, links, mentions and emoji names are shown as they
     are written.
     """
+    return _escaped(str(value), limit)
+
+
+@lru_cache(10_000)  # rows have much in common
+def _escaped(value: str, limit: int) -> str:
     shown = _ACTIVE.sub(lambda match: match[0] + _BREAK, literal(value, limit))
     shown = _LONG.sub(lambda match: match[0] + _BREAK, shown)
     shown = shown.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")

@@ -10,7 +10,7 @@ from functools import lru_cache
 from typing import Any
 
 # MLflow keeps an infinity as the largest float.
-_HUGE = sys.float_info.max
+HUGE = sys.float_info.max
 _TEXT_OF = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,15}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})?")
@@ -39,14 +39,14 @@ def number(value: object) -> float:
     Raises:
         ValueError: It is no number.
     """
-    if type(value) is float and -_HUGE < value < _HUGE:
+    if type(value) is float and -HUGE < value < HUGE:
         return value + 0.0  # no negative zero: a database may not keep it
     if isinstance(value, str):
         return _TEXT_OF[value] if value in _TEXT_OF else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is no number")
     value = float(value) + 0.0
-    return math.copysign(math.inf, value) if abs(value) >= _HUGE else value
+    return math.copysign(math.inf, value) if abs(value) >= HUGE else value
 
 
 def json_number(value: float) -> float | str:

@@ -220,3 +220,21 @@ def test_two_runs_with_the_same_eight_digits(tmp_path, make):
     assert records.write_all(runs, tmp_path) == (2, 2)
     assert [r.run for r in records.read_all(tmp_path)] == [r.run for r in runs]
     assert records.write_all(runs, tmp_path) == (2, 0)
+
+
+@given(
+    st.lists(st.tuples(st.integers(0, 9), st.one_of(NUMBER, st.integers(-3, 3))), min_size=1),
+    st.booleans(),
+    st.booleans(),
+)
+def test_points_in_order_or_not_give_the_metric_of_their_definition(points, ordered, maximize):
+    if ordered:
+        points = sorted(dict(reversed(points)).items())
+    by_step = dict(reversed(points))  # the first of a step counts
+    expected = [(step, float(by_step[step]) + 0.0) for step in sorted(by_step)]
+    metric = Metric.of(points, maximize=maximize)
+    assert repr(metric.curve) == repr(tuple(expected))  # NaN is not equal to itself
+    finite = [value for _, value in expected if not math.isnan(value)]
+    if finite:
+        assert metric.best == (max(finite) if maximize else min(finite))
+        assert metric.step_of_best == next(s for s, v in expected if v == metric.best)
