@@ -299,7 +299,9 @@ def is_automatic(label: str, flags: Iterable[str]) -> bool:
     except ValueError:
         return False
     names = set(flags)
-    return all("=" in token and token.partition("=")[0] in names for token in tokens)
+    return bool(tokens) and all(
+        "=" in token and token.partition("=")[0] in names for token in tokens
+    )
 
 
 def last_line(path: Path, size: int = 8192) -> str:

@@ -14,18 +14,23 @@ from __future__ import annotations
 import copy
 import os
 from functools import lru_cache
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import yaml
 from guild import guildfile
 from guild.plugin import Plugin
-from guild.plugins.python_script import PythonScriptPlugin
+
+if TYPE_CHECKING:
+    from guild.plugins.python_script import PythonScriptPlugin
 
 
 class FlagCopies(Plugin):
     """Gives Guild's flags a way of being copied, and of being read once."""
 
     def __init__(self, ep: Any) -> None:
+        # Not before Guild does it: it moves what its modules and ours are found by.
+        from guild.plugins.python_script import PythonScriptPlugin
+
         super().__init__(ep)
         guildfile.FlagDef.__deepcopy__ = _copied
         PythonScriptPlugin._cached_data = _cached_data
