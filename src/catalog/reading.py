@@ -21,8 +21,7 @@ from catalog.stored import IDS, Reader, Stored, decode, groups, parsed
 from record.mlflow_client import one_line_errors, tracking_uri
 
 BUSY = 20.0  # s to wait for a writer, as MLflow does
-COLUMNS = 8  # names of a kind that are read by themselves; then all of it is as quick
-ROWS = 500  # the same of runs
+ROWS = 500  # runs of which a kind is read by itself; then all of it is as quick
 # The columns that are read: without one of them the schema is another than this was written for.
 _COLUMNS = {
     "experiments": {"experiment_id", "name", "lifecycle_stage"},
@@ -185,17 +184,12 @@ class _Held:
 
     def of(self, run_id: str, kind: str) -> Mapping[str, Any]:
         """Returns what is kept of a kind."""
-        if kind == "metrics" and self._metrics is not None:
-            return self._metrics.get(run_id, {})
-        if kind in self._texts:
-            return self._parsed(run_id, kind)
-        return _Row(self, run_id, kind)
+        whole = self._whole(run_id, kind)
+        return _Row(self, run_id, kind) if whole is None else whole
 
     def column(self, kind: str, name: str) -> dict[str, Any]:
         """Returns what runs have under a name, by run."""
         if (kind, name) not in self._columns:
-            if sum(kind == of for of, _ in self._columns) >= COLUMNS:
-                self.read(kind)
             with one_line_errors(self._uri):
                 rows = self._connection.execute(_COLUMN[kind], (name,))
                 self._columns[kind, name] = dict(rows.fetchall())
@@ -203,15 +197,23 @@ class _Held:
 
     def row(self, run_id: str, kind: str) -> Mapping[str, Any]:
         """Returns all that a run has of a kind."""
-        if len(self._rows) >= ROWS and kind not in self._texts:
+        whole = self._whole(run_id, kind)
+        if whole is None and len(self._rows) >= ROWS:
             self.read(kind)
-        if kind in self._texts or (kind == "metrics" and self._metrics is not None):
-            return self.of(run_id, kind)
+            whole = self._whole(run_id, kind)
+        if whole is not None:
+            return whole
         if (run_id, kind) not in self._rows:
             with one_line_errors(self._uri):
                 rows = self._connection.execute(_ROW[kind], (run_id,))
                 self._rows[run_id, kind] = dict(rows.fetchall())
         return self._rows[run_id, kind]
+
+    def _whole(self, run_id: str, kind: str) -> Mapping[str, Any] | None:
+        """What a run has of a kind that was read for all of them; None if it was not."""
+        if kind == "metrics":
+            return None if self._metrics is None else self._metrics.get(run_id, {})
+        return self._parsed(run_id, kind) if kind in self._texts else None
 
     def _parsed(self, run_id: str, kind: str) -> dict[str, Any]:
         text = self._texts[kind].get(run_id, "{}")

@@ -93,9 +93,8 @@ def test_the_last_value_of_a_metric_needs_no_curve(database):
         )
 
 
-@pytest.mark.parametrize(("columns", "rows"), [(0, 0), (3, 5), (100, 1000)])
-def test_a_few_names_and_runs_read_what_all_do(database, monkeypatch, columns, rows):
-    monkeypatch.setattr(reading, "COLUMNS", columns)
+@pytest.mark.parametrize("rows", [0, 5, 1000])
+def test_a_few_names_and_runs_read_what_all_do(database, monkeypatch, rows):
     monkeypatch.setattr(reading, "ROWS", rows)
     kinds = ("tags", "params", "metrics")
     quick = reader(f"sqlite:///{database}")
@@ -115,6 +114,20 @@ def test_a_few_names_and_runs_read_what_all_do(database, monkeypatch, columns, r
     for each, one in zip(whole, again, strict=True):
         assert repr((one.record, one.last)) == repr((each.record, each.last))
         assert [len(one.held(kind)) for kind in kinds] == [len(each.held(kind)) for kind in kinds]
+
+
+def test_of_many_runs_a_kind_is_read_once(database, monkeypatch):
+    monkeypatch.setattr(reading, "ROWS", 5)
+    kinds = ("tags", "params", "metrics")
+    reads = []
+    read = reading._Held.read
+    monkeypatch.setattr(
+        reading._Held, "read", lambda held, kind: (reads.append(kind), read(held, kind))
+    )
+    runs = reader(f"sqlite:///{database}").runs(rarely=kinds)
+    rows = [each.held(kind) for each in runs for kind in kinds]  # all of them before any is read
+    assert all(len(dict(row.items())) == len(row) for row in rows)
+    assert sorted(reads) == sorted(kinds)
 
 
 def test_it_does_not_need_mlflow(database):
