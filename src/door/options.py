@@ -51,7 +51,11 @@ class DoorConfig(record.Config):
         choices=SCHEDULES,
     )
     clip_coef: float = option(
-        0.2, "half-width of the trust region of the ratio [1]", low=0, low_open=True, high=1
+        0.3,
+        "half-width of the trust region of the ratio [1]; source: 0.3 (HN-PPO), 0.2 (PPO)",
+        low=0,
+        low_open=True,
+        high=1,
     )
     gamma: float = option(0.99, "discount per decision; source: 0.99", low=0, high=1)
     gae_lambda: float = option(0.95, "trace decay per decision; source: 0.95", low=0, high=1)

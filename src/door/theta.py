@@ -65,12 +65,11 @@ class Theta:
         """
         self.hypernetwork, self.settings, self.targets = hypernetwork, settings, targets
         self.adam = adam(hypernetwork.theta, hypernetwork.gradients, settings.lr, settings.adam_eps)
-        self._ahead = self._copies() if settings.beta and len(targets) else None
+        looks = settings.beta and len(targets) and settings.look_ahead
+        self._ahead = self._copies() if looks else None
 
     def _copies(self) -> Any:
-        """An Adam over copies of theta, to see where a step would lead; None if none is wanted."""
-        if not self.settings.look_ahead:
-            return None
+        """An Adam over copies of theta, to see where a step would lead."""
         copies = [tensor.clone() for tensor in self._stepped]
         gradients = self.hypernetwork.gradients[: len(copies)]
         return adam(copies, gradients, self.settings.lr, self.settings.adam_eps)

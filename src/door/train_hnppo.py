@@ -21,13 +21,6 @@ class Config(DoorConfig):
     """Flags of `hnppo:train`."""
 
     lr: float = option(5e-3, "Adam's step size [1]; source: 5e-3", low=0, low_open=True, high=1)
-    clip_coef: float = option(
-        0.3,
-        "half-width of the trust region of the ratio [1]; source: 0.3",
-        low=0,
-        low_open=True,
-        high=1,
-    )
     max_grad_norm: float = option(
         5e-5,
         "limit of the norm of the task's gradient; source: 1e-4. It is far below Adam's epsilon, "

@@ -27,13 +27,6 @@ class Config(DoorConfig):
     """Flags of `ppo:train`."""
 
     stop_at: float = stop_option(0.99)
-    clip_coef: float = option(
-        0.3,
-        "half-width of the trust region of the ratio [1]; source: 0.2",
-        low=0,
-        low_open=True,
-        high=1,
-    )
     max_grad_norm: float = option(
         0.5, "limit of the gradient's norm; source: 0.5", low=0, low_open=True
     )
