@@ -10,7 +10,7 @@ from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
 from catalog import batches, canvas, stats, values
-from catalog.model import Point, RunRecord
+from catalog.model import FINISHED, Point, RunRecord
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -261,7 +261,9 @@ def _grouped(title: str, runs: Sequence[RunRecord], wanted: Figure) -> _Panel:
             ]
             for trial in group.trials
         ]
-        lines.append(_Line(canvas.point(group.point), *band(curves), seeds=len(curves)))
+        # A run that a rule ended early would leave the mean to the slower seeds; one that failed has no last word.
+        held = [trial.status == FINISHED for trial in group.trials]
+        lines.append(_Line(canvas.point(group.point), *band(curves, held), seeds=len(curves)))
     return _Panel(title, lines, wanted.axis or _axis(runs), len(ranked) - len(best))
 
 
@@ -292,17 +294,25 @@ def _axis(runs: Sequence[RunRecord]) -> str:
 
 def band(
     curves: Sequence[Sequence[Point]],
+    held: Sequence[bool] | None = None,
 ) -> tuple[list[float], list[float], list[float], list[float]]:
     """Returns steps, mean, lowest and highest value over seeds.
 
-    Curves of different steps are interpolated at GRID steps of their common range and beyond it
-    over those that go on; a single curve is returned as it is.
+    Curves of different steps are interpolated at GRID steps from the first to the last of all; a
+    single curve is returned as it is.
 
     Args:
         curves: (step, value) per seed, by step; points that are not finite are passed over.
+        held: Per curve, whether it keeps its last value where others go on; by default none does,
+            and the rest is over those that go on.
     """
-    clean = [[p for p in curve if math.isfinite(p[1])] for curve in curves]
-    clean = [curve for curve in clean if curve]
+    ends = held or [False] * len(curves)
+    kept = [
+        (clean, keeps)
+        for curve, keeps in zip(curves, ends, strict=True)
+        if (clean := [p for p in curve if math.isfinite(p[1])])
+    ]
+    clean = [curve for curve, _ in kept]
     if not clean:
         return [], [], [], []
     if len(clean) == 1:
@@ -317,7 +327,7 @@ def band(
     )
     steps, middle, low, high = [], [], [], []
     for step in grid:
-        here = [v for c in clean if (v := _at(c, step)) is not None]
+        here = [v for c, keeps in kept if (v := _at(c, step, keeps)) is not None]
         if here:
             steps.append(step)
             middle.append(stats.mean(here))
@@ -326,8 +336,10 @@ def band(
     return steps, middle, low, high
 
 
-def _at(curve: Sequence[Point], step: float) -> float | None:
-    """Linear interpolation; None outside of the curve."""
+def _at(curve: Sequence[Point], step: float, keeps: bool) -> float | None:
+    """Linear interpolation; None outside of the curve, unless it keeps its last value."""
+    if keeps and step > curve[-1][0]:
+        return curve[-1][1]
     if not curve[0][0] <= step <= curve[-1][0]:
         return None
     for (s0, v0), (s1, v1) in pairwise(curve):

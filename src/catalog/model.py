@@ -58,7 +58,11 @@ class Metric:
         if not points:
             raise ValueError("a metric needs a point")
         steps, numbers = zip(*points, strict=True)
-        if not _plain(steps, numbers):
+        if _plain(steps, numbers):
+            if len(steps) <= CURVE_POINTS and 0.0 not in numbers:  # nor a negative zero
+                best = numbers.index(max(numbers) if maximize else min(numbers))
+                return cls(numbers[-1], numbers[best], steps[best], tuple(map(tuple, points)))
+        else:
             by_step: dict[int, float] = {}
             for step, value in points:
                 if step not in by_step:

@@ -11,13 +11,15 @@ import math
 import sqlite3
 from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence
 from functools import partial
+from itertools import groupby
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import orjson
 
 from catalog.model import Point
-from catalog.stored import IDS, Reader, Stored, decode, groups, parsed
+from catalog.stored import Reader, Stored, decode, parsed
 from record.mlflow_client import one_line_errors, tracking_uri
 
 BUSY = 20.0  # s to wait for a writer, as MLflow does
@@ -39,17 +41,18 @@ WHERE experiments.lifecycle_stage = 'active' AND (runs.lifecycle_stage = 'active
 ORDER BY runs.start_time IS NULL, runs.start_time, runs.run_uuid
 """
 _OBJECTS = "SELECT run_uuid, json_group_object(key, value) FROM {} GROUP BY run_uuid"
+_VALUE = "CASE WHEN is_nan THEN NULL ELSE value END"
 # JSON would hold 15 digits of a number.
-_LATEST = "SELECT run_uuid, key, CASE WHEN is_nan THEN NULL ELSE value END FROM latest_metrics"
+_LATEST = f"SELECT run_uuid, key, {_VALUE} FROM latest_metrics"
 _COLUMN = {
     "tags": "SELECT run_uuid, value FROM tags WHERE key = ?",
     "params": "SELECT run_uuid, value FROM params WHERE key = ?",
-    "metrics": "SELECT run_uuid, CASE WHEN is_nan THEN NULL ELSE value END FROM latest_metrics WHERE key = ?",
+    "metrics": f"SELECT run_uuid, {_VALUE} FROM latest_metrics WHERE key = ?",
 }
 _ROW = {
     "tags": "SELECT key, value FROM tags WHERE run_uuid = ?",
     "params": "SELECT key, value FROM params WHERE run_uuid = ?",
-    "metrics": "SELECT key, CASE WHEN is_nan THEN NULL ELSE value END FROM latest_metrics WHERE run_uuid = ?",
+    "metrics": f"SELECT key, {_VALUE} FROM latest_metrics WHERE run_uuid = ?",
 }
 # All keys by steps through the primary key, which begins with it: DISTINCT would read every row.
 _KEYS = """
@@ -65,12 +68,9 @@ SELECT each.key FROM each WHERE EXISTS (
     WHERE {0}.key = each.key AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
 )
 """
-_POINTS = """
-SELECT run_uuid, key, step, value, is_nan FROM metrics WHERE run_uuid IN ({})
-ORDER BY run_uuid, key, step
-"""
-_ONE_CURVE = """
-SELECT step, value, is_nan FROM metrics WHERE run_uuid = ? AND key = ?
+_POINTS = f"SELECT key, step, {_VALUE} FROM metrics WHERE run_uuid = ? ORDER BY key, step"
+_CURVE = f"""
+SELECT step, {_VALUE} FROM metrics WHERE run_uuid = ? AND key = ?
 ORDER BY step, timestamp, is_nan, value
 """
 
@@ -139,26 +139,27 @@ class Database(Reader):
         found: dict[str, dict[str, list[Point]]] = {}
         if self._connection is None:
             return found
-        twice: set[tuple[str, str]] = (
-            set()
-        )  # a step has two points: which one counts is asked again
         with one_line_errors(self.uri):
-            for ids in groups(run_ids, IDS):
-                query = _POINTS.format(",".join("?" * len(ids)))
-                of, name, before, curve = "", "", -1, list[Point]()
-                for run_id, key, step, value, is_nan in self._connection.execute(query, ids):
-                    if key != name or run_id != of:
-                        of, name, curve = run_id, key, []
-                        found.setdefault(run_id, {})[decode(key)] = curve
-                    elif step == before:
-                        twice.add((run_id, key))
-                    before = step
-                    curve.append((step, math.nan if is_nan else value))
-            for pair in twice:
-                rows = self._connection.execute(_ONE_CURVE, pair)
-                curve = [(step, math.nan if is_nan else value) for step, value, is_nan in rows]
-                found[pair[0]][decode(pair[1])] = curve
+            for run_id in run_ids:
+                rows = self._connection.execute(_POINTS, (run_id,)).fetchall()
+                curves = {
+                    decode(key): self._curve(run_id, key, [row[1:] for row in of])
+                    for key, of in groupby(rows, itemgetter(0))
+                }
+                if curves:
+                    found[run_id] = curves
         return found
+
+    def _curve(self, run_id: str, key: str, curve: list[Any]) -> list[Point]:
+        """Its points with NaN as it is; of a step with several, which one counts is asked again."""
+        assert self._connection is not None
+        steps, numbers = zip(*curve, strict=True)
+        if len(set(steps)) < len(steps):
+            curve = self._connection.execute(_CURVE, (run_id, key)).fetchall()
+            numbers = (None,)
+        if None in numbers:
+            curve = [(step, math.nan if value is None else value) for step, value in curve]
+        return curve
 
 
 class _Held:

@@ -4,16 +4,21 @@ from __future__ import annotations
 
 import math
 import random
-from array import array
 from collections import Counter
-from collections.abc import Iterator, Sequence
-from functools import lru_cache
+from collections.abc import Sequence
+from functools import cached_property, lru_cache
+from typing import TYPE_CHECKING
+
+if TYPE_CHECKING:
+    import numpy as np
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 RESAMPLES = 2000
+LOW, HIGH = int(0.025 * RESAMPLES), int(0.975 * RESAMPLES) - 1  # ranks of the bounds among them
+OFTEN = 50  # intervals of as many values, from which on numpy finds them
 # A catalog asks for thousands of intervals of as many values: their draws are kept,
 FEW = 20  # up to here with equal ones put together,
-MANY = 1000  # up to here as they are, 4 MB at most for a number of values.
+MANY = 1000  # up to here as they are, 16 MB at most for a number of values.
 
 
 def wilson(successes: float, count: int) -> tuple[float, float]:
@@ -46,36 +51,96 @@ def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
         seed: Of the resampling.
     """
     ordered, count = sorted(values), len(values)
+    if ordered[0] == ordered[-1]:
+        return (math.fsum(ordered) / count,) * 2
+    if count <= MANY:
+        return _resamples(count, seed).interval(ordered)
+    generator = _by_numpy(seed)
     means = []
-    for drawn, times in _resamples(count, seed) if count <= MANY else _draws(count, seed):
-        means += [math.fsum(map(ordered.__getitem__, drawn)) / count] * times
-    means.sort()
-    return means[int(0.025 * RESAMPLES)], means[int(0.975 * RESAMPLES) - 1]
-
-
-def _draws(count: int, seed: int) -> Iterator[tuple[Sequence[int], int]]:
-    """(which of the values were drawn, how often), RESAMPLES in all, as random.Random draws them."""
-    generator = random.Random(seed)
-    if count <= FEW:
-        for _ in range(RESAMPLES):
-            yield generator.choices(range(count), k=count), 1
-        return
-    import numpy as np  # the same generator and, of many values, much faster
-
-    state = generator.getstate()[1]
-    many = np.random.RandomState()
-    many.set_state(("MT19937", state[:-1], state[-1]))
     for _ in range(RESAMPLES):
-        yield array("L", (many.random_sample(count) * count).astype("L").tobytes()), 1
+        drawn = (generator.random_sample(count) * count).astype(int)
+        means.append(math.fsum(map(ordered.__getitem__, drawn.tolist())) / count)
+    means.sort()
+    return means[LOW], means[HIGH]
 
 
 @lru_cache(maxsize=32)
-def _resamples(count: int, seed: int) -> list[tuple[Sequence[int], int]]:
-    """The same, kept; of few values there are few different draws, which are put together."""
+def _resamples(count: int, seed: int) -> _Resamples:
+    """RESAMPLES draws of indices as random.Random makes them; of few values many are alike."""
     if count > FEW:
-        return [(array("H", drawn), times) for drawn, times in _draws(count, seed)]
-    drawn = Counter(tuple(sorted(draw)) for draw, _ in _draws(count, seed))
-    return list(drawn.items())
+        places = _by_numpy(seed).random_sample((RESAMPLES, count)) * count
+        return _Resamples(places.astype(int), [1] * RESAMPLES)
+    generator = random.Random(seed)
+    draws = (generator.choices(range(count), k=count) for _ in range(RESAMPLES))
+    drawn = Counter(tuple(sorted(draw)) for draw in draws)
+    return _Resamples(list(drawn), list(drawn.values()))
+
+
+def _by_numpy(seed: int) -> np.random.RandomState:
+    """The generator random.Random(seed), of many numbers at once much faster."""
+    import numpy as np
+
+    state = random.Random(seed).getstate()[1]
+    made = np.random.RandomState()
+    made.set_state(("MT19937", state[:-1], state[-1]))
+    return made
+
+
+class _Resamples:
+    """Draws of so many values, for the interval of the mean of any of them.
+
+    Args:
+        drawn: Indices of the values drawn, [draws, count].
+        times: How often each was drawn, [draws].
+    """
+
+    def __init__(self, drawn: Sequence[Sequence[int]] | np.ndarray, times: Sequence[int]) -> None:
+        self._drawn, self._times = drawn, times
+        self._asked = 0
+
+    def interval(self, ordered: Sequence[float]) -> tuple[float, float]:
+        """Returns the bounds for some values, which are in order."""
+        self._asked += 1
+        # numpy takes as long to import as so many intervals of few values take without it.
+        if (len(ordered) > FEW or self._asked > OFTEN) and (found := self._by_numpy(ordered)):
+            return found
+        means = []
+        for place, times in enumerate(self._times):
+            means += [self._mean(place, ordered)] * times
+        means.sort()
+        return means[LOW], means[HIGH]
+
+    def _mean(self, place: int, ordered: Sequence[float]) -> float:
+        drawn = self._drawn[place]
+        return math.fsum(map(ordered.__getitem__, drawn)) / len(drawn)
+
+    def _by_numpy(self, ordered: Sequence[float]) -> tuple[float, float] | None:
+        """The same bounds to the bit: rounded sums tell which few draws may be the bounds."""
+        import numpy as np
+
+        drawn, times = self._arrays
+        sums = np.array(ordered)[drawn].sum(axis=1)
+        error = 1e-10 * max(-ordered[0], ordered[-1]) * len(ordered)
+        if not (np.isfinite(sums).all() and 1e-300 < error < math.inf):
+            return None
+        order = np.argsort(sums)
+        counted = np.cumsum(times[order])
+        bounds = []
+        for rank in (LOW, HIGH):
+            near = sums[order[np.searchsorted(counted, rank, side="right")]]
+            lower = int(times[sums < near - error].sum())
+            means: list[float] = []
+            for place in np.flatnonzero(np.abs(sums - near) <= error):
+                means += [self._mean(place, ordered)] * int(times[place])
+            means.sort()
+            bounds.append(means[rank - lower])
+        return bounds[0], bounds[1]
+
+    @cached_property
+    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
+        import numpy as np
+
+        return np.asarray(self._drawn), np.asarray(self._times)
 
 
 def mean(values: Sequence[float]) -> float:

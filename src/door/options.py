@@ -32,6 +32,16 @@ def stop_option(default: float) -> Any:
     )
 
 
+def schedule_option(default: str) -> Any:
+    """The course of the step size, whose default differs between the two scripts."""
+    return option(
+        default,
+        "linear goes to 0 over the budget; success goes down with the share of validation worlds that stay "
+        "closed, from 20 % on, to a tenth at 2 %; source: constant",
+        choices=SCHEDULES,
+    )
+
+
 @dataclass(frozen=True)
 class DoorConfig(record.Config):
     """Flags of both scripts. "Source" is the thesis "Hypernetwork-PPO for Continual RL"."""
@@ -44,12 +54,7 @@ class DoorConfig(record.Config):
     epochs: int = option(6, "passes over a rollout; source: 10", low=1)
     minibatch_size: int = option(512, "samples per gradient step; source: 128", low=1)
     lr: float = option(1e-3, "Adam's step size [1]", low=0, low_open=True, high=1)
-    lr_schedule: str = option(
-        "constant",
-        "linear goes to 0 over the budget; success goes down with the share of validation worlds that stay "
-        "closed, from 20 % on, to a tenth at 2 %; source: constant",
-        choices=SCHEDULES,
-    )
+    lr_schedule: str = schedule_option("constant")
     clip_coef: float = option(
         0.3,
         "half-width of the trust region of the ratio [1]; source: 0.3 (HN-PPO), 0.2 (PPO)",

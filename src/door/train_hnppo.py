@@ -8,7 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import record
 from door import tuned
-from door.options import DoorConfig, entropy_option, target_kl_option, value_loss_option
+from door.options import (
+    DoorConfig,
+    entropy_option,
+    schedule_option,
+    target_kl_option,
+    value_loss_option,
+)
 from record import option
 
 if TYPE_CHECKING:
@@ -28,6 +34,7 @@ class Config(DoorConfig):
         low=0,
         low_open=True,
     )
+    lr_schedule: str = schedule_option("success")
     entropy_coef: float = entropy_option(0.01, "source: 0.01")
     target_kl: float = target_kl_option(
         0.03, "source: 0, never. A step of the hypernetwork moves all weights together"

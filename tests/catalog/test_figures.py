@@ -230,6 +230,24 @@ def test_a_band_is_the_mean_and_the_range_over_seeds():
     assert figures.band([]) == ([], [], [], [])
 
 
+def test_a_run_that_ended_early_counts_with_its_last_value_and_a_failed_one_does_not():
+    curves = [[(0, 0.0), (5, 1.0)], [(0, 0.0), (5, 0.2)], [(0, 0.0), (5, 0.0), (10, 0.5)]]
+    steps, mean, low, high = figures.band(curves, [True, False, True])
+    assert steps == [0, 5, 10]
+    assert mean == pytest.approx([0, 0.4, 0.75])
+    assert (low[-1], high[-1]) == (0.5, 1.0)
+
+
+def test_the_lines_of_a_figure_hold_what_finished(make):
+    runs = [
+        make(1, seed=1).with_points({"rate": [(0, 0.0), (5, 1.0)]}),
+        make(2, seed=2).with_points({"rate": [(0, 0.0), (5, 0.0), (10, 0.5)]}),
+    ]
+    drawn = figures.learning_curves(runs, "rate", [])
+    runs[0] = replace(runs[0], status="FAILED")
+    assert figures.learning_curves(runs, "rate", []) != drawn
+
+
 def test_metrics_of_one_name_pattern_are_lines_of_one_figure(project, make):
     template = '{{ figure("many", ["toy:train"], "*/length", band=["*/low", "*/high"], until=10, axis="episode") }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)

@@ -45,6 +45,15 @@ def test_bootstrap_is_its_definition(values, seed):
     assert stats.bootstrap(values, seed) == (means[50], means[1949])
 
 
+@pytest.mark.parametrize("count", [2, 7, 30])
+def test_bootstrap_gives_the_same_bounds_however_often_it_is_asked(count):
+    generator = random.Random(count)
+    cases = [[generator.choice((0.1, 0.3, 0.7)) for _ in range(count)] for _ in range(40)]
+    cases += [[generator.gauss(0, 1e3) for _ in range(count)] for _ in range(40)]
+    first = [stats.bootstrap(values) for values in cases]
+    assert [stats.bootstrap(values) for values in cases] == first
+
+
 def test_bootstrap_of_many_values_is_the_normal_interval():
     values = [i / 99 for i in range(100)]
     low, high = stats.bootstrap(values)
