@@ -43,7 +43,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     options = parser().parse_args(arguments)
-    gc.set_threshold(100_000)  # thousands of runs are millions of objects that live to the end
+    gc.set_threshold(1_000_000)  # thousands of runs are millions of objects that live to the end
     try:
         with _one_line():
             code = options.run(options)

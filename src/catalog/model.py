@@ -7,7 +7,6 @@ so that the catalog rendered from MLflow and the one rendered from the records a
 from __future__ import annotations
 
 import copy
-import itertools
 import math
 import operator
 import re
@@ -58,16 +57,15 @@ class Metric:
         if not points:
             raise ValueError("a metric needs a point")
         steps, numbers = zip(*points, strict=True)
-        if _plain(steps, numbers):
-            if len(steps) <= CURVE_POINTS and 0.0 not in numbers:  # nor a negative zero
-                best = numbers.index(max(numbers) if maximize else min(numbers))
-                return cls(numbers[-1], numbers[best], steps[best], tuple(map(tuple, points)))
-        else:
+        if not _plain(steps, numbers):
             by_step: dict[int, float] = {}
             for step, value in points:
                 if step not in by_step:
                     by_step[int(step)] = values.number(value)
             steps, numbers = zip(*sorted(by_step.items()), strict=True)
+        elif len(steps) <= CURVE_POINTS and 0.0 not in numbers:  # nor a negative zero
+            first = numbers.index(max(numbers) if maximize else min(numbers))
+            return cls(numbers[-1], numbers[first], steps[first], tuple(map(tuple, points)))
         best = best_index(numbers, maximize=maximize)
         kept = range(len(steps))
         if len(steps) > CURVE_POINTS:
@@ -81,9 +79,10 @@ def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
     return (
         set(map(type, steps)) == {int}
         and set(map(type, numbers)) == {float}
-        and all(map(operator.lt, steps, itertools.islice(steps, 1, None)))
+        and all(map(operator.lt, steps, steps[1:]))
         and math.isfinite(sum(numbers))
-        and max(map(abs, numbers)) < values.HUGE
+        and max(numbers) < values.HUGE
+        and min(numbers) > -values.HUGE
     )
 
 
