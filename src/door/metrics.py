@@ -63,12 +63,14 @@ def main(config: Config) -> dict[str, Any]:
         return run.finish(result)
 
 
-def final_matrix(steps: Sequence[Path], *, threads: int = 2) -> np.ndarray:
+def final_matrix(steps: Sequence[Path], *, threads: int = 2, reported: bool = False) -> np.ndarray:
     """Success [N, N] on each of N tasks after each step of a series, on the 100 test worlds.
 
     Args:
         steps: run directories in the order of learning.
         threads: simulator threads; the result does not depend on them.
+        reported: take what the runs reported themselves, of their own task and of those before it,
+            and try the others alone.
 
     Raises:
         record.UserError: see `door.steps.read`.
@@ -78,7 +80,13 @@ def final_matrix(steps: Sequence[Path], *, threads: int = 2) -> np.ndarray:
 
     series = read(steps)
     with _worlds(series[0], TEST, threads) as worlds:
-        return _matrix(len(series), _final_rate(series, worlds))
+        tried = _final_rate(series, worlds)
+
+        def rate(i: int, j: int) -> float:
+            told = series[i].earlier | {i: series[i].opening_rate} if reported else {}
+            return told[j] if j in told else tried(i, j)
+
+        return _matrix(len(series), rate)
 
 
 class Evaluations:

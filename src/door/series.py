@@ -197,7 +197,8 @@ def _result(steps: list[Step], config: Config) -> dict[str, Any]:
     metrics = {
         f"opening_rate/{i}_{each['result']['task']}": rates[i] for i, each in enumerate(results)
     }
-    matrix = final_matrix([step.directory for step in steps], threads=config.threads)
+    folders = [step.directory for step in steps]
+    matrix = final_matrix(folders, threads=config.threads, reported=True)
     if len(steps) > 1:
         metrics |= {
             "accuracy": continual.accuracy(matrix),

@@ -12,6 +12,7 @@ import record
 from record import journal
 
 _NAME = re.compile(r"(\d+)_(\w+)")  # of a link: place in the series, task
+_EARLIER = re.compile(r"opening_rate/(\d+)_\w+")  # of a metric: place in the series, task
 
 
 @dataclass(frozen=True)
@@ -29,6 +30,7 @@ class Step:
         snapshots: update and file of each kept set of policies, by update; at least one.
         validation: opening rate on the validation worlds by update, by update.
         opening_rate: what the run itself reports of its test worlds.
+        earlier: the same of the tasks before, by place in the series, where it tried them.
     """
 
     directory: Path
@@ -42,6 +44,7 @@ class Step:
     snapshots: tuple[tuple[int, Path], ...]
     validation: dict[int, float]
     opening_rate: float
+    earlier: dict[int, float]
 
     @property
     def kind(self) -> str:
@@ -165,9 +168,15 @@ def read_one(path: Path) -> Step:
             snapshots=kept,
             validation=_validation(path),
             opening_rate=result["metrics"]["opening_rate"],
+            earlier=_earlier(result["metrics"]),
         )
     except (KeyError, TypeError) as error:
         raise record.UserError(f"{path}: no run of door training there ({error} missing)") from None
+
+
+def _earlier(metrics: dict[str, float]) -> dict[int, float]:
+    found = ((_EARLIER.fullmatch(name), rate) for name, rate in metrics.items())
+    return {int(match[1]): rate for match, rate in found if match}
 
 
 def _validation(path: Path) -> dict[int, float]:
