@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import io
 import warnings
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from catalog import text
@@ -19,6 +19,7 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")
 COLOUR_MAP = "viridis"  # even steps, for colour-blind readers too (bids.github.io/colormap)
 LINES = ("-", "--", ":")
 GREY = "#808080"
+LABEL = 30  # characters of a legend's labels
 # A page's own colours do not reach into an image; what the reader's system prefers does. The page may be of the
 # other kind than the system, so both greys have a contrast of at least 3 to both backgrounds.
 _STYLE = (
@@ -118,6 +119,14 @@ def point(flags: Mapping[str, object], *, named: bool = False) -> str:
     if len(flags) == 1 and not named:
         return value(next(iter(flags.values())))
     return ", ".join(f"{name}={value(each)}" for name, each in flags.items())
+
+
+def points(of: Sequence[Mapping[str, object]]) -> list[str]:
+    """Returns what a legend calls some points: by values alone, as its title says, if a name would be cut."""
+    named = [point(flags) for flags in of]
+    if all(len(name) <= LABEL for name in named):
+        return named
+    return [", ".join(map(value, flags.values())) for flags in of]
 
 
 def _finished(svg: str) -> str:

@@ -185,7 +185,9 @@ def _legend(
         if name:
             colour, style = _style(place)
             handles.append(
-                Line2D([], [], color=colour, linestyle=style, label=canvas.plain(name, 30))
+                Line2D(
+                    [], [], color=colour, linestyle=style, label=canvas.plain(name, canvas.LABEL)
+                )
             )
     banded = [line for p in panels for line in p.lines if line.banded]
     if banded:
@@ -200,7 +202,7 @@ def _legend(
             Line2D([], [], alpha=0, label=f"best {MAX_CURVES} of {MAX_CURVES + left_out}")
         )
     page.legend(
-        handles=handles, title=canvas.plain(title, 30) or None, loc="outside right upper",
+        handles=handles, title=canvas.plain(title, canvas.LABEL) or None, loc="outside right upper",
         alignment="left",
     )  # fmt: skip
 
@@ -252,7 +254,7 @@ def _grouped(title: str, runs: Sequence[RunRecord], wanted: Figure) -> _Panel:
     # In the order of the point, not of its rank.
     best.sort(key=lambda g: [values.order(v) for v in g.point.values()])
     lines = []
-    for group in best:
+    for group, label in zip(best, canvas.points([g.point for g in best]), strict=True):
         curves = [
             [
                 point
@@ -263,7 +265,7 @@ def _grouped(title: str, runs: Sequence[RunRecord], wanted: Figure) -> _Panel:
         ]
         # A run that a rule ended early would leave the mean to the slower seeds; one that failed has no last word.
         held = [trial.status == FINISHED for trial in group.trials]
-        lines.append(_Line(canvas.point(group.point), *band(curves, held), seeds=len(curves)))
+        lines.append(_Line(label, *band(curves, held), seeds=len(curves)))
     return _Panel(title, lines, wanted.axis or _axis(runs), len(ranked) - len(best))
 
 

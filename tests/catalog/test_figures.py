@@ -248,6 +248,15 @@ def test_the_lines_of_a_figure_hold_what_finished(make):
     assert figures.learning_curves(runs, "rate", []) != drawn
 
 
+def test_a_legend_leaves_names_to_its_title_before_it_cuts_a_value(make):
+    told = {"schedule": "constant", "of": "a" * 12}
+    runs = [make(i, lr=i, **told).with_points({"rate": [(0, 0.1 * i)]}) for i in (1, 2)]
+    drawn = texts(figures.learning_curves(runs, "rate", ["lr", "schedule", "of"]))
+    assert {"1, constant, aaaaaaaaaaaa", "2, constant, aaaaaaaaaaaa"} <= set(drawn)
+    drawn = texts(figures.learning_curves(runs, "rate", ["lr", "schedule"]))
+    assert {"lr=1, schedule=constant", "lr=2, schedule=constant"} <= set(drawn)
+
+
 def test_metrics_of_one_name_pattern_are_lines_of_one_figure(project, make):
     template = '{{ figure("many", ["toy:train"], "*/length", band=["*/low", "*/high"], until=10, axis="episode") }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)

@@ -83,6 +83,12 @@ def test_a_task_of_another_series_is_not_run_again(project, killed, monkeypatch)
     assert not series._choose(two[1], two, series.Config(**flags)).reused
 
 
+def test_metrics_find_both_series_and_refuse_one_that_does_not_fit(project, killed) -> None:
+    line = f"guild run door:metrics_series3 series={killed.name} reference={killed.name} -y"
+    project.bad(line, "--seed: 1, but the series has 5")
+    project.bad(f"{line} seed=5", "learned pull_left on from another task")
+
+
 @pytest.mark.parametrize(
     ("line", "words"),
     [
