@@ -1,0 +1,77 @@
+"""Videos of agents in dark rooms, one room beside the other."""
+
+from __future__ import annotations
+
+import math
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from darkroom.batch import RoomBatch
+
+if TYPE_CHECKING:
+    from darkroom.a2c import SourceAgents
+
+FPS = 5
+WIDE = 960  # pixels, about, of a picture's longer side
+_FLOOR, _WALL = (255, 255, 255), (90, 90, 90)
+_GOAL, _AGENT, _BOTH = (213, 94, 0), (0, 114, 178), (0, 158, 115)
+
+
+def walks(agents: SourceAgents, rng: np.random.Generator, episodes: int) -> np.ndarray:
+    """Returns where the agents go in some episodes, int [steps, T]; an ended episode waits for the others."""
+    from darkroom.results import drawn
+
+    settings = agents.settings
+    shown = []
+    for _ in range(episodes):
+        rooms = RoomBatch(
+            agents.goals, settings.size, limit=settings.limit, terminating=settings.terminating
+        )
+        cells, going = rooms.cells.copy(), np.ones(len(agents.goals), bool)
+        shown.append(cells)
+        while going.any():
+            step = rooms.step(drawn(agents, rooms.cells, rng))
+            cells = np.where(going, step.final, cells)
+            going &= ~(step.terminated | step.truncated)
+            shown.append(cells)
+    return np.stack(shown)
+
+
+def picture(size: int, goals: np.ndarray, cells: np.ndarray) -> np.ndarray:
+    """Returns rooms beside each other, uint8 [height, width, 3], sides even: goals, agents, and both in one.
+
+    Args:
+        size: Cells of a side.
+        goals, cells: Of each room, int [n].
+    """
+    count, ideal = len(goals), math.sqrt(len(goals) * 4 / 3)
+    # About 4:3, with few empty places in the last row.
+    across = min(
+        range(max(1, int(0.8 * ideal)), math.ceil(1.2 * ideal) + 1),
+        key=lambda wide: (-count % wide + 2 * abs(wide - ideal), wide),
+    )
+    down = math.ceil(count / across)
+    pixels = max(2, WIDE // (across * (size + 1)))
+    page = np.full((down * (size + 1) + 1, across * (size + 1) + 1, 3), _WALL, np.uint8)
+    for i, (goal, cell) in enumerate(zip(goals, cells, strict=True)):
+        room = np.full((size * size, 3), _FLOOR, np.uint8)
+        room[goal], room[cell] = _GOAL, _BOTH if goal == cell else _AGENT
+        top, left = (i // across) * (size + 1) + 1, (i % across) * (size + 1) + 1
+        page[top : top + size, left : left + size] = room.reshape(size, size, 3)
+    large = page.repeat(pixels, axis=0).repeat(pixels, axis=1)
+    return large[: large.shape[0] // 2 * 2, : large.shape[1] // 2 * 2]
+
+
+def write(path: Path, size: int, goals: np.ndarray, cells: np.ndarray) -> None:
+    """Writes a video of walks, int [steps, n], with ffmpeg."""
+    import imageio.v2 as imageio
+
+    # One thread: a picture of flat squares is done before others have started.
+    options = ["-preset", "veryfast", "-crf", "20", "-threads", "1", "-movflags", "+faststart"]
+    with imageio.get_writer(
+        path, format="FFMPEG", fps=FPS, codec="libx264", macro_block_size=2, quality=None, output_params=options,
+    ) as video:  # fmt: skip
+        for each in cells:
+            video.append_data(picture(size, goals, each))

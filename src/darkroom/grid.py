@@ -1,0 +1,107 @@
+"""The dark room as numbers: cells, moves, tasks, and what the best and a random agent get.
+
+A cell is one integer, row x size + column; rows count from the top. The room is that of toy-meta-gym's
+`DarkRoom` (the task: Laskin et al. 2022, "In-context Reinforcement Learning with Algorithm
+Distillation", arXiv 2210.14215, section 4).
+"""
+
+from __future__ import annotations
+
+from functools import lru_cache
+
+import numpy as np
+
+ACTIONS = 5
+STAY, UP, RIGHT, DOWN, LEFT = range(ACTIONS)
+MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))  # (row, column) by action
+MAX_SIZE = 255  # of a side; a cell of a larger room would not fit into what histories keep
+
+
+def centre(size: int) -> int:
+    """Returns the cell in which an episode begins; of an even side, the lower right one of four."""
+    return (size // 2) * size + size // 2
+
+
+def cell_of(row: int, column: int, size: int) -> int:
+    """Returns a cell.
+
+    Raises:
+        ValueError: It lies outside of the room.
+    """
+    if not (0 <= row < size and 0 <= column < size):
+        raise ValueError(f"({row}, {column}) is outside of a room of {size} x {size}")
+    return row * size + column
+
+
+@lru_cache(maxsize=32)
+def transitions(size: int) -> np.ndarray:
+    """Returns the cell after each move, int32 [size^2, 5]; walls stop a move. Not to be written to."""
+    rows, columns = np.divmod(np.arange(size * size), size)
+    after = [
+        np.clip(rows + down, 0, size - 1) * size + np.clip(columns + right, 0, size - 1)
+        for down, right in MOVES
+    ]
+    table = np.stack(after, axis=1).astype(np.int32)
+    table.flags.writeable = False
+    return table
+
+
+def tasks(size: int) -> np.ndarray:
+    """Returns all goals that are tasks, int32 [size^2 - 1]: every cell but the centre."""
+    return np.delete(np.arange(size * size, dtype=np.int32), centre(size))
+
+
+def distances(size: int, start: int | None = None) -> np.ndarray:
+    """Returns the moves from a cell, by default the centre, to each cell, int [size^2]."""
+    row, column = divmod(centre(size) if start is None else start, size)
+    rows, columns = np.divmod(np.arange(size * size), size)
+    return np.abs(rows - row) + np.abs(columns - column)
+
+
+def optimal_return(size: int, goals: np.ndarray, limit: int, *, terminating: bool) -> np.ndarray:
+    """Returns the highest return of an episode from the centre by goal, float [n].
+
+    Args:
+        size: Side of the room.
+        goals: Cells, int [n].
+        limit: Steps of an episode.
+        terminating: Whether the goal ends it, so that it pays once.
+    """
+    first = np.maximum(distances(size)[goals], 1)  # at the centre, the reward comes with a step
+    paid = np.clip(limit + 1 - first, 0, None)
+    return np.minimum(paid, 1).astype(float) if terminating else paid.astype(float)
+
+
+def random_return(size: int, goals: np.ndarray, limit: int, *, terminating: bool) -> np.ndarray:
+    """Returns the expected return of uniformly random actions by goal, float [n], computed exactly.
+
+    Args: see :func:`optimal_return`.
+    """
+    goals = np.asarray(goals)
+    cells = size * size
+    step = np.zeros((cells, cells))
+    np.add.at(step, (np.repeat(np.arange(cells), ACTIONS), transitions(size).ravel()), 1 / ACTIONS)
+    where = np.zeros((len(goals), cells))
+    where[:, centre(size)] = 1.0
+    paid = np.zeros(len(goals))
+    each = np.arange(len(goals))
+    for _ in range(limit):
+        where = where @ step
+        paid += where[each, goals]
+        if terminating:
+            where[each, goals] = 0.0
+    return paid
+
+
+def normalised_return(
+    returns: np.ndarray, size: int, goals: np.ndarray, limit: int, *, terminating: bool
+) -> np.ndarray:
+    """Returns (return - random) / (optimal - random) by goal: 0 for random actions, 1 for the best.
+
+    Args:
+        returns: Returns of episodes, float [..., n].
+        size, goals, limit, terminating: See :func:`optimal_return`.
+    """
+    best = optimal_return(size, goals, limit, terminating=terminating)
+    chance = random_return(size, goals, limit, terminating=terminating)
+    return (np.asarray(returns) - chance) / (best - chance)

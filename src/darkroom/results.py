@@ -1,0 +1,159 @@
+"""The end of a run: the final agents are judged, drawn and filmed."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+
+import record
+from darkroom import grid
+from darkroom.batch import RoomBatch
+
+if TYPE_CHECKING:
+    from darkroom.a2c import SourceAgents
+    from darkroom.curves import Curves
+    from darkroom.train_sources import Config
+
+EPISODES = 100  # of a task, that its final agent is judged by
+FILMED = 3  # episodes of a video
+
+
+@dataclass(frozen=True)
+class Judged:
+    """Episodes of the final agents, float [T, EPISODES].
+
+    Attributes:
+        returns: Sum of rewards.
+        lengths: Steps.
+    """
+
+    returns: np.ndarray
+    lengths: np.ndarray
+
+    @property
+    def success(self) -> np.ndarray:
+        """Share of episodes that met the goal, by task."""
+        return (self.returns > 0).mean(axis=1)
+
+
+def judge(agents: SourceAgents, rng: np.random.Generator, episodes: int = EPISODES) -> Judged:
+    """Plays whole episodes in every task with actions drawn from the final policies."""
+    settings, tasks = agents.settings, len(agents.goals)
+    rooms = RoomBatch(
+        np.repeat(agents.goals, episodes), settings.size, limit=settings.limit,
+        terminating=settings.terminating,
+    )  # fmt: skip
+    returns, lengths = np.zeros((2, tasks * episodes))
+    going = np.ones(tasks * episodes, bool)
+    for _ in range(settings.limit):
+        step = rooms.step(drawn(agents, rooms.cells, rng))
+        returns += np.where(going, step.rewards, 0)
+        lengths += going
+        going &= ~(step.terminated | step.truncated)
+    return Judged(returns.reshape(tasks, -1), lengths.reshape(tasks, -1))
+
+
+def drawn(agents: SourceAgents, cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
+    """Actions int [n] of the agents in their cells; n is a multiple of the tasks, task by task."""
+    log, _ = agents.table()
+    tasks = np.repeat(np.arange(len(agents.goals)), len(cells) // len(agents.goals))
+    bounds = np.exp(log).cumsum(axis=0)[:-1, tasks, cells]
+    return (bounds < rng.random(len(cells), np.float32)).sum(axis=0)
+
+
+def finish_sources(
+    run: record.Run, config: Config, agents: SourceAgents, curves: Curves
+) -> dict[str, Any]:
+    """Judges the agents on new episodes, draws, films, and ends the run."""
+    from darkroom.train_sources import tensors
+
+    judged = judge(agents, run.seeds.generator("evaluation"))
+    metrics = scores(config, agents.goals, judged)
+    steps = config.updates * config.envs * config.rollout
+    _draw(run, config, agents.goals, curves, judged)
+    _film(run, config, agents)
+    run.digest_weights(tensors(agents))
+    name, kind = ("success", "rate") if config.terminating else ("return", "mean")
+    also = ("worst_success", "extra_steps", "worst_extra_steps")
+    also = also if config.terminating else ("optimal_return", "worst_normalised_return")
+    return run.finish(
+        {
+            "objective": {
+                "name": name,
+                "value": metrics[name],
+                "kind": kind,
+                "goal": "max",
+                "at": steps,
+                "axis": "step of each task",
+                "also": [{"name": each, "value": metrics[each], "kind": "mean"} for each in also],
+            },
+            "metrics": metrics,
+            "env_steps": steps * len(agents.goals),
+            "variant": {"tasks": len(agents.goals), "terminating": config.terminating},
+        }
+    )
+
+
+def scores(config: Config, goals: np.ndarray, judged: Judged) -> dict[str, float]:
+    """What is reported of the final agents.
+
+    `extra_steps` are those beyond the shortest way, over episodes that met the goal.
+    """
+    told = {"size": config.size, "limit": config.limit, "terminating": config.terminating}
+    size, limit = told["size"], told["limit"]
+    best = grid.optimal_return(size, goals, limit, terminating=config.terminating)
+    normalised = grid.normalised_return(
+        judged.returns.mean(axis=1), size, goals, limit, terminating=config.terminating
+    )
+    metrics = {
+        "success": float(judged.success.mean()),
+        "worst_success": float(judged.success.min()),
+        "return": float(judged.returns.mean()),
+        "optimal_return": float(best.mean()),
+        "normalised_return": float(normalised.mean()),
+        "worst_normalised_return": float(normalised.min()),
+    }
+    if config.terminating and (judged.success > 0).any():
+        found = judged.returns > 0
+        extra = np.where(found, judged.lengths - grid.distances(size)[goals][:, None], np.nan)
+        by_task = [float(np.nanmean(row)) for row in extra if np.isfinite(row).any()]
+        metrics |= {
+            "length": float(judged.lengths[found].mean()),
+            "extra_steps": float(np.mean(by_task)),
+            "worst_extra_steps": max(by_task),
+        }
+    elif config.terminating:
+        metrics |= {"extra_steps": float(limit), "worst_extra_steps": float(limit)}
+    return metrics
+
+
+def _draw(
+    run: record.Run, config: Config, goals: np.ndarray, curves: Curves, judged: Judged
+) -> None:
+    try:
+        from darkroom.figures import sources
+
+        steps = curves.at * config.envs * config.rollout
+        sources(run.artifact("sources.svg"), config.size, goals, steps, curves, judged)
+    except Exception as error:  # whatever matplotlib finds: the run has its result without it
+        run.event(f"no figure: {type(error).__name__}: {error}")
+
+
+def _film(run: record.Run, config: Config, agents: SourceAgents) -> None:
+    if config.video == "none":
+        return
+    try:
+        from darkroom import film
+
+        cells = film.walks(agents, run.seeds.generator("film"), FILMED)
+        film.write(run.artifact("agents.mp4"), config.size, agents.goals, cells)
+        if config.video == "each":
+            for i, goal in enumerate(agents.goals):
+                name = f"agents/{goal // config.size}_{goal % config.size}.mp4"
+                film.write(
+                    run.artifact(name), config.size, agents.goals[i : i + 1], cells[:, i : i + 1]
+                )
+    except Exception as error:  # whatever ffmpeg finds: the run has its result without it
+        run.event(f"no video: {type(error).__name__}: {error}")

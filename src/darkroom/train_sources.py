@@ -1,0 +1,188 @@
+"""Trains a source agent for each task of a dark room, all at once, and keeps their learning histories."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import record
+from record import option
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from darkroom.a2c import Rollout, Settings, SourceAgents
+    from darkroom.histories import Histories
+
+LOGGED = 100  # points of the learning curves
+TOLD = 10  # lines on the terminal
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    """Flags of `a2c:histories`. Defaults are the source's where it tells them."""
+
+    size: int = option(9, "cells of a side of the room; source: 9", low=2, high=40)
+    limit: int = option(
+        20, "steps of an episode; the source does not tell its own", low=1, high=255
+    )
+    terminating: bool = option(True, "the goal ends an episode; source: yes")
+    tasks: str = option(
+        "all", 'goals, as "0,0 3,4" (row,column); all: every cell but the centre (source)'
+    )
+    test_tasks: int = option(
+        23, "tasks for testing, drawn by the seed; 0: no division; source: 23", low=0
+    )
+    env_steps: int = option(2_500_000, "budget of a task [steps]; source: 2.5 M", low=1)
+    history_steps: int = option(
+        800_000, "how many of them are kept, from the first on; source: 800,000", low=1
+    )
+    envs: int = option(10, "environments of a task; source: 10", low=1, high=1000)
+    rollout: int = option(10, "steps of each between two updates; source: 10", low=1, high=1000)
+    hidden: int = option(128, "width of the embedding; source: 128", low=1, high=4096)
+    lr: float = option(1e-4, "Adam's step size [1]; source: 1e-4", low=0, low_open=True, high=1)
+    gamma: float = option(0.99, "discount a step; the source does not tell its own", low=0, high=1)
+    entropy_coef: float = option(0.01, "weight of the entropy bonus; source: 0.01", low=0)
+    value_coef: float = option(0.99, "weight of the squared value error; source: 0.99", low=0)
+    max_grad_norm: float = option(
+        0.5, "limit of the norm of a task's gradient; source: 0.5", low=0, low_open=True
+    )
+    bootstrap: bool = option(
+        False, "count the value of the last cell at the limit; no: an episode's end is one"
+    )
+    save_interval: int = option(2500, "updates between checkpoints", low=1, resumable=True)
+    video: str = option(
+        "grid",
+        "of the final agents: grid shows all tasks at once, each one a task too",
+        choices=("grid", "each", "none"),
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        goals = self.goals()
+        if self.test_tasks and self.tasks == "all" and self.test_tasks >= len(goals):
+            raise record.UserError(
+                f"--test-tasks: {self.test_tasks} of {len(goals)} tasks leave none for training"
+            )
+
+    def goals(self) -> list[int]:
+        """The tasks' cells, in order."""
+        if self.tasks == "all":
+            middle = (self.size // 2) * self.size + self.size // 2
+            return [cell for cell in range(self.size**2) if cell != middle]
+        found = []
+        for word in self.tasks.split():
+            row, _, column = word.partition(",")
+            if (
+                not (row.isdecimal() and column.isdecimal())
+                or max(int(row), int(column)) >= self.size
+            ):
+                raise record.UserError(
+                    f'--tasks: {word!r} is no row,column of a {self.size} x {self.size} room; say "0,0 3,4"'
+                )
+            found.append(int(row) * self.size + int(column))
+        if not found or len(set(found)) < len(found):
+            raise record.UserError(f"--tasks: {self.tasks!r} names no goal, or one twice")
+        return sorted(found)
+
+    @property
+    def updates(self) -> int:
+        """Budget in updates, rounded up."""
+        return -(-self.env_steps // (self.envs * self.rollout))
+
+    def settings(self) -> Settings:
+        """The learner's."""
+        from dataclasses import fields
+
+        from darkroom.a2c import Settings
+
+        names = {field.name for field in fields(Settings)} & {field.name for field in fields(self)}
+        return Settings(**{name: getattr(self, name) for name in names})
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Trains, and returns what the record says."""
+    import numpy as np
+
+    from darkroom.a2c import SourceAgents
+    from darkroom.curves import Curves
+    from darkroom.histories import About, Histories
+
+    goals = np.array(config.goals())
+    with record.start(config, study="darkroom") as run:
+        about = About(
+            config.size, config.limit, config.terminating, tuple(goals.tolist()), config.seed
+        )
+        steps = -(-min(config.history_steps, config.env_steps) // config.envs)
+        histories = Histories.create(run.directory / "histories", about, config.envs, steps)
+        agents = SourceAgents(goals, config.settings(), run.seeds)
+        curves = Curves(len(goals), config.updates, LOGGED)
+        restore(run, agents, curves)
+        divide(run, config)
+        while agents.updates < config.updates:
+            played = agents.update()
+            keep(histories, agents.updates - 1, played)
+            if point := curves.add(agents.updates, played):
+                record.check_finite(agents.updates, tensors(agents))
+                run.log(point, agents.updates * config.envs * config.rollout)
+                if curves.points % max(1, LOGGED // TOLD) == 0:
+                    tell(run, agents.updates, point)
+            run.progress(agents.updates, config.updates, "update")
+            if agents.updates % config.save_interval == 0 or agents.updates == config.updates:
+                histories.flush()
+                run.checkpoint(
+                    agents.updates,
+                    tensors(agents),
+                    {"agents": agents.state(), "curves": curves.state()},
+                )
+        run.log(
+            {"mean_return": curves.mean_return()}, agents.updates * config.envs * config.rollout
+        )
+        from darkroom.results import finish_sources
+
+        return finish_sources(run, config, agents, curves)
+
+
+def keep(histories: Histories, update: int, played: Rollout) -> None:
+    """Writes a rollout where it belongs."""
+    histories.write(update * len(played.cells), played)
+
+
+def restore(run: record.Run, agents: SourceAgents, curves: Any) -> None:
+    """Goes on from the newest checkpoint, if there is one."""
+    checkpoint = run.restore()
+    if checkpoint is not None:
+        from darkroom.a2c import NAMES
+
+        told = [checkpoint.tensors[name].numpy() for name in NAMES]
+        agents.restore(told, checkpoint.state["agents"])
+        curves.restore(checkpoint.state["curves"])
+
+
+def tensors(agents: SourceAgents) -> dict[str, np.ndarray]:
+    """The weights by name."""
+    from darkroom.a2c import NAMES
+
+    return dict(zip(NAMES, agents.parameters, strict=True))
+
+
+def divide(run: record.Run, config: Config) -> None:
+    """Writes which tasks are for testing."""
+    from darkroom.histories import split, write_tasks
+
+    if config.test_tasks and config.tasks == "all":
+        _, test = split(config.goals(), config.test_tasks, run.seeds.generator("split"))
+        write_tasks(run.artifact("test_tasks.txt"), test, config.size)
+
+
+def tell(run: record.Run, update: int, point: dict[str, float]) -> None:
+    """Says on the terminal how it goes."""
+    run.event(
+        f"update {update}: return {point['return']:.2f}, success {100 * point['success']:.1f} %, "
+        f"length {point['length']:.1f}"
+    )
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

@@ -1,0 +1,201 @@
+"""The rooms: the rules, the closed forms, and that one room and many rooms are the same."""
+
+import itertools
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+import darkroom
+from darkroom import grid
+from darkroom.batch import KeyToDoorBatch, RoomBatch
+from darkroom.env import DarkKeyToDoor, DarkRoom, EpisodeLimit
+
+SIZES = st.integers(2, 17)
+
+
+def play(env, actions):
+    """All that an environment gives, with an episode begun wherever one has ended."""
+    seen = [env.reset()[0]]
+    for action in actions:
+        cell, reward, terminated, truncated, info = env.step(int(action))
+        after = env.reset()[0] if terminated or truncated else cell
+        yield after, reward, terminated, truncated, cell, info
+        seen.append(cell)
+
+
+@given(SIZES, st.data())
+def test_a_move_is_one_cell_or_stopped_by_a_wall(size, data):
+    row, column = (data.draw(st.integers(0, size - 1)) for _ in range(2))
+    table = grid.transitions(size)
+    for action, (down, right) in enumerate(grid.MOVES):
+        wanted = min(max(row + down, 0), size - 1), min(max(column + right, 0), size - 1)
+        assert divmod(int(table[row * size + column, action]), size) == wanted
+
+
+@settings(max_examples=60, deadline=None)
+@given(SIZES, st.integers(1, 30), st.booleans(), st.integers(0, 2**32 - 1))
+def test_many_rooms_are_single_rooms(size, limit, terminating, seed):
+    rng = np.random.default_rng(seed)
+    goals = rng.integers(size * size, size=6)
+    actions = rng.integers(grid.ACTIONS, size=(50, 6))
+    batch = RoomBatch(goals, size, limit=limit, terminating=terminating)
+    steps = [batch.step(each) for each in actions]
+    for i, goal in enumerate(goals):
+        room = DarkRoom(size, divmod(int(goal), size), terminate_on_goal=terminating)
+        for step, (after, reward, terminated, truncated, cell, _) in zip(
+            steps, play(EpisodeLimit(room, limit), actions[:, i]), strict=True
+        ):
+            assert (step.cells[i], step.rewards[i], step.final[i]) == (after, reward, cell)
+            assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
+
+
+@settings(max_examples=40, deadline=None)
+@given(SIZES, st.integers(1, 60), st.integers(0, 2**32 - 1))
+def test_many_rooms_with_a_key_are_single_rooms(size, limit, seed):
+    rng = np.random.default_rng(seed)
+    doors, keys = rng.integers(size * size, size=(2, 6))
+    actions = rng.integers(grid.ACTIONS, size=(80, 6))
+    batch = KeyToDoorBatch(doors, keys, size, limit=limit)
+    steps, held = [], []
+    for each in actions:
+        steps.append(batch.step(each))
+        held.append(batch.has_key.copy())
+    for i in range(6):
+        room = DarkKeyToDoor(size, (divmod(int(doors[i]), size), divmod(int(keys[i]), size)))
+        for step, has_key, (after, reward, terminated, truncated, cell, info) in zip(
+            steps, held, play(EpisodeLimit(room, limit), actions[:, i]), strict=True
+        ):
+            assert (step.cells[i], step.rewards[i], step.final[i]) == (after, reward, cell)
+            assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
+            assert has_key[i] == (info["has_key"] and not (terminated or truncated))
+
+
+def test_rooms_of_several_sizes_step_together():
+    sizes, goals = np.array([3, 9, 5, 9]), np.array([8, 80, 0, 3])
+    actions = np.random.default_rng(0).integers(grid.ACTIONS, size=(40, 4))
+    together = RoomBatch(goals, sizes, limit=7)
+    alone = [RoomBatch(goals[i : i + 1], int(sizes[i]), limit=7) for i in range(4)]
+    for each in actions:
+        step = together.step(each)
+        apart = [room.step(each[i : i + 1]) for i, room in enumerate(alone)]
+        for name in ("cells", "rewards", "truncated", "final"):
+            assert getattr(step, name).tolist() == [getattr(a, name)[0] for a in apart]
+
+
+def test_the_time_is_told_and_the_last_step_truncated():
+    env = EpisodeLimit(DarkRoom(5, (0, 0)), limit=3)
+    assert env.reset()[1]["time"] == 0
+    told = [env.step(grid.STAY) for _ in range(3)]
+    assert [each[4]["time"] for each in told] == [1, 2, 3]
+    assert [each[3] for each in told] == [False, False, True]
+    assert env.reset()[1]["time"] == 0
+
+
+def test_random_starts_reach_every_cell_and_repeat():
+    def starts(seed):
+        env = DarkRoom(3, (0, 0), random_start=True)
+        return [env.reset(seed=seed if i == 0 else None)[0] for i in range(200)]
+
+    assert starts(1) == starts(1) != starts(2)
+    assert set(starts(1)) == set(range(9))
+    many = RoomBatch(np.zeros(500), 3, random_start=True, rng=np.random.default_rng(0))
+    assert set(many.cells.tolist()) == set(range(9))
+
+
+def test_a_goal_that_is_not_given_is_drawn_once():
+    drawn = {DarkRoom(9, seed=i).goal for i in range(40)}
+    assert len(drawn) > 20
+    env = DarkRoom(9, seed=3)
+    before = env.goal
+    env.reset(seed=5)
+    assert env.goal == before == DarkRoom(9, seed=3).goal
+    door = DarkKeyToDoor(3, seed=4)
+    assert door.door != door.key
+
+
+@pytest.mark.parametrize("size", [3, 4, 9])
+@pytest.mark.parametrize("terminating", [False, True])
+@pytest.mark.parametrize("limit", [1, 5, 20])
+def test_the_best_return_is_what_search_finds_and_chance_what_enumeration_gives(
+    size, terminating, limit
+):
+    goals = np.arange(size * size)
+    best = grid.optimal_return(size, goals, limit, terminating=terminating)
+    # Value iteration knows nothing of distances.
+    table = grid.transitions(size)
+    for goal in goals:
+        value, chance = np.zeros(size * size), np.zeros(size * size)
+        for _ in range(limit):
+            pay = table == goal
+            on = np.where(pay & terminating, 0.0, 1.0)
+            value = (pay + on * value[table]).max(axis=1)
+            chance = (pay + on * chance[table]).mean(axis=1)
+        start = grid.centre(size)
+        assert best[goal] == value[start]
+        told = grid.random_return(size, goals[goal : goal + 1], limit, terminating=terminating)[0]
+        assert told == pytest.approx(chance[start], abs=1e-12)
+
+
+def test_the_numbers_of_the_9_by_9_room():
+    tasks = grid.tasks(9)
+    assert len(tasks) == 80
+    assert grid.distances(9)[tasks].mean() == 4.5
+    assert grid.optimal_return(9, tasks, 20, terminating=False).mean() == 16.5
+    assert grid.random_return(9, tasks, 20, terminating=True).mean() == pytest.approx(
+        0.120, abs=5e-4
+    )
+    assert grid.random_return(9, tasks, 20, terminating=False).mean() == pytest.approx(
+        0.235, abs=5e-4
+    )
+    returns = grid.optimal_return(9, tasks, 20, terminating=False)
+    assert (grid.normalised_return(returns, 9, tasks, 20, terminating=False) == 1).all()
+
+
+def test_gymnasium_makes_them():
+    darkroom.register_envs()  # twice
+    for name in darkroom._ROOMS:
+        env = gymnasium.make(f"catalog/{name}")
+        check_env(env.unwrapped, skip_render_check=True)
+        assert env.reset(seed=0)[1]["time"] == 0
+        for i in itertools.count(1):
+            *_, truncated, info = env.step(grid.STAY)
+            assert info["time"] == i
+            if truncated:
+                break
+        assert i == darkroom._ROOMS[name][1]
+
+
+def test_a_picture_shows_goal_and_agent():
+    env = DarkRoom(4, (0, 3), render_mode="rgb_array")
+    env.reset()
+    image = env.render()
+    assert image.shape == (4, 4, 3)
+    assert image[0, 3].tolist() == [255, 0, 0]
+    assert image[2, 2].tolist() == [0, 255, 0]
+    assert (image == 255).all(axis=2).sum() == 14
+    assert DarkRoom(4, (0, 3)).render() is None
+    keyed = DarkKeyToDoor(4, ((0, 0), (0, 1)), render_mode="rgb_array")
+    keyed.reset()
+    assert keyed.render()[0, 1].tolist() == [255, 255, 0]
+
+
+@pytest.mark.parametrize(
+    ("made", "word"),
+    [
+        (lambda: DarkRoom(9, (9, 0)), "outside"),
+        (lambda: DarkRoom(1), "size 1"),
+        (lambda: DarkRoom(9, render_mode="human"), "render_mode"),
+        (lambda: EpisodeLimit(DarkRoom(9), 0), "limit 0"),
+        (lambda: RoomBatch(np.array([81]), 9), "outside"),
+        (lambda: KeyToDoorBatch(np.array([0]), np.array([99]), 9), "outside"),
+        (lambda: RoomBatch(np.array([1]), 9, random_start=True), "rng"),
+        (lambda: DarkRoom(9).step(5), "action 5"),
+    ],
+)
+def test_what_no_room_can_be_is_refused(made, word):
+    with pytest.raises(ValueError, match=word):
+        made()

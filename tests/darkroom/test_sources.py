@@ -1,0 +1,215 @@
+"""Histories: what is kept is what was done, also over a kill; and the script that records them."""
+
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from darkroom import a2c, curves, film, grid, histories, results, train_sources
+from darkroom.env import DarkRoom, EpisodeLimit
+from record import Seeds, UserError
+
+ROOT = Path(__file__).parents[2]
+SMALL = [
+    "--size",
+    "4",
+    "--limit",
+    "6",
+    "--env-steps",
+    "3000",
+    "--history-steps",
+    "2000",
+    "--test-tasks",
+    "4",
+]
+
+
+def run(folder: Path, *words: str) -> subprocess.Popen:
+    """The script on a small room."""
+    env = os.environ | {
+        "RUN_DIR": str(folder), "RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "src"), "PROJECT_DIR": str(folder.parent),
+    }  # fmt: skip
+    folder.mkdir(exist_ok=True)
+    line = [sys.executable, str(ROOT / "src/darkroom/train_sources.py"), *SMALL, *words]
+    return subprocess.Popen(
+        line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
+    )
+
+
+def done(folder: Path, *words: str) -> dict:
+    process = run(folder, *words)
+    told = process.communicate(timeout=300)[0]
+    assert process.returncode == 0, told
+    return json.loads((folder / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory) -> Path:
+    """A finished run."""
+    made = tmp_path_factory.mktemp("sources") / "whole"
+    done(made, "--lr", "1e-2", "--save-interval", "10")
+    return made
+
+
+def test_a_history_obeys_the_rules_of_its_room(folder):
+    kept = histories.Histories.open(folder)
+    assert kept.shape == (4, 15, 10, 200)
+    assert kept.rewards.sum() > 0
+    for task, goal in enumerate(kept.about.goals):
+        for env in (0, 9):
+            room = EpisodeLimit(DarkRoom(4, divmod(goal, 4), terminate_on_goal=True), 6)
+            cell, info = room.reset()
+            for step in range(200):
+                told = (cell, info["time"])
+                assert told == (kept.cells[task, env, step], kept.times[task, env, step])
+                cell, reward, terminated, truncated, info = room.step(
+                    int(kept.actions[task, env, step])
+                )
+                assert reward == kept.rewards[task, env, step]
+                if terminated or truncated:
+                    cell, info = room.reset()
+
+
+def test_killed_and_continued_it_keeps_the_same(folder, tmp_path):
+    other = tmp_path / "killed"
+    words = ["--lr", "1e-2", "--save-interval", "10", "--video", "none"]
+    process = run(other, *words)
+    for _ in range(3000):
+        if list((other / "checkpoints").glob("0*")):
+            break
+        time.sleep(0.01)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    again = done(other, *words)
+    whole = json.loads((folder / "result.json").read_text())
+    assert again["digest"] == whole["digest"]
+    assert again["result"]["metrics"] == whole["result"]["metrics"]
+    one, two = (histories.Histories.open(each) for each in (folder, other))
+    assert all((getattr(one, f) == getattr(two, f)).all() for f in histories.FIELDS)
+
+
+def test_the_result_says_how_good_the_agents_are(folder):
+    result = json.loads((folder / "result.json").read_text())["result"]
+    metrics = result["metrics"]
+    assert result["env_steps"] == 15 * 3000
+    assert 0 <= metrics["worst_success"] <= metrics["success"] <= 1
+    assert metrics["return"] == metrics["success"]  # the goal ends an episode
+    assert 0 <= metrics["extra_steps"] <= metrics["worst_extra_steps"]
+    assert (folder / "artifacts/agents.mp4").stat().st_size > 1000
+    assert (folder / "artifacts/sources.svg").exists()
+
+
+def test_test_tasks_are_drawn_once_by_the_seed(folder, tmp_path):
+    path = folder / "artifacts/test_tasks.txt"
+    test = histories.read_tasks(path, 4)
+    assert len(test) == 4
+    assert set(test) < set(grid.tasks(4).tolist())
+    again = histories.split(grid.tasks(4).tolist(), 4, Seeds(1).generator("split"))
+    assert test == again[1]
+    assert sorted(again[0] + again[1]) == grid.tasks(4).tolist()
+    assert (
+        histories.split(range(80), 23, Seeds(2).generator("split"))[1]
+        != (histories.split(range(80), 23, Seeds(1).generator("split"))[1])
+    )
+    histories.write_tasks(tmp_path / "again.txt", test, 4)
+    assert (tmp_path / "again.txt").read_text() == path.read_text()
+
+
+def test_the_text_export_is_the_history(folder, tmp_path):
+    kept = histories.Histories.open(folder)
+    kept.export_text(3, tmp_path / "3.txt")
+    table = np.loadtxt(tmp_path / "3.txt", dtype=int)
+    assert table.shape == (2000, 5)
+    assert (table[:, 0] == np.repeat(np.arange(10), 200)).all()
+    for column, plane in enumerate((kept.cells, kept.actions, kept.rewards, kept.times), 1):
+        assert (table[:, column] == plane[3].reshape(-1)).all()
+
+
+@settings(max_examples=25, deadline=None)
+@given(st.integers(0, 2**32 - 1), st.integers(1, 9))
+def test_the_curves_are_those_of_a_loop(seed, points):
+    config = a2c.Settings(size=3, limit=4, hidden=4, envs=3, rollout=5)
+    agents = a2c.SourceAgents(np.array([0, 2]), config, Seeds(seed))
+    ours, updates = curves.Curves(2, 9, points), 9
+    ended = {task: [] for task in range(2)}
+    returns = np.zeros((2, 3))
+    seen = 0
+    for update in range(1, updates + 1):
+        played = agents.update()
+        for step in range(5):
+            returns += played.rewards[step]
+            for task, env in zip(*np.nonzero(played.ended[step]), strict=True):
+                length = played.times[step, task, env] + 1
+                ended[task].append((returns[task, env], returns[task, env] > 0, length))
+                returns[task, env] = 0
+        told = ours.add(update, played)
+        assert (told is not None) == (update in ours.at)
+        if told:
+            for task in range(2):
+                for name, mean in zip(curves.NAMES, np.mean(ended[task], axis=0), strict=True):
+                    assert ours.means[name][seen, task] == pytest.approx(mean)
+            ended = {task: [] for task in range(2)}
+            seen += 1
+    assert seen == len(ours.at) == min(points, 9)
+
+
+def test_final_agents_are_judged_by_whole_episodes():
+    config = a2c.Settings(size=5, limit=8, hidden=4, terminating=False)
+    agents = a2c.SourceAgents(np.array([0, 13, 24]), config, Seeds(0))
+    # An embedding and weights that make an agent go right and down for ever.
+    agents.parameters[0][:], agents.parameters[1][:], agents.parameters[2][:] = 0, 0, -1e4
+    agents.parameters[2][..., grid.RIGHT] = agents.parameters[2][..., grid.DOWN] = 0
+    judged = results.judge(agents, np.random.default_rng(0), 50)
+    assert (judged.lengths == 8).all()
+    assert (judged.returns[0] == 0).all()  # the corner at the other end
+    assert judged.returns[2].mean() > 2
+    shown = film.walks(agents, np.random.default_rng(0), 2)
+    assert shown.shape == (2 * 9, 3)
+    image = film.picture(5, agents.goals, shown[0])
+    assert image.shape[0] % 2 == image.shape[1] % 2 == 0
+
+
+@pytest.mark.parametrize(
+    ("words", "told"),
+    [
+        ({"tasks": "0,9"}, "'0,9' is no row,column of a 9 x 9 room"),
+        ({"tasks": "0,0 0,0"}, "or one twice"),
+        ({"tasks": ""}, "names no goal"),
+        ({"size": 3, "test_tasks": 8}, "leave none for training"),
+        ({"size": 1}, "--size"),
+        ({"limit": 300}, "--limit"),
+    ],
+)
+def test_a_wrong_flag_gets_one_line(words, told):
+    with pytest.raises(UserError, match="--") as error:
+        train_sources.Config(**words)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_damaged_files_are_named(folder, tmp_path):
+    with pytest.raises(ValueError, match="no histories"):
+        histories.Histories.open(tmp_path)
+    for name, content in (("histories.json", "{"), ("histories.json", '{"version": 9}')):
+        (tmp_path / name).write_text(content)
+        with pytest.raises(ValueError, match="histories"):
+            histories.Histories.open(tmp_path)
+    told = histories.Histories.open(folder).about
+    with pytest.raises(ValueError, match="another kind"):
+        histories.Histories.create(folder / "histories", told, 10, 100)
+    for text in ("1 x\n", "4 0\n", "1 1\n1 1\n"):
+        (tmp_path / "tasks.txt").write_text(text)
+        with pytest.raises(ValueError, match=r"tasks\.txt:"):
+            histories.read_tasks(tmp_path / "tasks.txt", 4)
+    for test in (0, 15):
+        with pytest.raises(ValueError, match="both parts"):
+            histories.split(range(15), test, np.random.default_rng(0))
