@@ -86,7 +86,7 @@ def finish_sources(
                 "kind": kind,
                 "goal": "max",
                 "at": steps,
-                "axis": "step of each task",
+                "axis": "step",
                 "also": [{"name": each, "value": metrics[each], "kind": "mean"} for each in also],
             },
             "metrics": metrics,
