@@ -88,8 +88,9 @@ def rerun(
         if name not in own or not _same(own[name], value)
     ]
     parents = dict.fromkeys(p for each in (trials or [head]) for p in each.parents)
-    if len(operation.requires) == 1 and len(parents) == 1:
-        parts.append(f"{operation.requires[0]}={next(iter(parents))[:8]}")
+    # A script names what it began from in the order in which its operation requires it.
+    if len(operation.requires) == len(parents):
+        parts += [f"{n}={p[:8]}" for n, p in zip(operation.requires, parents, strict=True)]
     gone = [f"{n}={values.flag_text(v)}" for n, v in sorted(flags.items()) if n not in known]
     note = f"no flag any more: {', '.join(gone)}" if gone else ""
     return Rerun(" ".join(["guild run", quoted(head.operation), *parts, "-y"]), note)

@@ -3,6 +3,7 @@
 import re
 import shlex
 import subprocess
+from dataclasses import replace
 
 import pytest
 from hypothesis import given, settings
@@ -102,6 +103,15 @@ def test_a_search_has_its_own_flags_and_a_required_run_its_name(root, make):
     needs = Operation("toy:train", "toy", main="src/a.train", requires=("expert",))
     head = make(1, flags=FLAGS, parents=("abcd1234" * 4,))
     assert command(root, needs, head) == ["guild", "run", "toy:train", "expert=abcd1234", "-y"]
+    both = replace(needs, requires=("series", "reference"))
+    two = replace(head, parents=("abcd1234" * 4, "1234abcd" * 4))
+    assert command(root, both, two)[3:5] == ["series=abcd1234", "reference=1234abcd"]
+    assert command(root, both, head) == [
+        "guild",
+        "run",
+        "toy:train",
+        "-y",
+    ]  # which of them is not known
 
 
 def test_what_has_no_command_says_why(root, make):
