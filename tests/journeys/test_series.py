@@ -37,7 +37,7 @@ def _result(run: Path) -> dict:
     return json.loads((run / "result.json").read_text())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def killed(project: Project) -> Path:
     """A series that was killed in its second task and restarted."""
     line = f"exec guild run series3:all {TWO} {SMALL} -y"
@@ -58,7 +58,14 @@ def killed(project: Project) -> Path:
     return whole
 
 
-def test_a_killed_series_ends_as_if_nothing_had_happened(project: Project, killed: Path) -> None:
+def test_a_killed_series_is_as_good_as_another(project, killed, monkeypatch) -> None:
+    """One test: a process of the suite that has one of its own would make the series again, for a minute."""
+    _it_ends_as_if_nothing_had_happened(project, killed)
+    _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch)
+    _metrics_find_both_series_and_refuse_one_that_does_not_fit(project, killed)
+
+
+def _it_ends_as_if_nothing_had_happened(project: Project, killed: Path) -> None:
     first, second = (killed / "steps/0_pull").resolve(), (killed / "steps/1_pull_left").resolve()
     assert {run.name for run in project.runs} == {killed.name, first.name, second.name}
     before = project.runs
@@ -71,7 +78,7 @@ def test_a_killed_series_ends_as_if_nothing_had_happened(project: Project, kille
     assert _result(killed)["result"]["matrix"] == final_matrix([first, by_itself]).tolist()
 
 
-def test_a_task_of_another_series_is_not_run_again(project, killed, monkeypatch) -> None:
+def _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch) -> None:
     monkeypatch.setenv("GUILD_HOME", project.env["GUILD_HOME"])
     first = (killed / "steps/0_pull").resolve().name
     two = ["series3:hnppo_pull_0", "series4:hnppo_pull_left_1"]
@@ -84,7 +91,7 @@ def test_a_task_of_another_series_is_not_run_again(project, killed, monkeypatch)
     assert not series._choose(two[1], two, series.Config(**flags)).reused
 
 
-def test_metrics_find_both_series_and_refuse_one_that_does_not_fit(project, killed) -> None:
+def _metrics_find_both_series_and_refuse_one_that_does_not_fit(project, killed) -> None:
     line = f"guild run door:metrics_series3 series={killed.name} reference={killed.name} seed=5 -y"
     project.bad(line, "reference: ", "learned pull_left on from another task")
 
