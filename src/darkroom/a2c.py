@@ -58,6 +58,10 @@ class Settings:
     max_grad_norm: float = 0.5
     bootstrap: bool = False
 
+    def rooms(self, goals: np.ndarray) -> RoomBatch:
+        """Returns rooms of this kind, one for each goal, int [n]."""
+        return RoomBatch(goals, self.size, limit=self.limit, terminating=self.terminating)
+
 
 @dataclass(frozen=True)
 class Rollout:
@@ -76,6 +80,29 @@ class Rollout:
     rewards: np.ndarray
     times: np.ndarray
     ended: np.ndarray
+
+
+class Policies:
+    """The policies of all tasks, to play in rooms that stand task by task.
+
+    Args:
+        probabilities: Of each action, float32 [5, T, cells].
+        rooms: Of each task.
+    """
+
+    def __init__(self, probabilities: np.ndarray, rooms: int) -> None:
+        # What is above the last but one sum is the last action.
+        self._bounds = probabilities.cumsum(axis=0)[:-1]
+        self._tasks = np.repeat(np.arange(probabilities.shape[1]), rooms)
+
+    def actions(self, cells: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """Returns actions, int32 [T x rooms].
+
+        Args:
+            cells: Where the agents are, int [T x rooms].
+            uniform: Numbers in [0, 1), float32 [T x rooms].
+        """
+        return (self._bounds[:, self._tasks, cells] < uniform).sum(axis=0, dtype=np.int32)
 
 
 class SourceAgents:
@@ -100,12 +127,7 @@ class SourceAgents:
         ]
         self._moments = [(np.zeros_like(each), np.zeros_like(each)) for each in self.parameters]
         self.updates = 0
-        self._rooms = RoomBatch(
-            np.repeat(self.goals, settings.envs),
-            settings.size,
-            limit=settings.limit,
-            terminating=settings.terminating,
-        )
+        self._rooms = settings.rooms(np.repeat(self.goals, settings.envs))
         self._uniform = np.empty((0, *self.shape), np.float32)
 
     @property
@@ -117,7 +139,7 @@ class SourceAgents:
         """Plays a rollout in every environment and steps all agents once."""
         log, values = self.table()
         probabilities = np.exp(log)
-        played, after = self._play(probabilities.cumsum(axis=0))
+        played, after = self._play(Policies(probabilities, self.settings.envs))
         targets = self._returns(played, after, values)
         self._step(_gradients(played, targets, log, probabilities, values, self.settings))
         self.updates += 1
@@ -163,18 +185,15 @@ class SourceAgents:
             rng.uniform(-bound, bound, (1, OUTPUTS)).astype(np.float32),
         )
 
-    def _play(self, cumulative: np.ndarray) -> tuple[Rollout, np.ndarray]:
+    def _play(self, policies: Policies) -> tuple[Rollout, np.ndarray]:
         """A rollout and the cells [S, T, E] after each of its steps, before new episodes began."""
         rooms, uniform = self._rooms, self._numbers()
         steps, tasks, envs = self.shape
-        rows = np.repeat(np.arange(tasks), envs)
-        bounds = cumulative[:-1]  # what is above the last but one is the last action
         kinds = (np.int32, np.int32, np.float32, np.int32, bool, np.int32)
         kept = [np.empty((steps, tasks * envs), kind) for kind in kinds]
         for step in range(steps):
             cells, times = rooms.cells, rooms.times.copy()
-            below = bounds[:, rows, cells] < uniform[step].reshape(-1)
-            actions = below.sum(axis=0, dtype=np.int32)
+            actions = policies.actions(cells, uniform[step].reshape(-1))
             gave = rooms.step(actions)
             ended = gave.terminated | gave.truncated
             for into, each in zip(
@@ -187,7 +206,7 @@ class SourceAgents:
     def _numbers(self) -> np.ndarray:
         """Uniform numbers in [0, 1), float32 [S, T, E], of each task from its own stream."""
         place = self.updates % AHEAD
-        if place == 0 or not len(self._uniform):
+        if place == 0:
             steps, _, envs = self.shape
             drawn = [rng.random((AHEAD, steps, envs), np.float32) for rng in self._rngs]
             self._uniform = np.stack(drawn, axis=2)

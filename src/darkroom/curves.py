@@ -16,6 +16,7 @@ class Curves:
 
     Args:
         tasks: How many there are, T.
+        envs: Environments of each, E.
         updates: Of the whole training.
         points: Of a curve; the last is at the end.
 
@@ -25,17 +26,17 @@ class Curves:
         points: How many are there already.
     """
 
-    def __init__(self, tasks: int, updates: int, points: int) -> None:
+    def __init__(self, tasks: int, envs: int, updates: int, points: int) -> None:
         self.at = np.unique(np.linspace(0, updates, min(points, updates) + 1, dtype=int)[1:])
         self.means = {name: np.full((len(self.at), tasks), np.nan) for name in NAMES}
         self.points = 0
         self._sums = np.zeros((len(NAMES), tasks))
         self._episodes = np.zeros(tasks)
-        self._returns: np.ndarray | None = None  # of the episodes that go on, [T, E]
+        self._returns = np.zeros((tasks, envs))  # of the episodes that go on
 
     def add(self, update: int, played: Rollout) -> dict[str, float] | None:
         """Counts a rollout; at a point, returns the means over tasks in which an episode ended."""
-        running = np.zeros(played.rewards.shape[1:]) if self._returns is None else self._returns
+        running = self._returns
         for rewards, times, ended in zip(played.rewards, played.times, played.ended, strict=True):
             running = running + rewards
             if ended.any():
@@ -67,7 +68,7 @@ class Curves:
             "points": self.points,
             "sums": self._sums,
             "episodes": self._episodes,
-            "returns": np.zeros((0, 0)) if self._returns is None else self._returns,
+            "returns": self._returns,
         }
 
     def restore(self, state: dict[str, Any]) -> None:
@@ -75,4 +76,4 @@ class Curves:
         self.means = {name: np.array(each) for name, each in state["means"].items()}
         self.points = int(state["points"])
         self._sums, self._episodes = np.array(state["sums"]), np.array(state["episodes"])
-        self._returns = np.array(state["returns"]) if len(state["returns"]) else None
+        self._returns = np.array(state["returns"])

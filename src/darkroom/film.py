@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from darkroom.batch import RoomBatch
+from darkroom.grid import centre
 
 if TYPE_CHECKING:
     from darkroom.a2c import SourceAgents
@@ -21,20 +21,14 @@ _GOAL, _AGENT, _BOTH = (213, 94, 0), (0, 114, 178), (0, 158, 115)
 
 def walks(agents: SourceAgents, rng: np.random.Generator, episodes: int) -> np.ndarray:
     """Returns where the agents go in some episodes, int [steps, T]; an ended episode waits for the others."""
-    from darkroom.results import drawn
+    from darkroom.results import whole_episodes
 
-    settings = agents.settings
     shown = []
     for _ in range(episodes):
-        rooms = RoomBatch(
-            agents.goals, settings.size, limit=settings.limit, terminating=settings.terminating
-        )
-        cells, going = rooms.cells.copy(), np.ones(len(agents.goals), bool)
+        cells = np.full(len(agents.goals), centre(agents.settings.size), np.int32)
         shown.append(cells)
-        while going.any():
-            step = rooms.step(drawn(agents, rooms.cells, rng))
+        for step, going in whole_episodes(agents, rng, 1):
             cells = np.where(going, step.final, cells)
-            going &= ~(step.terminated | step.truncated)
             shown.append(cells)
     return np.stack(shown)
 

@@ -7,6 +7,7 @@ Distillation", arXiv 2210.14215, section 4).
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from functools import lru_cache
 
 import numpy as np
@@ -14,7 +15,6 @@ import numpy as np
 ACTIONS = 5
 STAY, UP, RIGHT, DOWN, LEFT = range(ACTIONS)
 MOVES = ((0, 0), (-1, 0), (0, 1), (1, 0), (0, -1))  # (row, column) by action
-MAX_SIZE = 255  # of a side; a cell of a larger room would not fit into what histories keep
 
 
 def centre(size: int) -> int:
@@ -31,6 +31,17 @@ def cell_of(row: int, column: int, size: int) -> int:
     if not (0 <= row < size and 0 <= column < size):
         raise ValueError(f"({row}, {column}) is outside of a room of {size} x {size}")
     return row * size + column
+
+
+def read_cell(words: Sequence[str], size: int) -> int:
+    """Returns the cell that is written as row and column.
+
+    Raises:
+        ValueError: These are not two whole numbers, or the cell lies outside of the room.
+    """
+    if len(words) != 2 or not all(word.isdecimal() for word in words):
+        raise ValueError(f"{' '.join(words)!r} is no row and column")
+    return cell_of(int(words[0]), int(words[1]), size)
 
 
 @lru_cache(maxsize=32)

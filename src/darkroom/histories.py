@@ -15,6 +15,7 @@ from typing import Any
 import numpy as np
 
 from darkroom.a2c import Rollout
+from darkroom.grid import read_cell
 
 FILE, ABOUT = "histories.npy", "histories.json"
 FIELDS = ("cells", "actions", "rewards", "times")  # planes of the file
@@ -161,13 +162,12 @@ def read_tasks(path: Path, size: int) -> list[int]:
     """
     goals = []
     for number, line in enumerate(path.read_text().splitlines(), 1):
-        words = line.split()
-        inside = len(words) == 2 and all(w.isdecimal() and int(w) < size for w in words)
-        if not inside:
+        try:
+            goals.append(read_cell(line.split(), size))
+        except ValueError:
             raise ValueError(
                 f"{path}:{number}: {line!r} is no `row column` of a {size} x {size} room"
-            )
-        goals.append(int(words[0]) * size + int(words[1]))
+            ) from None
         if goals[-1] in goals[:-1]:
             raise ValueError(f"{path}:{number}: {line!r} is there twice")
     return goals

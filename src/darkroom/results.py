@@ -9,10 +9,13 @@ import numpy as np
 
 import record
 from darkroom import grid
-from darkroom.batch import RoomBatch
+from darkroom.a2c import Policies
 
 if TYPE_CHECKING:
+    from collections.abc import Iterator
+
     from darkroom.a2c import SourceAgents
+    from darkroom.batch import Step
     from darkroom.curves import Curves
     from darkroom.train_sources import Config
 
@@ -40,27 +43,29 @@ class Judged:
 
 def judge(agents: SourceAgents, rng: np.random.Generator, episodes: int = EPISODES) -> Judged:
     """Plays whole episodes in every task with actions drawn from the final policies."""
-    settings, tasks = agents.settings, len(agents.goals)
-    rooms = RoomBatch(
-        np.repeat(agents.goals, episodes), settings.size, limit=settings.limit,
-        terminating=settings.terminating,
-    )  # fmt: skip
+    tasks = len(agents.goals)
     returns, lengths = np.zeros((2, tasks * episodes))
-    going = np.ones(tasks * episodes, bool)
-    for _ in range(settings.limit):
-        step = rooms.step(drawn(agents, rooms.cells, rng))
+    for step, going in whole_episodes(agents, rng, episodes):
         returns += np.where(going, step.rewards, 0)
         lengths += going
-        going &= ~(step.terminated | step.truncated)
     return Judged(returns.reshape(tasks, -1), lengths.reshape(tasks, -1))
 
 
-def drawn(agents: SourceAgents, cells: np.ndarray, rng: np.random.Generator) -> np.ndarray:
-    """Actions int [n] of the agents in their cells; n is a multiple of the tasks, task by task."""
-    log, _ = agents.table()
-    tasks = np.repeat(np.arange(len(agents.goals)), len(cells) // len(agents.goals))
-    bounds = np.exp(log).cumsum(axis=0)[:-1, tasks, cells]
-    return (bounds < rng.random(len(cells), np.float32)).sum(axis=0)
+def whole_episodes(
+    agents: SourceAgents, rng: np.random.Generator, count: int
+) -> Iterator[tuple[Step, np.ndarray]]:
+    """Plays `count` episodes beside each other in every task, until the last of them ends.
+
+    Yields:
+        The step of all rooms, task by task, and in which the first episode still went on, bool.
+    """
+    rooms = agents.settings.rooms(np.repeat(agents.goals, count))
+    policies = Policies(np.exp(agents.table()[0]), count)
+    going = np.ones(len(rooms), bool)
+    while going.any():
+        step = rooms.step(policies.actions(rooms.cells, rng.random(len(rooms), np.float32)))
+        yield step, going
+        going = going & ~(step.terminated | step.truncated)
 
 
 def finish_sources(
@@ -75,9 +80,11 @@ def finish_sources(
     _draw(run, config, agents.goals, curves, judged)
     _film(run, config, agents)
     run.digest_weights(tensors(agents))
-    name, kind = ("success", "rate") if config.terminating else ("return", "mean")
-    also = ("worst_success", "extra_steps", "worst_extra_steps")
-    also = also if config.terminating else ("optimal_return", "worst_normalised_return")
+    if config.terminating:
+        name, kind = "success", "rate"
+        also = ["worst_success", "extra_steps", "worst_extra_steps"]
+    else:
+        name, kind, also = "return", "mean", ["optimal_return", "worst_normalised_return"]
     return run.finish(
         {
             "objective": {
@@ -101,8 +108,7 @@ def scores(config: Config, goals: np.ndarray, judged: Judged) -> dict[str, float
 
     `extra_steps` are those beyond the shortest way, over episodes that met the goal.
     """
-    told = {"size": config.size, "limit": config.limit, "terminating": config.terminating}
-    size, limit = told["size"], told["limit"]
+    size, limit = config.size, config.limit
     best = grid.optimal_return(size, goals, limit, terminating=config.terminating)
     normalised = grid.normalised_return(
         judged.returns.mean(axis=1), size, goals, limit, terminating=config.terminating

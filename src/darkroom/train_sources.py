@@ -12,8 +12,7 @@ from record import option
 if TYPE_CHECKING:
     import numpy as np
 
-    from darkroom.a2c import Rollout, Settings, SourceAgents
-    from darkroom.histories import Histories
+    from darkroom.a2c import Settings, SourceAgents
 
 LOGGED = 100  # points of the learning curves
 TOLD = 10  # lines on the terminal
@@ -68,20 +67,18 @@ class Config(record.Config):
 
     def goals(self) -> list[int]:
         """The tasks' cells, in order."""
+        from darkroom import grid
+
         if self.tasks == "all":
-            middle = (self.size // 2) * self.size + self.size // 2
-            return [cell for cell in range(self.size**2) if cell != middle]
+            return grid.tasks(self.size).tolist()
         found = []
         for word in self.tasks.split():
-            row, _, column = word.partition(",")
-            if (
-                not (row.isdecimal() and column.isdecimal())
-                or max(int(row), int(column)) >= self.size
-            ):
+            try:
+                found.append(grid.read_cell(word.split(","), self.size))
+            except ValueError:
                 raise record.UserError(
                     f'--tasks: {word!r} is no row,column of a {self.size} x {self.size} room; say "0,0 3,4"'
-                )
-            found.append(int(row) * self.size + int(column))
+                ) from None
         if not found or len(set(found)) < len(found):
             raise record.UserError(f"--tasks: {self.tasks!r} names no goal, or one twice")
         return sorted(found)
@@ -117,12 +114,12 @@ def main(config: Config) -> dict[str, Any]:
         steps = -(-min(config.history_steps, config.env_steps) // config.envs)
         histories = Histories.create(run.directory / "histories", about, config.envs, steps)
         agents = SourceAgents(goals, config.settings(), run.seeds)
-        curves = Curves(len(goals), config.updates, LOGGED)
+        curves = Curves(len(goals), config.envs, config.updates, LOGGED)
         restore(run, agents, curves)
         divide(run, config)
         while agents.updates < config.updates:
             played = agents.update()
-            keep(histories, agents.updates - 1, played)
+            histories.write((agents.updates - 1) * config.rollout, played)
             if point := curves.add(agents.updates, played):
                 record.check_finite(agents.updates, tensors(agents))
                 run.log(point, agents.updates * config.envs * config.rollout)
@@ -142,11 +139,6 @@ def main(config: Config) -> dict[str, Any]:
         from darkroom.results import finish_sources
 
         return finish_sources(run, config, agents, curves)
-
-
-def keep(histories: Histories, update: int, played: Rollout) -> None:
-    """Writes a rollout where it belongs."""
-    histories.write(update * len(played.cells), played)
 
 
 def restore(run: record.Run, agents: SourceAgents, curves: Any) -> None:

@@ -139,7 +139,7 @@ def test_the_text_export_is_the_history(folder, tmp_path):
 def test_the_curves_are_those_of_a_loop(seed, points):
     config = a2c.Settings(size=3, limit=4, hidden=4, envs=3, rollout=5)
     agents = a2c.SourceAgents(np.array([0, 2]), config, Seeds(seed))
-    ours, updates = curves.Curves(2, 9, points), 9
+    ours, updates = curves.Curves(2, 3, 9, points), 9
     ended = {task: [] for task in range(2)}
     returns = np.zeros((2, 3))
     seen = 0
