@@ -98,7 +98,7 @@ def draw(
     reported: Mapping[str, float] | None = None,
 ) -> None:
     """Figures as artifacts. One that cannot be drawn is a remark, never the end of a run."""
-    try:
+    with record.optional(run, "figure"):
         from cartpole import bc_figures
 
         histograms = {n: lifetime_histogram(lived) for n, lived in outcome.lived.items()}
@@ -109,5 +109,3 @@ def draw(
             for column, variable in enumerate(VARIABLES)
         }
         bc_figures.distributions(run.artifact("distributions.svg"), spread, AXES, config.scale)
-    except Exception as error:  # whatever matplotlib finds: the run has its result without it
-        run.event(f"no figure: {error}")

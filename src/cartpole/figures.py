@@ -20,11 +20,9 @@ LINES = ("-", "--", ":")
 
 def draw(run: record.Run, summaries: Sequence[Summary]) -> None:
     """Draws all figures; one that cannot be drawn is a remark, never the end of a run."""
-    try:
+    with record.optional(run, "figure"):
         learning_curves(run, summaries)
         profiles(run, summaries)
-    except Exception as error:
-        run.event(f"no figure: {type(error).__name__}: {error}")
 
 
 def learning_curves(run: record.Run, summaries: Sequence[Summary]) -> None:

@@ -138,19 +138,17 @@ def scores(config: Config, goals: np.ndarray, judged: Judged) -> dict[str, float
 def _draw(
     run: record.Run, config: Config, goals: np.ndarray, curves: Curves, judged: Judged
 ) -> None:
-    try:
+    with record.optional(run, "figure"):
         from darkroom.figures import sources
 
         steps = curves.at * config.envs * config.rollout
         sources(run.artifact("sources.svg"), config.size, goals, steps, curves, judged)
-    except Exception as error:  # whatever matplotlib finds: the run has its result without it
-        run.event(f"no figure: {type(error).__name__}: {error}")
 
 
 def _film(run: record.Run, config: Config, agents: SourceAgents) -> None:
     if config.video == "none":
         return
-    try:
+    with record.optional(run, "video"):
         from darkroom import film
 
         cells = film.walks(agents, run.seeds.generator("film"), FILMED)
@@ -161,5 +159,3 @@ def _film(run: record.Run, config: Config, agents: SourceAgents) -> None:
                 film.write(
                     run.artifact(name), config.size, agents.goals[i : i + 1], cells[:, i : i + 1]
                 )
-    except Exception as error:  # whatever ffmpeg finds: the run has its result without it
-        run.event(f"no video: {type(error).__name__}: {error}")

@@ -39,6 +39,9 @@ class HyperSettings:
             source it is added after clipping.
         squash_mean: tanh around the mean action.
         log_std: added to the generated log standard deviation.
+        fresh_std: a further task that begins at a random embedding explores as the first did, with
+            exp(log_std): the difference to what is generated there stays added. Else it begins with
+            whatever the hypernetwork gives at a point that it knows nothing of (source).
     """
 
     te_dim: int = 8
@@ -57,6 +60,7 @@ class HyperSettings:
     clip_regulariser: bool = False
     squash_mean: bool = False
     log_std: float = 0.0
+    fresh_std: bool = True
 
 
 class HyperAgent:
@@ -68,6 +72,7 @@ class HyperAgent:
         targets: [tasks - 1, P], what the hypernetwork gave for the old tasks when the present
             one began.
         normalisers: one per task: an old task's observations stay scaled as they were.
+        log_stds: [tasks, A], added to the generated log standard deviations of each task.
         tasks: names, in the order in which they were learned.
         warming: only the fresh critic is stepped; a policy that is good already would be lost to
             the advantages of a critic that knows nothing.
@@ -95,6 +100,7 @@ class HyperAgent:
         self._network = ActorCritic(squash=settings.squash_mean)
         self._gradient = torch.zeros(count(self._generated_shapes))  # of the generated weights
         self.embeddings = torch.empty(0, settings.te_dim)
+        self.log_stds = torch.empty(0, *shape.actor[-1])
         self.normalisers: list[ObservationNormaliser] = []
         self.tasks: list[str] = []
         self.warming = False
@@ -115,6 +121,10 @@ class HyperAgent:
         if settings.freshcritic:
             self.critic = initial_weights(self.shape.critic, generator, output_gain=2**0.5)
         self._new_optimisers()
+        log_std = torch.full(self.shape.actor[-1], settings.log_std)
+        if settings.fresh_std and len(self.tasks) > 1:
+            log_std -= self._actor(self.weights())[-1]
+        self.log_stds = torch.cat((self.log_stds, log_std[None]))
 
     def place(self, embedding: Tensor, like: int) -> None:
         """Moves a new task's embedding [te_dim], and scales observations as for an earlier task."""
@@ -123,6 +133,7 @@ class HyperAgent:
         self._embedding_lr = self.settings.embedding_lr or self.settings.lr
         self._embedding_adam.param_groups[0]["lr"] = self._embedding_lr
         self.normaliser.begin_as(self.normalisers[like])
+        self.log_stds[-1] = self.log_stds[like]
 
     def _new_optimisers(self) -> None:
         lr, eps = self.settings.lr, self.settings.adam_eps
@@ -176,13 +187,16 @@ class HyperAgent:
         return self._policy(self.hypernetwork.generate(embedding[None])[0], like)
 
     def _policy(self, weights: Tensor, task_id: int) -> Policy:
-        actor = unflatten(weights, self._generated_shapes)[: len(self.shape.actor)]
-        actor[-1] = actor[-1] + self.settings.log_std
+        actor = self._actor(weights)
+        actor[-1] = actor[-1] + self.log_stds[task_id]
         return Policy(actor, self.normalisers[task_id], squash=self.settings.squash_mean)
 
     def policies(self) -> list[Policy]:
         """Frozen actors of all tasks, in the order of learning."""
         return [self.policy(i) for i in range(len(self.tasks))]
+
+    def _actor(self, generated: Tensor) -> list[Tensor]:
+        return unflatten(generated, self._generated_shapes)[: len(self.shape.actor)]
 
     def _split(self, generated: Tensor, critic: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         tensors = unflatten(generated, self._generated_shapes)
@@ -194,7 +208,7 @@ class HyperAgent:
     ) -> tuple[Tensor, Tensor, Tensor]:
         """See `rl.ppo.Agent`."""
         actor, critic = self._split(self.weights(), self.critic)
-        actor[-1] = actor[-1] + self.settings.log_std
+        actor[-1] = actor[-1] + self.log_stds[-1]
         return self._network.evaluate(actor, critic, observations, actions)
 
     def values(self, observations: Tensor) -> Tensor:
@@ -276,6 +290,7 @@ class HyperAgent:
             "log_std": self.settings.log_std,
             "tasks": self.tasks,
             "targets": self.targets,
+            "log_stds": self.log_stds,
             "embedding_lr": self._embedding_lr,
             "adams": [each.state_dict() for each in adams],
             "normalisers": [normaliser.state() for normaliser in self.normalisers],
@@ -304,6 +319,9 @@ class HyperAgent:
         if self.settings.freshcritic:
             self.critic = tensors["critic"].clone()
         self.tasks, self.targets = list(state["tasks"]), state["targets"].clone()
+        # Older checkpoints have one for all tasks.
+        same = torch.full((len(self.tasks), *self.shape.actor[-1]), self.settings.log_std)
+        self.log_stds = state.get("log_stds", same).clone()
         self.normalisers = []
         for saved in state["normalisers"]:
             self.normalisers.append(ObservationNormaliser(self.shape.observation_size))

@@ -389,15 +389,13 @@ def _draw(
     times: np.ndarray,
     curves: np.ndarray,
 ) -> None:
-    try:
+    with record.optional(run, "figure"):
         from door import series_figures
 
         tasks, ends = [step.task for step in series], np.cumsum([step.updates for step in series])
         course = series_figures.Course(ends, [(times, rates) for rates in curves.T])
         series_figures.matrix(run.artifact("matrix.svg"), tasks, success)
         series_figures.over_series(run.artifact("success.svg"), tasks, [course])
-    except Exception as error:  # whatever matplotlib finds: the run has its result without it
-        run.event(f"no figure: {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

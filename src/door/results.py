@@ -5,6 +5,7 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
+import record
 from door.figures import learning_curve
 from door.training import TEST, DoorAgent, Training
 from door.tuned import Tuned
@@ -83,15 +84,13 @@ def _tuned(taken: Tuned | None) -> dict[str, Any]:
 def _draw(training: Training, final: float) -> None:
     run, config = training.run, training.config
     title = f"{config.task}, {config.robot}, seed {config.seed}"
-    try:
+    with record.optional(run, "learning curve"):
         learning_curve(run.artifact("learning_curve.svg"), training.curve, final, title)
-    except Exception as error:  # whatever matplotlib finds: the run has its result without it
-        run.event(f"no learning curve: {error}")
 
 
 def _film(training: Training, policy: Policy) -> None:
     run, config = training.run, training.config
-    try:
+    with record.optional(run, "video"):
         from door.render import record_video
 
         path = run.artifact("policy.mp4")
@@ -99,5 +98,3 @@ def _film(training: Training, policy: Policy) -> None:
             policy, path, config.task, config.robot, seeds=run.seeds, start=config.start
         )
         run.event(f"video: {video.path}" if video.path else f"no video: {video.reason}")
-    except Exception as error:  # whatever the renderer finds: the run has its result without it
-        run.event(f"no video: {error}")

@@ -61,6 +61,11 @@ class Config(DoorConfig):
         "most doors, at earlier embeddings and around them, if those are 30 %",
         choices=("random", "search"),
     )
+    fresh_std: bool = option(
+        True,
+        "a further task that begins at a random embedding explores with the standard deviation of a new "
+        "network; no: with what is generated there (source)",
+    )
     embedding_draws: int = option(
         8, "embeddings that the search tries around each of the two best earlier ones", low=0
     )
@@ -144,6 +149,7 @@ def make_agent(config: Config, training: Training) -> tuple[HyperAgent, bool]:
         clip_regulariser=config.clip_regulariser,
         squash_mean=config.squash_mean,
         log_std=config.log_std,
+        fresh_std=config.fresh_std,
     )
     generator = training.run.seeds.torch("weights")
     agent = HyperAgent(training.shape, settings, generator, config.task)

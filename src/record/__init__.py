@@ -10,6 +10,7 @@ Importing it is cheap: torch and MLflow are loaded when they are needed, MLflow 
 from record.checkpoint import Checkpoint, load_checkpoint
 from record.config import Config, option, parse, run_script
 from record.errors import NumericalError, RunFailed, UserError, check_finite
+from record.optional import optional
 from record.run import Run, start
 from record.seeds import Seeds
 
@@ -24,6 +25,7 @@ __all__ = [
     "check_finite",
     "load_checkpoint",
     "option",
+    "optional",
     "parse",
     "run_script",
     "start",

@@ -128,7 +128,8 @@ class _Naive:
 @pytest.mark.parametrize("kind", [Theta, OnePass])
 def test_steps_are_those_of_the_thesis(kind, settings, freshcritic, monkeypatch):
     monkeypatch.setattr(HyperAgent, "_theta_kind", lambda self: kind)
-    agent = _agent(3, freshcritic=freshcritic, max_grad_norm=0.05, adam_eps=1e-3, **settings)
+    settings = settings | {"max_grad_norm": 0.05, "adam_eps": 1e-3, "fresh_std": False}
+    agent = _agent(3, freshcritic=freshcritic, **settings)
     naive = _Naive(agent)
     for seed in range(6):
         _step(agent, seed)
@@ -222,6 +223,29 @@ def test_a_new_task_may_begin_at_any_embedding():
     torch.testing.assert_close(agent.embeddings[0], place - 0.1)
     agent.normaliser.update(observations)  # its own statistics go on, the other's stay
     assert agent.normaliser.moments.count > agent.normalisers[0].moments.count
+
+
+@pytest.mark.parametrize("fresh", [True, False])
+def test_a_task_at_a_random_embedding_explores_as_a_new_network_does(fresh):
+    agent = _agent(1, log_std=-0.5, fresh_std=fresh, max_grad_norm=1.0)
+    for seed in range(3):
+        _step(agent, seed)
+    first = agent.policy().tensors[-1].clone()
+    agent.begin_task("next", torch.Generator().manual_seed(9))
+    begun = agent.policy().tensors[-1]
+    assert torch.allclose(begun, torch.tensor(-0.5), atol=1e-6) == fresh
+    assert torch.equal(agent.policy(0).tensors[-1], first)  # the old task's is as it was
+    observations, zero = torch.zeros(1, 5), torch.zeros(1, len(begun))
+    log_probs, entropy, _ = agent.evaluate_actions(observations, zero)
+    mean = torch.from_numpy(agent.policy()(observations.numpy()))
+    played = torch.distributions.Normal(mean, begun.exp())  # what is trained is what plays
+    torch.testing.assert_close(log_probs, played.log_prob(zero).sum(-1))
+    torch.testing.assert_close(entropy, played.entropy().sum())
+    _step(agent, 5)
+    agent.place(agent.embeddings[0].clone(), 0)  # there the old task's is known to be good
+    torch.testing.assert_close(
+        agent.policy().tensors[-1], agent.policy_at(agent.embeddings[0], 0).tensors[-1]
+    )
 
 
 @pytest.mark.parametrize("settings", [{}, {"freshcritic": False}, {"chunked": True}])
