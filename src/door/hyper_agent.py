@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 import math
 from dataclasses import dataclass
 from typing import Any
@@ -131,7 +130,7 @@ class HyperAgent:
         self.embeddings[-1] = embedding
         self._embedding.copy_(embedding)
         self._embedding_lr = self.settings.embedding_lr or self.settings.lr
-        self._embedding_adam.param_groups[0]["lr"] = self._embedding_lr
+        self._embedding_adam.lr = self._embedding_lr
         self.normaliser.begin_as(self.normalisers[like])
         self.log_stds[-1] = self.log_stds[like]
 
@@ -163,8 +162,8 @@ class HyperAgent:
         """All step sizes as a fraction of what they began with."""
         settings = self.settings
         self._theta.set_lr(fraction * settings.lr)
-        self._embedding_adam.param_groups[0]["lr"] = fraction * self._embedding_lr
-        self._critic_adam.param_groups[0]["lr"] = fraction * (settings.critic_lr or settings.lr)
+        self._embedding_adam.lr = fraction * self._embedding_lr
+        self._critic_adam.lr = fraction * (settings.critic_lr or settings.lr)
 
     @property
     def normaliser(self) -> ObservationNormaliser:
@@ -332,5 +331,4 @@ class HyperAgent:
         )  # older checkpoints placed none
         adams = (self._theta.adam, self._embedding_adam, self._critic_adam)
         for each, saved in zip(adams, state["adams"], strict=True):
-            # A copy: Adam would go on to step the very tensors that it is given.
-            each.load_state_dict(copy.deepcopy(saved))
+            each.load_state_dict(saved)

@@ -70,7 +70,6 @@ class OnePass(Theta):
         for moment in moments:
             moment["step"] += 1
         steps = moments[0]["step"].item()
-        group = self.adam.param_groups[0]
         arrays = [weight, *(moments[0][name] for name in _MOMENTS)]
         arrays += [bias, *(moments[1][name] for name in _MOMENTS)]
         arrays += [self._factor, self._inputs, inputs, self.targets, towards]
@@ -78,9 +77,9 @@ class OnePass(Theta):
             *(each.numpy() for each in arrays),
             np.float32(2 * settings.beta / max(len(inputs), 1)),
             settings.look_ahead,
-            np.float32(group["lr"] / (1 - BETAS[0] ** steps)),
+            np.float32(self.adam.lr / (1 - BETAS[0] ** steps)),
             np.float32(1 / math.sqrt(1 - BETAS[1] ** steps)),
-            np.float32(group["eps"]),
+            np.float32(self.adam.eps),
         )
         if old is not None:
             network.backward_below(activations, towards, below, add=True)

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from dataclasses import dataclass
-from typing import Any
 
 import torch
 from torch import Tensor
 
 from door.hypernetwork import Hypernetwork, regulariser
+from rl.adam import Adam
 
 BETAS = (0.9, 0.999)  # torch's own
 
@@ -29,19 +29,12 @@ class ThetaSettings:
     look_ahead: bool
 
 
-def adam(tensors: list[Tensor], gradients: list[Tensor], lr: float, eps: float) -> Any:
-    """Adam over tensors whose gradients are computed elsewhere; its state exists at once."""
+def adam(tensors: list[Tensor], gradients: list[Tensor], lr: float, eps: float) -> Adam:
+    """Adam over tensors whose gradients are computed elsewhere."""
     for tensor, gradient in zip(tensors, gradients, strict=True):
         tensor.requires_grad_(False)
         tensor.grad = gradient
-    optimiser = torch.optim.Adam(tensors, lr=lr, betas=BETAS, eps=eps, fused=True)
-    for tensor in tensors:
-        optimiser.state[tensor] = {
-            "step": torch.zeros(()),
-            "exp_avg": torch.zeros_like(tensor),
-            "exp_avg_sq": torch.zeros_like(tensor),
-        }
-    return optimiser
+    return Adam(tensors, lr, betas=BETAS, eps=eps)
 
 
 class Theta:
@@ -68,7 +61,7 @@ class Theta:
         looks = settings.beta and len(targets) and settings.look_ahead
         self._ahead = self._copies() if looks else None
 
-    def _copies(self) -> Any:
+    def _copies(self) -> Adam:
         """An Adam over copies of theta, to see where a step would lead."""
         copies = [tensor.clone() for tensor in self._stepped]
         gradients = self.hypernetwork.gradients[: len(copies)]
@@ -83,7 +76,7 @@ class Theta:
         """Another step size."""
         for each in (self.adam, self._ahead):
             if each is not None:
-                each.param_groups[0]["lr"] = lr
+                each.lr = lr
 
     def backward(self, embedding: Tensor, gradient: Tensor) -> Tensor:
         """Takes dL/d(weights) [P] of the present task at its embedding [1, te_dim]; gives dL/d(embedding)."""
@@ -114,7 +107,7 @@ class Theta:
         """Theta as Adam's next step would leave it, which is not made."""
         if self._ahead is None:
             return self._stepped
-        ahead = self._ahead.param_groups[0]["params"]
+        ahead = self._ahead.tensors
         for target, tensor in zip(ahead, self._stepped, strict=True):
             target.copy_(tensor)
             state, now = self._ahead.state[target], self.adam.state[tensor]

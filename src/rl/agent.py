@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import copy
 from dataclasses import dataclass
 from typing import Any
 
@@ -10,6 +9,7 @@ import torch
 from torch import Tensor
 
 from rl.actor_critic import ActorCritic
+from rl.adam import Adam
 from rl.normalise import ObservationNormaliser
 from rl.policy import NetworkShape, Policy, count, critic_value, initial_weights, unflatten
 
@@ -60,13 +60,11 @@ class PPOAgent:
 
     def new_optimiser(self) -> None:
         """Adam without a past."""
-        self.optimiser = torch.optim.Adam(
-            [self.weights], lr=self.settings.lr, eps=self.settings.adam_eps, fused=True
-        )
+        self.optimiser = Adam([self.weights], self.settings.lr, eps=self.settings.adam_eps)
 
     def set_lr(self, fraction: float) -> None:
         """Step size as a fraction of what it began with."""
-        self.optimiser.param_groups[0]["lr"] = fraction * self.settings.lr
+        self.optimiser.lr = fraction * self.settings.lr
 
     def _split(self, flat: Tensor) -> tuple[list[Tensor], list[Tensor]]:
         """Views of the actor's and the critic's tensors."""
@@ -133,6 +131,5 @@ class PPOAgent:
             tensor.copy_(found)
         if state["squash_mean"] != self.settings.squash_mean:
             raise ValueError(f"squash-mean is {state['squash_mean']} there")
-        # A copy: Adam would go on to step the very tensors that it is given.
-        self.optimiser.load_state_dict(copy.deepcopy(state["optimiser"]))
+        self.optimiser.load_state_dict(state["optimiser"])
         self.normaliser.set_state(state["normaliser"])
