@@ -1,7 +1,7 @@
 """Where a further task's embedding begins: at the point of what was learned that opens most of its doors.
 
-A random embedding gives a policy that knows nothing. The embeddings of earlier tasks, and points near them, give
-policies that do something to a door, of which one may open the new ones already: a few trials tell.
+The embeddings of earlier tasks, and points near them, give policies that do something to a door, of which one
+may open the new ones already: a few trials tell.
 """
 
 from __future__ import annotations
@@ -43,7 +43,7 @@ def search(agent: HyperAgent, training: Training, draws: int, spread: float) -> 
     config, old = training.config, len(agent.tasks) - 1
     affordable = int(SHARE * config.env_steps) // (WORLDS * DECISIONS)
     if affordable < old:
-        training.run.event("too small a budget for a search: the task begins at random")
+        training.run.event("too small a budget for a search: the task begins anew")
         return False
     draws = min(draws, (affordable - old) // AROUND)
     about = {"seeds": training.run.seeds, "start": config.start, "threads": config.threads}
@@ -66,7 +66,7 @@ def search(agent: HyperAgent, training: Training, draws: int, spread: float) -> 
     where = (
         f"the best of {len(tried)} embeddings is near {agent.tasks[like]}'s and opens {rate:.0%}"
     )
-    training.run.event(where if found else f"{where}: the task begins at random")
+    training.run.event(where if found else f"{where}: the task begins anew")
     if found:
         agent.place(embedding, like)
     return found

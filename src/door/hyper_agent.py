@@ -15,6 +15,8 @@ from rl.actor_critic import ActorCritic
 from rl.normalise import ObservationNormaliser
 from rl.policy import NetworkShape, Policy, count, critic_value, initial_weights, unflatten
 
+DRAWS = 32  # random embeddings of which a neutral start takes one
+
 
 @dataclass(frozen=True)
 class HyperSettings:
@@ -38,9 +40,11 @@ class HyperSettings:
             source it is added after clipping.
         squash_mean: tanh around the mean action.
         log_std: added to the generated log standard deviation.
-        fresh_std: a further task that begins at a random embedding explores as the first did, with
-            exp(log_std): the difference to what is generated there stays added. Else it begins with
-            whatever the hypernetwork gives at a point that it knows nothing of (source).
+        neutral_start: a further task begins as a new network does: of `DRAWS` random embeddings at the
+            one with the smallest actor (norm of its weights), and exploring with exp(log_std), by what
+            is added to the generated log standard deviation from then on. Else at one random embedding,
+            with whatever the hypernetwork gives there (source): actions that are right for another
+            task, and less exploration.
     """
 
     te_dim: int = 8
@@ -59,7 +63,7 @@ class HyperSettings:
     clip_regulariser: bool = False
     squash_mean: bool = False
     log_std: float = 0.0
-    fresh_std: bool = True
+    neutral_start: bool = True
 
 
 class HyperAgent:
@@ -106,11 +110,14 @@ class HyperAgent:
         self.begin_task(task, generator)
 
     def begin_task(self, task: str, generator: torch.Generator) -> None:
-        """Adds a task: new embedding N(0, 1), fresh critic, new optimisers, targets of the old."""
+        """Adds a task: new embedding, fresh critic, new optimisers, targets of the old."""
         settings = self.settings
         self.targets = self.hypernetwork.generate(self.embeddings)
-        new = torch.randn(1, settings.te_dim, generator=generator)
-        self.embeddings = torch.cat((self.embeddings, new))
+        neutral = settings.neutral_start and bool(self.tasks)
+        draws = torch.randn(DRAWS if neutral else 1, settings.te_dim, generator=generator)
+        actors = self.hypernetwork.generate(draws)[:, : count(self.shape.actor)]
+        smallest = torch.linalg.vector_norm(actors, dim=1).argmin()
+        self.embeddings = torch.cat((self.embeddings, draws[smallest][None]))
         normaliser = ObservationNormaliser(self.shape.observation_size)
         if self.normalisers:
             normaliser.enabled = self.normalisers[-1].enabled
@@ -121,7 +128,7 @@ class HyperAgent:
             self.critic = initial_weights(self.shape.critic, generator, output_gain=2**0.5)
         self._new_optimisers()
         log_std = torch.full(self.shape.actor[-1], settings.log_std)
-        if settings.fresh_std and len(self.tasks) > 1:
+        if neutral:
             log_std -= self._actor(self.weights())[-1]
         self.log_stds = torch.cat((self.log_stds, log_std[None]))
 

@@ -57,14 +57,10 @@ class Config(DoorConfig):
     te_dim: int = option(8, "size of a task embedding; source: 8", low=1, high=4096)
     embedding_start: str = option(
         "search",
-        "where a further task's embedding begins: random, N(0, 1) (source); search, where a policy opens "
-        "most doors, at earlier embeddings and around them, if those are 30 %",
-        choices=("random", "search"),
-    )
-    fresh_std: bool = option(
-        True,
-        "a further task that begins at a random embedding explores with the standard deviation of a new "
-        "network; no: with what is generated there (source)",
+        "where a further task's embedding begins: random, N(0, 1) (source); neutral, where a random one "
+        "gives the smallest actor, which explores as a new network does; search, where a policy opens most "
+        "doors, at earlier embeddings and around them, if those are 30 %, and else neutral",
+        choices=("random", "neutral", "search"),
     )
     embedding_draws: int = option(
         8, "embeddings that the search tries around each of the two best earlier ones", low=0
@@ -149,7 +145,7 @@ def make_agent(config: Config, training: Training) -> tuple[HyperAgent, bool]:
         clip_regulariser=config.clip_regulariser,
         squash_mean=config.squash_mean,
         log_std=config.log_std,
-        fresh_std=config.fresh_std,
+        neutral_start=config.embedding_start != "random",
     )
     generator = training.run.seeds.torch("weights")
     agent = HyperAgent(training.shape, settings, generator, config.task)
@@ -165,7 +161,7 @@ def make_agent(config: Config, training: Training) -> tuple[HyperAgent, bool]:
             "--pretrained"
         )
     training.tasks = agent.tasks
-    if not further or config.embedding_start == "random":
+    if not further or config.embedding_start != "search":
         return agent, False
     training.snapshot(agent)  # before anything is known of the task
     draws, spread = config.embedding_draws, config.embedding_spread

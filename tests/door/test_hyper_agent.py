@@ -6,7 +6,7 @@ import math
 import pytest
 import torch
 
-from door.hyper_agent import HyperAgent, HyperSettings
+from door.hyper_agent import DRAWS, HyperAgent, HyperSettings
 from door.one_pass import OnePass
 from door.theta import Theta
 from rl.policy import NetworkShape, unflatten
@@ -128,7 +128,7 @@ class _Naive:
 @pytest.mark.parametrize("kind", [Theta, OnePass])
 def test_steps_are_those_of_the_thesis(kind, settings, freshcritic, monkeypatch):
     monkeypatch.setattr(HyperAgent, "_theta_kind", lambda self: kind)
-    settings = settings | {"max_grad_norm": 0.05, "adam_eps": 1e-3, "fresh_std": False}
+    settings = settings | {"max_grad_norm": 0.05, "adam_eps": 1e-3, "neutral_start": False}
     agent = _agent(3, freshcritic=freshcritic, **settings)
     naive = _Naive(agent)
     for seed in range(6):
@@ -225,16 +225,22 @@ def test_a_new_task_may_begin_at_any_embedding():
     assert agent.normaliser.moments.count > agent.normalisers[0].moments.count
 
 
-@pytest.mark.parametrize("fresh", [True, False])
-def test_a_task_at_a_random_embedding_explores_as_a_new_network_does(fresh):
-    agent = _agent(1, log_std=-0.5, fresh_std=fresh, max_grad_norm=1.0)
+@pytest.mark.parametrize("neutral", [True, False])
+def test_a_further_task_begins_as_a_new_network_does(neutral):
+    agent = _agent(1, log_std=-0.5, neutral_start=neutral, max_grad_norm=1.0)
     for seed in range(3):
         _step(agent, seed)
     first = agent.policy().tensors[-1].clone()
     agent.begin_task("next", torch.Generator().manual_seed(9))
+    draws = torch.randn(DRAWS if neutral else 1, 3, generator=torch.Generator().manual_seed(9))
+    norms = [
+        sum(t.square().sum() for t in agent._actor(h)) for h in agent.hypernetwork.generate(draws)
+    ]
+    assert torch.equal(agent.embeddings[1], draws[min(range(len(draws)), key=norms.__getitem__)])
     begun = agent.policy().tensors[-1]
-    assert torch.allclose(begun, torch.tensor(-0.5), atol=1e-6) == fresh
+    assert torch.allclose(begun, torch.tensor(-0.5), atol=1e-6) == neutral
     assert torch.equal(agent.policy(0).tensors[-1], first)  # the old task's is as it was
+
     observations, zero = torch.zeros(1, 5), torch.zeros(1, len(begun))
     log_probs, entropy, _ = agent.evaluate_actions(observations, zero)
     mean = torch.from_numpy(agent.policy()(observations.numpy()))
@@ -242,6 +248,8 @@ def test_a_task_at_a_random_embedding_explores_as_a_new_network_does(fresh):
     torch.testing.assert_close(log_probs, played.log_prob(zero).sum(-1))
     torch.testing.assert_close(entropy, played.entropy().sum())
     _step(agent, 5)
+    assert not torch.equal(agent.policy().tensors[-1], begun)  # and it is learned
+
     agent.place(agent.embeddings[0].clone(), 0)  # there the old task's is known to be good
     torch.testing.assert_close(
         agent.policy().tensors[-1], agent.policy_at(agent.embeddings[0], 0).tensors[-1]
