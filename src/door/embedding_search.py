@@ -33,8 +33,8 @@ def search(agent: HyperAgent, training: Training, draws: int, spread: float) -> 
     Args:
         agent: Its last task is the new one.
         training: The run.
-        draws: Embeddings that are tried around each of the two best earlier ones; fewer where that
-            would be more than a quarter of the run's budget.
+        draws: Embeddings that are tried around each of the two best earlier ones, if the best opens
+            some doors and not all; fewer where that would be more than a quarter of the run's budget.
         spread: Standard deviation of these draws.
 
     Returns:
@@ -57,7 +57,12 @@ def search(agent: HyperAgent, training: Training, draws: int, spread: float) -> 
 
         for task in range(old):
             look(agent.embeddings[task].clone(), task)
-        for _, task, centre in sorted(tried, key=lambda each: each[0], reverse=True)[:AROUND]:
+        best = sorted(tried, key=lambda each: each[0], reverse=True)[:AROUND]
+        if (
+            not 0 < best[0][0][0] < 1
+        ):  # around one that opens none there is hardly one that opens enough
+            draws = 0
+        for _, task, centre in best:
             for _ in range(draws):
                 look(centre + spread * torch.randn(len(centre), generator=generator), task)
     training.spend(len(tried) * WORLDS * DECISIONS)

@@ -63,7 +63,9 @@ class Config(DoorConfig):
         choices=("random", "neutral", "search"),
     )
     embedding_draws: int = option(
-        8, "embeddings that the search tries around each of the two best earlier ones", low=0
+        8,
+        "embeddings that the search tries around each of the two best earlier ones, if those open some doors, not all",
+        low=0,
     )
     embedding_spread: float = option(0.3, "standard deviation of these draws", low=0)
     embedding_lr: float = option(

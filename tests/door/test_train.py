@@ -145,7 +145,13 @@ def test_a_series_of_tasks(project, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("opens", "best"), [([0.2, 0.5, 0.4, 0.1, 0.6, 0.2, 0.3], 4), ([0.2, 0.29] + 5 * [0.0], None)]
+    ("opens", "best"),
+    [
+        ([0.2, 0.5, 0.4, 0.1, 0.6, 0.2, 0.3], 4),
+        ([0.2, 0.29] + 5 * [0.0], None),
+        ([0.0, 0.0, 0.0], None),  # nothing is to be found around these
+        ([0.2, 1.0, 0.4], 1),  # nothing better either
+    ],
 )
 def test_a_task_begins_at_the_embedding_that_opens_most_of_its_doors(
     project, monkeypatch, opens, best
@@ -170,27 +176,34 @@ def test_a_task_begins_at_the_embedding_that_opens_most_of_its_doors(
     monkeypatch.setattr(held_out, "trials", trials)
     monkeypatch.setattr(embedding_search, "SHARE", 1.0)  # enough for two of the five draws
     per_update = SMALL["num_envs"] * SMALL["num_steps"]
-    spent = math.ceil(7 * embedding_search.WORLDS * 127 / per_update)
+    looks = len(opens)
+    spent, end = (
+        math.ceil(count * embedding_search.WORLDS * 127 / per_update) + updates
+        for count, updates in ((looks, 0), (7, 4))
+    )
     written = _train(
-        "hnppo", fourth, monkeypatch, task="lever_left", pretrained=str(third), critic_warmup=4,
-        embedding_draws=5, env_steps=(spent + 4) * per_update,
+        "hnppo", fourth, monkeypatch, task="lever_left", pretrained=str(third), critic_warmup=end - spent,
+        embedding_draws=5, env_steps=end * per_update,
     )  # fmt: skip
-    assert [each[:2] for each in looked] == [("lever_left", embedding_search.WORLDS)] * 7
-    assert sorted(_points(fourth)["env_steps"]) == list(range(spent + 1, spent + 5))
-    assert written["result"]["env_steps"] == 7 * embedding_search.WORLDS * 127 + 4 * per_update
+    assert [each[:2] for each in looked] == [("lever_left", embedding_search.WORLDS)] * looks
+    assert sorted(_points(fourth)["env_steps"]) == list(range(spent + 1, end + 1))
+    assert (
+        written["result"]["env_steps"]
+        == looks * embedding_search.WORLDS * 127 + (end - spent) * per_update
+    )
     # The earlier tasks first; then two draws around each of the two best of them.
     before = record.load_checkpoint(third).tensors["embeddings"]
     begun, trained = (
         torch.cat([tensor.flatten() for tensor in dict(snapshots.load(path))["lever_left"].tensors])
         for update, path in snapshots.paths(fourth)
-        if update in (spent, spent + 4)
+        if update in (spent, end)
     )
     if best is None:
         assert not torch.equal(begun, trained)
     else:
         chosen = torch.cat([tensor.flatten() for tensor in looked[best][2].tensors])
         assert torch.equal(begun, chosen)
-        assert torch.equal(begun, trained)  # its four updates were the critic's
+        assert torch.equal(begun, trained)  # all updates were the critic's
     assert torch.equal(record.load_checkpoint(fourth).tensors["embeddings"][:3], before)
 
 
