@@ -1,6 +1,7 @@
 """Behaviour cloning as a user types it: experts, clones that find them, remedies, and what wrong commands get."""
 
 import json
+from pathlib import Path
 
 import pytest
 
@@ -10,14 +11,21 @@ SMALL = "episodes=10 horizon=50 updates=20 orders=1 starts=20"
 
 
 @pytest.fixture(scope="module")
-def project(project: Project) -> Project:
+def experts(project: Project) -> Path:
+    """The newest of all experts: a test that makes others takes them away."""
     project.bad(f"guild run bc:train {SMALL} -y", "no suitable run", "bc:experts")
     project.good("guild run bc:experts count=2 updates=3 starts=20 -y")
-    return project
+    return project.runs[-1]
 
 
-def test_clones_find_the_experts_through_guild_and_name_them(project: Project) -> None:
-    experts = project.runs[-1]
+@pytest.fixture(autouse=True)
+def _experts_are_there(experts: Path) -> None:
+    pass
+
+
+def test_clones_find_the_experts_through_guild_and_name_them(
+    project: Project, experts: Path
+) -> None:
     project.good(f"guild run bc:train {SMALL} -y")
     run = project.runs[-1]
     assert (run / "experts").resolve() == experts / "checkpoints"
@@ -52,6 +60,7 @@ def test_a_single_policy_of_pg_train_is_an_expert_too(project: Project) -> None:
     single = project.runs[-1]
     project.good(f"guild run bc:train {SMALL} expert={single.name[:8]} -y")
     assert (project.runs[-1] / "experts").resolve() == single / "checkpoints"
+    project.good(f"guild runs rm {single.name[:8]} -y")
 
 
 @pytest.mark.parametrize(
@@ -73,3 +82,4 @@ def test_an_expert_of_another_algorithm_is_refused(project: Project) -> None:
     project.good("guild run pg:train algo=vpg updates=2 -y")
     run = project.runs[-1]
     project.bad(f"guild run bc:train {SMALL} expert={run.name[:8]} -y", "algo=vpg", "algo=rloo")
+    project.good(f"guild runs rm {run.name[:8]} -y")

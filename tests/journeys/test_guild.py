@@ -127,14 +127,14 @@ def _wait_for_checkpoint(project: Project, before: int) -> Path:
 
 def test_a_gaussian_process_search_as_typed(project: Project) -> None:
     search = "ppo:lr_size_clip_opt_ppo_lever"
-    project.good(f"guild run {search} trials=2 random-starts=1 env-steps=2048 -y")
+    project.good(f"guild run {search} trials=3 random-starts=2 env-steps=2048 -y")
     batch = next(run for run in project.runs if (run / ".guild/proto").exists())
     trials = [
         json.loads((run / "search.json").read_text())
         for run in project.runs
         if (run / "search.json").exists()
     ]
-    assert sorted(trial["kind"] for trial in trials) == ["gp", "initial"]
+    assert sorted(trial["kind"] for trial in trials) == ["gp", "initial", "initial"]
     for trial in trials:
         assert 1e-4 <= trial["point"]["lr"] <= 2e-2
         assert 0.2 <= trial["point"]["clip-coef"] <= 0.6

@@ -1,6 +1,7 @@
 """MLflow's pages as `catalog import` arranges them: what is written, once, and never over a person's words."""
 
 import json
+import shutil
 
 import pytest
 
@@ -77,7 +78,9 @@ def test_again_changes_nothing(sweep, store, monkeypatch):
     assert tags(store) == before
 
 
-def test_a_persons_words_stay(sweep, store):
+def test_a_persons_words_stay(sweep, tmp_path):
+    shutil.copy(sweep.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
+    store = Store(f"sqlite:///{tmp_path}/mlflow.db")
     client, view = store.client, f"{mlflow_views.TAG}{sweep.batch[:8]}"
     experiment, before = tags(store)
     client.set_experiment_tag(experiment, mlflow_ui.NOTE, "mine")
