@@ -33,7 +33,7 @@ class HyperSettings:
             (`critic_grad_norm`); the source clips it jointly with theta's.
         critic_grad_norm: see `clip_critic_apart`.
         critic_lr: step size of the fresh critic; 0: `lr` (source).
-        embedding_lr: step size of an embedding that was placed; 0: `lr`.
+        embedding_lr: step size of an embedding that began at an earlier one; 0: `lr`.
         beta: strength of the regulariser; 0: none.
         look_ahead: evaluate the regulariser at theta + the step that Adam is about to make.
         clip_regulariser: the regulariser's gradient counts in the norm that is clipped; in the
@@ -132,14 +132,14 @@ class HyperAgent:
             log_std -= self._actor(self.weights())[-1]
         self.log_stds = torch.cat((self.log_stds, log_std[None]))
 
-    def place(self, embedding: Tensor, like: int) -> None:
-        """Moves a new task's embedding [te_dim], and scales observations as for an earlier task."""
-        self.embeddings[-1] = embedding
-        self._embedding.copy_(embedding)
+    def begin_at(self, task_id: int) -> None:
+        """Lets a new task begin as an earlier one: its embedding, its scaling of observations, its exploration."""
+        self.embeddings[-1] = self.embeddings[task_id]
+        self._embedding.copy_(self.embeddings[-1:])
         self._embedding_lr = self.settings.embedding_lr or self.settings.lr
         self._embedding_adam.lr = self._embedding_lr
-        self.normaliser.begin_as(self.normalisers[like])
-        self.log_stds[-1] = self.log_stds[like]
+        self.normaliser.begin_as(self.normalisers[task_id])
+        self.log_stds[-1] = self.log_stds[task_id]
 
     def _new_optimisers(self) -> None:
         lr, eps = self.settings.lr, self.settings.adam_eps
@@ -187,10 +187,6 @@ class HyperAgent:
     def policy(self, task_id: int = -1) -> Policy:
         """A frozen actor of a task, by default the present one."""
         return self._policy(self.weights(task_id), task_id)
-
-    def policy_at(self, embedding: Tensor, like: int) -> Policy:
-        """A frozen actor of any embedding [te_dim], with observations scaled as for a task."""
-        return self._policy(self.hypernetwork.generate(embedding[None])[0], like)
 
     def _policy(self, weights: Tensor, task_id: int) -> Policy:
         actor = self._actor(weights)
@@ -335,7 +331,7 @@ class HyperAgent:
         self._new_optimisers()
         self._embedding_lr = state.get(
             "embedding_lr", self.settings.lr
-        )  # older checkpoints placed none
+        )  # older checkpoints have none
         adams = (self._theta.adam, self._embedding_adam, self._critic_adam)
         for each, saved in zip(adams, state["adams"], strict=True):
             each.load_state_dict(saved)

@@ -58,16 +58,10 @@ class Config(DoorConfig):
     embedding_start: str = option(
         "search",
         "where a further task's embedding begins: random, N(0, 1) (source); neutral, where a random one "
-        "gives the smallest actor, which explores as a new network does; search, where a policy opens most "
-        "doors, at earlier embeddings and around them, if those are 30 %, and else neutral",
+        "gives the smallest actor, which explores as a new network does; search, at the earlier task whose "
+        "policy opens most of its doors, if those are 90 %, and else neutral",
         choices=("random", "neutral", "search"),
     )
-    embedding_draws: int = option(
-        8,
-        "embeddings that the search tries around each of the two best earlier ones, if those open some doors, not all",
-        low=0,
-    )
-    embedding_spread: float = option(0.3, "standard deviation of these draws", low=0)
     embedding_lr: float = option(
         5e-4,
         "step size of an embedding that the search has found; 0: lr, with which it moves by 0.1 an update, "
@@ -166,8 +160,7 @@ def make_agent(config: Config, training: Training) -> tuple[HyperAgent, bool]:
     if not further or config.embedding_start != "search":
         return agent, False
     training.snapshot(agent)  # before anything is known of the task
-    draws, spread = config.embedding_draws, config.embedding_spread
-    return agent, embedding_search.search(agent, training, draws, spread)
+    return agent, embedding_search.search(agent, training)
 
 
 if __name__ == "__main__":
