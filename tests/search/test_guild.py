@@ -153,6 +153,7 @@ def project(tmp_path_factory) -> Project:
 def uninterrupted(project) -> Path:
     """The batch of `guild run toy:opt@gp trials=6`, run through."""
     project.run("toy:opt@gp", "trials=6")
+    assert project.attr(project.batch(), "exit_status") == "0"
     return project.batch()
 
 
@@ -171,7 +172,6 @@ def test_an_operation_that_searches_as_typed(project, uninterrupted):
             assert set(trial["hyperparameters"]["length_scale"]) == {"x", "y", "size"}
             assert trial["predicted"]["std"] > 0
     # The run that was typed is the batch: one id, found by `guild runs`, restarted by it.
-    assert project.attr(uninterrupted, "exit_status") == "0"
     assert "toy opt@gp" in (uninterrupted / ".guild" / "opref").read_text()
 
 
