@@ -1,0 +1,211 @@
+"""Training a transformer on histories: updates, step sizes, and how it plays meanwhile."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from torch.nn import functional as F
+
+import record
+from darkroom.ad_options import Config
+from darkroom.division import Division
+from darkroom.histories import Histories
+from darkroom.model import Transformer
+from darkroom.play import Tasks, learn_in_context
+from darkroom.windows import Episodes, Sampler
+
+TOLD = 5  # episodes at the beginning and at the end that are averaged
+POINTS = 200  # of the loss's curve
+
+
+class Learner:
+    """A transformer and what it is trained with.
+
+    Args:
+        config: Flags.
+        histories: Of each size.
+        divisions: Of each size.
+        seeds: Of the run.
+
+    Attributes:
+        model: See there.
+        update: How many there were.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        histories: Sequence[Histories],
+        divisions: Sequence[Division],
+        seeds: record.Seeds,
+    ) -> None:
+        self.settings = settings = config.settings()
+        self.config, about = config, histories[0].about
+        shape = config.shape(max(config.sides), about.limit)
+        self.model = Transformer(shape, seeds.torch("first weights"))
+        matrices = [p for p in self.model.parameters() if p.ndim > 1]
+        others = [p for p in self.model.parameters() if p.ndim <= 1]
+        self.optimizer = torch.optim.AdamW(
+            [
+                {"params": matrices, "weight_decay": settings.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
+            lr=settings.lr,
+            betas=(0.9, settings.beta2),
+            fused=True,
+        )
+        sources = [
+            Episodes(each, _tasks(each, division), _steps(each, settings.history_steps))
+            for each, division in zip(histories, divisions, strict=True)
+        ]
+        self.sampler = Sampler(sources, config.sampling(), seeds.generator("windows"))
+        self._shifts = seeds.generator("shifts")
+        # Dropout knows no generator but torch's own; nothing else draws from it.
+        torch.manual_seed(int(seeds.sequence("dropout").generate_state(1)[0]))
+        self.update = 0
+
+    def step(self) -> torch.Tensor:
+        """Makes an update; returns its loss."""
+        settings = self.settings
+        windows = self.sampler.draw(settings.batch_size)
+        shift = None
+        if settings.shift:
+            moved = self._shifts.integers(
+                -settings.shift, settings.shift + 1, (settings.batch_size, 2)
+            )
+            shift = torch.from_numpy(moved)
+        for group in self.optimizer.param_groups:
+            group["lr"] = step_size(settings, self.update)
+        self.model.train()
+        logits = self.model(windows.context, shift=shift)
+        loss = F.cross_entropy(
+            logits.flatten(0, 1),
+            torch.from_numpy(windows.targets).flatten(),
+            label_smoothing=settings.label_smoothing,
+        )
+        self.optimizer.zero_grad()
+        loss.backward()
+        torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
+        self.optimizer.step()
+        self.update += 1
+        return loss.detach()
+
+    def state(self) -> dict[str, Any]:
+        """What it needs to go on to the bit, besides the weights."""
+        return {
+            "update": self.update,
+            "optimizer": self.optimizer.state_dict(),
+            "sampler": self.sampler.state(),
+            "shifts": self._shifts.bit_generator.state,
+            "dropout": torch.get_rng_state(),
+        }
+
+    def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """Goes on from weights and `state()`."""
+        self.model.load_state_dict(tensors)
+        self.optimizer.load_state_dict(state["optimizer"])
+        self.sampler.restore(state["sampler"])
+        self._shifts.bit_generator.state = state["shifts"]
+        torch.set_rng_state(state["dropout"])
+        self.update = int(state["update"])
+
+
+def step_size(settings: Any, update: int) -> float:
+    """A rise to `lr` in `warmup` updates, then half a cosine down to `lr_min` at the last one."""
+    rise = min(1.0, (update + 1) / settings.warmup) if settings.warmup else 1.0
+    fall = 0.5 * (1 + math.cos(math.pi * update / settings.updates))
+    return rise * (settings.lr_min + (settings.lr - settings.lr_min) * fall)
+
+
+def play_parts(
+    model: Transformer, tasks: dict[str, Tasks], config: Config, rng: np.random.Generator
+) -> dict[str, float]:
+    """Lets agents play; returns mean normalised returns in the first and in the last episodes, by part."""
+    found: dict[str, float] = {}
+    for part, each in tasks.items():
+        returns = learn_in_context(
+            model, each, config.episodes, config.copies, rng, config.when_full
+        )
+        curve = each.normalised(returns).mean(axis=(0, 1))
+        found |= {
+            f"{part}/episode_1": float(curve[0]),
+            f"{part}/{first_name()}": float(curve[:TOLD].mean()),
+            f"{part}/{last_name(config.episodes)}": float(curve[-TOLD:].mean()),
+        }
+    return found
+
+
+def first_name() -> str:
+    """Name of the mean over the first episodes."""
+    return f"episodes_1_{TOLD}"
+
+
+def last_name(episodes: int) -> str:
+    """Name of the mean over the last of so many episodes."""
+    return f"episodes_{episodes - TOLD + 1}_{episodes}"
+
+
+def parts(
+    divisions: Sequence[Division], histories: Sequence[Histories], *, validating: bool
+) -> dict[str, Tasks]:
+    """The tasks that are played while it learns: those that were kept out, and those that were not.
+
+    Args:
+        divisions: Of each size.
+        histories: Of each size.
+        validating: Variants are being chosen: tasks for testing are not to be looked at.
+    """
+    about = histories[0].about
+    names = {"validation": "validation"} if validating else {"held_out": "test"}
+    found = {}
+    for part, name in (names | {"training": "training"}).items():
+        rooms = [(each.size, getattr(each, name)) for each in divisions if getattr(each, name)]
+        if rooms:
+            found[part] = Tasks.of(rooms, about.limit, about.terminating)
+    return found
+
+
+class Pace:
+    """Mean loss and transitions a second between two points of a curve."""
+
+    def __init__(self, transitions: int) -> None:
+        self._transitions = transitions  # of an update
+        self._losses: list[torch.Tensor] = []
+        self._seconds = 0.0
+        self._since = time.perf_counter()
+
+    def add(self, loss: torch.Tensor) -> None:
+        """Counts an update."""
+        self._losses.append(loss)
+
+    def point(self) -> dict[str, float]:
+        """The means since the last point."""
+        seconds = time.perf_counter() - self._since
+        found = {
+            "loss": float(torch.stack(self._losses).mean()),
+            "time/transitions_per_s": len(self._losses) * self._transitions / seconds,
+        }
+        self._losses = []
+        self._since = time.perf_counter()
+        return found
+
+    def skip(self) -> None:
+        """What was done since the last point was no update."""
+        self._since = time.perf_counter()
+
+
+def _tasks(histories: Histories, division: Division) -> np.ndarray:
+    """Places of the tasks for training in the file."""
+    goals = list(histories.about.goals)
+    return np.array([goals.index(goal) for goal in division.training])
+
+
+def _steps(histories: Histories, wanted: int) -> int:
+    """Steps of an environment when the first `wanted` of a task are used; 0: all."""
+    envs, steps = histories.shape[2:]
+    return min(steps, wanted // envs) if wanted else steps
