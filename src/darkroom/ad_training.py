@@ -128,7 +128,7 @@ def play_parts(
     """Lets agents play; returns mean normalised returns in the first and in the last episodes, by part."""
     found: dict[str, float] = {}
     for part, each in tasks.items():
-        returns = learn_in_context(
+        returns, _ = learn_in_context(
             model, each, config.episodes, config.copies, rng, config.when_full
         )
         curve = each.normalised(returns).mean(axis=(0, 1))

@@ -87,8 +87,7 @@ def by_episode(histories: Histories) -> dict[str, Any]:
     """How the agents of finished histories learned: means over their environments and blocks of episodes.
 
     Returns:
-        `returns`, float32 [T, blocks]; `steps`, those of a task that end with each block, float64 [blocks] (mean
-        over tasks).
+        `goals`; `returns`, float32 [T, blocks]; `steps` of a task until the end of each block, float64 [blocks].
     """
     envs, steps = histories.shape[2:]
     blocks = min(BLOCKS, steps)
@@ -98,4 +97,8 @@ def by_episode(histories: Histories) -> dict[str, Any]:
     paid = np.add.reduceat(rewards, edges[:-1], axis=1)
     episodes = np.add.reduceat(begins, edges[:-1], axis=1)
     returns = paid / np.maximum(episodes, 1)
-    return {"returns": returns.astype(np.float32), "steps": edges[1:] * float(envs)}
+    return {
+        "goals": list(histories.about.goals),
+        "returns": returns.astype(np.float32),
+        "steps": edges[1:] * float(envs),
+    }

@@ -49,9 +49,6 @@ def open_histories(config: Config) -> list[Histories]:
         UserError: They are missing, damaged, of other sizes, or of rooms that cannot be learned together.
     """
     paths = [Path(part.strip()) for part in config.histories.split(",") if part.strip()]
-    if len(paths) == 1 and not (paths[0] / "histories").exists() and paths[0].is_dir():
-        inside = [paths[0] / str(side) for side in config.sides]
-        paths = inside if all(path.is_dir() for path in inside) else paths
     try:
         found = [Histories.open(path) for path in paths]
     except ValueError as error:

@@ -71,7 +71,9 @@ def learn_in_context(
     copies: int,
     rng: np.random.Generator,
     when_full: str = "halve",
-) -> np.ndarray:
+    *,
+    greedy: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
     """Plays every task from an empty context on.
 
     Args:
@@ -81,29 +83,38 @@ def learn_in_context(
         copies: Agents of each task, which know nothing of each other.
         rng: Draws the actions.
         when_full: See :data:`darkroom.player.WHEN_FULL`.
+        greedy: Take the likeliest actions, which never explore, in place of drawn ones.
 
     Returns:
-        Return of each episode, float32 [T, copies, episodes].
+        Return and length of each episode, both float32 [T, copies, episodes].
     """
     every = tasks.repeated(copies)
     parts = [
-        _play(model, every.cut(begin, begin + TOGETHER), episodes, rng, when_full)
+        _play(model, every.cut(begin, begin + TOGETHER), episodes, rng, when_full, greedy)
         for begin in range(0, len(every), TOGETHER)
     ]
-    return np.concatenate(parts).reshape(len(tasks), copies, episodes)
+    returns, lengths = np.concatenate(parts, axis=1).reshape(2, len(tasks), copies, episodes)
+    return returns, lengths
 
 
 def _play(
-    model: Transformer, tasks: Tasks, episodes: int, rng: np.random.Generator, when_full: str
+    model: Transformer,
+    tasks: Tasks,
+    episodes: int,
+    rng: np.random.Generator,
+    when_full: str,
+    greedy: bool,
 ) -> np.ndarray:
     rooms = RoomBatch(tasks.goals, tasks.sizes, limit=tasks.limit, terminating=tasks.terminating)
     player = Player(model, rooms.cells, rooms.sizes, when_full)
     count, agents = np.zeros(len(tasks), np.int64), np.arange(len(tasks))
-    returns = np.zeros((len(tasks), episodes + 1), np.float32)  # the last is for those who go on
+    # The last episode is for those who go on while others have not done all.
+    returns, lengths = np.zeros((2, len(tasks), episodes + 1), np.float32)
     while count.min() < episodes:
-        actions = player.act(rng.random(len(tasks)))
+        actions = player.best() if greedy else player.act(rng.random(len(tasks)))
         step = rooms.step(actions)
         returns[agents, count] += step.rewards
+        lengths[agents, count] += 1
         count = np.minimum(count + (step.terminated | step.truncated), episodes)
         player.saw(actions, step.rewards, step.cells, rooms.times)
-    return returns[:, :-1]
+    return np.stack([returns, lengths])[:, :, :-1]

@@ -72,6 +72,10 @@ class Player:
         chances = torch.softmax(self.logits(), dim=-1).cumsum(dim=-1).numpy()
         return (chances[:, :-1] <= np.asarray(uniform)[:, None]).sum(axis=1)
 
+    def best(self) -> np.ndarray:
+        """Takes the likeliest actions, int64 [R]."""
+        return self.logits().argmax(dim=-1).numpy()
+
     def saw(
         self, actions: np.ndarray, rewards: np.ndarray, cells: np.ndarray, times: np.ndarray
     ) -> None:
