@@ -126,14 +126,12 @@ class Block(nn.Module):
         read = []
         for other in range(self.streams):
             keys, values = (part.roll(-other, 0) if other else part for part in (key, value))
-            read.append(
-                F.scaled_dot_product_attention(
-                    query.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1),
-                    attn_mask=mask, dropout_p=share, is_causal=place is None,
-                ).unflatten(0, query.shape[:2])
+            heads = F.scaled_dot_product_attention(
+                query.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1),
+                attn_mask=mask, dropout_p=share, is_causal=place is None,
             )  # fmt: skip
-        joined = torch.cat(read, dim=-1) if self.streams > 1 else read[0]
-        return self.collect(joined.transpose(2, 3).flatten(3))
+            read.append(heads.transpose(1, 2).flatten(2).unflatten(0, query.shape[:2]))
+        return self.collect(torch.cat(read, dim=-1) if self.streams > 1 else read[0])
 
     def _dropped(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.shape.residual_dropout, self.training)
