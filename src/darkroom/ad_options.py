@@ -148,7 +148,7 @@ class Config(record.Config):
                 raise record.UserError(f"--{record.config.flag_name(name)}: at least 1")
         if self.when_full == "ring" and settings.positions != "time":
             raise record.UserError("--when-full: a ring needs --positions time")
-        if settings.states == "table" and len(self.sides) > 1:
+        if len(self.sides) > 1 and settings.states == "table":
             raise record.UserError("--states: a table has the cells of one size; use row_column")
 
     @property

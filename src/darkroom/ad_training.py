@@ -13,7 +13,7 @@ from torch.nn import functional as F
 
 import record
 from darkroom.ad_options import Config
-from darkroom.division import Division
+from darkroom.division import Division, used_steps
 from darkroom.histories import Histories
 from darkroom.model import Transformer
 from darkroom.play import Tasks, learn_in_context
@@ -60,7 +60,7 @@ class Learner:
             fused=True,
         )
         sources = [
-            Episodes(each, _tasks(each, division), _steps(each, settings.history_steps))
+            Episodes(each, _tasks(each, division), used_steps(each, settings.history_steps))
             for each, division in zip(histories, divisions, strict=True)
         ]
         self.sampler = Sampler(sources, config.sampling(), seeds.generator("windows"))
@@ -203,9 +203,3 @@ def _tasks(histories: Histories, division: Division) -> np.ndarray:
     """Places of the tasks for training in the file."""
     goals = list(histories.about.goals)
     return np.array([goals.index(goal) for goal in division.training])
-
-
-def _steps(histories: Histories, wanted: int) -> int:
-    """Steps of an environment when the first `wanted` of a task are used; 0: all."""
-    envs, steps = histories.shape[2:]
-    return min(steps, wanted // envs) if wanted else steps

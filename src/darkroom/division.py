@@ -64,12 +64,20 @@ def open_histories(config: Config) -> list[Histories]:
         raise record.UserError(
             "--histories: the rooms differ in the steps of an episode, or in whether the goal ends it"
         )
-    window, longest = config.settings().window, min(each.shape[3] for each in found)
+    settings = config.settings()
+    window = settings.window
+    longest = min(used_steps(each, settings.history_steps) for each in found)
     if window > longest:
         raise record.UserError(
             f"--window: {window} steps, but the histories have {longest} of an environment"
         )
     return found
+
+
+def used_steps(histories: Histories, wanted: int) -> int:
+    """Steps of an environment when the first `wanted` of a task are used; 0: all."""
+    envs, steps = histories.shape[2:]
+    return min(steps, wanted // envs) if wanted else steps
 
 
 def parents(histories: Sequence[Histories]) -> list[str]:
