@@ -2,9 +2,9 @@
 
 The peer is Decision Transformer's architecture as published (Chen et al. 2021, section 3) and as its one-file versions
 lay it out: three tokens a step, torch's MultiheadAttention with a mask, LayerNorm before it, GELU. An update is
-forward, backward, clipping and optimizer, on windows that lie ready. The first two rows compare equal tokens, widths and
-dropouts; the third is what the default preset saves. Playing: 80 rooms at once after the window is full, with the cache
-(over a cycle of forgetting half of it and filling it again) against computing the full window anew at each step.
+forward, backward, clipping and optimizer, on windows that lie ready. The first two rows compare equal tokens, widths
+and dropouts; the third is what the default preset saves. Playing: 80 rooms at once after the window is full, with the
+cache (over a cycle of forgetting half of it and filling it again) against computing the full window anew at each step.
 """
 
 import argparse

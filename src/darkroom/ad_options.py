@@ -10,6 +10,7 @@ from darkroom.tokens import LAYOUTS, POSITIONS, STATES, Shape
 from darkroom.windows import KINDS, Sampling
 from record import option
 
+OPTIMIZERS = ("adamw", "muon")
 OWN = "preset"  # of a flag with words; of one with a number: -1
 
 
@@ -36,7 +37,9 @@ class Settings:
     shift: int = 0
     batch_size: int = 16
     updates: int = 6000
-    lr: float = 1e-3
+    optimizer: str = "muon"
+    lr: float = 3e-3
+    muon_lr: float = 0.01
     lr_min: float = 0.0
     warmup: int = 100
     beta2: float = 0.99
@@ -50,7 +53,7 @@ PRESETS = {
     "seed": Settings(
         layout="three", states="table", positions="time", feed_forward=2048, attention_dropout=0.5,
         residual_dropout=0.1, windows="consecutive", history_steps=800_000, batch_size=32,
-        updates=22_000, lr=3e-4, lr_min=2e-6, warmup=0, weight_decay=0.0,
+        updates=22_000, optimizer="adamw", lr=3e-4, lr_min=2e-6, warmup=0, weight_decay=0.0,
     ),
 }  # fmt: skip
 
@@ -118,10 +121,14 @@ class Config(record.Config):
     )
     batch_size: int = _number(1, "windows of an update", 0, 65536)
     updates: int = _number(1, "of the whole training", 0)
+    optimizer: str = _word(
+        "AdamW for all weights, or Muon for those between hidden layers", OPTIMIZERS
+    )
     lr: float = _number(1.0, "AdamW's step size at its highest [1]", 0, 1)
+    muon_lr: float = _number(1.0, "Muon's step size at its highest [1]", 0, 1)
     lr_min: float = _number(1.0, "where the cosine ends [1]", 0, 1)
     warmup: int = _number(1, "updates in which the step size rises", 0)
-    weight_decay: float = _number(1.0, "AdamW's, of matrices [1]", 0, 1)
+    weight_decay: float = _number(1.0, "of matrices and tables, times the step size [1]", 0, 1)
     label_smoothing: float = _number(
         1.0, "share of a target that is spread over all actions", 0, 0.99
     )

@@ -12,10 +12,11 @@ import torch
 from torch.nn import functional as F
 
 import record
-from darkroom.ad_options import Config
+from darkroom.ad_options import Config, Settings
 from darkroom.division import Division, used_steps
 from darkroom.histories import Histories
-from darkroom.model import Transformer
+from darkroom.model import WEIGHTS, Transformer
+from darkroom.muon import Muon
 from darkroom.play import Tasks, learn_in_context
 from darkroom.windows import Episodes, Sampler
 
@@ -48,17 +49,7 @@ class Learner:
         self.config, about = config, histories[0].about
         shape = config.shape(max(config.sides), about.limit)
         self.model = Transformer(shape, seeds.torch("first weights"))
-        matrices = [p for p in self.model.parameters() if p.ndim > 1]
-        others = [p for p in self.model.parameters() if p.ndim <= 1]
-        self.optimizer = torch.optim.AdamW(
-            [
-                {"params": matrices, "weight_decay": settings.weight_decay},
-                {"params": others, "weight_decay": 0.0},
-            ],
-            lr=settings.lr,
-            betas=(0.9, settings.beta2),
-            fused=True,
-        )
+        self.optimizers = optimizers(self.model, settings)
         sources = [
             Episodes(each, _tasks(each, division), used_steps(each, settings.history_steps))
             for each, division in zip(histories, divisions, strict=True)
@@ -79,8 +70,12 @@ class Learner:
                 -settings.shift, settings.shift + 1, (settings.batch_size, 2)
             )
             shift = torch.from_numpy(moved)
-        for group in self.optimizer.param_groups:
-            group["lr"] = step_size(settings, self.update)
+        fraction = step_size(settings, self.update) / settings.lr
+        for optimizer, highest in zip(
+            self.optimizers, (settings.lr, settings.muon_lr), strict=False
+        ):
+            for group in optimizer.param_groups:
+                group["lr"] = fraction * highest
         self.model.train()
         logits = self.model(windows.context, shift=shift)
         loss = F.cross_entropy(
@@ -88,10 +83,11 @@ class Learner:
             torch.from_numpy(windows.targets).flatten(),
             label_smoothing=settings.label_smoothing,
         )
-        self.optimizer.zero_grad()
+        self.model.zero_grad()
         loss.backward()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
-        self.optimizer.step()
+        for optimizer in self.optimizers:
+            optimizer.step()
         self.update += 1
         return loss.detach()
 
@@ -99,7 +95,7 @@ class Learner:
         """What it needs to go on to the bit, besides the weights."""
         return {
             "update": self.update,
-            "optimizer": self.optimizer.state_dict(),
+            "optimizers": [each.state_dict() for each in self.optimizers],
             "sampler": self.sampler.state(),
             "shifts": self._shifts.bit_generator.state,
             "dropout": torch.get_rng_state(),
@@ -108,14 +104,38 @@ class Learner:
     def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
         """Goes on from weights and `state()`."""
         self.model.load_state_dict(tensors)
-        self.optimizer.load_state_dict(state["optimizer"])
+        for optimizer, before in zip(self.optimizers, state["optimizers"], strict=True):
+            optimizer.load_state_dict(before)
         self.sampler.restore(state["sampler"])
         self._shifts.bit_generator.state = state["shifts"]
         torch.set_rng_state(state["dropout"])
         self.update = int(state["update"])
 
 
-def step_size(settings: Any, update: int) -> float:
+def optimizers(model: Transformer, settings: Settings) -> list[torch.optim.Optimizer]:
+    """Returns AdamW and, where it is wanted, Muon for the matrices between hidden layers."""
+    inner = model.inner_matrices() if settings.optimizer == "muon" else []
+    known = {id(parameter) for parameter, _ in inner}
+    rest = {name: p for name, p in model.named_parameters() if id(p) not in known}
+    tables = [p for name, p in rest.items() if name.endswith(WEIGHTS)]
+    others = [p for name, p in rest.items() if not name.endswith(WEIGHTS)]
+    found: list[torch.optim.Optimizer] = [
+        torch.optim.AdamW(
+            [
+                {"params": tables, "weight_decay": settings.weight_decay},
+                {"params": others, "weight_decay": 0.0},
+            ],
+            lr=settings.lr,
+            betas=(0.9, settings.beta2),
+            fused=True,
+        )
+    ]
+    if inner:
+        found.append(Muon(inner, settings.muon_lr, weight_decay=settings.weight_decay))
+    return found
+
+
+def step_size(settings: Settings, update: int) -> float:
     """A rise to `lr` in `warmup` updates, then half a cosine down to `lr_min` at the last one."""
     rise = min(1.0, (update + 1) / settings.warmup) if settings.warmup else 1.0
     fall = 0.5 * (1 + math.cos(math.pi * update / settings.updates))

@@ -17,6 +17,7 @@ from darkroom.context import Context
 from darkroom.grid import ACTIONS
 from darkroom.tokens import TOKENS, Shape, Tables
 
+WEIGHTS = ("weight", "places", "others", "positions")  # ends of the names of matrices and tables
 DEVIATION = 0.02  # of first weights, as in GPT-2 and Decision Transformer
 
 
@@ -39,7 +40,7 @@ class Transformer(nn.Module):
         self.norm_last = Norms(1, shape.width)
         self.head = nn.Linear(shape.width, ACTIONS)
         for name, parameter in self.named_parameters():
-            if name.endswith(("weight", "places", "others", "positions")):
+            if name.endswith(WEIGHTS):
                 nn.init.normal_(parameter, std=DEVIATION, generator=generator)
             elif name.endswith("bias"):
                 nn.init.zeros_(parameter)
@@ -73,6 +74,16 @@ class Transformer(nn.Module):
         # The state is the last that a step tells.
         last = x[-1:, :, TOKENS[self.shape.layout] - 1 :: TOKENS[self.shape.layout]]
         return self.head(self.norm_last(last))[0]
+
+    def inner_matrices(self) -> list[tuple[nn.Parameter, int]]:
+        """Weights between hidden layers, and of how many matrices side by side each is made."""
+        return [
+            (layer.weight, parts)
+            for block in self.blocks
+            for layer, parts in (
+                (block.project, 3), (block.collect, 1), (block.feed_in, 1), (block.feed_out, 1)
+            )
+        ]  # fmt: skip
 
     def memories(self, rows: int) -> list[Memory]:
         """Empty memories of a window, one a block, for `rows` windows."""
