@@ -34,7 +34,7 @@ class Settings:
     residual_dropout: float = 0.0
     windows: str = "subsampled"
     history_steps: int = 0
-    shift: int = 0
+    shift: int = 3
     batch_size: int = 16
     updates: int = 6000
     optimizer: str = "muon"
@@ -52,7 +52,7 @@ PRESETS = {
     # As the source tells them; its optimizer is Adam, which is AdamW without decay.
     "seed": Settings(
         layout="three", states="table", positions="time", feed_forward=2048, attention_dropout=0.5,
-        residual_dropout=0.1, windows="consecutive", history_steps=800_000, batch_size=32,
+        residual_dropout=0.1, windows="consecutive", history_steps=800_000, shift=0, batch_size=32,
         updates=22_000, optimizer="adamw", lr=3e-4, lr_min=2e-6, warmup=0, weight_decay=0.0,
     ),
 }  # fmt: skip
