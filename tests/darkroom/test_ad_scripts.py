@@ -14,7 +14,7 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom import a2c, ad_training, division, evaluate_ad, histories
+from darkroom import a2c, ad_training, division, evaluate_ad, histories, train_ad
 from darkroom.ad_options import PRESETS, Config
 from record import Seeds, UserError
 
@@ -46,26 +46,13 @@ def sources(tmp_path_factory) -> Path:
     return recorded(tmp_path_factory.mktemp("sources"))
 
 
-def words(**flags) -> list[str]:
-    return [w for n, v in flags.items() for w in (f"--{n.replace('_', '-')}", str(v))]
-
-
-def run(folder: Path, script: str, *arguments: str) -> subprocess.Popen:
-    env = os.environ | {
-        "RUN_DIR": str(folder), "RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT / "src"), "PROJECT_DIR": str(folder.parent),
-    }  # fmt: skip
-    folder.mkdir(exist_ok=True)
-    line = [sys.executable, str(ROOT / f"src/darkroom/{script}.py"), *arguments]
-    return subprocess.Popen(
-        line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def done(folder: Path, script: str, *arguments: str) -> dict:
-    process = run(folder, script, *arguments)
-    told = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, told
+def done(monkeypatch, folder: Path, script, **flags) -> dict:
+    """Runs a script's `main` into a directory; what it recorded."""
+    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RUN_DIR", str(folder))
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    script.main(script.Config(**flags))
     return json.loads((folder / "result.json").read_text())
 
 
@@ -73,21 +60,28 @@ def done(folder: Path, script: str, *arguments: str) -> dict:
 def trained(sources, tmp_path_factory) -> Path:
     """A finished training."""
     folder = tmp_path_factory.mktemp("trained") / "whole"
-    done(folder, "train_ad", *words(histories=sources, **SMALL))
+    with pytest.MonkeyPatch.context() as patch:
+        done(patch, folder, train_ad, histories=str(sources), **SMALL)
     return folder
 
 
-def test_killed_and_continued_it_is_the_same(trained, sources, tmp_path):
-    other = tmp_path / "killed"
-    arguments = words(histories=sources, **SMALL)
-    process = run(other, "train_ad", *arguments)
-    for _ in range(6000):
-        if list((other / "checkpoints").glob("0*")):
+def test_killed_and_continued_it_is_the_same(trained, sources, tmp_path, monkeypatch):
+    flags = {"histories": str(sources), **SMALL}
+    given = [w for n, v in flags.items() for w in (f"--{n.replace('_', '-')}", str(v))]
+    env = os.environ | {
+        "RUN_DIR": str(tmp_path / "killed"), "RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "src"), "PROJECT_DIR": str(tmp_path),
+    }  # fmt: skip
+    line = [sys.executable, str(ROOT / "src/darkroom/train_ad.py"), *given]
+    process = subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL)
+    for _ in range(60_000):
+        if list((tmp_path / "killed/checkpoints").glob("0*")) or process.poll() is not None:
             break
-        time.sleep(0.01)
+        time.sleep(0.005)
     os.kill(process.pid, signal.SIGKILL)
     process.wait()
-    again = done(other, "train_ad", *arguments)
+    assert not (tmp_path / "killed/result.json").exists(), "it ended before it could be killed"
+    again = done(monkeypatch, tmp_path / "killed", train_ad, **flags)
     whole = json.loads((trained / "result.json").read_text())
     assert again["session"] == 2
     assert again["digest"] == whole["digest"]
@@ -105,10 +99,9 @@ def test_a_training_tells_what_it_kept_out(trained):
     assert test == again
 
 
-def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path):
-    told = done(
-        tmp_path / "e", "evaluate_ad", *words(model=trained, sizes="4 6", episodes=6, copies=2)
-    )["result"]
+def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path, monkeypatch):
+    flags = {"model": str(trained), "sizes": "4 6", "episodes": 6, "copies": 2}
+    told = done(monkeypatch, tmp_path / "e", evaluate_ad, **flags)["result"]
     assert told["objective"]["name"] == "held_out_4/episodes_2_6"
     parts = {name.split("/")[0] for name in told["metrics"]}
     assert parts == {"held_out_4", "training_4", "unseen_6"}
@@ -116,20 +109,25 @@ def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path):
     assert [row[1] for row in told["table"]["rows"]] == ["4", "11", "35"]
     for name in ("in_context.svg", "by_goal.svg"):
         assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
-    lines = (tmp_path / "e/journal/metrics.jsonl").read_text()
-    assert "source/held_out_4" in lines
-    # One line, for tasks that were learned and for rooms out of reach.
-    learned = histories.read_tasks(trained / "artifacts/test_tasks.txt", 4)
-    bad = next(g for g in range(16) if g not in learned and g != 10)
-    histories.write_tasks(tmp_path / "test.txt", [*learned, bad], 4)
-    process = run(
-        tmp_path / "b", "evaluate_ad", *words(model=trained, test_tasks=tmp_path / "test.txt")
-    )
-    said = process.communicate(timeout=100)[0]
-    assert process.returncode == 2
-    assert said.strip().endswith(f"{bad // 4} {bad % 4} was trained on by {trained}")
-    assert len(said.strip().splitlines()) == 1
-    assert not (tmp_path / "b/result.json").exists()
+    assert "source/held_out_4" in (tmp_path / "e/journal/metrics.jsonl").read_text()
+    again = done(monkeypatch, tmp_path / "again", evaluate_ad, **flags)["result"]
+    assert again["metrics"] == told["metrics"]
+    for name in ("in_context.svg", "by_goal.svg"):
+        one, two = (tmp_path / f / "artifacts" / name for f in ("e", "again"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_task_that_was_trained_on_is_refused(trained, tmp_path, monkeypatch):
+    test = histories.read_tasks(trained / "artifacts/test_tasks.txt", 4)
+    learned = next(g for g in range(16) if g not in test and g != 10)
+    histories.write_tasks(tmp_path / "test.txt", [*test, learned], 4)
+    with pytest.raises(UserError) as error:
+        done(
+            monkeypatch, tmp_path / "b", evaluate_ad, model=str(trained),
+            test_tasks=str(tmp_path / "test.txt"),
+        )  # fmt: skip
+    assert f"{learned // 4} {learned % 4} was trained on by {trained}" in str(error.value)
+    assert not (tmp_path / "b").exists()
 
 
 def test_tasks_to_evaluate_can_be_told(trained, tmp_path):
