@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom.ad_scores import Learned
+from darkroom.ad_scores import Line
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -19,26 +19,21 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#E69F00", "#56B4E9", "#8
 
 
 def in_context(
-    path: Path,
-    parts: Sequence[Learned],
-    source: tuple[np.ndarray, np.ndarray] | None = None,
+    path: Path, lines: Sequence[Line], source: tuple[np.ndarray, np.ndarray] | None = None
 ) -> None:
     """Draws normalised returns by episode, and by environment step beside the source agents'.
 
     Args:
         path: SVG to write.
-        parts: A line each, with its interval.
+        lines: Each with its interval.
         source: Environment steps of a task, and the mean normalised return of its agent then.
     """
     figure = _figure((10, 3.6))
     left, right = figure.subplots(1, 2)
-    for colour, learned in zip(COLOURS, parts, strict=False):
-        curve, (low, high) = learned.curve(), learned.band()
-        episodes = np.arange(1, len(curve) + 1)
-        label = f"{learned.size} × {learned.size}, {learned.part.replace('_', '-')}"
-        for axes, x in ((left, episodes), (right, learned.steps())):
-            axes.fill_between(x, low, high, color=colour, alpha=0.25, linewidth=0)
-            axes.plot(x, curve, color=colour, linewidth=1.5, label=label)
+    for colour, line in zip(COLOURS, lines, strict=False):
+        for axes, x in ((left, np.arange(1, len(line.curve) + 1)), (right, line.steps)):
+            axes.fill_between(x, line.low, line.high, color=colour, alpha=0.25, linewidth=0)
+            axes.plot(x, line.curve, color=colour, linewidth=1.5, label=line.label)
     if source is not None:
         right.plot(*source, color=GREY, linewidth=1.5, label="source agents")
     _ends(left, "episode in the context")
@@ -48,31 +43,26 @@ def in_context(
     _save(figure, path)
 
 
-def by_goal(path: Path, parts: Sequence[Learned], last: int) -> None:
-    """Draws a room for each size with the normalised return at its goals; those for training in small.
+def by_goal(
+    path: Path, rooms: Mapping[int, np.ndarray], marked: Mapping[int, Sequence[int]] | None = None
+) -> None:
+    """Draws a room of each size with the normalised return at its goals.
 
     Args:
         path: SVG to write.
-        parts: All parts of all sizes.
-        last: Episode that the averaged block ends with.
+        rooms: Value of each cell by size, float [size^2]; NaN where there is none.
+        marked: Goals with a dot, by size.
     """
-    sizes = sorted({learned.size for learned in parts})
-    figure = _figure((3.2 * len(sizes) + 0.6, 3.2))
-    rooms = figure.subplots(1, len(sizes), squeeze=False)[0]
+    figure = _figure((3.2 * len(rooms) + 0.6, 3.2))
+    panels = figure.subplots(1, len(rooms), squeeze=False)[0]
     image = None
-    for axes, size in zip(rooms, sizes, strict=True):
-        room = np.full(size * size, np.nan)
-        for learned in parts:
-            if learned.size == size:
-                room[learned.goals] = learned.by_goal(last)
-        image = axes.imshow(room.reshape(size, size), cmap="viridis", vmin=0, vmax=1)
-        for learned in parts:
-            if learned.size == size and learned.part == "held_out":
-                rows, columns = np.divmod(learned.goals, size)
-                axes.plot(columns, rows, "o", color="white", markeredgecolor="black", markersize=4)
+    for axes, (size, values) in zip(panels, sorted(rooms.items()), strict=True):
+        image = axes.imshow(values.reshape(size, size), cmap="viridis", vmin=0, vmax=1)
+        rows, columns = np.divmod(np.asarray((marked or {}).get(size, ()), int), size)
+        axes.plot(columns, rows, "o", color="white", markeredgecolor="black", markersize=4)
         axes.set_title(f"{size} × {size}", fontsize=9)
         axes.set(xlabel="column", ylabel="row")
-    figure.colorbar(image, ax=list(rooms), shrink=0.8, label="normalised return")
+    figure.colorbar(image, ax=list(panels), shrink=0.8, label="normalised return")
     _save(figure, path)
 
 

@@ -26,7 +26,7 @@ def finish_evaluation(
     sources = source_curves(trained, parts)
     for name, (at, curve) in sources.items():
         for step, value in zip(at, curve, strict=True):
-            run.log({f"source/{name}": float(value)}, int(step))
+            run.log({f"{name}/source": float(value)}, int(step))
         learned = next(each for each in parts if each.name == name)
         pairs = ("in_context", learned.steps(), learned.curve()), ("source", at, curve)
         for who, reached, values in pairs:
@@ -35,8 +35,13 @@ def finish_evaluation(
                 metrics[f"{name}/{who}_steps_to_80"] = needed
     try:
         first = next(iter(sources.values()), None)
-        ad_figures.in_context(run.artifact("in_context.svg"), parts, first)
-        ad_figures.by_goal(run.artifact("by_goal.svg"), parts, config.episodes)
+        lines = [learned.line() for learned in parts]
+        ad_figures.in_context(run.artifact("in_context.svg"), lines, first)
+        rooms = {each.size: np.full(each.size**2, np.nan) for each in parts}
+        for learned in parts:
+            rooms[learned.size][learned.goals] = learned.by_goal(config.episodes)
+        marked = {each.size: each.goals for each in parts if each.part == "held_out"}
+        ad_figures.by_goal(run.artifact("by_goal.svg"), rooms, marked)
     except Exception as error:  # whatever matplotlib finds: the run has its result without it
         run.event(f"no figure: {type(error).__name__}: {error}")
     return run.finish(result(config, trained, parts, metrics, steps))
@@ -46,13 +51,13 @@ def log(run: record.Run, learned: Learned) -> None:
     """Journals the curve with its interval at step = episode, and the last block at step = goal's cell."""
     low, high = learned.band()
     for index, steps in enumerate(learned.steps()):
-        run.log({f"steps/{learned.name}": float(steps)}, index + 1)
+        run.log({f"{learned.name}/steps": float(steps)}, index + 1)
     for index, value in enumerate(learned.curve()):
         point = {"": value, "_low": low[index], "_high": high[index]}
-        run.log({f"in_context/{learned.name}{k}": float(v) for k, v in point.items()}, index + 1)
+        run.log({f"{learned.name}/in_context{k}": float(v) for k, v in point.items()}, index + 1)
     last = learned.by_goal(learned.values.shape[2])
     for goal, value in zip(learned.goals, last, strict=True):
-        run.log({f"by_goal/{learned.name}": float(value)}, int(goal))
+        run.log({f"{learned.name}/by_goal": float(value)}, int(goal))
 
 
 def source_curves(

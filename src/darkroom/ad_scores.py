@@ -13,6 +13,30 @@ SOLVED = 0.8  # normalised return from which on a task counts as solved
 
 
 @dataclass(frozen=True)
+class Line:
+    """A curve of in-context learning.
+
+    Attributes:
+        label: What it is of.
+        steps: Environment steps of a task until the end of each episode, float [episodes].
+        curve: Normalised return of each episode, float [episodes].
+        low, high: Its interval.
+    """
+
+    label: str
+    steps: np.ndarray
+    curve: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def label_of(name: str) -> str:
+    """Words for the name of a part: `held_out_9` is "9 × 9, held-out"."""
+    part, _, size = name.rpartition("_")
+    return f"{size} × {size}, {part.replace('_', '-')}"
+
+
+@dataclass(frozen=True)
 class Learned:
     """Agents of some tasks over their episodes.
 
@@ -46,6 +70,10 @@ class Learned:
     def band(self) -> np.ndarray:
         """Its pointwise interval, float64 [2, episodes]."""
         return interval(self.values.mean(axis=1))
+
+    def line(self) -> Line:
+        """All of that."""
+        return Line(label_of(self.name), self.steps(), self.curve(), *self.band())
 
     def by_goal(self, last: int) -> np.ndarray:
         """Mean over copies and the BLOCK episodes that end with episode `last`, float64 [T]."""
@@ -108,7 +136,7 @@ def table(parts: list[Learned]) -> dict[str, list]:
     rows = []
     for learned in parts:
         row = [
-            f"{learned.size} × {learned.size}, {learned.part.replace('_', '-')}",
+            label_of(learned.name),
             str(len(learned.goals)),
             f"{learned.values[:, :, 0].mean():.3f}",
         ]

@@ -31,10 +31,11 @@ def summarise(
     curves = [read_curves(link) for link in played]
     for name in sorted(set.intersection(*(set(each) for each in curves))):
         together = np.stack([each[name][1] for each in curves])
-        low, high = ad_scores.interval(together)
+        point = {"": together.mean(axis=0)}
+        if name.endswith("/in_context"):
+            point["_low"], point["_high"] = ad_scores.interval(together)
         for place, step in enumerate(curves[0][name][0]):
-            point = {"": together.mean(0)[place], "_low": low[place], "_high": high[place]}
-            run.log({f"{name}{key}": float(v) for key, v in point.items()}, int(step))
+            run.log({f"{name}{key}": float(v[place]) for key, v in point.items()}, int(step))
     results = [link.result() for link in played]
     metrics, table = together_of([result["metrics"] for result in results])
     metrics["training_minutes"] = float(seconds.mean() / 60)
@@ -100,8 +101,7 @@ def read_curves(link: Link) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Steps and values of an evaluation's curves, by name."""
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for point in journal.read_points(link.directory / "journal" / "metrics.jsonl"):
-        wanted = point.name.startswith(("in_context/", "source/", "steps/"))
-        if wanted and not point.name.endswith(("_low", "_high")):
+        if point.name.endswith(("/in_context", "/source", "/steps")):
             points[point.name].append((point.step, point.value))
     return {
         name: (np.array([p[0] for p in each]), np.array([p[1] for p in each]))
@@ -112,24 +112,20 @@ def read_curves(link: Link) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 def _draw(run: record.Run, curves: Sequence[dict[str, tuple[np.ndarray, np.ndarray]]]) -> None:
     """The mean curves with intervals over runs, as one figure."""
     try:
-        parts = []
+        means = {
+            name: (at, np.mean([each[name][1] for each in curves], axis=0))
+            for name, (at, _) in curves[0].items()
+        }
+        lines = []
         for name in curves[0]:
-            kind, part = name.split("/", 1)
-            if kind == "in_context":
-                # A run stands in the place of a task: the interval is over runs.
-                values = np.stack([each[name][1] for each in curves])[:, None]
-                side = int(part.rsplit("_", 1)[1])
-                blank = np.zeros(len(curves), int)
-                steps = np.mean([each[f"steps/{part}"][1] for each in curves], axis=0)
-                lengths = np.broadcast_to(np.diff(steps, prepend=0), values.shape)
-                parts.append(
-                    ad_scores.Learned(side, part.rsplit("_", 1)[0], blank, values, lengths)
-                )
-        source = next((n for n in curves[0] if n.startswith("source/")), None)
-        line = None
-        if source is not None:
-            at = curves[0][source][0]
-            line = at, np.mean([each[source][1] for each in curves], axis=0)
-        ad_figures.in_context(run.artifact("in_context.svg"), parts, line)
+            part, what = name.rsplit("/", 1)
+            if what == "in_context":
+                together = np.stack([each[name][1] for each in curves])
+                low, high = ad_scores.interval(together)
+                steps = means[f"{part}/steps"][1]
+                label = ad_scores.label_of(part)
+                lines.append(ad_scores.Line(label, steps, means[name][1], low, high))
+        source = next((means[name] for name in means if name.endswith("/source")), None)
+        ad_figures.in_context(run.artifact("in_context.svg"), lines, source)
     except Exception as error:  # whatever matplotlib finds: the run has its result without it
         run.event(f"no figure: {type(error).__name__}: {error}")

@@ -80,7 +80,7 @@ class Curves:
         self._returns = np.array(state["returns"])
 
 
-BLOCKS = 150  # points of `by_episode`
+BLOCKS = 100  # points of `by_episode`, as many as a record keeps
 
 
 def by_episode(histories: Histories) -> dict[str, Any]:

@@ -109,7 +109,7 @@ def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path, monkeypa
     assert [row[1] for row in told["table"]["rows"]] == ["4", "11", "35"]
     for name in ("in_context.svg", "by_goal.svg"):
         assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
-    assert "source/held_out_4" in (tmp_path / "e/journal/metrics.jsonl").read_text()
+    assert "held_out_4/source" in (tmp_path / "e/journal/metrics.jsonl").read_text()
     again = done(monkeypatch, tmp_path / "again", evaluate_ad, **flags)["result"]
     assert again["metrics"] == told["metrics"]
     for name in ("in_context.svg", "by_goal.svg"):
