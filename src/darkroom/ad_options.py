@@ -141,6 +141,12 @@ class Config(record.Config):
     episodes: int = option(40, "episodes of each agent that plays then", low=5, high=10_000)
     copies: int = option(3, "agents of each task that play then", low=1, high=1000)
     when_full: str = option("halve", "what an agent does whose window is full", choices=WHEN_FULL)
+    device: str = option(
+        "cpu",
+        "where it is trained; bits repeat on a processor",
+        choices=("cpu", "cuda"),
+        resumable=True,
+    )
     save_interval: int = option(250, "updates between checkpoints", low=1, resumable=True)
 
     def __post_init__(self) -> None:

@@ -40,7 +40,9 @@ def finish_evaluation(
         rooms = {each.size: np.full(each.size**2, np.nan) for each in parts}
         for learned in parts:
             rooms[learned.size][learned.goals] = learned.by_goal(config.episodes)
-        marked = {each.size: each.goals for each in parts if each.part == "held_out"}
+        marked = {
+            each.size: each.goals for each in parts if each.part in ("held_out", "validation")
+        }
         ad_figures.by_goal(run.artifact("by_goal.svg"), rooms, marked)
     except Exception as error:  # whatever matplotlib finds: the run has its result without it
         run.event(f"no figure: {type(error).__name__}: {error}")
@@ -69,7 +71,7 @@ def source_curves(
     for size, source in zip(trained.divisions, about["sources"], strict=True):
         order = {goal: place for place, goal in enumerate(source["goals"])}
         for learned in parts:
-            if learned.size != size or learned.part != "held_out":
+            if learned.size != size or learned.part not in ("held_out", "validation"):
                 continue
             known = [goal for goal in learned.goals if int(goal) in order]
             if not known:

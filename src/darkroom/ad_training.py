@@ -48,7 +48,8 @@ class Learner:
         self.settings = settings = config.settings()
         self.config, about = config, histories[0].about
         shape = config.shape(max(config.sides), about.limit)
-        self.model = Transformer(shape, seeds.torch("first weights"))
+        self.device = torch.device(config.device)
+        self.model = Transformer(shape, seeds.torch("first weights")).to(self.device)
         self.optimizers = optimizers(self.model, settings)
         sources = [
             Episodes(each, _tasks(each, division), used_steps(each, settings.history_steps))
@@ -69,7 +70,7 @@ class Learner:
             moved = self._shifts.integers(
                 -settings.shift, settings.shift + 1, (settings.batch_size, 2)
             )
-            shift = torch.from_numpy(moved)
+            shift = torch.from_numpy(moved).to(self.device)
         fraction = step_size(settings, self.update) / settings.lr
         for optimizer, highest in zip(
             self.optimizers, (settings.lr, settings.muon_lr), strict=False
@@ -80,7 +81,7 @@ class Learner:
         logits = self.model(windows.context, shift=shift)
         loss = F.cross_entropy(
             logits.flatten(0, 1),
-            torch.from_numpy(windows.targets).flatten(),
+            torch.from_numpy(windows.targets).to(self.device).flatten(),
             label_smoothing=settings.label_smoothing,
         )
         self.model.zero_grad()
@@ -93,12 +94,14 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """What it needs to go on to the bit, besides the weights."""
+        on_gpu = self.device.type == "cuda"
         return {
             "update": self.update,
             "optimizers": [each.state_dict() for each in self.optimizers],
             "sampler": self.sampler.state(),
             "shifts": self._shifts.bit_generator.state,
-            "dropout": torch.get_rng_state(),
+            "dropout": torch.cuda.get_rng_state() if on_gpu else torch.get_rng_state(),
+            "device": self.device.type,
         }
 
     def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
@@ -108,7 +111,8 @@ class Learner:
             optimizer.load_state_dict(before)
         self.sampler.restore(state["sampler"])
         self._shifts.bit_generator.state = state["shifts"]
-        torch.set_rng_state(state["dropout"])
+        if state["device"] == self.device.type:  # the two have other generators
+            (torch.cuda if self.device.type == "cuda" else torch).set_rng_state(state["dropout"])
         self.update = int(state["update"])
 
 
@@ -200,22 +204,22 @@ class Pace:
         self._since = time.perf_counter()
 
     def add(self, loss: torch.Tensor) -> None:
-        """Counts an update."""
+        """Counts an update that has just ended."""
         self._losses.append(loss)
+        self._seconds += time.perf_counter() - self._since
+        self.skip()
 
     def point(self) -> dict[str, float]:
         """The means since the last point."""
-        seconds = time.perf_counter() - self._since
         found = {
             "loss": float(torch.stack(self._losses).mean()),
-            "time/transitions_per_s": len(self._losses) * self._transitions / seconds,
+            "time/transitions_per_s": len(self._losses) * self._transitions / self._seconds,
         }
-        self._losses = []
-        self._since = time.perf_counter()
+        self._losses, self._seconds = [], 0.0
         return found
 
     def skip(self) -> None:
-        """What was done since the last point was no update."""
+        """What was done since the last update was none."""
         self._since = time.perf_counter()
 
 

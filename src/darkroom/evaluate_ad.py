@@ -118,10 +118,11 @@ def tasks_of(config: Config, trained: Trained) -> list[tuple[int, str, Sequence[
             goals = grid.tasks(side).tolist()
             found.append((side, "unseen", goals))
         else:
-            found += [
-                (side, "held_out", known.test or known.validation),
-                (side, "training", known.training),
-            ]
+            # A training that kept tasks out to choose by must not show what those for testing say.
+            kept = (
+                ("validation", known.validation) if known.validation else ("held_out", known.test)
+            )
+            found += [(side, *kept), (side, "training", known.training)]
     if config.test_tasks:
         try:
             chosen = read_tasks(Path(config.test_tasks), sides[0])

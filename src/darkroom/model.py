@@ -90,4 +90,8 @@ class Transformer(nn.Module):
         shape = self.shape
         places = TOKENS[shape.layout] * shape.window
         size = STREAMS[shape.layout], rows, shape.heads, places, shape.width // shape.heads
-        return [Memory(torch.zeros(size), torch.zeros(size)) for _ in self.blocks]
+        device = self.head.weight.device
+        return [
+            Memory(torch.zeros(size, device=device), torch.zeros(size, device=device))
+            for _ in self.blocks
+        ]

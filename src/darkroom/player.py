@@ -53,7 +53,7 @@ class Player:
 
     @torch.inference_mode()
     def logits(self) -> torch.Tensor:
-        """Takes in the present step and returns the logits of its action, float32 [R, 5]."""
+        """Takes in the present step and returns the logits of its action, float32 [R, 5], on the processor."""
         full = self.model.shape.window
         if self.kept == full and self.when_full == "halve":
             self._halve()
@@ -101,9 +101,10 @@ class Player:
         ):  # a token does not see those that come after it, nor what they are about to overwrite
             mask = torch.ones(tokens, seen, dtype=torch.bool)
             mask[:, begin : begin + tokens] = torch.ones(tokens, tokens, dtype=torch.bool).tril()
+            mask = mask.to(self.model.head.weight.device)
         place = Place(begin, seen, mask)
         step = self.window.cut(at, at + 1)
-        return self.model(step, self._memories, place, first=at)[:, -1]
+        return self.model(step, self._memories, place, first=at)[:, -1].cpu()
 
     def _halve(self) -> None:
         full = self.model.shape.window

@@ -100,8 +100,9 @@ class Tables(nn.Module):
             context: R windows of n steps.
             shift: Rows and columns that each window's room is moved by, int64 [R, 2].
         """
+        device = self.others.device
         at = {
-            name: torch.from_numpy(getattr(context, name))
+            name: torch.from_numpy(getattr(context, name)).to(device)
             for name in ("before", "acted", "actions", "rewards", "cells", "times", "sizes")
         }
         time, acted = self._time + at["times"], self._time + at["acted"]

@@ -25,6 +25,8 @@ def main(config: Config) -> dict[str, Any]:
 
     histories = division.open_histories(config)
     divisions = division.divide(config, histories)
+    if config.device == "cuda" and not torch.cuda.is_available():
+        raise record.UserError("--device: torch sees no GPU here; use cpu")
     torch.set_num_threads(1)  # of small matrices: more only get into each other's way
     with record.start(config, study="darkroom") as run:
         for parent in division.parents(histories):

@@ -143,6 +143,16 @@ def test_tasks_to_evaluate_can_be_told(trained, tmp_path):
         evaluate_ad.tasks_of(evaluate_ad.Config(sizes="13"), loaded)
 
 
+def test_an_evaluation_of_a_choice_does_not_play_the_tasks_for_testing(trained):
+    loaded = evaluate_ad.load(str(trained))
+    whole = loaded.divisions[4]
+    loaded.divisions[4] = replace(whole, training=whole.training[2:], validation=whole.training[:2])
+    told = evaluate_ad.tasks_of(evaluate_ad.Config(), loaded)
+    assert [(part, goals) for _, part, goals in told] == [
+        ("validation", whole.training[:2]), ("training", whole.training[2:]),
+    ]  # fmt: skip
+
+
 def test_a_missing_or_foreign_model_is_told(sources, tmp_path):
     for path in (tmp_path / "no", sources):
         with pytest.raises(UserError) as error:
@@ -282,3 +292,14 @@ def test_it_learns_what_it_is_shown(tmp_path):
     losses = [float(learner.step()) for _ in range(80)]
     assert abs(np.mean(losses[:2]) - np.log(5)) < 0.1
     assert np.mean(losses[-5:]) < 0.7
+
+
+def test_the_pace_counts_updates_alone(monkeypatch):
+    """Two updates of 2 s and 1 s; 100 s of playing between them are not training."""
+    now = iter([0.0, 2.0, 2.0, 102.0, 103.0, 103.0])
+    monkeypatch.setattr(ad_training.time, "perf_counter", lambda: next(now))
+    pace = ad_training.Pace(30)
+    pace.add(torch.tensor(1.0))
+    pace.skip()
+    pace.add(torch.tensor(2.0))
+    assert pace.point() == {"loss": 1.5, "time/transitions_per_s": 20.0}
