@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from darkroom.batch import RoomBatch
+from darkroom.blocks import causal_with_dropout
 from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
 from darkroom.model import Transformer
 from darkroom.player import Player
@@ -315,3 +316,30 @@ def test_nothing_happened_before_the_first_step():
     assert (first.actions == NO_ACTION).all()
     assert (first.rewards == NO_REWARD).all()
     assert first.cells[:, 0].tolist() == [4, 12]
+
+
+@pytest.mark.parametrize("steps", [5, 128, 300])
+def test_dropped_attention_is_attention_without_dropout_and_right_on_average(steps):
+    generator = torch.Generator().manual_seed(steps)
+    parts = [torch.randn(2, 3, steps, 4, generator=generator) for _ in range(3)]
+    for part in parts:
+        part.requires_grad_()
+    expected = F.scaled_dot_product_attention(*parts, is_causal=True)
+    same = causal_with_dropout(*parts, 0.0)
+    assert torch.allclose(same, expected, atol=1e-5)
+    # The gradients too: of every input.
+    weights = torch.randn(expected.shape, generator=generator)
+    ours = torch.autograd.grad((same * weights).sum(), parts)
+    theirs = torch.autograd.grad((expected * weights).sum(), parts)
+    for one, two in zip(ours, theirs, strict=True):
+        assert torch.allclose(one, two, atol=1e-4)
+    torch.manual_seed(0)
+    with torch.no_grad():
+        mean = sum(causal_with_dropout(*parts, 0.25) for _ in range(400)) / 400
+        assert (mean - expected).abs().mean() < 0.05
+        # The first step sees itself alone: its value, grown, or nothing.
+        first = torch.stack([causal_with_dropout(*parts, 0.25)[:, :, 0] for _ in range(200)])
+        values = parts[2][:, :, 0]
+        zero = (first == 0).all(-1)
+        assert abs(zero.float().mean() - 0.25) < 0.05
+        assert torch.allclose(first[~zero], (values / 0.75).expand_as(first)[~zero])
