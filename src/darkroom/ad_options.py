@@ -35,8 +35,9 @@ class Settings:
     windows: str = "subsampled"
     history_steps: int = 0
     shift: int = 3
+    stretch: float = 0.0
     batch_size: int = 16
-    updates: int = 6000
+    updates: int = 5000
     optimizer: str = "muon"
     lr: float = 3e-3
     muon_lr: float = 0.01
@@ -119,6 +120,12 @@ class Config(record.Config):
         0,
         20,
     )
+    stretch: float = _number(
+        1.0,
+        "highest share of a window's rows and columns that are told two away from the last [1]",
+        0,
+        1,
+    )
     batch_size: int = _number(1, "windows of an update", 0, 65536)
     updates: int = _number(1, "of the whole training", 0)
     optimizer: str = _word(
@@ -189,7 +196,9 @@ class Config(record.Config):
         """
         names = {field.name for field in fields(Shape)} & {field.name for field in fields(Settings)}
         chosen = {name: getattr(self.settings(), name) for name in names}
-        reach = max(Shape().reach, size // 2 + self.settings().shift)
+        settings = self.settings()
+        farthest = size // 2 * (2 if settings.stretch else 1) + settings.shift
+        reach = max(Shape().reach, farthest)
         return Shape(**chosen, size=size, limit=limit, reach=reach)
 
     def sampling(self) -> Sampling:

@@ -20,7 +20,7 @@ from darkroom.ad_scores import Line, label_of
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
 VARIANTS = (
-    "preset", "layout", "states", "positions", "windows", "shift", "optimizer", "stride",
+    "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
     "label-smoothing", "attention-dropout", "residual-dropout", "embedding-dropout",
 )  # fmt: skip
 

@@ -18,7 +18,7 @@ from darkroom.histories import Histories
 from darkroom.model import WEIGHTS, Transformer
 from darkroom.muon import Muon
 from darkroom.play import Tasks, learn_in_context
-from darkroom.windows import Episodes, Sampler
+from darkroom.windows import Episodes, Sampler, moved
 
 TOLD = 5  # episodes at the beginning and at the end that are averaged
 POINTS = 200  # of the loss's curve
@@ -56,7 +56,7 @@ class Learner:
             for each, division in zip(histories, divisions, strict=True)
         ]
         self.sampler = Sampler(sources, config.sampling(), seeds.generator("windows"))
-        self._shifts = seeds.generator("shifts")
+        self._places = seeds.generator("places")
         # Dropout knows no generator but torch's own; nothing else draws from it.
         torch.manual_seed(int(seeds.sequence("dropout").generate_state(1)[0]))
         self.update = 0
@@ -65,12 +65,16 @@ class Learner:
         """Makes an update; returns its loss."""
         settings = self.settings
         windows = self.sampler.draw(settings.batch_size)
-        shift = None
-        if settings.shift:
-            moved = self._shifts.integers(
-                -settings.shift, settings.shift + 1, (settings.batch_size, 2)
+        places = None
+        if settings.shift or settings.stretch:
+            drawn = moved(
+                self._places,
+                windows.context.sizes,
+                self.model.shape.reach,
+                settings.shift,
+                settings.stretch,
             )
-            shift = torch.from_numpy(moved).to(self.device)
+            places = torch.from_numpy(drawn).to(self.device)
         fraction = step_size(settings, self.update) / settings.lr
         for optimizer, highest in zip(
             self.optimizers, (settings.lr, settings.muon_lr), strict=False
@@ -78,7 +82,7 @@ class Learner:
             for group in optimizer.param_groups:
                 group["lr"] = fraction * highest
         self.model.train()
-        logits = self.model(windows.context, shift=shift)
+        logits = self.model(windows.context, places=places)
         loss = F.cross_entropy(
             logits.flatten(0, 1),
             torch.from_numpy(windows.targets).to(self.device).flatten(),
@@ -99,7 +103,7 @@ class Learner:
             "update": self.update,
             "optimizers": [each.state_dict() for each in self.optimizers],
             "sampler": self.sampler.state(),
-            "shifts": self._shifts.bit_generator.state,
+            "places": self._places.bit_generator.state,
             "dropout": torch.cuda.get_rng_state() if on_gpu else torch.get_rng_state(),
             "device": self.device.type,
         }
@@ -110,7 +114,7 @@ class Learner:
         for optimizer, before in zip(self.optimizers, state["optimizers"], strict=True):
             optimizer.load_state_dict(before)
         self.sampler.restore(state["sampler"])
-        self._shifts.bit_generator.state = state["shifts"]
+        self._places.bit_generator.state = state["places"]
         if state["device"] == self.device.type:  # the two have other generators
             (torch.cuda if self.device.type == "cuda" else torch).set_rng_state(state["dropout"])
         self.update = int(state["update"])

@@ -52,7 +52,7 @@ class Transformer(nn.Module):
         place: Place | None = None,
         *,
         first: int = 0,
-        shift: Tensor | None = None,
+        places: Tensor | None = None,
     ) -> Tensor:
         """Returns logits of the action at each step, float32 [R, n, 5].
 
@@ -61,9 +61,9 @@ class Transformer(nn.Module):
             memories: Of each block; what is new is written to them.
             place: Where to, see :class:`darkroom.blocks.Place`; None for windows from their beginning.
             first: Place of the first step in the window.
-            shift: See :class:`darkroom.tokens.Tables`.
+            places: See :class:`darkroom.tokens.Tables`.
         """
-        x = self.tables(context, shift)
+        x = self.tables(context, places)
         if len(self.positions):
             begin = first * TOKENS[self.shape.layout]
             x = x + self.positions[begin : begin + x.shape[-2]]

@@ -93,12 +93,13 @@ class Tables(nn.Module):
         self.places = nn.Parameter(torch.empty(moments * planes, per, shape.width))
         self.others = nn.Parameter(torch.empty(self._nowhere - self._action, shape.width))
 
-    def forward(self, context: Context, shift: Tensor | None = None) -> Tensor:
+    def forward(self, context: Context, places: Tensor | None = None) -> Tensor:
         """Tokens, [R, n, width] for `one`, [R, 3 n, width] for `three`, [3, R, n, width] for `cross`.
 
         Args:
             context: R windows of n steps.
-            shift: Rows and columns that each window's room is moved by, int64 [R, 2].
+            places: Where the rows and columns of each window's room lie, counted from the one farthest up or left that
+                the tables have, int64 [R, 2, sides]; by default about the centre, one beside the other.
         """
         device = self.others.device
         at = {
@@ -108,9 +109,9 @@ class Tables(nn.Module):
         time, acted = self._time + at["times"], self._time + at["acted"]
         action, reward = self._action + at["actions"], self._reward + at["rewards"]
         acted = torch.where(at["actions"] == NO_ACTION, self._nowhere, acted)
-        now = self._cells(at["cells"], at["sizes"], shift, 0)
+        now = self._cells(at["cells"], at["sizes"], places, 0)
         if self.shape.layout == "one":
-            before = self._cells(at["before"], at["sizes"], shift, self._before)
+            before = self._cells(at["before"], at["sizes"], places, self._before)
             return self._sum([*before, action, reward, *now, time])
         parts = self._sum([action, acted]), self._sum([reward, time]), self._sum([*now, time])
         if self.shape.layout == "three":
@@ -118,7 +119,7 @@ class Tables(nn.Module):
         return torch.stack(parts)
 
     def _cells(
-        self, cells: Tensor, sizes: Tensor, shift: Tensor | None, begin: int
+        self, cells: Tensor, sizes: Tensor, places: Tensor | None, begin: int
     ) -> list[Tensor]:
         """Indices of the vectors of cells [R, n]."""
         missing = cells == NO_CELL
@@ -126,10 +127,11 @@ class Tables(nn.Module):
             return [torch.where(missing, self._nowhere, begin + cells)]
         side = sizes[:, None]
         found = []
-        for which, place in enumerate((cells // side, cells % side)):
-            place = place - side // 2 + self.shape.reach
-            if shift is not None:
-                place = place + shift[:, which : which + 1]
+        for which, place in enumerate((cells // side, cells % side)):  # of no cell: taken out below
+            if places is None:
+                place = place - side // 2 + self.shape.reach
+            else:
+                place = places[:, which].gather(1, place.clamp(min=0))
             found.append(torch.where(missing, self._nowhere, begin + which * self._second + place))
         return found
 

@@ -182,6 +182,33 @@ class Sampler:
         return steps
 
 
+def moved(
+    rng: np.random.Generator, sizes: np.ndarray, reach: int, shift: int, stretch: float
+) -> np.ndarray:
+    """Draws where the rows and columns of each window's room lie, so that a goal is known by what was seen alone.
+
+    Rows stay in their order, so that up is up; but a room is moved, and the next row is one or two away.
+
+    Args:
+        rng: Decides.
+        sizes: Sides, int [R].
+        reach: Places on each side of the centre's.
+        shift: Most that the centre is moved by.
+        stretch: Highest share of steps of two in a room; each room draws its own share from 0 on.
+
+    Returns:
+        int64 [R, 2, largest side], from 0 to 2 reach.
+    """
+    widest = int(sizes.max())
+    shares = rng.uniform(0, stretch, (len(sizes), 1, 1))
+    steps = 1 + (rng.random((len(sizes), 2, widest)) < shares)
+    places = steps.cumsum(axis=2)
+    centre = np.broadcast_to((sizes // 2)[:, None, None], (len(sizes), 2, 1))
+    places = places - np.take_along_axis(places, centre, 2)
+    places += reach + rng.integers(-shift, shift + 1, (len(sizes), 2, 1))
+    return np.clip(places, 0, 2 * reach)  # what is cut lies beyond smaller rooms
+
+
 def gather(source: Episodes, streams: np.ndarray, steps: np.ndarray) -> Windows:
     """Returns windows.
 

@@ -284,8 +284,11 @@ def test_cells_are_told_by_their_place_from_the_centre(states):
         cells[:] = np.where(cells == NO_CELL, NO_CELL, cells - 5 + 1)  # up by one, right by one
     with torch.no_grad():
         assert torch.equal(model(small), model(larger))
-        shift = torch.tensor([[1, -1]] * 2)
-        assert torch.allclose(model(moved, shift=shift), model(larger), atol=1e-6)
+        usual = torch.arange(5) - 2 + SMALL.reach
+        places = torch.stack([usual + 1, usual - 1]).expand(2, 2, 5)
+        assert torch.allclose(model(moved, places=places), model(larger), atol=1e-6)
+        same = torch.stack([usual, usual]).expand(2, 2, 5)
+        assert torch.equal(model(larger, places=same), model(larger))
         assert not torch.allclose(model(moved), model(larger))
 
 

@@ -22,7 +22,7 @@ ROOT = Path(__file__).parents[2]
 SMALL = {
     "sizes": "4", "window": 24, "width": 8, "layers": 2, "heads": 2, "feed_forward": 16, "updates": 40,
     "batch_size": 4, "evaluations": 2, "episodes": 5, "copies": 1, "save_interval": 10, "warmup": 5,
-    "residual_dropout": 0.1, "shift": 1,
+    "residual_dropout": 0.1, "shift": 1, "stretch": 0.5,
 }  # fmt: skip
 
 

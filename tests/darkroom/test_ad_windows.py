@@ -241,3 +241,29 @@ def test_the_sources_curve_is_that_of_a_loop(kept):
             begun = max(1, (kept.times[task, :, part] == 0).sum())
             assert told["returns"][task, block] == pytest.approx(paid / begun)
     assert told["steps"][-1] == 300 * 3
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]))
+def test_moved_rooms_keep_the_order_of_rows_and_columns(seed, shift, stretch):
+    sizes = np.array([5, 9, 4, 9])
+    places = windows.moved(np.random.default_rng(seed), sizes, 12, shift, stretch)
+    assert places.shape == (4, 2, 9)
+    for room, size in enumerate(sizes):
+        for line in places[room, :, :size]:
+            gaps = np.diff(line)
+            assert set(gaps.tolist()) <= ({1, 2} if stretch else {1})
+            assert abs(line[size // 2] - 12) <= shift
+    assert places.min() >= 0
+    assert places.max() <= 24
+
+
+def test_rooms_are_moved_and_stretched_by_as_much_as_is_said():
+    places = windows.moved(np.random.default_rng(0), np.full(4000, 9), 12, 3, 0.5)
+    gaps = np.diff(places, axis=2) == 2
+    assert abs(gaps.mean() - 0.25) < 0.01  # shares are uniform from 0 to 0.5
+    shares = gaps.mean(axis=(1, 2))
+    assert shares.std() > 0.14  # and a room's own: the same share for both of its sides
+    centres, counts = np.unique(places[:, 0, 4], return_counts=True)
+    assert centres.tolist() == list(range(9, 16))
+    assert counts.min() > 4000 / 7 * 0.8
