@@ -46,6 +46,7 @@ catalog: setup ## fill MLflow from experiments/records, add this machine's runs,
 	@$(BIN)/catalog render
 	@$(BIN)/python src/cartpole/bc_redraw.py
 	@$(BIN)/python src/door/series_redraw.py
+	@$(BIN)/python src/darkroom/ad_redraw.py
 
 bench: setup ## run the benchmarks (minutes each) and render benchmarks/README.md
 	@for script in benchmarks/[a-z]*.py; do \

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from darkroom.a2c import Rollout
+from darkroom.histories import Histories
 
 NAMES = ("return", "success", "length")
 
@@ -77,3 +78,27 @@ class Curves:
         self.points = int(state["points"])
         self._sums, self._episodes = np.array(state["sums"]), np.array(state["episodes"])
         self._returns = np.array(state["returns"])
+
+
+BLOCKS = 100  # points of `by_episode`, as many as a record keeps
+
+
+def by_episode(histories: Histories) -> dict[str, Any]:
+    """How the agents of finished histories learned: means over their environments and blocks of episodes.
+
+    Returns:
+        `goals`; `returns`, float32 [T, blocks]; `steps` of a task until the end of each block, float64 [blocks].
+    """
+    envs, steps = histories.shape[2:]
+    blocks = min(BLOCKS, steps)
+    edges = np.linspace(0, steps, blocks + 1).astype(int)
+    rewards = np.asarray(histories.rewards).sum(axis=1, dtype=np.float64)
+    begins = (np.asarray(histories.times) == 0).sum(axis=1, dtype=np.float64)
+    paid = np.add.reduceat(rewards, edges[:-1], axis=1)
+    episodes = np.add.reduceat(begins, edges[:-1], axis=1)
+    returns = paid / np.maximum(episodes, 1)
+    return {
+        "goals": list(histories.about.goals),
+        "returns": returns.astype(np.float32),
+        "steps": edges[1:] * float(envs),
+    }

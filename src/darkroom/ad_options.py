@@ -1,0 +1,207 @@
+"""Flags of `ad:train`, and what a preset stands for."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, fields
+
+import record
+from darkroom.player import WHEN_FULL
+from darkroom.tokens import LAYOUTS, POSITIONS, STATES, Shape
+from darkroom.windows import KINDS, Sampling
+from record import option
+
+OPTIMIZERS = ("adamw", "muon")
+OWN = "preset"  # of a flag with words; of one with a number: -1
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What a training is made of, once preset and flags are put together; meanings: see :class:`Config`.
+
+    Defaults are those of `preset=default`.
+    """
+
+    layout: str = "one"
+    states: str = "row_column"
+    positions: str = "learned"
+    window: int = 256
+    width: int = 64
+    layers: int = 4
+    heads: int = 4
+    feed_forward: int = 256
+    embedding_dropout: float = 0.0
+    attention_dropout: float = 0.0
+    residual_dropout: float = 0.0
+    windows: str = "subsampled"
+    history_steps: int = 0
+    shift: int = 3
+    stretch: float = 0.0
+    batch_size: int = 16
+    updates: int = 5000
+    optimizer: str = "muon"
+    lr: float = 3e-3
+    muon_lr: float = 0.01
+    lr_min: float = 0.0
+    warmup: int = 100
+    beta2: float = 0.99
+    weight_decay: float = 0.01
+    label_smoothing: float = 0.0
+
+
+PRESETS = {
+    "default": Settings(),
+    # As the source tells them; its optimizer is Adam, which is AdamW without decay.
+    "seed": Settings(
+        layout="three", states="table", positions="time", feed_forward=2048, attention_dropout=0.5,
+        residual_dropout=0.1, windows="consecutive", history_steps=800_000, shift=0, batch_size=32,
+        updates=22_000, optimizer="adamw", lr=3e-4, lr_min=2e-6, warmup=0, weight_decay=0.0,
+    ),
+}  # fmt: skip
+
+
+def _word(text: str, choices: tuple[str, ...]) -> str:
+    return option(OWN, text, choices=(OWN, *choices))
+
+
+def _number(default: float, text: str, low: float, high: float | None = None) -> float:
+    return option(type(default)(-1), f"{text}; -1: the preset's", low=-1, high=high)
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    """Flags of `ad:train`."""
+
+    histories: str = option(
+        "histories", "runs of a2c:histories_return or their histories, separated by commas"
+    )
+    sizes: str = option("9", "sides of the rooms that the histories have to be of, in their order")
+    preset: str = option(
+        "default", "default: what works here; seed: the source's settings", choices=tuple(PRESETS)
+    )
+    split: int = option(1, "seed that divides tasks into those for training and testing", low=0)
+    test_share: float = option(
+        0.2875,
+        "share of the tasks for testing [1]; source: 23 of 80",
+        low=0,
+        high=1,
+        high_open=True,
+    )
+    train_tasks: str = option("", "file with the tasks for training (row column); empty: the split")
+    test_tasks: str = option("", "file with the tasks for testing; empty: the split")
+    validation_share: float = option(
+        0.0,
+        "share of the training tasks that are kept out, to choose variants by; those for testing are then "
+        "never played [1]",
+        low=0, high=1, high_open=True,
+    )  # fmt: skip
+    layout: str = _word(
+        "tokens of a step: one, three, or three streams with cross-attention", LAYOUTS
+    )
+    states: str = _word("a cell by its row and column, by waves of them, or by a table", STATES)
+    positions: str = _word("what tells a token's place in the window", POSITIONS)
+    window: int = _number(1, "steps of a window", 0, 4096)
+    width: int = _number(1, "of a token", 0, 4096)
+    layers: int = _number(1, "blocks", 0, 64)
+    heads: int = _number(1, "of attention in a block", 0, 64)
+    feed_forward: int = _number(1, "width of a block's hidden layer", 0, 65536)
+    embedding_dropout: float = _number(1.0, "share of the tokens' numbers", 0, 0.99)
+    attention_dropout: float = _number(1.0, "share of the attention's weights", 0, 0.99)
+    residual_dropout: float = _number(1.0, "share of what a layer adds", 0, 0.99)
+    windows: str = _word("every k-th episode of a history, or steps as they came", KINDS)
+    stride: float = option(
+        0.1, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
+    )
+    jitter: float = option(0.7, "of k, in its logarithm, uniform [1]", low=0, high=5)
+    fresh: float = option(0.5, "share of the windows that begin with the agent [1]", low=0, high=1)
+    history_steps: int = _number(1, "first steps of a task that are used, 0: all", 0)
+    shift: int = _number(
+        1,
+        "rows and columns that a window's room is moved by, at most, drawn for each [cells]",
+        0,
+        20,
+    )
+    stretch: float = _number(
+        1.0,
+        "highest share of a window's rows and columns that are told two away from the last [1]",
+        0,
+        1,
+    )
+    batch_size: int = _number(1, "windows of an update", 0, 65536)
+    updates: int = _number(1, "of the whole training", 0)
+    optimizer: str = _word(
+        "AdamW for all weights, or Muon for those between hidden layers", OPTIMIZERS
+    )
+    lr: float = _number(1.0, "AdamW's step size at its highest [1]", 0, 1)
+    muon_lr: float = _number(1.0, "Muon's step size at its highest [1]", 0, 1)
+    lr_min: float = _number(1.0, "where the cosine ends [1]", 0, 1)
+    warmup: int = _number(1, "updates in which the step size rises", 0)
+    weight_decay: float = _number(1.0, "of matrices and tables, times the step size [1]", 0, 1)
+    label_smoothing: float = _number(
+        1.0, "share of a target that is spread over all actions", 0, 0.99
+    )
+    max_grad_norm: float = option(
+        1.0, "limit of the gradient's norm; source: 1", low=0, low_open=True
+    )
+    evaluations: int = option(
+        10, "times that it plays while it is trained; source: every 64 updates", low=1
+    )
+    episodes: int = option(40, "episodes of each agent that plays then", low=5, high=10_000)
+    copies: int = option(3, "agents of each task that play then", low=1, high=1000)
+    when_full: str = option("halve", "what an agent does whose window is full", choices=WHEN_FULL)
+    device: str = option(
+        "cpu",
+        "where it is trained; bits repeat on a processor",
+        choices=("cpu", "cuda"),
+        resumable=True,
+    )
+    save_interval: int = option(250, "updates between checkpoints", low=1, resumable=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        settings = self.settings()
+        if settings.width % settings.heads:
+            raise record.UserError(
+                f"--width: {settings.width} cannot be divided among {settings.heads} heads"
+            )
+        for name in ("window", "width", "layers", "heads", "feed_forward", "batch_size", "updates"):
+            if getattr(settings, name) < 1:
+                raise record.UserError(f"--{record.config.flag_name(name)}: at least 1")
+        if self.when_full == "ring" and settings.positions != "time":
+            raise record.UserError("--when-full: a ring needs --positions time")
+        if len(self.sides) > 1 and settings.states == "table":
+            raise record.UserError("--states: a table has the cells of one size; use row_column")
+
+    @property
+    def sides(self) -> list[int]:
+        """Of the rooms."""
+        words = self.sizes.split()
+        if not words or not all(word.isdecimal() and 2 <= int(word) <= 40 for word in words):
+            raise record.UserError(f'--sizes: {self.sizes!r} are no sides of rooms; say "7 9"')
+        return list(map(int, words))
+
+    def settings(self) -> Settings:
+        """The preset's, but for the flags that are given."""
+        own = PRESETS[self.preset]
+        given = {field.name: getattr(self, field.name) for field in fields(Settings) if field.name in
+                 {each.name for each in fields(self)}}  # fmt: skip
+        kept = {name: value for name, value in given.items() if value not in (OWN, -1)}
+        return Settings(**{**vars(own), **kept})
+
+    def shape(self, size: int, limit: int) -> Shape:
+        """The transformer's.
+
+        Args:
+            size: Side of the rooms, if they are all alike; otherwise of the largest.
+            limit: Steps of an episode.
+        """
+        names = {field.name for field in fields(Shape)} & {field.name for field in fields(Settings)}
+        chosen = {name: getattr(self.settings(), name) for name in names}
+        settings = self.settings()
+        farthest = size // 2 * (2 if settings.stretch else 1) + settings.shift
+        reach = max(Shape().reach, farthest)
+        return Shape(**chosen, size=size, limit=limit, reach=reach)
+
+    def sampling(self) -> Sampling:
+        """Of the windows."""
+        settings = self.settings()
+        return Sampling(settings.windows, settings.window, self.stride, self.jitter, self.fresh)

@@ -1,0 +1,143 @@
+"""Draws the catalog's figures of in-context learning from the committed records.
+
+Run after `catalog export`: python src/darkroom/ad_redraw.py
+"""
+
+from __future__ import annotations
+
+import argparse
+import json
+from collections import defaultdict
+from pathlib import Path
+from typing import Any
+
+import numpy as np
+
+import record
+from darkroom import ad_figures
+from darkroom.ad_scores import Line, label_of
+
+STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
+# Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
+VARIANTS = (
+    "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
+    "label-smoothing", "attention-dropout", "residual-dropout", "embedding-dropout",
+)  # fmt: skip
+
+
+def main() -> None:
+    """Draws what there are records for, and says what there are none for."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--experiments", type=Path, default=Path("experiments"))
+    experiments = parser.parse_args().experiments
+    folder = experiments / "darkroom" / "figures"
+    folder.mkdir(parents=True, exist_ok=True)
+    drawn = draw(finished(experiments / "records" / "darkroom"), folder)
+    for path in drawn:
+        print(path)
+    if not drawn:
+        print("no record of ad:study, ad:evaluate or of variants of ad:train")
+
+
+def finished(folder: Path) -> dict[str, list[dict[str, Any]]]:
+    """The finished records of each operation, oldest first.
+
+    Raises:
+        UserError: There is no such folder, or a file in it is no record.
+    """
+    if not folder.is_dir():
+        raise record.UserError(f"{folder}: no such directory; `catalog export` writes records")
+    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
+    for path in sorted(folder.glob("*.json")):
+        try:
+            content = json.loads(path.read_text())
+            if content["status"] == "FINISHED":
+                found[content["operation"]].append(content)
+                content["started"], content["metrics"], content["flags"]
+        except (ValueError, KeyError, TypeError):
+            raise record.UserError(f"{path}: no record") from None
+    return {name: sorted(each, key=lambda one: one["started"]) for name, each in found.items()}
+
+
+def draw(found: dict[str, list[dict[str, Any]]], folder: Path) -> list[Path]:
+    """Draws figures from records by operation; returns the files."""
+    drawn = []
+    for operation, name in STUDIES.items():
+        if operation in found:
+            drawn.append(folder / name)
+            ad_figures.in_context(drawn[-1], *curves(found[operation][-1]))
+    if rooms := goals(found.get("ad:evaluate", [])):
+        drawn.append(folder / "ad_by_goal.svg")
+        ad_figures.by_goal(drawn[-1], rooms)
+    chosen = [
+        each
+        for each in found.get("ad:train", [])
+        if float(each["flags"].get("validation-share", 0)) > 0
+    ]
+    if shares := variants(chosen):
+        drawn.append(folder / "ad_variants.svg")
+        ad_figures.bars(drawn[-1], shares, "normalised return, last episodes of validation tasks")
+    return drawn
+
+
+def curves(study: dict[str, Any]) -> tuple[list[Line], tuple[np.ndarray, np.ndarray] | None]:
+    """Lines of a study, and its sources' curve."""
+    metrics, lines, source = study["metrics"], [], None
+    for name in sorted(metrics):
+        part, _, what = name.rpartition("/")
+        if what == "in_context":
+            each = [
+                _values(study, f"{part}/{k}")
+                for k in ("steps", "in_context", "in_context_low", "in_context_high")
+            ]
+            lines.append(Line(label_of(part), *each))
+        elif what == "source":
+            at = np.array([step for step, _ in metrics[name]["curve"]], float)
+            source = at, _values(study, name)
+    return lines, source
+
+
+def goals(evaluations: list[dict[str, Any]]) -> dict[int, np.ndarray]:
+    """Mean over evaluations of the last block at the goals that were kept out, by size."""
+    sums: dict[int, np.ndarray] = {}
+    counts: dict[int, np.ndarray] = {}
+    for each in evaluations:
+        for name, metric in each["metrics"].items():
+            part, _, what = name.rpartition("/")
+            kind, _, size = part.rpartition("_")
+            if what == "by_goal" and kind == "held_out":
+                side = int(size)
+                sums.setdefault(side, np.zeros(side**2))
+                counts.setdefault(side, np.zeros(side**2))
+                for goal, value in metric["curve"]:
+                    sums[side][int(goal)] += value
+                    counts[side][int(goal)] += 1
+    with np.errstate(invalid="ignore"):
+        return {side: sums[side] / counts[side] for side in sums}
+
+
+def variants(trained: list[dict[str, Any]]) -> dict[str, np.ndarray]:
+    """Objectives of trainings by what they differ in from the most frequent flags."""
+    flags = [{name: str(each["flags"].get(name)) for name in VARIANTS} for each in trained]
+    usual = {
+        name: max(sorted({f[name] for f in flags}), key=[f[name] for f in flags].count)
+        for name in VARIANTS
+        if flags
+    }
+    found: dict[str, list[float]] = defaultdict(list)
+    for own, each in zip(flags, trained, strict=True):
+        others = [f"{name}={value}" for name, value in own.items() if value != usual[name]]
+        found[" ".join(others) or "default"].append(each["result"]["objective"]["value"])
+    order = sorted(found, key=lambda name: (name != "default", name))
+    return {name: np.array(found[name]) for name in order}
+
+
+def _values(run: dict[str, Any], metric: str) -> np.ndarray:
+    return np.array([value for _, value in run["metrics"][metric]["curve"]])
+
+
+if __name__ == "__main__":
+    try:
+        main()
+    except record.UserError as error:
+        raise SystemExit(f"ad_redraw: {error}") from None

@@ -1,0 +1,121 @@
+"""Algorithm Distillation over several splits and seeds: histories, trainings, evaluations, and their means."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import record
+from record import option
+
+if TYPE_CHECKING:
+    import numpy as np
+
+    from darkroom.ad_chain import Link
+
+SOURCE = "9"  # side of the source's rooms
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    """Flags of `ad:study`."""
+
+    splits: str = option("1 2 3", "seeds of the splits, separated by spaces")
+    seeds: str = option("1 2 3", "seeds of the trainings with each split")
+    sizes: str = option("9", "sides of the rooms that it is trained on")
+    play: str = option("9 5 7 11 13", "sides of the rooms that it is evaluated in")
+    histories: str = option("a2c:histories_return", "operation that records those of 9 x 9")
+    histories_flags: str = option("", 'its flags, as "env-steps=200000"')
+    train_flags: str = option("", 'flags of ad:train, as "updates=4000 shift=2"')
+    evaluate_flags: str = option("copies=3", 'flags of ad:evaluate, as "copies=5"')
+    jobs: int = option(1, "runs at a time, each on one core", low=1, high=64, resumable=True)
+    reuse: bool = option(True, "take finished histories of the same flags")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for name in ("splits", "seeds", "sizes", "play"):
+            words = getattr(self, name).split()
+            if not words or not all(word.isdecimal() for word in words):
+                raise record.UserError(f'--{name}: whole numbers, as "1 2 3"')
+        for name in ("histories_flags", "train_flags", "evaluate_flags"):
+            for word in getattr(self, name).split():
+                if "=" not in word:
+                    flag = record.config.flag_name(name)
+                    raise record.UserError(f"--{flag}: {word!r} is no name=value")
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Runs what is missing and returns what the record says."""
+    if not os.environ.get("GUILD_HOME") or not os.environ.get("RUN_DIR"):
+        raise record.UserError("a study runs under Guild: `guild run ad:study`")
+    from darkroom import ad_chain, ad_summary
+
+    with record.start(config, study="darkroom") as run:
+        links = ad_chain.plan(run.directory / "study.json", chain(config))
+        for link in links.values():
+            run.add_parent(link.run)
+        ad_chain.complete(
+            links, config.jobs, run.event, lambda done: run.progress(done, len(links), "run")
+        )
+        played = [link for link in links.values() if link.operation == "ad:evaluate"]
+        return run.finish(ad_summary.summarise(run, config, played, trained(links)))
+
+
+def chain(config: Config) -> list[Link]:
+    """The study's runs: histories of each size, and for each split and seed a training and an evaluation."""
+    from darkroom import ad_chain
+    from darkroom.ad_chain import Link
+
+    links, sources = [], {}
+    for size in config.sizes.split():
+        operation = config.histories if size == SOURCE else f"a2c:histories_{size}"
+        flags = {"seed": str(config.seed), "video": "none", **_flags(config.histories_flags)}
+        same = {name: _value(text) for name, text in flags.items() if name != "video"}
+        found = ad_chain.existing(operation, same) if config.reuse else None
+        links.append(Link(f"histories {size}", operation, flags, run=found or ""))
+        sources[f"histories_{size}"] = links[-1].name
+    single = config.sizes == SOURCE
+    for split in config.splits.split():
+        for seed in config.seeds.split():
+            name = f"split {split} seed {seed}"
+            flags = {"split": split, "seed": seed, "sizes": config.sizes}
+            flags |= _flags(config.train_flags)
+            operation, after = "ad:train_mixed", sources
+            if single:
+                operation, after = "ad:train", {"histories": links[0].name}
+            links.append(Link(f"train {name}", operation, flags, after))
+            flags = {"seed": seed, "sizes": config.play, **_flags(config.evaluate_flags)}
+            after = {"trained": links[-1].name}
+            links.append(Link(f"evaluate {name}", "ad:evaluate", flags, after))
+    return links
+
+
+def trained(links: dict[str, Link]) -> np.ndarray:
+    """Seconds of each training, float64."""
+    import json
+
+    import numpy as np
+
+    wall = [
+        json.loads((link.directory / "result.json").read_text())["wall_seconds"]
+        for name, link in links.items()
+        if name.startswith("train ")
+    ]
+    return np.array(wall)
+
+
+def _flags(text: str) -> dict[str, str]:
+    return dict(word.split("=", 1) for word in text.split())
+
+
+def _value(text: str) -> Any:
+    """As Guild keeps a flag: read as YAML."""
+    import yaml
+
+    return yaml.safe_load(text)
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

@@ -1,0 +1,176 @@
+"""Lets a trained transformer learn in its context: tasks kept out, tasks trained on, and rooms of other sizes."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from collections.abc import Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import record
+from record import option
+
+if TYPE_CHECKING:
+    from darkroom.division import Division
+    from darkroom.model import Transformer
+
+MOST = 23  # of the rooms' sides, what a figure can show
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    """Flags of `ad:evaluate`."""
+
+    model: str = option("trained", "run or checkpoint of ad:train")
+    sizes: str = option("", "sides of the rooms; empty: those that it was trained on")
+    test_tasks: str = option(
+        "", "file with the tasks to play (row column), none of them trained on; empty: the split's"
+    )
+    episodes: int = option(80, "of each agent, in one context", low=5, high=10_000)
+    copies: int = option(5, "agents of each task", low=1, high=1000)
+    actions: str = option(
+        "sampled", "how an action comes from its chances", choices=("sampled", "greedy")
+    )
+    when_full: str = option(
+        "trained", "what an agent does whose window is full", choices=("trained", "halve", "ring")
+    )
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for word in self.sizes.split():
+            if not (word.isdecimal() and 2 <= int(word) <= MOST):
+                raise record.UserError(
+                    f'--sizes: {word!r} is no side from 2 to {MOST}; say "5 7 11 13"'
+                )
+
+
+@dataclass(frozen=True)
+class Trained:
+    """A transformer and what it was trained on.
+
+    Attributes:
+        model: See there.
+        divisions: Tasks by size.
+        about: What else `ad:train` tells of itself.
+        run_id: Of the run.
+        update: Of the checkpoint.
+    """
+
+    model: Transformer
+    divisions: dict[int, Division]
+    about: dict[str, Any]
+    run_id: str
+    update: int
+
+
+def load(path: str) -> Trained:
+    """Loads what `ad:train` left.
+
+    Raises:
+        UserError: There is none, or it is of another operation.
+    """
+    import torch
+
+    from darkroom.division import Division
+    from darkroom.model import Transformer
+    from darkroom.tokens import Shape
+
+    below = Path(os.environ.get("PROJECT_DIR", ".")) / path
+    where = Path(path) if Path(path).exists() else below
+    if not where.exists():
+        raise record.UserError(f"--model: {path} is not there; give a run of ad:train")
+    checkpoint = record.load_checkpoint(where)
+    about = checkpoint.state.get("about")
+    if not isinstance(about, dict) or "divisions" not in about:
+        raise record.UserError(f"--model: {path} is no checkpoint of ad:train")
+    model = Transformer(Shape(**about["shape"]), torch.Generator())
+    model.load_state_dict(checkpoint.tensors)
+    divisions = {each.size: each for each in map(Division.of, about["divisions"])}
+    return Trained(model.eval(), divisions, about, checkpoint.run_id, checkpoint.step)
+
+
+def tasks_of(config: Config, trained: Trained) -> list[tuple[int, str, Sequence[int]]]:
+    """What is played: (side, part, goals).
+
+    Raises:
+        UserError: A task for testing was trained on, or the model cannot be told such rooms.
+    """
+    from darkroom import grid
+    from darkroom.histories import read_tasks
+
+    sides = list(map(int, config.sizes.split())) or sorted(trained.divisions)
+    for side in sides:
+        if not trained.model.shape.fits(side):
+            raise record.UserError(
+                f"--sizes: {side}: this model knows the cells of {trained.model.shape.size} x "
+                f"{trained.model.shape.size} rooms alone (states={trained.model.shape.states})"
+                if trained.model.shape.states == "table"
+                else f"--sizes: {side}: this model knows cells up to {trained.model.shape.reach} from the centre"
+            )
+    if config.test_tasks and len(sides) > 1:
+        raise record.UserError("--test-tasks: a file is for one size of rooms")
+    found: list[tuple[int, str, Sequence[int]]] = []
+    for side in sides:
+        known = trained.divisions.get(side)
+        if known is None:
+            goals = grid.tasks(side).tolist()
+            found.append((side, "unseen", goals))
+        else:
+            # A training that kept tasks out to choose by must not show what those for testing say.
+            kept = (
+                ("validation", known.validation) if known.validation else ("held_out", known.test)
+            )
+            found += [(side, *kept), (side, "training", known.training)]
+    if config.test_tasks:
+        try:
+            chosen = read_tasks(Path(config.test_tasks), sides[0])
+        except (OSError, ValueError) as error:
+            raise record.UserError(f"--test-tasks: {error}") from None
+        known = trained.divisions.get(sides[0])
+        for goal in chosen:
+            if known is not None and goal in known.training:
+                raise record.UserError(
+                    f"--test-tasks: {goal // sides[0]} {goal % sides[0]} was trained on by {config.model}"
+                )
+        found = [
+            (side, part, chosen if part != "training" else goals) for side, part, goals in found
+        ]
+    return [(side, part, goals) for side, part, goals in found if len(goals)]
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Plays all tasks and returns what the record says."""
+    import numpy as np
+    import torch
+
+    from darkroom.ad_scores import Learned
+    from darkroom.play import Tasks, learn_in_context
+
+    torch.set_num_threads(1)
+    trained = load(config.model)
+    wanted = tasks_of(config, trained)
+    about = trained.about
+    when_full = about["when_full"] if config.when_full == "trained" else config.when_full
+    with record.start(config, study="darkroom") as run:
+        run.add_parent(trained.run_id)
+        parts, steps = [], 0
+        for index, (side, part, goals) in enumerate(wanted):
+            tasks = Tasks.of([(side, goals)], about["limit"], about["terminating"])
+            rng = run.seeds.generator(f"evaluation {part}", side)
+            returns, lengths = learn_in_context(
+                trained.model, tasks, config.episodes, config.copies, rng, when_full,
+                greedy=config.actions == "greedy",
+            )  # fmt: skip
+            values = tasks.normalised(returns)
+            parts.append(Learned(side, part, np.asarray(goals), values, lengths))
+            steps += int(lengths.sum())
+            run.progress(index + 1, len(wanted), "part")
+        from darkroom.ad_results import finish_evaluation
+
+        return finish_evaluation(run, config, trained, parts, steps)
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

@@ -1,0 +1,120 @@
+"""In-context learning, played: a transformer's agents in many rooms at once, episode after episode."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+
+import numpy as np
+
+from darkroom import grid
+from darkroom.batch import RoomBatch
+from darkroom.model import Transformer
+from darkroom.player import Player
+
+TOGETHER = 480  # agents that play at once: more would not be faster, and their memories would not fit a cache
+
+
+@dataclass(frozen=True)
+class Tasks:
+    """Goals in rooms of some sides.
+
+    Attributes:
+        goals: Cells, int [T].
+        sizes: Sides, int [T].
+        limit: Steps of an episode.
+        terminating: The goal ends an episode.
+    """
+
+    goals: np.ndarray
+    sizes: np.ndarray
+    limit: int
+    terminating: bool
+
+    @classmethod
+    def of(cls, rooms: Sequence[tuple[int, Sequence[int]]], limit: int, terminating: bool) -> Tasks:
+        """Those of several (side, goals)."""
+        goals = [np.asarray(each, np.int64) for _, each in rooms]
+        sizes = [np.full(len(each), size) for size, each in rooms]
+        return cls(np.concatenate(goals), np.concatenate(sizes), limit, terminating)
+
+    def __len__(self) -> int:
+        return len(self.goals)
+
+    def repeated(self, copies: int) -> Tasks:
+        """Each of them `copies` times, one after the other."""
+        goals, sizes = np.repeat(self.goals, copies), np.repeat(self.sizes, copies)
+        return Tasks(goals, sizes, self.limit, self.terminating)
+
+    def cut(self, begin: int, end: int) -> Tasks:
+        """Some of them."""
+        return Tasks(self.goals[begin:end], self.sizes[begin:end], self.limit, self.terminating)
+
+    def normalised(self, returns: np.ndarray) -> np.ndarray:
+        """Returns of episodes, float [T, ...], as 0 for random actions and 1 for the best."""
+        found = np.empty(np.shape(returns))
+        for size in np.unique(self.sizes):
+            rows = self.sizes == size
+            goals = self.goals[rows]
+            there = grid.normalised_return(
+                np.moveaxis(returns[rows], 0, -1), int(size), goals, self.limit,
+                terminating=self.terminating,
+            )  # fmt: skip
+            found[rows] = np.moveaxis(there, -1, 0)
+        return found
+
+
+def learn_in_context(
+    model: Transformer,
+    tasks: Tasks,
+    episodes: int,
+    copies: int,
+    rng: np.random.Generator,
+    when_full: str = "halve",
+    *,
+    greedy: bool = False,
+) -> tuple[np.ndarray, np.ndarray]:
+    """Plays every task from an empty context on.
+
+    Args:
+        model: See there.
+        tasks: Where.
+        episodes: How many in a row.
+        copies: Agents of each task, which know nothing of each other.
+        rng: Draws the actions.
+        when_full: See :data:`darkroom.player.WHEN_FULL`.
+        greedy: Take the likeliest actions, which never explore, in place of drawn ones.
+
+    Returns:
+        Return and length of each episode, both float32 [T, copies, episodes].
+    """
+    every = tasks.repeated(copies)
+    parts = [
+        _play(model, every.cut(begin, begin + TOGETHER), episodes, rng, when_full, greedy)
+        for begin in range(0, len(every), TOGETHER)
+    ]
+    returns, lengths = np.concatenate(parts, axis=1).reshape(2, len(tasks), copies, episodes)
+    return returns, lengths
+
+
+def _play(
+    model: Transformer,
+    tasks: Tasks,
+    episodes: int,
+    rng: np.random.Generator,
+    when_full: str,
+    greedy: bool,
+) -> np.ndarray:
+    rooms = RoomBatch(tasks.goals, tasks.sizes, limit=tasks.limit, terminating=tasks.terminating)
+    player = Player(model, rooms.cells, rooms.sizes, when_full)
+    count, agents = np.zeros(len(tasks), np.int64), np.arange(len(tasks))
+    # The last episode is for those who go on while others have not done all.
+    returns, lengths = np.zeros((2, len(tasks), episodes + 1), np.float32)
+    while count.min() < episodes:
+        actions = player.best() if greedy else player.act(rng.random(len(tasks)))
+        step = rooms.step(actions)
+        returns[agents, count] += step.rewards
+        lengths[agents, count] += 1
+        count = np.minimum(count + (step.terminated | step.truncated), episodes)
+        player.saw(actions, step.rewards, step.cells, rooms.times)
+    return np.stack([returns, lengths])[:, :, :-1]

@@ -1,0 +1,234 @@
+"""Windows of learning histories, as the transformer is trained on them.
+
+`subsampled` takes every k-th episode of a history, so that a window spans the whole of a source agent's learning. k is
+a share of the episodes that the agent's task took to be learned, times exp(U(-jitter, jitter)), and a share of the
+windows begins with the agent, with an empty context. `consecutive` takes the steps as they came, as the source of this
+study does: a dozen episodes of an agent that needs a hundred, in which hardly anything is learned.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
+from darkroom.histories import Histories
+
+KINDS = ("subsampled", "consecutive")
+LEARNED = 0.9  # share of the final return at which a task counts as learned
+SMOOTHED = 10  # episodes of each environment that are averaged to tell
+
+
+@dataclass(frozen=True)
+class Sampling:
+    """How windows are drawn.
+
+    Attributes:
+        kind: See KINDS.
+        length: Steps of a window.
+        stride: Episodes from one to the next, as a share of those that the task took to be learned.
+        jitter: Of the stride, in its logarithm.
+        fresh: Share of the windows that begin with the agent.
+    """
+
+    kind: str = "subsampled"
+    length: int = 256
+    stride: float = 0.1
+    jitter: float = 0.7
+    fresh: float = 0.5
+
+
+@dataclass(frozen=True)
+class Windows:
+    """R windows of n steps.
+
+    Attributes:
+        context: What is seen.
+        targets: What the source agent did then, int64 [R, n].
+    """
+
+    context: Context
+    targets: np.ndarray
+
+
+class Episodes:
+    """Where the whole episodes of one file's streams are; a stream is one environment of one task.
+
+    Args:
+        histories: See there.
+        tasks: Which of them are used, indices.
+        steps: Steps of each stream that are used, from the first on.
+
+    Attributes:
+        starts: Step at which each episode begins, int64 [episodes], stream by stream.
+        lengths: Steps of each, int64 [episodes].
+        first, count: Of each stream's episodes, int64 [streams].
+        learned: Episodes that each stream's task took to be learned, float64 [streams].
+    """
+
+    def __init__(self, histories: Histories, tasks: np.ndarray, steps: int) -> None:
+        self.histories, self.tasks, self.steps = histories, np.asarray(tasks), steps
+        envs = histories.shape[2]
+        starts, lengths, learned = [], [], []
+        for task in self.tasks:
+            times = np.asarray(histories.times[task, :, :steps])
+            rewards = np.asarray(histories.rewards[task, :, :steps], np.int64)
+            returns = []
+            for env in range(envs):
+                begins = np.flatnonzero(times[env] == 0)
+                starts.append(begins[:-1])
+                lengths.append(np.diff(begins))
+                returns.append(np.add.reduceat(rewards[env], begins)[:-1])
+            learned += [episodes_to_learn(returns)] * envs
+        self.count = np.array([len(each) for each in starts])
+        self.first = np.cumsum(self.count) - self.count
+        self.starts, self.lengths = np.concatenate(starts), np.concatenate(lengths)
+        self.learned = np.array(learned)
+
+
+def episodes_to_learn(returns: Sequence[np.ndarray]) -> float:
+    """Returns after how many episodes the mean over streams came to LEARNED of what it is in the end.
+
+    Args:
+        returns: Of each stream's episodes.
+    """
+    shortest = min(len(each) for each in returns)
+    if shortest < 2 * SMOOTHED:
+        return float(max(1, shortest))
+    mean = np.mean([each[:shortest] for each in returns], axis=0)
+    smooth = np.convolve(mean, np.full(SMOOTHED, 1 / SMOOTHED), mode="valid")
+    final = smooth[-max(1, len(smooth) // 10) :].mean()
+    return float(np.argmax(smooth >= LEARNED * final) + SMOOTHED)
+
+
+class Sampler:
+    """Draws windows; every file is as likely as any other, and so is every stream of it.
+
+    Args:
+        sources: Of each file.
+        sampling: See there.
+        rng: Decides all.
+    """
+
+    def __init__(
+        self, sources: Sequence[Episodes], sampling: Sampling, rng: np.random.Generator
+    ) -> None:
+        self.sources, self.sampling, self.rng = list(sources), sampling, rng
+
+    def draw(self, count: int) -> Windows:
+        """Returns `count` windows."""
+        which = np.sort(self.rng.integers(len(self.sources), size=count))
+        parts = [
+            self._from(source, int((which == index).sum()))
+            for index, source in enumerate(self.sources)
+            if (which == index).any()
+        ]
+        if len(parts) == 1:
+            return parts[0]
+        contexts = [vars(part.context) for part in parts]
+        joined = {name: np.concatenate([c[name] for c in contexts]) for name in contexts[0]}
+        return Windows(Context(**joined), np.concatenate([part.targets for part in parts]))
+
+    def state(self) -> dict[str, Any]:
+        """What is needed to go on to the bit."""
+        return self.rng.bit_generator.state
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from `state()`."""
+        self.rng.bit_generator.state = state
+
+    def _from(self, source: Episodes, count: int) -> Windows:
+        streams = self.rng.integers(len(source.count), size=count)
+        if self.sampling.kind == "consecutive":
+            steps = self._consecutive(source, count)
+        else:
+            steps = self._subsampled(source, streams)
+        return gather(source, streams, steps)
+
+    def _consecutive(self, source: Episodes, count: int) -> np.ndarray:
+        """Steps of the streams, int64 [R, 1 + n]; the first is the one before the window, or -1."""
+        begin = self.rng.integers(source.steps - self.sampling.length + 1, size=count)
+        return begin[:, None] + np.arange(-1, self.sampling.length)
+
+    def _subsampled(self, source: Episodes, streams: np.ndarray) -> np.ndarray:
+        """As `_consecutive`."""
+        length, rng = self.sampling.length, self.rng
+        jitter = np.exp(rng.uniform(-self.sampling.jitter, self.sampling.jitter, len(streams)))
+        stride = np.maximum(1.0, self.sampling.stride * source.learned[streams] * jitter)
+        fresh = rng.random(len(streams)) < self.sampling.fresh
+        # Cubed: as often while an agent learns as in the long time after it has.
+        begin = np.where(fresh, 0, rng.random(len(streams)) ** 3 * source.count[streams])
+        across = length // int(source.lengths.min()) + 2
+        episodes = begin[:, None] + stride[:, None] * np.arange(across)
+        # Beyond the end of a history its last strides are seen again, in which the agent no longer changes.
+        last = source.count[streams, None] - 1
+        late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)
+        episodes = np.where(episodes > last, late, episodes).astype(np.int64)
+        chosen = source.first[streams, None] + episodes
+        starts, lengths = source.starts[chosen], source.lengths[chosen]
+        # Steps of the first episode that lie before the window; a window that is not fresh begins anywhere in it.
+        before = np.where(fresh, 0, 1 + (rng.random(len(streams)) * lengths[:, 0]).astype(np.int64))
+        offsets = lengths.cumsum(axis=1) - lengths - before[:, None]
+        marks = np.zeros((len(streams), length + 1), np.int64)
+        row, episode = np.nonzero((offsets > -1) & (offsets < length))
+        marks[row, offsets[row, episode] + 1] = 1
+        place = np.maximum(marks.cumsum(axis=1) - (offsets[:, :1] >= 0), 0)
+        at = np.arange(-1, length) - np.take_along_axis(offsets, place, 1)
+        steps = np.take_along_axis(starts, place, 1) + at
+        steps[fresh, 0] = -1
+        return steps
+
+
+def moved(
+    rng: np.random.Generator, sizes: np.ndarray, reach: int, shift: int, stretch: float
+) -> np.ndarray:
+    """Draws where the rows and columns of each window's room lie, so that a goal is known by what was seen alone.
+
+    Rows stay in their order, so that up is up; but a room is moved, and the next row is one or two away.
+
+    Args:
+        rng: Decides.
+        sizes: Sides, int [R].
+        reach: Places on each side of the centre's.
+        shift: Most that the centre is moved by.
+        stretch: Highest share of steps of two in a room; each room draws its own share from 0 on.
+
+    Returns:
+        int64 [R, 2, largest side], from 0 to 2 reach.
+    """
+    widest = int(sizes.max())
+    shares = rng.uniform(0, stretch, (len(sizes), 1, 1))
+    steps = 1 + (rng.random((len(sizes), 2, widest)) < shares)
+    places = steps.cumsum(axis=2)
+    centre = np.broadcast_to((sizes // 2)[:, None, None], (len(sizes), 2, 1))
+    places = places - np.take_along_axis(places, centre, 2)
+    places += reach + rng.integers(-shift, shift + 1, (len(sizes), 2, 1))
+    return np.clip(places, 0, 2 * reach)  # what is cut lies beyond smaller rooms
+
+
+def gather(source: Episodes, streams: np.ndarray, steps: np.ndarray) -> Windows:
+    """Returns windows.
+
+    Args:
+        source: Of the streams.
+        streams: Of each window, int [R].
+        steps: Steps of it, int64 [R, 1 + n]; the first is the one before the window, -1 if there is none.
+    """
+    histories = source.histories
+    envs = histories.shape[2]
+    task, env = source.tasks[streams // envs][:, None], (streams % envs)[:, None]
+    cells, actions, rewards, times = (
+        plane[task, env, steps].astype(np.int64)
+        for plane in (histories.cells, histories.actions, histories.rewards, histories.times)
+    )
+    none = steps[:, 0] < 0
+    seen = [each[:, :-1].copy() for each in (cells, times, actions, rewards)]
+    for each, missing in zip(seen, (NO_CELL, 0, NO_ACTION, NO_REWARD), strict=True):
+        each[none, 0] = missing
+    before, acted, did, gave = seen
+    sizes = np.full(len(streams), histories.about.size, np.int64)
+    context = Context(before, acted, did, gave, cells[:, 1:], times[:, 1:], sizes)
+    return Windows(context, actions[:, 1:])

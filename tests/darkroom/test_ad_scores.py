@@ -1,0 +1,162 @@
+"""Scores and figures: against sums by hand, and the same bytes for the same numbers."""
+
+import json
+
+import numpy as np
+import pytest
+
+from darkroom import ad_chain, ad_redraw, ad_scores, ad_study, ad_summary, grid, play
+from record import UserError
+
+
+def learned(values: np.ndarray, part: str = "held_out", size: int = 5) -> ad_scores.Learned:
+    goals = np.arange(len(values))
+    return ad_scores.Learned(size, part, goals, values, np.full(values.shape, 20.0))
+
+
+def test_blocks_are_the_first_the_middle_and_the_last():
+    assert ad_scores.blocks(80) == {"episodes_1_5": 5, "episodes_36_40": 40, "episodes_76_80": 80}
+    assert ad_scores.blocks(5) == {"episodes_1_5": 5}
+    assert list(ad_scores.blocks(12)) == ["episodes_1_5", "episodes_8_12"]
+
+
+def test_metrics_are_the_means_by_hand():
+    rng = np.random.default_rng(0)
+    values = rng.random((7, 3, 80))
+    told = ad_scores.metrics(learned(values))
+    assert told["held_out_5/episode_1"] == pytest.approx(values[:, :, 0].mean())
+    assert told["held_out_5/episodes_36_40"] == pytest.approx(values[:, :, 35:40].mean())
+    by_goal = [values[g, :, 75:80].mean() for g in range(7)]
+    assert told["held_out_5/worst"] == pytest.approx(min(by_goal))
+    assert told["held_out_5/solved"] == pytest.approx(np.mean([v >= 0.8 for v in by_goal]))
+    low, high = (told[f"held_out_5/episodes_76_80_{k}"] for k in ("low", "high"))
+    assert low < np.mean(by_goal) < high
+
+
+def test_the_interval_covers_as_often_as_it_says():
+    """Means of 40 uniform numbers: 95 % of intervals have the true mean in them, about."""
+    rng = np.random.default_rng(1)
+    hits = 0
+    for seed in range(120):
+        low, high = ad_scores.interval(rng.random(40), seed)
+        hits += low <= 0.5 <= high
+    assert 105 <= hits <= 119
+    constant = ad_scores.interval(np.full((4, 3), 0.25))
+    assert np.allclose(constant, 0.25)
+    assert constant.shape == (2, 3)
+
+
+def test_steps_until_a_level():
+    steps, curve = np.array([20, 40, 60]), np.array([0.1, 0.8, 0.7])
+    assert ad_scores.steps_to(steps, curve) == 40
+    assert ad_scores.steps_to(steps, curve, 0.9) == float("inf")
+
+
+def test_returns_are_normalised_by_task_in_rooms_of_several_sizes():
+    tasks = play.Tasks.of([(5, [0, 3]), (7, [0])], 20, False)
+    best = [20 + 1 - 4, 20 + 1 - 3, 20 + 1 - 6]
+    chance = [
+        grid.random_return(size, np.array([goal]), 20, terminating=False)[0]
+        for size, goal in ((5, 0), (5, 3), (7, 0))
+    ]
+    for returns, expected in ((best, 1.0), (chance, 0.0)):
+        values = np.broadcast_to(np.array(returns)[:, None, None], (3, 2, 4))
+        assert np.allclose(tasks.normalised(values), expected)
+    assert tasks.repeated(2).goals.tolist() == [0, 0, 3, 3, 0, 0]
+
+
+def test_several_runs_are_summed_up():
+    metrics = [ad_scores.metrics(learned(np.full((4, 2, 80), v))) for v in (0.5, 0.9)]
+    found, table = ad_summary.together_of(metrics)
+    assert found["held_out_5/episodes_76_80"] == pytest.approx(0.7)
+    assert found["held_out_5/worst_of_all"] == pytest.approx(0.5)
+    assert found["held_out_5/episodes_76_80_low"] == pytest.approx(0.5)
+    assert found["held_out_5/episodes_76_80_high"] == pytest.approx(0.9)
+    assert len(table["rows"]) == 1
+    assert len(table["rows"][0]) == len(table["columns"])
+
+
+def as_record(operation: str, metrics: dict, **more) -> dict:
+    curves = {name: {"curve": [[s, v] for s, v in each]} for name, each in metrics.items()}
+    return {"operation": operation, "status": "FINISHED", "started": more.pop("started", 1),
+            "metrics": curves, "flags": more.pop("flags", {}), **more}  # fmt: skip
+
+
+def test_figures_are_drawn_from_records(tmp_path):
+    records = tmp_path / "records/darkroom"
+    records.mkdir(parents=True)
+    curve = [(i, i / 10) for i in range(1, 11)]
+    names = ("in_context", "in_context_low", "in_context_high", "steps")
+    study = as_record(
+        "ad:study",
+        {f"held_out_9/{n}": curve for n in names} | {"held_out_9/source": [(100, 0.0), (900, 1.0)]},
+    )
+    evaluated = [
+        as_record("ad:evaluate", {"held_out_9/by_goal": [(0, v), (goal, 1.0)]})
+        for v, goal in ((0.2, 3), (0.6, 4))
+    ]
+    flags = {"validation-share": 0.2, "layout": "preset"}
+    trained = [
+        as_record("ad:train", {}, flags=flags | more, result={"objective": {"value": value}})
+        for more, value in (
+            ({}, 0.9),
+            ({}, 0.8),
+            ({"layout": "three"}, 0.5),
+            ({"validation-share": 0}, 0.1),
+        )
+    ]
+    for i, each in enumerate([study, *evaluated, *trained]):
+        (records / f"{i}.json").write_text(json.dumps(each))
+    found = ad_redraw.finished(records)
+    rooms = ad_redraw.goals(found["ad:evaluate"])
+    assert rooms[9][0] == pytest.approx(0.4)  # of two splits that kept it out
+    assert rooms[9][[3, 4]].tolist() == [1, 1]
+    assert np.isnan(rooms[9]).sum() == 81 - 3
+    shares = ad_redraw.variants(found["ad:train"][:3])
+    assert {name: each.tolist() for name, each in shares.items()} == {
+        "default": [0.9, 0.8],
+        "layout=three": [0.5],
+    }
+    (tmp_path / "one").mkdir()
+    (tmp_path / "two").mkdir()
+    for one, two in zip(
+        ad_redraw.draw(found, tmp_path / "one"),
+        ad_redraw.draw(found, tmp_path / "two"),
+        strict=True,
+    ):
+        assert one.read_bytes() == two.read_bytes()
+    assert {path.name for path in (tmp_path / "one").iterdir()} == {
+        "ad_in_context.svg", "ad_by_goal.svg", "ad_variants.svg",
+    }  # fmt: skip
+    (records / "bad.json").write_text("{}")
+    with pytest.raises(UserError, match=r"bad\.json: no record"):
+        ad_redraw.finished(records)
+
+
+def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
+    monkeypatch.setattr(ad_chain, "existing", lambda operation, flags: None)
+    links = ad_study.chain(ad_study.Config(splits="4 5", seeds="1 2 3", train_flags="shift=2"))
+    assert len(links) == 1 + 2 * 2 * 3
+    trained = [link for link in links if link.operation == "ad:train"]
+    assert {(link.flags["split"], link.flags["seed"]) for link in trained} == {
+        (split, seed) for split in "45" for seed in "123"
+    }
+    assert all(link.flags["shift"] == "2" for link in trained)
+    assert all(link.after == {"histories": "histories 9"} for link in trained)
+    # An interrupted study goes on with the runs that it planned.
+    one = ad_chain.plan(tmp_path / "study.json", links)
+    again = ad_chain.plan(
+        tmp_path / "study.json", ad_study.chain(ad_study.Config(splits="4 5", seeds="1 2 3"))
+    )
+    assert {name: link.run for name, link in one.items()} == {
+        n: link.run for n, link in again.items()
+    }
+    assert len({link.run for link in one.values()}) == len(links)
+    mixed = ad_study.chain(ad_study.Config(sizes="5 9", splits="1", seeds="1"))
+    assert [link.operation for link in mixed] == [
+        "a2c:histories_5", "a2c:histories_return", "ad:train_mixed", "ad:evaluate",
+    ]  # fmt: skip
+    assert mixed[2].after == {"histories_5": "histories 5", "histories_9": "histories 9"}
+    for wrong in ({"splits": "x"}, {"seeds": ""}, {"train_flags": "shift"}):
+        with pytest.raises(UserError, match="--"):
+            ad_study.Config(**wrong)

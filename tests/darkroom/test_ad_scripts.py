@@ -1,0 +1,305 @@
+"""Training and evaluation as scripts: killed and continued, what they tell, and what wrong input gets."""
+
+import itertools
+import json
+import os
+import signal
+import subprocess
+import sys
+import time
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+from darkroom import a2c, ad_training, division, evaluate_ad, histories, train_ad
+from darkroom.ad_options import PRESETS, Config
+from record import Seeds, UserError
+
+ROOT = Path(__file__).parents[2]
+SMALL = {
+    "sizes": "4", "window": 24, "width": 8, "layers": 2, "heads": 2, "feed_forward": 16, "updates": 40,
+    "batch_size": 4, "evaluations": 2, "episodes": 5, "copies": 1, "save_interval": 10, "warmup": 5,
+    "residual_dropout": 0.1, "shift": 1, "stretch": 0.5,
+}  # fmt: skip
+
+
+def recorded(folder: Path, size: int = 4, steps: int = 400, **changes) -> Path:
+    """Histories of a run that learned for a moment."""
+    goals = np.delete(np.arange(size**2), (size // 2) * (size + 1))
+    config = a2c.Settings(
+        size=size, limit=6, hidden=8, envs=4, lr=3e-2, terminating=False, **changes
+    )
+    agents = a2c.SourceAgents(goals, config, Seeds(1))
+    about = histories.About(size, config.limit, config.terminating, tuple(goals.tolist()), 1)
+    made = histories.Histories.create(folder / "histories", about, 4, steps)
+    for begin in range(0, steps, 10):
+        made.write(begin, agents.update())
+    made.flush()
+    return folder
+
+
+@pytest.fixture(scope="module")
+def sources(tmp_path_factory) -> Path:
+    return recorded(tmp_path_factory.mktemp("sources"))
+
+
+def done(monkeypatch, folder: Path, script, **flags) -> dict:
+    """Runs a script's `main` into a directory; what it recorded."""
+    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RUN_DIR", str(folder))
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    script.main(script.Config(**flags))
+    return json.loads((folder / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def trained(sources, tmp_path_factory) -> Path:
+    """A finished training."""
+    folder = tmp_path_factory.mktemp("trained") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        done(patch, folder, train_ad, histories=str(sources), **SMALL)
+    return folder
+
+
+def test_killed_and_continued_it_is_the_same(trained, sources, tmp_path, monkeypatch):
+    flags = {"histories": str(sources), **SMALL}
+    given = [w for n, v in flags.items() for w in (f"--{n.replace('_', '-')}", str(v))]
+    env = os.environ | {
+        "RUN_DIR": str(tmp_path / "killed"), "RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1",
+        "PYTHONPATH": str(ROOT / "src"), "PROJECT_DIR": str(tmp_path),
+    }  # fmt: skip
+    line = [sys.executable, str(ROOT / "src/darkroom/train_ad.py"), *given]
+    process = subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL)
+    for _ in range(60_000):
+        if list((tmp_path / "killed/checkpoints").glob("0*")) or process.poll() is not None:
+            break
+        time.sleep(0.005)
+    os.kill(process.pid, signal.SIGKILL)
+    process.wait()
+    assert not (tmp_path / "killed/result.json").exists(), "it ended before it could be killed"
+    again = done(monkeypatch, tmp_path / "killed", train_ad, **flags)
+    whole = json.loads((trained / "result.json").read_text())
+    assert again["session"] == 2
+    assert again["digest"] == whole["digest"]
+    assert again["resume_mismatch"] == 0
+
+
+def test_a_training_tells_what_it_kept_out(trained):
+    result = json.loads((trained / "result.json").read_text())["result"]
+    assert result["objective"]["name"] == "held_out/episodes_1_5"
+    assert result["metrics"]["transitions"] == 40 * 4 * 24
+    assert {"training/episode_1", "held_out/episodes_1_5"} <= result["metrics"].keys()
+    test = histories.read_tasks(trained / "artifacts/test_tasks.txt", 4)
+    assert len(test) == round(0.2875 * 15)
+    again = histories.split([g for g in range(16) if g != 10], 4, Seeds(1).generator("split"))[1]
+    assert test == again
+
+
+def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path, monkeypatch):
+    flags = {"model": str(trained), "sizes": "4 6", "episodes": 6, "copies": 2}
+    told = done(monkeypatch, tmp_path / "e", evaluate_ad, **flags)["result"]
+    assert told["objective"]["name"] == "held_out_4/episodes_2_6"
+    parts = {name.split("/")[0] for name in told["metrics"]}
+    assert parts == {"held_out_4", "training_4", "unseen_6"}
+    assert told["env_steps"] == (15 + 35) * 2 * 6 * 6
+    assert [row[1] for row in told["table"]["rows"]] == ["4", "11", "35"]
+    for name in ("in_context.svg", "by_goal.svg"):
+        assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
+    assert "held_out_4/source" in (tmp_path / "e/journal/metrics.jsonl").read_text()
+    again = done(monkeypatch, tmp_path / "again", evaluate_ad, **flags)["result"]
+    assert again["metrics"] == told["metrics"]
+    for name in ("in_context.svg", "by_goal.svg"):
+        one, two = (tmp_path / f / "artifacts" / name for f in ("e", "again"))
+        assert one.read_bytes() == two.read_bytes()
+
+
+def test_a_task_that_was_trained_on_is_refused(trained, tmp_path, monkeypatch):
+    test = histories.read_tasks(trained / "artifacts/test_tasks.txt", 4)
+    learned = next(g for g in range(16) if g not in test and g != 10)
+    histories.write_tasks(tmp_path / "test.txt", [*test, learned], 4)
+    with pytest.raises(UserError) as error:
+        done(
+            monkeypatch, tmp_path / "b", evaluate_ad, model=str(trained),
+            test_tasks=str(tmp_path / "test.txt"),
+        )  # fmt: skip
+    assert f"{learned // 4} {learned % 4} was trained on by {trained}" in str(error.value)
+    assert not (tmp_path / "b").exists()
+
+
+def test_tasks_to_evaluate_can_be_told(trained, tmp_path):
+    test = histories.read_tasks(trained / "artifacts/test_tasks.txt", 4)
+    histories.write_tasks(tmp_path / "one.txt", test[:1], 4)
+    loaded = evaluate_ad.load(str(trained))
+    config = evaluate_ad.Config(model=str(trained), test_tasks=str(tmp_path / "one.txt"))
+    told = {part: goals for _, part, goals in evaluate_ad.tasks_of(config, loaded)}
+    assert told["held_out"] == test[:1]
+    assert len(told["training"]) == 11
+    loaded.model.shape = replace(loaded.model.shape, reach=5)
+    with pytest.raises(UserError, match="up to 5 from the centre"):
+        evaluate_ad.tasks_of(evaluate_ad.Config(sizes="13"), loaded)
+
+
+def test_an_evaluation_of_a_choice_does_not_play_the_tasks_for_testing(trained):
+    loaded = evaluate_ad.load(str(trained))
+    whole = loaded.divisions[4]
+    loaded.divisions[4] = replace(whole, training=whole.training[2:], validation=whole.training[:2])
+    told = evaluate_ad.tasks_of(evaluate_ad.Config(), loaded)
+    assert [(part, goals) for _, part, goals in told] == [
+        ("validation", whole.training[:2]), ("training", whole.training[2:]),
+    ]  # fmt: skip
+
+
+def test_a_missing_or_foreign_model_is_told(sources, tmp_path):
+    for path in (tmp_path / "no", sources):
+        with pytest.raises(UserError) as error:
+            evaluate_ad.load(str(path))
+        assert str(path) in str(error.value)
+
+
+def config_of(sources: Path, **changes) -> Config:
+    return Config(histories=str(sources), **{**SMALL, **changes})
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"sizes": "9"}, "has rooms of side 4, --sizes wants 9"),
+        ({"window": 401}, "--window: 401 steps, but the histories have 400 of an environment"),
+        ({"history_steps": 80}, "--window: 24 steps, but the histories have 20 of an environment"),
+        ({"histories": "/nowhere"}, "--histories: /nowhere: no histories there"),
+        ({"histories": ""}, "has rooms of side none"),
+        ({"test_tasks": "/nowhere"}, "--test-tasks"),
+    ],
+)
+def test_wrong_histories_get_one_line(sources, flags, told):
+    config = (
+        config_of(sources, **flags) if "histories" not in flags else Config(**{**SMALL, **flags})
+    )
+    with pytest.raises(UserError) as error:
+        division.divide(config, division.open_histories(config))
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_histories_that_do_not_fit_together_are_told(sources, tmp_path):
+    longer = recorded(tmp_path / "other", size=5, steps=30)
+    about = json.loads((longer / "histories/histories.json").read_text())
+    (longer / "histories/histories.json").write_text(json.dumps({**about, "limit": 7}))
+    config = Config(**{**SMALL, "histories": f"{sources},{longer}", "sizes": "4 5"})
+    with pytest.raises(UserError, match="differ in the steps of an episode"):
+        division.open_histories(config)
+
+
+def test_a_task_in_both_parts_or_without_history_is_told(sources, tmp_path):
+    histories.write_tasks(tmp_path / "a.txt", [0, 1, 2], 4)
+    histories.write_tasks(tmp_path / "b.txt", [2, 3], 4)
+    histories.write_tasks(tmp_path / "c.txt", [0, 10], 4)
+    opened = division.open_histories(config_of(sources))
+    files = {name: str(tmp_path / f"{name}.txt") for name in "abc"}
+    with pytest.raises(UserError, match="0 2 is a task for training as well"):
+        division.divide(config_of(sources, train_tasks=files["a"], test_tasks=files["b"]), opened)
+    with pytest.raises(UserError, match="2 2 has no history"):
+        division.divide(config_of(sources, train_tasks=files["c"]), opened)
+    (told,) = division.divide(config_of(sources, test_tasks=files["b"]), opened)
+    assert told.test == (2, 3)
+    assert told.training == tuple(g for g in range(16) if g not in (2, 3, 10))
+
+
+def test_parts_are_kept_apart(sources):
+    opened = division.open_histories(config_of(sources))
+    divisions = [
+        division.divide(config_of(sources, split=split, validation_share=0.25), opened)[0]
+        for split in (1, 2)
+    ]
+    for told in divisions:
+        parts = [set(told.training), set(told.validation), set(told.test)]
+        assert set.union(*parts) == set(opened[0].about.goals)
+        assert sum(map(len, parts)) == 15
+        assert list(map(len, parts)) == [8, 3, 4]
+    assert divisions[0].test != divisions[1].test
+    # While variants are chosen the tasks for testing are not played.
+    played = ad_training.parts(divisions[:1], opened, validating=True)
+    goals = np.concatenate([each.goals for each in played.values()])
+    assert not set(goals.tolist()) & set(divisions[0].test)
+    held = ad_training.parts(divisions[:1], opened, validating=False)
+    assert tuple(held["held_out"].goals) == divisions[0].test
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"width": 10, "heads": 4}, "--width: 10"),
+        ({"when_full": "ring"}, "--positions time"),
+        ({"states": "table", "sizes": "4 5"}, "--states"),
+        ({"sizes": "x"}, "--sizes"),
+        ({"updates": 0}, "--updates"),
+        ({"preset": "other"}, "--preset"),
+    ],
+)
+def test_a_wrong_flag_gets_one_line(flags, told):
+    with pytest.raises(UserError) as error:
+        Config(**flags)
+    assert told in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+def test_the_seeds_settings_are_those_of_the_source():
+    told = Config(preset="seed").settings()
+    assert (told.layout, told.states, told.windows) == ("three", "table", "consecutive")
+    assert (told.width, told.layers, told.heads, told.feed_forward) == (64, 4, 4, 2048)
+    dropouts = told.embedding_dropout, told.attention_dropout, told.residual_dropout
+    assert dropouts == (0, 0.5, 0.1)
+    assert (told.window, told.batch_size, told.updates) == (256, 32, 22_000)
+    assert (told.lr, told.lr_min, told.beta2) == (3e-4, 2e-6, 0.99)
+    assert told.history_steps == 800_000
+    changed = Config(preset="seed", layout="one", attention_dropout=0.0).settings()
+    assert (changed.layout, changed.attention_dropout, changed.residual_dropout) == ("one", 0, 0.1)
+    assert Config().settings() == PRESETS["default"]
+    assert sum(p.numel() for p in _seed_model().parameters()) > 1_000_000
+
+
+def _seed_model():
+    from darkroom.model import Transformer
+
+    return Transformer(Config(preset="seed").shape(9, 20), torch.Generator())
+
+
+def test_the_step_size_rises_and_falls():
+    settings = Config(lr=0.5, lr_min=0.1, warmup=10, updates=100).settings()
+    sizes = [ad_training.step_size(settings, u) for u in range(100)]
+    assert sizes[0] == pytest.approx(0.05, rel=1e-2)
+    assert max(sizes) == sizes[9]
+    assert all(after < before for before, after in itertools.pairwise(sizes[9:]))
+    assert sizes[50] == pytest.approx(0.3)
+    assert 0.1 < sizes[-1] < 0.101
+
+
+def test_it_learns_what_it_is_shown(tmp_path):
+    """Agents that go by the cell that they are in: nothing is left to chance."""
+    folder = recorded(tmp_path / "certain", steps=200)
+    made = histories.Histories.open(folder, mode="r+")
+    made.actions[:] = made.cells % 5
+    made.flush()
+    config = Config(
+        **{**SMALL, "histories": str(folder), "updates": 80, "lr": 1e-2, "batch_size": 16}
+    )
+    opened = division.open_histories(config)
+    learner = ad_training.Learner(config, opened, division.divide(config, opened), Seeds(1))
+    losses = [float(learner.step()) for _ in range(80)]
+    assert abs(np.mean(losses[:2]) - np.log(5)) < 0.1
+    assert np.mean(losses[-5:]) < 0.7
+
+
+def test_the_pace_counts_updates_alone(monkeypatch):
+    """Two updates of 2 s and 1 s; 100 s of playing between them are not training."""
+    now = iter([0.0, 2.0, 2.0, 102.0, 103.0, 103.0])
+    monkeypatch.setattr(ad_training.time, "perf_counter", lambda: next(now))
+    pace = ad_training.Pace(30)
+    pace.add(torch.tensor(1.0))
+    pace.skip()
+    pace.add(torch.tensor(2.0))
+    assert pace.point() == {"loss": 1.5, "time/transitions_per_s": 20.0}

@@ -1,0 +1,269 @@
+"""Windows: against a loop that follows the episodes one by one, and what may be drawn."""
+
+import itertools
+from pathlib import Path
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from darkroom import a2c, curves, histories, windows
+from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD
+from darkroom.grid import transitions
+from record import Seeds
+
+GOALS = (0, 3, 7, 12)
+
+
+def recorded(
+    folder: Path, *, terminating: bool, size: int = 4, steps: int = 300
+) -> histories.Histories:
+    """Histories of agents that learn a little."""
+    config = a2c.Settings(
+        size=size, limit=6, hidden=8, envs=3, rollout=5, lr=1e-2, terminating=terminating
+    )
+    agents = a2c.SourceAgents(np.array(GOALS), config, Seeds(1))
+    about = histories.About(size, 6, terminating, GOALS, 1)
+    made = histories.Histories.create(folder, about, 3, steps)
+    for begin in range(0, steps, 5):
+        made.write(begin, agents.update())
+    return made
+
+
+@pytest.fixture(scope="module", params=[True, False], ids=["terminating", "not"])
+def kept(request, tmp_path_factory) -> histories.Histories:
+    return recorded(tmp_path_factory.mktemp("windows") / "h", terminating=request.param)
+
+
+def episodes_of(kept: histories.Histories, task: int, env: int) -> list[tuple[int, int]]:
+    """(begin, end) of the whole episodes of a stream, followed step by step."""
+    begins = [step for step in range(kept.shape[3]) if kept.times[task, env, step] == 0]
+    return list(itertools.pairwise(begins))
+
+
+def test_the_index_is_that_of_a_loop(kept):
+    index = windows.Episodes(kept, np.array([1, 3]), 200)
+    place = 0
+    for row, (task, env) in enumerate((t, e) for t in (1, 3) for e in range(3)):
+        expected = [(b, e) for b, e in episodes_of(kept, task, env) if e < 200]
+        assert index.count[row] == len(expected)
+        assert index.first[row] == place
+        for begin, end in expected:
+            assert (index.starts[place], index.lengths[place]) == (begin, end - begin)
+            place += 1
+
+
+def follow(kept, task, window, row, sampling) -> list[int]:
+    """Checks a subsampled window against the file; returns the numbers of its episodes."""
+    context, targets = window.context, window.targets
+    # Each episode of the window has to be one of the file, whole but for the two at the ends.
+    n = len(context)
+    begins = [t for t in range(n) if context.times[row, t] == 0]
+    if not begins or begins[0] != 0:
+        begins = [0, *begins]
+    found = []
+    for begin, end in zip(begins, [*begins[1:], n], strict=True):
+        matches = []
+        for env in range(kept.shape[2]):
+            for number, (first, last) in enumerate(episodes_of(kept, task, env)):
+                here = first + int(context.times[row, begin])
+                there = here + end - begin
+                if there > last or (end < n and there != last):
+                    continue
+                same = all(
+                    (getattr(kept, f)[task, env, here:there] == values[row, begin:end]).all()
+                    for f, values in (
+                        ("cells", context.cells),
+                        ("times", context.times),
+                        ("actions", targets),
+                    )
+                )
+                if same:
+                    matches.append((env, number))
+        assert matches, f"steps {begin} to {end} are no episode of task {task}"
+        found.append(matches)
+    return found
+
+
+def test_subsampled_windows_are_episodes_of_one_stream_in_their_order(kept):
+    sampling = windows.Sampling(length=40, stride=0.2, jitter=0.7, fresh=0.5)
+    for task in range(4):
+        source = windows.Episodes(kept, np.array([task]), kept.shape[3])
+        sampler = windows.Sampler([source], sampling, np.random.default_rng(task))
+        drawn = sampler.draw(8)
+        for row in range(8):
+            found = follow(kept, task, drawn, row, sampling)
+            envs = set.intersection(*({env for env, _ in matches} for matches in found))
+            assert envs, "a window mixes environments"
+            ordered = False
+            for env in envs:
+                last = len(episodes_of(kept, task, env)) - 1
+                numbers = [[n for e, n in matches if e == env] for matches in found]
+                # At the end of the history its last strides are seen again and again.
+                late = last - max(1, sampling.stride * source.learned[0] * np.exp(0.7)) - 1
+                ordered |= all(
+                    max(after) > min(before) or max(after) >= late
+                    for before, after in itertools.pairwise(numbers)
+                )
+            assert ordered
+
+
+def test_what_is_seen_is_what_was_done_a_step_before(kept):
+    for kind in windows.KINDS:
+        source = windows.Episodes(kept, np.arange(4), kept.shape[3])
+        sampler = windows.Sampler([source], windows.Sampling(kind, 30), np.random.default_rng(1))
+        drawn = sampler.draw(64)
+        context = drawn.context
+        assert (context.actions[:, 1:] == drawn.targets[:, :-1]).all()
+        assert (context.before[:, 1:] == context.cells[:, :-1]).all()
+        assert (context.acted[:, 1:] == context.times[:, :-1]).all()
+        assert set(np.unique(context.rewards)) <= {0, 1, NO_REWARD}
+        assert context.rewards.max(where=context.rewards < 2, initial=0) == 1
+        first = context.actions[:, 0] == NO_ACTION
+        assert (context.before[first, 0] == NO_CELL).all()
+        assert (context.rewards[first, 0] == NO_REWARD).all()
+        assert (context.times[first, 0] == 0).all()
+        if kind == "subsampled":
+            assert 10 < first.sum() < 54  # half begin with the agent
+        inside = context.times > 0
+        assert (context.acted[inside] + 1 == context.times[inside]).all()
+
+
+def test_rewards_are_those_of_the_step_before(kept):
+    goals = np.array(kept.about.goals)
+    for task, goal in enumerate(goals):
+        source = windows.Episodes(kept, np.array([task]), kept.shape[3])
+        drawn = windows.Sampler(
+            [source], windows.Sampling(length=30), np.random.default_rng(2)
+        ).draw(20)
+        going = drawn.context.times > 0
+        at_goal = drawn.context.cells == goal
+        assert ((drawn.context.rewards == 1) == at_goal)[going].all()
+
+
+def test_consecutive_windows_are_the_steps_of_a_stream(kept):
+    source = windows.Episodes(kept, np.array([2]), 100)
+    sampler = windows.Sampler(
+        [source], windows.Sampling("consecutive", 30), np.random.default_rng(3)
+    )
+    drawn = sampler.draw(200)
+    begins = set()
+    for row in range(200):
+        where = [
+            begin
+            for env in range(3)
+            for begin in range(100 - 30 + 1)
+            if (kept.cells[2, env, begin : begin + 30] == drawn.context.cells[row]).all()
+            and (kept.actions[2, env, begin : begin + 30] == drawn.targets[row]).all()
+        ]
+        assert where
+        begins |= set(where)
+    assert min(begins) < 8
+    assert max(begins) > 62
+
+
+def test_fresh_windows_begin_with_the_agent(kept):
+    source = windows.Episodes(kept, np.array([0]), kept.shape[3])
+    sampling = windows.Sampling(length=20, fresh=1.0, jitter=0.0, stride=0.0)
+    drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(12)
+    for row in range(12):
+        assert any(
+            (kept.actions[0, env, :20] == drawn.targets[row]).all() for env in range(3)
+        )  # with stride 0 an episode after the other
+
+
+@settings(max_examples=10, deadline=None)
+@given(st.integers(0, 2**31), st.integers(1, 40))
+def test_a_sampler_goes_on_to_the_bit(seed, count):
+    source = FIXED[0]
+    one = windows.Sampler(FIXED, windows.Sampling(length=24), np.random.default_rng(seed))
+    one.draw(3)
+    state = one.state()
+    expected = one.draw(count)
+    two = windows.Sampler([source, FIXED[1]], windows.Sampling(length=24), np.random.default_rng(0))
+    two.restore(state)
+    again = two.draw(count)
+    assert (again.targets == expected.targets).all()
+    for field, values in vars(expected.context).items():
+        assert (getattr(again.context, field) == values).all()
+
+
+FIXED: list[windows.Episodes] = []
+
+
+@pytest.fixture(scope="module", autouse=True)
+def two_sizes(tmp_path_factory):
+    """Files of rooms of two sizes."""
+    folder = tmp_path_factory.mktemp("sizes")
+    for size in (4, 5):
+        made = recorded(folder / str(size), terminating=False, size=size)
+        FIXED.append(windows.Episodes(made, np.arange(4), made.shape[3]))
+    yield
+    FIXED.clear()
+
+
+def test_rooms_of_several_sizes_come_together():
+    sampler = windows.Sampler(FIXED, windows.Sampling(length=24), np.random.default_rng(0))
+    drawn = sampler.draw(400)
+    sizes, counts = np.unique(drawn.context.sizes, return_counts=True)
+    assert sizes.tolist() == [4, 5]
+    assert counts.min() > 140
+    centre = np.where(drawn.context.sizes == 4, 10, 12)[:, None]
+    begun = drawn.context.times == 0
+    assert (drawn.context.cells == centre)[begun].all()
+
+
+def test_only_the_tasks_for_training_are_drawn(kept):
+    source = windows.Episodes(kept, np.array([0, 3]), kept.shape[3])
+    sampling = windows.Sampling(length=30, fresh=0)
+    drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(100)
+    context = drawn.context
+    paid = transitions(4)[context.before, context.actions % 5][context.rewards == 1]
+    assert set(np.unique(paid)) == {GOALS[0], GOALS[3]}
+
+
+def test_a_task_is_learned_when_its_returns_are_near_their_last():
+    rising = np.concatenate([np.zeros(50), np.linspace(0, 10, 51), np.full(300, 10.0)])
+    told = windows.episodes_to_learn([rising, rising])
+    reached = next(i for i in range(len(rising)) if rising[max(0, i - 9) : i + 1].mean() >= 9)
+    assert abs(told - (reached + 1)) <= 1
+    assert windows.episodes_to_learn([np.ones(5)]) == 5
+
+
+def test_the_sources_curve_is_that_of_a_loop(kept):
+    told = curves.by_episode(kept)
+    edges = np.linspace(0, 300, curves.BLOCKS + 1).astype(int)
+    for task in (0, 2):
+        for block in (0, 77, curves.BLOCKS - 1):
+            part = slice(edges[block], edges[block + 1])
+            paid = kept.rewards[task, :, part].sum(dtype=float)
+            begun = max(1, (kept.times[task, :, part] == 0).sum())
+            assert told["returns"][task, block] == pytest.approx(paid / begun)
+    assert told["steps"][-1] == 300 * 3
+
+
+@settings(max_examples=30, deadline=None)
+@given(st.integers(0, 2**31), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]))
+def test_moved_rooms_keep_the_order_of_rows_and_columns(seed, shift, stretch):
+    sizes = np.array([5, 9, 4, 9])
+    places = windows.moved(np.random.default_rng(seed), sizes, 12, shift, stretch)
+    assert places.shape == (4, 2, 9)
+    for room, size in enumerate(sizes):
+        for line in places[room, :, :size]:
+            gaps = np.diff(line)
+            assert set(gaps.tolist()) <= ({1, 2} if stretch else {1})
+            assert abs(line[size // 2] - 12) <= shift
+    assert places.min() >= 0
+    assert places.max() <= 24
+
+
+def test_rooms_are_moved_and_stretched_by_as_much_as_is_said():
+    places = windows.moved(np.random.default_rng(0), np.full(4000, 9), 12, 3, 0.5)
+    gaps = np.diff(places, axis=2) == 2
+    assert abs(gaps.mean() - 0.25) < 0.01  # shares are uniform from 0 to 0.5
+    shares = gaps.mean(axis=(1, 2))
+    assert shares.std() > 0.14  # and a room's own: the same share for both of its sides
+    centres, counts = np.unique(places[:, 0, 4], return_counts=True)
+    assert centres.tolist() == list(range(9, 16))
+    assert counts.min() > 4000 / 7 * 0.8

@@ -1,0 +1,75 @@
+"""Algorithm Distillation as typed: a study that is killed goes on, and wrong input gets one line."""
+
+import json
+import os
+import signal
+import subprocess
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+
+from journeys.shell import Project
+
+SMALL = (
+    "splits=1 seeds=1 play='9 5' histories-flags='env-steps=10000 history-steps=10000' "
+    "train-flags='updates=30 window=48 width=8 layers=1 heads=1 feed-forward=16 evaluations=1 "
+    "episodes=5 copies=1 save-interval=5' evaluate-flags='copies=1 episodes=10'"
+)
+
+
+def _runs_of(project: Project, name: str) -> list[Path]:
+    found = [run for run in project.runs if name in (run / ".guild/opref").read_text()]
+    return [run for run in found if (run / "journal").exists()]
+
+
+def _result(run: Path) -> dict:
+    return json.loads((run / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def study(project: Project) -> Path:
+    """A study that was killed while it trained, everything at once, and restarted."""
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+    line = f"exec guild run ad:study {SMALL} -y"
+    started = subprocess.Popen(line, shell=True, cwd=project.root, env=project.env, **quiet)
+    for _ in range(12_000):  # ten minutes, for a machine that is busy
+        training = _runs_of(project, "train")
+        if (
+            training and list((training[-1] / "checkpoints").glob("0*"))
+        ) or started.poll() is not None:
+            break
+        time.sleep(0.05)
+    for each in [
+        *psutil.Process(started.pid).children(recursive=True),
+        psutil.Process(started.pid),
+    ]:
+        os.kill(each.pid, signal.SIGKILL)
+    started.wait(60)
+    (whole,) = _runs_of(project, "study")
+    assert not (whole / "result.json").exists()
+    project.good(f"guild run --restart {whole.name[:8]} -y")
+    return whole
+
+
+def test_a_killed_study_goes_on_and_tells_of_all(project: Project, study: Path) -> None:
+    result = _result(study)["result"]
+    assert result["objective"]["name"] == "held_out_9/episodes_6_10"
+    assert [row[0] for row in result["table"]["rows"]] == ["held out 9", "training 9", "unseen 5"]
+    assert (study / "artifacts/in_context.svg").stat().st_size > 5000
+    named = json.loads((study / "study.json").read_text())
+    assert {run.name for run in project.runs} == {study.name, *named.values()}
+    assert len(project.runs) == 4  # histories, training, evaluation: none of them twice
+    trained = project.root / ".guild/runs" / named["train split 1 seed 1"]
+    assert (trained / "histories").resolve().parent.name == named["histories 9"]
+    evaluated = _result(project.root / ".guild/runs" / named["evaluate split 1 seed 1"])["result"]
+    assert evaluated["metrics"]["held_out_9/episodes_6_10"] == result["objective"]["value"]
+    tasks = (trained / "artifacts/test_tasks.txt").read_text().splitlines()
+    assert len(tasks) == 23
+
+
+def test_mistakes_get_one_clear_line(project: Project, study: Path) -> None:
+    project.bad("guild run ad:train sizes=5 -y", "has rooms of side 9", "--sizes wants 5")
+    project.bad("python src/darkroom/train_ad.py", "--histories", "no histories there")
+    project.bad("python src/darkroom/evaluate_ad.py --model /nowhere", "--model", "/nowhere")
