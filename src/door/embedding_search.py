@@ -1,6 +1,6 @@
-"""Where a further task's embedding begins: at that of an earlier task whose policy opens its doors already.
+"""Where a further task's embedding begins: at that of an earlier task whose policy opens all its doors already.
 
-A few trials tell. A policy that opens half of them is no such start: it explores too little to learn the rest, and a
+A few trials tell. A policy that opens most of them is no such start: it explores too little to learn the rest, and a
 neutral start is soon ahead of it.
 """
 
@@ -18,7 +18,6 @@ if TYPE_CHECKING:
 SEARCH = 2  # set of worlds; neither those that are reported nor those that stop a run
 WORLDS = 20  # in which each embedding is tried
 SHARE = 0.25  # of the run's budget that may be spent
-ENOUGH = 0.9  # opening rate
 
 
 def search(agent: HyperAgent, training: Training) -> bool:
@@ -31,7 +30,7 @@ def search(agent: HyperAgent, training: Training) -> bool:
         training: The run.
 
     Returns:
-        Whether an earlier embedding opens 90 % of the doors.
+        Whether an earlier embedding opens the doors of all trials.
     """
     config, old = training.config, len(agent.tasks) - 1
     cost = old * WORLDS * DECISIONS
@@ -44,7 +43,7 @@ def search(agent: HyperAgent, training: Training) -> bool:
     training.spend(cost)
     ranks = [(each.opening_rate, each.episode_return) for each in seen]
     best = max(range(old), key=ranks.__getitem__)
-    found = ranks[best][0] >= ENOUGH
+    found = ranks[best][0] == 1
     where = f"of {old} embeddings {agent.tasks[best]}'s is the best and opens {ranks[best][0]:.0%}"
     training.run.event(where if found else f"{where}: the task begins anew")
     if found:

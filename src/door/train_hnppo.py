@@ -58,8 +58,8 @@ class Config(DoorConfig):
     embedding_start: str = option(
         "search",
         "where a further task's embedding begins: random, N(0, 1) (source); neutral, where a random one "
-        "gives the smallest actor, which explores as a new network does; search, at the earlier task whose "
-        "policy opens most of its doors, if those are 90 %, and else neutral",
+        "gives the smallest actor, which explores as a new network does; search, as an earlier task whose "
+        "policy opens all doors of some trials, and else neutral",
         choices=("random", "neutral", "search"),
     )
     embedding_lr: float = option(
