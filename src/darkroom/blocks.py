@@ -140,15 +140,23 @@ class Block(nn.Module):
         x = x + self._dropped(self._attend(self.norm_attention(x), memory, place))
         return x + self._dropped(self.feed_out(F.gelu(self.feed_in(self.norm_feed(x)))))
 
-    def _attend(self, x: Tensor, memory: Memory | None, place: Place | None) -> Tensor:
-        query, key, value = (
+    def remember(self, x: Tensor, memory: Memory) -> None:
+        """Writes the keys and values of tokens [M, R, n, width] from the memory's first place on."""
+        self._projected(self.norm_attention(x), memory, 0)
+
+    def _projected(self, x: Tensor, memory: Memory | None, begin: int) -> list[Tensor]:
+        """Queries, keys and values, each [M, R, heads, n, width / heads]; the last two are kept in the memory."""
+        projected = [
             part.unflatten(-1, (self.shape.heads, -1)).transpose(2, 3)
             for part in self.project(x).chunk(3, dim=-1)
-        )
+        ]
         if memory is not None:
-            begin = place.begin if place else 0
-            memory.keys[..., begin : begin + x.shape[2], :] = key
-            memory.values[..., begin : begin + x.shape[2], :] = value
+            memory.keys[..., begin : begin + x.shape[2], :] = projected[1]
+            memory.values[..., begin : begin + x.shape[2], :] = projected[2]
+        return projected
+
+    def _attend(self, x: Tensor, memory: Memory | None, place: Place | None) -> Tensor:
+        query, key, value = self._projected(x, memory, place.begin if place else 0)
         mask = None
         if memory is not None and place is not None:
             key, value = memory.keys[..., : place.seen, :], memory.values[..., : place.seen, :]

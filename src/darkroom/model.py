@@ -63,17 +63,27 @@ class Transformer(nn.Module):
             first: Place of the first step in the window.
             places: See :class:`darkroom.tokens.Tables`.
         """
-        x = self.tables(context, places)
-        if len(self.positions):
-            begin = first * TOKENS[self.shape.layout]
-            x = x + self.positions[begin : begin + x.shape[-2]]
-        x = x if self.shape.layout == "cross" else x[None]
-        x = F.dropout(self.norm_tokens(x), self.shape.embedding_dropout, self.training)
+        x = self._tokens(context, first, places)
         for index, block in enumerate(self.blocks):
             x = block(x, memories[index] if memories is not None else None, place)
         # The state is the last that a step tells.
         last = x[-1:, :, TOKENS[self.shape.layout] - 1 :: TOKENS[self.shape.layout]]
         return self.head(self.norm_last(last))[0]
+
+    def remember(self, context: Context, memories: list[Memory]) -> None:
+        """Writes windows into empty memories; what only logits would need is not computed."""
+        x = self._tokens(context, 0, None)
+        for block, memory in zip(self.blocks[:-1], memories[:-1], strict=True):
+            x = block(x, memory)
+        self.blocks[-1].remember(x, memories[-1])
+
+    def _tokens(self, context: Context, first: int, places: Tensor | None) -> Tensor:
+        x = self.tables(context, places)
+        if len(self.positions):
+            begin = first * TOKENS[self.shape.layout]
+            x = x + self.positions[begin : begin + x.shape[-2]]
+        x = x if self.shape.layout == "cross" else x[None]
+        return F.dropout(self.norm_tokens(x), self.shape.embedding_dropout, self.training)
 
     def inner_matrices(self) -> list[tuple[nn.Parameter, int]]:
         """Weights between hidden layers, and of how many matrices side by side each is made."""

@@ -112,4 +112,4 @@ class Player:
         newer = self.window.cut(full - kept, full)
         self.window.put(0, Context(*(getattr(newer, f).copy() for f in FIELDS), newer.sizes))
         self.kept = self._written = kept
-        self.model(self.window.cut(0, kept), self._memories)
+        self.model.remember(self.window.cut(0, kept), self._memories)
