@@ -33,7 +33,7 @@ from darkroom.context import Context  # noqa: E402
 from darkroom.grid import tasks  # noqa: E402
 from darkroom.model import Transformer  # noqa: E402
 from darkroom.player import Player  # noqa: E402
-from darkroom.tokens import Shape  # noqa: E402
+from darkroom.shape import Shape  # noqa: E402
 
 SIZE, LIMIT, ACTIONS = 9, 20, 5
 

@@ -5,8 +5,7 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 
 import record
-from darkroom.player import WHEN_FULL
-from darkroom.tokens import LAYOUTS, POSITIONS, STATES, Shape
+from darkroom.shape import LAYOUTS, POSITIONS, STATES, WHEN_FULL, Shape
 from darkroom.windows import KINDS, Sampling
 from record import option
 

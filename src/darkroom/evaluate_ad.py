@@ -75,7 +75,7 @@ def load(path: str) -> Trained:
 
     from darkroom.division import Division
     from darkroom.model import Transformer
-    from darkroom.tokens import Shape
+    from darkroom.shape import Shape
 
     below = Path(os.environ.get("PROJECT_DIR", ".")) / path
     where = Path(path) if Path(path).exists() else below

@@ -10,12 +10,14 @@ import json
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom.a2c import Rollout
 from darkroom.grid import read_cell
+
+if TYPE_CHECKING:
+    from darkroom.a2c import Rollout
 
 FILE, ABOUT = "histories.npy", "histories.json"
 FIELDS = ("cells", "actions", "rewards", "times")  # planes of the file

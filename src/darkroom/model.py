@@ -15,7 +15,8 @@ from torch.nn import functional as F
 from darkroom.blocks import STREAMS, Block, Memory, Norms, Place
 from darkroom.context import Context
 from darkroom.grid import ACTIONS
-from darkroom.tokens import TOKENS, Shape, Tables
+from darkroom.shape import TOKENS, Shape
+from darkroom.tokens import Tables
 
 WEIGHTS = ("weight", "places", "others", "positions")  # ends of the names of matrices and tables
 DEVIATION = 0.02  # of first weights, as in GPT-2 and Decision Transformer

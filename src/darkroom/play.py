@@ -82,7 +82,7 @@ def learn_in_context(
         episodes: How many in a row.
         copies: Agents of each task, which know nothing of each other.
         rng: Draws the actions.
-        when_full: See :data:`darkroom.player.WHEN_FULL`.
+        when_full: See :data:`darkroom.shape.WHEN_FULL`.
         greedy: Take the likeliest actions, which never explore, in place of drawn ones.
 
     Returns:

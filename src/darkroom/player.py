@@ -15,9 +15,7 @@ import torch
 from darkroom.blocks import Place
 from darkroom.context import FIELDS, Context
 from darkroom.model import Transformer
-from darkroom.tokens import TOKENS
-
-WHEN_FULL = ("halve", "ring")
+from darkroom.shape import TOKENS
 
 
 class Player:
@@ -27,7 +25,7 @@ class Player:
         model: Not to be trained meanwhile.
         cells: Where the agents begin, int [R].
         sizes: Sides of their rooms, int [R].
-        when_full: See WHEN_FULL.
+        when_full: See :data:`darkroom.shape.WHEN_FULL`.
 
     Attributes:
         kept: Steps of the window that are filled.

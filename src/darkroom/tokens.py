@@ -8,7 +8,6 @@ return to go: action, reward, state. `cross` keeps the three apart as streams (s
 from __future__ import annotations
 
 import math
-from dataclasses import dataclass
 
 import torch
 from torch import Tensor, nn
@@ -16,49 +15,9 @@ from torch.nn import functional as F
 
 from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
 from darkroom.grid import ACTIONS
+from darkroom.shape import Shape
 
-LAYOUTS = ("one", "three", "cross")
-STATES = ("row_column", "fourier", "table")
-POSITIONS = ("learned", "time")
-TOKENS = {"one": 1, "three": 3, "cross": 1}  # places of a step in the sequence
 PERIODS = (3, 5, 8, 13, 21, 40)  # of the waves that stand for a coordinate [cells]
-
-
-@dataclass(frozen=True)
-class Shape:
-    """Of a transformer.
-
-    Attributes:
-        size: Side of the room, for the table of its states.
-        limit: Longest episode [steps].
-        window: Longest context [steps].
-        layout: How many tokens a step becomes, see LAYOUTS.
-        states: A cell is the sum of a vector of its row and one of its column, both counted from the centre
-            (`row_column`), the same with waves in place of free vectors (`fourier`), or a vector of its own (`table`).
-        positions: Vectors for the place in the window (`learned`), or none but those of the episode's time (`time`).
-        reach: Cells from the centre that rows and columns go to.
-        width, layers, heads, feed_forward: Of the transformer.
-        embedding_dropout, attention_dropout, residual_dropout: Shares.
-    """
-
-    size: int = 9
-    limit: int = 20
-    window: int = 256
-    layout: str = "one"
-    states: str = "row_column"
-    positions: str = "learned"
-    reach: int = 12
-    width: int = 64
-    layers: int = 4
-    heads: int = 4
-    feed_forward: int = 256
-    embedding_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    residual_dropout: float = 0.0
-
-    def fits(self, size: int) -> bool:
-        """Whether a room of this side can be told to it."""
-        return size == self.size if self.states == "table" else size // 2 <= self.reach
 
 
 def waves(reach: int) -> Tensor:

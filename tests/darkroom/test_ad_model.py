@@ -15,7 +15,7 @@ from darkroom.blocks import causal_with_dropout
 from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
 from darkroom.model import Transformer
 from darkroom.player import Player
-from darkroom.tokens import LAYOUTS, STATES, Shape
+from darkroom.shape import LAYOUTS, STATES, Shape
 
 SMALL = Shape(
     size=5, limit=6, window=12, width=12, layers=2, heads=3, feed_forward=20, reach=4
