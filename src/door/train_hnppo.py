@@ -56,7 +56,7 @@ class Config(DoorConfig):
     )
     te_dim: int = option(8, "size of a task embedding; source: 8", low=1, high=4096)
     embedding_start: str = option(
-        "search",
+        "neutral",
         "where a further task's embedding begins: random, N(0, 1) (source); neutral, where a random one "
         "gives the smallest actor, which explores as a new network does; search, as an earlier task whose "
         "policy opens all doors of some trials, and else neutral",

@@ -172,7 +172,7 @@ def test_a_task_begins_as_the_earlier_one_that_opens_all_its_doors(
     spent = math.ceil(decisions / per_update)
     written = _train(
         "hnppo", fourth, monkeypatch, task="lever_left", pretrained=str(third), critic_warmup=4,
-        env_steps=(spent + 4) * per_update,
+        embedding_start="search", env_steps=(spent + 4) * per_update,
     )  # fmt: skip
     assert [each[:2] for each in looked] == [("lever_left", embedding_search.WORLDS)] * 3
     assert sorted(_points(fourth)["env_steps"]) == list(range(spent + 1, spent + 5))
