@@ -2,10 +2,10 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass, fields
+from dataclasses import dataclass, fields, replace
 
 import record
-from darkroom.shape import LAYOUTS, POSITIONS, STATES, WHEN_FULL, Shape
+from darkroom.shape import LAYOUTS, POSITIONS, STATES, WHEN_FULL, Architecture, Shape
 from darkroom.windows import KINDS, Sampling
 from record import option
 
@@ -14,23 +14,12 @@ OWN = "preset"  # of a flag with words; of one with a number: -1
 
 
 @dataclass(frozen=True)
-class Settings:
+class Settings(Architecture):
     """What a training is made of, once preset and flags are put together; meanings: see :class:`Config`.
 
     Defaults are those of `preset=default`.
     """
 
-    layout: str = "one"
-    states: str = "row_column"
-    positions: str = "learned"
-    window: int = 256
-    width: int = 64
-    layers: int = 4
-    heads: int = 4
-    feed_forward: int = 256
-    embedding_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    residual_dropout: float = 0.0
     windows: str = "subsampled"
     history_steps: int = 0
     shift: int = 3
@@ -62,8 +51,8 @@ def _word(text: str, choices: tuple[str, ...]) -> str:
     return option(OWN, text, choices=(OWN, *choices))
 
 
-def _number(default: float, text: str, low: float, high: float | None = None) -> float:
-    return option(type(default)(-1), f"{text}; -1: the preset's", low=-1, high=high)
+def _number(kind: type[float], text: str, high: float | None = None) -> float:
+    return option(kind(-1), f"{text}; -1: the preset's", low=-1, high=high)
 
 
 @dataclass(frozen=True)
@@ -98,45 +87,43 @@ class Config(record.Config):
     )
     states: str = _word("a cell by its row and column, by waves of them, or by a table", STATES)
     positions: str = _word("what tells a token's place in the window", POSITIONS)
-    window: int = _number(1, "steps of a window", 0, 4096)
-    width: int = _number(1, "of a token", 0, 4096)
-    layers: int = _number(1, "blocks", 0, 64)
-    heads: int = _number(1, "of attention in a block", 0, 64)
-    feed_forward: int = _number(1, "width of a block's hidden layer", 0, 65536)
-    embedding_dropout: float = _number(1.0, "share of the tokens' numbers", 0, 0.99)
-    attention_dropout: float = _number(1.0, "share of the attention's weights", 0, 0.99)
-    residual_dropout: float = _number(1.0, "share of what a layer adds", 0, 0.99)
+    window: int = _number(int, "steps of a window", 4096)
+    width: int = _number(int, "of a token", 4096)
+    layers: int = _number(int, "blocks", 64)
+    heads: int = _number(int, "of attention in a block", 64)
+    feed_forward: int = _number(int, "width of a block's hidden layer", 65536)
+    embedding_dropout: float = _number(float, "share of the tokens' numbers", 0.99)
+    attention_dropout: float = _number(float, "share of the attention's weights", 0.99)
+    residual_dropout: float = _number(float, "share of what a layer adds", 0.99)
     windows: str = _word("every k-th episode of a history, or steps as they came", KINDS)
     stride: float = option(
         0.1, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
     )
     jitter: float = option(0.7, "of k, in its logarithm, uniform [1]", low=0, high=5)
     fresh: float = option(0.5, "share of the windows that begin with the agent [1]", low=0, high=1)
-    history_steps: int = _number(1, "first steps of a task that are used, 0: all", 0)
+    history_steps: int = _number(int, "first steps of a task that are used, 0: all")
     shift: int = _number(
-        1,
+        int,
         "rows and columns that a window's room is moved by, at most, drawn for each [cells]",
-        0,
         20,
     )
     stretch: float = _number(
-        1.0,
+        float,
         "highest share of a window's rows and columns that are told two away from the last [1]",
-        0,
         1,
     )
-    batch_size: int = _number(1, "windows of an update", 0, 65536)
-    updates: int = _number(1, "of the whole training", 0)
+    batch_size: int = _number(int, "windows of an update", 65536)
+    updates: int = _number(int, "of the whole training")
     optimizer: str = _word(
         "AdamW for all weights, or Muon for those between hidden layers", OPTIMIZERS
     )
-    lr: float = _number(1.0, "AdamW's step size at its highest [1]", 0, 1)
-    muon_lr: float = _number(1.0, "Muon's step size at its highest [1]", 0, 1)
-    lr_min: float = _number(1.0, "where the cosine ends [1]", 0, 1)
-    warmup: int = _number(1, "updates in which the step size rises", 0)
-    weight_decay: float = _number(1.0, "of matrices and tables, times the step size [1]", 0, 1)
+    lr: float = _number(float, "AdamW's step size at its highest [1]", 1)
+    muon_lr: float = _number(float, "Muon's step size at its highest [1]", 1)
+    lr_min: float = _number(float, "where the cosine ends [1]", 1)
+    warmup: int = _number(int, "updates in which the step size rises")
+    weight_decay: float = _number(float, "of matrices and tables, times the step size [1]", 1)
     label_smoothing: float = _number(
-        1.0, "share of a target that is spread over all actions", 0, 0.99
+        float, "share of a target that is spread over all actions", 0.99
     )
     max_grad_norm: float = option(
         1.0, "limit of the gradient's norm; source: 1", low=0, low_open=True
@@ -158,13 +145,16 @@ class Config(record.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         settings = self.settings()
+        for name, value in vars(settings).items():
+            if not isinstance(value, str) and value < 0:
+                raise record.UserError(f"--{record.config.flag_name(name)}: {value:g} is below 0")
+        for name in ("window", "width", "layers", "heads", "feed_forward", "batch_size", "updates"):
+            if getattr(settings, name) < 1:
+                raise record.UserError(f"--{record.config.flag_name(name)}: at least 1")
         if settings.width % settings.heads:
             raise record.UserError(
                 f"--width: {settings.width} cannot be divided among {settings.heads} heads"
             )
-        for name in ("window", "width", "layers", "heads", "feed_forward", "batch_size", "updates"):
-            if getattr(settings, name) < 1:
-                raise record.UserError(f"--{record.config.flag_name(name)}: at least 1")
         if self.when_full == "ring" and settings.positions != "time":
             raise record.UserError("--when-full: a ring needs --positions time")
         if len(self.sides) > 1 and settings.states == "table":
@@ -180,11 +170,10 @@ class Config(record.Config):
 
     def settings(self) -> Settings:
         """The preset's, but for the flags that are given."""
-        own = PRESETS[self.preset]
-        given = {field.name: getattr(self, field.name) for field in fields(Settings) if field.name in
-                 {each.name for each in fields(self)}}  # fmt: skip
+        names = {field.name for field in fields(Settings)} & {field.name for field in fields(self)}
+        given = {name: getattr(self, name) for name in names}
         kept = {name: value for name, value in given.items() if value not in (OWN, -1)}
-        return Settings(**{**vars(own), **kept})
+        return replace(PRESETS[self.preset], **kept)
 
     def shape(self, size: int, limit: int) -> Shape:
         """The transformer's.
@@ -193,9 +182,8 @@ class Config(record.Config):
             size: Side of the rooms, if they are all alike; otherwise of the largest.
             limit: Steps of an episode.
         """
-        names = {field.name for field in fields(Shape)} & {field.name for field in fields(Settings)}
-        chosen = {name: getattr(self.settings(), name) for name in names}
         settings = self.settings()
+        chosen = {field.name: getattr(settings, field.name) for field in fields(Architecture)}
         farthest = size // 2 * (2 if settings.stretch else 1) + settings.shift
         reach = max(Shape().reach, farthest)
         return Shape(**chosen, size=size, limit=limit, reach=reach)

@@ -12,29 +12,23 @@ WHEN_FULL = ("halve", "ring")  # see `darkroom.player`
 
 
 @dataclass(frozen=True)
-class Shape:
-    """Of a transformer.
+class Architecture:
+    """Of a transformer, whatever rooms it is for.
 
     Attributes:
-        size: Side of the room, for the table of its states.
-        limit: Longest episode [steps].
-        window: Longest context [steps].
         layout: How many tokens a step becomes, see LAYOUTS.
         states: A cell is the sum of a vector of its row and one of its column, both counted from the centre
             (`row_column`), the same with waves in place of free vectors (`fourier`), or a vector of its own (`table`).
         positions: Vectors for the place in the window (`learned`), or none but those of the episode's time (`time`).
-        reach: Cells from the centre that rows and columns go to.
+        window: Longest context [steps].
         width, layers, heads, feed_forward: Of the transformer.
         embedding_dropout, attention_dropout, residual_dropout: Shares.
     """
 
-    size: int = 9
-    limit: int = 20
-    window: int = 256
     layout: str = "one"
     states: str = "row_column"
     positions: str = "learned"
-    reach: int = 12
+    window: int = 256
     width: int = 64
     layers: int = 4
     heads: int = 4
@@ -42,6 +36,21 @@ class Shape:
     embedding_dropout: float = 0.0
     attention_dropout: float = 0.0
     residual_dropout: float = 0.0
+
+
+@dataclass(frozen=True)
+class Shape(Architecture):
+    """Of a transformer for rooms.
+
+    Attributes:
+        size: Side of the room, for the table of its states.
+        limit: Longest episode [steps].
+        reach: Cells from the centre that rows and columns go to.
+    """
+
+    size: int = 9
+    limit: int = 20
+    reach: int = 12
 
     def fits(self, size: int) -> bool:
         """Whether a room of this side can be told to it."""

@@ -233,6 +233,8 @@ def test_parts_are_kept_apart(sources):
     ("flags", "told"),
     [
         ({"width": 10, "heads": 4}, "--width: 10"),
+        ({"heads": 0}, "--heads: at least 1"),
+        ({"lr": -0.5}, "--lr: -0.5 is below 0"),
         ({"when_full": "ring"}, "--positions time"),
         ({"states": "table", "sizes": "4 5"}, "--states"),
         ({"sizes": "x"}, "--sizes"),
