@@ -133,14 +133,14 @@ def _result(found: dict[str, Measured]) -> dict[str, Any]:
     longest = max(int(each.lengths.max()) for each in found.values())
     return {
         "objective": {
-            "name": "solved", "value": solved / levels, "kind": "rate", "count": levels, "goal": "max",
+            "name": "solvable", "value": solved / levels, "kind": "rate", "count": levels, "goal": "max",
         },
         "summary": (
             f"{solved:,} of {levels:,} levels solved, in at most {longest} steps; random actions solve at most "
             f"{100 * random:.2f} % of a chain's last stage ({worst})"
         ),
         "metrics": {
-            "solved": solved / levels, "longest_solution": longest, "random_last_stages": random,
+            "solvable": solved / levels, "longest_solution": longest, "random_last_stages": random,
             **{f"random/{stage}": each.random / each.episodes for stage, each in found.items()},
             **{f"steps/{stage}": float(each.lengths.mean()) for stage, each in found.items()},
         },
