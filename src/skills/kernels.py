@@ -1,0 +1,86 @@
+"""How kernels are compiled: by numba, once for all copies of the same sources.
+
+numba keeps what it compiled beside the source file, by the file's path, and does not see that a function of another
+file changed. A run has its own copy of the sources (see docs/architecture.md), so each run would compile anew.
+Here the place is named by a digest of all sources of this package: equal sources share it, others never read it.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable
+from contextlib import suppress
+from functools import cache
+from pathlib import Path
+from typing import Any
+
+import numba
+from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+
+_OPTIONS = {"error_model": "numpy", "nogil": True}
+part = numba.njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+"""Compiles a function that kernels call; Python cannot."""
+
+
+def kernel(function: Callable[..., Any]) -> Any:
+    """Compiles a function that Python calls; the machine code is kept, where a folder for it can be written."""
+    dispatcher = numba.njit(**_OPTIONS, no_cfunc_wrapper=True)(function)
+    with suppress(RuntimeError):  # numba's, where no place is found
+        dispatcher._cache = _Cache(function)
+    return dispatcher
+
+
+@cache
+def digest() -> str:
+    """The digest of the sources that kernels are made of: those that import this module, and the numbers in `codes`."""
+    found = hashlib.sha256()
+    for path in sorted(Path(__file__).parent.glob("*.py")):
+        source = path.read_bytes()
+        if path.name == "codes.py" or b"skills.kernels import" in source:
+            found.update(path.name.encode() + b"\0" + source + b"\0")
+    return found.hexdigest()[:16]
+
+
+def folder() -> Path:
+    """Where machine code lies; `NUMBA_CACHE_DIR` names another place."""
+    given = os.environ.get("NUMBA_CACHE_DIR")
+    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    return Path(given or Path(home) / "experiment-catalog" / "numba") / f"skills-{digest()}"
+
+
+class _Locator(_CacheLocator):
+    def __init__(self, function: Callable[..., Any]) -> None:
+        self._name = (
+            f"{Path(function.__code__.co_filename).stem}-{function.__code__.co_firstlineno}"
+        )
+
+    def get_cache_path(self) -> str:
+        return str(folder())
+
+    def get_source_stamp(self) -> str:
+        return digest()
+
+    def get_disambiguator(self) -> str:
+        return self._name
+
+    @classmethod
+    def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator | None:
+        found = cls(py_func)
+        try:
+            found.ensure_cache_path()
+        except OSError:
+            return None
+        return found
+
+
+class _Impl(CompileResultCacheImpl):
+    _locator_classes = [_Locator]  # noqa: RUF012
+
+
+class _Cache(FunctionCache):
+    _impl_class = _Impl
+
+    def save_overload(self, sig: Any, data: Any) -> None:
+        with suppress(OSError):  # a full disk, a folder that is gone: compiled all the same
+            super().save_overload(sig, data)
