@@ -38,7 +38,8 @@ format: setup ## let ruff format and fix
 ui: setup ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages arranged
 	@$(BIN)/catalog ui --tracking-uri $(TRACKING_URI) --at http://127.0.0.1:$(PORT)
 	@echo "MLflow UI: http://127.0.0.1:$(PORT) (Ctrl-C ends it)"
-	@$(BIN)/mlflow ui --backend-store-uri $(TRACKING_URI) --host 127.0.0.1 --port $(PORT)
+	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
+	  $(BIN)/mlflow ui --backend-store-uri $(TRACKING_URI) --host 127.0.0.1 --port $(PORT)
 
 catalog: setup ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md
 	@$(BIN)/catalog import

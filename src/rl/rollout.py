@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import Any, Protocol
 
 import numpy as np
+import torch
 from numpy.typing import NDArray
 
 from rl.policy import Policy
@@ -116,7 +117,12 @@ def collect(
     ends = np.cumsum([group.num_envs for group in groups]).tolist()
     columns = [slice(end - group.num_envs, end) for group, end in zip(groups, ends, strict=True)]
     finished: list[_Finished] = []
-    with ThreadPoolExecutor(len(groups) if beside else 1) as threads:
+    # Torch's number of threads is that of the thread which set it; a new one takes all cores.
+    with ThreadPoolExecutor(
+        len(groups) if beside else 1,
+        initializer=torch.set_num_threads,
+        initargs=(torch.get_num_threads(),),
+    ) as threads:
         playing = [
             threads.submit(_play, *each, policy, disturbances, rollout, at_end)
             for each in zip(groups, columns, strict=True)

@@ -198,6 +198,7 @@ def server(project, port):
     command += ["--backend-store-uri", f"sqlite:///{project}/server.db", "--workers", "1"]
     command += ["--artifacts-destination", str(project / "stored")]
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    quiet |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # eight processes that judge texts
     environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | quiet
     with (project / "server.log").open("ab") as log:
         process = subprocess.Popen(

@@ -4,6 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 import torch
+from threadpoolctl import threadpool_info
 
 from rl.agent import AgentSettings, PPOAgent
 from rl.normalise import ReturnScaler
@@ -187,3 +188,26 @@ def test_a_rollout_keeps_what_happened():
     log_probs, _, values = agent.evaluate_actions(batch.observations, batch.actions)
     torch.testing.assert_close(log_probs, batch.log_probs, atol=1e-4, rtol=1e-4)
     torch.testing.assert_close(values, batch.values, atol=1e-5, rtol=1e-5)
+
+
+def test_who_plays_takes_as_many_threads_as_torch_was_told(monkeypatch):
+    """OpenMP keeps the number for each thread: a new one would take all cores, and wait for them."""
+    env, seen = _pendulum(), []
+    step = env.step
+
+    def note_and_step(actions):
+        openmp = [each for each in threadpool_info() if each["user_api"] == "openmp"]
+        seen.extend(each["num_threads"] for each in openmp if "torch" in each["filepath"])
+        return step(actions)
+
+    monkeypatch.setattr(env, "step", note_and_step)
+    observations, _ = env.reset(seed=0)
+    before = torch.get_num_threads()
+    try:
+        for threads in (1, 3):
+            torch.set_num_threads(threads)
+            collect([env], _agent().policy(), observations, 2, np.random.default_rng(0))
+            assert set(seen) == {threads}
+            seen.clear()
+    finally:
+        torch.set_num_threads(before)
