@@ -44,10 +44,10 @@ ui: setup ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages arranged
 catalog: setup ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md
 	@$(BIN)/catalog import
 	@$(BIN)/catalog sync
-	@$(BIN)/catalog render
 	@$(BIN)/python src/cartpole/bc_redraw.py
 	@$(BIN)/python src/door/series_redraw.py
 	@$(BIN)/python src/darkroom/ad_redraw.py
+	@$(BIN)/catalog render
 
 bench: setup ## run the benchmarks (minutes each) and render benchmarks/README.md
 	@for script in benchmarks/[a-z]*.py; do \

@@ -197,7 +197,7 @@ class Catalog:
         return self._drawn(name, drawing, str(more.get("label") or "objective"))
 
     def image(self, name: str, operations: Sequence[str] | str, shows: str) -> str:
-        """A figure of the study that the catalog does not draw; nothing before a run has finished.
+        """A figure of the study that the catalog does not draw; nothing before a run has finished, or it is drawn.
 
         Args:
             name: File name without ending, in the study's figures.
@@ -208,9 +208,9 @@ class Catalog:
             [r for r in self._runs(each) if r.status == FINISHED][-1:] for each in _list(operations)
         ]
         runs = [record for found in last for record in found]
-        if not runs:
-            return ""
         path = self._figure_path(name)
+        if not runs or not path.is_file():
+            return ""
         self._images.setdefault(path.relative_to(self.project.root).as_posix(), []).extend(runs)
         return f"![{text.escape(shows, 300)}]({path.relative_to(self.project.root).as_posix()})"
 

@@ -47,12 +47,15 @@ PRESETS = {
 }  # fmt: skip
 
 
-def _word(text: str, choices: tuple[str, ...]) -> str:
-    return option(OWN, text, choices=(OWN, *choices))
+# The catalog reads a flag's default from the first argument of what is called …option.
+def word_option(own: str, text: str, choices: tuple[str, ...]) -> str:
+    """A word of `choices`, or the preset's."""
+    return option(own, text, choices=(own, *choices))
 
 
-def _number(kind: type[float], text: str, high: float | None = None) -> float:
-    return option(kind(-1), f"{text}; -1: the preset's", low=-1, high=high)
+def preset_option(own: float, text: str, high: float | None = None) -> float:
+    """A number from 0 to `high`, or the preset's."""
+    return option(own, f"{text}; -1: the preset's", low=-1, high=high)
 
 
 @dataclass(frozen=True)
@@ -82,48 +85,50 @@ class Config(record.Config):
         "never played [1]",
         low=0, high=1, high_open=True,
     )  # fmt: skip
-    layout: str = _word(
-        "tokens of a step: one, three, or three streams with cross-attention", LAYOUTS
+    layout: str = word_option(
+        OWN, "tokens of a step: one, three, or three streams with cross-attention", LAYOUTS
     )
-    states: str = _word("a cell by its row and column, by waves of them, or by a table", STATES)
-    positions: str = _word("what tells a token's place in the window", POSITIONS)
-    window: int = _number(int, "steps of a window", 4096)
-    width: int = _number(int, "of a token", 4096)
-    layers: int = _number(int, "blocks", 64)
-    heads: int = _number(int, "of attention in a block", 64)
-    feed_forward: int = _number(int, "width of a block's hidden layer", 65536)
-    embedding_dropout: float = _number(float, "share of the tokens' numbers", 0.99)
-    attention_dropout: float = _number(float, "share of the attention's weights", 0.99)
-    residual_dropout: float = _number(float, "share of what a layer adds", 0.99)
-    windows: str = _word("every k-th episode of a history, or steps as they came", KINDS)
+    states: str = word_option(
+        OWN, "a cell by its row and column, by waves of them, or by a table", STATES
+    )
+    positions: str = word_option(OWN, "what tells a token's place in the window", POSITIONS)
+    window: int = preset_option(-1, "steps of a window", 4096)
+    width: int = preset_option(-1, "of a token", 4096)
+    layers: int = preset_option(-1, "blocks", 64)
+    heads: int = preset_option(-1, "of attention in a block", 64)
+    feed_forward: int = preset_option(-1, "width of a block's hidden layer", 65536)
+    embedding_dropout: float = preset_option(-1.0, "share of the tokens' numbers", 0.99)
+    attention_dropout: float = preset_option(-1.0, "share of the attention's weights", 0.99)
+    residual_dropout: float = preset_option(-1.0, "share of what a layer adds", 0.99)
+    windows: str = word_option(OWN, "every k-th episode of a history, or steps as they came", KINDS)
     stride: float = option(
         0.1, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
     )
     jitter: float = option(0.7, "of k, in its logarithm, uniform [1]", low=0, high=5)
     fresh: float = option(0.5, "share of the windows that begin with the agent [1]", low=0, high=1)
-    history_steps: int = _number(int, "first steps of a task that are used, 0: all")
-    shift: int = _number(
-        int,
+    history_steps: int = preset_option(-1, "first steps of a task that are used, 0: all")
+    shift: int = preset_option(
+        -1,
         "rows and columns that a window's room is moved by, at most, drawn for each [cells]",
         20,
     )
-    stretch: float = _number(
-        float,
+    stretch: float = preset_option(
+        -1.0,
         "highest share of a window's rows and columns that are told two away from the last [1]",
         1,
     )
-    batch_size: int = _number(int, "windows of an update", 65536)
-    updates: int = _number(int, "of the whole training")
-    optimizer: str = _word(
-        "AdamW for all weights, or Muon for those between hidden layers", OPTIMIZERS
+    batch_size: int = preset_option(-1, "windows of an update", 65536)
+    updates: int = preset_option(-1, "of the whole training")
+    optimizer: str = word_option(
+        OWN, "AdamW for all weights, or Muon for those between hidden layers", OPTIMIZERS
     )
-    lr: float = _number(float, "AdamW's step size at its highest [1]", 1)
-    muon_lr: float = _number(float, "Muon's step size at its highest [1]", 1)
-    lr_min: float = _number(float, "where the cosine ends [1]", 1)
-    warmup: int = _number(int, "updates in which the step size rises")
-    weight_decay: float = _number(float, "of matrices and tables, times the step size [1]", 1)
-    label_smoothing: float = _number(
-        float, "share of a target that is spread over all actions", 0.99
+    lr: float = preset_option(-1.0, "AdamW's step size at its highest [1]", 1)
+    muon_lr: float = preset_option(-1.0, "Muon's step size at its highest [1]", 1)
+    lr_min: float = preset_option(-1.0, "where the cosine ends [1]", 1)
+    warmup: int = preset_option(-1, "updates in which the step size rises")
+    weight_decay: float = preset_option(-1.0, "of matrices and tables, times the step size [1]", 1)
+    label_smoothing: float = preset_option(
+        -1.0, "share of a target that is spread over all actions", 0.99
     )
     max_grad_norm: float = option(
         1.0, "limit of the gradient's norm; source: 1", low=0, low_open=True

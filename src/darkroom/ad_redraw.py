@@ -70,10 +70,12 @@ def curves(study: dict[str, Any]) -> tuple[list[Line], tuple[np.ndarray, np.ndar
 
 
 def goals(evaluations: list[dict[str, Any]]) -> dict[int, np.ndarray]:
-    """Mean over evaluations of the last block at the goals that were kept out, by size."""
+    """Mean over evaluations of the last block at the goals that were kept out, by size; actions drawn, not greedy."""
     sums: dict[int, np.ndarray] = {}
     counts: dict[int, np.ndarray] = {}
     for each in evaluations:
+        if each["flags"].get("actions", "sampled") != "sampled":
+            continue
         for name, metric in each["metrics"].items():
             part, _, what = name.rpartition("/")
             kind, _, size = part.rpartition("_")

@@ -282,11 +282,15 @@ TEMPLATE = """
 {{ heatmap("thin", ["toy:sweep"], x="lr", y="size") }}
 {{ image("drawn", ["toy:sweep"], "what the study drew") }}
 {{ image("never", ["toy:never"], "nothing") }}
+{{ image("undrawn", ["toy:sweep"], "what has not been drawn yet") }}
 """
 
 
 def test_what_a_template_calls(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text(TEMPLATE)
+    drawn = project.experiments / "toy" / "figures" / "drawn.svg"
+    drawn.parent.mkdir(exist_ok=True)
+    drawn.write_text("<svg/>")
     batch = make(99, result={"batch": True, "method": "gp"}, status="FAILED", started=0)
     trials = [replace(trial, batch=batch.run) for trial in search()]
     catalog = render.Catalog(project, [batch, *trials, make(50, value=0.5, operation="toy:sweep")])
@@ -294,6 +298,7 @@ def test_what_a_template_calls(project, make):
     assert sorted(p.name for p in catalog.figures) == ["map.svg", "search.svg"]
     assert "![what the study drew](experiments/toy/figures/drawn.svg)" in text
     assert "never.svg" not in text
+    assert "undrawn" not in text
     facts = {
         line.split("|")[1].strip()[1:9]: line for line in text.splitlines() if "/records/" in line
     }
