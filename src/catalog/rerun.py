@@ -25,12 +25,21 @@ class Options:
     Attributes:
         defaults: Default by flag.
         units: Unit by flag, where the text says one: "[episodes]".
+        choices: Allowed values by flag, of those that are restricted to some.
         complete: Whether every flag is known, so that another one is none of the script's.
     """
 
     defaults: dict[str, values.Scalar] = field(default_factory=dict)
     units: dict[str, str] = field(default_factory=dict)
+    choices: dict[str, list[values.Scalar]] = field(default_factory=dict)
     complete: bool = False
+
+    def allows(self, flag: str, value: Any) -> bool:
+        """Whether a value, or each of a list, is one of the flag's choices; any is, where there are none."""
+        if flag not in self.choices:
+            return True
+        wanted = value if isinstance(value, list) else [value]
+        return all(any(_same(each, one) for each in self.choices[flag]) for one in wanted)
 
 
 @dataclass(frozen=True)
@@ -82,6 +91,8 @@ def rerun(
         flags = grid
     own = {**options.defaults, **operation.canonical_flags}
     known = {**flags} if not options.complete else {n: v for n, v in flags.items() if n in own}
+    refused = {n: v for n, v in known.items() if not options.allows(n, v)}
+    known = {n: v for n, v in known.items() if n not in refused}
     parts = [
         f"{name}={_shell(value)}"
         for name, value in sorted(known.items(), key=lambda item: (item[0] == "seed", item[0]))
@@ -91,9 +102,14 @@ def rerun(
     # A script names what it began from in the order in which its operation requires it.
     if len(operation.requires) == len(parents):
         parts += [f"{n}={p[:8]}" for n, p in zip(operation.requires, parents, strict=True)]
-    gone = [f"{n}={values.flag_text(v)}" for n, v in sorted(flags.items()) if n not in known]
-    note = f"no flag any more: {', '.join(gone)}" if gone else ""
-    return Rerun(" ".join(["guild run", quoted(head.operation), *parts, "-y"]), note)
+    gone = {n: v for n, v in flags.items() if n not in known and n not in refused}
+    notes = [
+        f"no {what} any more: {', '.join(f'{n}={values.flag_text(v)}' for n, v in sorted(of.items()))}"
+        for what, of in (("flag", gone), ("choice", refused))
+        if of
+    ]
+    command = " ".join(["guild run", quoted(head.operation), *parts, "-y"])
+    return Rerun(command, "; ".join(notes))
 
 
 def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
@@ -181,6 +197,7 @@ def _class_options(folder: Path, module: str, name: str, depth: int) -> Options:
         return Options()
     defaults: dict[str, values.Scalar] = {}
     units: dict[str, str] = {}
+    choices: dict[str, list[values.Scalar]] = {}
     complete = True
     for base in found[-1].bases:
         where, _, last = ast.unparse(base).rpartition(".")
@@ -188,18 +205,22 @@ def _class_options(folder: Path, module: str, name: str, depth: int) -> Options:
         complete = complete and inherited.complete
         defaults |= inherited.defaults
         units |= inherited.units
+        choices |= inherited.choices
     for node in found[-1].body:
         if isinstance(node, ast.AnnAssign) and isinstance(node.target, ast.Name):
             flag = node.target.id.replace("_", "-")
             default, unit = _declared(node.value, folder, tree)
             defaults.pop(flag, None)
+            choices.pop(flag, None)
             if default is not _UNKNOWN:
                 defaults[flag] = values.flag(default)
             else:
                 complete = False
             if unit:
                 units[flag] = unit
-    return Options(defaults, units, complete)
+            if allowed := _choices(node.value, folder, tree):
+                choices[flag] = [values.flag(each) for each in allowed]
+    return Options(defaults, units, choices, complete)
 
 
 _UNKNOWN = object()
@@ -222,6 +243,20 @@ def _declared(value: ast.expr | None, folder: Path, tree: ast.Module) -> tuple[A
         return (_UNKNOWN if value is None else ast.literal_eval(value)), unit
     except ValueError:
         return _UNKNOWN, unit
+
+
+def _choices(value: ast.expr | None, folder: Path, tree: ast.Module) -> Sequence[Any]:
+    """The choices of `option(…, choices=…)`; none, where they are neither written there nor a constant."""
+    for keyword in value.keywords if isinstance(value, ast.Call) else ():
+        if keyword.arg == "choices":
+            given: ast.expr | None = keyword.value
+            if isinstance(given, ast.Name):
+                given = _constant(given.id, folder, tree, 8)
+            try:
+                return ast.literal_eval(given) if given else ()
+            except ValueError:
+                return ()
+    return ()
 
 
 def _constant(name: str, folder: Path, tree: ast.Module, depth: int) -> ast.expr | None:

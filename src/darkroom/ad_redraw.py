@@ -5,17 +5,16 @@ Run after `catalog export`: python src/darkroom/ad_redraw.py
 
 from __future__ import annotations
 
-import argparse
-import json
 from collections import defaultdict
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
-import record
 from darkroom import ad_figures
 from darkroom.ad_scores import Line, label_of
+from record import committed
+from record.committed import values
 
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
@@ -26,40 +25,13 @@ VARIANTS = (
 
 
 def main() -> None:
-    """Draws what there are records for, and says what there are none for."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--experiments", type=Path, default=Path("experiments"))
-    experiments = parser.parse_args().experiments
-    folder = experiments / "darkroom" / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    drawn = draw(finished(experiments / "records" / "darkroom"), folder)
-    for path in drawn:
-        print(path)
-    if not drawn:
-        print("no record of ad:study, ad:evaluate or of variants of ad:train")
+    """Draws what there are records for, and says if there are none."""
+    found = committed.redraw(__doc__.splitlines()[0], "darkroom", draw)
+    if not found.keys() & {*STUDIES, "ad:evaluate", "ad:train"}:
+        print("no record of ad:study, ad:evaluate or ad:train")
 
 
-def finished(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The finished records of each operation, oldest first.
-
-    Raises:
-        UserError: There is no such folder, or a file in it is no record.
-    """
-    if not folder.is_dir():
-        raise record.UserError(f"{folder}: no such directory; `catalog export` writes records")
-    found: dict[str, list[dict[str, Any]]] = defaultdict(list)
-    for path in sorted(folder.glob("*.json")):
-        try:
-            content = json.loads(path.read_text())
-            if content["status"] == "FINISHED":
-                found[content["operation"]].append(content)
-                content["started"], content["metrics"], content["flags"]
-        except (ValueError, KeyError, TypeError):
-            raise record.UserError(f"{path}: no record") from None
-    return {name: sorted(each, key=lambda one: one["started"]) for name, each in found.items()}
-
-
-def draw(found: dict[str, list[dict[str, Any]]], folder: Path) -> list[Path]:
+def draw(found: committed.Records, folder: Path) -> list[Path]:
     """Draws figures from records by operation; returns the files."""
     drawn = []
     for operation, name in STUDIES.items():
@@ -87,13 +59,13 @@ def curves(study: dict[str, Any]) -> tuple[list[Line], tuple[np.ndarray, np.ndar
         part, _, what = name.rpartition("/")
         if what == "in_context":
             each = [
-                _values(study, f"{part}/{k}")
+                values(study, f"{part}/{k}")
                 for k in ("steps", "in_context", "in_context_low", "in_context_high")
             ]
             lines.append(Line(label_of(part), *each))
         elif what == "source":
             at = np.array([step for step, _ in metrics[name]["curve"]], float)
-            source = at, _values(study, name)
+            source = at, values(study, name)
     return lines, source
 
 
@@ -132,12 +104,5 @@ def variants(trained: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     return {name: np.array(found[name]) for name in order}
 
 
-def _values(run: dict[str, Any], metric: str) -> np.ndarray:
-    return np.array([value for _, value in run["metrics"][metric]["curve"]])
-
-
 if __name__ == "__main__":
-    try:
-        main()
-    except record.UserError as error:
-        raise SystemExit(f"ad_redraw: {error}") from None
+    main()

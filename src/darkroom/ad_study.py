@@ -8,12 +8,11 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import record
-from record import option
+from record import chain, option
+from record.chain import Link
 
 if TYPE_CHECKING:
     import numpy as np
-
-    from darkroom.ad_chain import Link
 
 SOURCE = "9"  # side of the source's rooms
 
@@ -50,31 +49,28 @@ def main(config: Config) -> dict[str, Any]:
     """Runs what is missing and returns what the record says."""
     if not os.environ.get("GUILD_HOME") or not os.environ.get("RUN_DIR"):
         raise record.UserError("a study runs under Guild: `guild run ad:study`")
-    from darkroom import ad_chain, ad_summary
+    from darkroom import ad_summary
 
     with record.start(config, study="darkroom") as run:
-        links = ad_chain.plan(run.directory / "study.json", chain(config))
+        links = chain.plan(run.directory / "study.json", runs_of(config))
         for link in links.values():
             run.add_parent(link.run)
-        ad_chain.complete(
+        chain.complete(
             links, config.jobs, run.event, lambda done: run.progress(done, len(links), "run")
         )
         played = [link for link in links.values() if link.operation == "ad:evaluate"]
         return run.finish(ad_summary.summarise(run, config, played, trained(links)))
 
 
-def chain(config: Config) -> list[Link]:
+def runs_of(config: Config) -> list[Link]:
     """The study's runs: histories of each size, and for each split and seed a training and an evaluation."""
-    from darkroom import ad_chain
-    from darkroom.ad_chain import Link
-
     links, sources = [], {}
     for size in config.sizes.split():
         operation = config.histories if size == SOURCE else f"a2c:histories_{size}"
         flags = {"seed": str(config.seed), "video": "none", **_flags(config.histories_flags)}
-        same = {name: _value(text) for name, text in flags.items() if name != "video"}
-        found = ad_chain.existing(operation, same) if config.reuse else None
-        links.append(Link(f"histories {size}", operation, flags, run=found or ""))
+        same = {name: text for name, text in flags.items() if name != "video"}
+        found = chain.existing(operation, same) if config.reuse else None
+        links.append(Link(operation, found or "", name=f"histories {size}", flags=flags))
         sources[f"histories_{size}"] = links[-1].name
     single = config.sizes == SOURCE
     for split in config.splits.split():
@@ -85,36 +81,24 @@ def chain(config: Config) -> list[Link]:
             operation, after = "ad:train_mixed", sources
             if single:
                 operation, after = "ad:train", {"histories": links[0].name}
-            links.append(Link(f"train {name}", operation, flags, after))
+            links.append(Link(operation, name=f"train {name}", flags=flags, after=after))
             flags = {"seed": seed, "sizes": config.play, **_flags(config.evaluate_flags)}
             after = {"trained": links[-1].name}
-            links.append(Link(f"evaluate {name}", "ad:evaluate", flags, after))
+            links.append(Link("ad:evaluate", name=f"evaluate {name}", flags=flags, after=after))
     return links
 
 
 def trained(links: dict[str, Link]) -> np.ndarray:
     """Seconds of each training, float64."""
-    import json
-
     import numpy as np
 
-    wall = [
-        json.loads((link.directory / "result.json").read_text())["wall_seconds"]
-        for name, link in links.items()
-        if name.startswith("train ")
-    ]
-    return np.array(wall)
+    return np.array(
+        [link.written["wall_seconds"] for name, link in links.items() if name.startswith("train ")]
+    )
 
 
 def _flags(text: str) -> dict[str, str]:
     return dict(word.split("=", 1) for word in text.split())
-
-
-def _value(text: str) -> Any:
-    """As Guild keeps a flag: read as YAML."""
-    import yaml
-
-    return yaml.safe_load(text)
 
 
 if __name__ == "__main__":

@@ -13,8 +13,8 @@ from darkroom import ad_figures, ad_scores
 from record import journal
 
 if TYPE_CHECKING:
-    from darkroom.ad_chain import Link
     from darkroom.ad_study import Config
+    from record.chain import Link
 
 
 def summarise(
@@ -36,7 +36,7 @@ def summarise(
             point["_low"], point["_high"] = ad_scores.interval(together)
         for place, step in enumerate(curves[0][name][0]):
             run.log({f"{name}{key}": float(v[place]) for key, v in point.items()}, int(step))
-    results = [link.result() for link in played]
+    results = [link.written["result"] for link in played]
     metrics, table = together_of([result["metrics"] for result in results])
     metrics["training_minutes"] = float(seconds.mean() / 60)
     metrics["time/training_minutes_most"] = float(seconds.max() / 60)

@@ -33,7 +33,6 @@ class HyperSettings:
             (`critic_grad_norm`); the source clips it jointly with theta's.
         critic_grad_norm: see `clip_critic_apart`.
         critic_lr: step size of the fresh critic; 0: `lr` (source).
-        embedding_lr: step size of an embedding that began at an earlier one; 0: `lr`.
         beta: strength of the regulariser; 0: none.
         look_ahead: evaluate the regulariser at theta + the step that Adam is about to make.
         clip_regulariser: the regulariser's gradient counts in the norm that is clipped; in the
@@ -57,7 +56,6 @@ class HyperSettings:
     clip_critic_apart: bool = False
     critic_grad_norm: float = 0.5
     critic_lr: float = 0.0
-    embedding_lr: float = 0.0
     beta: float = 1e-3
     look_ahead: bool = True
     clip_regulariser: bool = False
@@ -77,8 +75,6 @@ class HyperAgent:
         normalisers: one per task: an old task's observations stay scaled as they were.
         log_stds: [tasks, A], added to the generated log standard deviations of each task.
         tasks: names, in the order in which they were learned.
-        warming: only the fresh critic is stepped; a policy that is good already would be lost to
-            the advantages of a critic that knows nothing.
     """
 
     def __init__(
@@ -106,7 +102,6 @@ class HyperAgent:
         self.log_stds = torch.empty(0, *shape.actor[-1])
         self.normalisers: list[ObservationNormaliser] = []
         self.tasks: list[str] = []
-        self.warming = False
         self.begin_task(task, generator)
 
     def begin_task(self, task: str, generator: torch.Generator) -> None:
@@ -132,18 +127,8 @@ class HyperAgent:
             log_std -= self._actor(self.weights())[-1]
         self.log_stds = torch.cat((self.log_stds, log_std[None]))
 
-    def begin_at(self, task_id: int) -> None:
-        """Lets a new task begin as an earlier one: its embedding, its scaling of observations, its exploration."""
-        self.embeddings[-1] = self.embeddings[task_id]
-        self._embedding.copy_(self.embeddings[-1:])
-        self._embedding_lr = self.settings.embedding_lr or self.settings.lr
-        self._embedding_adam.lr = self._embedding_lr
-        self.normaliser.begin_as(self.normalisers[task_id])
-        self.log_stds[-1] = self.log_stds[task_id]
-
     def _new_optimisers(self) -> None:
         lr, eps = self.settings.lr, self.settings.adam_eps
-        self._embedding_lr = lr
         # A copy: what is stepped must not share memory with the frozen embeddings.
         self._embedding = self.embeddings[-1:].clone()
         self._theta = self._theta_kind()(
@@ -169,7 +154,7 @@ class HyperAgent:
         """All step sizes as a fraction of what they began with."""
         settings = self.settings
         self._theta.set_lr(fraction * settings.lr)
-        self._embedding_adam.lr = fraction * self._embedding_lr
+        self._embedding_adam.lr = fraction * settings.lr
         self._critic_adam.lr = fraction * (settings.critic_lr or settings.lr)
 
     @property
@@ -230,12 +215,6 @@ class HyperAgent:
         self._network.backward(
             of_log_probs, of_entropy, of_values, *self._split(self._gradient, self.critic.grad)
         )
-        if self.warming:
-            norm = torch.linalg.vector_norm(self.critic.grad)
-            limit = self.settings.critic_grad_norm
-            torch.nn.utils.clip_grads_with_norm_(self.critic, limit, norm)
-            self._critic_adam.step()
-            return norm.item()
         self._embedding.grad.copy_(self._theta.backward(self._embedding, self._gradient))
         old = self.embeddings[:-1] if self.settings.beta and len(self.embeddings) > 1 else None
         if old is not None and self.settings.clip_regulariser:
@@ -293,7 +272,6 @@ class HyperAgent:
             "tasks": self.tasks,
             "targets": self.targets,
             "log_stds": self.log_stds,
-            "embedding_lr": self._embedding_lr,
             "adams": [each.state_dict() for each in adams],
             "normalisers": [normaliser.state() for normaliser in self.normalisers],
         }
@@ -329,9 +307,6 @@ class HyperAgent:
             self.normalisers.append(ObservationNormaliser(self.shape.observation_size))
             self.normalisers[-1].set_state(saved)
         self._new_optimisers()
-        self._embedding_lr = state.get(
-            "embedding_lr", self.settings.lr
-        )  # older checkpoints have none
         adams = (self._theta.adam, self._embedding_adam, self._critic_adam)
         for each, saved in zip(adams, state["adams"], strict=True):
             each.load_state_dict(saved)

@@ -5,15 +5,14 @@ from __future__ import annotations
 import argparse
 import json
 import os
-import subprocess
-import sys
 import uuid
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import record
-from record import journal, option, outer
+from record import chain, journal, option
+from record.chain import Child
 
 PASSED = ("env_steps", "stop_at", "threads", "video")  # flags that go on to the steps
 
@@ -49,33 +48,14 @@ class Config(record.Config):
 
 
 @dataclass
-class Step:
+class Step(Child):
     """One step of a series.
 
     Attributes:
-        operation: of Guild.
-        run: its id, 32 hex digits.
         reused: whether the run was there before.
     """
 
-    operation: str
-    run: str
     reused: bool = False
-
-    @property
-    def directory(self) -> Path:
-        """Of its run."""
-        return Path(os.environ["GUILD_HOME"]) / "runs" / self.run
-
-    @property
-    def finished(self) -> bool:
-        """Whether the run has ended well."""
-        status = self.directory / ".guild" / "attrs" / "exit_status"
-        return status.exists() and status.read_text().strip() == "0"
-
-    def result(self) -> dict[str, Any]:
-        """What the run wrote in the end: `result.json`."""
-        return json.loads((self.directory / "result.json").read_text())
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -121,9 +101,8 @@ def _choose(operation: str, operations: list[str], config: Config) -> Step:
     if config.reuse and _model(operation) != _model(operations[-1]):
         wanted = {"seed": config.seed} | config.passed()
         del wanted["threads"]
-        for run in _newest_first():
-            if _is_run_of(run, operation, wanted):
-                return Step(operation, run.id, reused=True)
+        if found := chain.existing(operation, wanted):
+            return Step(operation, found, reused=True)
     return Step(operation, uuid.uuid4().hex)
 
 
@@ -131,68 +110,29 @@ def _model(operation: str) -> str:
     return operation.partition(":")[0]
 
 
-def _newest_first() -> list[Any]:
-    from guild import var
-
-    return var.runs(sort=["-timestamp"])
-
-
-def _is_run_of(run: Any, operation: str, flags: dict[str, Any]) -> bool:
-    """Whether a run has ended well, is of this operation, and has these flags."""
-    if run.get("exit_status") != 0 or f"{run.opref.model_name}:{run.opref.op_name}" != operation:
-        return False
-    had = run.get("flags") or {}
-    return all(_same(had.get(name), value) for name, value in flags.items())
-
-
-def _same(had: Any, wanted: Any) -> bool:
-    """Guild keeps a flag as YAML reads it: a switch as a truth value."""
-    if isinstance(had, bool):
-        return had == (wanted == "yes")
-    return had == wanted
-
-
 def _complete(run: record.Run, step: Step, before: Step | None, config: Config) -> None:
     """Runs a step to its end: from nothing, from where it was interrupted, or not at all."""
     if step.finished:
         run.event(f"{step.operation}: {'reused, ' if step.reused else ''}run {step.run[:8]}")
         return
-    words = ["run", "--yes"]
-    if (step.directory / ".guild" / "attrs" / "started").exists():
-        words += ["--restart", step.run]
-    else:
-        words += [step.operation, "--run-dir", str(step.directory), f"seed={config.seed}"]
-        words += [f"{name}={value}" for name, value in config.passed().items()]
-        if before is not None and config.chain:
-            words.append(f"previous={before.run}")
+    flags = {"seed": config.seed} | config.passed()
+    if before is not None and config.chain:
+        flags["previous"] = before.run
     run.event(f"{step.operation}: run {step.run[:8]}")
-    code = _guild(words)
+    process = step.start(flags)
+    try:
+        code = process.wait()
+    finally:
+        chain.stop(process)
     if code != 0:
         raise record.RunFailed(f"{step.operation}, run {step.run[:8]}, ended with status {code}")
-
-
-def _guild(words: list[str]) -> int:
-    """Runs `guild` as a user would; its exit status. What ends this process ends it too."""
-    import psutil
-
-    command = [sys.executable, "-m", "guild.main_bootstrap", *words]
-    folder = os.environ.get("PROJECT_DIR", ".")
-    process = subprocess.Popen(command, cwd=folder, env=outer.environment())
-    try:
-        return process.wait()
-    except BaseException:
-        # Its script first: that one writes how it ended, and Guild its exit status.
-        for child in psutil.Process(process.pid).children():
-            child.terminate()
-        process.wait()
-        raise
 
 
 def _result(steps: list[Step], config: Config) -> dict[str, Any]:
     from door import continual
     from door.metrics import final_matrix
 
-    results = [step.result() for step in steps]
+    results = [step.written for step in steps]
     rates = [each["result"]["objective"]["value"] for each in results]
     metrics = {
         f"opening_rate/{i}_{each['result']['task']}": rates[i] for i, each in enumerate(results)
@@ -223,7 +163,7 @@ def _result(steps: list[Step], config: Config) -> dict[str, Any]:
 
 def _link(directory: Path, index: int, step: Step) -> None:
     """`steps/<task id>_<task>`, by which the step's files are found from here."""
-    link = directory / "steps" / f"{index}_{step.result()['result']['task']}"
+    link = directory / "steps" / f"{index}_{step.written['result']['task']}"
     link.parent.mkdir(exist_ok=True)
     if not link.is_symlink():
         link.symlink_to(os.path.relpath(step.directory, link.parent))

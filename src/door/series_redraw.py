@@ -5,8 +5,6 @@ Run after `catalog export`: python src/door/series_redraw.py
 
 from __future__ import annotations
 
-import argparse
-import json
 import re
 from pathlib import Path
 from typing import Any
@@ -15,45 +13,30 @@ import numpy as np
 
 import record
 from door.series_figures import Course, matrix, over_series
+from record import committed
 
 _TASK = re.compile(r"(matrix|success)/(\d+)_(\w+)")
 
 
 def main() -> None:
     """Draws what there are records for, and says if there are none."""
-    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("--experiments", type=Path, default=Path("experiments"))
-    experiments = parser.parse_args().experiments
-    folder = experiments / "door" / "figures"
-    folder.mkdir(parents=True, exist_ok=True)
-    found = newest(experiments / "records" / "door")
-    for operation, runs in found.items():
-        for path in draw(operation, runs, folder):
-            print(path)
-    if not found:
+    if not newest(committed.redraw(__doc__.splitlines()[0], "door", draw_all)):
         print("no record of door:metrics")
 
 
-def newest(folder: Path) -> dict[str, list[dict[str, Any]]]:
-    """The newest finished record of each seed, by operation `door:metrics…`.
+def newest(found: committed.Records) -> committed.Records:
+    """The newest record of each seed, of each operation `door:metrics_…`, in the order of seeds."""
+    chosen: committed.Records = {}
+    for name in sorted(found):
+        if name.startswith("door:metrics_"):
+            of_seed = {run["seed"]: run for run in found[name]}
+            chosen[name] = [of_seed[seed] for seed in sorted(of_seed)]
+    return chosen
 
-    Raises:
-        record.UserError: there is no such folder, or a file in it is no record.
-    """
-    if not folder.is_dir():
-        raise record.UserError(f"{folder}: no such directory; `catalog export` writes records")
-    found: dict[str, dict[int, dict[str, Any]]] = {}
-    for path in sorted(folder.glob("*.json")):
-        try:
-            content = json.loads(path.read_text())
-            name, seed, started = content["operation"], content["seed"], content["started"]
-        except (ValueError, KeyError, TypeError):
-            raise record.UserError(f"{path}: no record") from None
-        if content["status"] == "FINISHED" and name.startswith("door:metrics_"):
-            of_seed = found.setdefault(name, {})
-            if started >= of_seed.get(seed, content)["started"]:
-                of_seed[seed] = content
-    return {name: [of_seed[s] for s in sorted(of_seed)] for name, of_seed in sorted(found.items())}
+
+def draw_all(found: committed.Records, folder: Path) -> list[Path]:
+    """Draws the figures of every operation `door:metrics_…`; returns the files."""
+    return [path for name, runs in newest(found).items() for path in draw(name, runs, folder)]
 
 
 def draw(operation: str, runs: list[dict[str, Any]], folder: Path) -> list[Path]:
@@ -94,7 +77,4 @@ def _curves(run: dict[str, Any], what: str) -> list[tuple[list[float], list[floa
 
 
 if __name__ == "__main__":
-    try:
-        main()
-    except record.UserError as error:
-        raise SystemExit(f"series_redraw: {error}") from None
+    main()

@@ -58,22 +58,8 @@ class Config(DoorConfig):
     embedding_start: str = option(
         "neutral",
         "where a further task's embedding begins: random, N(0, 1) (source); neutral, where a random one "
-        "gives the smallest actor, which explores as a new network does; search, as an earlier task whose "
-        "policy opens all doors of some trials, and else neutral",
-        choices=("random", "neutral", "search"),
-    )
-    embedding_lr: float = option(
-        5e-4,
-        "step size of an embedding that the search has found; 0: lr, with which it moves by 0.1 an update, "
-        "as far as another behaviour is away",
-        low=0,
-        high=1,
-    )
-    critic_warmup: int = option(
-        10,
-        "updates that step the fresh critic alone where the search has found a start: a policy that is "
-        "good already would be lost to the advantages of a critic that knows nothing",
-        low=0,
+        "gives the smallest actor, which explores as a new network does",
+        choices=("random", "neutral"),
     )
     beta: float = option(
         1e-3, "strength of the regulariser [1]; source: 5e-4 to 5e-3, 0 for none", low=0
@@ -101,11 +87,10 @@ def main(config: Config) -> dict[str, Any]:
 
     with record.start(config, study="door") as run, Training(run, config) as training:
         tuned.note(run, config.tuned_from())
-        agent, found = make_agent(config, training)
+        agent = make_agent(config, training)
         training.restore(agent)
         settings = ppo_settings(config, config.value_loss)
         for order in training.updates(agent):
-            agent.warming = found and training.update <= training.first + config.critic_warmup
             rollout, rewards = training.rollout(agent)
             batch = ppo.make_batch(agent, rollout, rewards, settings)
             statistics = ppo.update(agent, batch, settings, order)
@@ -116,13 +101,8 @@ def main(config: Config) -> dict[str, Any]:
         return finish(training, agent, method, task_id=len(agent.tasks) - 1)
 
 
-def make_agent(config: Config, training: Training) -> tuple[HyperAgent, bool]:
-    """A new agent with its first task, or that of `pretrained` with one task more.
-
-    Returns:
-        The agent, and whether the further task begins where a search has found a start.
-    """
-    from door import embedding_search
+def make_agent(config: Config, training: Training) -> HyperAgent:
+    """A new agent with its first task, or that of `pretrained` with one task more."""
     from door.hyper_agent import HyperAgent, HyperSettings
 
     settings = HyperSettings(
@@ -135,19 +115,17 @@ def make_agent(config: Config, training: Training) -> tuple[HyperAgent, bool]:
         clip_critic_apart=config.clip_critic_apart,
         critic_grad_norm=config.critic_grad_norm,
         critic_lr=config.critic_lr,
-        embedding_lr=config.embedding_lr,
         beta=config.beta,
         look_ahead=config.look_ahead,
         clip_regulariser=config.clip_regulariser,
         squash_mean=config.squash_mean,
         log_std=config.log_std,
-        neutral_start=config.embedding_start != "random",
+        neutral_start=config.embedding_start == "neutral",
     )
     generator = training.run.seeds.torch("weights")
     agent = HyperAgent(training.shape, settings, generator, config.task)
     agent.normaliser.enabled = config.normalise_obs
-    further = training.load_pretrained(agent)
-    if further:
+    if training.load_pretrained(agent):
         agent.begin_task(config.task, generator)
     task_id = len(agent.tasks) - 1
     if config.task_id not in (-1, task_id):
@@ -157,10 +135,7 @@ def make_agent(config: Config, training: Training) -> tuple[HyperAgent, bool]:
             "--pretrained"
         )
     training.tasks = agent.tasks
-    if not further or config.embedding_start != "search":
-        return agent, False
-    training.snapshot(agent)  # before anything is known of the task
-    return agent, embedding_search.search(agent, training)
+    return agent
 
 
 if __name__ == "__main__":

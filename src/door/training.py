@@ -70,7 +70,6 @@ class Training:
 
     Attributes:
         update: number of the present update, from 1.
-        first: updates that were spent before the first, see `spend`.
         steps: decisions taken.
         curve: (update, decisions, opening rate) of each validation.
         tasks: names of the tasks that the agent tells apart, in the order of learning.
@@ -94,7 +93,7 @@ class Training:
             config.num_envs, config.gamma, enabled=config.reward_scale != "none"
         )
         self.total = config.env_steps // (config.num_envs * config.num_steps)
-        self.first, self.update, self.steps = 0, 0, 0
+        self.update, self.steps = 0, 0
         self.curve: list[tuple[int, int, float]] = []
         self.tasks: Sequence[str] = [config.task]
         self.stopped = False
@@ -121,12 +120,6 @@ class Training:
         self.run.add_parent(checkpoint.run_id)
         return True
 
-    def spend(self, decisions: int) -> None:
-        """Counts decisions that were made before the first update as the updates that they are worth."""
-        per_update = self.config.num_envs * self.config.num_steps
-        self.steps += decisions
-        self.first = self.update = min(math.ceil(decisions / per_update), self.total)
-
     def restore(self, agent: DoorAgent) -> None:
         """Continues from the run's own newest checkpoint, if it has one."""
         checkpoint = self.run.restore()
@@ -150,7 +143,7 @@ class Training:
         After the body of the loop: a validation and a checkpoint, where they are due. Bad numbers
         end the run with the update and the tensor.
         """
-        if self.update == self.first:
+        if self.update == 0:
             self.snapshot(agent)
             if self.config.eval_interval and self.config.pretrained:
                 self._validate(agent)  # what the tasks before are worth here; nothing, without

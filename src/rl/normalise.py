@@ -73,11 +73,6 @@ class ObservationNormaliser:
         scaled = (observations - self._mean) * self._scale
         return np.clip(scaled, -self.clip, self.clip, out=scaled)
 
-    def begin_as(self, other: ObservationNormaliser) -> None:
-        """Takes over what another one has seen."""
-        self.moments.set_state(other.moments.state())
-        self._refresh()
-
     def update(self, observations: Array) -> None:
         """Takes in raw observations [..., size]; nothing when off."""
         if self.enabled:

@@ -134,6 +134,32 @@ def test_a_flag_that_is_gone_is_named_and_not_passed(root, make):
     assert told.note == "no flag any more: asked=1"
 
 
+def test_a_value_that_is_no_choice_any_more_is_named_and_not_passed(root, make):
+    (root / "src/a/train.py").write_text(
+        SCRIPTS["src/a/train.py"].replace("SOMEWHERE", "''")
+        + """
+    start: str = option("near", "where", choices=("near", "far"))
+    video: str = option("own", "of what", choices=VIDEOS)
+    kind: str = option("x", "found nowhere", choices=tuple(KINDS))
+
+VIDEOS = ("own", "yes", "no")
+"""
+    )
+    known = {"toy:train": Operation("toy:train", "toy", main="src/a.train")}
+    flags = {
+        **FLAGS,
+        "start": "far",
+        "video": True,
+        "kind": "y",
+    }  # YAML reads "yes" as a truth value
+    told = rerun.rerun(root, known, make(1, flags=flags), ())
+    assert told.command == "guild run toy:train kind=y start=far video=yes -y"
+    assert told.note == ""
+    told = rerun.rerun(root, known, make(1, flags={**flags, "start": "gone", "asked": 1}), ())
+    assert told.command == "guild run toy:train kind=y video=yes -y"
+    assert told.note == "no flag any more: asked=1; no choice any more: start=gone"
+
+
 TEXT = st.text(st.characters(exclude_categories=("Cs",), exclude_characters="\0"), max_size=20)
 
 

@@ -207,24 +207,6 @@ def test_a_new_task_gets_its_own_embedding_critic_normaliser_and_optimisers():
     assert all(float(each["step"]) == 0 for each in state.values())
 
 
-def test_a_new_task_may_begin_as_an_earlier_one():
-    agent = _agent(2, embedding_lr=0.001, max_grad_norm=1.0)
-    agent.normalisers[0].update(3 + torch.randn(30_000, 5).numpy())
-    agent.begin_task("next", torch.Generator().manual_seed(9))
-    place, old = agent.embeddings[0].clone(), agent.policy(0)
-    agent.begin_at(0)
-    observations = torch.randn(4, 5).numpy()
-    assert (agent.policy()(observations) == old(observations)).all()
-    torch.testing.assert_close(agent.policy().tensors[-1], old.tensors[-1])
-    assert torch.equal(agent.embeddings[2], place)
-    _step(agent)
-    assert not torch.equal(agent.embeddings[2], place)
-    assert (agent.embeddings[2] - place).abs().max() <= 0.0011  # Adam's first step: its own size
-    assert torch.equal(agent.embeddings[0], place)
-    agent.normaliser.update(observations)  # its own statistics go on, the other's stay
-    assert agent.normaliser.moments.count > agent.normalisers[0].moments.count
-
-
 @pytest.mark.parametrize("neutral", [True, False])
 def test_a_further_task_begins_as_a_new_network_does(neutral):
     agent = _agent(1, log_std=-0.5, neutral_start=neutral, max_grad_norm=1.0)
@@ -286,17 +268,3 @@ def test_the_critic_may_be_clipped_apart():
         _step(agent)
     # Under the joint limit of 1e-4 the critic hardly moves: its share of the norm meets Adam's eps.
     assert (apart.critic - start).norm() > 3 * (joint.critic - start).norm()
-
-
-def test_while_it_is_warming_the_critic_alone_learns():
-    agent = _agent(2, beta=0.1)
-    before = copy.deepcopy(agent)
-    agent.warming = True
-    norm = _step(agent)
-    assert norm > 0
-    assert not torch.equal(agent.critic, before.critic)
-    assert torch.equal(agent.weights(), before.weights())
-    assert torch.equal(agent.weights(0), before.weights(0))
-    agent.warming = False
-    _step(agent)
-    assert not torch.equal(agent.weights(), before.weights())

@@ -24,7 +24,7 @@ from door import (
 )
 from door.held_out import HeldOutWorlds
 from door.scripted import ScriptedHook
-from record import journal
+from record import committed, journal
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
 
@@ -353,7 +353,7 @@ def _record(points: dict, run: str, seed: int, started: int, operation: str) -> 
     metrics_told = {name: {"curve": sorted(curve.items())} for name, curve in points.items()}
     return {
         "run": run, "operation": operation, "seed": seed, "started": started, "status": "FINISHED",
-        "metrics": metrics_told,
+        "metrics": metrics_told, "flags": {},
     }  # fmt: skip
 
 
@@ -365,7 +365,7 @@ def test_the_catalogs_figures_are_drawn_from_records(place, whole, tmp_path, mon
             ("c", 2, 1, "door:metrics_series8"), ("d", 1, 1, "ppo:train")]  # fmt: skip
     for run, *about in told:
         (folder / f"{run}.json").write_text(json.dumps(_record(points, run, *about)))
-    found = series_redraw.newest(folder)
+    found = series_redraw.newest(committed.finished(folder))
     assert {name: [run["run"] for run in runs] for name, runs in found.items()} == {
         "door:metrics_series8": ["b", "c"]
     }

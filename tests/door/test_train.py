@@ -6,7 +6,6 @@ import os
 import subprocess
 import sys
 from pathlib import Path
-from types import SimpleNamespace
 
 import numpy as np
 import pytest
@@ -142,54 +141,6 @@ def test_a_series_of_tasks(project, monkeypatch):
         _train("hnppo", project / "4", monkeypatch, pretrained=str(first), freshcritic=False)
     with pytest.raises(record.UserError, match=r"pretrained.*missing there"):
         _train("ppo", project / "5", monkeypatch, pretrained=str(first))
-
-
-@pytest.mark.parametrize(("opens", "best"), [([0.2, 1.0, 0.95], 1), ([0.2, 0.95, 0.0], None)])
-def test_a_task_begins_as_the_earlier_one_that_opens_all_its_doors(
-    project, monkeypatch, opens, best
-):
-    from door import embedding_search, held_out, training
-    from door.evaluate import Evaluation
-
-    none = np.zeros(100, bool)  # what these runs come to is of no interest here
-    seen = Evaluation(0.0, none, none, -1.0, 0.0, 0.0, 0.0)
-    monkeypatch.setattr(training, "evaluate", lambda *args, **kwargs: seen)
-    first, second, third, fourth = (project / name for name in "1234")
-    neutral = {"embedding_start": "neutral"}
-    _train("hnppo", first, monkeypatch)
-    _train("hnppo", second, monkeypatch, task="lever", pretrained=str(first), **neutral)
-    _train("hnppo", third, monkeypatch, task="round", pretrained=str(second), **neutral)
-    looked = []
-
-    def trials(env, policy):
-        looked.append((env.task.name, env.num_envs, policy))
-        return SimpleNamespace(opening_rate=opens[len(looked) - 1], episode_return=0.0)
-
-    monkeypatch.setattr(held_out, "trials", trials)
-    monkeypatch.setattr(embedding_search, "SHARE", 1.0)
-    per_update = SMALL["num_envs"] * SMALL["num_steps"]
-    decisions = 3 * embedding_search.WORLDS * 127
-    spent = math.ceil(decisions / per_update)
-    written = _train(
-        "hnppo", fourth, monkeypatch, task="lever_left", pretrained=str(third), critic_warmup=4,
-        embedding_start="search", env_steps=(spent + 4) * per_update,
-    )  # fmt: skip
-    assert [each[:2] for each in looked] == [("lever_left", embedding_search.WORLDS)] * 3
-    assert sorted(_points(fourth)["env_steps"]) == list(range(spent + 1, spent + 5))
-    assert written["result"]["env_steps"] == decisions + 4 * per_update
-    before = record.load_checkpoint(third).tensors["embeddings"]
-    begun, trained = (
-        torch.cat([tensor.flatten() for tensor in dict(snapshots.load(path))["lever_left"].tensors])
-        for update, path in snapshots.paths(fourth)
-        if update in (spent, spent + 4)
-    )
-    if best is None:
-        assert not torch.equal(begun, trained)
-    else:
-        chosen = torch.cat([tensor.flatten() for tensor in looked[best][2].tensors])
-        assert torch.equal(begun, chosen)
-        assert torch.equal(begun, trained)  # its four updates were the critic's
-    assert torch.equal(record.load_checkpoint(fourth).tensors["embeddings"][:3], before)
 
 
 def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, monkeypatch):

@@ -2,9 +2,14 @@
 
 import os
 import shutil
+import signal
 import subprocess
 import sys
+import time
+from collections.abc import Callable
 from pathlib import Path
+
+import psutil
 
 ROOT = Path(__file__).parents[2]
 
@@ -63,6 +68,20 @@ class Project:
         last = done.stdout.strip().splitlines()
         assert any(all(word in text for word in words) for text in last), done.stdout
         return done.stdout
+
+    def kill_when(self, line: str, reached: Callable[[], bool], seconds: float = 600) -> None:
+        """Runs a line until it has got somewhere; then all its processes at once, as when a machine goes down."""
+        quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
+        started = subprocess.Popen(f"exec {line}", shell=True, cwd=self.root, env=self.env, **quiet)
+        until = time.monotonic() + seconds
+        while not reached():
+            assert started.poll() is None, f"$ {line}\nended by itself: {started.returncode}"
+            assert time.monotonic() < until, f"$ {line}\nnot there after {seconds} s"
+            time.sleep(0.05)
+        top = psutil.Process(started.pid)
+        for each in [*top.children(recursive=True), top]:
+            os.kill(each.pid, signal.SIGKILL)
+        started.wait(60)
 
     @property
     def runs(self) -> list[Path]:

@@ -1,13 +1,8 @@
 """Algorithm Distillation as typed: a study that is killed goes on, and wrong input gets one line."""
 
 import json
-import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from journeys.shell import Project
@@ -20,8 +15,8 @@ SMALL = (
 
 
 def _runs_of(project: Project, name: str) -> list[Path]:
-    found = [run for run in project.runs if name in (run / ".guild/opref").read_text()]
-    return [run for run in found if (run / "journal").exists()]
+    begun = [run for run in project.runs if (run / "journal").exists()]
+    return [run for run in begun if name in (run / ".guild/opref").read_text()]
 
 
 def _result(run: Path) -> dict:
@@ -31,22 +26,11 @@ def _result(run: Path) -> dict:
 @pytest.fixture(scope="module")
 def study(project: Project) -> Path:
     """A study that was killed while it trained, everything at once, and restarted."""
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    line = f"exec guild run ad:study {SMALL} -y"
-    started = subprocess.Popen(line, shell=True, cwd=project.root, env=project.env, **quiet)
-    for _ in range(12_000):  # ten minutes, for a machine that is busy
-        training = _runs_of(project, "train")
-        if (
-            training and list((training[-1] / "checkpoints").glob("0*"))
-        ) or started.poll() is not None:
-            break
-        time.sleep(0.05)
-    for each in [
-        *psutil.Process(started.pid).children(recursive=True),
-        psutil.Process(started.pid),
-    ]:
-        os.kill(each.pid, signal.SIGKILL)
-    started.wait(60)
+
+    def trains() -> bool:
+        return any(list((run / "checkpoints").glob("0*")) for run in _runs_of(project, "train"))
+
+    project.kill_when(f"guild run ad:study {SMALL} -y", trains)
     (whole,) = _runs_of(project, "study")
     assert not (whole / "result.json").exists()
     project.good(f"guild run --restart {whole.name[:8]} -y")

@@ -1,13 +1,8 @@
 """A continual series as typed: it is killed, goes on, and ends as one that was not killed."""
 
 import json
-import os
-import signal
-import subprocess
-import time
 from pathlib import Path
 
-import psutil
 import pytest
 
 from door import series
@@ -19,18 +14,12 @@ TWO = "steps='series3:hnppo_pull_0 series3:hnppo_pull_left_1'"
 
 
 def _operation(run: Path) -> str:
-    return (run / ".guild/opref").read_text()
+    path = run / ".guild/opref"
+    return path.read_text() if path.exists() else ""  # it is just being made
 
 
 def _newest(project: Project, name: str) -> Path | None:
     return next((run for run in reversed(project.runs) if name in _operation(run)), None)
-
-
-def _kill(process: subprocess.Popen) -> None:
-    """Everything at once, as when a machine goes down."""
-    for each in [*psutil.Process(process.pid).children(recursive=True), process]:
-        os.kill(each.pid, signal.SIGKILL)
-    process.wait(60)
 
 
 def _result(run: Path) -> dict:
@@ -41,17 +30,14 @@ def _result(run: Path) -> dict:
 def killed(project: Project) -> Path:
     """A series that was killed in its second task and restarted."""
     known = set(project.runs)
-    line = f"exec guild run series3:all {TWO} {SMALL} -y"
-    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-    started = subprocess.Popen(line, shell=True, cwd=project.root, env=project.env, **quiet)
-    second = None
-    for _ in range(12_000):  # ten minutes, for a machine that is busy
-        second = _newest(project, "hnppo_pull_left_1") if project.runs else None
+
+    def learns_the_second() -> bool:
+        second = _newest(project, "hnppo_pull_left_1")
         metrics = second / "journal/metrics.jsonl" if second else None
-        if metrics and metrics.exists() and len(metrics.read_text().splitlines()) > 1:
-            break
-        time.sleep(0.05)
-    _kill(started)
+        return bool(metrics) and metrics.exists() and len(metrics.read_text().splitlines()) > 1
+
+    project.kill_when(f"guild run series3:all {TWO} {SMALL} -y", learns_the_second)
+    second = _newest(project, "hnppo_pull_left_1")
     whole = _newest(project, "series3 all")
     assert not (whole / "result.json").exists()
     assert not (second / "result.json").exists()

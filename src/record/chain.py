@@ -1,0 +1,163 @@
+"""Guild runs that a run starts itself: ordinary runs, started where missing, gone on with where interrupted."""
+
+from __future__ import annotations
+
+import json
+import os
+import subprocess
+import sys
+import time
+import uuid
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from record import journal, outer
+from record.errors import RunFailed
+
+POLL = 0.5  # s between two looks at what goes on
+
+
+@dataclass
+class Child:
+    """A Guild run that another run starts.
+
+    Attributes:
+        operation: Of Guild.
+        run: Id, 32 hex digits.
+    """
+
+    operation: str
+    run: str = ""
+
+    @property
+    def directory(self) -> Path:
+        """Of its run."""
+        return Path(os.environ["GUILD_HOME"]) / "runs" / self.run
+
+    @property
+    def finished(self) -> bool:
+        """Whether the run has ended well."""
+        status = self.directory / ".guild" / "attrs" / "exit_status"
+        return status.exists() and status.read_text().strip() == "0"
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """What the run left in the end: `result.json`."""
+        return json.loads((self.directory / "result.json").read_text())
+
+    def start(self, flags: Mapping[str, Any]) -> subprocess.Popen[bytes]:
+        """Starts the run as a user would, with flags as they are typed; one that has begun goes on with its own."""
+        words = ["run", "--yes"]
+        if (self.directory / ".guild" / "attrs" / "started").exists():
+            words += ["--restart", self.run]
+        else:
+            words += [self.operation, "--run-dir", str(self.directory)]
+            words += [f"{name}={value}" for name, value in flags.items()]
+        command = [sys.executable, "-m", "guild.main_bootstrap", *words]
+        folder = os.environ.get("PROJECT_DIR", ".")
+        return subprocess.Popen(command, cwd=folder, env=outer.environment())
+
+
+def stop(process: subprocess.Popen[bytes]) -> None:
+    """Ends a run that still goes on, as a user would: its script first, which writes how it ended, then Guild."""
+    import psutil
+
+    if process.poll() is not None:
+        return
+    try:
+        for child in psutil.Process(process.pid).children():
+            child.terminate()
+        process.wait()
+    except psutil.NoSuchProcess:
+        pass
+
+
+def existing(operation: str, flags: Mapping[str, Any]) -> str | None:
+    """Returns the newest run of an operation that ended well with these flags, 32 hex digits.
+
+    Args:
+        operation: Of Guild.
+        flags: As they are typed.
+    """
+    from guild import flag_util, var
+
+    wanted = {name: flag_util.decode_flag_val(str(value)) for name, value in flags.items()}
+    for run in var.runs(sort=["-timestamp"]):
+        named = f"{run.opref.model_name}:{run.opref.op_name}"
+        if run.get("exit_status") == 0 and named == operation:
+            had = run.get("flags") or {}
+            if all(had.get(name) == value for name, value in wanted.items()):
+                return run.id
+    return None
+
+
+@dataclass(kw_only=True)
+class Link(Child):
+    """One of many runs that depend on each other.
+
+    Attributes:
+        name: Its own among them.
+        flags: As they are typed.
+        after: Flag or resource by name of the link whose run is put there.
+        run: Empty before :func:`plan`, unless a finished one is to be taken.
+    """
+
+    name: str
+    flags: dict[str, str]
+    after: dict[str, str] = field(default_factory=dict)
+
+
+def plan(path: Path, links: Sequence[Link]) -> dict[str, Link]:
+    """Gives every link a run: that of an interrupted study, else a new one. Kept in a file before any starts.
+
+    Args:
+        path: The file.
+        links: In an order in which each comes after those it needs.
+    """
+    known = json.loads(path.read_text()) if path.exists() else {}
+    for link in links:
+        link.run = known.get(link.name) or link.run or uuid.uuid4().hex
+    journal.write_json(path, {link.name: link.run for link in links})
+    return {link.name: link for link in links}
+
+
+def complete(
+    links: Mapping[str, Link], jobs: int, told: Callable[[str], None], done: Callable[[int], None]
+) -> None:
+    """Runs what is missing, up to `jobs` at once, each after those it needs.
+
+    Args:
+        links: By name.
+        jobs: Runs at a time.
+        told: Called with a line when a run begins.
+        done: Called with the number of finished runs.
+
+    Raises:
+        RunFailed: A run did not end well; those beside it are stopped.
+    """
+    going: dict[str, subprocess.Popen[bytes]] = {}
+    try:
+        while missing := [link for link in links.values() if not link.finished]:
+            done(len(links) - len(missing))
+            for link in missing:
+                ready = all(links[each].finished for each in link.after.values())
+                if ready and link.name not in going and len(going) < jobs:
+                    told(f"{link.name}: {link.operation}, run {link.run[:8]}")
+                    runs = {flag: links[of].run for flag, of in link.after.items()}
+                    going[link.name] = link.start(link.flags | runs)
+            time.sleep(POLL)
+            for name, process in list(going.items()):
+                code = process.poll()
+                if code is not None:
+                    del going[name]
+                    if code != 0 or not links[name].finished:
+                        raise RunFailed(
+                            f"{name}: {links[name].operation}, run {links[name].run[:8]}, "
+                            f"ended with status {code}"
+                        )
+        done(len(links))
+    finally:
+        for process in going.values():
+            stop(process)
