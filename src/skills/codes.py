@@ -43,7 +43,7 @@ _SENTENCE = re.compile(
     )
 )
 _COMPOSITE = re.compile(
-    rf"unlock the (?P<colour>{'|'.join(COLOURS)}) door and go to the green goal square"
+    rf"open the (?P<colour>{'|'.join(COLOURS)}) door and go to the green goal square"
 )
 
 
@@ -62,7 +62,7 @@ def mission_text(mission: np.ndarray) -> str:
     if verb == GTG:
         return _GOAL
     if verb == NLM and colour < len(COLOURS):
-        return f"unlock the {COLOURS[colour]} door and {_GOAL}"
+        return f"open the {COLOURS[colour]} door and {_GOAL}"
     if verb not in _WORDS or kind not in _TYPES or colour > ANY_COLOUR or place >= len(PLACES):
         raise ValueError(f"no mission: {mission!r}")
     name = _TYPES[kind] if colour == ANY_COLOUR else f"{COLOURS[colour]} {_TYPES[kind]}"

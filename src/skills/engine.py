@@ -6,16 +6,15 @@ What an environment does depends on its seed and its actions alone, not on the o
 
 from __future__ import annotations
 
-from collections.abc import Sequence
 from typing import NamedTuple
 
 import numpy as np
 
 from skills.codes import ACTIONS, VIEW
+from skills.draws import following
 from skills.generate import Work, generate, work
 from skills.kernels import kernel, part
 from skills.levels import SIZE, stage_table
-from skills.random import following
 from skills.rules import NOTHING, SUCCESS, act, observe, sight_table
 from skills.state import (
     DIRECTION,
@@ -139,7 +138,7 @@ class Engine:
             ValueError: There is an action that there is not, or not one for each environment.
         """
         actions = np.ascontiguousarray(actions, np.int64)
-        if actions.shape != (len(self),) or not _legal(actions):
+        if actions.shape != (len(self),) or actions.min() < 0 or actions.max() >= ACTIONS:
             raise ValueError(f"actions: {len(self)} whole numbers from 0 to {ACTIONS - 1}")
         out = self._own if out is None else out
         auto = self.auto_reset
@@ -150,7 +149,9 @@ class Engine:
         """Returns a copy of where all environments are."""
         return unpacked(self._state, *self._size)
 
-    def load(self, levels: Levels, which: np.ndarray | None = None, out: Step | None = None) -> Step:
+    def load(
+        self, levels: Levels, which: np.ndarray | None = None, out: Step | None = None
+    ) -> Step:
         """Puts environments at given moments of given levels, of the engine's size of grid.
 
         Args:
@@ -221,13 +222,3 @@ def _run(state, source, stride, chosen, seeds, actions, auto, out):  # type: ign
         out.direction[n] = info[DIRECTION]
         for i in range(4):
             out.mission[n, i] = info[VERB + i]
-
-
-@kernel
-def _legal(actions):  # type: ignore[no-untyped-def]
-    for each in actions:
-        if each < 0 or each >= ACTIONS:
-            return False
-    return True
-
-

@@ -11,12 +11,12 @@ import numpy as np
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
-from minigrid.core.grid import Grid  # noqa: E402
-from minigrid.core.mission import MissionSpace  # noqa: E402
-from minigrid.core.world_object import WorldObj  # noqa: E402
-from minigrid.minigrid_env import MiniGridEnv  # noqa: E402
+from minigrid.core.grid import Grid
+from minigrid.core.mission import MissionSpace
+from minigrid.core.world_object import WorldObj
+from minigrid.minigrid_env import MiniGridEnv
 
-from skills.codes import (  # noqa: E402
+from skills.codes import (
     BOX,
     COLOUR_SHIFT,
     EMPTY,
@@ -36,9 +36,9 @@ from skills.codes import (  # noqa: E402
     mission_code,
     mission_text,
 )
-from skills.generate import levels, next_seed  # noqa: E402
-from skills.levels import MAX_STEPS, SIZE, STAGES  # noqa: E402
-from skills.state import Levels  # noqa: E402
+from skills.generate import levels, next_seed
+from skills.levels import MAX_STEPS, SIZE, STAGES
+from skills.state import Levels
 
 SUCCESS, FAILURE = "success", "failure"
 
@@ -91,19 +91,23 @@ class SkillsEnv(MiniGridEnv):
         """Begins an episode; see the class."""
         self._given = (options or {}).get("level")
         if self._given is None:
-            if seed is None:
-                now = self._level
-                first = self.np_random.integers(2**63 - 1) if now is None else next_seed(now.seed[0])
-                self._given = levels(self.stage, np.array([first]))
-            else:
-                self._given = levels(self.stage, np.array([seed]))
+            self._given = levels(
+                self.stage, np.array([self._following() if seed is None else seed])
+            )
         if self._given.size != (SIZE, SIZE) or len(self._given) != 1:
-            raise ValueError(f"{len(self._given)} levels of {self._given.size}: one of {(SIZE, SIZE)} is needed")
+            raise ValueError(
+                f"{len(self._given)} levels of {self._given.size}: one of {SIZE, SIZE} is needed"
+            )
         super().reset(seed=seed)
         level, self._level = self._given, self._given
         self.carrying = _object(int(level.carried[0, 0]), int(level.carried[0, 1]))
         self.step_count = int(level.steps[0])
         return self.gen_obs(), {"seed": int(level.seed[0]), "mission_code": self.mission_code}
+
+    def _following(self) -> int:
+        if self._level is None:
+            return int(self.np_random.integers(2**63 - 1))
+        return next_seed(self._level.seed[0])
 
     def _gen_grid(self, width: int, height: int) -> None:
         level = self._given
@@ -129,7 +133,8 @@ class SkillsEnv(MiniGridEnv):
         faced, hand = self.grid.get(x, y), self.carrying
         before = None if faced is None else faced.encode()
         observation, reward, terminated, truncated, info = super().step(action)
-        changed = self.grid.get(x, y) is not faced or (faced is not None and faced.encode() != before)
+        now = self.grid.get(x, y)
+        changed = now is not faced or (now is not None and now.encode() != before)
         took = self.carrying if hand is None else None
         verdict = self._verdict(int(action), faced if changed else None, took)
         if verdict is not None:
@@ -166,5 +171,3 @@ def _object(cell: int, inside: int) -> WorldObj | None:
     if inside:
         found.contains = _object(inside, 0)
     return found
-
-

@@ -11,7 +11,6 @@ from typing import NamedTuple
 import numpy as np
 
 from skills.codes import (
-    BORDER,
     BOX,
     CLOSED,
     COLOUR_SHIFT,
@@ -30,9 +29,10 @@ from skills.codes import (
     TYPE_MASK,
     WALL,
 )
+from skills.draws import begin, draw, following
 from skills.kernels import kernel, part
 from skills.levels import COLUMNS, MAX_STEPS, MOST_ROOMS, SIZE, stage_table
-from skills.random import begin, draw, following
+from skills.rooms import GAP, KEEP_FREE, STRIDE, TRIES, build, index_of, path_between, spread
 from skills.rules import ahead
 from skills.solvable import solvable
 from skills.state import (
@@ -43,7 +43,6 @@ from skills.state import (
     IN_HAND,
     KIND,
     LIMIT,
-    PAD,
     PLACE,
     SEED,
     STEPS,
@@ -54,15 +53,9 @@ from skills.state import (
     unpacked,
 )
 
-STRIDE = SIZE + 2 * PAD
-GAP = 3  # a way without a door; the others are a door's states
-_NARROW = 2  # least side of a room
-_TRIES = 40  # at a place for something, before the level is drawn anew
-_KEEP_FREE = 64  # mark in `label`: beside a way, where nothing is put
-_VERB, _ROOM, _ROOMS, _DISTRACTORS, _CLOSED, _OPENED, _LOCKS, _APART, _KINDS, _KIND0 = (
-    COLUMNS.index(name)
-    for name in ("verb", "room", "rooms", "distractors", "closed", "opened", "locks", "apart", "kinds", "kind0")
-)
+_VERB, _ROOM, _ROOMS, _DISTRACTORS = map(COLUMNS.index, ("verb", "room", "rooms", "distractors"))
+_CLOSED, _OPENED, _LOCKS, _APART = map(COLUMNS.index, ("closed", "opened", "locks", "apart"))
+_KINDS, _KIND0 = map(COLUMNS.index, ("kinds", "kind0"))
 
 
 class Work(NamedTuple):
@@ -122,7 +115,7 @@ def _attempt(stage, work, cells, info):  # type: ignore[no-untyped-def]
     """Draws a level; whether it is one."""
     rng, rects, ways, path = work.rng, work.rects, work.ways, work.path
     rooms = _between(rng, stage[_ROOMS], stage[_ROOMS + 1])
-    if not _build(rng, stage[_ROOM], rooms, cells, rects, ways, work.label):
+    if not build(rng, stage[_ROOM], rooms, cells, rects, ways, work.label):
         return False
     home = draw(rng, rooms)
     kind = stage[_KIND0 + draw(rng, stage[_KINDS])]
@@ -134,9 +127,12 @@ def _attempt(stage, work, cells, info):  # type: ignore[no-untyped-def]
         door = draw(rng, rooms - 1)
     elif stage[_APART] and goal_room == home:
         return False
-    length = _path(home, goal_room, door, rooms, ways, path, work.tree)
+    length = path_between(home, goal_room, door, rooms, ways, path, work.tree)
     locks = _between(rng, stage[_LOCKS], stage[_LOCKS + 1])
-    if door < 0:
+    if door >= 0:
+        if stage[_APART] and length == 0:
+            return False
+    else:
         if stage[_LOCKS] > length:
             return False
         locks = min(locks, length)
@@ -144,12 +140,14 @@ def _attempt(stage, work, cells, info):  # type: ignore[no-untyped-def]
     _hang_doors(rng, rooms, ways, cells, door)
     if not _lay_keys(home, rooms, length, cells, door, work):
         return False
-    colour = _colour(cells[ways[door, 0]]) if door >= 0 else _lay_target(kind, goal_room, cells, work)
+    colour = _colour(cells[ways[door, 0]])
+    if door < 0:
+        colour = _lay_target(kind, goal_room, cells, work)
     if colour < 0 or not _lay_distractors(stage, rooms, cells, kind, colour, work):
         return False
     info[KIND], info[COLOUR] = kind, colour
     if stage[_VERB] == NLM:
-        info[COLOUR] = _last_lock(ways, path, length, cells)
+        info[COLOUR] = _last_door(ways, path, length, cells)
     if not _set_agent(rng, rects[home], cells, info):
         return False
     doors_stay = door >= 0
@@ -167,98 +165,6 @@ def _colour(cell):  # type: ignore[no-untyped-def]
 
 
 @part
-def _at(x, y):  # type: ignore[no-untyped-def]
-    return (y + PAD) * STRIDE + x + PAD
-
-
-@part
-def _build(rng, side, rooms, cells, rects, ways, label):  # type: ignore[no-untyped-def]
-    """Splits a square into rooms, each wall with one way through it; whether it worked."""
-    for i in range(len(cells)):
-        cells[i] = BORDER
-        label[i] = 0
-    for y in range(1, side - 1):
-        for x in range(1, side - 1):
-            cells[_at(x, y)] = EMPTY
-    rects[0, 0], rects[0, 1], rects[0, 2], rects[0, 3] = 1, 1, side - 2, side - 2
-    for k in range(1, rooms):
-        if not _split(rng, cells, rects, ways, _largest(rects, k), k):
-            return False
-    for i in range(rooms):
-        for y in range(rects[i, 1], rects[i, 3] + 1):
-            for x in range(rects[i, 0], rects[i, 2] + 1):
-                label[_at(x, y)] = i + 1
-    for k in range(rooms - 1):
-        step = 1 if ways[k, 3] == 0 else STRIDE
-        for j in range(2):
-            beside = ways[k, 0] + (step if j == 1 else -step)
-            ways[k, 1 + j] = (np.int64(label[beside]) & (_KEEP_FREE - 1)) - 1
-            label[beside] |= _KEEP_FREE
-    return True
-
-
-@part
-def _largest(rects, count):  # type: ignore[no-untyped-def]
-    """The room with the most cells."""
-    largest, most = 0, 0
-    for i in range(count):
-        area = (rects[i, 2] - rects[i, 0] + 1) * (rects[i, 3] - rects[i, 1] + 1)
-        if area > most:
-            largest, most = i, area
-    return largest
-
-
-@part
-def _split(rng, cells, rects, ways, i, k):  # type: ignore[no-untyped-def]
-    """Puts a wall across the longer side of room i; room k is what is behind it. Whether there was a place."""
-    width, height = rects[i, 2] - rects[i, 0] + 1, rects[i, 3] - rects[i, 1] + 1
-    upright = width > height or (width == height and draw(rng, 2) == 0)
-    length, other = (width, height) if upright else (height, width)
-    along, across, axis = (1, STRIDE, 0) if upright else (STRIDE, 1, 1)
-    if length < 2 * _NARROW + 1:
-        return False
-    corner = _at(rects[i, 0], rects[i, 1])
-    for _ in range(_TRIES):
-        offset = _NARROW + draw(rng, length - 2 * _NARROW)
-        wall = corner + along * offset
-        # A wall must not end at a way through another one.
-        if cells[wall - across] == BORDER and cells[wall + across * other] == BORDER:
-            for j in range(other):
-                cells[wall + across * j] = BORDER
-            ways[k - 1, 0], ways[k - 1, 3] = wall + across * draw(rng, other), axis
-            cells[ways[k - 1, 0]] = EMPTY
-            for j in range(4):
-                rects[k, j] = rects[i, j]
-            rects[i, 2 + axis] = rects[i, axis] + offset - 1
-            rects[k, axis] += offset + 1
-            return True
-    return False
-
-
-@part
-def _path(home, goal_room, door, rooms, ways, path, tree):  # type: ignore[no-untyped-def]
-    """Writes the ways from room `home` to a room, or up to the way `door`, into `path`; their number.
-
-    Rooms and ways are a tree, so there is one path.
-    """
-    for i in range(rooms):
-        tree[i, 0] = 0 if i == home else -1
-    for _ in range(rooms):
-        for k in range(rooms - 1):
-            for j in range(2):
-                a, b = ways[k, 1 + j], ways[k, 2 - j]
-                if tree[a, 0] >= 0 and tree[b, 0] < 0:
-                    tree[b, 0], tree[b, 1], tree[b, 2] = tree[a, 0] + 1, k, a
-    if door >= 0:  # up to the nearer side of it
-        a, b = ways[door, 1], ways[door, 2]
-        goal_room = a if tree[a, 0] < tree[b, 0] else b
-    length, room = tree[goal_room, 0], goal_room
-    for i in range(length - 1, -1, -1):
-        path[i], room = tree[room, 1], tree[room, 2]
-    return length
-
-
-@part
 def _choose_ways(stage, rng, rooms, ways, path, length, locks, door):  # type: ignore[no-untyped-def]
     """Decides what each way is: locked, closed, open, or a gap."""
     for k in range(rooms - 1):
@@ -273,6 +179,8 @@ def _choose_ways(stage, rng, rooms, ways, path, length, locks, door):  # type: i
             ways[path[i], 3] = GAP if draw(rng, 2) == 0 else OPEN
         ways[door, 3] = LOCKED if locks > 0 else CLOSED
         return
+    if stage[_VERB] == NLM and locks == 0:  # its goal is behind a door in any case
+        ways[path[length - 1], 3] = CLOSED
     for i in range(length):
         if draw(rng, length - i) < locks:
             ways[path[i], 3] = LOCKED
@@ -302,7 +210,7 @@ def _lay_keys(home, rooms, length, cells, door, work):  # type: ignore[no-untype
     for i in range(length + (1 if door >= 0 else 0)):
         lock = work.path[i] if i < length else door
         if ways[lock, 3] == LOCKED:
-            _spread(rooms, ways, tree, door)
+            spread(rooms, ways, tree, door)
             room = draw(work.rng, rooms)
             while tree[room, 3] == 0:
                 room = draw(work.rng, rooms)
@@ -312,16 +220,6 @@ def _lay_keys(home, rooms, length, cells, door, work):  # type: ignore[no-untype
             cells[place] = KEY | _colour(cells[ways[lock, 0]]) << COLOUR_SHIFT | TOOL
             tree[ways[lock, 1], 3] = tree[ways[lock, 2], 3] = 1
     return True
-
-
-@part
-def _spread(rooms, ways, tree, door):  # type: ignore[no-untyped-def]
-    """Adds the rooms that are reached through ways that are not locked."""
-    for _ in range(rooms):
-        for k in range(rooms - 1):
-            passes = ways[k, 3] == GAP or ways[k, 3] == OPEN or (ways[k, 3] == CLOSED and door < 0)
-            if passes and tree[ways[k, 1], 3] != tree[ways[k, 2], 3]:
-                tree[ways[k, 1], 3] = tree[ways[k, 2], 3] = 1
 
 
 @part
@@ -338,13 +236,13 @@ def _lay_target(kind, room, cells, work):  # type: ignore[no-untyped-def]
 
 
 @part
-def _last_lock(ways, path, length, cells):  # type: ignore[no-untyped-def]
-    """The colour of the locked door that is nearest to the target, or -1."""
-    colour = -1
+def _last_door(ways, path, length, cells):  # type: ignore[no-untyped-def]
+    """The colour of the locked door that is nearest to the target; without one, of the nearest door."""
+    last = path[length - 1]
     for i in range(length):
         if ways[path[i], 3] == LOCKED:
-            colour = _colour(cells[ways[path[i], 0]])
-    return colour
+            last = path[i]
+    return _colour(cells[ways[last, 0]])
 
 
 @part
@@ -352,7 +250,7 @@ def _lay_distractors(stage, rooms, cells, kind, colour, work):  # type: ignore[n
     """Lays what the mission does not speak of: no second target, no second key of a lock. Whether it fitted."""
     rng = work.rng
     missing = _between(rng, stage[_DISTRACTORS], stage[_DISTRACTORS + 1])
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         if missing == 0:
             return True
         other, hue = KEY + draw(rng, BOX - KEY + 1), draw(rng, 6)
@@ -379,11 +277,11 @@ def _is_tool(cells, kind, colour):  # type: ignore[no-untyped-def]
 @part
 def _free(rng, rect, cells, label):  # type: ignore[no-untyped-def]
     """An empty cell of a room that is not beside a way, or -1."""
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         x = rect[0] + draw(rng, rect[2] - rect[0] + 1)
         y = rect[1] + draw(rng, rect[3] - rect[1] + 1)
-        place = _at(x, y)
-        if cells[place] == EMPTY and label[place] < _KEEP_FREE:
+        place = index_of(x, y)
+        if cells[place] == EMPTY and label[place] < KEEP_FREE:
             return place
     return -1
 
@@ -391,12 +289,12 @@ def _free(rng, rect, cells, label):  # type: ignore[no-untyped-def]
 @part
 def _set_agent(rng, rect, cells, info):  # type: ignore[no-untyped-def]
     """Puts the agent where it faces nothing, or a wall, as minigrid's `RoomGrid.place_agent` does."""
-    for _ in range(_TRIES):
+    for _ in range(TRIES):
         x = rect[0] + draw(rng, rect[2] - rect[0] + 1)
         y = rect[1] + draw(rng, rect[3] - rect[1] + 1)
-        place, direction = _at(x, y), draw(rng, 4)
+        place, direction = index_of(x, y), draw(rng, 4)
         faced = cells[place + ahead(direction, STRIDE)] & TYPE_MASK
-        if cells[place] == EMPTY and (faced == EMPTY or faced == WALL):
+        if cells[place] == EMPTY and faced in (EMPTY, WALL):
             info[AT], info[DIRECTION] = place, direction
             return True
     return False

@@ -51,7 +51,9 @@ def folder() -> Path:
 
 class _Locator(_CacheLocator):
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._name = f"{Path(function.__code__.co_filename).stem}-{function.__code__.co_firstlineno}"
+        self._name = (
+            f"{Path(function.__code__.co_filename).stem}-{function.__code__.co_firstlineno}"
+        )
 
     def get_cache_path(self) -> str:
         return str(folder())

@@ -15,12 +15,12 @@ import numpy as np
 
 os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
-import gymnasium  # noqa: E402
-import minigrid  # noqa: E402, F401  registers its environments
-from minigrid.envs.babyai.core import verifier  # noqa: E402
-from minigrid.minigrid_env import MiniGridEnv  # noqa: E402
+import gymnasium
+import minigrid
+from minigrid.envs.babyai.core import verifier
+from minigrid.minigrid_env import MiniGridEnv
 
-from skills.codes import (  # noqa: E402
+from skills.codes import (
     ANY_COLOUR,
     ANY_TYPE,
     COLOURS,
@@ -35,8 +35,8 @@ from skills.codes import (  # noqa: E402
     TGL,
     cell,
 )
-from skills.env import SkillsEnv  # noqa: E402
-from skills.state import Levels  # noqa: E402
+from skills.env import SkillsEnv
+from skills.state import Levels
 
 if TYPE_CHECKING:
     from minigrid.core.world_object import WorldObj
@@ -94,7 +94,7 @@ def bank(env_id: str, seeds: np.ndarray | range, **arguments: Any) -> Levels:
     env = gymnasium.make(env_id, disable_env_checker=True, **arguments)
     made = []
     for seed in seeds:
-        with contextlib.redirect_stdout(io.StringIO()):  # BabyAI prints each level that it throws away
+        with contextlib.redirect_stdout(io.StringIO()):  # BabyAI tells of each level it throws away
             env.reset(seed=int(seed))
         made.append(from_env(env, int(seed)))
     env.close()

@@ -176,7 +176,7 @@ def _after(cells, info, stride, search, doors, keys, now, action):  # type: igno
     for i in range(keys):
         if _key_at(now, i) == _HELD:
             held = i
-    if action == LEFT or action == RIGHT:
+    if action in (LEFT, RIGHT):
         direction = (direction + (3 if action == LEFT else 1)) & 3
         after = now & ~(3 << _AREA_BITS) | direction << _AREA_BITS
         front = at + _towards(direction, stride)
@@ -234,5 +234,3 @@ def _towards(direction, stride):  # type: ignore[no-untyped-def]
     if direction & 1:
         return stride if direction == 1 else -stride
     return 1 if direction == 0 else -1
-
-

@@ -45,6 +45,7 @@ from skills.state import AT, DIRECTION, HAND, IN_HAND, KIND, STEPS, STRICT, VERB
 _index = np.uint64  # spares the question whether an index is negative
 NOTHING, SUCCESS, FAILURE = range(3)  # what an action leads to
 _CLOSED_BIT, _LOCKED_BIT = CLOSED << STATE_SHIFT, LOCKED << STATE_SHIFT
+_GROUND = 1 << EMPTY | 1 << GOAL | 1 << FLOOR | 1 << LAVA  # types to stand on
 _STATE_BITS = TWO_BITS << STATE_SHIFT
 _COLOUR_BITS = THREE_BITS << COLOUR_SHIFT
 
@@ -69,8 +70,7 @@ def is_open_door(cell):  # type: ignore[no-untyped-def]
 @part
 def passable(cell):  # type: ignore[no-untyped-def]
     """Whether the agent can stand there."""
-    kind = cell & TYPE_MASK
-    return kind == EMPTY or kind == GOAL or kind == FLOOR or kind == LAVA or is_open_door(cell)
+    return _GROUND >> (cell & TYPE_MASK) & 1 != 0 or is_open_door(cell)
 
 
 @part
@@ -142,11 +142,11 @@ def verify(cells, info, stride, action, front, before):  # type: ignore[no-untyp
     after = np.int64(cells[front])
     changed = after != before
     kind = before & TYPE_MASK
-    if action == PICKUP and (verb == PKP or verb == NLM) and changed:
+    if action == PICKUP and verb in (PKP, NLM) and changed:
         if verb == PKP and before & TARGET:
             return SUCCESS
         return FAILURE if strict and not before & TOOL else NOTHING
-    if action == TOGGLE and (verb == PKP or verb == NLM):
+    if action == TOGGLE and verb in (PKP, NLM):
         return FAILURE if strict and changed and kind == BOX else NOTHING
     if action == TOGGLE and verb == TGL:
         if before & TARGET:
@@ -179,8 +179,8 @@ def observe(cells, info, stride, sight, image):  # type: ignore[no-untyped-def]
         for column in range(VIEW):
             shown = np.int64(cells[_index(at)])
             at += right
-            if depth == 0 and column == VIEW // 2:  # what is carried is seen in place of the agent's cell
-                shown = hand
+            if depth == 0 and column == VIEW // 2:
+                shown = hand  # what is carried is seen in place of the agent's cell
             shown &= -(swept >> column & 1)  # all bits, or none
             byte = _index(column * 3 * VIEW + row)
             image[byte] = shown & TYPE_MASK
@@ -203,4 +203,3 @@ def sight_table() -> np.ndarray:
             seen = seen | spreads << (column + side)
             beyond = beyond | spreads << column | spreads << (column + side)
     return (beyond << VIEW | seen).astype(np.uint16)
-

@@ -1,0 +1,95 @@
+"""The levels as minigrid environments; missions in words; where machine code is kept."""
+
+import gymnasium
+import numpy as np
+import pytest
+from gymnasium.utils.env_checker import check_env
+from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper, RGBImgPartialObsWrapper
+
+import skills
+from skills import codes, figures, kernels
+from skills.levels import STAGES
+
+
+@pytest.mark.parametrize("stage", ["gtg1", "pkpc2", "tgl3", "all6", "nlm2"])
+def test_gymnasium_has_nothing_to_say_against_it(stage):
+    check_env(gymnasium.make(skills.env_id(stage)).unwrapped, skip_render_check=True)
+
+
+def test_every_stage_is_registered():
+    for stage in STAGES:
+        env = gymnasium.make(skills.env_id(stage))
+        assert (env.unwrapped.stage, env.unwrapped.max_steps) == (stage, 121)
+        assert env.reset(seed=1)[0]["mission"] == codes.mission_text(env.unwrapped.mission_code)
+
+
+def test_minigrids_wrappers_and_pictures_work():
+    env = gymnasium.make(skills.env_id("pkp3"), render_mode="rgb_array")
+    env.reset(seed=2)
+    assert env.render().shape == (352, 352, 3)
+    assert figures.picture(env.unwrapped).shape == (176, 176, 3)
+    assert FullyObsWrapper(env).reset(seed=2)[0]["image"].shape == (11, 11, 3)
+    assert ImgObsWrapper(env).reset(seed=2)[0].shape == (7, 7, 3)
+    assert RGBImgPartialObsWrapper(env, tile_size=8).reset(seed=2)[0]["image"].shape == (56, 56, 3)
+
+
+def test_a_seed_is_a_level_and_then_others_follow():
+    env = gymnasium.make(skills.env_id("gto1")).unwrapped
+    first = [env.reset(seed=9)[1]["seed"], *(env.reset()[1]["seed"] for _ in range(3))]
+    again = [env.reset(seed=9)[1]["seed"], *(env.reset()[1]["seed"] for _ in range(3))]
+    assert first == again
+    assert len(set(first)) == 4
+    with pytest.raises(ValueError, match="no stage 'x'"):
+        skills.env.SkillsEnv("x")
+
+
+def test_words_and_codes_of_missions_are_the_same():
+    for verb in (codes.GTO, codes.PKP, codes.TGL):
+        for colour in range(7):
+            for kind in (codes.ANY_TYPE, codes.DOOR, codes.KEY, codes.BALL, codes.BOX):
+                for place in range(5):
+                    mission = np.array((verb, colour, kind, place), np.uint8)
+                    assert (codes.mission_code(codes.mission_text(mission)) == mission).all()
+    for colour in range(6):
+        mission = np.array((codes.NLM, colour, codes.GOAL, 0), np.uint8)
+        assert (codes.mission_code(codes.mission_text(mission)) == mission).all()
+    assert codes.mission_text(codes.mission_code("pick up a ball behind you")) == (
+        "pick up the ball behind you"
+    )
+    for words in ("go to the moon", "pick up the red", "open the red door then go"):
+        with pytest.raises(ValueError, match="no mission"):
+            codes.mission_code(words)
+    with pytest.raises(ValueError, match="no mission"):
+        codes.mission_text(np.array((9, 0, 0, 0), np.uint8))
+
+
+def doubled(value):
+    return 2 * value
+
+
+def test_machine_code_is_kept_by_the_digest_of_the_sources(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert kernels.folder() == tmp_path / f"skills-{kernels.digest()}"
+    assert kernels.kernel(doubled)(2) == 4
+    assert list(kernels.folder().glob("*.nbc"))
+    again = kernels.kernel(doubled)
+    assert again(3) == 6
+    assert sum(again.stats.cache_hits.values()) == 1
+
+
+def test_without_a_place_for_machine_code_kernels_work(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    assert kernels.kernel(doubled)(2) == 4
+
+
+def test_the_folder_of_a_full_disk_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    found = kernels.kernel(doubled)
+    monkeypatch.setattr(kernels._Locator, "ensure_cache_path", _full)
+    assert found(2) == 4
+    assert not list(kernels.folder().glob("*.nbc"))
+
+
+def _full(self):
+    raise OSError(28, "No space left on device")
