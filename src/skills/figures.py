@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
+import argparse
 from pathlib import Path
 
 import numpy as np
 
 from skills.env import SkillsEnv
+from skills.levels import STAGES, Stage
 
 TILE = 16  # pixels of a cell
+SEED = 2  # of the levels that are shown
+OWN = [
+    name for name, stage in STAGES.items() if isinstance(stage, Stage)
+]  # those with levels of their own
 
 
 def picture(env: SkillsEnv, tile: int = TILE) -> np.ndarray:
@@ -16,29 +22,37 @@ def picture(env: SkillsEnv, tile: int = TILE) -> np.ndarray:
     return env.grid.render(tile, env.agent_pos, env.agent_dir)
 
 
-def contact_sheet(path: Path, stages: list[str], seeds: np.ndarray, columns: int = 3) -> None:
-    """Draws levels of each stage with their missions.
+def contact_sheet(path: Path, stages: list[str], seed: int = SEED, columns: int = 6) -> None:
+    """Draws a level of each stage with its mission.
 
     Args:
         path: PNG to write.
         stages: Names.
-        seeds: Of each stage's levels, int [k].
-        columns: Stages of a row.
+        seed: Of the levels.
+        columns: Levels beside each other.
     """
     from matplotlib.figure import Figure
 
     rows = -(-len(stages) // columns)
-    across = columns * len(seeds)
-    figure = Figure(figsize=(1.75 * across, 2.15 * rows), dpi=100, layout="constrained")
-    axes = figure.subplots(rows, across, squeeze=False)
-    for each in axes.flat:
+    figure = Figure(figsize=(1.76 * columns, 2.15 * rows), dpi=100, layout="constrained")
+    axes = figure.subplots(rows, columns, squeeze=False).flatten()
+    for each in axes:
         each.set_axis_off()
-    for index, stage in enumerate(stages):
+    for drawn, stage in zip(axes, stages, strict=False):
         env = SkillsEnv(stage)
-        for place, seed in enumerate(seeds):
-            drawn = axes[index // columns, index % columns * len(seeds) + place]
-            env.reset(seed=int(seed))
-            drawn.imshow(picture(env))
-            words = env.mission.replace(" and ", "\nand ").replace(" green goal square", " goal")
-            drawn.set_title(f"{stage}: {words}" if place == 0 else words, fontsize=6)
+        env.reset(seed=seed)
+        drawn.imshow(picture(env))
+        words = env.mission.replace(" and ", "\nand ").replace(" green goal square", " goal")
+        drawn.set_title(f"{stage}: {words}", fontsize=6.5)
     figure.savefig(path, metadata={"Software": None})
+
+
+def main() -> None:
+    """Draws the picture of docs/skills.md."""
+    parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--to", type=Path, default=Path("docs/skills_levels.png"))
+    contact_sheet(parser.parse_args().to, OWN)
+
+
+if __name__ == "__main__":
+    main()
