@@ -44,11 +44,10 @@ class Config(record.Config):
 
 def main(config: Config) -> dict[str, Any]:
     """Plays and returns what the record says."""
-    import torch
-
     from skills import agents
+    from skills.learning import one_thread
 
-    torch.set_num_threads(1)
+    one_thread()
     with record.start(config, study="skills") as run:
         seeds, found = agents.TEST[: config.episodes], {}
         folders = located(config, run)

@@ -149,7 +149,7 @@ class Learner:
         Args:
             number: Of the update, from 1.
             lr: Adam's step size.
-            threads: Where workers run beside each other; None: one after the other.
+            threads: From `thread_pool`, where workers run beside each other; None: one after the other.
 
         Returns:
             Statistics of `rl.ppo.update`, and of the rollout: episodes, successes.
@@ -230,6 +230,16 @@ class Learner:
         self.optimizer.load_state_dict(state["optimizer"])
         for worker, before in zip(self.workers, state["players"], strict=True):
             worker.player.restore(before)
+
+
+def one_thread() -> None:
+    """Lets torch use one thread from here on: the workers are what runs side by side."""
+    torch.set_num_threads(1)
+
+
+def thread_pool(count: int) -> ThreadPoolExecutor:
+    """Returns threads for workers. Torch counts its threads for each of ours anew, and sums of several round differently."""
+    return ThreadPoolExecutor(count, initializer=one_thread)
 
 
 def _each(run: Callable[..., Iterable[_T]], function: Callable[..., _T], *of: Any) -> list[_T]:

@@ -42,7 +42,7 @@ class Shape:
         recurrent: Whether there is a GRU.
     """
 
-    channels: int = 8
+    channels: int = 16
     hidden: int = 128
     memory: int = 128
     recurrent: bool = True
@@ -111,19 +111,25 @@ def initial(shape: Shape, generator: torch.Generator) -> Array:
 
 
 class Missions:
-    """The missions met so far, and what each makes of a cell. A cache: it decides nothing.
+    """The missions met so far, in the order in which they came.
+
+    Args:
+        codes: uint8 [M, 4].
 
     Attributes:
-        codes: uint8 [M, 4].
+        codes: The same, and those that came since.
     """
 
-    def __init__(self) -> None:
+    def __init__(self, codes: NDArray[np.uint8] | None = None) -> None:
         self._row = np.full(int(np.prod(MISSION_SIZES)), -1, np.int64)
         self.codes = np.zeros((0, len(PARTS)), np.uint8)
+        if codes is not None:
+            self._row[_index(codes)] = np.arange(len(codes))
+            self.codes = np.array(codes)
 
     def rows(self, missions: NDArray[np.uint8]) -> NDArray[np.int64]:
         """Which of `codes` each mission is; new ones are added. uint8 [..., 4] to int64 [...]."""
-        index = np.ravel_multi_index(tuple(np.moveaxis(missions, -1, 0)), MISSION_SIZES)
+        index = _index(missions)
         found = self._row[index]
         if (found < 0).any():
             new = np.unique(index[found < 0])
@@ -132,6 +138,10 @@ class Missions:
             self.codes = np.concatenate([self.codes, parts])
             found = self._row[index]
         return found
+
+
+def _index(missions: NDArray[np.uint8]) -> NDArray[np.int64]:
+    return np.ravel_multi_index(tuple(np.moveaxis(missions, -1, 0)), MISSION_SIZES)
 
 
 @dataclass

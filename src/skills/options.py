@@ -32,7 +32,7 @@ class Config(record.Config):
     lr_schedule: str = option(
         "linear", "from first to last; the source does not tell", choices=("linear", "cosine")
     )
-    envs: int = option(256, "environments that step together", low=1, high=65536)
+    envs: int = option(128, "environments that step together", low=1, high=65536)
     workers: int = option(
         2,
         "shares of them, a thread can work on each; another number gives other numbers",
@@ -45,20 +45,25 @@ class Config(record.Config):
     )
     passes: int = option(3, "over a rollout", low=1, high=50)
     minibatches: int = option(4, "of a pass, each of whole sequences", low=1, high=1024)
-    gamma: float = option(0.99, "discount a step", low=0, high=1)
+    gamma: float = option(
+        0.98,
+        "discount a step; with 0.99 it first unlearns to pick up, and takes twice as long",
+        low=0,
+        high=1,
+    )
     gae_lambda: float = option(0.95, "trace decay a step", low=0, high=1)
     clip_coef: float = option(
         0.2, "half-width of the range of the ratio", low=0, low_open=True, high=1
     )
     entropy_coef: float = option(0.01, "weight of the entropy bonus", low=0)
     value_coef: float = option(0.5, "weight of the value loss", low=0)
-    max_grad_norm: float = option(0.5, "limit of the gradient's norm", low=0, low_open=True)
+    max_grad_norm: float = option(2.0, "limit of the gradient's norm", low=0, low_open=True)
     time_limit: str = option(
         "bootstrap", "at the step limit: the value of the last view counts, or nothing is learned from that step",
         choices=("bootstrap", "cut"),
     )  # fmt: skip
     recurrent: bool = option(True, "a GRU; no: no memory")
-    channels: int = option(8, "of the embedding of a cell", low=1, high=256)
+    channels: int = option(16, "of the embedding of a cell", low=1, high=256)
     hidden: int = option(128, "width of the layer over all cells", low=1, high=4096)
     memory: int = option(128, "width of the GRU", low=1, high=4096)
     frozen: str = option(
@@ -79,7 +84,7 @@ class Config(record.Config):
     eval_interval: int = option(
         61, "updates between validations, about half an epoch; 0: none", low=0
     )
-    save_interval: int = option(61, "updates between checkpoints", low=1, resumable=True)
+    save_interval: int = option(122, "updates between checkpoints", low=1, resumable=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()

@@ -122,12 +122,14 @@ class Player:
             "levels": dict(vars(self.engine.state())),
             "begins": self.begins[-1],
             "memory": self._memory,
+            "missions": self.missions.codes,  # in their order gradients are added
         }
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on from `state()`."""
         self.engine.load(Levels(**state["levels"]), out=self.steps.at(-1))
         self.begins[-1] = state["begins"]
+        self.missions = Missions(state["missions"])
         self._memory = np.ascontiguousarray(state["memory"])
 
 

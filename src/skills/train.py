@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-from concurrent.futures import ThreadPoolExecutor
 from typing import TYPE_CHECKING, Any
 
 import record
@@ -16,12 +15,11 @@ if TYPE_CHECKING:
 
 def main(config: Config) -> dict[str, Any]:
     """Trains, plays 1,000 episodes that were kept out, and returns what the record says."""
-    import torch
-
+    from skills.learning import one_thread, thread_pool
     from skills.training import Training
 
-    torch.set_num_threads(1)  # the workers are what runs side by side
-    with record.start(config, study="skills") as run, ThreadPoolExecutor(config.threads) as pool:
+    one_thread()
+    with record.start(config, study="skills") as run, thread_pool(config.threads) as pool:
         threads = pool if config.threads > 1 and config.workers > 1 else None
         training = Training(run, config)
         training.begin()
