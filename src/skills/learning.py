@@ -238,7 +238,7 @@ def one_thread() -> None:
 
 
 def thread_pool(count: int) -> ThreadPoolExecutor:
-    """Returns threads for workers. Torch counts its threads for each of ours anew, and sums of several round differently."""
+    """Returns threads for workers. Torch counts its own anew in each, and sums of several would round differently."""
     return ThreadPoolExecutor(count, initializer=one_thread)
 
 
