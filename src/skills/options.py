@@ -47,7 +47,7 @@ class Config(record.Config):
     minibatches: int = option(4, "of a pass, each of whole sequences", low=1, high=1024)
     gamma: float = option(
         0.98,
-        "discount a step; with 0.99 it first unlearns to pick up, and takes twice as long",
+        "discount a step",
         low=0,
         high=1,
     )
