@@ -217,11 +217,22 @@ def update(
 STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
 
 
-def _loss(
-    agent: Agent, sample: Batch, settings: PPOSettings
-) -> tuple[Tensor, tuple[Tensor, float, Tensor]]:
-    """The statistics, and the total loss's gradients as `Agent.optimise` takes them."""
-    log_probs, entropy, values = agent.evaluate_actions(sample.observations, sample.actions)
+def losses(
+    log_probs: Tensor, entropy: Tensor, values: Tensor, sample: Batch, settings: PPOSettings
+) -> tuple[Tensor, tuple[Tensor, Tensor]]:
+    """Losses of a policy and a value function on samples that an older policy has taken.
+
+    Args:
+        log_probs: [B], of the actions, now.
+        entropy: scalar, mean over the samples, now.
+        values: [B], now.
+        sample: what they were, advantages and returns.
+        settings: see `PPOSettings`.
+
+    Returns:
+        `STATISTICS` [5], and the total loss's gradients with respect to the log-probabilities and the
+        values, [B] each.
+    """
     log_ratio = log_probs - sample.log_probs
     of_policy, by_log_prob = policy_loss(log_ratio, sample.advantages, settings.clip_coef)
     of_value, by_value = value_loss(
@@ -232,9 +243,16 @@ def _loss(
     difference = change - log_ratio
     outside = (change.abs() > settings.clip_coef).float()
     statistics = torch.stack((of_policy, of_value, entropy, difference.mean(), outside.mean()))
-    return statistics, (
-        by_log_prob, -settings.entropy_coef, by_value.mul_(settings.value_coef)
-    )  # fmt: skip
+    return statistics, (by_log_prob, by_value.mul_(settings.value_coef))
+
+
+def _loss(
+    agent: Agent, sample: Batch, settings: PPOSettings
+) -> tuple[Tensor, tuple[Tensor, float, Tensor]]:
+    """The statistics, and the total loss's gradients as `Agent.optimise` takes them."""
+    log_probs, entropy, values = agent.evaluate_actions(sample.observations, sample.actions)
+    statistics, (by_log_prob, by_value) = losses(log_probs, entropy, values, sample, settings)
+    return statistics, (by_log_prob, -settings.entropy_coef, by_value)
 
 
 def _broken(statistics: Tensor, agent: Agent) -> str:

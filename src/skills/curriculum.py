@@ -1,0 +1,99 @@
+"""Trains a chain of stages: each a run of its own that begins with the weights of the one before."""
+
+from __future__ import annotations
+
+import argparse
+import os
+from dataclasses import dataclass
+from typing import Any
+
+import record
+from record import chain, option
+from record.chain import Link
+from skills import schedule
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    """Flags of `skill:curriculum`."""
+
+    name: str = option("gtg", "the chain", choices=tuple(schedule.CURRICULA))
+    train_flags: str = option("", 'flags of every stage, as "stop-at=0.98 entropy-coef=0.02"')
+    reuse: bool = option(True, "take finished stages of the same flags")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        for word in self.train_flags.split():
+            name, _, value = word.partition("=")
+            if not name or not value or name in ("seed", "stage", "pretrained"):
+                raise record.UserError(f"--train-flags: {word!r} is no name=value of skill:train")
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Runs what is missing and returns what the record says."""
+    if not os.environ.get("GUILD_HOME") or not os.environ.get("RUN_DIR"):
+        raise record.UserError("a curriculum runs under Guild: `guild run skill:curriculum`")
+    with record.start(config, study="skills") as run:
+        links = chain.plan(run.directory / "curriculum.json", links_of(config))
+        for link in links.values():
+            run.add_parent(link.run)
+        chain.complete(links, 1, run.event, lambda done: run.progress(done, len(links), "stage"))
+        return run.finish(summary(links))
+
+
+def links_of(config: Config) -> list[Link]:
+    """The stages' runs; a stage whose predecessor has to be trained anew is trained anew too."""
+    flags = {"seed": str(config.seed)}
+    flags |= dict(word.split("=", 1) for word in config.train_flags.split())
+    links: list[Link] = []
+    for stage in schedule.chain(schedule.CURRICULA[config.name]):
+        known = config.reuse and (not links or bool(links[-1].run))
+        found = (
+            _existing(f"skill:{stage}", flags, links[-1].run if links else "") if known else None
+        )
+        after = {"previous": links[-1].name} if links else {}
+        links.append(Link(f"skill:{stage}", found or "", name=stage, flags=flags, after=after))
+    return links
+
+
+def summary(links: dict[str, Link]) -> dict[str, Any]:
+    """The last stage's success, and a line for each stage."""
+    rows, steps, seconds, last = [], 0, 0.0, {}
+    for name, link in links.items():
+        written = link.written
+        last = written["result"]
+        steps += last["env_steps"]
+        seconds += written["wall_seconds"]
+        metrics = last["metrics"]
+        rows.append([
+            name, f"{last['env_steps'] / 1e6:.1f}", f"{written['wall_seconds'] / 60:.1f}",
+            f"{100 * metrics['success/sampled']:.1f}", f"{100 * metrics['success/greedy']:.1f}", link.run[:8],
+        ])  # fmt: skip
+    return {
+        "objective": {**last["objective"], "at": steps, "axis": "step"},
+        "metrics": last["metrics"] | {"training_minutes": seconds / 60},
+        "env_steps": steps,
+        "task": name,
+        "table": {
+            "columns": ["stage", "steps [M]", "minutes", "sampled [%]", "greedy [%]", "run"],
+            "rows": rows,
+        },
+    }
+
+
+def _existing(operation: str, flags: dict[str, str], previous: str) -> str | None:
+    """A finished run of the stage that began with the weights of `previous`."""
+    found = chain.existing(operation, flags)
+    if found and previous:
+        from record import journal
+
+        told = (
+            journal.read_json(chain.Child(operation, found).directory / "journal/parents.json")
+            or {}
+        )
+        return found if previous in told.get("parents", []) else None
+    return found
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

@@ -1,0 +1,252 @@
+"""Kernels of the network: looking cells up, the gates of a GRU, and drawing actions.
+
+Matrix products are torch's; what lies between them is compiled here, one pass over the data each, and lets other
+threads run. Sigmoid and tanh are rational functions that the compiler turns into vector instructions.
+"""
+
+from __future__ import annotations
+
+import numpy as np
+
+from skills.codes import VIEW
+from skills.kernels import kernel, part
+
+AREA = VIEW * VIEW
+CELL_SIZES = (11, 6, 4)  # values of a cell's type, colour and state as minigrid encodes them
+COLOUR_VALUES, STATE_VALUES = CELL_SIZES[1:]
+CELL_VALUES = CELL_SIZES[0] * COLOUR_VALUES * STATE_VALUES
+
+_f = np.float32
+# Minimax rational function of odd degree 13 over even degree 6, as in Eigen's `ptanh`; error below 4e-7.
+_REACH = _f(7.90531110763549805)
+_A1, _A3, _A5 = _f(4.89352455891786e-03), _f(6.37261928875436e-04), _f(1.48572235717979e-05)
+_A7, _A9 = _f(5.12229709037114e-08), _f(-8.60467152213735e-11)
+_A11, _A13 = _f(2.00018790482477e-13), _f(-2.76076847742355e-16)
+_B0, _B2 = _f(4.89352518554385e-03), _f(2.26843463243900e-03)
+_B4, _B6 = _f(1.18534705686654e-04), _f(1.19825839466702e-06)
+_HALF, _ONE, _ZERO = _f(0.5), _f(1), _f(0)
+
+
+@part
+def tanh(x):  # type: ignore[no-untyped-def]
+    """Of a float32."""
+    x = _REACH if x > _REACH else x
+    x = -_REACH if x < -_REACH else x
+    s = x * x
+    top = _A13 * s + _A11
+    top = top * s + _A9
+    top = top * s + _A7
+    top = top * s + _A5
+    top = top * s + _A3
+    top = top * s + _A1
+    bottom = _B6 * s + _B4
+    bottom = bottom * s + _B2
+    bottom = bottom * s + _B0
+    return x * top / bottom
+
+
+@part
+def sigmoid(x):  # type: ignore[no-untyped-def]
+    """Of a float32."""
+    return _HALF + _HALF * tanh(_HALF * x)
+
+
+@kernel
+def look_up(images, which, rows, tables, out):  # type: ignore[no-untyped-def]
+    """Writes the embeddings of all cells of views.
+
+    Args:
+        images: uint8 [T, N, 147], type, colour and state of each cell.
+        which: The environments that are wanted, int64 [S].
+        rows: Of their mission in `tables`, int64 [T, N].
+        tables: Embedding of each value of a cell under each mission, float32 [M, CELL_VALUES, C].
+        out: float32 [T, S, 49 C].
+    """
+    width = tables.shape[2]
+    for t in range(len(images)):
+        for s in range(len(which)):
+            image, table, written = images[t, which[s]], tables[rows[t, which[s]]], out[t, s]
+            for i in range(AREA):
+                value = (image[3 * i] * COLOUR_VALUES + image[3 * i + 1]) * STATE_VALUES + image[
+                    3 * i + 2
+                ]
+                for c in range(width):
+                    written[i * width + c] = table[value, c]
+
+
+@kernel
+def look_up_backward(images, which, rows, of_out, of_tables):  # type: ignore[no-untyped-def]
+    """Adds the gradient of `look_up`'s output, float32 [T, S, 49 C], to that of its tables."""
+    width = of_tables.shape[2]
+    for t in range(len(images)):
+        for s in range(len(which)):
+            image, table, given = images[t, which[s]], of_tables[rows[t, which[s]]], of_out[t, s]
+            for i in range(AREA):
+                value = (image[3 * i] * COLOUR_VALUES + image[3 * i + 1]) * STATE_VALUES + image[
+                    3 * i + 2
+                ]
+                for c in range(width):
+                    table[value, c] += given[i * width + c]
+
+
+@kernel
+def add_bias_relu(x, directions, rows, which, of_direction, of_mission):  # type: ignore[no-untyped-def]
+    """Adds a bias by direction and one by mission to x, float32 [T, S, H], and cuts below 0, in place."""
+    for t in range(x.shape[0]):
+        for s in range(x.shape[1]):
+            first, second = of_direction[directions[t, which[s]]], of_mission[rows[t, which[s]]]
+            for i in range(x.shape[2]):
+                value = x[t, s, i] + first[i] + second[i]
+                x[t, s, i] = value if value > _ZERO else _ZERO
+
+
+@kernel
+def bias_relu_backward(x, of_x, directions, rows, which, of_direction, of_mission):  # type: ignore[no-untyped-def]
+    """The gradient of `add_bias_relu`'s output becomes that of its input; adds to those of the biases."""
+    for t in range(x.shape[0]):
+        for s in range(x.shape[1]):
+            first, second = of_direction[directions[t, which[s]]], of_mission[rows[t, which[s]]]
+            for i in range(x.shape[2]):
+                value = of_x[t, s, i] if x[t, s, i] > _ZERO else _ZERO
+                of_x[t, s, i] = value
+                first[i] += value
+                second[i] += value
+
+
+@kernel
+def gru(gates, of_hidden, bias, before, after):  # type: ignore[no-untyped-def]
+    """A step of a gated recurrent unit (Cho et al. 2014, with torch's order and place of the reset gate).
+
+    Args:
+        gates: What the inputs give to reset, update and new, float32 [S, 3 G]; becomes the gates themselves.
+        of_hidden: What the hidden state gives to them, float32 [S, 3 G].
+        bias: Of the new gate's hidden part, float32 [G].
+        before: Hidden state, float32 [S, G].
+        after: The next one, written.
+    """
+    size = before.shape[1]
+    for s in range(len(before)):
+        gate, given = gates[s], of_hidden[s]
+        for i in range(2 * size):
+            gate[i] = sigmoid(gate[i] + given[i])
+        for i in range(size):
+            given[2 * size + i] += bias[i]
+        for i in range(size):
+            new = tanh(gate[2 * size + i] + gate[i] * given[2 * size + i])
+            gate[2 * size + i] = new
+            after[s, i] = new + gate[size + i] * (before[s, i] - new)
+
+
+@kernel
+def gru_backward(gates, of_hidden, before, of_after, of_before):  # type: ignore[no-untyped-def]
+    """Gradients of a step: `gates` and `of_hidden` become those of what inputs and hidden state gave.
+
+    Args:
+        gates, of_hidden, before: As `gru` left them.
+        of_after: Gradient of the next hidden state, float32 [S, G].
+        of_before: That of the hidden state as far as it does not go through `of_hidden`, written.
+    """
+    size = before.shape[1]
+    for s in range(len(before)):
+        gate, given = gates[s], of_hidden[s]
+        for i in range(size):
+            reset, update, new = gate[i], gate[size + i], gate[2 * size + i]
+            delta, hidden = of_after[s, i], given[2 * size + i]
+            by_new = delta * (_ONE - update) * (_ONE - new * new)
+            by_update = delta * (before[s, i] - new) * update * (_ONE - update)
+            by_reset = by_new * hidden * reset * (_ONE - reset)
+            gate[i] = by_reset
+            gate[size + i] = by_update
+            gate[2 * size + i] = by_new
+            given[i] = by_reset
+            given[size + i] = by_update
+            given[2 * size + i] = by_new * reset
+            of_before[s, i] = delta * update
+
+
+@kernel
+def keep(hidden, ended):  # type: ignore[no-untyped-def]
+    """Sets the rows of `hidden`, float32 [S, G], to 0 where an episode has ended, bool [S]."""
+    for s in range(len(hidden)):
+        if ended[s]:
+            for i in range(hidden.shape[1]):
+                hidden[s, i] = _ZERO
+
+
+@kernel
+def choose(outputs, uniform, greedy, actions, log_probs):  # type: ignore[no-untyped-def]
+    """Draws actions, or takes the likeliest.
+
+    Args:
+        outputs: Logits of the actions, then the value, float32 [S, A + 1].
+        uniform: Numbers from [0, 1), float64 [S].
+        greedy: Whether the likeliest is taken.
+        actions: Written, int64 [S].
+        log_probs: Written, float32 [S].
+    """
+    count = outputs.shape[1] - 1
+    for s in range(len(outputs)):
+        best = 0
+        for a in range(count):
+            if outputs[s, a] > outputs[s, best]:
+                best = a
+        total = 0.0
+        for a in range(count):
+            total += np.exp(np.float64(outputs[s, a] - outputs[s, best]))
+        chosen = best
+        if not greedy:
+            left, chosen = uniform[s] * total, count - 1
+            for a in range(count):
+                left -= np.exp(np.float64(outputs[s, a] - outputs[s, best]))
+                if left < 0:
+                    chosen = a
+                    break
+        actions[s] = chosen
+        log_probs[s] = outputs[s, chosen] - outputs[s, best] - np.log(total)
+
+
+@kernel
+def policy(outputs, actions, which, log_probs, entropies):  # type: ignore[no-untyped-def]
+    """Log-probabilities of actions and entropies; logits become log-probabilities.
+
+    Args:
+        outputs: Logits and the value, float32 [T, S, A + 1].
+        actions: int64 [T, N].
+        which: Their columns, int64 [S].
+        log_probs, entropies: Written, float32 [T, S].
+    """
+    count = outputs.shape[2] - 1
+    for t in range(outputs.shape[0]):
+        for s in range(outputs.shape[1]):
+            row = outputs[t, s]
+            best = row[0]
+            for a in range(1, count):
+                best = max(best, row[a])
+            total = 0.0
+            for a in range(count):
+                total += np.exp(np.float64(row[a] - best))
+            shift, entropy = best + np.log(total), 0.0
+            for a in range(count):
+                row[a] -= shift
+                entropy -= np.exp(np.float64(row[a])) * row[a]
+            log_probs[t, s] = row[actions[t, which[s]]]
+            entropies[t, s] = entropy
+
+
+@kernel
+def policy_backward(outputs, actions, which, entropies, of_log_probs, of_entropy, of_values):  # type: ignore[no-untyped-def]
+    """Gradients with respect to logits and value, in place of `outputs`, which `policy` has changed.
+
+    Args:
+        of_log_probs, of_values: float32 [T, S].
+        of_entropy: Of each entropy, scalar.
+    """
+    count = outputs.shape[2] - 1
+    for t in range(outputs.shape[0]):
+        for s in range(outputs.shape[1]):
+            row, entropy, delta = outputs[t, s], entropies[t, s], of_log_probs[t, s]
+            for a in range(count):
+                p = np.exp(row[a])
+                row[a] = -p * (delta + of_entropy * (row[a] + entropy))
+            row[actions[t, which[s]]] += delta
+            row[count] = of_values[t, s]

@@ -1,0 +1,373 @@
+"""The agents' network: what is seen, where it heads and the mission to logits of the actions and a value.
+
+A cell's embedding is modulated by the mission, FiLM (Perez et al. 2018): scale and shift by the sum of embeddings of
+the mission's parts. All cells together go through one layer and, unless the agent is to have no memory, a GRU.
+The backward pass is written out: autograd's bookkeeping costs as much as these small products.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+from skills import gates
+from skills.codes import ACTIONS, MISSION_SIZES
+from skills.gates import AREA, CELL_SIZES, CELL_VALUES
+
+Array = NDArray[np.float32]
+PARTS = ("verb", "colour", "kind", "place")  # of a mission
+EMBEDDING_SPREAD = 0.3  # at first; with sums of wider ones the gates begin saturated
+CELL_PARTS = ("cell_type", "cell_colour", "cell_state")
+_EYES = (*CELL_PARTS, "input", "direction")
+FROZEN = {
+    "nothing": (),
+    "eyes": _EYES,
+    "trunk": (*_EYES, "inner", "inner_bias", "memory", "memory_bias"),
+}
+"""Weights that do not learn, by name of the choice: none; those of the image; all but mission and heads."""
+
+
+@dataclass(frozen=True)
+class Shape:
+    """Sizes of a network.
+
+    Attributes:
+        channels: Of a cell's embedding.
+        hidden: Width of the layer over all cells.
+        memory: Width of the GRU, or of a plain layer if not `recurrent`.
+        recurrent: Whether there is a GRU.
+    """
+
+    channels: int = 16
+    hidden: int = 128
+    memory: int = 128
+    recurrent: bool = True
+
+    def weights(self) -> dict[str, tuple[int, ...]]:
+        """Shapes of all weights by name."""
+        film, gate = 2 * self.channels + self.hidden, (3 if self.recurrent else 1) * self.memory
+        shapes: dict[str, tuple[int, ...]] = {}
+        shapes |= {
+            name: (size, self.channels) for name, size in zip(CELL_PARTS, CELL_SIZES, strict=True)
+        }
+        shapes |= {name: (size, film) for name, size in zip(PARTS, MISSION_SIZES, strict=True)}
+        shapes |= {"direction": (4, self.hidden), "input": (self.hidden, AREA * self.channels)}
+        shapes |= {"inner": (gate, self.hidden), "inner_bias": (gate,)}
+        if self.recurrent:
+            shapes |= {"memory": (gate, self.memory), "memory_bias": (self.memory,)}
+        head = ACTIONS + 1
+        return shapes | {
+            "head": (head, self.memory),
+            "skip": (head, self.hidden),
+            "head_bias": (head,),
+        }
+
+
+def split(flat: Array, shape: Shape) -> dict[str, Array]:
+    """Views of the weights in a vector, by name."""
+    found, start = {}, 0
+    for name, size in shape.weights().items():
+        stop = start + int(np.prod(size))
+        found[name], start = flat[start:stop].reshape(size), stop
+    return found
+
+
+def count(shape: Shape) -> int:
+    """Number of weights."""
+    return sum(int(np.prod(size)) for size in shape.weights().values())
+
+
+def initial(shape: Shape, generator: torch.Generator) -> Array:
+    """Returns first weights as a vector.
+
+    Layers are orthogonal (Saxe et al. 2014), the actions' last one nearly 0, so that all are tried at first.
+    """
+    flat = np.zeros(count(shape), np.float32)
+    for name, weight in split(flat, shape).items():
+        if name in (*CELL_PARTS, *PARTS, "direction"):
+            weight[:] = EMBEDDING_SPREAD * torch.randn(weight.shape, generator=generator).numpy()
+        elif weight.ndim == 2:
+            gain = (
+                2**0.5
+                if name in ("input", "inner") and not (name == "inner" and shape.recurrent)
+                else 1.0
+            )
+            blocks = (
+                weight.reshape(-1, shape.memory, weight.shape[1])
+                if name in ("inner", "memory")
+                else weight[None]
+            )
+            for block in blocks:
+                drawn = torch.empty(block.shape)
+                torch.nn.init.orthogonal_(drawn, gain, generator=generator)
+                block[:] = drawn.numpy()
+            if name in ("head", "skip"):
+                weight[:ACTIONS] *= 0.01
+    return flat
+
+
+class Missions:
+    """The missions met so far, in the order in which they came.
+
+    Args:
+        codes: uint8 [M, 4].
+
+    Attributes:
+        codes: The same, and those that came since.
+    """
+
+    def __init__(self, codes: NDArray[np.uint8] | None = None) -> None:
+        self._row = np.full(int(np.prod(MISSION_SIZES)), -1, np.int64)
+        self.codes = np.zeros((0, len(PARTS)), np.uint8)
+        if codes is not None:
+            self._row[_index(codes)] = np.arange(len(codes))
+            self.codes = np.array(codes)
+
+    def rows(self, missions: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Which of `codes` each mission is; new ones are added. uint8 [..., 4] to int64 [...]."""
+        index = _index(missions)
+        found = self._row[index]
+        if (found < 0).any():
+            new = np.unique(index[found < 0])
+            self._row[new] = len(self.codes) + np.arange(len(new))
+            parts = np.stack(np.unravel_index(new, MISSION_SIZES), -1).astype(np.uint8)
+            self.codes = np.concatenate([self.codes, parts])
+            found = self._row[index]
+        return found
+
+
+def _index(missions: NDArray[np.uint8]) -> NDArray[np.int64]:
+    return np.ravel_multi_index(tuple(np.moveaxis(missions, -1, 0)), MISSION_SIZES)
+
+
+@dataclass
+class Films:
+    """What missions make of cells with given weights.
+
+    Attributes:
+        codes: uint8 [M, 4].
+        cells: Sum of the embeddings of type, colour and state, float32 [CELL_VALUES, C].
+        film: Sum of the embeddings of the mission's parts, float32 [M, 2 C + H].
+        tables: Embedding of each value of a cell, float32 [M, CELL_VALUES, C].
+        bias: Of the layer, float32 [M, H].
+    """
+
+    codes: NDArray[np.uint8]
+    cells: Array
+    film: Array
+    tables: Array
+    bias: Array
+
+    @classmethod
+    def of(cls, codes: NDArray[np.uint8], weights: Mapping[str, Array], channels: int) -> Films:
+        """The films of missions."""
+        film = sum(weights[name][codes[:, i]] for i, name in enumerate(PARTS))
+        scale, shift = 1 + film[:, None, :channels], film[:, None, channels : 2 * channels]
+        kind, colour, state = (weights[name] for name in CELL_PARTS)
+        cells = (kind[:, None, None] + colour[:, None] + state).reshape(CELL_VALUES, channels)
+        tables = np.maximum(cells * scale + shift, 0)
+        return cls(codes, cells, film, tables, np.ascontiguousarray(film[:, 2 * channels :]))
+
+    def backward(self, of_tables: Array, of_bias: Array, gradients: Mapping[str, Array]) -> None:
+        """Writes the gradients of cells and missions' parts."""
+        channels = self.tables.shape[2]
+        inner = np.where(self.tables > 0, of_tables, 0)
+        of_cells = (
+            (inner * (1 + self.film[:, None, :channels])).sum(0).reshape(*CELL_SIZES, channels)
+        )
+        for i, name in enumerate(CELL_PARTS):
+            np.sum(of_cells, tuple({0, 1, 2} - {i}), out=gradients[name])
+        of_scale = np.einsum("mvc,vc->mc", inner, self.cells)
+        of_film = np.concatenate([of_scale, inner.sum(1), of_bias], 1)
+        for i, name in enumerate(PARTS):
+            gradients[name][:] = 0
+            np.add.at(gradients[name], self.codes[:, i], of_film)
+
+
+@dataclass(frozen=True)
+class Sequences:
+    """What a network saw in T steps of N environments, and which of these are meant.
+
+    Attributes:
+        images: uint8 [T, N, 147].
+        directions: uint8 [T, N].
+        rows: Of the missions among those of the films, int64 [T, N].
+        begins: Whether an episode begins there, bool [T, N]; the memory is empty then.
+        memory: Before the first step, float32 [N, G].
+        which: Columns, int64 [S].
+    """
+
+    images: NDArray[np.uint8]
+    directions: NDArray[np.uint8]
+    rows: NDArray[np.int64]
+    begins: NDArray[np.bool_]
+    memory: Array
+    which: NDArray[np.int64]
+
+
+class Network:
+    """A network at work on a given number of sequences; memory for one shape of them is kept.
+
+    Args:
+        shape: Its sizes.
+        weights: Vector of `count(shape)` weights, read at each call.
+
+    Attributes:
+        flat: This vector.
+        weights: Views of it by name.
+    """
+
+    def __init__(self, shape: Shape, weights: Array) -> None:
+        self.shape, self.flat = shape, weights
+        self.weights = split(weights, shape)
+        self._torch = {name: torch.from_numpy(weight) for name, weight in self.weights.items()}
+        self._shape = (0, 0)
+
+    def films(self, missions: Missions) -> Films:
+        """Of all missions met so far."""
+        return Films.of(missions.codes, self.weights, self.shape.channels)
+
+    def forward(self, seen: Sequences, films: Films) -> Array:
+        """Returns logits and value, float32 [T, S, ACTIONS + 1]; the next call overwrites them.
+
+        `memory_after` is then the memory after the last step, and `backward` can be called.
+        """
+        steps, columns = len(seen.images), len(seen.which)
+        self._room(steps, columns)
+        self._seen, self._films = seen, films
+        gates.look_up(seen.images, seen.which, seen.rows, films.tables, self._cells)
+        torch.mm(_flat(self._cells), self._torch["input"].T, out=_flat(self._hidden))
+        gates.add_bias_relu(
+            self._hidden,
+            seen.directions,
+            seen.rows,
+            seen.which,
+            self.weights["direction"],
+            films.bias,
+        )
+        torch.addmm(
+            self._torch["inner_bias"],
+            _flat(self._hidden),
+            self._torch["inner"].T,
+            out=_flat(self._gates),
+        )
+        if self.shape.recurrent:
+            self._remember(seen)
+        else:
+            np.maximum(self._gates, 0, out=self._memory[1:])
+        torch.addmm(
+            self._torch["head_bias"],
+            _flat(self._memory[1:]),
+            self._torch["head"].T,
+            out=_flat(self._outputs),
+        )
+        _flat(self._outputs).addmm_(_flat(self._hidden), self._torch["skip"].T)
+        return self._outputs
+
+    @property
+    def memory_after(self) -> Array:
+        """After the last step, float32 [S, G]."""
+        return self._memory[-1]
+
+    def backward(self, of_outputs: Array, gradients: Mapping[str, Array]) -> None:
+        """From the gradient of the last outputs, float32 [T, S, ACTIONS + 1], to those of the weights, written."""
+        seen, films = self._seen, self._films
+        flat, hidden = _flat(of_outputs), _flat(self._hidden)
+        grads = {name: torch.from_numpy(gradient) for name, gradient in gradients.items()}
+        torch.mm(flat.T, _flat(self._memory[1:]), out=grads["head"])
+        torch.mm(flat.T, hidden, out=grads["skip"])
+        torch.sum(flat, 0, out=grads["head_bias"])
+        torch.mm(flat, self._torch["head"], out=_flat(self._of_memory))
+        if self.shape.recurrent:
+            self._remember_backward(seen, grads)
+        else:
+            np.multiply(self._of_memory, self._memory[1:] > 0, out=self._gates)
+        of_gates = _flat(self._gates)
+        torch.mm(of_gates.T, hidden, out=grads["inner"])
+        torch.sum(of_gates, 0, out=grads["inner_bias"])
+        of_hidden = _flat(self._of_hidden)
+        torch.mm(of_gates, self._torch["inner"], out=of_hidden)
+        of_hidden.addmm_(flat, self._torch["skip"])
+        of_bias = np.zeros_like(films.bias)
+        gradients["direction"][:] = 0
+        gates.bias_relu_backward(
+            self._hidden,
+            self._of_hidden,
+            seen.directions,
+            seen.rows,
+            seen.which,
+            gradients["direction"],
+            of_bias,
+        )
+        torch.mm(of_hidden.T, _flat(self._cells), out=grads["input"])
+        of_tables = np.zeros_like(films.tables)
+        torch.mm(
+            of_hidden, self._torch["input"], out=_flat(self._cells)
+        )  # what was seen is not needed again
+        gates.look_up_backward(seen.images, seen.which, seen.rows, self._cells, of_tables)
+        films.backward(of_tables, of_bias, gradients)
+
+    def _remember(self, seen: Sequences) -> None:
+        """The GRU through all steps."""
+        self._memory[0] = seen.memory[seen.which]
+        begins = seen.begins[:, seen.which]
+        across = self._torch["memory"].T
+        for t in range(len(begins)):
+            before = self._before[t]
+            before[:] = self._memory[t]
+            gates.keep(before, begins[t])
+            torch.mm(torch.from_numpy(before), across, out=torch.from_numpy(self._across[t]))
+            gates.gru(
+                self._gates[t],
+                self._across[t],
+                self.weights["memory_bias"],
+                before,
+                self._memory[t + 1],
+            )
+
+    def _remember_backward(self, seen: Sequences, grads: Mapping[str, torch.Tensor]) -> None:
+        """Through all steps back; `_gates` becomes its own gradient."""
+        begins = seen.begins[:, seen.which]
+        of_before = np.zeros_like(self._of_memory[0])
+        given = torch.from_numpy(of_before)
+        for t in range(len(begins) - 1, -1, -1):
+            of_after = self._of_memory[t]
+            of_after += of_before
+            gates.gru_backward(
+                self._gates[t], self._across[t], self._before[t], of_after, of_before
+            )
+            given.addmm_(torch.from_numpy(self._across[t]), self._torch["memory"])
+            gates.keep(of_before, begins[t])
+        of_across = _flat(self._across)
+        torch.mm(of_across.T, _flat(self._before), out=grads["memory"])
+        torch.sum(of_across[:, 2 * self.shape.memory :], 0, out=grads["memory_bias"])
+
+    def _room(self, steps: int, columns: int) -> None:
+        if self._shape == (steps, columns):
+            return
+        shape, self._shape = self.shape, (steps, columns)
+        gate = (3 if shape.recurrent else 1) * shape.memory
+
+        def empty(*sizes: int) -> Array:
+            return np.empty(sizes, np.float32)
+
+        self._cells = empty(steps, columns, AREA * shape.channels)
+        self._hidden, self._of_hidden = empty(2, steps, columns, shape.hidden)
+        self._gates = empty(steps, columns, gate)
+        self._memory = empty(steps + 1, columns, shape.memory)
+        self._of_memory = empty(steps, columns, shape.memory)
+        self._outputs = empty(steps, columns, ACTIONS + 1)
+        if shape.recurrent:
+            self._across, self._before = (
+                empty(steps, columns, gate),
+                empty(steps, columns, shape.memory),
+            )
+
+
+def _flat(array: Array) -> torch.Tensor:
+    """All steps and sequences one under another, as torch has them."""
+    return torch.from_numpy(array.reshape(-1, array.shape[-1]))

@@ -1,0 +1,151 @@
+"""The flags of `skill:train`. Light to import: Guild reads flags by importing."""
+
+from __future__ import annotations
+
+import os
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import record
+from record import option
+from skills.schedule import COURSES, EPOCH_STEPS, Course
+
+if TYPE_CHECKING:
+    from rl.ppo import PPOSettings
+    from skills.network import Shape
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    """Flags of `skill:train`. The source tells stages, epochs and step sizes, and no more."""
+
+    stage: str = option("gtg0", "what it is trained on", choices=tuple(COURSES))
+    epochs: int = option(0, "of epoch-steps; 0: those of the stage in the source's table", low=0)
+    epoch_steps: int = option(
+        EPOCH_STEPS, "environment steps of an epoch; the source does not tell its own", low=1
+    )
+    lr: float = option(
+        0.0, "Adam's first step size [1]; 0: the source's for the stage", low=0, high=1
+    )
+    lr_end: float = option(0.0, "the last one; 0: the source's for the stage", low=0, high=1)
+    lr_schedule: str = option(
+        "linear", "from first to last; the source does not tell", choices=("linear", "cosine")
+    )
+    envs: int = option(128, "environments that step together", low=1, high=65536)
+    workers: int = option(
+        2,
+        "shares of them, a thread can work on each; another number gives other numbers",
+        low=1,
+        high=64,
+    )
+    threads: int = option(2, "no result depends on it", low=1, high=64, resumable=True)
+    rollout: int = option(
+        32, "steps of each environment between two updates, and of a sequence", low=1, high=1024
+    )
+    passes: int = option(3, "over a rollout", low=1, high=50)
+    minibatches: int = option(4, "of a pass, each of whole sequences", low=1, high=1024)
+    gamma: float = option(
+        0.98,
+        "discount a step",
+        low=0,
+        high=1,
+    )
+    gae_lambda: float = option(0.95, "trace decay a step", low=0, high=1)
+    clip_coef: float = option(
+        0.2, "half-width of the range of the ratio", low=0, low_open=True, high=1
+    )
+    entropy_coef: float = option(0.01, "weight of the entropy bonus", low=0)
+    value_coef: float = option(0.5, "weight of the value loss", low=0)
+    max_grad_norm: float = option(2.0, "limit of the gradient's norm", low=0, low_open=True)
+    time_limit: str = option(
+        "bootstrap", "at the step limit: the value of the last view counts, or nothing is learned from that step",
+        choices=("bootstrap", "cut"),
+    )  # fmt: skip
+    recurrent: bool = option(True, "a GRU; no: no memory")
+    channels: int = option(16, "of the embedding of a cell", low=1, high=256)
+    hidden: int = option(128, "width of the layer over all cells", low=1, high=4096)
+    memory: int = option(128, "width of the GRU", low=1, high=4096)
+    frozen: str = option(
+        "nothing",
+        "weights that do not learn: nothing; eyes: those of the image; trunk: all but the mission's and the heads",
+        choices=("nothing", "eyes", "trunk"),
+    )
+    pretrained: str = option("", "run or checkpoint of another stage to start from")
+    stop_at: float = option(
+        0.0,
+        "ends once three validations in a row reach this success rate on average; 0: never",
+        low=0,
+        high=1,
+    )
+    eval_episodes: int = option(
+        500, "of a validation, sampled and greedy each", low=1, high=100_000
+    )
+    eval_interval: int = option(
+        61, "updates between validations, about half an epoch; 0: none", low=0
+    )
+    save_interval: int = option(122, "updates between checkpoints", low=1, resumable=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.envs % (self.workers * self.minibatches):
+            raise record.UserError(
+                f"--envs: {self.envs} cannot be divided among {self.workers} workers and {self.minibatches} minibatches"
+            )
+        if self.updates < 1:
+            raise record.UserError(
+                f"--epoch-steps: {self.epoch_steps} x {self.course.epochs} is less than an update "
+                f"({self.envs * self.rollout})"
+            )
+        if self.frozen != "nothing" and not self.pretrained:
+            raise record.UserError("--frozen: weights that learn nothing have to be pretrained")
+        self.pretrained_path()
+
+    @property
+    def course(self) -> Course:
+        """The stage's in the source's table, with what the flags change."""
+        known = COURSES[self.stage]
+        return Course(
+            self.epochs or known.epochs,
+            self.lr or known.lr,
+            self.lr_end or known.lr_end,
+            known.after,
+        )
+
+    @property
+    def updates(self) -> int:
+        """Budget in updates."""
+        return self.course.epochs * self.epoch_steps // (self.envs * self.rollout)
+
+    def shape(self) -> Shape:
+        """Of the network."""
+        from skills.network import Shape
+
+        return Shape(self.channels, self.hidden, self.memory, self.recurrent)
+
+    def settings(self) -> PPOSettings:
+        """Of an update."""
+        from rl.ppo import PPOSettings
+
+        return PPOSettings(
+            clip_coef=self.clip_coef,
+            epochs=self.passes,
+            minibatch_size=self.envs // self.workers // self.minibatches,
+            value_coef=self.value_coef,
+            entropy_coef=self.entropy_coef,
+            gamma=self.gamma,
+            gae_lambda=self.gae_lambda,
+            time_limit=self.time_limit,
+        )
+
+    def pretrained_path(self) -> Path | None:
+        """Where the checkpoint to start from lies: as given, or below the project's folder."""
+        if not self.pretrained:
+            return None
+        below = Path(os.environ.get("PROJECT_DIR", ".")) / self.pretrained
+        for path in (Path(self.pretrained), below):
+            if path.is_dir():
+                return path.resolve()
+        raise record.UserError(
+            f"--pretrained: {self.pretrained} is no directory; give that of a run or a checkpoint"
+        )

@@ -1,0 +1,218 @@
+"""Agents in the engine: rollouts to learn from, and episodes to be judged by."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skills import gates
+from skills.codes import ACTIONS
+from skills.engine import Engine, Step
+from skills.network import Films, Missions, Network, Sequences
+from skills.state import Levels
+
+FIRST_TRAINING_SEED = 1 << 32  # levels of lower seeds are kept for evaluation
+CHUNK = 256  # episodes that are played beside each other in an evaluation
+
+
+class Player:
+    """Environments, and the network that plays them; learns nothing.
+
+    Args:
+        levels: See `skills.engine.Engine`.
+        count: Environments, N.
+        steps: Of a rollout, T.
+        network: Reads the weights that are to play.
+        seeds: Of the first levels, int64 [N].
+
+    Attributes:
+        steps: What was seen and got, arrays [T + 1, N]. Index t has what was seen before step t, and what step t - 1
+            gave.
+        begins: Whether an episode begins with what is seen, bool [T + 1, N].
+        rows: Of missions, int64 [T + 1, N].
+        actions, log_probs: int64 and float32 [T, N].
+        values: float32 [T + 1, N]; the last row for what follows.
+        final_values: Value of an episode's last view where the time limit alone has ended it, elsewhere 0;
+            float32 [T, N].
+        first_memory: Before the rollout, float32 [N, G].
+    """
+
+    def __init__(
+        self,
+        levels: str | Levels,
+        count: int,
+        steps: int,
+        network: Network,
+        seeds: NDArray[np.int64],
+    ) -> None:
+        self.engine = Engine(levels, count)
+        self.network = network
+        self._aside = Network(network.shape, network.flat)
+        self.missions = Missions()
+        self.steps = Step.buffers(steps + 1, count)
+        self.images = self.steps.image.reshape(steps + 1, count, -1)
+        self.begins = np.zeros((steps + 1, count), bool)
+        self.rows = np.zeros((steps + 1, count), np.int64)
+        self.actions = np.zeros((steps, count), np.int64)
+        self.log_probs, self.final_values = np.zeros((2, steps, count), np.float32)
+        self.values = np.zeros((steps + 1, count), np.float32)
+        self.first_memory = np.zeros((count, network.shape.memory), np.float32)
+        self._memory = self.first_memory.copy()
+        self._all = np.arange(count)
+        self.engine.reset(seeds, out=self.steps.at(steps))
+        self.begins[-1] = True
+
+    def rollout(self, uniform: NDArray[np.float64]) -> None:
+        """Plays T steps on from where it stands; `uniform`: [T, N] from [0, 1), decides on the actions."""
+        for array in (*self.steps[:3], self.begins):
+            array[0] = array[-1]
+        self.first_memory[:] = self._memory
+        self.rows[0] = self.missions.rows(self.steps.mission[0])
+        films = self.network.films(self.missions)
+        cut: list[tuple[NDArray[Any], ...]] = []
+        for t, draws in enumerate(uniform):
+            outputs = self.network.forward(self._seen(t), films)[0]
+            self.values[t] = outputs[:, ACTIONS]
+            gates.choose(outputs, draws, False, self.actions[t], self.log_probs[t])
+            self._memory = self.network.memory_after
+            after = self.engine.step(self.actions[t], out=self.steps.at(t + 1))
+            np.logical_or(after.terminated, after.truncated, out=self.begins[t + 1])
+            if len(only := np.flatnonzero(after.truncated & ~after.terminated)):
+                cut.append((np.full(len(only), t), only, self._memory[only]))
+            self.rows[t + 1] = self.missions.rows(after.mission)
+            if len(self.missions.codes) > len(films.codes):
+                films = self.network.films(self.missions)
+        self._memory = self._memory.copy()
+        self.values[-1] = self._aside.forward(self._seen(len(uniform)), films)[0, :, ACTIONS]
+        self._cut_short(cut, films)
+
+    def _seen(self, t: int) -> Sequences:
+        now = slice(t, t + 1)
+        return Sequences(
+            self.images[now],
+            self.steps.direction[now],
+            self.rows[now],
+            self.begins[now],
+            self._memory,
+            self._all,
+        )
+
+    def _cut_short(self, cut: list[tuple[NDArray[Any], ...]], films: Films) -> None:
+        """The values of last views of episodes that time has ended."""
+        self.final_values[:] = 0
+        if not cut:
+            return
+        t, n, memory = (np.concatenate(parts) for parts in zip(*cut, strict=True))
+        seen = Sequences(
+            self.steps.last_image[t + 1, n].reshape(1, len(t), -1),
+            self.steps.last_direction[t + 1, n][None],
+            self.rows[t, n][None],
+            np.zeros((1, len(t)), bool),
+            memory,
+            np.arange(len(t)),
+        )
+        self.final_values[t, n] = self._aside.forward(seen, films)[0, :, ACTIONS]
+
+    def state(self) -> dict[str, Any]:
+        """Where it stands, to go on to the bit."""
+        return {
+            "levels": dict(vars(self.engine.state())),
+            "begins": self.begins[-1],
+            "memory": self._memory,
+            "missions": self.missions.codes,  # in their order gradients are added
+        }
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from `state()`."""
+        self.engine.load(Levels(**state["levels"]), out=self.steps.at(-1))
+        self.begins[-1] = state["begins"]
+        self.missions = Missions(state["missions"])
+        self._memory = np.ascontiguousarray(state["memory"])
+
+
+@dataclass(frozen=True)
+class Played:
+    """Episodes in the order of their seeds.
+
+    Attributes:
+        success: bool [E].
+        reward: float32 [E].
+        steps: int64 [E].
+        mission: uint8 [E, 4].
+    """
+
+    success: NDArray[np.bool_]
+    reward: NDArray[np.float32]
+    steps: NDArray[np.int64]
+    mission: NDArray[np.uint8]
+
+    @property
+    def rate(self) -> float:
+        """Share of successes."""
+        return float(self.success.mean())
+
+
+def play(
+    network: Network,
+    levels: str | Levels,
+    seeds: NDArray[np.int64] | range,
+    uniform: np.random.Generator | None,
+) -> Played:
+    """Plays one episode for each seed.
+
+    Args:
+        network: Plays.
+        levels: See `skills.engine.Engine`.
+        seeds: Of the levels.
+        uniform: Draws the actions; None: the likeliest is taken each time.
+    """
+    seeds = np.asarray(seeds, np.int64)
+    parts = [
+        _play(network, levels, seeds[i : i + CHUNK], uniform) for i in range(0, len(seeds), CHUNK)
+    ]
+    return Played(
+        *(
+            np.concatenate([getattr(each, name) for each in parts])
+            for name in Played.__annotations__
+        )
+    )
+
+
+def _play(
+    network: Network,
+    levels: str | Levels,
+    seeds: NDArray[np.int64],
+    uniform: np.random.Generator | None,
+) -> Played:
+    count = len(seeds)
+    engine = Engine(levels, count, auto_reset=False)
+    now = engine.reset(seeds)
+    missions, mission = Missions(), now.mission.copy()
+    rows = missions.rows(mission)[None]
+    films = network.films(missions)
+    success, reward, steps = (
+        np.zeros(count, bool),
+        np.zeros(count, np.float32),
+        np.zeros(count, np.int64),
+    )
+    going, begins = np.ones(count, bool), np.ones((1, count), bool)
+    memory, everyone = np.zeros((count, network.shape.memory), np.float32), np.arange(count)
+    actions, log_probs = np.zeros(count, np.int64), np.zeros(count, np.float32)
+    while going.any():
+        image = now.image.reshape(1, count, -1)
+        seen = Sequences(image, now.direction[None], rows, begins, memory, everyone)
+        outputs = network.forward(seen, films)[0]
+        memory = network.memory_after
+        draws = np.zeros(count) if uniform is None else uniform.random(count)
+        gates.choose(outputs, draws, uniform is None, actions, log_probs)
+        now = engine.step(actions)
+        begins = np.zeros((1, count), bool)
+        steps += going
+        ended = going & (now.terminated | now.truncated)
+        reward[ended] = now.reward[ended]
+        success[ended] = now.reward[ended] > 0
+        going &= ~ended
+    return Played(success, reward, steps, mission)

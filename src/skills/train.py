@@ -1,0 +1,67 @@
+"""Trains an agent on a stage by PPO, from nothing or on from another stage."""
+
+from __future__ import annotations
+
+import argparse
+from typing import TYPE_CHECKING, Any
+
+import record
+from skills.options import Config
+
+if TYPE_CHECKING:
+    from skills.playing import Played
+    from skills.training import Training
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Trains, plays 1,000 episodes that were kept out, and returns what the record says."""
+    from skills.learning import one_thread, thread_pool
+    from skills.training import Training
+
+    one_thread()
+    with record.start(config, study="skills") as run, thread_pool(config.threads) as pool:
+        threads = pool if config.threads > 1 and config.workers > 1 else None
+        training = Training(run, config)
+        training.begin()
+        for _ in training.updates():
+            training.learn(threads)
+        played = training.test()
+        run.digest_weights(training.tensors())
+        return run.finish(result(config, training, played))
+
+
+def result(config: Config, training: Training, played: dict[str, Played]) -> dict[str, Any]:
+    """The share of successes among episodes never trained on, with actions drawn from the policy."""
+    metrics = {
+        name: value
+        for kind, each in played.items()
+        for name, value in described(kind, each).items()
+    }
+    training.run.log(metrics, training.update)
+    sampled, greedy = played["sampled"], played["greedy"]
+    return {
+        "objective": {
+            "name": "success", "value": sampled.rate, "kind": "rate", "count": len(sampled.success), "goal": "max",
+            "at": training.update, "axis": "update",
+            "also": [
+                {"name": "success/greedy", "value": greedy.rate, "kind": "rate", "count": len(greedy.success)}
+            ],
+        },
+        "metrics": metrics,
+        "env_steps": training.steps,
+        "task": config.stage,
+        "variant": {"recurrent": config.recurrent, "frozen": config.frozen, "pretrained": bool(config.pretrained)},
+    }  # fmt: skip
+
+
+def described(kind: str, played: Played) -> dict[str, float]:
+    """Numbers of episodes: share of successes, mean reward, mean length [steps]."""
+    return {
+        f"success/{kind}": played.rate,
+        f"reward/{kind}": float(played.reward.mean()),
+        f"length/{kind}": float(played.steps.mean()),
+    }
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

@@ -1,0 +1,172 @@
+"""A run's course round PPO: step sizes, log, validation, checkpoints, and where it stands."""
+
+from __future__ import annotations
+
+import math
+import time
+from collections.abc import Iterator
+from concurrent.futures import ThreadPoolExecutor
+
+import numpy as np
+import torch
+
+import record
+from rl.rollout import NonFiniteError
+from skills import agents
+from skills.learning import Learner
+from skills.network import split
+from skills.options import Config
+from skills.playing import Played
+from skills.schedule import Course
+
+TOGETHER = 3  # validations whose mean decides on a stop: one high reading among many is often luck
+LOGGED = 8  # updates whose mean is a point of a curve
+
+
+class Training:
+    """One run.
+
+    Args:
+        run: Has been entered.
+        config: Flags.
+
+    Attributes:
+        update: Number of the present update, from 1.
+        steps: Of all environments together so far.
+        curve: Sampled success rate of each validation.
+    """
+
+    def __init__(self, run: record.Run, config: Config) -> None:
+        self.run, self.config = run, config
+        self.learner = Learner(
+            config.shape(),
+            config.stage,
+            envs=config.envs,
+            workers=config.workers,
+            rollout=config.rollout,
+            settings=config.settings(),
+            max_grad_norm=config.max_grad_norm,
+            frozen=config.frozen,
+            seeds=run.seeds,
+        )
+        self.update = 0
+        self.curve: list[float] = []
+        self.stopped = False
+        self._found: list[dict[str, float]] = []
+        self._clock = time.perf_counter()
+
+    @property
+    def steps(self) -> int:
+        """See the class."""
+        return self.update * self.config.envs * self.config.rollout
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """The weights by name."""
+        views = split(self.learner.weights.numpy(), self.learner.shape)
+        return {name: torch.from_numpy(view) for name, view in views.items()}
+
+    def begin(self) -> None:
+        """Takes over the weights that the flags name, and goes on from the run's own newest checkpoint."""
+        shape, weights = self.learner.shape, self.learner.weights.numpy()
+        if (path := self.config.pretrained_path()) is not None:
+            pretrained = agents.load(path)
+            if pretrained.network.shape != shape:
+                raise record.UserError(
+                    f"--pretrained {self.config.pretrained}: its network is {pretrained.network.shape}, not {shape}"
+                )
+            weights[:] = pretrained.network.flat
+            self.run.add_parent(pretrained.run_id)
+        if (checkpoint := self.run.restore()) is not None:
+            state = checkpoint.state
+            agents.put(weights, shape, checkpoint.tensors)
+            self.learner.restore(state["learner"])
+            self.update, self.curve = state["update"], list(state["curve"])
+            self.stopped, self._found = state["stopped"], list(state["found"])
+            self.run.event(f"continued after update {self.update}")
+
+    def updates(self) -> Iterator[int]:
+        """Counts the updates; after each, a point, a validation and a checkpoint where they are due."""
+        config, total = self.config, self.config.updates
+        while self.update < total and not self.stopped:
+            self.update += 1
+            yield self.update
+            last = self.update == total
+            if self.update % LOGGED == 0 or last:
+                self._log()
+            if config.eval_interval and (self.update % config.eval_interval == 0 or last):
+                self._validate()
+            if self.update % config.save_interval == 0 or last or self.stopped:
+                self._checkpoint()
+            self.run.progress(self.update, total, "update")
+
+    def learn(self, threads: ThreadPoolExecutor | None) -> None:
+        """Makes an update."""
+        lr = step_size(
+            self.config.course, self.config.lr_schedule, (self.update - 1) / self.config.updates
+        )
+        try:
+            found = self.learner.update(self.update, lr, threads)
+        except NonFiniteError as error:
+            raise record.NumericalError(self.update, error.tensor) from error
+        self._found.append(found | {"lr": lr})
+
+    def test(self) -> dict[str, Played]:
+        """The episodes that are reported."""
+        return agents.both(
+            self.learner.network,
+            self.config.stage,
+            agents.TEST,
+            self.run.seeds.generator("test", 0),
+        )
+
+    def _log(self) -> None:
+        """Means since the last point; of episodes, those that ended since then."""
+        means = {
+            name: math.fsum(each[name] for each in self._found) / len(self._found)
+            for name in self._found[0]
+        }
+        episodes, successes = means.pop("episodes"), means.pop("successes")
+        count = len(self._found) * self.config.envs * self.config.rollout
+        now = time.perf_counter()
+        means |= {
+            "env_steps": float(self.steps),
+            "time/steps_per_second": count / (now - self._clock),
+        }
+        if episodes:
+            means["success/training"] = successes / episodes
+        self.run.log(means, self.update)
+        self._found, self._clock = [], now
+
+    def _validate(self) -> None:
+        began = time.perf_counter()
+        seeds = agents.VALIDATION[: self.config.eval_episodes]
+        uniform = self.run.seeds.generator("validation", self.update)
+        seen = agents.both(self.learner.network, self.config.stage, seeds, uniform)
+        self.run.log({f"validation/{kind}": each.rate for kind, each in seen.items()}, self.update)
+        self.curve.append(seen["sampled"].rate)
+        told = ", ".join(f"{kind} {each.success.sum()}" for kind, each in seen.items())
+        self.run.event(
+            f"update {self.update} of {self.config.updates}, {self.steps} steps: successes in "
+            f"{len(seeds)} validation episodes: {told}"
+        )
+        latest = self.curve[-TOGETHER:]
+        enough = len(latest) == TOGETHER and np.mean(latest) >= self.config.stop_at - 1e-9
+        self.stopped = bool(self.config.stop_at) and bool(enough)
+        self._clock += time.perf_counter() - began
+
+    def _checkpoint(self) -> None:
+        state = {
+            "update": self.update,
+            "curve": self.curve,
+            "stopped": self.stopped,
+            "found": self._found,
+            "learner": self.learner.state(),
+            **agents.about(self.learner.shape, self.config.stage),
+        }
+        self.run.checkpoint(self.update, self.tensors(), state)
+
+
+def step_size(course: Course, schedule: str, done: float) -> float:
+    """Adam's step size when a share of the training is done."""
+    left = 1 - done if schedule == "linear" else 0.5 * (1 + math.cos(math.pi * done))
+    return course.lr_end + (course.lr - course.lr_end) * left

@@ -1,0 +1,70 @@
+"""Agents of the MiniGrid study as typed: a curriculum that is killed goes on, its agents are benchmarked."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+from journeys.shell import Project
+
+TINY = (
+    "epochs=1 epoch-steps=8192 envs=16 workers=1 rollout=16 channels=4 hidden=16 memory=16 eval-interval=16 "
+    "eval-episodes=10 save-interval=4"
+)
+
+
+def _runs_of(project: Project, name: str) -> list[Path]:
+    begun = [run for run in project.runs if (run / "journal").exists()]
+    return [run for run in begun if name in (run / ".guild/opref").read_text()]
+
+
+def _written(run: Path) -> dict:
+    return json.loads((run / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def curriculum(project: Project) -> Path:
+    """Two stages, killed in the second one and restarted."""
+
+    def trains() -> bool:
+        return any(list((run / "checkpoints").glob("0*")) for run in _runs_of(project, "gtg1"))
+
+    project.kill_when(f"guild run skill:curriculum name=gtg train-flags='{TINY}' -y", trains)
+    (whole,) = _runs_of(project, "curriculum")
+    assert not (whole / "result.json").exists()
+    project.good(f"guild run --restart {whole.name[:8]} -y")
+    return whole
+
+
+def test_a_killed_curriculum_goes_on(project: Project, curriculum: Path) -> None:
+    result = _written(curriculum)["result"]
+    assert [row[0] for row in result["table"]["rows"]] == ["gtg0", "gtg1"]
+    assert result["objective"]["count"] == 1000
+    (first,), (second,) = _runs_of(project, "gtg0"), _runs_of(project, "gtg1")  # none of them twice
+    parents = json.loads((second / "journal/parents.json").read_text())["parents"]
+    assert parents == [first.name]
+    assert result["env_steps"] == sum(
+        _written(run)["result"]["env_steps"] for run in (first, second)
+    )
+
+
+def test_its_agents_play_the_same_episodes_again(project: Project, curriculum: Path) -> None:
+    project.good("guild run skill:benchmark agents='gtg0 gtg1' stages='gtg1 gto0' -y")
+    (benchmark,) = _runs_of(project, "benchmark")
+    result = _written(benchmark)["result"]
+    assert result["table"]["columns"] == ["agent", "gtg1", "gto0"]
+    assert [row[0] for row in result["table"]["rows"]] == [
+        "gtg0, sampled", "gtg0, greedy", "gtg1, sampled", "gtg1, greedy",
+    ]  # fmt: skip
+    (second,) = _runs_of(project, "gtg1")
+    trained = _written(second)["result"]["metrics"]
+    assert result["metrics"]["success/gtg1/gtg1/greedy"] == trained["success/greedy"]
+
+
+def test_mistakes_get_one_clear_line(project: Project, curriculum: Path) -> None:
+    project.bad("guild run skill:benchmark agents=pkp4 -y", "no finished run of skill:pkp4")
+    project.bad("guild run skill:benchmark agents=gtg0 stages=gtg9 -y", "--stages", "gtg9")
+    project.bad(
+        "guild run skill:curriculum name=gtg train-flags=seed=2 -y", "--train-flags", "seed=2"
+    )
+    project.bad("guild run skill:gtg1 memory=64 -y", "--pretrained", "memory=16")

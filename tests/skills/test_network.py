@@ -1,0 +1,189 @@
+"""The network beside a plain unroll with torch's own modules and autograd, in float64."""
+
+import numpy as np
+import pytest
+import torch
+
+from skills import gates
+from skills.codes import ACTIONS, MISSION_SIZES
+from skills.gates import AREA, CELL_SIZES
+from skills.network import (
+    CELL_PARTS,
+    PARTS,
+    Missions,
+    Network,
+    Sequences,
+    Shape,
+    count,
+    initial,
+    split,
+)
+
+STEPS, ENVS = 6, 5
+WHICH = np.array([4, 0, 2])
+
+
+def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray, Missions]:
+    cells = [rng.integers(0, size, (STEPS, ENVS, AREA)) for size in CELL_SIZES]
+    parts = [rng.integers(0, size, (STEPS, ENVS)) for size in MISSION_SIZES]
+    codes, missions = np.stack(parts, -1).astype(np.uint8), Missions()
+    seen = Sequences(
+        np.stack(cells, -1).reshape(STEPS, ENVS, -1).astype(np.uint8),
+        rng.integers(0, 4, (STEPS, ENVS)).astype(np.uint8),
+        missions.rows(codes),
+        rng.random((STEPS, ENVS)) < 0.3,
+        rng.standard_normal((ENVS, shape.memory)).astype(np.float32),
+        WHICH,
+    )
+    return seen, codes, missions
+
+
+def _weights(shape: Shape) -> np.ndarray:
+    flat = initial(shape, torch.Generator().manual_seed(1))
+    return flat + 0.1 * np.random.default_rng(2).standard_normal(len(flat)).astype(np.float32)
+
+
+def _plain(
+    seen: Sequences, codes: np.ndarray, shape: Shape, weights: dict[str, torch.Tensor]
+) -> torch.Tensor:
+    """Logits and values [T, S, 8], a step and a sequence at a time."""
+    columns = []
+    for n in seen.which:
+        memory, rows = torch.from_numpy(seen.memory[n]).double(), []
+        for t in range(STEPS):
+            film = sum(weights[name][int(codes[t, n, i])] for i, name in enumerate(PARTS))
+            scale, shift, bias = film.split((shape.channels, shape.channels, shape.hidden))
+            triples = seen.images[t, n].reshape(AREA, 3).astype(int)
+            cells = sum(weights[name][triples[:, i]] for i, name in enumerate(CELL_PARTS))
+            hidden = weights["input"] @ torch.relu(cells * (1 + scale) + shift).flatten()
+            hidden = torch.relu(hidden + bias + weights["direction"][int(seen.directions[t, n])])
+            if shape.recurrent:
+                memory = torch.zeros_like(memory) if seen.begins[t, n] else memory
+                bias_hidden = torch.cat(
+                    (torch.zeros(2 * shape.memory).double(), weights["memory_bias"])
+                )
+                memory = torch.gru_cell(
+                    hidden[None],
+                    memory[None],
+                    weights["inner"],
+                    weights["memory"],
+                    weights["inner_bias"],
+                    bias_hidden,
+                )[0]
+            else:
+                memory = torch.relu(weights["inner"] @ hidden + weights["inner_bias"])
+            rows.append(weights["head"] @ memory + weights["skip"] @ hidden + weights["head_bias"])
+        columns.append(torch.stack(rows))
+    return torch.stack(columns, 1)
+
+
+@pytest.mark.parametrize("recurrent", [True, False])
+def test_outputs_and_gradients_are_those_of_a_plain_unroll(recurrent: bool) -> None:
+    shape, rng = (
+        Shape(channels=8, hidden=24, memory=16, recurrent=recurrent),
+        np.random.default_rng(3),
+    )
+    seen, codes, missions = _seen(shape, rng)
+    flat = _weights(shape)
+    network = Network(shape, flat)
+    outputs = network.forward(seen, network.films(missions)).copy()
+    weights = {
+        name: torch.from_numpy(view).double().requires_grad_()
+        for name, view in split(flat, shape).items()
+    }
+    expected = _plain(seen, codes, shape, weights)
+    np.testing.assert_allclose(outputs, expected.detach(), rtol=0, atol=1e-5)
+    of_outputs = rng.standard_normal(outputs.shape).astype(np.float32)
+    (expected * torch.from_numpy(of_outputs)).sum().backward()
+    gradient = np.full_like(flat, 7)  # all of it has to be written
+    network.backward(of_outputs.copy(), split(gradient, shape))
+    for name, found in split(gradient, shape).items():
+        wanted = weights[name].grad.numpy()
+        np.testing.assert_allclose(
+            found, wanted, rtol=0, atol=2e-5 * max(1, np.abs(wanted).max()), err_msg=name
+        )
+        assert np.abs(wanted).max() > 1e-3, name
+
+
+def test_the_memory_of_the_episode_before_is_gone() -> None:
+    shape, rng = Shape(channels=4, hidden=16, memory=12), np.random.default_rng(4)
+    seen, _, missions = _seen(shape, rng)
+    seen.begins[:] = False
+    seen.begins[3] = True
+    network = Network(shape, _weights(shape))
+    films = network.films(missions)
+    before = network.forward(seen, films).copy()
+    seen.images[:3] = 0
+    seen.memory[:] += 1
+    after = network.forward(seen, films)
+    assert (before[:3] != after[:3]).all(axis=(1, 2)).all()
+    np.testing.assert_array_equal(before[3:], after[3:])
+
+
+def test_steps_one_by_one_give_what_the_sequence_gives() -> None:
+    shape, rng = Shape(channels=4, hidden=16, memory=12), np.random.default_rng(5)
+    seen, _, missions = _seen(shape, rng)
+    network = Network(shape, _weights(shape))
+    films = network.films(missions)
+    whole = network.forward(seen, films).copy()
+    memory = seen.memory[WHICH]
+    for t in range(STEPS):
+        now = slice(t, t + 1)
+        here = [
+            each[now][:, WHICH] for each in (seen.images, seen.directions, seen.rows, seen.begins)
+        ]
+        one = network.forward(Sequences(*here, memory, np.arange(len(WHICH))), films)[0]
+        np.testing.assert_allclose(one, whole[t], rtol=0, atol=1e-6)
+        memory = network.memory_after
+
+
+def test_gates_are_accurate() -> None:
+    x = np.linspace(-20, 20, 4001, dtype=np.float32)
+    zeros = np.zeros((1, len(x)), np.float32)
+    # An update gate shut by force: what comes out is the new gate, tanh.
+    inputs = np.concatenate([zeros, zeros - 30, x[None]], 1)
+    out = np.zeros_like(zeros)
+    gates.gru(inputs, np.zeros_like(inputs), np.zeros(len(x), np.float32), zeros, out)
+    np.testing.assert_allclose(out[0], np.tanh(x.astype(np.float64)), rtol=0, atol=2e-6)
+
+
+def test_drawn_actions_follow_the_policy_and_log_probs_are_theirs() -> None:
+    logits = np.random.default_rng(6).standard_normal(ACTIONS).astype(np.float32) * 2
+    draws = 200_000
+    outputs = np.tile(np.append(logits, np.float32(9)), (draws, 1))
+    actions, log_probs = np.zeros(draws, np.int64), np.zeros(draws, np.float32)
+    gates.choose(outputs, np.random.default_rng(7).random(draws), False, actions, log_probs)
+    expected = torch.log_softmax(torch.from_numpy(logits).double(), 0).numpy()
+    shares = np.bincount(actions, minlength=ACTIONS) / draws
+    np.testing.assert_allclose(shares, np.exp(expected), rtol=0, atol=5 * 0.5 / draws**0.5)
+    np.testing.assert_allclose(log_probs, expected[actions], rtol=0, atol=1e-6)
+    gates.choose(outputs, np.zeros(draws), True, actions, log_probs)
+    assert (actions == logits.argmax()).all()
+
+
+def test_gradients_of_the_policy_are_autograds() -> None:
+    rng = np.random.default_rng(8)
+    outputs = rng.standard_normal((4, 3, ACTIONS + 1)).astype(np.float32)
+    actions, which = rng.integers(0, ACTIONS, (4, 6)), np.array([5, 1, 2])
+    of_log_probs, of_values = rng.standard_normal((2, 4, 3)).astype(np.float32)
+    leaf = torch.from_numpy(outputs.copy()).double().requires_grad_()
+    every = torch.log_softmax(leaf[..., :ACTIONS], -1)
+    taken = every.gather(-1, torch.from_numpy(actions[:, which])[..., None])[..., 0]
+    entropy = -(every.exp() * every).sum(-1)
+    ((taken * torch.from_numpy(of_log_probs)).sum() + 0.3 * entropy.sum()
+     + (leaf[..., ACTIONS] * torch.from_numpy(of_values)).sum()).backward()  # fmt: skip
+    log_probs, entropies = np.zeros((2, 4, 3), np.float32)
+    gates.policy(outputs, actions, which, log_probs, entropies)
+    np.testing.assert_allclose(log_probs, taken.detach(), atol=1e-5)
+    np.testing.assert_allclose(entropies, entropy.detach(), atol=1e-5)
+    gates.policy_backward(
+        outputs, actions, which, entropies, of_log_probs, np.float32(0.3), of_values
+    )
+    np.testing.assert_allclose(outputs, leaf.grad, atol=1e-5)
+
+
+def test_every_weight_has_its_place() -> None:
+    shape = Shape()
+    flat = np.arange(count(shape), dtype=np.float32)
+    together = np.concatenate([view.ravel() for view in split(flat, shape).values()])
+    np.testing.assert_array_equal(together, flat)
