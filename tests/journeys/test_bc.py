@@ -7,6 +7,7 @@ import pytest
 
 from journeys.shell import Project
 
+ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 SMALL = "episodes=10 horizon=50 updates=20 orders=1 starts=20"
 
 

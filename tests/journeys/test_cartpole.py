@@ -7,6 +7,7 @@ import pytest
 
 from journeys.shell import Project
 
+ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 SMALL = "updates=12 seeds=3"
 
 

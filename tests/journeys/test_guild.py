@@ -94,7 +94,7 @@ def test_a_run_is_journal_scalars_mlflow_and_row(project: Project) -> None:
 
 
 def test_a_killed_run_is_told_and_restarts_to_the_same_bits(project: Project) -> None:
-    project.good(f"guild run ppo:train {SMALL} env-steps=8192 seed=8 -y")
+    project.good(f"guild run ppo:train {SMALL} env-steps=8192 seed=8 -y", RECORD_MLFLOW="off")
     whole = json.loads((project.runs[-1] / "result.json").read_text())
     started = subprocess.Popen(
         f"exec guild run ppo:train {SMALL} env-steps=8192 seed=8 -y",
@@ -127,7 +127,8 @@ def _wait_for_checkpoint(project: Project, before: int) -> Path:
 
 def test_a_gaussian_process_search_as_typed(project: Project) -> None:
     search = "ppo:lr_size_clip_opt_ppo_lever"
-    project.good(f"guild run {search} trials=3 random-starts=2 env-steps=2048 -y")
+    quiet = {"RECORD_MLFLOW": "off"}
+    project.good(f"guild run {search} trials=3 random-starts=2 env-steps=2048 -y", **quiet)
     batch = next(run for run in project.runs if (run / ".guild/proto").exists())
     trials = [
         json.loads((run / "search.json").read_text())
@@ -142,7 +143,8 @@ def test_a_gaussian_process_search_as_typed(project: Project) -> None:
     project.good("catalog sync")
     assert "best" in project.good(f"catalog row {batch.name[:8]}")
     # A long run takes the search's best point.
-    project.good("guild run ppo:ppo_lever_long env-steps=2048 eval-interval=0 video=no -y")
+    line = "guild run ppo:ppo_lever_long env-steps=2048 eval-interval=0 video=no -y"
+    project.good(line, **quiet)
     run = project.runs[-1]
     taken = json.loads((run / "result.json").read_text())["result"]["tuned"]
     best = json.loads((batch / "result.json").read_text())["result"]["best"]

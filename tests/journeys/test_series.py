@@ -14,6 +14,7 @@ from door import series
 from door.metrics import final_matrix
 from journeys.shell import Project
 
+ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 SMALL = "env-steps=6144 video=no seed=5"
 TWO = "steps='series3:hnppo_pull_0 series3:hnppo_pull_left_1'"
 
