@@ -21,6 +21,8 @@ from record.journal import read_json, read_points
 from record.mlflow_client import MlflowError, shown, tracking_uri
 from record.publish import publish
 
+LIGHT = ("--every", 0)  # no checkpoints, for which torch would be loaded
+
 
 def held(uri, run_id):
     """Returns the points that MLflow holds of a run, as a sorted list."""
@@ -49,7 +51,7 @@ def runs_of(uri, study="toy"):
 
 @pytest.fixture
 def finished(toy):
-    assert toy.run("--updates", 8, "--lr", 0.02)[0] == 0
+    assert toy.run("--updates", 8, "--lr", 0.02, *LIGHT)[0] == 0
     return toy.directory
 
 
@@ -156,7 +158,7 @@ def test_a_locked_database_delays_but_loses_nothing(project, finished, toys, wai
     other = sqlite3.connect(project / "mlflow.db", isolation_level=None)
     other.execute("BEGIN EXCLUSIVE")
     late = toys("late")
-    assert late.run("--updates", 8, env={"RECORD_MLFLOW": "on"})[0] == 0  # it does not wait
+    assert late.run("--updates", 8, *LIGHT, env={"RECORD_MLFLOW": "on"})[0] == 0  # it does not wait
     log = late.directory / "journal" / "sender.log"
     wait_until(lambda: "locked" in log.read_text())
     assert log.read_text().count("\n") == log.read_text().count("MLflow at")  # a line each
@@ -176,9 +178,7 @@ def test_two_senders_at_once_make_one_database_and_one_run(project, finished):
 
 
 def test_the_sender_delivers_while_nobody_waits(project, toy, wait_until):
-    process = toy.start(
-        "--updates", 10**6, "--every", 0, "--pause", 0.02, env={"RECORD_MLFLOW": "on"}
-    )
+    process = toy.start("--updates", 10**6, *LIGHT, "--pause", 0.02, env={"RECORD_MLFLOW": "on"})
     wait_until(lambda: "offset" in str(read_json(toy.directory / "journal" / "mlflow.json")))
     (run,) = runs_of(tracking_uri())
     assert run.info.status == "RUNNING"
@@ -263,14 +263,14 @@ def test_a_server_that_hangs_is_down_and_is_killed_costs_no_point(project, toys,
     environment = {"MLFLOW_TRACKING_URI": uri, "RECORD_MLFLOW": "on"}
     hung, slow, early, late = (toys(name) for name in ("hung", "slow", "early", "late"))
     with listener(port, lambda connection: None) as (_, taken):
-        assert hung.run("--updates", 5, env=environment)[0] == 0
+        assert hung.run("--updates", 5, *LIGHT, env=environment)[0] == 0
         wait_until(lambda: taken)  # by the sender, which the training did not wait for
-    assert early.run("--updates", 5, env=environment)[0] == 0  # nobody answers
+    assert early.run("--updates", 5, *LIGHT, env=environment)[0] == 0  # nobody answers
     with pytest.raises(MlflowError, match=f"127.0.0.1:{port} did not answer"):
         publish(early.directory, uri)
     with server(project, port) as answers:
         wait_until(answers)
-        process = late.start("--updates", 10**6, "--every", 0, "--pause", 0.1, env=environment)
+        process = late.start("--updates", 10**6, *LIGHT, "--pause", 0.1, env=environment)
         wait_until(lambda: "offset" in str(read_json(late.directory / "journal" / "mlflow.json")))
     killed_at = late.lines()
     wait_until(lambda: late.lines() > killed_at + 20)  # the training does not notice
@@ -279,7 +279,10 @@ def test_a_server_that_hangs_is_down_and_is_killed_costs_no_point(project, toys,
     with server(project, port) as answers, listener(0, slowly(port)) as (near, taken):
         wait_until(answers)
         behind = f"http://127.0.0.1:{near}"
-        assert slow.run("--updates", 5, env=environment | {"MLFLOW_TRACKING_URI": behind})[0] == 0
+        assert (
+            slow.run("--updates", 5, *LIGHT, env=environment | {"MLFLOW_TRACKING_URI": behind})[0]
+            == 0
+        )
         ended = {"MLflow hangs": hung, "MLflow away": early, "SIGTERM": late}
         for case, toy in ended.items():
             published = publish(toy.directory, uri)
