@@ -5,6 +5,7 @@ import math
 import os
 import subprocess
 import sys
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -12,7 +13,7 @@ import pytest
 import torch
 
 import record
-from door import determinism, options, snapshots, train_hnppo, train_ppo
+from door import determinism, options, snapshots, train_hnppo, train_ppo, training
 from record.digest import weights_digest
 from rl import gae, ppo
 
@@ -33,6 +34,12 @@ def project(tmp_path, monkeypatch):
     monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
     monkeypatch.setenv("RECORD_MLFLOW", "off")
     return tmp_path
+
+
+@pytest.fixture
+def few_worlds(monkeypatch):
+    """Evaluates in ten worlds of a hundred, where it does not matter what a policy is worth."""
+    monkeypatch.setattr(training, "evaluate", partial(training.evaluate, worlds=10))
 
 
 def _train(kind: str, directory: Path, monkeypatch, **flags) -> dict:
@@ -72,7 +79,7 @@ def test_a_run_leaves_what_a_reader_wants(kind, project, monkeypatch):
     assert record.load_checkpoint(directory).step == 4
 
 
-def test_without_a_renderer_the_run_goes_on_and_says_so(project, monkeypatch):
+def test_without_a_renderer_the_run_goes_on_and_says_so(project, few_worlds, monkeypatch):
     monkeypatch.setenv("MUJOCO_GL", "glx")  # needs a screen
     monkeypatch.delenv("DISPLAY", raising=False)
     written = _train("ppo", project / "run", monkeypatch, video=True)
@@ -83,7 +90,7 @@ def test_without_a_renderer_the_run_goes_on_and_says_so(project, monkeypatch):
 
 
 @pytest.mark.parametrize("kind", ["ppo", "hnppo"])
-def test_threads_kills_and_resumes_change_nothing(kind, project, monkeypatch):
+def test_threads_kills_and_resumes_change_nothing(kind, project, few_worlds, monkeypatch):
     whole = _train(kind, project / "whole", monkeypatch, save_interval=3)
     broken = project / "broken"
     script = SCRIPTS[kind]
@@ -91,9 +98,7 @@ def test_threads_kills_and_resumes_change_nothing(kind, project, monkeypatch):
     class Killed(BaseException):
         pass
 
-    from door.training import Training
-
-    log, calls = Training.log, []
+    log, calls = training.Training.log, []
 
     def log_and_die(self, rollout, statistics):
         log(self, rollout, statistics)
@@ -102,7 +107,7 @@ def test_threads_kills_and_resumes_change_nothing(kind, project, monkeypatch):
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(Training, "log", log_and_die)
+        patch.setattr(training.Training, "log", log_and_die)
         with pytest.raises(Killed):
             _train(kind, broken, monkeypatch, save_interval=3, threads=1, envs_per_call=3)
     flags = SMALL | {"save_interval": 3, "resume": str(broken), "threads": 3}
@@ -112,7 +117,7 @@ def test_threads_kills_and_resumes_change_nothing(kind, project, monkeypatch):
     assert resumed["result"]["metrics"] == whole["result"]["metrics"]
 
 
-def test_a_series_of_tasks(project, monkeypatch):
+def test_a_series_of_tasks(project, few_worlds, monkeypatch):
     first, second = project / "first", project / "second"
     _train("hnppo", first, monkeypatch, task="pull")
     written = _train(
@@ -143,7 +148,7 @@ def test_a_series_of_tasks(project, monkeypatch):
         _train("ppo", project / "5", monkeypatch, pretrained=str(first))
 
 
-def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, monkeypatch):
+def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_worlds, monkeypatch):
     first = project / "first"
     _train("ppo", first, monkeypatch)
     weights = record.load_checkpoint(first).tensors
@@ -167,7 +172,6 @@ def test_bad_numbers_end_the_run_with_their_update(project, monkeypatch):
 
 
 def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch):
-    from door import training
     from door.evaluate import Evaluation
 
     asked, rates = [], iter([99, 90, 95, 96, 97])
@@ -186,7 +190,6 @@ def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch
 
 
 def test_steps_get_smaller_as_doors_open(project, monkeypatch):
-    from door import training
     from door.evaluate import Evaluation
 
     rates = iter([50, 90, 99, 0, 70])

@@ -4,6 +4,7 @@ import json
 import os
 import re
 import signal
+import sqlite3
 import subprocess
 import time
 from pathlib import Path
@@ -156,19 +157,22 @@ def test_a_gaussian_process_search_as_typed(project: Project) -> None:
 
 def test_mlflow_runs_the_same_job(project: Project) -> None:
     """`mlflow run` makes a run; the script records into that one and into no other."""
-    tracking = f"sqlite:///{project.root}/from_mlflow.db"
+    database = project.root / "from_mlflow.db"
+    tracking = f"sqlite:///{database}"
     project.good(
         "mlflow run . -e ppo_train -P task=pull -P env_steps=2048 -P seed=5 --env-manager local",
         MLFLOW_TRACKING_URI=tracking,
     )
     project.good("catalog sync", MLFLOW_TRACKING_URI=tracking)
-    script = (
-        f"import mlflow; mlflow.set_tracking_uri('{tracking}'); c = mlflow.MlflowClient(); "
-        "runs = c.search_runs([e.experiment_id for e in c.search_experiments()]); "
-        "print([(r.info.status, r.data.params['task'], r.data.params['seed'], 'opening_rate' in r.data.metrics) "
-        "for r in runs if r.data.params.get('seed') == '5'])"
-    )
-    assert "[('FINISHED', 'pull', '5', True)]" in project.good(f'python -c "{script}"')
+    with sqlite3.connect(database) as connection:
+        query = "SELECT run_uuid, status FROM runs JOIN params USING (run_uuid) WHERE key = 'seed' AND value = '5'"
+        ((run, status),) = connection.execute(query).fetchall()
+        query = f"SELECT key, value FROM params WHERE run_uuid = '{run}'"
+        params = dict(connection.execute(query).fetchall())
+        query = f"SELECT key FROM latest_metrics WHERE run_uuid = '{run}'"
+        metrics = {name for (name,) in connection.execute(query)}
+    assert (status, params["task"]) == ("FINISHED", "pull")
+    assert "opening_rate" in metrics
 
 
 def test_a_machine_without_guild_and_mlflow_leaves_what_import_takes_in(project: Project) -> None:
