@@ -4,12 +4,13 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import Any
 
 import numpy as np
 import torch
 
 import record
+from skills.acting import Agent, NetworkAgent
 from skills.network import Network, Shape, count, split
 from skills.playing import Played, play
 from skills.state import Levels
@@ -19,34 +20,25 @@ VALIDATION, TEST = range(1 << 20, (1 << 20) + 100_000), range(1_000)
 `playing.FIRST_TRAINING_SEED` on."""
 
 
-class Agent(NamedTuple):
-    """An agent as its run left it.
-
-    Attributes:
-        network: With its weights.
-        stage: That it was trained on last.
-        run_id: Of the run.
-    """
-
-    network: Network
-    stage: str
-    run_id: str
-
-
 def load(path: str | Path) -> Agent:
-    """Returns the agent of a run or a checkpoint.
+    """Returns the agent of a run or a checkpoint; what it can do is told in `skills.acting`.
 
     Raises:
         UserError: There is none.
     """
     checkpoint = record.load_checkpoint(path)
     try:
-        shape = Shape(**checkpoint.state["shape"])
-        weights = np.zeros(count(shape), np.float32)
-        put(weights, shape, checkpoint.tensors)
-        return Agent(Network(shape, weights), checkpoint.state["stage"], checkpoint.run_id)
+        network = _network(checkpoint.state["shape"], checkpoint.tensors)
+        return NetworkAgent(network, checkpoint.state["stage"], checkpoint.run_id)
     except (KeyError, TypeError, ValueError) as error:
         raise record.UserError(f"{path}: no agent of this study ({error})") from None
+
+
+def _network(sizes: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> Network:
+    shape = Shape(**sizes)
+    weights = np.zeros(count(shape), np.float32)
+    put(weights, shape, tensors)
+    return Network(shape, weights)
 
 
 def put(weights: np.ndarray, shape: Shape, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -65,12 +57,12 @@ def put(weights: np.ndarray, shape: Shape, tensors: Mapping[str, torch.Tensor]) 
 
 
 def both(
-    network: Network, levels: str | Levels, seeds: range, uniform: np.random.Generator
+    agent: Agent, levels: str | Levels, seeds: range, uniform: np.random.Generator
 ) -> dict[str, Played]:
     """Episodes of the given seeds: actions drawn from the policy, and the likeliest ones."""
     return {
-        "sampled": play(network, levels, seeds, uniform),
-        "greedy": play(network, levels, seeds, None),
+        "sampled": play(agent, levels, seeds, uniform),
+        "greedy": play(agent, levels, seeds, None),
     }
 
 

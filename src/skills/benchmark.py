@@ -56,7 +56,7 @@ def main(config: Config) -> dict[str, Any]:
             run.add_parent(agent.run_id)
             for stage in config.stages.split():
                 uniform = run.seeds.generator("benchmark", list(COURSES).index(stage))
-                found[name, stage] = agents.both(agent.network, stage, seeds, uniform)
+                found[name, stage] = agents.both(agent, stage, seeds, uniform)
             run.event(f"{name}: {agent.run_id[:8]}")
             run.progress(done + 1, len(folders), "agent")
         run.log(metrics_of(found), 0)

@@ -19,6 +19,7 @@ from rl.gae import gae
 from rl.ppo import STATISTICS, Batch, PPOSettings, losses
 from rl.rollout import NonFiniteError
 from skills import gates
+from skills.acting import Agent, NetworkAgent
 from skills.codes import ACTIONS
 from skills.network import FROZEN, Network, Sequences, Shape, initial, split
 from skills.playing import FIRST_TRAINING_SEED, Player
@@ -137,9 +138,9 @@ class Learner:
         self._gradients = [torch.from_numpy(each.gradient) for each in self.workers]
 
     @property
-    def network(self) -> Network:
-        """Another network that reads the weights."""
-        return Network(self.shape, self.weights.numpy())
+    def agent(self) -> Agent:
+        """An agent with the present weights, until the next update."""
+        return NetworkAgent(Network(self.shape, self.weights.numpy()))
 
     def update(
         self, number: int, lr: float, threads: ThreadPoolExecutor | None = None

@@ -9,9 +9,9 @@ import numpy as np
 from numpy.typing import NDArray
 
 from skills import gates
-from skills.codes import ACTIONS
+from skills.acting import Agent
 from skills.engine import Engine, Step
-from skills.network import Films, Missions, Network, Sequences
+from skills.network import Array, Films, Missions, Network, Sequences
 from skills.state import Levels
 
 FIRST_TRAINING_SEED = 1 << 32  # levels of lower seeds are kept for evaluation
@@ -75,9 +75,9 @@ class Player:
         cut: list[tuple[NDArray[Any], ...]] = []
         for t, draws in enumerate(uniform):
             outputs = self.network.forward(self._seen(t), films)[0]
-            self.values[t] = outputs[:, ACTIONS]
-            gates.choose(outputs, draws, False, self.actions[t], self.log_probs[t])
+            self.values[t] = outputs[:, -1]
             self._memory = self.network.memory_after
+            self._decide(t, outputs, draws)
             after = self.engine.step(self.actions[t], out=self.steps.at(t + 1))
             np.logical_or(after.terminated, after.truncated, out=self.begins[t + 1])
             if len(only := np.flatnonzero(after.truncated & ~after.terminated)):
@@ -86,8 +86,12 @@ class Player:
             if len(self.missions.codes) > len(films.codes):
                 films = self.network.films(self.missions)
         self._memory = self._memory.copy()
-        self.values[-1] = self._aside.forward(self._seen(len(uniform)), films)[0, :, ACTIONS]
+        self.values[-1] = self._aside.forward(self._seen(len(uniform)), films)[0, :, -1]
         self._cut_short(cut, films)
+
+    def _decide(self, t: int, outputs: Array, draws: NDArray[np.float64]) -> None:
+        """Writes the actions of step t and their log-probabilities; `outputs`: of the network, [N, ...]."""
+        gates.choose(outputs, draws, False, self.actions[t], self.log_probs[t])
 
     def _seen(self, t: int) -> Sequences:
         now = slice(t, t + 1)
@@ -114,7 +118,7 @@ class Player:
             memory,
             np.arange(len(t)),
         )
-        self.final_values[t, n] = self._aside.forward(seen, films)[0, :, ACTIONS]
+        self.final_values[t, n] = self._aside.forward(seen, films)[0, :, -1]
 
     def state(self) -> dict[str, Any]:
         """Where it stands, to go on to the bit."""
@@ -156,7 +160,7 @@ class Played:
 
 
 def play(
-    network: Network,
+    agent: Agent,
     levels: str | Levels,
     seeds: NDArray[np.int64] | range,
     uniform: np.random.Generator | None,
@@ -164,14 +168,14 @@ def play(
     """Plays one episode for each seed.
 
     Args:
-        network: Plays.
+        agent: Plays.
         levels: See `skills.engine.Engine`.
         seeds: Of the levels.
         uniform: Draws the actions; None: the likeliest is taken each time.
     """
     seeds = np.asarray(seeds, np.int64)
     parts = [
-        _play(network, levels, seeds[i : i + CHUNK], uniform) for i in range(0, len(seeds), CHUNK)
+        _play(agent, levels, seeds[i : i + CHUNK], uniform) for i in range(0, len(seeds), CHUNK)
     ]
     return Played(
         *(
@@ -182,7 +186,7 @@ def play(
 
 
 def _play(
-    network: Network,
+    agent: Agent,
     levels: str | Levels,
     seeds: NDArray[np.int64],
     uniform: np.random.Generator | None,
@@ -190,26 +194,16 @@ def _play(
     count = len(seeds)
     engine = Engine(levels, count, auto_reset=False)
     now = engine.reset(seeds)
-    missions, mission = Missions(), now.mission.copy()
-    rows = missions.rows(mission)[None]
-    films = network.films(missions)
+    mission, memory = now.mission.copy(), agent.start(count)
     success, reward, steps = (
         np.zeros(count, bool),
         np.zeros(count, np.float32),
         np.zeros(count, np.int64),
     )
-    going, begins = np.ones(count, bool), np.ones((1, count), bool)
-    memory, everyone = np.zeros((count, network.shape.memory), np.float32), np.arange(count)
-    actions, log_probs = np.zeros(count, np.int64), np.zeros(count, np.float32)
+    going = np.ones(count, bool)
     while going.any():
-        image = now.image.reshape(1, count, -1)
-        seen = Sequences(image, now.direction[None], rows, begins, memory, everyone)
-        outputs = network.forward(seen, films)[0]
-        memory = network.memory_after
-        draws = np.zeros(count) if uniform is None else uniform.random(count)
-        gates.choose(outputs, draws, uniform is None, actions, log_probs)
+        actions, memory = agent.act(now, memory, uniform)
         now = engine.step(actions)
-        begins = np.zeros((1, count), bool)
         steps += going
         ended = going & (now.terminated | now.truncated)
         reward[ended] = now.reward[ended]

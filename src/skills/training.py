@@ -13,6 +13,7 @@ import torch
 import record
 from rl.rollout import NonFiniteError
 from skills import agents
+from skills.acting import NetworkAgent
 from skills.learning import Learner
 from skills.network import split
 from skills.options import Config
@@ -70,6 +71,10 @@ class Training:
         shape, weights = self.learner.shape, self.learner.weights.numpy()
         if (path := self.config.pretrained_path()) is not None:
             pretrained = agents.load(path)
+            if not isinstance(pretrained, NetworkAgent):
+                raise record.UserError(
+                    f"--pretrained {self.config.pretrained}: it is no single network"
+                )
             if pretrained.network.shape != shape:
                 raise record.UserError(
                     f"--pretrained {self.config.pretrained}: its network is {pretrained.network.shape}, not {shape}"
@@ -113,7 +118,7 @@ class Training:
     def test(self) -> dict[str, Played]:
         """The episodes that are reported."""
         return agents.both(
-            self.learner.network,
+            self.learner.agent,
             self.config.stage,
             agents.TEST,
             self.run.seeds.generator("test", 0),
@@ -141,7 +146,7 @@ class Training:
         began = time.perf_counter()
         seeds = agents.VALIDATION[: self.config.eval_episodes]
         uniform = self.run.seeds.generator("validation", self.update)
-        seen = agents.both(self.learner.network, self.config.stage, seeds, uniform)
+        seen = agents.both(self.learner.agent, self.config.stage, seeds, uniform)
         self.run.log({f"validation/{kind}": each.rate for kind, each in seen.items()}, self.update)
         self.curve.append(seen["sampled"].rate)
         told = ", ".join(f"{kind} {each.success.sum()}" for kind, each in seen.items())

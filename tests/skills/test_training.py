@@ -16,6 +16,7 @@ import torch
 import record
 from rl.ppo import PPOSettings
 from skills import agents
+from skills.acting import NetworkAgent
 from skills.engine import Engine
 from skills.learning import Learner, thread_pool
 from skills.levels import STAGES
@@ -124,18 +125,18 @@ def test_it_learns() -> None:
         epochs=3, minibatch_size=8, gamma=0.97, entropy_coef=0.01, time_limit="bootstrap"
     )
     learner = _learner("gto0", settings=settings, max_grad_norm=1)
-    before = play(learner.network, "gto0", agents.TEST[:200], np.random.default_rng(1)).rate
+    before = play(learner.agent, "gto0", agents.TEST[:200], np.random.default_rng(1)).rate
     for number in range(1, 121):
         learner.update(number, 3e-3)
-    after = play(learner.network, "gto0", agents.TEST[:200], np.random.default_rng(1)).rate
+    after = play(learner.agent, "gto0", agents.TEST[:200], np.random.default_rng(1)).rate
     assert after > max(0.5, before + 0.25), (before, after)
 
 
 def test_episodes_do_not_depend_on_those_beside_them() -> None:
-    network = _network(scale=50)
+    agent = NetworkAgent(_network(scale=50))
     together, apart = (
-        play(network, "gto0", range(300), None),
-        play(network, "gto0", range(200, 300), None),
+        play(agent, "gto0", range(300), None),
+        play(agent, "gto0", range(200, 300), None),
     )
     for name in ("success", "reward", "steps", "mission"):
         np.testing.assert_array_equal(getattr(together, name)[200:], getattr(apart, name))
@@ -232,8 +233,7 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
     agent = agents.load(killed)
     assert agent.stage == "pkp0"
     assert (
-        play(agent.network, "pkp0", agents.TEST, None).rate
-        == whole["result"]["metrics"]["success/greedy"]
+        play(agent, "pkp0", agents.TEST, None).rate == whole["result"]["metrics"]["success/greedy"]
     )
 
 
