@@ -110,7 +110,7 @@ def by_agent(
 def by_problem(
     names: list[str], stages: list[str], found: dict[tuple[str, str], dict[str, Played]]
 ) -> dict[str, Any]:
-    """Ways to an agent for each stage, in percent: the source's second table; nothing without two of them."""
+    """Ways to an agent for each stage, in percent: the source's second table; nothing if PPO is the only way."""
     if not set(names) & set(finding.OTHERS):
         return {}
     rows = []
