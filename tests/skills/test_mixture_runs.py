@@ -8,7 +8,7 @@ import pytest
 import torch
 
 import record
-from skills import agents, blends, distill, drawing, moe, redraw
+from skills import agents, benchmark, blends, distill, drawing, moe, redraw
 from skills.network import Network, Shape, initial
 from skills.training import Training
 
@@ -113,6 +113,27 @@ def test_a_mixture_cannot_teach(specialists, wholes) -> None:
         distill.Config(**specialists, workers=6, envs=48)
 
 
+def test_a_benchmark_that_broke_off_plays_only_what_is_missing(
+    monkeypatch, tmp_path, specialists
+) -> None:
+    chosen = f"{specialists['gtg']} {specialists['pkp']}"
+    flags = {"agents": chosen, "stages": "gtg0 pkp0", "episodes": 10}
+    whole = _main(monkeypatch, tmp_path / "whole", benchmark, **flags)
+    both, left = agents.both, iter(range(3))
+
+    def breaks(*about):
+        next(left)
+        return both(*about)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(agents, "both", breaks)
+        with pytest.raises(StopIteration):
+            _main(monkeypatch, tmp_path / "broken", benchmark, **flags)
+        left = iter(range(1))  # of four cells three are there
+        resumed = _main(monkeypatch, tmp_path / "broken", benchmark, **flags)
+    assert resumed["result"] == whole["result"]
+
+
 def test_figures_show_what_the_records_tell(tmp_path) -> None:
     names, stages = ["gtg1", "pkp4", "all6", "distill", "moe"], ["gtg1", "all6"]
     rates = {
@@ -120,7 +141,7 @@ def test_figures_show_what_the_records_tell(tmp_path) -> None:
         for i, name in enumerate(names)
         for j, stage in enumerate(stages)
     }
-    benchmark = {
+    played = {
         "started": 2, "flags": {"agents": " ".join(names), "stages": " ".join(stages)},
         "result": {"metrics": {f"success/{n}/{s}/sampled": rate for (n, s), rate in rates.items()}},
     }  # fmt: skip
@@ -131,7 +152,7 @@ def test_figures_show_what_the_records_tell(tmp_path) -> None:
         "metrics": {name: {"last": value, "curve": [[value, value]]} for name, value in ends.items()}
         | {name: {"last": curve[-1][1], "curve": curve} for name, curve in curves.items()},
     }  # fmt: skip
-    found = {"skill:benchmark": [benchmark], "skill:curriculum": [curriculum]}
+    found = {"skill:benchmark": [played], "skill:curriculum": [curriculum]}
     for folder in (tmp_path / "once", tmp_path / "again"):
         folder.mkdir()
         drawn = redraw.draw(found, folder)
