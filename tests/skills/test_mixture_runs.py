@@ -8,8 +8,12 @@ import pytest
 import torch
 
 import record
-from skills import agents, benchmark, blends, distill, drawing, moe, redraw
-from skills.network import Network, Shape, initial
+from skills import agents, benchmark, blends, distill, drawing, figures, film, moe, redraw
+from skills.acting import NetworkAgent
+from skills.env import SkillsEnv
+from skills.mixing import Mixture
+from skills.network import Network, Shape, count, initial
+from skills.playing import play
 from skills.training import Training
 
 SHORT = {
@@ -194,3 +198,29 @@ def test_an_expert_that_is_sure_does_not_make_a_mixture_infinite() -> None:
     blends.blend(outputs, opinions, weights, out)
     assert np.isfinite(out).all()
     assert out[0, :7].argmax() == 3
+
+
+def test_a_film_shows_each_step_and_whom_the_gate_listens_to() -> None:
+    shape = Shape(4, 16, 8)
+    experts = {
+        name: NetworkAgent(Network(shape, initial(shape, torch.Generator().manual_seed(number))))
+        for number, name in enumerate(("a", "b"))
+    }
+    gate = Shape(4, 16, 8, choices=2)
+    network = Network(gate, np.zeros(count(gate), np.float32))
+    network.weights["head_bias"][0] = np.log(3)  # three quarters to the first, whatever it sees
+    mixture = Mixture(NetworkAgent(network), experts)
+    played = play(mixture, "gtg0", [5], None)
+    shown = film.frames(mixture, "gtg0", 5)
+    assert len(shown) == played.steps[0] + 1
+    blue, orange = (tuple(bytes.fromhex(colour[1:])) for colour in drawing.COLOURS[:2])
+    for image in shown:
+        colours = [tuple(pixel) for pixel in image[-1].tolist()]
+        assert colours == [blue] * 99 + [orange] * 33
+    env = SkillsEnv("gtg0")
+    env.reset(seed=5)
+    plain = film.frames(experts["a"], "gtg0", 5)
+    np.testing.assert_array_equal(plain[0][-11 * 12 :], figures.picture(env, 12))
+    both = film.beside([shown[:1], shown])
+    assert len(both) == len(shown) + film.WAIT
+    np.testing.assert_array_equal(both[-1][:, : 11 * 12], shown[0])
