@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -11,7 +11,7 @@ import torch
 
 import record
 from skills.network import Network, Shape, count, split
-from skills.playing import Played, play
+from skills.playing import IN_ENGINE, Played, play
 from skills.state import Levels
 
 VALIDATION, TEST = range(1 << 20, (1 << 20) + 100_000), range(1_000)
@@ -24,7 +24,7 @@ class Agent(NamedTuple):
 
     Attributes:
         network: With its weights.
-        stage: That it was trained on last.
+        stage: That it was trained on last, or an environment of BabyAI.
         run_id: Of the run.
     """
 
@@ -65,12 +65,16 @@ def put(weights: np.ndarray, shape: Shape, tensors: Mapping[str, torch.Tensor]) 
 
 
 def both(
-    network: Network, levels: str | Levels, seeds: range, uniform: np.random.Generator
+    network: Network,
+    levels: str | Levels,
+    seeds: range,
+    uniform: np.random.Generator,
+    make: Callable[..., Any] = IN_ENGINE,
 ) -> dict[str, Played]:
-    """Episodes of the given seeds: actions drawn from the policy, and the likeliest ones."""
+    """Episodes of the given seeds: actions drawn from the policy, and the likeliest ones; see `playing.play`."""
     return {
-        "sampled": play(network, levels, seeds, uniform),
-        "greedy": play(network, levels, seeds, None),
+        "sampled": play(network, levels, seeds, uniform, make),
+        "greedy": play(network, levels, seeds, None, make),
     }
 
 

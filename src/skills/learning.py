@@ -20,8 +20,10 @@ from rl.ppo import STATISTICS, Batch, PPOSettings, losses
 from rl.rollout import NonFiniteError
 from skills import gates
 from skills.codes import ACTIONS
+from skills.engine import Engine
 from skills.network import FROZEN, Network, Sequences, Shape, initial, split
 from skills.playing import FIRST_TRAINING_SEED, Player
+from skills.shaping import shaped
 from skills.state import Levels
 
 ADAM_EPS = 1e-5  # as in a2c_ppo_acktr
@@ -42,11 +44,15 @@ class Worker:
         self._gradients = split(gradient, learner.shape)
         self.advantages = self.returns = np.zeros(0, np.float32)
 
-    def look_back(self, settings: PPOSettings) -> None:
+    def look_back(self, settings: PPOSettings, shaping: float) -> None:
         """Advantages and returns of the rollout."""
         player, steps = self.player, self.player.steps
+        reward = steps.reward[1:]
+        if shaping:
+            ends = steps.terminated[1:], steps.truncated[1:]
+            reward = reward + shaping * shaped(player.potentials, *ends, settings.gamma)
         self.advantages, self.returns = gae(
-            steps.reward[1:],
+            reward,
             player.values,
             steps.terminated[1:],
             steps.truncated[1:],
@@ -97,6 +103,8 @@ class Learner:
         max_grad_norm: Limit of the gradient's norm.
         frozen: Weights that stay as they are, a name in `network.FROZEN`.
         seeds: Streams of the run.
+        shaping: Weight of the potential of keys and locks, see `skills.shaping`; 0: none.
+        make: What plays the levels, see `playing.Player`.
 
     Attributes:
         weights: Vector.
@@ -114,7 +122,10 @@ class Learner:
         max_grad_norm: float,
         frozen: str,
         seeds: Any,
+        shaping: float = 0.0,
+        make: Callable[..., Any] = Engine,
     ) -> None:
+        self._shaping = shaping
         self.shape, self.settings, self._seeds = shape, settings, seeds
         self._max_grad_norm = max_grad_norm
         flat = initial(shape, seeds.torch("weights"))
@@ -128,7 +139,7 @@ class Learner:
         first = seeds.generator("levels").integers(FIRST_TRAINING_SEED, 1 << 63, envs)
         self.workers = [
             Worker(
-                Player(levels, len(part), rollout, Network(shape, flat), part),
+                Player(levels, len(part), rollout, Network(shape, flat), part, make, shaping > 0),
                 Network(shape, flat),
                 np.zeros_like(flat),
             )
@@ -162,7 +173,7 @@ class Learner:
         shape = (len(self.workers), len(self.workers[0].player.actions), envs)
         uniform = self._seeds.generator("actions", number).random(shape)
         _each(run, lambda worker, draws: worker.player.rollout(draws), self.workers, uniform)
-        _each(run, lambda worker: worker.look_back(self.settings), self.workers)
+        _each(run, lambda worker: worker.look_back(self.settings, self._shaping), self.workers)
         self._normalise()
         self.optimizer.lr = lr
         order = self._seeds.generator("minibatches", number)

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import record
 from record import option
-from skills.schedule import COURSES, EPOCH_STEPS, Course
+from skills.schedule import COURSES, ELSEWHERE, EPOCH_STEPS, Course
 
 if TYPE_CHECKING:
     from rl.ppo import PPOSettings
@@ -21,6 +21,8 @@ class Config(record.Config):
     """Flags of `skill:train`. The source tells stages, epochs and step sizes, and no more."""
 
     stage: str = option("gtg0", "what it is trained on", choices=tuple(COURSES))
+    env: str = option("", "an environment of BabyAI instead of the stage, as BabyAI-GoToLocal-v0")
+    bank: int = option(20_000, "levels of env that are made to learn on", low=1, high=10_000_000)
     epochs: int = option(0, "of epoch-steps; 0: those of the stage in the source's table", low=0)
     epoch_steps: int = option(
         EPOCH_STEPS, "environment steps of an epoch; the source does not tell its own", low=1
@@ -62,6 +64,9 @@ class Config(record.Config):
         "bootstrap", "at the step limit: the value of the last view counts, or nothing is learned from that step",
         choices=("bootstrap", "cut"),
     )  # fmt: skip
+    shaping: float = option(
+        0.5, "weight of the potential of keys and locks (Ng et al. 1999); 0: none", low=0
+    )
     recurrent: bool = option(True, "a GRU; no: no memory")
     channels: int = option(16, "of the embedding of a cell", low=1, high=256)
     hidden: int = option(128, "width of the layer over all cells", low=1, high=4096)
@@ -73,7 +78,7 @@ class Config(record.Config):
     )
     pretrained: str = option("", "run or checkpoint of another stage to start from")
     stop_at: float = option(
-        0.0,
+        0.99,
         "ends once three validations in a row reach this success rate on average; 0: never",
         low=0,
         high=1,
@@ -102,9 +107,14 @@ class Config(record.Config):
         self.pretrained_path()
 
     @property
+    def task(self) -> str:
+        """What it is trained on."""
+        return self.env or self.stage
+
+    @property
     def course(self) -> Course:
         """The stage's in the source's table, with what the flags change."""
-        known = COURSES[self.stage]
+        known = ELSEWHERE if self.env else COURSES[self.stage]
         return Course(
             self.epochs or known.epochs,
             self.lr or known.lr,

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -16,6 +18,7 @@ from skills.state import Levels
 
 FIRST_TRAINING_SEED = 1 << 32  # levels of lower seeds are kept for evaluation
 CHUNK = 256  # episodes that are played beside each other in an evaluation
+IN_ENGINE = partial(Engine, auto_reset=False)
 
 
 class Player:
@@ -27,6 +30,8 @@ class Player:
         steps: Of a rollout, T.
         network: Reads the weights that are to play.
         seeds: Of the first levels, int64 [N].
+        make: What plays the levels, with `Engine`'s `reset` and `step`, and its `potentials` if `shaping`.
+        shaping: Whether potentials are wanted.
 
     Attributes:
         steps: What was seen and got, arrays [T + 1, N]. Index t has what was seen before step t, and what step t - 1
@@ -38,6 +43,7 @@ class Player:
         final_values: Value of an episode's last view where the time limit alone has ended it, elsewhere 0;
             float32 [T, N].
         first_memory: Before the rollout, float32 [N, G].
+        potentials: How far keys and locks have come, see `skills.shaping`, float32 [T + 1, N]; 0 unless `shaping`.
     """
 
     def __init__(
@@ -47,8 +53,10 @@ class Player:
         steps: int,
         network: Network,
         seeds: NDArray[np.int64],
+        make: Callable[..., Any] = Engine,
+        shaping: bool = False,
     ) -> None:
-        self.engine = Engine(levels, count)
+        self.engine, self._shaping = make(levels, count), shaping
         self.network = network
         self._aside = Network(network.shape, network.flat)
         self.missions = Missions()
@@ -60,14 +68,16 @@ class Player:
         self.log_probs, self.final_values = np.zeros((2, steps, count), np.float32)
         self.values = np.zeros((steps + 1, count), np.float32)
         self.first_memory = np.zeros((count, network.shape.memory), np.float32)
+        self.potentials = np.zeros((steps + 1, count), np.float32)
         self._memory = self.first_memory.copy()
         self._all = np.arange(count)
         self.engine.reset(seeds, out=self.steps.at(steps))
         self.begins[-1] = True
+        self._look(steps)
 
     def rollout(self, uniform: NDArray[np.float64]) -> None:
         """Plays T steps on from where it stands; `uniform`: [T, N] from [0, 1), decides on the actions."""
-        for array in (*self.steps[:3], self.begins):
+        for array in (*self.steps[:3], self.begins, self.potentials):
             array[0] = array[-1]
         self.first_memory[:] = self._memory
         self.rows[0] = self.missions.rows(self.steps.mission[0])
@@ -80,6 +90,7 @@ class Player:
             self._memory = self.network.memory_after
             after = self.engine.step(self.actions[t], out=self.steps.at(t + 1))
             np.logical_or(after.terminated, after.truncated, out=self.begins[t + 1])
+            self._look(t + 1)
             if len(only := np.flatnonzero(after.truncated & ~after.terminated)):
                 cut.append((np.full(len(only), t), only, self._memory[only]))
             self.rows[t + 1] = self.missions.rows(after.mission)
@@ -88,6 +99,10 @@ class Player:
         self._memory = self._memory.copy()
         self.values[-1] = self._aside.forward(self._seen(len(uniform)), films)[0, :, ACTIONS]
         self._cut_short(cut, films)
+
+    def _look(self, t: int) -> None:
+        if self._shaping:
+            self.engine.potentials(self.potentials[t])
 
     def _seen(self, t: int) -> Sequences:
         now = slice(t, t + 1)
@@ -129,6 +144,7 @@ class Player:
         """Goes on from `state()`."""
         self.engine.load(Levels(**state["levels"]), out=self.steps.at(-1))
         self.begins[-1] = state["begins"]
+        self._look(-1)
         self.missions = Missions(state["missions"])
         self._memory = np.ascontiguousarray(state["memory"])
 
@@ -160,6 +176,7 @@ def play(
     levels: str | Levels,
     seeds: NDArray[np.int64] | range,
     uniform: np.random.Generator | None,
+    make: Callable[..., Any] = IN_ENGINE,
 ) -> Played:
     """Plays one episode for each seed.
 
@@ -168,10 +185,12 @@ def play(
         levels: See `skills.engine.Engine`.
         seeds: Of the levels.
         uniform: Draws the actions; None: the likeliest is taken each time.
+        make: What plays the levels, with `Engine`'s `reset` and `step`; `outside.Outside` is minigrid itself.
     """
     seeds = np.asarray(seeds, np.int64)
     parts = [
-        _play(network, levels, seeds[i : i + CHUNK], uniform) for i in range(0, len(seeds), CHUNK)
+        _play(network, make(levels, len(some)), some, uniform)
+        for some in np.split(seeds, range(CHUNK, len(seeds), CHUNK))
     ]
     return Played(
         *(
@@ -183,12 +202,11 @@ def play(
 
 def _play(
     network: Network,
-    levels: str | Levels,
+    engine: Any,
     seeds: NDArray[np.int64],
     uniform: np.random.Generator | None,
 ) -> Played:
     count = len(seeds)
-    engine = Engine(levels, count, auto_reset=False)
     now = engine.reset(seeds)
     missions, mission = Missions(), now.mission.copy()
     rows = missions.rows(mission)[None]

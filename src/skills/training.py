@@ -16,8 +16,9 @@ from skills import agents
 from skills.learning import Learner
 from skills.network import split
 from skills.options import Config
-from skills.playing import Played
+from skills.playing import FIRST_TRAINING_SEED, Played
 from skills.schedule import Course
+from skills.state import Levels
 
 TOGETHER = 3  # validations whose mean decides on a stop: one high reading among many is often luck
 LOGGED = 8  # updates whose mean is a point of a curve
@@ -38,9 +39,10 @@ class Training:
 
     def __init__(self, run: record.Run, config: Config) -> None:
         self.run, self.config = run, config
+        learned, self._looked_at = levels_of(config)
         self.learner = Learner(
             config.shape(),
-            config.stage,
+            learned,
             envs=config.envs,
             workers=config.workers,
             rollout=config.rollout,
@@ -48,6 +50,7 @@ class Training:
             max_grad_norm=config.max_grad_norm,
             frozen=config.frozen,
             seeds=run.seeds,
+            shaping=config.shaping,
         )
         self.update = 0
         self.curve: list[float] = []
@@ -111,13 +114,14 @@ class Training:
         self._found.append(found | {"lr": lr})
 
     def test(self) -> dict[str, Played]:
-        """The episodes that are reported."""
-        return agents.both(
-            self.learner.network,
-            self.config.stage,
-            agents.TEST,
-            self.run.seeds.generator("test", 0),
-        )
+        """The episodes that are reported; of an environment of BabyAI, there."""
+        uniform = self.run.seeds.generator("test", 0)
+        network, task = self.learner.network, self.config.task
+        if self.config.env:
+            from skills.outside import Outside
+
+            return agents.both(network, task, agents.TEST, uniform, Outside)
+        return agents.both(network, task, agents.TEST, uniform)
 
     def _log(self) -> None:
         """Means since the last point; of episodes, those that ended since then."""
@@ -141,7 +145,7 @@ class Training:
         began = time.perf_counter()
         seeds = agents.VALIDATION[: self.config.eval_episodes]
         uniform = self.run.seeds.generator("validation", self.update)
-        seen = agents.both(self.learner.network, self.config.stage, seeds, uniform)
+        seen = agents.both(self.learner.network, self._looked_at, seeds, uniform)
         self.run.log({f"validation/{kind}": each.rate for kind, each in seen.items()}, self.update)
         self.curve.append(seen["sampled"].rate)
         told = ", ".join(f"{kind} {each.success.sum()}" for kind, each in seen.items())
@@ -161,9 +165,19 @@ class Training:
             "stopped": self.stopped,
             "found": self._found,
             "learner": self.learner.state(),
-            **agents.about(self.learner.shape, self.config.stage),
+            **agents.about(self.learner.shape, self.config.task),
         }
         self.run.checkpoint(self.update, self.tensors(), state)
+
+
+def levels_of(config: Config) -> tuple[str | Levels, str | Levels]:
+    """What is learned on, and what validations look at, see `skills.engine.Engine`."""
+    if not config.env:
+        return config.stage, config.stage
+    from skills.loading import bank
+
+    learned = range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + config.bank)
+    return bank(config.env, learned), bank(config.env, agents.VALIDATION[: config.eval_episodes])
 
 
 def step_size(course: Course, schedule: str, done: float) -> float:
