@@ -76,12 +76,12 @@ class InOrder(Engine):
         return self.load(self._given)
 
 
-@pytest.mark.parametrize("name", ["GoToObj", "GoToLocal", "PickupLoc", "OpenDoor", "UnlockLocal"])
+@pytest.mark.parametrize("name", ["GoToObj", "GoToLocal", "PickupLoc", "OpenDoor"])
 def test_an_agent_plays_the_same_episodes_in_babyai(name: str) -> None:
     shape, environment = Shape(channels=4, hidden=16, memory=16), f"BabyAI-{name}-v0"
     flat = initial(shape, torch.Generator().manual_seed(1))
     split(flat, shape)["head"][:6] *= 50  # not `done`, which only waits
-    network, seeds = Network(shape, flat), range(40)
+    network, seeds = Network(shape, flat), range(15)
     engine = play(network, bank(environment, seeds), seeds, np.random.default_rng(1), InOrder)
     _same(engine, play(network, environment, seeds, np.random.default_rng(1), Outside))
     assert engine.steps.max() > engine.steps.min()
