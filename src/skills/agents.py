@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
@@ -11,10 +11,10 @@ import torch
 
 import record
 from skills.acting import Agent, NetworkAgent
-from skills.levels import levels_of
+from skills.levels import STAGES, levels_of
 from skills.mixing import Mixture
 from skills.network import Network, Shape, count, split
-from skills.playing import Played, play
+from skills.playing import IN_ENGINE, Played, play
 from skills.state import Levels
 
 VALIDATION, TEST = range(1 << 20, (1 << 20) + 100_000), range(1_000)
@@ -62,7 +62,8 @@ def specialists(folders: Mapping[str, Path]) -> dict[str, NetworkAgent]:
     found = {}
     for verb, folder in folders.items():
         agent = load(folder)
-        if not isinstance(agent, NetworkAgent) or verb not in levels_of(agent.stage):
+        known = levels_of(agent.stage) if agent.stage in STAGES else {}
+        if not isinstance(agent, NetworkAgent) or verb not in known:
             raise record.UserError(
                 f"--{verb}: the agent of {agent.stage}, no specialist for {verb}"
             )
@@ -86,12 +87,16 @@ def put(weights: np.ndarray, shape: Shape, tensors: Mapping[str, torch.Tensor]) 
 
 
 def both(
-    agent: Agent, levels: str | Levels, seeds: range, uniform: np.random.Generator
+    agent: Agent,
+    levels: str | Levels,
+    seeds: range,
+    uniform: np.random.Generator,
+    make: Callable[..., Any] = IN_ENGINE,
 ) -> dict[str, Played]:
-    """Episodes of the given seeds: actions drawn from the policy, and the likeliest ones."""
+    """Episodes of the given seeds: actions drawn from the policy, and the likeliest ones; see `playing.play`."""
     return {
-        "sampled": play(agent, levels, seeds, uniform),
-        "greedy": play(agent, levels, seeds, None),
+        "sampled": play(agent, levels, seeds, uniform, make),
+        "greedy": play(agent, levels, seeds, None, make),
     }
 
 

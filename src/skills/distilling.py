@@ -100,8 +100,7 @@ class Student(Learner):
         """See `Learner`."""
         verb = list(self._teachers)[index % len(self._teachers)]
         teacher = self._teachers[verb].copy()
-        about = (self._stages[verb], len(seeds), self.rollout, self.network(), seeds)
-        player = Pupil(*about, teacher=teacher)
+        player = Pupil(*self.of_player(self._stages[verb], seeds), teacher=teacher)
         return Follower(player, self.network(), np.zeros_like(self.weights.numpy()))
 
     def collect(self, number: int, run: Callable[..., Iterable[Any]]) -> None:
@@ -142,6 +141,10 @@ class Distilling(Training):
             max_grad_norm=config.max_grad_norm,
             seeds=self.run.seeds,
         )
+
+    def levels(self) -> tuple[str, str]:
+        """See `Training`."""
+        return self.config.stage, self.config.stage
 
     def take_over(self) -> None:
         """A student begins with nothing."""

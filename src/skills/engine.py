@@ -16,6 +16,7 @@ from skills.generate import Work, generate, work
 from skills.kernels import kernel, part
 from skills.levels import SIZE, stage_table
 from skills.rules import NOTHING, SUCCESS, act, observe, sight_table
+from skills.shaping import potentials
 from skills.state import (
     DIRECTION,
     LIMIT,
@@ -144,6 +145,10 @@ class Engine:
         auto = self.auto_reset
         _run(self._state, self._source, self._stride, _NOBODY, _NO_ACTIONS, actions, auto, out)
         return out
+
+    def potentials(self, out: np.ndarray) -> None:
+        """Writes how far keys and locks have come in each environment, float32 [N], see `skills.shaping`."""
+        potentials(self._state.cells, self._state.info, out)
 
     def state(self) -> Levels:
         """Returns a copy of where all environments are."""

@@ -8,13 +8,19 @@ from __future__ import annotations
 
 import numpy as np
 
-from skills.codes import VIEW
+from skills.codes import DOOR, VIEW
 from skills.kernels import kernel, part
 
 AREA = VIEW * VIEW
 CELL_SIZES = (11, 6, 4)  # values of a cell's type, colour and state as minigrid encodes them
 COLOUR_VALUES, STATE_VALUES = CELL_SIZES[1:]
-CELL_VALUES = CELL_SIZES[0] * COLOUR_VALUES * STATE_VALUES
+CELLS = np.array(
+    [each for each in np.ndindex(CELL_SIZES) if each[0] == DOOR or each[2] == 0], np.int64
+)
+"""Cells that can be seen, a row each: type, colour, state. Only doors have a state."""
+_ROW = np.zeros(CELL_SIZES, np.int64)
+_ROW[tuple(CELLS.T)] = np.arange(len(CELLS))
+_ROW = np.where(np.arange(CELL_SIZES[0])[:, None, None] == DOOR, _ROW, _ROW[..., :1]).ravel()
 
 _f = np.float32
 # Minimax rational function of odd degree 13 over even degree 6, as in Eigen's `ptanh`; error below 4e-7.
@@ -59,7 +65,7 @@ def look_up(images, which, rows, tables, out):  # type: ignore[no-untyped-def]
         images: uint8 [T, N, 147], type, colour and state of each cell.
         which: The environments that are wanted, int64 [S].
         rows: Of their mission in `tables`, int64 [T, N].
-        tables: Embedding of each value of a cell under each mission, float32 [M, CELL_VALUES, C].
+        tables: Embedding of each of `CELLS` under each mission, float32 [M, len(CELLS), C].
         out: float32 [T, S, 49 C].
     """
     width = tables.shape[2]
@@ -70,8 +76,9 @@ def look_up(images, which, rows, tables, out):  # type: ignore[no-untyped-def]
                 value = (image[3 * i] * COLOUR_VALUES + image[3 * i + 1]) * STATE_VALUES + image[
                     3 * i + 2
                 ]
+                row = _ROW[value]
                 for c in range(width):
-                    written[i * width + c] = table[value, c]
+                    written[i * width + c] = table[row, c]
 
 
 @kernel
@@ -85,8 +92,9 @@ def look_up_backward(images, which, rows, of_out, of_tables):  # type: ignore[no
                 value = (image[3 * i] * COLOUR_VALUES + image[3 * i + 1]) * STATE_VALUES + image[
                     3 * i + 2
                 ]
+                row = _ROW[value]
                 for c in range(width):
-                    table[value, c] += given[i * width + c]
+                    table[row, c] += given[i * width + c]
 
 
 @kernel

@@ -20,8 +20,10 @@ from rl.ppo import STATISTICS, Batch, PPOSettings, losses
 from rl.rollout import NonFiniteError
 from skills import gates
 from skills.acting import Agent, NetworkAgent
+from skills.engine import Engine
 from skills.network import FROZEN, Network, Sequences, Shape, initial, split
 from skills.playing import FIRST_TRAINING_SEED, Player
+from skills.shaping import shaped
 from skills.state import Levels
 
 ADAM_EPS = 1e-5  # as in a2c_ppo_acktr
@@ -42,11 +44,15 @@ class Worker:
         self._gradients = split(gradient, learner.shape)
         self.advantages = self.returns = np.zeros(0, np.float32)
 
-    def look_back(self, settings: PPOSettings) -> None:
+    def look_back(self, settings: PPOSettings, shaping: float) -> None:
         """Advantages and returns of the rollout."""
         player, steps = self.player, self.player.steps
+        reward = steps.reward[1:]
+        if shaping:
+            ends = steps.terminated[1:], steps.truncated[1:]
+            reward = reward + shaping * shaped(player.potentials, *ends, settings.gamma)
         self.advantages, self.returns = gae(
-            steps.reward[1:],
+            reward,
             player.values,
             steps.terminated[1:],
             steps.truncated[1:],
@@ -113,6 +119,8 @@ class Learner:
         max_grad_norm: Limit of the gradient's norm.
         frozen: Weights that stay as they are, a name in `network.FROZEN`.
         seeds: Streams of the run.
+        shaping: Weight of the potential of keys and locks, see `skills.shaping`; 0: none.
+        make: What plays the levels, see `playing.Player`.
 
     Attributes:
         weights: Vector.
@@ -133,7 +141,10 @@ class Learner:
         max_grad_norm: float,
         frozen: str,
         seeds: Any,
+        shaping: float = 0.0,
+        make: Callable[..., Any] = Engine,
     ) -> None:
+        self._shaping, self._make = shaping, make
         self.shape, self.settings, self._seeds = shape, settings, seeds
         self._max_grad_norm = max_grad_norm
         flat = initial(shape, seeds.torch("weights"))
@@ -151,8 +162,13 @@ class Learner:
 
     def worker(self, index: int, seeds: NDArray[np.int64]) -> Worker:
         """Returns a share of the environments; `seeds`: of its first levels."""
-        player = Player(self.levels, len(seeds), self.rollout, self.network(), seeds)
+        player = Player(*self.of_player(self.levels, seeds))
         return Worker(player, self.network(), np.zeros_like(self.weights.numpy()))
+
+    def of_player(self, levels: str | Levels, seeds: NDArray[np.int64]) -> tuple[Any, ...]:
+        """Arguments of `Player` for some environments."""
+        network = self.network()
+        return levels, len(seeds), self.rollout, network, seeds, self._make, self._shaping > 0
 
     def network(self) -> Network:
         """Another network that reads the weights."""
@@ -208,7 +224,7 @@ class Learner:
     def collect(self, number: int, run: Callable[..., Iterable[Any]]) -> None:
         """Plays the rollouts of an update, and what the loss needs to know of them."""
         self.play(number, run)
-        _each(run, lambda worker: worker.look_back(self.settings), self.workers)
+        _each(run, lambda worker: worker.look_back(self.settings, self._shaping), self.workers)
         self._normalise()
 
     def play(self, number: int, run: Callable[..., Iterable[Any]]) -> None:

@@ -79,20 +79,22 @@ STAGES: dict[str, Stage | tuple[str, ...]] = {
     "gtg0": Stage("gtg", rooms=(1, 3), distractors=(0, 4), closed=0.4, opened=0.2, targets=("goal",)),
     "gtg1": Stage("gtg", rooms=(3, 4), distractors=(5, 8), closed=0.6, opened=0.1, locks=(0, 1), apart=True,
                   targets=("goal",)),
-    # Pick up.
-    "pkp0": Stage("pkp", room=7, distractors=(1, 3)),
-    "pkp1": Stage("pkp", distractors=(3, 6)),
-    "pkp2": Stage("pkp", rooms=(2, 3), distractors=(4, 7), closed=0.4, opened=0.2),
-    "pkp3": Stage("pkp", rooms=(2, 4), distractors=(5, 8), closed=0.6, opened=0.1, apart=True),
+    # Pick up. Doors and locks come first, where it is narrow: once an agent knows that a wrong pick-up or an opened box
+    # ends the episode, it no longer tries out either on keys and doors.
+    "pkp0": Stage("pkp", room=7, rooms=(2, 2), distractors=(0, 2), closed=0.6, opened=0.1, locks=(0, 1), apart=True),
+    "pkp1": Stage("pkp", room=9, rooms=(2, 3), distractors=(2, 4), closed=0.6, opened=0.1, locks=(0, 1)),
+    "pkp2": Stage("pkp", rooms=(2, 3), distractors=(4, 7), closed=0.6, opened=0.1, locks=(0, 1)),
+    "pkp3": Stage("pkp", rooms=(2, 4), distractors=(5, 8), closed=0.6, opened=0.1, locks=(0, 1), apart=True),
     "pkp4": Stage("pkp", rooms=(3, 4), distractors=(6, 9), closed=0.6, opened=0.1, locks=(0, 1), apart=True),
     # Go to an object.
-    "gto0": Stage("gto", distractors=(2, 5)),
-    "gto1": Stage("gto", rooms=(2, 3), distractors=(4, 7), closed=0.5, opened=0.1),
+    "gto0": Stage("gto", rooms=(1, 2), distractors=(2, 5), closed=0.5, opened=0.1),
+    "gto1": Stage("gto", rooms=(2, 3), distractors=(4, 7), closed=0.5, opened=0.1, locks=(0, 1)),
     "gto2": Stage("gto", rooms=(3, 4), distractors=(6, 9), closed=0.6, opened=0.1, locks=(0, 1), apart=True),
     # Toggle: open a box or a door.
-    "tgl0": Stage("tgl", room=8, distractors=(1, 4), targets=("box",)),
-    "tgl1": Stage("tgl", rooms=(2, 3), distractors=(3, 6), closed=0.5, opened=0.2, targets=("box", "door")),
-    "tgl2": Stage("tgl", rooms=(3, 4), distractors=(5, 8), closed=0.6, opened=0.1, apart=True,
+    "tgl0": Stage("tgl", room=8, rooms=(1, 2), distractors=(1, 4), closed=0.5, opened=0.2, targets=("box", "door")),
+    "tgl1": Stage("tgl", rooms=(2, 3), distractors=(3, 6), closed=0.5, opened=0.2, locks=(0, 1),
+                  targets=("box", "door")),
+    "tgl2": Stage("tgl", rooms=(3, 4), distractors=(5, 8), closed=0.6, opened=0.1, locks=(0, 1), apart=True,
                   targets=("box", "door")),
     "tgl3": Stage("tgl", rooms=(3, 4), distractors=(6, 9), closed=0.6, opened=0.1, locks=(0, 1), apart=True,
                   targets=("box", "door")),

@@ -153,8 +153,7 @@ class GateLearner(Learner):
     def worker(self, index: int, seeds: NDArray[np.int64]) -> Worker:
         """See `Learner`."""
         own = [each.copy() for each in self.experts.values()]
-        about = (self.levels, len(seeds), self.rollout, self.network(), seeds)
-        player = Mixed(*about, experts=own)
+        player = Mixed(*self.of_player(self.levels, seeds), experts=own)
         return GateWorker(player, self.network(), np.zeros_like(self.weights.numpy()))
 
     @property

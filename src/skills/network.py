@@ -1,7 +1,9 @@
 """The agents' network: what is seen, where it heads and the mission to logits of the actions and a value.
 
 A cell's embedding is modulated by the mission, FiLM (Perez et al. 2018): scale and shift by the sum of embeddings of
-the mission's parts. All cells together go through one layer and, unless the agent is to have no memory, a GRU.
+the mission's parts. To it comes one of four by whether colour and type are the mission's: that both are is no sum of
+the two, and the channels of a cell are not mixed before all cells are. All cells together go through one layer and,
+unless the agent is to have no memory, a GRU.
 The backward pass is written out: autograd's bookkeeping costs as much as these small products.
 """
 
@@ -15,14 +17,25 @@ import torch
 from numpy.typing import NDArray
 
 from skills import gates
-from skills.codes import ACTIONS, MISSION_SIZES
-from skills.gates import AREA, CELL_SIZES, CELL_VALUES
+from skills.codes import (
+    ACTIONS,
+    ANY_COLOUR,
+    ANY_TYPE,
+    BALL,
+    BOX,
+    DOOR,
+    GOAL,
+    KEY,
+    MISSION_SIZES,
+)
+from skills.gates import AREA, CELL_SIZES, CELLS
 
 Array = NDArray[np.float32]
 PARTS = ("verb", "colour", "kind", "place")  # of a mission
 EMBEDDING_SPREAD = 0.3  # at first; with sums of wider ones the gates begin saturated
 CELL_PARTS = ("cell_type", "cell_colour", "cell_state")
-_EYES = (*CELL_PARTS, "input", "direction")
+OBJECTS = (DOOR, KEY, BALL, BOX, GOAL)  # that a mission can speak of
+_EYES = (*CELL_PARTS, "match", "input", "direction")
 FROZEN = {
     "nothing": (),
     "eyes": _EYES,
@@ -56,6 +69,7 @@ class Shape:
         shapes |= {
             name: (size, self.channels) for name, size in zip(CELL_PARTS, CELL_SIZES, strict=True)
         }
+        shapes |= {"match": (4, self.channels)}
         shapes |= {name: (size, film) for name, size in zip(PARTS, MISSION_SIZES, strict=True)}
         shapes |= {"direction": (4, self.hidden), "input": (self.hidden, AREA * self.channels)}
         shapes |= {"inner": (gate, self.hidden), "inner_bias": (gate,)}
@@ -90,7 +104,7 @@ def initial(shape: Shape, generator: torch.Generator) -> Array:
     """
     flat = np.zeros(count(shape), np.float32)
     for name, weight in split(flat, shape).items():
-        if name in (*CELL_PARTS, *PARTS, "direction"):
+        if name in (*CELL_PARTS, *PARTS, "match", "direction"):
             weight[:] = EMBEDDING_SPREAD * torch.randn(weight.shape, generator=generator).numpy()
         elif weight.ndim == 2:
             gain = (
@@ -152,14 +166,16 @@ class Films:
 
     Attributes:
         codes: uint8 [M, 4].
-        cells: Sum of the embeddings of type, colour and state, float32 [CELL_VALUES, C].
+        cells: Sum of the embeddings of type, colour and state, float32 [len(gates.CELLS), C].
+        match: Which cells have the mission's colour, plus 2 for its type, int64 [M, len(gates.CELLS)].
         film: Sum of the embeddings of the mission's parts, float32 [M, 2 C + H].
-        tables: Embedding of each value of a cell, float32 [M, CELL_VALUES, C].
+        tables: Embedding of each cell, float32 [M, len(gates.CELLS), C].
         bias: Of the layer, float32 [M, H].
     """
 
     codes: NDArray[np.uint8]
     cells: Array
+    match: NDArray[np.int64]
     film: Array
     tables: Array
     bias: Array
@@ -169,25 +185,34 @@ class Films:
         """The films of missions."""
         film = sum(weights[name][codes[:, i]] for i, name in enumerate(PARTS))
         scale, shift = 1 + film[:, None, :channels], film[:, None, channels : 2 * channels]
-        kind, colour, state = (weights[name] for name in CELL_PARTS)
-        cells = (kind[:, None, None] + colour[:, None] + state).reshape(CELL_VALUES, channels)
-        tables = np.maximum(cells * scale + shift, 0)
-        return cls(codes, cells, film, tables, np.ascontiguousarray(film[:, 2 * channels :]))
+        cells = sum(weights[name][CELLS[:, i]] for i, name in enumerate(CELL_PARTS))
+        match = _match(codes)
+        tables = np.maximum(cells * scale + shift + weights["match"][match], 0)
+        return cls(codes, cells, match, film, tables, np.ascontiguousarray(film[:, 2 * channels :]))
 
     def backward(self, of_tables: Array, of_bias: Array, gradients: Mapping[str, Array]) -> None:
         """Writes the gradients of cells and missions' parts."""
         channels = self.tables.shape[2]
         inner = np.where(self.tables > 0, of_tables, 0)
-        of_cells = (
-            (inner * (1 + self.film[:, None, :channels])).sum(0).reshape(*CELL_SIZES, channels)
-        )
+        of_cells = (inner * (1 + self.film[:, None, :channels])).sum(0)
         for i, name in enumerate(CELL_PARTS):
-            np.sum(of_cells, tuple({0, 1, 2} - {i}), out=gradients[name])
+            gradients[name][:] = 0
+            np.add.at(gradients[name], CELLS[:, i], of_cells)
+        for kind, gradient in enumerate(gradients["match"]):
+            np.sum(inner[self.match == kind], 0, out=gradient)
         of_scale = np.einsum("mvc,vc->mc", inner, self.cells)
         of_film = np.concatenate([of_scale, inner.sum(1), of_bias], 1)
         for i, name in enumerate(PARTS):
             gradients[name][:] = 0
             np.add.at(gradients[name], self.codes[:, i], of_film)
+
+
+def _match(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """See `Films.match`; a mission without a colour or a type means any."""
+    colour, kind = codes[:, 1, None], codes[:, 2, None]
+    colour_fits = (colour == ANY_COLOUR) | (colour == CELLS[:, 1])
+    type_fits = (kind == ANY_TYPE) | (kind == CELLS[:, 0])
+    return np.where(np.isin(CELLS[:, 0], OBJECTS), colour_fits + 2 * type_fits, 0)
 
 
 @dataclass(frozen=True)

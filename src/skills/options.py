@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import record
 from record import option
-from skills.schedule import COURSES, EPOCH_STEPS, Course
+from skills.schedule import COURSES, ELSEWHERE, EPOCH_STEPS, Course
 
 if TYPE_CHECKING:
     from rl.ppo import PPOSettings
@@ -52,7 +52,7 @@ class Common(record.Config):
     hidden: int = option(128, "width of the layer over all cells", low=1, high=4096)
     memory: int = option(128, "width of the GRU", low=1, high=4096)
     stop_at: float = option(
-        0.0,
+        0.99,
         "ends once three validations in a row reach this success rate on average; 0: never",
         low=0,
         high=1,
@@ -78,9 +78,19 @@ class Common(record.Config):
             )
 
     @property
+    def task(self) -> str:
+        """What it is trained on."""
+        return self.stage
+
+    @property
+    def known(self) -> Course:
+        """What the source or this project trains it with."""
+        return COURSES[self.stage]
+
+    @property
     def course(self) -> Course:
         """The stage's in the source's table, with what the flags change."""
-        known = COURSES[self.stage]
+        known = self.known
         return Course(
             self.epochs or known.epochs,
             self.lr or known.lr,
@@ -119,6 +129,9 @@ class PPO(Common):
         "bootstrap", "at the step limit: the value of the last view counts, or nothing is learned from that step",
         choices=("bootstrap", "cut"),
     )  # fmt: skip
+    shaping: float = option(
+        0.5, "weight of the potential of keys and locks (Ng et al. 1999); 0: none", low=0
+    )
 
     def settings(self) -> PPOSettings:
         """Of an update."""
@@ -140,6 +153,8 @@ class PPO(Common):
 class Config(PPO):
     """Flags of `skill:train`."""
 
+    env: str = option("", "an environment of BabyAI instead of the stage, as BabyAI-GoToLocal-v0")
+    bank: int = option(20_000, "levels of env that are made to learn on", low=1, high=10_000_000)
     frozen: str = option(
         "nothing",
         "weights that do not learn: nothing; eyes: those of the image; trunk: all but the mission's and the heads",
@@ -152,6 +167,16 @@ class Config(PPO):
         if self.frozen != "nothing" and not self.pretrained:
             raise record.UserError("--frozen: weights that learn nothing have to be pretrained")
         self.pretrained_path()
+
+    @property
+    def task(self) -> str:
+        """See `Common`."""
+        return self.env or self.stage
+
+    @property
+    def known(self) -> Course:
+        """See `Common`."""
+        return ELSEWHERE if self.env else super().known
 
     def pretrained_path(self) -> Path | None:
         """Where the checkpoint to start from lies; see :func:`folder`."""

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 import numpy as np
@@ -18,6 +19,7 @@ from skills.state import Levels
 FIRST_TRAINING_SEED = 1 << 32  # levels of lower seeds are kept for evaluation
 Watch = Callable[[Step, NDArray[np.bool_]], None]
 CHUNK = 256  # episodes that are played beside each other in an evaluation
+IN_ENGINE = partial(Engine, auto_reset=False)
 
 
 class Player:
@@ -29,6 +31,8 @@ class Player:
         steps: Of a rollout, T.
         network: Reads the weights that are to play.
         seeds: Of the first levels, int64 [N].
+        make: What plays the levels, with `Engine`'s `reset` and `step`, and its `potentials` if `shaping`.
+        shaping: Whether potentials are wanted.
 
     Attributes:
         steps: What was seen and got, arrays [T + 1, N]. Index t has what was seen before step t, and what step t - 1
@@ -40,6 +44,7 @@ class Player:
         final_values: Value of an episode's last view where the time limit alone has ended it, elsewhere 0;
             float32 [T, N].
         first_memory: Before the rollout, float32 [N, G].
+        potentials: How far keys and locks have come, see `skills.shaping`, float32 [T + 1, N]; 0 unless `shaping`.
     """
 
     def __init__(
@@ -49,8 +54,10 @@ class Player:
         steps: int,
         network: Network,
         seeds: NDArray[np.int64],
+        make: Callable[..., Any] = Engine,
+        shaping: bool = False,
     ) -> None:
-        self.engine = Engine(levels, count)
+        self.engine, self._shaping = make(levels, count), shaping
         self.network = network
         self._aside = Network(network.shape, network.flat)
         self.missions = Missions()
@@ -62,14 +69,16 @@ class Player:
         self.log_probs, self.final_values = np.zeros((2, steps, count), np.float32)
         self.values = np.zeros((steps + 1, count), np.float32)
         self.first_memory = np.zeros((count, network.shape.memory), np.float32)
+        self.potentials = np.zeros((steps + 1, count), np.float32)
         self._memory = self.first_memory.copy()
         self._all = np.arange(count)
         self.engine.reset(seeds, out=self.steps.at(steps))
         self.begins[-1] = True
+        self._look(steps)
 
     def rollout(self, uniform: NDArray[np.float64]) -> None:
         """Plays T steps on from where it stands; `uniform`: [T, N] from [0, 1), decides on the actions."""
-        for array in (*self.steps[:3], self.begins):
+        for array in (*self.steps[:3], self.begins, self.potentials):
             array[0] = array[-1]
         self.first_memory[:] = self._memory
         self.rows[0] = self.missions.rows(self.steps.mission[0])
@@ -82,6 +91,7 @@ class Player:
             self._decide(t, outputs, draws)
             after = self.engine.step(self.actions[t], out=self.steps.at(t + 1))
             np.logical_or(after.terminated, after.truncated, out=self.begins[t + 1])
+            self._look(t + 1)
             if len(only := np.flatnonzero(after.truncated & ~after.terminated)):
                 cut.append((np.full(len(only), t), only, self._memory[only]))
             self.rows[t + 1] = self.missions.rows(after.mission)
@@ -94,6 +104,10 @@ class Player:
     def _decide(self, t: int, outputs: Array, draws: NDArray[np.float64]) -> None:
         """Writes the actions of step t and their log-probabilities; `outputs`: of the network, [N, ...]."""
         gates.choose(outputs, draws, False, self.actions[t], self.log_probs[t])
+
+    def _look(self, t: int) -> None:
+        if self._shaping:
+            self.engine.potentials(self.potentials[t])
 
     def _seen(self, t: int) -> Sequences:
         now = slice(t, t + 1)
@@ -135,6 +149,7 @@ class Player:
         """Goes on from `state()`."""
         self.engine.load(Levels(**state["levels"]), out=self.steps.at(-1))
         self.begins[-1] = state["begins"]
+        self._look(-1)
         self.missions = Missions(state["missions"])
         self._memory = np.ascontiguousarray(state["memory"])
 
@@ -166,6 +181,7 @@ def play(
     levels: str | Levels,
     seeds: NDArray[np.int64] | range,
     uniform: np.random.Generator | None,
+    make: Callable[..., Any] = IN_ENGINE,
     watch: Watch | None = None,
 ) -> Played:
     """Plays one episode for each seed.
@@ -175,12 +191,13 @@ def play(
         levels: See `skills.engine.Engine`.
         seeds: Of the levels.
         uniform: Draws the actions; None: the likeliest is taken each time.
+        make: What plays the levels, with `Engine`'s `reset` and `step`; `outside.Outside` is minigrid itself.
         watch: Called in each step, once the agent has acted: with what it saw, and which episodes go on.
     """
     seeds = np.asarray(seeds, np.int64)
     parts = [
-        _play(agent, levels, seeds[i : i + CHUNK], uniform, watch)
-        for i in range(0, len(seeds), CHUNK)
+        _play(agent, make(levels, len(some)), some, uniform, watch)
+        for some in np.split(seeds, range(CHUNK, len(seeds), CHUNK))
     ]
     return Played(
         *(
@@ -192,13 +209,12 @@ def play(
 
 def _play(
     agent: Agent,
-    levels: str | Levels,
+    engine: Any,
     seeds: NDArray[np.int64],
     uniform: np.random.Generator | None,
     watch: Watch | None,
 ) -> Played:
     count = len(seeds)
-    engine = Engine(levels, count, auto_reset=False)
     now = engine.reset(seeds)
     mission, memory = now.mission.copy(), agent.start(count)
     success, reward, steps = (

@@ -45,6 +45,9 @@ COURSES = {
     "nlm0": Course(6, *_FIRST), "nlm1": Course(6, *_FIRST, "nlm0"), "nlm2": Course(4, *_LAST, "nlm1"),
 }  # fmt: skip
 
+ELSEWHERE = Course(3, *_FIRST)
+"""For an environment of BabyAI: one stage, from nothing."""
+
 CURRICULA = {
     "gtg": "gtg1", "pkp": "pkp4", "pkpc": "pkpc3", "gto": "gto2", "tgl": "tgl3", "tglc": "tglc2", "all": "all6",
     "nlm": "nlm2",

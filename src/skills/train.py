@@ -18,6 +18,10 @@ def main(config: Config) -> dict[str, Any]:
     from skills.learning import one_thread, thread_pool
     from skills.training import Training
 
+    if config.env:
+        from skills.outside import check
+
+        check(config.env)
     one_thread()
     with record.start(config, study="skills") as run, thread_pool(config.threads) as pool:
         threads = pool if config.threads > 1 and config.workers > 1 else None
@@ -38,7 +42,7 @@ def result(config: Config, training: Training, played: dict[str, Played]) -> dic
         "objective": objective,
         "metrics": metrics,
         "env_steps": training.steps,
-        "task": config.stage,
+        "task": config.task,
         "variant": {"recurrent": config.recurrent, "frozen": config.frozen, "pretrained": bool(config.pretrained)},
     }  # fmt: skip
 

@@ -17,8 +17,9 @@ from skills import agents
 from skills.acting import NetworkAgent
 from skills.learning import Learner
 from skills.options import Config
-from skills.playing import Played
+from skills.playing import FIRST_TRAINING_SEED, IN_ENGINE, Played
 from skills.schedule import Course
+from skills.state import Levels
 
 TOGETHER = 3  # validations whose mean decides on a stop: one high reading among many is often luck
 LOGGED = 8  # updates whose mean is a point of a curve
@@ -42,6 +43,7 @@ class Training:
 
     def __init__(self, run: record.Run, config: Config) -> None:
         self.run, self.config = run, config
+        self._learned, self._looked_at = self.levels()
         self.learner = self.make()
         self.update = 0
         self.curve: list[float] = []
@@ -54,7 +56,7 @@ class Training:
         config = self.config
         return Learner(
             config.shape(),
-            config.stage,
+            self._learned,
             envs=config.envs,
             workers=config.workers,
             rollout=config.rollout,
@@ -62,6 +64,7 @@ class Training:
             max_grad_norm=config.max_grad_norm,
             frozen=config.frozen,
             seeds=self.run.seeds,
+            shaping=config.shaping,
         )
 
     @property
@@ -131,18 +134,23 @@ class Training:
             raise record.NumericalError(self.update, error.tensor) from error
         self._found.append(found | {"lr": lr})
 
+    def levels(self) -> tuple[str | Levels, str | Levels]:
+        """What is learned on, and what validations look at."""
+        return levels_of(self.config)
+
     def about(self) -> dict[str, Any]:
         """What a checkpoint has to tell, for `agents.load`."""
-        return agents.about(self.learner.shape, self.config.stage)
+        return agents.about(self.learner.shape, self.config.task)
 
     def test(self) -> dict[str, Played]:
-        """The episodes that are reported."""
-        return agents.both(
-            self.learner.agent,
-            self.config.stage,
-            self.tested,
-            self.run.seeds.generator("test", 0),
-        )
+        """The episodes that are reported; of an environment of BabyAI, there."""
+        make = IN_ENGINE
+        if self.config.task != self.config.stage:
+            from skills.outside import Outside
+
+            make = Outside
+        uniform = self.run.seeds.generator("test", 0)
+        return agents.both(self.learner.agent, self.config.task, self.tested, uniform, make)
 
     def _log(self) -> None:
         """Means since the last point; of episodes, those that ended since then."""
@@ -166,7 +174,7 @@ class Training:
         began = time.perf_counter()
         seeds = agents.VALIDATION[: self.config.eval_episodes]
         uniform = self.run.seeds.generator("validation", self.update)
-        seen = agents.both(self.learner.agent, self.config.stage, seeds, uniform)
+        seen = agents.both(self.learner.agent, self._looked_at, seeds, uniform)
         self.run.log({f"validation/{kind}": each.rate for kind, each in seen.items()}, self.update)
         self.curve.append(seen["sampled"].rate)
         told = ", ".join(f"{kind} {each.success.sum()}" for kind, each in seen.items())
@@ -189,6 +197,16 @@ class Training:
             **self.about(),
         }
         self.run.checkpoint(self.update, self.tensors(), state)
+
+
+def levels_of(config: Config) -> tuple[str | Levels, str | Levels]:
+    """What is learned on, and what validations look at, see `skills.engine.Engine`."""
+    if not config.env:
+        return config.stage, config.stage
+    from skills.loading import bank
+
+    learned = range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + config.bank)
+    return bank(config.env, learned), bank(config.env, agents.VALIDATION[: config.eval_episodes])
 
 
 def step_size(course: Course, schedule: str, done: float) -> float:

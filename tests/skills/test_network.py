@@ -5,7 +5,7 @@ import pytest
 import torch
 
 from skills import gates
-from skills.codes import ACTIONS, MISSION_SIZES
+from skills.codes import ACTIONS, DOOR, MISSION_SIZES
 from skills.gates import AREA, CELL_SIZES
 from skills.network import (
     CELL_PARTS,
@@ -25,6 +25,7 @@ WHICH = np.array([4, 0, 2])
 
 def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray, Missions]:
     cells = [rng.integers(0, size, (STEPS, ENVS, AREA)) for size in CELL_SIZES]
+    cells[2][cells[0] != DOOR] = 0
     parts = [rng.integers(0, size, (STEPS, ENVS)) for size in MISSION_SIZES]
     codes, missions = np.stack(parts, -1).astype(np.uint8), Missions()
     seen = Sequences(
@@ -43,6 +44,14 @@ def _weights(shape: Shape) -> np.ndarray:
     return flat + 0.1 * np.random.default_rng(2).standard_normal(len(flat)).astype(np.float32)
 
 
+def _fits(cell: np.ndarray, code: np.ndarray) -> int:
+    """Whether an object has the mission's colour (1) and type (2); 0 for what no mission speaks of."""
+    _, colour, kind, _ = code
+    if cell[0] not in (4, 5, 6, 7, 8):
+        return 0
+    return int(colour in (6, cell[1])) + 2 * int(kind in (0, cell[0]))
+
+
 def _plain(
     seen: Sequences, codes: np.ndarray, shape: Shape, weights: dict[str, torch.Tensor]
 ) -> torch.Tensor:
@@ -55,7 +64,8 @@ def _plain(
             scale, shift, bias = film.split((shape.channels, shape.channels, shape.hidden))
             triples = seen.images[t, n].reshape(AREA, 3).astype(int)
             cells = sum(weights[name][triples[:, i]] for i, name in enumerate(CELL_PARTS))
-            hidden = weights["input"] @ torch.relu(cells * (1 + scale) + shift).flatten()
+            match = weights["match"][[_fits(cell, codes[t, n]) for cell in triples]]
+            hidden = weights["input"] @ torch.relu(cells * (1 + scale) + shift + match).flatten()
             hidden = torch.relu(hidden + bias + weights["direction"][int(seen.directions[t, n])])
             if shape.recurrent:
                 memory = torch.zeros_like(memory) if seen.begins[t, n] else memory

@@ -1,0 +1,54 @@
+"""The potential of keys and locks, beside minigrid's own objects, and what shaping adds to an episode."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from skills import codes, env_id
+from skills.engine import Engine
+from skills.generate import levels
+from skills.oracle import solutions
+from skills.shaping import shaped
+
+
+def by_objects(env) -> float:
+    """The same from minigrid's objects: locks whose keys lie about or are carried, and what is carried."""
+    things = [each for each in env.grid.grid if each is not None]
+    locked = {each.color for each in things if each.type == "door" and each.is_locked}
+    hand = [] if env.carrying is None else [env.carrying]
+    tools = [each.color for each in things + hand if each.type == "key" and each.marks & codes.TOOL]
+    held = any(each.marks & codes.TOOL and each.color in locked for each in hand)
+    return sum(colour not in locked for colour in tools) + 0.5 * held
+
+
+@pytest.mark.parametrize("stage", ["nlm2", "pkp4", "tgl3"])
+def test_the_potential_follows_keys_and_locks(stage: str) -> None:
+    seeds = np.arange(12)
+    drawn = levels(stage, seeds)
+    env = gymnasium.make(env_id(stage), disable_env_checker=True).unwrapped
+    seen = set()
+    for seed, actions in zip(seeds, solutions(drawn), strict=True):
+        engine, found = Engine(stage, 1, auto_reset=False), np.zeros(1, np.float32)
+        engine.reset(np.array([seed]))
+        env.reset(seed=int(seed))
+        for action in actions:
+            engine.potentials(found)
+            assert found[0] == by_objects(env)
+            seen.add(float(found[0]))
+            engine.step(np.array([action]))
+            env.step(int(action))
+    assert seen >= ({0, 0.5, 1, 1.5, 2} if stage == "nlm2" else {0, 0.5, 1})
+
+
+def test_an_episode_gets_nothing_but_what_it_began_with() -> None:
+    """Its discounted sum is minus the first potential, whatever was done; cut by time, the last one stays to be had."""
+    rng, gamma, steps = np.random.default_rng(1), 0.97, 40
+    potential = rng.random((steps + 1, 2)).astype(np.float32)
+    terminated, truncated = np.zeros((2, steps, 2), bool)
+    terminated[-1, 0] = truncated[-1, 1] = True
+    sums = (shaped(potential, terminated, truncated, gamma).T * gamma ** np.arange(steps)).sum(1)
+    left = gamma**steps * potential[-2, 1]
+    np.testing.assert_allclose(sums, [-potential[0, 0], left - potential[0, 1]], atol=1e-5)
+    truncated[-1, 0] = True  # a success in the last step is the end all the same
+    both = shaped(potential, terminated, truncated, gamma)
+    assert both[-1, 0] == -potential[-2, 0]
