@@ -11,7 +11,7 @@ import torch
 
 import record
 from skills.acting import Agent, NetworkAgent
-from skills.levels import levels_of
+from skills.levels import STAGES, levels_of
 from skills.mixing import Mixture
 from skills.network import Network, Shape, count, split
 from skills.playing import Played, play
@@ -62,7 +62,8 @@ def specialists(folders: Mapping[str, Path]) -> dict[str, NetworkAgent]:
     found = {}
     for verb, folder in folders.items():
         agent = load(folder)
-        if not isinstance(agent, NetworkAgent) or verb not in levels_of(agent.stage):
+        known = levels_of(agent.stage) if agent.stage in STAGES else {}
+        if not isinstance(agent, NetworkAgent) or verb not in known:
             raise record.UserError(
                 f"--{verb}: the agent of {agent.stage}, no specialist for {verb}"
             )

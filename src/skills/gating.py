@@ -63,7 +63,13 @@ class Looks:
 def episode(mixture: Mixture, stage: str, seed: int) -> NDArray[np.float32]:
     """Returns the gate's weights in each step of one episode with the likeliest actions, float32 [n, K]."""
     found = []
-    play(mixture, stage, [seed], None, lambda step, going: found.append(mixture.weights[0].copy()))
+    play(
+        mixture,
+        stage,
+        [seed],
+        None,
+        watch=lambda step, going: found.append(mixture.weights[0].copy()),
+    )
     return np.stack(found)
 
 
@@ -142,5 +148,11 @@ class Gating(Training):
         """How the gate decides in the reported episodes, with actions drawn."""
         mixture = self.learner.agent
         found = Looks(mixture)
-        play(mixture, self.config.stage, self.tested, self.run.seeds.generator("test", 0), found)
+        play(
+            mixture,
+            self.config.stage,
+            self.tested,
+            self.run.seeds.generator("test", 0),
+            watch=found,
+        )
         return found

@@ -115,7 +115,7 @@ def test_a_switch_plays_as_the_expert_of_the_mission_does() -> None:
 def test_looks_are_means_over_the_steps_of_episodes_that_go_on() -> None:
     mixture = Mixture(_gate(2, [0.75, 0.25]), {"a": _agent(1), "b": _agent(2)})
     looks = Looks(mixture)
-    played = play(mixture, "all0", range(300), np.random.default_rng(1), looks)
+    played = play(mixture, "all0", range(300), np.random.default_rng(1), watch=looks)
     assert looks.steps.sum() == played.steps.sum()
     found = looks.metrics()
     for verb in VERBS[:4]:
