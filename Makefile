@@ -47,6 +47,7 @@ catalog: setup ## fill MLflow from experiments/records, add this machine's runs,
 	@$(BIN)/python src/cartpole/bc_redraw.py
 	@$(BIN)/python src/door/series_redraw.py
 	@$(BIN)/python src/darkroom/ad_redraw.py
+	@$(BIN)/python src/skills/redraw.py
 	@$(BIN)/catalog render
 
 bench: setup ## run the benchmarks (minutes each) and render benchmarks/README.md

@@ -94,9 +94,9 @@ class Catalog:
         self._later.append(lambda shown: facts.folded(self.project.root, self.store, made, shown))
         return f"{tables.markdown(made, breaks=True)}\n\n\0{len(self._later) - 1}\0"
 
-    def details(self, operations: Sequence[str] | str) -> str:
+    def details(self, operations: Sequence[str] | str, folded: bool = True) -> str:
         """The tables that runs of some operations computed themselves; see :func:`tables.details`."""
-        return tables.details(self.store, _list(operations))
+        return tables.details(self.store, _list(operations), folded)
 
     def figure(
         self,

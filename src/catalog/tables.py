@@ -181,19 +181,22 @@ def fold(summary: str, content: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
-def details(store: Store, operations: Sequence[str]) -> str:
+def details(store: Store, operations: Sequence[str], folded: bool = True) -> str:
     """Returns the tables that runs computed themselves, as Markdown; nothing without one.
 
-    A result may hold a `table`: `columns`, a list of text, and `rows`, a list of lists of text. Tables whose
-    columns are among those of another are put together, under each run's name and id; a long one is folded.
+    A result may hold a `table`: `columns`, a list of text, and `rows`, a list of lists of text; or a list of such
+    tables. Those whose columns are among those of another are put together, under each run's name and id; a long
+    one is folded, if it may be.
     """
     found: list[tuple[tuple[str, ...], list[str], list[Any]]] = []
     for operation in operations:
         heads = store.heads(operation)
         shown = batches.varying(heads)
         for head in heads:
-            told = (head.result or {}).get("table")
-            if isinstance(told, dict) and told.get("columns"):
+            tables = (head.result or {}).get("table")
+            for told in tables if isinstance(tables, list) else [tables]:
+                if not isinstance(told, dict) or not told.get("columns"):
+                    continue
                 row = _single_row(store, [head], _name(operation, operations), shown)
                 first = [row.cells["Name"], row.cells["batch id"]]
                 found.append(
@@ -209,7 +212,7 @@ def details(store: Store, operations: Sequence[str]) -> str:
             for line in _lines(columns, own, first, told)
         ]
         table = pipes(["Name", "batch id", *columns], lines)
-        if len(lines) > UNFOLDED:
+        if folded and len(lines) > UNFOLDED:
             table = fold(f"{len(lines)} lines: {', '.join(columns)}", table)
         made.append(table)
     return "\n\n".join(made)

@@ -86,3 +86,7 @@ class NetworkAgent(Agent):
         seen = Sequences(image, step.direction[None], rows, goes_on, memory, everyone)
         outputs = self.network.forward(seen, self._films)[0].copy()
         return outputs, self.network.memory_after.copy()
+
+    def copy(self) -> NetworkAgent:
+        """Another one with the same weights, for another thread."""
+        return NetworkAgent(Network(self.network.shape, self.network.flat), self.stage, self.run_id)

@@ -11,6 +11,8 @@ import torch
 
 import record
 from skills.acting import Agent, NetworkAgent
+from skills.levels import levels_of
+from skills.mixing import Mixture
 from skills.network import Network, Shape, count, split
 from skills.playing import Played, play
 from skills.state import Levels
@@ -18,6 +20,8 @@ from skills.state import Levels
 VALIDATION, TEST = range(1 << 20, (1 << 20) + 100_000), range(1_000)
 """Seeds of the levels that are looked at while training, and of those that are reported. Training has others, from
 `playing.FIRST_TRAINING_SEED` on."""
+
+GATE = "gate"  # the part of a mixture that is no expert
 
 
 def load(path: str | Path) -> Agent:
@@ -28,8 +32,16 @@ def load(path: str | Path) -> Agent:
     """
     checkpoint = record.load_checkpoint(path)
     try:
-        network = _network(checkpoint.state["shape"], checkpoint.tensors)
-        return NetworkAgent(network, checkpoint.state["stage"], checkpoint.run_id)
+        state, tensors = checkpoint.state, checkpoint.tensors
+        if "experts" not in state:
+            network = _network(state["shape"], tensors)
+            return NetworkAgent(network, state["stage"], checkpoint.run_id)
+        gate = NetworkAgent(_network(state["shape"], within(tensors, GATE)))
+        experts = {
+            name: NetworkAgent(_network(each["shape"], within(tensors, name)), each["stage"], each["run_id"])
+            for name, each in state["experts"].items()
+        }  # fmt: skip
+        return Mixture(gate, experts, state["stage"], checkpoint.run_id)
     except (KeyError, TypeError, ValueError) as error:
         raise record.UserError(f"{path}: no agent of this study ({error})") from None
 
@@ -39,6 +51,23 @@ def _network(sizes: Mapping[str, Any], tensors: Mapping[str, torch.Tensor]) -> N
     weights = np.zeros(count(shape), np.float32)
     put(weights, shape, tensors)
     return Network(shape, weights)
+
+
+def specialists(folders: Mapping[str, Path]) -> dict[str, NetworkAgent]:
+    """Returns the agents of single verbs, by verb.
+
+    Raises:
+        UserError: One was trained on another verb, or is no single network.
+    """
+    found = {}
+    for verb, folder in folders.items():
+        agent = load(folder)
+        if not isinstance(agent, NetworkAgent) or verb not in levels_of(agent.stage):
+            raise record.UserError(
+                f"--{verb}: the agent of {agent.stage}, no specialist for {verb}"
+            )
+        found[verb] = agent
+    return found
 
 
 def put(weights: np.ndarray, shape: Shape, tensors: Mapping[str, torch.Tensor]) -> None:
@@ -69,3 +98,23 @@ def both(
 def about(shape: Shape, stage: str) -> dict[str, Any]:
     """What a checkpoint has to tell beside its weights, for :func:`load`."""
     return {"shape": dict(vars(shape)), "stage": stage}
+
+
+def about_experts(experts: Mapping[str, NetworkAgent]) -> dict[str, Any]:
+    """What that of a mixture has to tell besides, by name of the expert."""
+    return {
+        name: about(each.network.shape, each.stage) | {"run_id": each.run_id}
+        for name, each in experts.items()
+    }
+
+
+def tensors_of(network: Network, before: str = "") -> dict[str, torch.Tensor]:
+    """A network's weights by name, as a checkpoint has them; `before`: the name of a part of an agent."""
+    start = f"{before}/" if before else ""
+    return {start + name: torch.from_numpy(view) for name, view in network.weights.items()}
+
+
+def within(tensors: Mapping[str, torch.Tensor], part: str) -> dict[str, torch.Tensor]:
+    """The weights of a part of an agent."""
+    start = f"{part}/"
+    return {name[len(start) :]: each for name, each in tensors.items() if name.startswith(start)}

@@ -3,18 +3,22 @@
 from __future__ import annotations
 
 import argparse
-import os
+from collections.abc import Iterable
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import record
-from record import chain, option
-from skills.schedule import COURSES
+from record import option
+from skills import finding, source
+from skills.schedule import COURSES, CURRICULA
 
 if TYPE_CHECKING:
     from skills.playing import Played
 
+WORDS = {"DIS": "distill", "CON": "continue", "MOE": "moe"}
+WAYS = ("PPO", *WORDS)
+KINDS = ("sampled", "greedy")
 COLUMNS = "gtg1 gto2 pkp4 tgl3 all6"  # the last stage of each verb, and of the four together
 
 
@@ -23,8 +27,8 @@ class Config(record.Config):
     """Flags of `skill:benchmark`."""
 
     agents: str = option(
-        "gtg1 gto2 pkp4 pkpc3 tgl3 tglc2 all6",
-        "stages, whose newest finished run is taken, or folders of runs or checkpoints, separated by spaces",
+        "gtg1 gto2 pkp4 pkpc3 tgl3 tglc2 all6 distill continue moe",
+        "stages and operations, whose newest finished run is taken, or folders of runs or checkpoints, with spaces",
     )
     stages: str = option(COLUMNS, "what they play")
     episodes: int = option(
@@ -50,7 +54,7 @@ def main(config: Config) -> dict[str, Any]:
     one_thread()
     with record.start(config, study="skills") as run:
         seeds, found = agents.TEST[: config.episodes], {}
-        folders = located(config, run)
+        folders = finding.located("agents", config.agents, run)
         for done, (name, folder) in enumerate(folders.items()):
             agent = agents.load(folder)
             run.add_parent(agent.run_id)
@@ -61,34 +65,6 @@ def main(config: Config) -> dict[str, Any]:
             run.progress(done + 1, len(folders), "agent")
         run.log(metrics_of(found), 0)
         return run.finish(result(config, list(folders), found))
-
-
-def located(config: Config, run: record.Run) -> dict[str, Path]:
-    """The folder of each agent, by the name in the flag; kept, so that a run that goes on takes the same."""
-    from record import journal
-
-    path = run.directory / "agents.json"
-    known = journal.read_json(path) or {}
-    for word in config.agents.split():
-        if word not in known:
-            known[word] = str(_folder(word))
-    journal.write_json(path, known)
-    return {word: Path(known[word]) for word in config.agents.split()}
-
-
-def _folder(word: str) -> Path:
-    below = Path(os.environ.get("PROJECT_DIR", ".")) / word
-    for path in (Path(word), below):
-        if path.is_dir():
-            return path.resolve()
-    if word not in COURSES or not os.environ.get("GUILD_HOME"):
-        raise record.UserError(f"--agents: {word!r} is neither a folder nor, under Guild, a stage")
-    operation = f"skill:{word}"
-    if not (found := chain.existing(operation, {})):
-        raise record.UserError(
-            f"--agents: no finished run of {operation}; `guild run {operation}` makes one"
-        )
-    return chain.Child(operation, found).directory
 
 
 def metrics_of(found: dict[tuple[str, str], dict[str, Played]]) -> dict[str, float]:
@@ -104,22 +80,67 @@ def metrics_of(found: dict[tuple[str, str], dict[str, Played]]) -> dict[str, flo
 def result(
     config: Config, names: list[str], found: dict[tuple[str, str], dict[str, Played]]
 ) -> dict[str, Any]:
-    """Mean sampled success over all cells, and a row for each agent."""
-    stages = config.stages.split()
-    rows = [
-        [f"{Path(name).name}, {kind}", *(share(found[name, stage][kind]) for stage in stages)]
-        for name in names
-        for kind in ("sampled", "greedy")
-    ]
+    """Mean sampled success over all cells, and the source's two tables, each line with what it reported."""
     rates = [cell["sampled"].rate for cell in found.values()]
+    stages = config.stages.split()
     return {
         "objective": {
             "name": "mean_success", "value": sum(rates) / len(rates), "kind": "mean", "goal": "max",
             "at": config.episodes, "axis": "episode",
         },
         "metrics": metrics_of(found),
-        "table": {"columns": ["agent", *stages], "rows": rows},
+        "table": [each for each in (by_agent(names, stages, found), by_problem(names, stages, found)) if each],
     }  # fmt: skip
+
+
+def by_agent(
+    names: list[str], stages: list[str], found: dict[tuple[str, str], dict[str, Played]]
+) -> dict[str, Any]:
+    """Each agent on each stage, in percent: the source's first table."""
+    rows = []
+    for name in names:
+        for kind in KINDS:
+            rows.append([title(name), kind, *(share(found[name, stage][kind]) for stage in stages)])
+        reported = source.AGENTS.get(title(name), {})
+        told = [percent(reported.get(title(stage))) for stage in stages]
+        rows += [[title(name), "reported", *told]] if any(told) else []
+    return {"columns": ["agent", "actions", *map(title, stages)], "rows": rows}
+
+
+def by_problem(
+    names: list[str], stages: list[str], found: dict[tuple[str, str], dict[str, Played]]
+) -> dict[str, Any]:
+    """Ways to an agent for each stage, in percent: the source's second table; nothing without two of them."""
+    if not set(names) & set(finding.OTHERS):
+        return {}
+    rows = []
+    for stage in stages:
+        ways = ways_to(names, stage)
+        for kind in KINDS:
+            cells = [share(found[ways[way], stage][kind]) if way in ways else "" for way in WAYS]
+            rows.append([title(stage), kind, *cells])
+        told = [percent(source.PROBLEMS.get(title(stage), {}).get(way)) for way in WAYS]
+        rows += [[title(stage), "reported", *told]] if any(told) else []
+    return {"columns": ["problem", "actions", *WAYS], "rows": rows}
+
+
+def ways_to(names: Iterable[str], stage: str) -> dict[str, str]:
+    """The agent of each way that plays a stage: of PPO that which ended with this stage."""
+    ways = {way: word for way, word in (("PPO", stage), *WORDS.items()) if word in names}
+    return {way: ways[way] for way in WAYS if way in ways}
+
+
+def title(word: str) -> str:
+    """What the source calls an agent or a stage, where it is the last of its chain; else its own name."""
+    for way, operation in WORDS.items():
+        if word == operation:
+            return way
+    return word.rstrip("0123456789").upper() if word in CURRICULA.values() else Path(word).name
+
+
+def percent(told: int | None) -> str:
+    """What the source reported, as text."""
+    return "" if told is None else f"{told}"
 
 
 def share(played: Played) -> str:

@@ -38,6 +38,7 @@ def main(config: Config) -> dict[str, Any]:
         for link in links.values():
             run.add_parent(link.run)
         chain.complete(links, 1, run.event, lambda done: run.progress(done, len(links), "stage"))
+        curves(run, links)
         return run.finish(summary(links))
 
 
@@ -54,6 +55,31 @@ def links_of(config: Config) -> list[Link]:
         after = {"previous": links[-1].name} if links else {}
         links.append(Link(f"skill:{stage}", found or "", name=stage, flags=flags, after=after))
     return links
+
+
+def curves(run: record.Run, links: dict[str, Link]) -> None:
+    """Logs validations and step sizes of all stages by the steps of the whole chain, and draws them."""
+    from record import journal
+    from skills import drawing
+
+    told = {"validation/sampled": "success", "lr": "lr"}
+    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in told.values()}
+    ends: dict[str, float] = {}
+    begun = 0
+    for stage, link in links.items():
+        points = list(journal.read_points(link.directory / "journal/metrics.jsonl"))
+        steps = link.written["result"]["env_steps"]
+        each = steps / max(max(point.step for point in points), 1)  # of an update
+        for point in (point for point in points if point.name in told):
+            name, at = told[point.name], begun + round(point.step * each)
+            run.log({f"chain/{name}": point.value}, at)
+            for axis, value in zip(found[name], (at, point.value), strict=True):
+                axis.append(value)
+        begun += steps
+        ends[stage] = begun
+        run.log({f"chain/end/{stage}": begun}, begun)
+    shown = drawing.Chain(ends, found["success"], found["lr"])
+    drawing.chain(run.artifact("chain.svg"), shown)
 
 
 def summary(links: dict[str, Link]) -> dict[str, Any]:

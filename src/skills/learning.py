@@ -20,7 +20,6 @@ from rl.ppo import STATISTICS, Batch, PPOSettings, losses
 from rl.rollout import NonFiniteError
 from skills import gates
 from skills.acting import Agent, NetworkAgent
-from skills.codes import ACTIONS
 from skills.network import FROZEN, Network, Sequences, Shape, initial, split
 from skills.playing import FIRST_TRAINING_SEED, Player
 from skills.state import Levels
@@ -60,15 +59,10 @@ class Worker:
     def gradients(self, which: NDArray[np.int64], settings: PPOSettings) -> torch.Tensor:
         """Writes the gradient of the loss on some columns of the rollout; returns its statistics, see `rl.ppo`."""
         player = self.player
-        films = self.learner.films(player.missions)
-        seen = Sequences(
-            player.images[:-1], player.steps.direction[:-1], player.rows[:-1],
-            player.begins[:-1], player.first_memory, which,
-        )  # fmt: skip
-        outputs = self.learner.forward(seen, films)
-        values = torch.from_numpy(outputs[..., ACTIONS].ravel())
+        outputs = self.forward(which)
+        values = torch.from_numpy(outputs[..., -1].ravel())
         log_probs, entropies = np.empty((2, *outputs.shape[:2]), np.float32)
-        gates.policy(outputs, player.actions, which, log_probs, entropies)
+        self.policy(outputs, which, log_probs, entropies)
         old = (player.log_probs, player.values[:-1], self.advantages, self.returns)
         sample = Batch(values, values, *(torch.from_numpy(each[:, which].ravel()) for each in old))
         entropy = torch.from_numpy(entropies).mean()
@@ -77,12 +71,33 @@ class Worker:
         )
         shape = entropies.shape
         by_entropy = np.float32(-settings.entropy_coef / entropies.size)
-        gates.policy_backward(
-            outputs, player.actions, which, entropies,
+        self.policy_backward(
+            outputs, which, entropies,
             by_log_prob.numpy().reshape(shape), by_entropy, by_value.numpy().reshape(shape),
         )  # fmt: skip
-        self.learner.backward(outputs, self._gradients)
+        self.backward(outputs)
         return statistics
+
+    def forward(self, which: NDArray[np.int64]) -> NDArray[np.float32]:
+        """What the network gives on some columns of the rollout, float32 [T, S, ...]."""
+        player = self.player
+        seen = Sequences(
+            player.images[:-1], player.steps.direction[:-1], player.rows[:-1],
+            player.begins[:-1], player.first_memory, which,
+        )  # fmt: skip
+        return self.learner.forward(seen, self.learner.films(player.missions))
+
+    def backward(self, of_outputs: NDArray[np.float32]) -> None:
+        """Writes the gradient of the weights from that of what :meth:`forward` gave."""
+        self.learner.backward(of_outputs, self._gradients)
+
+    def policy(self, outputs: Any, which: Any, log_probs: Any, entropies: Any) -> None:
+        """See `gates.policy`."""
+        gates.policy(outputs, self.player.actions, which, log_probs, entropies)
+
+    def policy_backward(self, outputs: Any, which: Any, *told: Any) -> None:
+        """See `gates.policy_backward`."""
+        gates.policy_backward(outputs, self.player.actions, which, *told)
 
 
 class Learner:
@@ -101,7 +116,10 @@ class Learner:
 
     Attributes:
         weights: Vector.
+        statistics: Names of what `Worker.gradients` gives.
     """
+
+    statistics: tuple[str, ...] = STATISTICS
 
     def __init__(
         self,
@@ -127,20 +145,23 @@ class Learner:
             part[:] = name not in FROZEN[frozen]
         self._mask = torch.from_numpy(mask) if frozen != "nothing" else None
         first = seeds.generator("levels").integers(FIRST_TRAINING_SEED, 1 << 63, envs)
-        self.workers = [
-            Worker(
-                Player(levels, len(part), rollout, Network(shape, flat), part),
-                Network(shape, flat),
-                np.zeros_like(flat),
-            )
-            for part in np.split(first, workers)
-        ]
+        self.levels, self.rollout = levels, rollout
+        self.workers = [self.worker(i, part) for i, part in enumerate(np.split(first, workers))]
         self._gradients = [torch.from_numpy(each.gradient) for each in self.workers]
+
+    def worker(self, index: int, seeds: NDArray[np.int64]) -> Worker:
+        """Returns a share of the environments; `seeds`: of its first levels."""
+        player = Player(self.levels, len(seeds), self.rollout, self.network(), seeds)
+        return Worker(player, self.network(), np.zeros_like(self.weights.numpy()))
+
+    def network(self) -> Network:
+        """Another network that reads the weights."""
+        return Network(self.shape, self.weights.numpy())
 
     @property
     def agent(self) -> Agent:
         """An agent with the present weights, until the next update."""
-        return NetworkAgent(Network(self.shape, self.weights.numpy()))
+        return NetworkAgent(self.network())
 
     def update(
         self, number: int, lr: float, threads: ThreadPoolExecutor | None = None
@@ -159,15 +180,11 @@ class Learner:
             NonFiniteError: A loss or a gradient is not finite.
         """
         run = map if threads is None else threads.map
-        envs = len(self.workers[0].player.engine)
-        shape = (len(self.workers), len(self.workers[0].player.actions), envs)
-        uniform = self._seeds.generator("actions", number).random(shape)
-        _each(run, lambda worker, draws: worker.player.rollout(draws), self.workers, uniform)
-        _each(run, lambda worker: worker.look_back(self.settings), self.workers)
-        self._normalise()
+        self.collect(number, run)
         self.optimizer.lr = lr
         order = self._seeds.generator("minibatches", number)
-        size, history, norms = self.settings.minibatch_size, [], []
+        envs, size = len(self.workers[0].player.engine), self.settings.minibatch_size
+        history, norms = [], []
         for _ in range(self.settings.epochs):
             columns = [order.permutation(envs) for _ in self.workers]
             for start in range(0, envs, size):
@@ -181,14 +198,26 @@ class Learner:
                 history.append(torch.stack(told).mean(0))
                 norms.append(self._step())
         means = torch.stack(history).mean(0).tolist()
-        for name, value in (
-            *zip(STATISTICS, means, strict=True),
-            ("gradient", float(np.mean(norms))),
-        ):
+        found = dict(zip(self.statistics, means, strict=True))
+        found["grad_norm"] = float(np.mean(norms))
+        for name, value in found.items():
             if not np.isfinite(value):
-                raise NonFiniteError(name)
-        found = dict(zip(STATISTICS, means, strict=True)) | {"grad_norm": float(np.mean(norms))}
-        return found | self._episodes()
+                raise NonFiniteError("gradient" if name == "grad_norm" else name)
+        return found | self.episodes()
+
+    def collect(self, number: int, run: Callable[..., Iterable[Any]]) -> None:
+        """Plays the rollouts of an update, and what the loss needs to know of them."""
+        self.play(number, run)
+        _each(run, lambda worker: worker.look_back(self.settings), self.workers)
+        self._normalise()
+
+    def play(self, number: int, run: Callable[..., Iterable[Any]]) -> None:
+        """Plays the rollouts of an update."""
+        actions = self.workers[0].player.actions
+        uniform = self._seeds.generator("actions", number).random(
+            (len(self.workers), *actions.shape)
+        )
+        _each(run, lambda worker, draws: worker.player.rollout(draws), self.workers, uniform)
 
     def _normalise(self) -> None:
         """Advantages to mean 0 and spread 1 over the rollout."""
@@ -210,7 +239,8 @@ class Learner:
         self.optimizer.step()
         return norm
 
-    def _episodes(self) -> dict[str, float]:
+    def episodes(self) -> dict[str, float]:
+        """Of the rollouts: episodes that ended, successes, mean reward."""
         steps = [worker.player.steps for worker in self.workers]
         episodes = sum(int(worker.player.begins[1:].sum()) for worker in self.workers)
         return {

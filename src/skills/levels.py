@@ -121,6 +121,15 @@ CHAINS = {
 }
 LAST = tuple(chain[-1] for chain in CHAINS.values())
 
+
+def levels_of(stage: str) -> dict[str, str]:
+    """The stages of one verb each among which a stage's levels are drawn, by verb."""
+    found = STAGES[stage]
+    if isinstance(found, Stage):
+        return {found.verb: stage}
+    return {verb: each for name in found for verb, each in levels_of(name).items()}
+
+
 # A stage as numbers, for the kernels: columns of a table.
 COLUMNS = (
     "verb", "room", "rooms", "most_rooms", "distractors", "most_distractors", "closed", "opened",

@@ -40,12 +40,14 @@ class Shape:
         hidden: Width of the layer over all cells.
         memory: Width of the GRU, or of a plain layer if not `recurrent`.
         recurrent: Whether there is a GRU.
+        choices: What is chosen from: the actions, or a gate's experts.
     """
 
     channels: int = 16
     hidden: int = 128
     memory: int = 128
     recurrent: bool = True
+    choices: int = ACTIONS
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Shapes of all weights by name."""
@@ -59,7 +61,7 @@ class Shape:
         shapes |= {"inner": (gate, self.hidden), "inner_bias": (gate,)}
         if self.recurrent:
             shapes |= {"memory": (gate, self.memory), "memory_bias": (self.memory,)}
-        head = ACTIONS + 1
+        head = self.choices + 1
         return shapes | {
             "head": (head, self.memory),
             "skip": (head, self.hidden),
@@ -84,7 +86,7 @@ def count(shape: Shape) -> int:
 def initial(shape: Shape, generator: torch.Generator) -> Array:
     """Returns first weights as a vector.
 
-    Layers are orthogonal (Saxe et al. 2014), the actions' last one nearly 0, so that all are tried at first.
+    Layers are orthogonal (Saxe et al. 2014), the choices' last one nearly 0, so that all are tried at first.
     """
     flat = np.zeros(count(shape), np.float32)
     for name, weight in split(flat, shape).items():
@@ -106,7 +108,7 @@ def initial(shape: Shape, generator: torch.Generator) -> Array:
                 torch.nn.init.orthogonal_(drawn, gain, generator=generator)
                 block[:] = drawn.numpy()
             if name in ("head", "skip"):
-                weight[:ACTIONS] *= 0.01
+                weight[:-1] *= 0.01
     return flat
 
 
@@ -232,7 +234,7 @@ class Network:
         return Films.of(missions.codes, self.weights, self.shape.channels)
 
     def forward(self, seen: Sequences, films: Films) -> Array:
-        """Returns logits and value, float32 [T, S, ACTIONS + 1]; the next call overwrites them.
+        """Returns logits and value, float32 [T, S, choices + 1]; the next call overwrites them.
 
         `memory_after` is then the memory after the last step, and `backward` can be called.
         """
@@ -274,7 +276,7 @@ class Network:
         return self._memory[-1]
 
     def backward(self, of_outputs: Array, gradients: Mapping[str, Array]) -> None:
-        """From the gradient of the last outputs, float32 [T, S, ACTIONS + 1], to those of the weights, written."""
+        """From the gradient of the last outputs, float32 [T, S, choices + 1], to those of the weights, written."""
         seen, films = self._seen, self._films
         flat, hidden = _flat(of_outputs), _flat(self._hidden)
         grads = {name: torch.from_numpy(gradient) for name, gradient in gradients.items()}
@@ -360,7 +362,7 @@ class Network:
         self._gates = empty(steps, columns, gate)
         self._memory = empty(steps + 1, columns, shape.memory)
         self._of_memory = empty(steps, columns, shape.memory)
-        self._outputs = empty(steps, columns, ACTIONS + 1)
+        self._outputs = empty(steps, columns, self.shape.choices + 1)
         if shape.recurrent:
             self._across, self._before = (
                 empty(steps, columns, gate),

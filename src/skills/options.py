@@ -17,8 +17,8 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Config(record.Config):
-    """Flags of `skill:train`. The source tells stages, epochs and step sizes, and no more."""
+class Common(record.Config):
+    """Flags of all that learns in the engine. The source tells stages, epochs and step sizes, and no more."""
 
     stage: str = option("gtg0", "what it is trained on", choices=tuple(COURSES))
     epochs: int = option(0, "of epoch-steps; 0: those of the stage in the source's table", low=0)
@@ -45,33 +45,12 @@ class Config(record.Config):
     )
     passes: int = option(3, "over a rollout", low=1, high=50)
     minibatches: int = option(4, "of a pass, each of whole sequences", low=1, high=1024)
-    gamma: float = option(
-        0.98,
-        "discount a step",
-        low=0,
-        high=1,
-    )
-    gae_lambda: float = option(0.95, "trace decay a step", low=0, high=1)
-    clip_coef: float = option(
-        0.2, "half-width of the range of the ratio", low=0, low_open=True, high=1
-    )
-    entropy_coef: float = option(0.01, "weight of the entropy bonus", low=0)
     value_coef: float = option(0.5, "weight of the value loss", low=0)
     max_grad_norm: float = option(2.0, "limit of the gradient's norm", low=0, low_open=True)
-    time_limit: str = option(
-        "bootstrap", "at the step limit: the value of the last view counts, or nothing is learned from that step",
-        choices=("bootstrap", "cut"),
-    )  # fmt: skip
     recurrent: bool = option(True, "a GRU; no: no memory")
     channels: int = option(16, "of the embedding of a cell", low=1, high=256)
     hidden: int = option(128, "width of the layer over all cells", low=1, high=4096)
     memory: int = option(128, "width of the GRU", low=1, high=4096)
-    frozen: str = option(
-        "nothing",
-        "weights that do not learn: nothing; eyes: those of the image; trunk: all but the mission's and the heads",
-        choices=("nothing", "eyes", "trunk"),
-    )
-    pretrained: str = option("", "run or checkpoint of another stage to start from")
     stop_at: float = option(
         0.0,
         "ends once three validations in a row reach this success rate on average; 0: never",
@@ -97,9 +76,6 @@ class Config(record.Config):
                 f"--epoch-steps: {self.epoch_steps} x {self.course.epochs} is less than an update "
                 f"({self.envs * self.rollout})"
             )
-        if self.frozen != "nothing" and not self.pretrained:
-            raise record.UserError("--frozen: weights that learn nothing have to be pretrained")
-        self.pretrained_path()
 
     @property
     def course(self) -> Course:
@@ -123,6 +99,27 @@ class Config(record.Config):
 
         return Shape(self.channels, self.hidden, self.memory, self.recurrent)
 
+
+@dataclass(frozen=True)
+class PPO(Common):
+    """Flags of all that learns by PPO."""
+
+    gamma: float = option(
+        0.98,
+        "discount a step",
+        low=0,
+        high=1,
+    )
+    gae_lambda: float = option(0.95, "trace decay a step", low=0, high=1)
+    clip_coef: float = option(
+        0.2, "half-width of the range of the ratio", low=0, low_open=True, high=1
+    )
+    entropy_coef: float = option(0.01, "weight of the entropy bonus", low=0)
+    time_limit: str = option(
+        "bootstrap", "at the step limit: the value of the last view counts, or nothing is learned from that step",
+        choices=("bootstrap", "cut"),
+    )  # fmt: skip
+
     def settings(self) -> PPOSettings:
         """Of an update."""
         from rl.ppo import PPOSettings
@@ -138,14 +135,50 @@ class Config(record.Config):
             time_limit=self.time_limit,
         )
 
+
+@dataclass(frozen=True)
+class Config(PPO):
+    """Flags of `skill:train`."""
+
+    frozen: str = option(
+        "nothing",
+        "weights that do not learn: nothing; eyes: those of the image; trunk: all but the mission's and the heads",
+        choices=("nothing", "eyes", "trunk"),
+    )
+    pretrained: str = option("", "run or checkpoint of another stage to start from")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.frozen != "nothing" and not self.pretrained:
+            raise record.UserError("--frozen: weights that learn nothing have to be pretrained")
+        self.pretrained_path()
+
     def pretrained_path(self) -> Path | None:
-        """Where the checkpoint to start from lies: as given, or below the project's folder."""
-        if not self.pretrained:
-            return None
-        below = Path(os.environ.get("PROJECT_DIR", ".")) / self.pretrained
-        for path in (Path(self.pretrained), below):
-            if path.is_dir():
-                return path.resolve()
-        raise record.UserError(
-            f"--pretrained: {self.pretrained} is no directory; give that of a run or a checkpoint"
-        )
+        """Where the checkpoint to start from lies; see :func:`folder`."""
+        return folder("pretrained", self.pretrained) if self.pretrained else None
+
+
+@dataclass(frozen=True)
+class Specialists(record.Config):
+    """Flags that name the agents of single verbs."""
+
+    gtg: str = option("gtg", "run or checkpoint of the agent that goes to goals")
+    gto: str = option("gto", "of the one that goes to objects")
+    pkp: str = option("pkp", "of the one that picks up")
+    tgl: str = option("tgl", "of the one that opens")
+
+    def specialists(self) -> dict[str, Path]:
+        """Where they lie, by verb."""
+        return {verb: folder(verb, getattr(self, verb)) for verb in ("gtg", "gto", "pkp", "tgl")}
+
+
+def folder(flag: str, named: str) -> Path:
+    """Where the run or checkpoint that a flag names lies: as given, or below the project's folder.
+
+    Raises:
+        UserError: There is no such folder.
+    """
+    for path in (Path(named), Path(os.environ.get("PROJECT_DIR", ".")) / named):
+        if path.is_dir():
+            return path.resolve()
+    raise record.UserError(f"--{flag}: {named} is no directory; give that of a run or a checkpoint")

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
@@ -15,6 +16,7 @@ from skills.network import Array, Films, Missions, Network, Sequences
 from skills.state import Levels
 
 FIRST_TRAINING_SEED = 1 << 32  # levels of lower seeds are kept for evaluation
+Watch = Callable[[Step, NDArray[np.bool_]], None]
 CHUNK = 256  # episodes that are played beside each other in an evaluation
 
 
@@ -164,6 +166,7 @@ def play(
     levels: str | Levels,
     seeds: NDArray[np.int64] | range,
     uniform: np.random.Generator | None,
+    watch: Watch | None = None,
 ) -> Played:
     """Plays one episode for each seed.
 
@@ -172,10 +175,12 @@ def play(
         levels: See `skills.engine.Engine`.
         seeds: Of the levels.
         uniform: Draws the actions; None: the likeliest is taken each time.
+        watch: Called in each step, once the agent has acted: with what it saw, and which episodes go on.
     """
     seeds = np.asarray(seeds, np.int64)
     parts = [
-        _play(agent, levels, seeds[i : i + CHUNK], uniform) for i in range(0, len(seeds), CHUNK)
+        _play(agent, levels, seeds[i : i + CHUNK], uniform, watch)
+        for i in range(0, len(seeds), CHUNK)
     ]
     return Played(
         *(
@@ -190,6 +195,7 @@ def _play(
     levels: str | Levels,
     seeds: NDArray[np.int64],
     uniform: np.random.Generator | None,
+    watch: Watch | None,
 ) -> Played:
     count = len(seeds)
     engine = Engine(levels, count, auto_reset=False)
@@ -203,6 +209,8 @@ def _play(
     going = np.ones(count, bool)
     while going.any():
         actions, memory = agent.act(now, memory, uniform)
+        if watch is not None:
+            watch(now, going)
         now = engine.step(actions)
         steps += going
         ended = going & (now.terminated | now.truncated)

@@ -32,26 +32,33 @@ def main(config: Config) -> dict[str, Any]:
 
 def result(config: Config, training: Training, played: dict[str, Played]) -> dict[str, Any]:
     """The share of successes among episodes never trained on, with actions drawn from the policy."""
-    metrics = {
-        name: value
-        for kind, each in played.items()
-        for name, value in described(kind, each).items()
-    }
+    objective, metrics = objective_of(played, training.update)
     training.run.log(metrics, training.update)
-    sampled, greedy = played["sampled"], played["greedy"]
     return {
-        "objective": {
-            "name": "success", "value": sampled.rate, "kind": "rate", "count": len(sampled.success), "goal": "max",
-            "at": training.update, "axis": "update",
-            "also": [
-                {"name": "success/greedy", "value": greedy.rate, "kind": "rate", "count": len(greedy.success)}
-            ],
-        },
+        "objective": objective,
         "metrics": metrics,
         "env_steps": training.steps,
         "task": config.stage,
         "variant": {"recurrent": config.recurrent, "frozen": config.frozen, "pretrained": bool(config.pretrained)},
     }  # fmt: skip
+
+
+def objective_of(played: dict[str, Played], update: int) -> tuple[dict[str, Any], dict[str, float]]:
+    """Success with actions drawn from the policy as a record tells it, and numbers of all episodes."""
+    sampled, greedy = played["sampled"], played["greedy"]
+    objective = {
+        "name": "success", "value": sampled.rate, "kind": "rate", "count": len(sampled.success), "goal": "max",
+        "at": update, "axis": "update",
+        "also": [
+            {"name": "success/greedy", "value": greedy.rate, "kind": "rate", "count": len(greedy.success)}
+        ],
+    }  # fmt: skip
+    metrics = {
+        name: value
+        for kind, each in played.items()
+        for name, value in described(kind, each).items()
+    }
+    return objective, metrics
 
 
 def described(kind: str, played: Played) -> dict[str, float]:

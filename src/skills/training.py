@@ -6,6 +6,7 @@ import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
+from typing import Any
 
 import numpy as np
 import torch
@@ -15,7 +16,6 @@ from rl.rollout import NonFiniteError
 from skills import agents
 from skills.acting import NetworkAgent
 from skills.learning import Learner
-from skills.network import split
 from skills.options import Config
 from skills.playing import Played
 from skills.schedule import Course
@@ -39,7 +39,17 @@ class Training:
 
     def __init__(self, run: record.Run, config: Config) -> None:
         self.run, self.config = run, config
-        self.learner = Learner(
+        self.learner = self.make()
+        self.update = 0
+        self.curve: list[float] = []
+        self.stopped = False
+        self._found: list[dict[str, float]] = []
+        self._clock = time.perf_counter()
+
+    def make(self) -> Learner:
+        """What learns."""
+        config = self.config
+        return Learner(
             config.shape(),
             config.stage,
             envs=config.envs,
@@ -48,13 +58,8 @@ class Training:
             settings=config.settings(),
             max_grad_norm=config.max_grad_norm,
             frozen=config.frozen,
-            seeds=run.seeds,
+            seeds=self.run.seeds,
         )
-        self.update = 0
-        self.curve: list[float] = []
-        self.stopped = False
-        self._found: list[dict[str, float]] = []
-        self._clock = time.perf_counter()
 
     @property
     def steps(self) -> int:
@@ -62,12 +67,27 @@ class Training:
         return self.update * self.config.envs * self.config.rollout
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The weights by name."""
-        views = split(self.learner.weights.numpy(), self.learner.shape)
-        return {name: torch.from_numpy(view) for name, view in views.items()}
+        """What a checkpoint keeps: the weights by name."""
+        return agents.tensors_of(self.learner.network())
+
+    def own(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """Those of them that learn."""
+        return tensors
 
     def begin(self) -> None:
         """Takes over the weights that the flags name, and goes on from the run's own newest checkpoint."""
+        self.take_over()
+        if (checkpoint := self.run.restore()) is not None:
+            state = checkpoint.state
+            learner = self.learner
+            agents.put(learner.weights.numpy(), learner.shape, self.own(checkpoint.tensors))
+            self.learner.restore(state["learner"])
+            self.update, self.curve = state["update"], list(state["curve"])
+            self.stopped, self._found = state["stopped"], list(state["found"])
+            self.run.event(f"continued after update {self.update}")
+
+    def take_over(self) -> None:
+        """Begins with the weights that the flags name."""
         shape, weights = self.learner.shape, self.learner.weights.numpy()
         if (path := self.config.pretrained_path()) is not None:
             pretrained = agents.load(path)
@@ -81,13 +101,6 @@ class Training:
                 )
             weights[:] = pretrained.network.flat
             self.run.add_parent(pretrained.run_id)
-        if (checkpoint := self.run.restore()) is not None:
-            state = checkpoint.state
-            agents.put(weights, shape, checkpoint.tensors)
-            self.learner.restore(state["learner"])
-            self.update, self.curve = state["update"], list(state["curve"])
-            self.stopped, self._found = state["stopped"], list(state["found"])
-            self.run.event(f"continued after update {self.update}")
 
     def updates(self) -> Iterator[int]:
         """Counts the updates; after each, a point, a validation and a checkpoint where they are due."""
@@ -114,6 +127,10 @@ class Training:
         except NonFiniteError as error:
             raise record.NumericalError(self.update, error.tensor) from error
         self._found.append(found | {"lr": lr})
+
+    def about(self) -> dict[str, Any]:
+        """What a checkpoint has to tell, for `agents.load`."""
+        return agents.about(self.learner.shape, self.config.stage)
 
     def test(self) -> dict[str, Played]:
         """The episodes that are reported."""
@@ -166,7 +183,7 @@ class Training:
             "stopped": self.stopped,
             "found": self._found,
             "learner": self.learner.state(),
-            **agents.about(self.learner.shape, self.config.stage),
+            **self.about(),
         }
         self.run.checkpoint(self.update, self.tensors(), state)
 

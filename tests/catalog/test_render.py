@@ -198,6 +198,14 @@ def test_tables_that_runs_computed_are_put_together(project, make):
     headers = [line[2:] for line in rows(text, "Name")][:2]
     assert headers == [["who", "mean", "median"], ["what"]]
     assert text.count("<details><summary>13 lines: what</summary>") == 1  # the long one
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ details(["toy:train"], folded=false) }}'
+    )
+    both = {"table": [told, other | {"rows": [["x"]] * 20}]}  # one run, two tables
+    text = render.Catalog(project, [make(1, value=0.5, result=both)]).markdown()
+    assert [line[2:] for line in rows(text, "Name")][:2] == [["who", "median"], ["what"]]
+    assert len([line for line in rows(text, "") if line[2:3] == ["x"]]) == 20
+    assert "20 lines" not in text
 
 
 def test_of_many_runs_the_last_are_shown_and_the_others_folded(project, make):

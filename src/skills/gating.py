@@ -1,0 +1,144 @@
+"""A run of `skill:moe`, and how its gate decides."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+
+import record
+from skills import agents
+from skills.acting import NetworkAgent
+from skills.codes import VERBS
+from skills.engine import Step
+from skills.levels import levels_of
+from skills.mixing import GateLearner, Mixture, Switch, entropy
+from skills.playing import Played, play
+from skills.training import Training
+
+if TYPE_CHECKING:
+    from skills.moe import Config
+
+
+class Looks:
+    """What a mixture's gate gave its experts in the episodes that `playing.play` played.
+
+    Attributes:
+        steps: By verb, int64 [V].
+        weights: Sums over the steps, float64 [V, K].
+        entropies: Sums of the gate's entropy [nats], float64 [V].
+        highest: Steps in which each expert had the highest weight, int64 [V, K].
+    """
+
+    def __init__(self, mixture: Mixture) -> None:
+        self._mixture = mixture
+        size = len(VERBS), len(mixture.experts)
+        self.steps, self.entropies = np.zeros(len(VERBS), np.int64), np.zeros(len(VERBS))
+        self.weights, self.highest = np.zeros(size), np.zeros(size, np.int64)
+
+    def __call__(self, step: Step, going: NDArray[np.bool_]) -> None:
+        """Takes in a step of the episodes that go on."""
+        verbs = step.mission[going, 0]
+        weights = self._mixture.weights[going].astype(np.float64)
+        np.add.at(self.steps, verbs, 1)
+        np.add.at(self.weights, verbs, weights)
+        np.add.at(self.entropies, verbs, entropy(weights))
+        np.add.at(self.highest, (verbs, weights.argmax(1)), 1)
+
+    def metrics(self) -> dict[str, float]:
+        """Means over steps: `gate/VERB/EXPERT`, `gate_entropy/VERB`, and `highest/VERB/EXPERT` as a share."""
+        found = {}
+        for verb in np.flatnonzero(self.steps):
+            name, steps = VERBS[verb], int(self.steps[verb])
+            found[f"gate_entropy/{name}"] = self.entropies[verb] / steps
+            for k, expert in enumerate(self._mixture.experts):
+                found[f"gate/{name}/{expert}"] = self.weights[verb, k] / steps
+                found[f"highest/{name}/{expert}"] = self.highest[verb, k] / steps
+        return found
+
+
+def episode(mixture: Mixture, stage: str, seed: int) -> NDArray[np.float32]:
+    """Returns the gate's weights in each step of one episode with the likeliest actions, float32 [n, K]."""
+    found = []
+    play(mixture, stage, [seed], None, lambda step, going: found.append(mixture.weights[0].copy()))
+    return np.stack(found)
+
+
+class Gating(Training):
+    """A run of `skill:moe`.
+
+    Attributes:
+        experts: By name.
+    """
+
+    config: Config
+    learner: GateLearner
+
+    def make(self) -> GateLearner:
+        """See `Training`."""
+        config = self.config
+        self.experts = dict(agents.specialists(config.specialists()))
+        for word, folder in config.others(self.run).items():
+            agent, name = agents.load(folder), Path(word).name
+            if not isinstance(agent, NetworkAgent) or name in (*self.experts, agents.GATE):
+                raise record.UserError(
+                    f"--more: {word}: an expert is a single network with a name of its own"
+                )
+            self.experts[name] = agent
+        for expert in self.experts.values():
+            self.run.add_parent(expert.run_id)
+        return GateLearner(
+            self.experts,
+            shape=config.shape(),
+            levels=config.stage,
+            envs=config.envs,
+            workers=config.workers,
+            rollout=config.rollout,
+            settings=config.settings(),
+            max_grad_norm=config.max_grad_norm,
+            seeds=self.run.seeds,
+        )
+
+    def take_over(self) -> None:
+        """A gate begins with nothing, its experts with what they learned."""
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """See `Training`; the experts' too, so that the checkpoint is an agent by itself."""
+        found = agents.tensors_of(self.learner.network(), agents.GATE)
+        for name, expert in self.experts.items():
+            found |= agents.tensors_of(expert.network, name)
+        return found
+
+    def own(self, tensors: dict[str, torch.Tensor]) -> dict[str, torch.Tensor]:
+        """See `Training`."""
+        return agents.within(tensors, agents.GATE)
+
+    def about(self) -> dict[str, Any]:
+        """See `Training`."""
+        return super().about() | {"experts": agents.about_experts(self.experts)}
+
+    def compared(self) -> dict[str, dict[str, dict[str, Played]]]:
+        """The reported episodes by verb, `all` too: of the mixture, and of each verb's own expert without a gate."""
+        mixture = self.learner.agent
+        return {
+            name: {who: self._both(agent, i, stage) for who, agent in (("moe", mixture), ("switch", self.switch))}
+            for i, (name, stage) in enumerate({"all": self.config.stage, **levels_of(self.config.stage)}.items())
+        }  # fmt: skip
+
+    def _both(self, agent: Mixture, index: int, stage: str) -> dict[str, Played]:
+        return agents.both(agent, stage, agents.TEST, self.run.seeds.generator("test", index))
+
+    @property
+    def switch(self) -> Switch:
+        """The experts without a gate that learned."""
+        return Switch(NetworkAgent(self.learner.network()), self.experts)
+
+    def looks(self) -> Looks:
+        """How the gate decides in the reported episodes, with actions drawn."""
+        mixture = self.learner.agent
+        found = Looks(mixture)
+        play(mixture, self.config.stage, agents.TEST, self.run.seeds.generator("test", 0), found)
+        return found

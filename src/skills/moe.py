@@ -1,0 +1,140 @@
+"""Trains a gate over frozen specialists by PPO: a mixture of experts."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import record
+from record import option
+from skills import finding
+from skills.distill import ALL
+from skills.options import PPO, Specialists
+
+if TYPE_CHECKING:
+    from skills.gating import Gating
+    from skills.network import Shape
+    from skills.playing import Played
+
+POINTS = 100  # of a curve that a record keeps
+
+
+@dataclass(frozen=True)
+class Config(PPO, Specialists):
+    """Flags of `skill:moe`. The source tells of its mixture no more than what came out."""
+
+    stage: str = option("all6", "whose levels are played", choices=ALL)
+    epochs: int = option(4, "of epoch-steps; the source does not tell", low=1)
+    lr: float = option(1e-3, "Adam's first step size [1]", low=0, high=1)
+    lr_end: float = option(3e-5, "the last one", low=0, high=1)
+    channels: int = option(8, "of the gate's embedding of a cell", low=1, high=256)
+    hidden: int = option(64, "width of the gate's layer over all cells", low=1, high=4096)
+    memory: int = option(64, "width of the gate's GRU", low=1, high=4096)
+    more: str = option(
+        "", "further experts: stages, whose newest finished run is taken, or folders; separated by spaces"
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.specialists()
+
+    def shape(self) -> Shape:
+        """Of the gate's network."""
+        from skills.network import Shape
+
+        experts = len(self.specialists()) + len(self.more.split())
+        return Shape(self.channels, self.hidden, self.memory, self.recurrent, experts)
+
+    def others(self, run: record.Run) -> dict[str, Path]:
+        """Where the further experts lie, by name."""
+        return finding.located("more", self.more, run)
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Trains, plays 1,000 episodes that were kept out on each verb and on all, and returns what the record says."""
+    from skills.gating import Gating
+    from skills.learning import one_thread, thread_pool
+
+    one_thread()
+    with record.start(config, study="skills") as run, thread_pool(config.threads) as pool:
+        training = Gating(run, config)
+        training.begin()
+        for _ in training.updates():
+            training.learn(pool if config.threads > 1 else None)
+        found = training.compared()
+        run.digest_weights(training.tensors())
+        return run.finish(result(config, training, found))
+
+
+def result(
+    config: Config, training: Gating, found: dict[str, dict[str, dict[str, Played]]]
+) -> dict[str, Any]:
+    """Success over all verbs; for each verb how the gate decides, and what its own expert alone reaches."""
+    from skills.train import objective_of
+
+    run = training.run
+    objective, metrics = objective_of(found["all"]["moe"], training.update)
+    metrics |= training.looks().metrics()
+    metrics |= {
+        f"{'success' if who == 'moe' else who}/{verb}/{kind}": played.rate
+        for verb, each in found.items()
+        for who, both in each.items()
+        for kind, played in both.items()
+    }
+    run.log(metrics, training.update)
+    episodes(training, found)
+    return {
+        "objective": objective,
+        "metrics": metrics,
+        "env_steps": training.steps,
+        "task": config.stage,
+        "variant": {"recurrent": config.recurrent, "experts": [each.stage for each in training.experts.values()]},
+        "table": table(list(training.experts), metrics, found),
+    }  # fmt: skip
+
+
+def table(
+    experts: list[str],
+    metrics: dict[str, float],
+    found: dict[str, dict[str, dict[str, Played]]],
+) -> dict[str, Any]:
+    """A line for each verb: mean weight of each expert and entropy of the gate; success with and without a gate."""
+    from skills.benchmark import share
+
+    rows = []
+    for verb, each in found.items():
+        told = [""] * (len(experts) + 1)
+        if verb != "all":
+            told = [f"{metrics[f'gate/{verb}/{expert}']:.3f}" for expert in experts]
+            told.append(f"{metrics[f'gate_entropy/{verb}']:.3f}")
+        rows.append([
+            verb.upper(), *told, *(share(each[who][kind]) for who in each for kind in ("sampled", "greedy")),
+        ])  # fmt: skip
+    columns = [
+        "verb", *(f"gate to {expert}" for expert in experts), "gate's entropy [nats]", "sampled [%]", "greedy [%]",
+        "verb's expert alone, sampled [%]", "greedy, alone [%]",
+    ]  # fmt: skip
+    return {"columns": columns, "rows": rows}
+
+
+def episodes(training: Gating, found: dict[str, dict[str, dict[str, Played]]]) -> None:
+    """Keeps the gate's weights over one episode of each verb, the first that succeeds, and draws them."""
+    from skills import agents, drawing
+    from skills.gating import episode
+    from skills.levels import levels_of
+
+    mixture, run, shown = training.learner.agent, training.run, {}
+    for verb, stage in levels_of(training.config.stage).items():
+        succeeds = found[verb]["moe"]["greedy"].success
+        weights = episode(mixture, stage, agents.TEST[int(succeeds.argmax())])
+        shown[verb] = weights[:POINTS]
+        for t, row in enumerate(shown[verb], 1):
+            named = zip(mixture.experts, row, strict=True)
+            run.log({f"episode/{verb}/{name}": float(weight) for name, weight in named}, t)
+    drawing.gate(run.artifact("gate.svg"), list(mixture.experts), shown)
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

@@ -1,0 +1,33 @@
+"""What the source reported: success in percent of 1,000 episodes, on levels of which only the names are known."""
+
+from __future__ import annotations
+
+_TASKS, _WAYS = ("GTG", "GTO", "PKP", "TGL", "ALL"), ("PPO", "DIS", "CON", "MOE")
+
+
+def _table(columns: tuple[str, ...], **rows: tuple[int | None, ...]) -> dict[str, dict[str, int]]:
+    told = {name: zip(columns, row, strict=True) for name, row in rows.items()}
+    return {name: {k: v for k, v in row if v is not None} for name, row in told.items()}
+
+
+AGENTS = _table(
+    _TASKS,
+    GTG=(86, 0, 0, 0, 19),
+    GTO=(0, 72, 0, 0, 17),
+    PKP=(0, 0, 57, 0, 26),
+    PKPC=(0, 0, 68, 0, 32),
+    TGL=(0, 0, 0, 47, 27),
+    TGLC=(0, 0, 0, 65, 47),
+    ALL=(75, 65, 59, 58, 65),
+)
+"""By agent and task; agents of PPO."""
+
+PROBLEMS = _table(
+    _WAYS,
+    GTG=(86, 86, 86, None),
+    GTO=(72, 64, 73, None),
+    PKP=(57, 47, 66, None),
+    TGL=(65, 37, 64, None),
+    ALL=(65, 56, 67, 72),
+)
+"""By task and way to an agent. Where the source has "xx" nothing is told. Its PPO on TGL is TGLC's of `AGENTS`."""

@@ -1,0 +1,223 @@
+"""Students and mixtures: kernels beside autograd, mixtures beside their experts, runs that are killed."""
+
+import numpy as np
+import pytest
+import torch
+
+import record
+from rl.ppo import PPOSettings
+from skills import agents, blends
+from skills.acting import NetworkAgent
+from skills.codes import ACTIONS, VERBS
+from skills.distilling import STATISTICS, Student
+from skills.engine import Engine
+from skills.gating import Looks
+from skills.levels import levels_of
+from skills.mixing import GateLearner, Mixture, Switch
+from skills.network import Network, Sequences, Shape, initial, split
+from skills.playing import play
+
+TINY = Shape(channels=4, hidden=24, memory=16)
+SETTINGS = PPOSettings(epochs=2, minibatch_size=8, entropy_coef=0.01, time_limit="bootstrap")
+
+
+@pytest.fixture(autouse=True)
+def _one_thread():
+    before = torch.get_num_threads()
+    torch.set_num_threads(1)
+    yield
+    torch.set_num_threads(before)
+
+
+def _agent(number: int, shape: Shape = TINY, stage: str = "all0") -> NetworkAgent:
+    flat = initial(shape, torch.Generator().manual_seed(number))
+    split(flat, shape)["head"][:-1] *= 300  # decided ones, each in its own way
+    return NetworkAgent(Network(shape, flat), stage, f"{number:032x}")
+
+
+def _gate(experts: int, weights: list[float] | None = None) -> NetworkAgent:
+    """A gate, with given weights everywhere if there are any."""
+    agent = _agent(9, Shape(4, 24, 16, choices=experts))
+    if weights is not None:
+        agent.network.flat[:] = 0
+        agent.network.weights["head_bias"][:experts] = np.log(weights)
+    return agent
+
+
+def test_the_divergence_and_its_gradient_are_autograds() -> None:
+    rng = np.random.default_rng(1)
+    outputs = rng.standard_normal((4, 3, ACTIONS + 1)).astype(np.float32)
+    labels = 2 * rng.standard_normal((4, 6, ACTIONS + 1)).astype(np.float32)
+    which = np.array([5, 1, 2])
+    mine = torch.from_numpy(outputs.copy()).double().requires_grad_()
+    theirs = torch.from_numpy(labels[:, which]).double()
+    log_p, log_q = (torch.log_softmax(each[..., :ACTIONS], -1) for each in (theirs, mine))
+    kl = torch.nn.functional.kl_div(log_q, log_p, log_target=True, reduction="none").sum(-1).mean()
+    error = 0.5 * (mine[..., -1] - theirs[..., -1]).square().mean()
+    (kl + 0.3 * error).backward()
+    same = (log_p.argmax(-1) == log_q.argmax(-1)).double().mean()
+    statistics = np.zeros(len(STATISTICS), np.float32)
+    blends.divergence(outputs, labels, which, 0.3, statistics)
+    np.testing.assert_allclose(statistics, [kl.item(), error.item(), same], rtol=1e-5)
+    np.testing.assert_allclose(outputs, mine.grad, rtol=0, atol=1e-7)
+
+
+def test_gradients_of_a_mixture_are_autograds() -> None:
+    rng, experts = np.random.default_rng(2), 3
+    outputs = rng.standard_normal((4, 3, experts + 1)).astype(np.float32)
+    opinions = rng.dirichlet(np.ones(ACTIONS), (4, 6, experts)).astype(np.float32)
+    actions, which = rng.integers(0, ACTIONS, (4, 6)), np.array([5, 1, 2])
+    of_log_probs, of_values = rng.standard_normal((2, 4, 3)).astype(np.float32)
+    leaf = torch.from_numpy(outputs.copy()).double().requires_grad_()
+    gate = torch.softmax(leaf[..., :experts], -1)
+    p = (gate[..., None] * torch.from_numpy(opinions[:, which]).double()).sum(-2)
+    taken = p.gather(-1, torch.from_numpy(actions[:, which])[..., None])[..., 0].log()
+    entropy = -(p * p.log()).sum(-1)
+    ((taken * torch.from_numpy(of_log_probs)).sum() + 0.3 * entropy.sum()
+     + (leaf[..., experts] * torch.from_numpy(of_values)).sum()).backward()  # fmt: skip
+    log_probs, entropies = np.zeros((2, 4, 3), np.float32)
+    blends.policy(outputs, opinions, actions, which, log_probs, entropies)
+    np.testing.assert_allclose(log_probs, taken.detach(), atol=1e-5)
+    np.testing.assert_allclose(entropies, entropy.detach(), atol=1e-5)
+    blends.policy_backward(
+        outputs, opinions, actions, which, of_log_probs, np.float32(0.3), of_values
+    )
+    np.testing.assert_allclose(outputs, leaf.grad, atol=1e-5)
+
+
+def test_a_mixture_is_the_weighted_mean_of_its_experts() -> None:
+    experts, weights = {"a": _agent(1), "b": _agent(2), "c": _agent(3)}, [0.5, 0.2, 0.3]
+    mixture = Mixture(_gate(3, weights), experts)
+    engine, rng = Engine("all0", 50), np.random.default_rng(3)
+    step = engine.reset(np.arange(50))
+    memory, memories = mixture.start(50), [each.start(50) for each in experts.values()]
+    for _ in range(10):
+        outputs, memory = mixture.policy(step, memory)
+        p = np.zeros((50, ACTIONS))
+        for k, expert in enumerate(experts.values()):
+            said, memories[k] = expert.policy(step, memories[k])
+            p += weights[k] * torch.softmax(torch.from_numpy(said[:, :ACTIONS]), 1).numpy()
+        np.testing.assert_allclose(np.exp(outputs[:, :ACTIONS]), p, rtol=0, atol=1e-5)
+        np.testing.assert_allclose(mixture.weights, np.tile(weights, (50, 1)), atol=1e-6)
+        step = engine.step(rng.integers(0, ACTIONS, 50))
+
+
+def test_a_switch_plays_as_the_expert_of_the_mission_does() -> None:
+    experts = {verb: _agent(i) for i, verb in enumerate(VERBS[:4])}
+    switch = Switch(_gate(4), experts)
+    for verb, expert in experts.items():
+        stage = levels_of("all0")[verb]
+        mine, its = (play(each, stage, range(60), None) for each in (switch, expert))
+        np.testing.assert_array_equal(mine.steps, its.steps)
+        np.testing.assert_array_equal(mine.reward, its.reward)
+
+
+def test_looks_are_means_over_the_steps_of_episodes_that_go_on() -> None:
+    mixture = Mixture(_gate(2, [0.75, 0.25]), {"a": _agent(1), "b": _agent(2)})
+    looks = Looks(mixture)
+    played = play(mixture, "all0", range(300), np.random.default_rng(1), looks)
+    assert looks.steps.sum() == played.steps.sum()
+    found = looks.metrics()
+    for verb in VERBS[:4]:
+        assert found[f"gate/{verb}/a"] == pytest.approx(0.75, abs=1e-6)
+        assert found[f"highest/{verb}/a"] == 1
+        assert found[f"gate_entropy/{verb}"] == pytest.approx(0.5623, abs=1e-4)  # by hand
+
+
+def test_labels_are_what_the_teacher_gives_for_the_whole_episode() -> None:
+    """Where the student acts, from the beginning of each episode on."""
+    student = _student({verb: _agent(i) for i, verb in enumerate(VERBS[:4])})
+    compared = 0
+    for number in (1, 2, 3, 4):  # 128 steps: every episode has ended once
+        student.play(number, map)
+        for worker, verb in zip(student.workers, VERBS, strict=False):
+            pupil = worker.player
+            steps, count = pupil.actions.shape
+            begins, teacher = pupil.begins[:steps], pupil.teacher.network
+            seen = Sequences(
+                pupil.images[:steps], pupil.steps.direction[:steps], pupil.rows[:steps], begins,
+                np.zeros((count, teacher.shape.memory), np.float32), np.arange(count),
+            )  # fmt: skip
+            whole = Network(teacher.shape, teacher.flat).forward(
+                seen, teacher.films(pupil.missions)
+            )
+            known = np.logical_or.accumulate(begins, 0)  # since when the memory was empty
+            np.testing.assert_allclose(pupil.labels[known], whole[known], rtol=0, atol=2e-5)
+            compared += known.sum()
+            assert (pupil.steps.mission[..., 0] == VERBS.index(verb)).all()
+    assert compared > 64 * 32 + 64
+
+
+def test_led_environments_do_what_the_teacher_would() -> None:
+    teachers = {verb: _agent(i) for i, verb in enumerate(VERBS[:4])}
+    for teacher in teachers.values():
+        weights = teacher.network.weights
+        weights["head"][:] = weights["skip"][:] = 0
+        weights["head_bias"][:ACTIONS] = 50 * (np.arange(ACTIONS) == 2)  # forward, whatever it sees
+    student = _student(teachers)
+    student.lead(0.25)
+    student.play(1, map)
+    for worker in student.workers:
+        actions = worker.player.actions
+        led = round(0.25 * actions.shape[1])
+        assert (actions[:, :led] == 2).all()
+        assert (actions[:, led:] != 2).any(0).all()
+
+
+def _student(teachers: dict[str, NetworkAgent]) -> Student:
+    return Student(
+        teachers, levels_of("all0"), shape=TINY, envs=64, workers=4, rollout=32, settings=SETTINGS,
+        max_grad_norm=2, seeds=record.Seeds(1),
+    )  # fmt: skip
+
+
+def test_a_student_becomes_its_teachers() -> None:
+    student = _student({verb: _agent(i) for i, verb in enumerate(VERBS[:4])})
+    first = student.update(1, 3e-3)
+    for number in range(2, 41):
+        last = student.update(number, 3e-3)
+    assert last["kl"] < 0.5 * first["kl"], (first, last)
+    assert last["agreement"] > first["agreement"] + 0.1
+
+
+def _gate_learner(experts: dict[str, NetworkAgent]) -> GateLearner:
+    return GateLearner(
+        experts, shape=Shape(4, 24, 16, choices=len(experts)), levels="gto0", envs=64, workers=2,
+        rollout=16, settings=SETTINGS, max_grad_norm=2, seeds=record.Seeds(1),
+    )  # fmt: skip
+
+
+def test_a_gate_learns_whom_to_listen_to() -> None:
+    """One expert acts at random, the other turns round and round and never gets anywhere."""
+    wanders, turns = _agent(1), _agent(2)
+    for agent in (wanders, turns):
+        for name in ("head", "skip", "head_bias"):
+            agent.network.weights[name][:] = 0
+    turns.network.weights["head_bias"][0] = 20
+    learner = _gate_learner({"turns": turns, "wanders": wanders})
+    kept = [each.network.flat.copy() for each in (turns, wanders)]
+    for number in range(1, 31):
+        found = learner.update(number, 1e-2)
+    weights = learner.workers[0].player.weights.mean((0, 1))
+    assert weights[1] > 0.8, weights
+    assert found["gate_entropy"] < np.log(2)
+    for before, agent in zip(kept, (turns, wanders), strict=True):
+        np.testing.assert_array_equal(before, agent.network.flat)
+
+
+def test_a_mixture_is_loaded_from_its_checkpoint_alone(tmp_path) -> None:
+    experts = {"gtg": _agent(1), "gto": _agent(2, Shape(8, 16, 8))}
+    mixture = Mixture(_gate(2), experts, "all0")
+    tensors = agents.tensors_of(mixture.gate.network, agents.GATE)
+    for name, each in experts.items():
+        tensors |= agents.tensors_of(each.network, name)
+    about = agents.about(mixture.gate.network.shape, "all0")
+    about["experts"] = agents.about_experts(experts)
+    record.checkpoint.save_checkpoint(tmp_path / "checkpoints", 1, tensors, about, run_id="ab")
+    loaded = agents.load(tmp_path)
+    assert (loaded.stage, loaded.run_id, list(loaded.experts)) == ("all0", "ab", ["gtg", "gto"])
+    assert [each.run_id for each in loaded.experts.values()] == [f"{i:032x}" for i in (1, 2)]
+    mine, its = (play(each, "all0", range(50), None) for each in (mixture, loaded))
+    np.testing.assert_array_equal(mine.steps, its.steps)
+    with pytest.raises(record.UserError, match="--gto"):
+        agents.specialists({"gto": tmp_path})
