@@ -8,10 +8,12 @@ from dataclasses import dataclass, field
 import numpy as np
 from numpy.typing import NDArray
 
+from skills.acting import Agent
 from skills.codes import mission_text
 from skills.engine import Engine, Step
 from skills.executing import Executor
 from skills.planners import Planner
+from skills.playing import play
 from skills.prompts import Situation
 from skills.scene import Scenes
 from skills.state import Levels
@@ -53,6 +55,11 @@ class Planned:
     steps: NDArray[np.int64]
     calls: NDArray[np.int64]
     outcomes: Counter[tuple[str, str]]
+
+    def __getitem__(self, part: slice) -> Planned:
+        """Some of them; outcomes are those of all."""
+        arrays = (self.success, self.reward, self.steps, self.calls)
+        return Planned(*(each[part] for each in arrays), self.outcomes)
 
 
 class Episodes:
@@ -156,3 +163,10 @@ class Episodes:
 def _verb(subtask: str) -> str:
     """The sub-task without what it is about: "go to", "pick up", "open", "explore"."""
     return subtask.split(" the ")[0]
+
+
+def alone(agent: Agent, stage: str, seeds: range, uniform: np.random.Generator | None) -> Planned:
+    """The same for an agent that is told the whole task; nobody is asked."""
+    found = play(agent, stage, seeds, uniform)
+    calls = np.zeros(len(seeds), np.int64)
+    return Planned(found.success, found.reward, found.steps, calls, Counter())
