@@ -7,7 +7,8 @@ from abc import ABC, abstractmethod
 import numpy as np
 from numpy.typing import NDArray
 
-from skills.acting import Agent
+from skills.acting import Agent, choose
+from skills.codes import ACTIONS
 from skills.engine import Step
 from skills.state import Levels
 from skills.subtasks import code
@@ -21,8 +22,8 @@ class Executor(ABC):
         """Environment n has another sub-task. `level`: all that there is, for those that need not look."""
 
     @abstractmethod
-    def act(self, step: Step) -> NDArray[np.int64]:
-        """Returns the actions, int64 [N]."""
+    def act(self, step: Step, withheld: NDArray[np.bool_]) -> NDArray[np.int64]:
+        """Returns the actions, int64 [N]; none that is withheld, bool [N, ACTIONS]."""
 
     def stuck(self, n: int) -> bool:
         """Whether it knows that it cannot go on in environment n."""
@@ -52,8 +53,9 @@ class AgentExecutor(Executor):
         if self._forgets:
             self._memory[n] = 0
 
-    def act(self, step: Step) -> NDArray[np.int64]:
+    def act(self, step: Step, withheld: NDArray[np.bool_]) -> NDArray[np.int64]:
         """See `Executor`."""
         told = step._replace(mission=self._missions)
-        actions, self._memory = self._agent.act(told, self._memory, self._uniform)
-        return actions
+        outputs, self._memory = self._agent.policy(told, self._memory)
+        outputs[:, :ACTIONS][withheld] = -np.inf
+        return choose(outputs, self._uniform)

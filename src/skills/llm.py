@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import record
@@ -48,6 +49,10 @@ class Config(record.Config):
     )  # fmt: skip
     patience: int = option(40, "steps after which a sub-task is given up", low=1)
     forget: bool = option(True, "the agent's memory is emptied at each sub-task")
+    guard: bool = option(
+        True, "the agent, which learned single verbs, is kept from what is known to end the task: opening a box, "
+        "picking up a wrong thing",
+    )  # fmt: skip
     timeout: float = option(120, "of a request [s]", low=0, low_open=True, resumable=True)
     retries: int = option(3, "of a request", low=0, high=20, resumable=True)
     together: int = option(4, "requests at the same time", low=1, high=256, resumable=True)
@@ -99,7 +104,9 @@ def main(config: Config) -> dict[str, Any]:
             planner, played = None, alone(agent, config.stage, seeds, uniform)
         else:
             planner = names(config, run, model, oracle)
-            episodes = Episodes(config.stage, seeds, planner, executor, config.patience)
+            episodes = Episodes(
+                config.stage, seeds, planner, executor, config.patience, guarded=config.guard
+            )
             while episodes.going.any():
                 episodes.step()
                 run.progress(len(seeds) - int(episodes.going.sum()), len(seeds), "episode")
@@ -191,7 +198,7 @@ def told(played: Planned, seeds: record.Seeds) -> tuple[str, str, str]:
 def one_by_one(config: Config, played: Planned) -> dict[str, Any]:
     """The rewards of the shared levels in a line, and those that the source reported."""
     rewards = played.reward[: config.shared]
-    lines = [[config.planner, config.agent, *rewards.tolist()]]
+    lines = [[config.planner, Path(config.agent).name, *rewards.tolist()]]
     reported = source.REWARDS.get(config.agent.upper(), ())
     if len(reported) == config.shared and (config.asks or config.planner == "none"):
         lines.append(["reported", config.agent, *reported])
@@ -213,8 +220,9 @@ def summed_up(
     invalid = "-"
     if config.asks:
         invalid = f"{metrics['invalid_once']:.0f} / {metrics['invalid_twice']:.0f}"
+    names, last = [config.planner, Path(config.agent).name], {"all": [calls, invalid]}
     rows = [
-        [config.planner, config.agent, name, *cells[name], *((calls, invalid) if name == "all" else ("", ""))]
+        [*names, name, *cells[name], *last.get(name, ["", ""])]
         for name in ("shared", "more", "all")
         if name in cells
     ]  # fmt: skip

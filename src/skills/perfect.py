@@ -124,6 +124,6 @@ class SearchExecutor(Executor):
         """See `Executor`."""
         return not self._paths[n]
 
-    def act(self, step: Step) -> NDArray[np.int64]:
+    def act(self, step: Step, withheld: NDArray[np.bool_]) -> NDArray[np.int64]:
         """See `Executor`."""
         return np.array([path.pop() if path else DONE for path in self._paths], np.int64)

@@ -17,7 +17,7 @@ from skills.playing import play
 from skills.prompts import Situation
 from skills.scene import Scenes
 from skills.state import Levels
-from skills.subtasks import HISTORY, done, options
+from skills.subtasks import HISTORY, code, done, options
 
 
 @dataclass
@@ -71,20 +71,33 @@ class Episodes:
         planner: Names sub-tasks.
         executor: Carries them out.
         patience: Steps after which a sub-task is given up.
+        guarded: Whether the executor is kept from what is known to end the task (`Scenes.forbidden`). Who learned
+            single verbs did not learn that.
     """
 
     def __init__(
-        self, stage: str, seeds: range, planner: Planner, executor: Executor, patience: int
+        self,
+        stage: str,
+        seeds: range,
+        planner: Planner,
+        executor: Executor,
+        patience: int,
+        *,
+        guarded: bool = True,
     ) -> None:
         count = len(seeds)
         self._engine = Engine(stage, count, auto_reset=False)
         self._now = self._engine.reset(np.asarray(seeds, np.int64))
         self._seeds, self._planner, self._executor = list(seeds), planner, executor
-        self._patience = patience
+        self._patience, self._guarded = patience, guarded
         self._missions = [mission_text(each) for each in self._now.mission]
         self._courses = [Course() for _ in range(count)]
         self._state = self._engine.state()
         self._scenes = Scenes(count, self._state.size)
+        self._scenes.locks[np.arange(count), self._now.mission[:, 1]] = (
+            True  # the mission speaks of it
+        )
+        self._wanted = np.zeros((count, 4), np.uint8)
         self.going = np.ones(count, bool)
         self.played = Planned(
             np.zeros(count, bool), np.zeros(count, np.float32), np.zeros(count, np.int64),
@@ -106,7 +119,10 @@ class Episodes:
         if asked:
             for n, subtask in zip(asked, self._planner.choose(situations), strict=True):
                 self._begin(n, subtask)
-        self._now = self._engine.step(self._executor.act(self._now))
+        withheld = self._scenes.forbidden(self._wanted)
+        if not self._guarded:
+            withheld[:] = False
+        self._now = self._engine.step(self._executor.act(self._now, withheld))
         self._count(self._now)
 
     def situation(self, n: int) -> Situation:
@@ -144,6 +160,7 @@ class Episodes:
         course = self._courses[n]
         course.subtask, course.begun = subtask, int(self._state.steps[n])
         course.met, course.calls = self._scenes.met(n), course.calls + 1
+        self._wanted[n] = code(subtask)
         self._executor.begin(n, subtask, self._state[n : n + 1])
 
     def _count(self, step: Step) -> None:

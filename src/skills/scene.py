@@ -11,7 +11,22 @@ from dataclasses import dataclass
 import numpy as np
 from numpy.typing import NDArray
 
-from skills.codes import BALL, BOX, DOOR, EMPTY, GOAL, KEY, OPEN, VIEW
+from skills.codes import (
+    ACTIONS,
+    BALL,
+    BOX,
+    COLOURS,
+    DOOR,
+    EMPTY,
+    GOAL,
+    KEY,
+    LOCKED,
+    OPEN,
+    PICKUP,
+    PKP,
+    TOGGLE,
+    VIEW,
+)
 from skills.engine import Step
 
 _THINGS = (DOOR, KEY, BALL, BOX, GOAL)
@@ -41,6 +56,9 @@ class Scenes:
     Args:
         count: N.
         size: Width and height of the grids.
+
+    Attributes:
+        locks: Whether a locked door of a colour was ever seen, bool [N, colours].
     """
 
     def __init__(self, count: int, size: tuple[int, int]) -> None:
@@ -48,6 +66,7 @@ class Scenes:
         self._view = np.zeros((count, VIEW**2, 3), np.uint8)
         self._agent = np.zeros((count, 3), np.int64)
         self._met: list[set[tuple[int, int]]] = [set() for _ in range(count)]
+        self.locks = np.zeros((count, len(COLOURS)), bool)
 
     def look(self, step: Step, agent: NDArray[np.int32]) -> None:
         """Adds what is seen.
@@ -72,6 +91,26 @@ class Scenes:
         which, place = np.nonzero(np.isin(self._view[..., 0], _THINGS) & seen)
         for n, kind, colour in zip(which, *self._view[which, place, :2].T, strict=True):
             self._met[n].add((int(kind), int(colour)))
+        kinds, colours, states = np.moveaxis(self._view, -1, 0)
+        which, place = np.nonzero((kinds == DOOR) & (states == LOCKED))
+        self.locks[which, colours[which, place]] = True
+
+    def forbidden(self, wanted: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Actions that would end the composite task without reward, as far as is known, bool [N, ACTIONS].
+
+        To open a box; to pick up a thing other than the key of a locked door that was seen or is spoken of.
+
+        Args:
+            wanted: Sub-tasks as missions, uint8 [N, 4]; a key that one means to pick up may be picked up.
+        """
+        kind, colour = self._view[:, _OWN - 1, :2].T
+        everyone = np.arange(len(kind))
+        asked = (wanted[:, 0] == PKP) & (wanted[:, 1] == colour) & (wanted[:, 2] == kind)
+        useful = asked | ((kind == KEY) & self.locks[everyone, colour % len(COLOURS)])
+        found = np.zeros((len(kind), ACTIONS), bool)
+        found[:, PICKUP] = np.isin(kind, (KEY, BALL, BOX)) & ~useful
+        found[:, TOGGLE] = kind == BOX
+        return found
 
     def met(self, n: int) -> int:
         """How many different things (kind and colour) were seen so far."""
