@@ -56,15 +56,16 @@ class Chat:
     _constrained: bool = field(default=True, init=False)
 
     def check(self) -> None:
-        """Sees to it that the server is there and, with Ollama, that it has the model.
+        """Sees to it that the server is there and has the model.
 
         Raises:
-            UserError: It is not.
+            UserError, RunFailed: As in :meth:`ask`.
         """
         if self.interface == "ollama":
             self._request("/api/show", {"model": self.model})
-        else:
-            self._request("/v1/models", None)
+        else:  # `/v1/models` need not list what a server can load
+            greeting = self._common([{"role": "user", "content": "Ready?"}])
+            self._request("/v1/chat/completions", greeting | {"max_tokens": 1})
 
     def ask(self, messages: list[dict[str, str]], schema: dict[str, Any]) -> str:
         """Returns the answer to a conversation.
@@ -110,7 +111,7 @@ class Chat:
                 self._constrained = False
         return self._request("/v1/chat/completions", body)
 
-    def _request(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
+    def _request(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         """Asks until there is an answer, or no more sense in asking."""
         for attempt in range(self.retries + 1):
             try:
@@ -130,12 +131,13 @@ class Chat:
             raise record.UserError(f"--url: no answer from {self.url} ({why}); {_START}") from None
         raise why
 
-    def _once(self, path: str, body: dict[str, Any] | None) -> dict[str, Any]:
-        data = None if body is None else json.dumps(body).encode()
+    def _once(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         headers = {"Content-Type": "application/json"}
         if key := os.environ.get(KEY_VARIABLE):
             headers["Authorization"] = f"Bearer {key}"
-        request = urllib.request.Request(self.url.rstrip("/") + path, data, headers)
+        request = urllib.request.Request(
+            self.url.rstrip("/") + path, json.dumps(body).encode(), headers
+        )
         try:
             with _opener(self.url).open(request, timeout=self.timeout) as answer:
                 found = json.loads(answer.read())
