@@ -1,5 +1,10 @@
 """Settings of all tests."""
 
+import os
+
+# Before numpy or torch is imported: three test processes share two cores, and each would start a thread per core.
+os.environ.setdefault("OMP_NUM_THREADS", "1")
+
 from hypothesis import settings
 
 # A machine that is busy is slow, not wrong; pytest's own timeout ends what hangs.

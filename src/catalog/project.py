@@ -186,6 +186,23 @@ class Project:
                 )
         return found
 
+    def pending(self) -> dict[str, str]:
+        """Why operations were not run yet (experiments/*/pending.yml), by operation.
+
+        Raises:
+            CatalogError: A file is no mapping of declared operations to reasons.
+        """
+        declared, found = self.operations(), {}
+        for path in sorted(self.experiments.glob("*/pending.yml")):
+            content = load_yaml(path) or {}
+            if not isinstance(content, dict):
+                raise CatalogError(f"{path}: a mapping of operations to reasons is expected")
+            for name, why in content.items():
+                if name not in declared:
+                    raise CatalogError(f"{path}: no operation {name} is declared")
+                found[str(name)] = str(why)
+        return found
+
     def study_of(self, operation: str) -> str:
         """The study of an operation: declared there, named in its template, or the only one.
 

@@ -47,7 +47,9 @@ class Catalog:
         links: Mapping[str, str] | None = None,
     ) -> None:
         self.project = project
-        self.store = tables.Store(records, project.operations(), project.reported(), links or {})
+        self.store = tables.Store(
+            records, project.operations(), project.reported(), project.pending(), links or {}
+        )
         self.shown: set[str] = set()
         self.figures: dict[Path, Drawing] = {}
         self._study = ""

@@ -43,6 +43,7 @@ class Store:
         records: All.
         operations: What is declared, by name.
         reported: What the sources reported, by operation.
+        pending: Why an operation was not run yet, by operation.
         links: Address of a run's page in MLflow, by its id.
         by_id: The records by id, by start.
         trials: Those of each batch, by its id.
@@ -51,6 +52,7 @@ class Store:
     records: Sequence[RunRecord]
     operations: Mapping[str, Operation]
     reported: Mapping[str, Reported]
+    pending: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
@@ -336,7 +338,9 @@ def _row(
 
 def _missing_row(store: Store, operation: str, name: str) -> Row:
     if operation in store.operations:
-        result = f"declared, not run: {text.code(f'guild run {operation} -y')}"
+        why = store.pending.get(operation)
+        told = f" ({text.escape(why)})" if why else ""
+        result = f"declared, not run{told}: {text.code(f'guild run {operation} -y')}"
     elif operation in store.reported:
         result = "reported by the source, not declared here"
     else:

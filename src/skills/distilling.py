@@ -127,6 +127,7 @@ class Distilling(Training):
     def make(self) -> Student:
         """See `Training`."""
         config = self.config
+        self.tested = agents.TEST[: config.episodes]
         self.teachers = agents.specialists(config.specialists())
         for teacher in self.teachers.values():
             self.run.add_parent(teacher.run_id)
@@ -157,7 +158,7 @@ class Distilling(Training):
             verb: agents.both(
                 agent or self.teachers[verb],
                 stage,
-                agents.TEST,
+                self.tested,
                 self.run.seeds.generator("test", i),
             )
             for i, (verb, stage) in enumerate(levels_of(self.config.stage).items(), 1)

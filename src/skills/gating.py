@@ -80,6 +80,7 @@ class Gating(Training):
     def make(self) -> GateLearner:
         """See `Training`."""
         config = self.config
+        self.tested = agents.TEST[: config.episodes]
         self.experts = dict(agents.specialists(config.specialists()))
         for word, folder in config.others(self.run).items():
             agent, name = agents.load(folder), Path(word).name
@@ -129,7 +130,7 @@ class Gating(Training):
         }  # fmt: skip
 
     def _both(self, agent: Mixture, index: int, stage: str) -> dict[str, Played]:
-        return agents.both(agent, stage, agents.TEST, self.run.seeds.generator("test", index))
+        return agents.both(agent, stage, self.tested, self.run.seeds.generator("test", index))
 
     @property
     def switch(self) -> Switch:
@@ -140,5 +141,5 @@ class Gating(Training):
         """How the gate decides in the reported episodes, with actions drawn."""
         mixture = self.learner.agent
         found = Looks(mixture)
-        play(mixture, self.config.stage, agents.TEST, self.run.seeds.generator("test", 0), found)
+        play(mixture, self.config.stage, self.tested, self.run.seeds.generator("test", 0), found)
         return found

@@ -166,6 +166,9 @@ class Specialists(record.Config):
     gto: str = option("gto", "of the one that goes to objects")
     pkp: str = option("pkp", "of the one that picks up")
     tgl: str = option("tgl", "of the one that opens")
+    episodes: int = option(
+        1000, "of the result, on each verb and on all, sampled and greedy each", low=1, high=1000
+    )
 
     def specialists(self) -> dict[str, Path]:
         """Where they lie, by verb."""

@@ -35,7 +35,10 @@ class Training:
         update: Number of the present update, from 1.
         steps: Of all environments together so far.
         curve: Sampled success rate of each validation.
+        tested: Seeds of the episodes that are reported.
     """
+
+    tested = agents.TEST
 
     def __init__(self, run: record.Run, config: Config) -> None:
         self.run, self.config = run, config
@@ -137,7 +140,7 @@ class Training:
         return agents.both(
             self.learner.agent,
             self.config.stage,
-            agents.TEST,
+            self.tested,
             self.run.seeds.generator("test", 0),
         )
 

@@ -56,6 +56,19 @@ def test_the_whole_file(project, records):
     assert "task id" not in text
 
 
+def test_why_an_operation_waits(project, records):
+    reasons = project.experiments / "toy/pending.yml"
+    reasons.write_text("toy:never: six hours | one core\ntoy:sweep: it has a run\n")
+    text = render.Catalog(project, records).markdown()
+    (never,) = rows(text, "never")
+    assert never[-2] == "declared, not run (six hours \\| one core): `guild run toy:never -y`"
+    assert "it has a run" not in text
+    for wrong in ("toy:nowhere: soon\n", "- toy:never\n"):
+        reasons.write_text(wrong)
+        with pytest.raises(CatalogError, match=r"pending\.yml: "):
+            render.Catalog(project, records)
+
+
 def test_the_order_of_the_records_does_not_matter(project, records):
     first = render.Catalog(project, records).markdown()
     shuffled = random.Random(1).sample(records, len(records))

@@ -17,7 +17,15 @@ from door import determinism, options, snapshots, train_hnppo, train_ppo, traini
 from record.digest import weights_digest
 from rl import gae, ppo
 
-FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
+FOREIGN = (
+    "RUN_DIR",
+    "RUN_ID",
+    "GUILD_OP",
+    "MLFLOW_TRACKING_URI",
+    "MLFLOW_RUN_ID",
+    "RECORD",
+    "OMP_NUM_THREADS",
+)
 SMALL = {
     "num_envs": 8, "num_steps": 16, "minibatch_size": 64, "epochs": 2, "env_steps": 4 * 128,
     "eval_interval": 0, "video": False, "network_size": "16 16",

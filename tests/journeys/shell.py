@@ -38,7 +38,7 @@ class Project:
         inherited = {
             name: value
             for name, value in os.environ.items()
-            if not name.startswith(("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD"))
+            if not name.startswith(("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "OMP_"))
         }
         self.env = inherited | {
             "GUILD_HOME": str(home),

@@ -41,6 +41,13 @@ def test_a_killed_curriculum_goes_on(project: Project, curriculum: Path) -> None
     assert [row[0] for row in result["table"]["rows"]] == ["gtg0", "gtg1"]
     assert result["objective"]["count"] == 1000
     (first,), (second,) = _runs_of(project, "gtg0"), _runs_of(project, "gtg1")  # none of them twice
+    lines = (curriculum / "journal/metrics.jsonl").read_text().splitlines()
+    points = [(name, p["step"]) for p in map(json.loads, lines) for name in p["m"]]
+    ends = [step for name, step in points if name.startswith("chain/end/")]
+    assert ends == [8192, 16384]
+    assert [step for name, step in points if name == "chain/success"] == [4096, 8192, 12288, 16384]
+    svg = (curriculum / "artifacts/chain.svg").read_text()
+    assert all(f">{text}<" in svg for text in ("gtg0", "gtg1", "learning rate"))
     parents = json.loads((second / "journal/parents.json").read_text())["parents"]
     assert parents == [first.name]
     assert result["env_steps"] == sum(
@@ -52,10 +59,12 @@ def test_its_agents_play_the_same_episodes_again(project: Project, curriculum: P
     project.good("guild run skill:benchmark agents='gtg0 gtg1' stages='gtg1 gto0' -y")
     (benchmark,) = _runs_of(project, "benchmark")
     result = _written(benchmark)["result"]
-    assert result["table"]["columns"] == ["agent", "gtg1", "gto0"]
-    assert [row[0] for row in result["table"]["rows"]] == [
-        "gtg0, sampled", "gtg0, greedy", "gtg1, sampled", "gtg1, greedy",
+    (table,) = result["table"]
+    assert table["columns"] == ["agent", "actions", "GTG", "gto0"]  # GTG: the last of its chain
+    assert [row[:2] for row in table["rows"]] == [
+        ["gtg0", "sampled"], ["gtg0", "greedy"], ["GTG", "sampled"], ["GTG", "greedy"], ["GTG", "reported"],
     ]  # fmt: skip
+    assert table["rows"][-1][2:] == ["86", ""]
     (second,) = _runs_of(project, "gtg1")
     trained = _written(second)["result"]["metrics"]
     assert result["metrics"]["success/gtg1/gtg1/greedy"] == trained["success/greedy"]

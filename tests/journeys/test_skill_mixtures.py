@@ -1,0 +1,110 @@
+"""One agent from several as typed: distilled, continued, mixed, benchmarked, drawn; a run that is killed goes on."""
+
+import json
+from pathlib import Path
+
+import pytest
+from PIL import Image
+
+from journeys.shell import Project
+
+SHORT = (
+    "epochs=1 epoch-steps=8192 envs=16 rollout=16 minibatches=2 channels=4 hidden=16 memory=16 eval-interval=32 "
+    "eval-episodes=5 save-interval=4 threads=1"
+)
+VERBS = ("gtg", "gto", "pkp", "tgl")
+
+
+def _run_of(project: Project, name: str) -> Path:
+    (found,) = [
+        run for run in project.runs if f" {name} " in (run / ".guild/opref").read_text() + " "
+    ]
+    return found
+
+
+def _result(run: Path) -> dict:
+    return json.loads((run / "result.json").read_text())["result"]
+
+
+@pytest.fixture(scope="module")
+def specialists(project: Project) -> str:
+    """Flags that name one short run for each verb."""
+    project.good(f"guild run skill:all0 {SHORT} workers=2 -y")
+    run = _run_of(project, "all0").name
+    return " ".join(f"{verb}={run}" for verb in VERBS)
+
+
+@pytest.fixture(scope="module")
+def student(project: Project, specialists: str) -> Path:
+    """Distilled, killed and gone on with."""
+
+    def learns() -> bool:
+        return any(run.glob("checkpoints/0*") for run in _distilled(project))
+
+    command = f"guild run skill:distill stage=all0 episodes=40 {SHORT} {specialists} -y"
+    project.kill_when(command, learns)
+    (run,) = _distilled(project)
+    project.good(f"guild run --restart {run.name[:8]} -y")
+    return run
+
+
+def _distilled(project: Project) -> list[Path]:
+    runs = [run for run in project.runs if (run / "checkpoints").is_dir()]
+    return [run for run in runs if "distill" in (run / ".guild/opref").read_text()]
+
+
+def test_a_student_stands_beside_its_teachers(project: Project, student: Path) -> None:
+    table = _result(student)["table"]
+    assert [row[:2] for row in table["rows"]] == [
+        [verb, kind] for verb in ("ALL", "GTG", "GTO", "PKP", "TGL") for kind in ("sampled", "greedy")
+    ]  # fmt: skip
+    parents = json.loads((student / "journal/parents.json").read_text())["parents"]
+    assert parents == [_run_of(project, "all0").name]
+
+
+def test_all_of_them_are_benchmarked_and_drawn(
+    project: Project, student: Path, specialists: str
+) -> None:
+    project.good(f"guild run skill:continue stage=all0 {SHORT} workers=2 -y")
+    going_on = _run_of(project, "continue")
+    parents = json.loads((going_on / "journal/parents.json").read_text())["parents"]
+    assert parents == [student.name]
+    project.good(
+        f"guild run skill:moe stage=all0 episodes=40 more=all0 workers=2 {SHORT} {specialists} -y"
+    )
+    moe = _result(_run_of(project, "moe"))
+    row = next(row for row in moe["table"]["rows"] if row[0] == "PKP")
+    assert sum(map(float, row[1:6])) == pytest.approx(1, abs=0.003)  # five experts
+    agents = "all0 distill continue moe"
+    project.good(f"guild run skill:benchmark agents='{agents}' stages='pkp0 all0' episodes=40 -y")
+    result = _result(_run_of(project, "benchmark"))
+    by_agent, by_way = result["table"]
+    assert by_agent["columns"] == ["agent", "actions", "pkp0", "all0"]
+    assert [row[0] for row in by_agent["rows"][::2]] == ["all0", "DIS", "CON", "MOE"]
+    assert by_way["columns"] == ["problem", "actions", "PPO", "DIS", "CON", "MOE"]
+    assert [bool(cell) for cell in by_way["rows"][0]] == [True, True, False, True, True, True]
+    assert all(by_way["rows"][2])
+    metrics = result["metrics"]
+    assert metrics["success/moe/all0/greedy"] == moe["metrics"]["success/greedy"]
+    assert metrics["success/distill/all0/greedy"] == _result(student)["metrics"]["success/greedy"]
+    project.good("catalog sync && catalog export && python src/skills/redraw.py && catalog render")
+    text = (project.root / "runs_catalog.md").read_text()
+    for name in ("benchmark_agents", "benchmark_ways", "gate"):
+        assert (project.root / f"experiments/skills/figures/{name}.svg").stat().st_size > 2000
+        assert f"experiments/skills/figures/{name}.svg)" in text
+    assert "gate to pkp" in text
+
+
+def test_an_episode_of_each_verb_is_filmed(project: Project, student: Path) -> None:
+    project.good(f"python -m skills.film {student} episodes.gif --sampled")
+    with Image.open(project.root / "episodes.gif") as film:
+        assert film.n_frames > 5
+        assert film.width > 4 * 100
+    project.bad(f"python -m skills.film {student} episodes.png", "episodes.png", ".gif")
+    project.bad(f"python -m skills.film {project.root} episodes.gif", "no checkpoint")
+
+
+def test_mistakes_get_one_clear_line(project: Project, specialists: str) -> None:
+    project.bad("guild run skill:distill -y", "skill:gtg1")
+    project.bad(f"guild run skill:distill workers=6 {specialists} -y", "--workers", "6")
+    project.bad(f"guild run skill:moe more=nothing {specialists} -y", "--more", "nothing")

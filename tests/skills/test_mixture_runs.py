@@ -1,0 +1,175 @@
+"""Whole runs of `skill:distill` and `skill:moe` that break off and go on, and what their figures show."""
+
+import json
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+
+import record
+from skills import agents, blends, distill, drawing, moe, redraw
+from skills.network import Network, Shape, initial
+from skills.training import Training
+
+SHORT = {
+    "stage": "all0", "epochs": 1, "epoch_steps": 4096, "envs": 16, "rollout": 16, "minibatches": 2, "channels": 4,
+    "hidden": 16, "memory": 16, "eval_interval": 6, "eval_episodes": 5, "save_interval": 4, "threads": 1,
+    "episodes": 12,
+}  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def specialists(tmp_path_factory) -> dict[str, str]:
+    """Flags with an agent for each verb, as checkpoints."""
+    flags = {}
+    for number, (verb, stage) in enumerate(
+        {"gtg": "gtg1", "gto": "gto0", "pkp": "pkpc3", "tgl": "all0"}.items()
+    ):
+        shape = Shape(4, 16, 8 + number)
+        network = Network(shape, initial(shape, torch.Generator().manual_seed(number)))
+        network.weights["head"][:-1] *= 300  # decided ones, each in its own way
+        folder = tmp_path_factory.mktemp("agents") / verb
+        record.checkpoint.save_checkpoint(
+            folder / "checkpoints", 1, agents.tensors_of(network), agents.about(shape, stage), run_id=f"{number:032x}",
+        )  # fmt: skip
+        flags[verb] = str(folder)
+    return flags
+
+
+def _main(monkeypatch, folder: Path, script, **flags) -> dict:
+    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RUN_DIR", str(folder))
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    threads = torch.get_num_threads()
+    try:
+        script.main(script.Config(**flags))
+    finally:
+        torch.set_num_threads(threads)
+    return json.loads((folder / "result.json").read_text())
+
+
+@pytest.fixture(scope="module")
+def wholes(tmp_path_factory, specialists) -> dict[str, Path]:
+    """Runs that nothing disturbed."""
+    found = {}
+    with pytest.MonkeyPatch.context() as patch:
+        for script, workers in ((distill, 4), (moe, 2)):
+            found[script.__name__] = tmp_path_factory.mktemp("whole")
+            flags = SHORT | specialists | {"workers": workers}
+            _main(patch, found[script.__name__], script, **flags)
+    return found
+
+
+@pytest.mark.parametrize(("script", "workers"), [(distill, 4), (moe, 2)])
+def test_a_run_that_broke_off_goes_on_to_the_same_bits(
+    monkeypatch, tmp_path, specialists, wholes, script, workers
+) -> None:
+    flags = SHORT | specialists | {"workers": workers}
+    whole = json.loads((wholes[script.__name__] / "result.json").read_text())
+    learn = Training.learn
+
+    def breaks(self, threads) -> None:
+        if self.update == 11:
+            raise RuntimeError("broken off")
+        learn(self, threads)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(Training, "learn", breaks)
+        with pytest.raises(RuntimeError, match="broken off"):
+            _main(monkeypatch, tmp_path / "broken", script, **flags)
+    resumed = _main(monkeypatch, tmp_path / "broken", script, **flags | {"threads": 2})
+    assert resumed["session"] == 2
+    assert resumed["resume_mismatch"] == 0
+    assert resumed["digest"] == whole["digest"]
+    assert resumed["result"] == whole["result"]
+    agent = agents.load(tmp_path / "broken")
+    (played,) = [agents.both(agent, "all0", range(12), np.random.default_rng(1))["greedy"]]
+    assert played.rate == whole["result"]["metrics"]["success/greedy"]
+
+
+def test_a_gate_tells_of_its_experts(wholes) -> None:
+    folder = wholes[moe.__name__]
+    written = json.loads((folder / "result.json").read_text())
+    metrics = written["result"]["metrics"]
+    for verb in distill.VERBS:
+        for what in ("gate", "highest"):
+            shares = [metrics[f"{what}/{verb}/{expert}"] for expert in distill.VERBS]
+            assert sum(shares) == pytest.approx(1, abs=1e-6)
+        assert 0 < metrics[f"gate_entropy/{verb}"] < np.log(4) + 1e-6
+    svg = (folder / "artifacts/gate.svg").read_text()
+    assert all(f">{verb.upper()}<" in svg for verb in distill.VERBS)
+    parents = json.loads((folder / "journal/parents.json").read_text())["parents"]
+    assert parents == [f"{number:032x}" for number in range(4)]
+
+
+def test_a_mixture_cannot_teach(specialists, wholes) -> None:
+    """Nor what was trained on another verb."""
+    for folder in (wholes[moe.__name__], specialists["gtg"]):
+        with pytest.raises(record.UserError, match="--pkp"):
+            agents.specialists({"pkp": folder})
+    with pytest.raises(record.UserError, match="--workers"):
+        distill.Config(**specialists, workers=6, envs=48)
+
+
+def test_figures_show_what_the_records_tell(tmp_path) -> None:
+    names, stages = ["gtg1", "pkp4", "all6", "distill", "moe"], ["gtg1", "all6"]
+    rates = {
+        (name, stage): 0.1 * i + 0.05 * j
+        for i, name in enumerate(names)
+        for j, stage in enumerate(stages)
+    }
+    benchmark = {
+        "started": 2, "flags": {"agents": " ".join(names), "stages": " ".join(stages)},
+        "result": {"metrics": {f"success/{n}/{s}/sampled": rate for (n, s), rate in rates.items()}},
+    }  # fmt: skip
+    ends = {"chain/end/gtg0": 4e6, "chain/end/gtg1": 6e6}
+    curves = {"chain/success": [[1e6, 0.5], [6e6, 0.9]], "chain/lr": [[1e6, 1e-3], [6e6, 1e-5]]}
+    curriculum = {
+        "flags": {"name": "gtg"},
+        "metrics": {name: {"last": value, "curve": [[value, value]]} for name, value in ends.items()}
+        | {name: {"last": curve[-1][1], "curve": curve} for name, curve in curves.items()},
+    }  # fmt: skip
+    found = {"skill:benchmark": [benchmark], "skill:curriculum": [curriculum]}
+    for folder in (tmp_path / "once", tmp_path / "again"):
+        folder.mkdir()
+        drawn = redraw.draw(found, folder)
+        assert [path.name for path in drawn] == [
+            "benchmark_agents.svg", "benchmark_ways.svg", "chain_gtg.svg",
+        ]  # fmt: skip
+    by_agent, ways, chain = (path.read_text() for path in drawn)
+    for each in (by_agent, ways, chain):
+        assert each.encode() == (tmp_path / "once" / drawn.pop(0).name).read_bytes()
+    for word in ("GTG", "PKP", "ALL", "DIS", "MOE", "45.0"):
+        assert f">{word}<" in by_agent
+    # PPO is the specialist of the task, and the agent of all: 0.0 and 25.0 stand there, PKP's 10.0 does not.
+    assert ">0.0<" in ways
+    assert ">25.0<" in ways
+    assert ">10.0<" not in ways
+    assert ">gtg0<" in chain
+    assert ">learning rate<" in chain
+
+
+def test_a_chain_is_read_back_as_it_was_logged() -> None:
+    curriculum = {
+        "metrics": {
+            "chain/success": {"curve": [[10, 0.25], [20, 0.5]]},
+            "chain/lr": {"curve": [[5, 1e-3]]},
+            "chain/end/b": {"last": 20.0},
+            "chain/end/a": {"last": 12.0},
+        }
+    }
+    found = redraw.chain_of(curriculum)
+    assert found == drawing.Chain({"a": 12.0, "b": 20.0}, ([10, 20], [0.25, 0.5]), ([5], [1e-3]))
+    assert redraw.chain_of({"metrics": {}}) is None
+
+
+def test_an_expert_that_is_sure_does_not_make_a_mixture_infinite() -> None:
+    opinions = np.zeros((1, 2, 7), np.float32)
+    opinions[0, :, 3] = 1
+    outputs = np.array([[40.0, -40.0, 0.5]], np.float32)
+    weights, out = np.zeros((1, 2), np.float32), np.zeros((1, 8), np.float32)
+    blends.blend(outputs, opinions, weights, out)
+    assert np.isfinite(out).all()
+    assert out[0, :7].argmax() == 3
