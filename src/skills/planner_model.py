@@ -27,12 +27,12 @@ class Config(record.Config):
     astray: float = option(
         0.2, "share of sub-tasks that chance decides while demonstrating", low=0, high=1
     )
-    updates: int = option(2000, "of the weights", low=1)
+    updates: int = option(1500, "of the weights", low=1)
     batch: int = option(32, "demonstrations of an update", low=1, high=1024)
     lr: float = option(2e-3, "AdamW's highest step size [1]", low=0, low_open=True, high=1)
     prompt_weight: float = option(0.1, "of the loss on prompts beside that on answers", low=0)
     width: int = option(128, "of a token's vector", low=8, high=4096)
-    layers: int = option(4, "of the model", low=1, high=64)
+    layers: int = option(3, "of the model", low=1, high=64)
     heads: int = option(4, "of a layer", low=1, high=64)
     save_interval: int = option(250, "updates between checkpoints", low=1, resumable=True)
 
