@@ -53,11 +53,16 @@ class Agent(ABC):
             uniform: Draws the actions; None: the likeliest is taken each time.
         """
         outputs, memory = self.policy(step, memory)
-        count = len(outputs)
-        draws = np.zeros(count) if uniform is None else uniform.random(count)
-        actions, log_probs = np.zeros(count, np.int64), np.zeros(count, np.float32)
-        gates.choose(outputs, draws, uniform is None, actions, log_probs)
-        return actions, memory
+        return choose(outputs, uniform), memory
+
+
+def choose(outputs: Array, uniform: np.random.Generator | None) -> NDArray[np.int64]:
+    """Returns actions, int64 [N], drawn from logits and value, float32 [N, ACTIONS + 1]; None: the likeliest ones."""
+    count = len(outputs)
+    draws = np.zeros(count) if uniform is None else uniform.random(count)
+    actions, log_probs = np.zeros(count, np.int64), np.zeros(count, np.float32)
+    gates.choose(outputs, draws, uniform is None, actions, log_probs)
+    return actions
 
 
 class NetworkAgent(Agent):

@@ -14,6 +14,7 @@ from skills import finding, source
 from skills.schedule import COURSES, CURRICULA
 
 if TYPE_CHECKING:
+    from skills.planning import Planned
     from skills.playing import Played
 
 WORDS = {"DIS": "distill", "CON": "continue", "MOE": "moe"}
@@ -168,7 +169,7 @@ def percent(told: int | None) -> str:
     return "" if told is None else f"{told}"
 
 
-def share(played: Played) -> str:
+def share(played: Played | Planned) -> str:
     """Success in percent with its 95 % score interval (Wilson 1927)."""
     from scipy.stats import binomtest
 

@@ -1,4 +1,4 @@
-"""Shortest solutions, by a breadth-first search that knows the whole level.
+"""Shortest solutions, by a breadth-first search that knows the whole level; from any moment of an episode.
 
 A state of the search is where the agent is and looks, what it holds, where the keys of locks lie and which doors are
 open: nothing else is moved, no door is closed, and a key is dropped only when its door is open. So the solution is
@@ -8,6 +8,7 @@ search has its own rules, written apart from the engine's: that its solutions wo
 
 from __future__ import annotations
 
+from functools import cache
 from typing import NamedTuple
 
 import numpy as np
@@ -38,7 +39,7 @@ from skills.codes import (
     TYPE_MASK,
 )
 from skills.kernels import kernel, part
-from skills.state import AT, DIRECTION, KIND, PAD, VERB, Levels, packed
+from skills.state import AT, DIRECTION, HAND, KIND, PAD, VERB, Levels, packed
 
 _BITS = 22  # of the table of states that were seen; half of it may be used
 _AREA_BITS = 11  # a cell's index; 2047: in the hand
@@ -53,34 +54,36 @@ class Search(NamedTuple):
     Attributes:
         table: Indices of states by their hash, int32 [2^_BITS], -1: none.
         states, parents, actions: In the order in which they were found, int64, int32 and int8 [2^(_BITS - 1)].
-        doors, keys: Cells of the doors and of the keys of locks, int64 [32] and [2].
+        places: Where in `table` they stand, int32 [2^(_BITS - 1)].
+        doors: Their cells, int64 [32].
+        keys, what: Cells of the keys of locks, 0 for one in hand, and what they are (`skills.codes`), int64 [2].
     """
 
     table: np.ndarray
     states: np.ndarray
     parents: np.ndarray
     actions: np.ndarray
+    places: np.ndarray
     doors: np.ndarray
     keys: np.ndarray
+    what: np.ndarray
 
 
 def solutions(levels: Levels) -> list[np.ndarray | None]:
-    """Returns a shortest sequence of actions for each level, int8 [n]; None where there is none.
+    """Returns a shortest sequence of actions for each level, int8 [n]; None where there is none. Not for two threads.
 
     Raises:
-        ValueError: A level has more than two keys of locks, or 28 doors.
+        ValueError: A level has more than two keys of locks, or 28 doors, or something else in hand.
     """
     state, stride = packed(levels), levels.size[0] + 2 * PAD
-    keys = (state.cells & TOOL > 0).sum(axis=1)
+    hand = state.info[:, HAND]
+    keys = (state.cells & TOOL > 0).sum(axis=1) + (hand & TOOL > 0)
     doors = (state.cells & TYPE_MASK == DOOR).sum(axis=1)
     if (keys > 2).any() or (doors > 27).any() or state.cells.shape[1] >= _HELD:
         raise ValueError("a level has more than two keys of locks, 28 doors, or is too large")
-    size = 1 << (_BITS - 1)
-    search = Search(
-        np.empty(1 << _BITS, np.int32), np.empty(size, np.int64), np.empty(size, np.int32),
-        np.empty(size, np.int8), np.zeros(32, np.int64), np.zeros(2, np.int64),
-    )  # fmt: skip
-    found = []
+    if ((hand != 0) & (hand & TOOL == 0)).any():
+        raise ValueError("what is in hand is no key of a lock")
+    search, found = _search(), []
     for cells, info in zip(state.cells, state.info, strict=True):
         path = np.empty(1024, np.int8)
         length = _solve(cells, info, stride, search, path)
@@ -88,11 +91,29 @@ def solutions(levels: Levels) -> list[np.ndarray | None]:
     return found
 
 
+@cache
+def _search() -> Search:
+    """One for all: it takes longer to get this memory than to solve a small level."""
+    size = 1 << (_BITS - 1)
+    return Search(
+        np.full(1 << _BITS, -1, np.int32), np.empty(size, np.int64), np.empty(size, np.int32),
+        np.empty(size, np.int8), np.empty(size, np.int32), np.zeros(32, np.int64), np.zeros(2, np.int64),
+        np.zeros(2, np.int64),
+    )  # fmt: skip
+
+
 @kernel
 def _solve(cells, info, stride, search, path):  # type: ignore[no-untyped-def]
     """Writes the actions of a shortest solution; their number, -1 if there is none."""
-    for i in range(len(search.table)):
-        search.table[i] = -1
+    count, length = _spread(cells, info, stride, search, path)
+    for i in range(count):  # most searches are small beside the table
+        search.table[search.places[i]] = -1
+    return length
+
+
+@part
+def _spread(cells, info, stride, search, path):  # type: ignore[no-untyped-def]
+    """The search: the number of states that it found, and the solution's length."""
     doors, keys = 0, 0
     first = info[AT] | info[DIRECTION] << _AREA_BITS
     for at in range(len(cells)):
@@ -102,9 +123,13 @@ def _solve(cells, info, stride, search, path):  # type: ignore[no-untyped-def]
                 first |= 1 << (_DOORS_AT + doors)
             doors += 1
         elif cells[at] & TOOL:
-            search.keys[keys] = at
+            search.keys[keys], search.what[keys] = at, cells[at]
             first |= at << (_KEYS_AT + keys * _AREA_BITS)
             keys += 1
+    if info[HAND] & TOOL:
+        search.keys[keys], search.what[keys] = 0, info[HAND]
+        first |= _HELD << (_KEYS_AT + keys * _AREA_BITS)
+        keys += 1
     count = _add(search, 0, first, -1, -1)
     head = 0
     while head < count and count < len(search.states) - 8:
@@ -112,11 +137,11 @@ def _solve(cells, info, stride, search, path):  # type: ignore[no-untyped-def]
         for action in range(TOGGLE + 1):
             after, done = _after(cells, info, stride, search, doors, keys, now, action)
             if done:
-                return _trace(search, head, action, path)
+                return count, _trace(search, head, action, path)
             if after != now:
                 count = _add(search, count, after, head, action)
         head += 1
-    return -1
+    return count, -1
 
 
 @part
@@ -127,7 +152,7 @@ def _add(search, count, state, parent, action):  # type: ignore[no-untyped-def]
         if search.states[search.table[place]] == state:
             return count
         place = (place + 1) & (len(search.table) - 1)
-    search.table[place] = count
+    search.table[place], search.places[count] = count, place
     search.states[count], search.parents[count], search.actions[count] = state, parent, action
     return count + 1
 
@@ -159,8 +184,8 @@ def _with_key_at(state, index, at):  # type: ignore[no-untyped-def]
 
 @part
 def _door_of(cells, search, doors, key):  # type: ignore[no-untyped-def]
-    """The locked door of a key, by its number, or -1."""
-    colour = cells[search.keys[key]] >> COLOUR_SHIFT & THREE_BITS
+    """The locked door of a key, by its number; -1: it is locked no more."""
+    colour = search.what[key] >> COLOUR_SHIFT & THREE_BITS
     for i in range(doors):
         door = cells[search.doors[i]]
         if door >> STATE_SHIFT & TWO_BITS == LOCKED and door >> COLOUR_SHIFT & THREE_BITS == colour:
@@ -203,11 +228,12 @@ def _after(cells, info, stride, search, doors, keys, now, action):  # type: igno
         return now & ~_HELD | front, info[VERB] == GTO and cells[ahead] & TARGET != 0
     if action == PICKUP:
         if lying >= 0 and held < 0:
-            return _with_key_at(now, lying, _HELD), False
+            wanted = info[VERB] == PKP and search.what[lying] & TARGET != 0
+            return _with_key_at(now, lying, _HELD), wanted
         return now, info[VERB] == PKP and held < 0 and cell & TARGET != 0
     if action == DROP and held >= 0 and lying < 0 and kind == EMPTY:
         mine = _door_of(cells, search, doors, held)
-        if now >> (_DOORS_AT + mine) & 1:
+        if mine < 0 or now >> (_DOORS_AT + mine) & 1:
             return _with_key_at(now, held, front), False
     if action == TOGGLE:
         return _toggled(cells, info, search, doors, now, held, door, cell, is_open)

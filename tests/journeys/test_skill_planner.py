@@ -1,0 +1,91 @@
+"""A planner as typed: a language model is trained from nothing, served by an existing server, and plans."""
+
+import json
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from journeys.shell import Project
+
+TINY = "stage=nlm0 levels=10 validation=2 updates=12 batch=8 width=32 layers=1 heads=2"
+
+
+def _run_of(project: Project, name: str) -> Path:
+    found = [run for run in project.runs if name in (run / ".guild/opref").read_text()]
+    return [run for run in found if (run / "result.json").exists()][-1]
+
+
+@pytest.fixture(scope="module")
+def model(project: Project) -> Path:
+    project.good(f"guild run skill:planner_model {TINY} -y")
+    return _run_of(project, "planner_model") / "artifacts/model"
+
+
+@pytest.fixture(scope="module")
+def url(project: Project, model: Path) -> Iterator[str]:
+    """`transformers serve`, as docs/skills.md has it."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    command = Path(sys.executable).with_name("transformers")
+    server = subprocess.Popen(
+        [command, "serve", str(model), "--port", str(port), "--device", "cpu"],
+        env=os.environ | {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"},
+        stdout=subprocess.DEVNULL, stderr=subprocess.DEVNULL,
+    )  # fmt: skip
+    address = f"http://127.0.0.1:{port}"
+    until = time.monotonic() + 300
+    while True:
+        try:
+            urllib.request.urlopen(f"{address}/health", timeout=5).close()
+            break
+        except OSError:
+            assert server.poll() is None, "the server has ended"
+            assert time.monotonic() < until, "the server does not answer"
+            time.sleep(0.2)
+    yield address
+    server.send_signal(signal.SIGKILL)
+    server.wait(60)
+
+
+def test_the_model_that_is_served_is_what_plans(project: Project, model: Path, url: str) -> None:
+    does = f"planner=openai model={model} url={url} agent=search stage=nlm0 shared=2 more=2"
+    project.good(f"guild run skill:llm {does} -y")
+    run = _run_of(project, "llm")
+    result = json.loads((run / "result.json").read_text())["result"]
+    lines = [json.loads(line) for line in (run / "artifacts/calls.jsonl").read_text().splitlines()]
+    asked = sum(line["attempt"] == 0 for line in lines)
+    assert asked == result["metrics"]["calls"] * 4
+    twice = len(lines) - asked
+    assert twice == result["metrics"]["invalid_once"] + result["metrics"]["invalid_twice"]
+
+    from transformers import AutoModelForCausalLM, AutoTokenizer
+
+    tokens = AutoTokenizer.from_pretrained(model)
+    mine = AutoModelForCausalLM.from_pretrained(model)
+    for line in (lines[0], lines[-1]):
+        prompt = tokens.apply_chat_template(
+            line["messages"], add_generation_prompt=True, return_tensors="pt", return_dict=True
+        )
+        said = mine.generate(**prompt, max_new_tokens=256, do_sample=False)
+        reply = tokens.decode(said[0, prompt["input_ids"].shape[1] :], skip_special_tokens=True)
+        assert line["reply"].strip() == reply.strip()
+
+
+def test_mistakes_get_one_clear_line(project: Project, url: str) -> None:
+    project.bad(f"guild run skill:llm planner=openai model=other url={url} -y", "other", "pinned")
+    project.bad(
+        "guild run skill:llm model=small:1b url=http://127.0.0.1:9 retries=0 -y",
+        "--url", "http://127.0.0.1:9", "docs/skills.md",
+    )  # fmt: skip
+    project.bad(
+        "guild run skill:llm planner=random agent=dis -y", "--agent", "guild run skill:distill"
+    )
