@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from catalog import batches, facts, rerun, tables, text
+from catalog import batches, computed, facts, rerun, tables, text
 from catalog.errors import CatalogError
 from catalog.model import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 from catalog.project import Machine, Project
@@ -97,8 +97,8 @@ class Catalog:
         return f"{tables.markdown(made, breaks=True)}\n\n\0{len(self._later) - 1}\0"
 
     def details(self, operations: Sequence[str] | str, folded: bool = True) -> str:
-        """The tables that runs of some operations computed themselves; see :func:`tables.details`."""
-        return tables.details(self.store, _list(operations), folded)
+        """The tables that runs of some operations computed themselves; see :func:`computed.details`."""
+        return computed.details(self.store, _list(operations), folded)
 
     def figure(
         self,

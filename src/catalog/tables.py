@@ -14,7 +14,6 @@ from catalog.project import Operation, Reported
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")
 SHOWN = 10  # rows of an operation that a table shows; earlier ones are folded
 LONG = 140  # characters of a result that is shown in lines
-UNFOLDED = 12  # lines of a table that runs computed; a longer one is folded
 
 
 _LINK = re.compile(r"\[([0-9a-f]{8})\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
@@ -122,11 +121,11 @@ def rows(
         many = _by_flags(store, single) if group else [[head] for head in single]
         own = {members[0].run: members for members in many}
         among = {head.run for head in single}
-        name = _name(operation, operations)
+        name = short_name(operation, operations)
         new: list[Row] = []
         for head in heads:
             if head.run in own:
-                new.append(_single_row(store, own[head.run], name, shown))
+                new.append(single_row(store, own[head.run], name, shown))
             elif head.run not in among:
                 new.append(_batch_row(store, head, name))
         if reused and operation in reused:
@@ -183,60 +182,6 @@ def fold(summary: str, content: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
-def details(store: Store, operations: Sequence[str], folded: bool = True) -> str:
-    """Returns the tables that runs computed themselves, as Markdown; nothing without one.
-
-    A result may hold a `table`: `columns`, a list of text, and `rows`, a list of lists of text; or a list of such
-    tables. Those whose columns are among those of another are put together, under each run's name and id; a long
-    one is folded, if it may be.
-    """
-    found: list[tuple[tuple[str, ...], list[str], list[Any]]] = []
-    for operation in operations:
-        heads = store.heads(operation)
-        shown = batches.varying(heads)
-        for head in heads:
-            tables = (head.result or {}).get("table")
-            for told in tables if isinstance(tables, list) else [tables]:
-                if not isinstance(told, dict) or not told.get("columns"):
-                    continue
-                row = _single_row(store, [head], _name(operation, operations), shown)
-                first = [row.cells["Name"], row.cells["batch id"]]
-                found.append(
-                    (tuple(map(text.escape, told["columns"])), first, told.get("rows", []))
-                )
-    made = []
-    widest = _widest([columns for columns, _, _ in found])
-    for columns in dict.fromkeys(widest[own] for own, _, _ in found):
-        lines = [
-            line
-            for own, first, told in found
-            if widest[own] == columns
-            for line in _lines(columns, own, first, told)
-        ]
-        table = pipes(["Name", "batch id", *columns], lines)
-        if folded and len(lines) > UNFOLDED:
-            table = fold(f"{len(lines)} lines: {', '.join(columns)}", table)
-        made.append(table)
-    return "\n\n".join(made)
-
-
-def _widest(shapes: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """The columns that hold all of a table's own: of the widest table that does."""
-    ordered = sorted(dict.fromkeys(shapes), key=len, reverse=True)
-    return {own: next(each for each in ordered if set(own) <= set(each)) for own in ordered}
-
-
-def _lines(
-    columns: Sequence[str], own: Sequence[str], first: Sequence[str], told: Sequence[Any]
-) -> list[list[str]]:
-    """The lines of one run's table; its name stands on the first of them."""
-    lines = []
-    for i, line in enumerate(told):
-        cells = dict(zip(own, map(text.escape, line), strict=False))
-        lines.append([*(first if i == 0 else ["", ""]), *(cells.get(c, "") for c in columns)])
-    return lines
-
-
 def _by_flags(store: Store, single: Sequence[RunRecord]) -> list[list[RunRecord]]:
     """Groups runs that differ, they and those that they began from, in their seed alone.
 
@@ -262,7 +207,7 @@ def _lineage(store: Store, record: RunRecord, parent: str) -> object:
     return known.operation, _but_seed(known), known.reported_by
 
 
-def _single_row(store: Store, members: Sequence[RunRecord], name: str, shown: Sequence[str]) -> Row:
+def single_row(store: Store, members: Sequence[RunRecord], name: str, shown: Sequence[str]) -> Row:
     first = members[0]
     if len(members) == 1:
         result = sentences.sentence(first)
@@ -361,7 +306,7 @@ def _with_report(made: list[Row], store: Store, operation: str) -> list[Row]:
     return [*made[:first], with_it, *made[first + 1 :]]
 
 
-def _name(operation: str, operations: Sequence[str]) -> str:
+def short_name(operation: str, operations: Sequence[str]) -> str:
     """The operation without its model, unless that leaves two of the same name in a table."""
     _, _, short = operation.rpartition(":")
     clash = sum(each.rpartition(":")[2] == short for each in operations) > 1

@@ -56,16 +56,41 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="skills") as run:
         seeds, found = agents.TEST[: config.episodes], {}
         folders = finding.located("agents", config.agents, run)
+        (run.directory / "cells").mkdir(exist_ok=True)
         for done, (name, folder) in enumerate(folders.items()):
             agent = agents.load(folder)
             run.add_parent(agent.run_id)
             for stage in config.stages.split():
-                uniform = run.seeds.generator("benchmark", list(COURSES).index(stage))
-                found[name, stage] = agents.both(agent, stage, seeds, uniform)
+                path = run.directory / "cells" / f"{done}_{stage}.npz"
+                if not path.exists():
+                    uniform = run.seeds.generator("benchmark", list(COURSES).index(stage))
+                    keep(path, agents.both(agent, stage, seeds, uniform))
+                found[name, stage] = kept(path)
             run.event(f"{name}: {agent.run_id[:8]}")
             run.progress(done + 1, len(folders), "agent")
         run.log(metrics_of(found), 0)
         return run.finish(result(config, list(folders), found))
+
+
+def keep(path: Path, cell: dict[str, Played]) -> None:
+    """Writes an agent's episodes on a stage: a benchmark that is killed goes on after them."""
+    import numpy as np
+
+    temporary = path.with_name(f".{path.name}")
+    arrays = {f"{kind} {name}": each for kind in cell for name, each in vars(cell[kind]).items()}
+    np.savez(temporary, **arrays)
+    temporary.rename(path)
+
+
+def kept(path: Path) -> dict[str, Played]:
+    """Reads what :func:`keep` wrote."""
+    import numpy as np
+
+    from skills.playing import Played
+
+    with np.load(path) as arrays:
+        names = Played.__annotations__
+        return {kind: Played(*(arrays[f"{kind} {name}"] for name in names)) for kind in KINDS}
 
 
 def metrics_of(found: dict[tuple[str, str], dict[str, Played]]) -> dict[str, float]:
@@ -111,7 +136,7 @@ def by_agent(
 def by_problem(
     names: list[str], stages: list[str], found: dict[tuple[str, str], dict[str, Played]]
 ) -> dict[str, Any]:
-    """Ways to an agent for each stage, in percent: the source's second table; nothing without two of them."""
+    """Ways to an agent for each stage, in percent: the source's second table; nothing if PPO is the only way."""
     if not set(names) & set(finding.OTHERS):
         return {}
     rows = []

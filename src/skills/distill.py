@@ -31,7 +31,7 @@ class Config(Common, Specialists):
     workers: int = option(
         4, "shares of the environments, each with one teacher: a multiple of 4", low=4, high=64
     )
-    passes: int = option(1, "over a rollout", low=1, high=50)
+    minibatches: int = option(8, "of a pass, each of whole sequences", low=1, high=1024)
     teacher_share: float = option(
         0.25, "of the environments in which teachers act, at first; falls to 0 in a line (DAgger's beta)",
         low=0, high=1,

@@ -94,7 +94,7 @@ class Student(Learner):
         self, teachers: Mapping[str, NetworkAgent], levels: Mapping[str, str], **more: Any
     ) -> None:
         self._teachers, self._stages = teachers, levels
-        super().__init__(levels="", frozen="nothing", **more)
+        super().__init__(levels="", frozen="nothing", **more)  # each worker has those of its verb
 
     def worker(self, index: int, seeds: NDArray[np.int64]) -> Worker:
         """See `Learner`."""

@@ -123,14 +123,15 @@ class Gating(Training):
 
     def compared(self) -> dict[str, dict[str, dict[str, Played]]]:
         """The reported episodes by verb, `all` too: of the mixture, and of each verb's own expert without a gate."""
-        mixture = self.learner.agent
-        return {
-            name: {who: self._both(agent, i, stage) for who, agent in (("moe", mixture), ("switch", self.switch))}
-            for i, (name, stage) in enumerate({"all": self.config.stage, **levels_of(self.config.stage)}.items())
-        }  # fmt: skip
-
-    def _both(self, agent: Mixture, index: int, stage: str) -> dict[str, Played]:
-        return agents.both(agent, stage, self.tested, self.run.seeds.generator("test", index))
+        found, mixture = {}, self.learner.agent
+        stages = {"all": self.config.stage, **levels_of(self.config.stage)}
+        for index, (name, stage) in enumerate(stages.items()):
+            alone = self.experts.get(name, self.switch)
+            found[name] = {
+                who: agents.both(agent, stage, self.tested, self.run.seeds.generator("test", index))
+                for who, agent in (("moe", mixture), ("switch", alone))
+            }
+        return found
 
     @property
     def switch(self) -> Switch:

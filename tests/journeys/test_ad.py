@@ -24,7 +24,7 @@ def _result(run: Path) -> dict:
     return json.loads((run / "result.json").read_text())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def study(project: Project) -> Path:
     """A study that was killed while it trained, everything at once, and restarted."""
 
@@ -38,7 +38,13 @@ def study(project: Project) -> Path:
     return whole
 
 
-def test_a_killed_study_goes_on_and_tells_of_all(project: Project, study: Path) -> None:
+def test_a_killed_study_and_what_it_refuses(project: Project, study: Path) -> None:
+    """One test: a process of the suite that has a study of its own would make it again."""
+    _it_goes_on_and_tells_of_all(project, study)
+    _mistakes_get_one_clear_line(project)
+
+
+def _it_goes_on_and_tells_of_all(project: Project, study: Path) -> None:
     result = _result(study)["result"]
     assert result["objective"]["name"] == "held_out_9/episodes_6_10"
     assert [row[0] for row in result["table"]["rows"]] == ["held out 9", "training 9", "unseen 5"]
@@ -54,7 +60,7 @@ def test_a_killed_study_goes_on_and_tells_of_all(project: Project, study: Path) 
     assert len(tasks) == 23
 
 
-def test_mistakes_get_one_clear_line(project: Project, study: Path) -> None:
+def _mistakes_get_one_clear_line(project: Project) -> None:
     project.bad("guild run ad:train sizes=5 -y", "has rooms of side 9", "--sizes wants 5")
     project.bad("python src/darkroom/train_ad.py", "--histories", "no histories there")
     project.bad("python src/darkroom/evaluate_ad.py --model /nowhere", "--model", "/nowhere")

@@ -22,7 +22,7 @@ def _written(run: Path) -> dict:
     return json.loads((run / "result.json").read_text())
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture
 def curriculum(project: Project) -> Path:
     """Two stages, killed in the second one and restarted."""
 
@@ -36,7 +36,16 @@ def curriculum(project: Project) -> Path:
     return whole
 
 
-def test_a_killed_curriculum_goes_on(project: Project, curriculum: Path) -> None:
+def test_a_killed_curriculum_and_what_its_agents_are_for(
+    project: Project, curriculum: Path
+) -> None:
+    """One test: a process of the suite that has one of its own would train the agents again."""
+    _it_goes_on(project, curriculum)
+    _its_agents_play_the_same_episodes_again(project)
+    _mistakes_get_one_clear_line(project)
+
+
+def _it_goes_on(project: Project, curriculum: Path) -> None:
     result = _written(curriculum)["result"]
     assert [row[0] for row in result["table"]["rows"]] == ["gtg0", "gtg1"]
     assert result["objective"]["count"] == 1000
@@ -55,7 +64,7 @@ def test_a_killed_curriculum_goes_on(project: Project, curriculum: Path) -> None
     )
 
 
-def test_its_agents_play_the_same_episodes_again(project: Project, curriculum: Path) -> None:
+def _its_agents_play_the_same_episodes_again(project: Project) -> None:
     project.good("guild run skill:benchmark agents='gtg0 gtg1' stages='gtg1 gto0' -y")
     (benchmark,) = _runs_of(project, "benchmark")
     result = _written(benchmark)["result"]
@@ -70,7 +79,7 @@ def test_its_agents_play_the_same_episodes_again(project: Project, curriculum: P
     assert result["metrics"]["success/gtg1/gtg1/greedy"] == trained["success/greedy"]
 
 
-def test_mistakes_get_one_clear_line(project: Project, curriculum: Path) -> None:
+def _mistakes_get_one_clear_line(project: Project) -> None:
     project.bad("guild run skill:benchmark agents=pkp4 -y", "no finished run of skill:pkp4")
     project.bad("guild run skill:benchmark agents=gtg0 stages=gtg9 -y", "--stages", "gtg9")
     project.bad(

@@ -8,8 +8,12 @@ import pytest
 import torch
 
 import record
-from skills import agents, blends, distill, drawing, moe, redraw
-from skills.network import Network, Shape, initial
+from skills import agents, benchmark, blends, distill, drawing, figures, film, moe, redraw
+from skills.acting import NetworkAgent
+from skills.env import SkillsEnv
+from skills.mixing import Mixture
+from skills.network import Network, Shape, count, initial
+from skills.playing import play
 from skills.training import Training
 
 SHORT = {
@@ -113,6 +117,27 @@ def test_a_mixture_cannot_teach(specialists, wholes) -> None:
         distill.Config(**specialists, workers=6, envs=48)
 
 
+def test_a_benchmark_that_broke_off_plays_only_what_is_missing(
+    monkeypatch, tmp_path, specialists
+) -> None:
+    chosen = f"{specialists['gtg']} {specialists['pkp']}"
+    flags = {"agents": chosen, "stages": "gtg0 pkp0", "episodes": 10}
+    whole = _main(monkeypatch, tmp_path / "whole", benchmark, **flags)
+    both, left = agents.both, iter(range(3))
+
+    def breaks(*about):
+        next(left)
+        return both(*about)
+
+    with monkeypatch.context() as patched:
+        patched.setattr(agents, "both", breaks)
+        with pytest.raises(StopIteration):
+            _main(monkeypatch, tmp_path / "broken", benchmark, **flags)
+        left = iter(range(1))  # of four cells three are there
+        resumed = _main(monkeypatch, tmp_path / "broken", benchmark, **flags)
+    assert resumed["result"] == whole["result"]
+
+
 def test_figures_show_what_the_records_tell(tmp_path) -> None:
     names, stages = ["gtg1", "pkp4", "all6", "distill", "moe"], ["gtg1", "all6"]
     rates = {
@@ -120,7 +145,7 @@ def test_figures_show_what_the_records_tell(tmp_path) -> None:
         for i, name in enumerate(names)
         for j, stage in enumerate(stages)
     }
-    benchmark = {
+    played = {
         "started": 2, "flags": {"agents": " ".join(names), "stages": " ".join(stages)},
         "result": {"metrics": {f"success/{n}/{s}/sampled": rate for (n, s), rate in rates.items()}},
     }  # fmt: skip
@@ -131,7 +156,7 @@ def test_figures_show_what_the_records_tell(tmp_path) -> None:
         "metrics": {name: {"last": value, "curve": [[value, value]]} for name, value in ends.items()}
         | {name: {"last": curve[-1][1], "curve": curve} for name, curve in curves.items()},
     }  # fmt: skip
-    found = {"skill:benchmark": [benchmark], "skill:curriculum": [curriculum]}
+    found = {"skill:benchmark": [played], "skill:curriculum": [curriculum]}
     for folder in (tmp_path / "once", tmp_path / "again"):
         folder.mkdir()
         drawn = redraw.draw(found, folder)
@@ -173,3 +198,29 @@ def test_an_expert_that_is_sure_does_not_make_a_mixture_infinite() -> None:
     blends.blend(outputs, opinions, weights, out)
     assert np.isfinite(out).all()
     assert out[0, :7].argmax() == 3
+
+
+def test_a_film_shows_each_step_and_whom_the_gate_listens_to() -> None:
+    shape = Shape(4, 16, 8)
+    experts = {
+        name: NetworkAgent(Network(shape, initial(shape, torch.Generator().manual_seed(number))))
+        for number, name in enumerate(("a", "b"))
+    }
+    gate = Shape(4, 16, 8, choices=2)
+    network = Network(gate, np.zeros(count(gate), np.float32))
+    network.weights["head_bias"][0] = np.log(3)  # three quarters to the first, whatever it sees
+    mixture = Mixture(NetworkAgent(network), experts)
+    played = play(mixture, "gtg0", [5], None)
+    shown = film.frames(mixture, "gtg0", 5)
+    assert len(shown) == played.steps[0] + 1
+    blue, orange = (tuple(bytes.fromhex(colour[1:])) for colour in drawing.COLOURS[:2])
+    for image in shown:
+        colours = [tuple(pixel) for pixel in image[-1].tolist()]
+        assert colours == [blue] * 99 + [orange] * 33
+    env = SkillsEnv("gtg0")
+    env.reset(seed=5)
+    plain = film.frames(experts["a"], "gtg0", 5)
+    np.testing.assert_array_equal(plain[0][-11 * 12 :], figures.picture(env, 12))
+    both = film.beside([shown[:1], shown])
+    assert len(both) == len(shown) + film.WAIT
+    np.testing.assert_array_equal(both[-1][:, : 11 * 12], shown[0])
