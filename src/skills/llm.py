@@ -186,7 +186,6 @@ def result(
         "metrics": metrics,
         "env_steps": int(played.steps.sum()),
         "task": config.stage,
-        "variant": {"planner": config.planner, "agent": config.agent},
         "table": [one_by_one(config, played), summed_up(config, cells, metrics)],
     }  # fmt: skip
 
