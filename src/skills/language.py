@@ -18,6 +18,7 @@ from numpy.typing import NDArray
 from tokenizers import Regex, Tokenizer, decoders, models, pre_tokenizers, trainers
 from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
+from transformers.utils.logging import disable_progress_bar
 
 import record
 from skills import prompts
@@ -231,5 +232,6 @@ def right(model: LlamaForCausalLM, texts: Texts) -> NDArray[np.bool_]:
 
 def save(model: LlamaForCausalLM, tokens: PreTrainedTokenizerFast, folder: Path) -> None:
     """Writes model and tokenizer as `transformers` does."""
+    disable_progress_bar()
     model.save_pretrained(folder)
     tokens.save_pretrained(folder)

@@ -97,6 +97,8 @@ def main(config: Config) -> dict[str, Any]:
         model.check()
     one_thread()
     with record.start(config, study="skills") as run:
+        if config.asks and (trained := trained_here(config.model)):
+            run.add_parent(trained)
         seeds, oracle = TEST[: config.shared + config.more], Oracle()
         uniform = run.seeds.generator("actions") if config.actions == "sampled" else None
         executor, agent = carries_out(config, run, len(seeds), uniform, oracle)
@@ -112,6 +114,15 @@ def main(config: Config) -> dict[str, Any]:
                 run.progress(len(seeds) - int(episodes.going.sum()), len(seeds), "episode")
             played = episodes.played
         return run.finish(result(config, played, planner, run.seeds))
+
+
+def trained_here(model: str) -> str:
+    """The run of `skill:planner_model` in whose artifacts a model lies; empty if it lies elsewhere."""
+    from record import journal
+
+    above = Path(model).parents
+    known = journal.read_json(above[1] / "journal/run.json") if len(above) > 2 else None
+    return str((known or {}).get("id", ""))
 
 
 def carries_out(
@@ -175,7 +186,6 @@ def result(
         "metrics": metrics,
         "env_steps": int(played.steps.sum()),
         "task": config.stage,
-        "variant": {"planner": config.planner, "agent": config.agent},
         "table": [one_by_one(config, played), summed_up(config, cells, metrics)],
     }  # fmt: skip
 

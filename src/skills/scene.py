@@ -7,6 +7,7 @@ from __future__ import annotations
 
 from collections import deque
 from dataclasses import dataclass
+from typing import Any
 
 import numpy as np
 from numpy.typing import NDArray
@@ -56,17 +57,23 @@ class Scenes:
     Args:
         count: N.
         size: Width and height of the grids.
+        spoken: Colour of the door of which each mission speaks, int [N]. Until it is seen it is taken for locked.
 
     Attributes:
-        locks: Whether a locked door of a colour was ever seen, bool [N, colours].
+        locks: Whether a door of a colour is known to have a lock, bool [N, colours].
     """
 
-    def __init__(self, count: int, size: tuple[int, int]) -> None:
+    def __init__(
+        self, count: int, size: tuple[int, int], spoken: NDArray[Any] | None = None
+    ) -> None:
         self._cells = np.zeros((count, size[1], size[0], 3), np.uint8)
         self._view = np.zeros((count, VIEW**2, 3), np.uint8)
         self._agent = np.zeros((count, 3), np.int64)
         self._met: list[set[tuple[int, int]]] = [set() for _ in range(count)]
         self.locks = np.zeros((count, len(COLOURS)), bool)
+        self._doors = self.locks.copy()  # seen so far
+        if spoken is not None:
+            self.locks[np.arange(count), spoken] = True
 
     def look(self, step: Step, agent: NDArray[np.int32]) -> None:
         """Adds what is seen.
@@ -92,8 +99,11 @@ class Scenes:
         for n, kind, colour in zip(which, *self._view[which, place, :2].T, strict=True):
             self._met[n].add((int(kind), int(colour)))
         kinds, colours, states = np.moveaxis(self._view, -1, 0)
-        which, place = np.nonzero((kinds == DOOR) & (states == LOCKED))
-        self.locks[which, colours[which, place]] = True
+        which, place = np.nonzero(kinds == DOOR)
+        hues, locked = colours[which, place], states[which, place] == LOCKED
+        new = ~self._doors[which, hues]  # a lock that was opened is one all the same
+        self.locks[which[new], hues[new]] = locked[new]
+        self._doors[which, hues] = True
 
     def forbidden(self, wanted: NDArray[np.uint8]) -> NDArray[np.bool_]:
         """Actions that would end the composite task without reward, as far as is known, bool [N, ACTIONS].

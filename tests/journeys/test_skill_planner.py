@@ -61,6 +61,8 @@ def test_the_model_that_is_served_is_what_plans(project: Project, model: Path, u
     project.good(f"guild run skill:llm {does} -y")
     run = _run_of(project, "llm")
     result = json.loads((run / "result.json").read_text())["result"]
+    parents = json.loads((run / "journal/parents.json").read_text())["parents"]
+    assert parents == [_run_of(project, "planner_model").name]
     lines = [json.loads(line) for line in (run / "artifacts/calls.jsonl").read_text().splitlines()]
     asked = sum(line["attempt"] == 0 for line in lines)
     assert asked == result["metrics"]["calls"] * 4

@@ -145,9 +145,13 @@ def test_chance_is_worse_than_the_search_and_seeded() -> None:
     np.testing.assert_array_equal(alone.reward, first.reward[10:16])
 
 
-def test_nothing_forbidden_is_done_under_guard() -> None:
-    free = _episodes(GoalPlanner(), AnyAction(), guarded=False).play()
-    kept = _episodes(GoalPlanner(), AnyAction()).play()
+@pytest.mark.parametrize("stage", ["nlm0", "nlm2"])
+def test_nothing_forbidden_is_done_under_guard(stage: str) -> None:
+    seeds = range(150)
+    free, kept = (
+        Episodes(stage, seeds, GoalPlanner(), AnyAction(), 40, guarded=guarded).play()
+        for guarded in (False, True)
+    )
     assert free.outcomes["explore", "ended: forbidden"] > 10
     assert {outcome for _, outcome in kept.outcomes if outcome.startswith("ended")} <= {
         "ended: time",
