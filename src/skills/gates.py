@@ -8,19 +8,28 @@ from __future__ import annotations
 
 import numpy as np
 
-from skills.codes import DOOR, VIEW
+from skills.codes import DOOR, KEY, LOCKED, VIEW
 from skills.kernels import kernel, part
 
 AREA = VIEW * VIEW
-CELL_SIZES = (11, 6, 4)  # values of a cell's type, colour and state as minigrid encodes them
+FITS = (
+    4  # as a state: a key whose locked door is in view, or a locked door whose key is in the hand
+)
+CELL_SIZES = (11, 6, FITS + 1)  # values of a cell's type, colour and state, minigrid's and `FITS`
 COLOUR_VALUES, STATE_VALUES = CELL_SIZES[1:]
 CELLS = np.array(
-    [each for each in np.ndindex(CELL_SIZES) if each[0] == DOOR or each[2] == 0], np.int64
+    [
+        each
+        for each in np.ndindex(CELL_SIZES)
+        if each[0] == DOOR or each[2] == 0 or (each[0] == KEY and each[2] == FITS)
+    ],
+    np.int64,
 )
-"""Cells that can be seen, a row each: type, colour, state. Only doors have a state."""
-_ROW = np.zeros(CELL_SIZES, np.int64)
+"""Cells that can be seen, a row each: type, colour, state. Only doors and keys have a state."""
+_ROW = np.full(CELL_SIZES, -1, np.int64)
 _ROW[tuple(CELLS.T)] = np.arange(len(CELLS))
-_ROW = np.where(np.arange(CELL_SIZES[0])[:, None, None] == DOOR, _ROW, _ROW[..., :1]).ravel()
+_ROW = np.where(_ROW < 0, _ROW[..., :1], _ROW).ravel()
+_HAND = 3 * (VIEW * (VIEW // 2) + VIEW - 1)  # where a view shows what is carried
 
 _f = np.float32
 # Minimax rational function of odd degree 13 over even degree 6, as in Eigen's `ptanh`; error below 4e-7.
@@ -57,6 +66,27 @@ def sigmoid(x):  # type: ignore[no-untyped-def]
     return _HALF + _HALF * tanh(_HALF * x)
 
 
+@part
+def _seen_locks(image):  # type: ignore[no-untyped-def]
+    """Colours of the locked doors in a view, a bit each."""
+    locks = 0
+    for i in range(AREA):
+        if image[3 * i] == DOOR and image[3 * i + 2] == LOCKED:
+            locks |= 1 << np.int64(image[3 * i + 1])
+    return locks
+
+
+@part
+def _row(image, i, locks):  # type: ignore[no-untyped-def]
+    """The row in `CELLS` of a cell of a view."""
+    kind, colour, state = np.int64(image[3 * i]), np.int64(image[3 * i + 1]), image[3 * i + 2]
+    if kind == KEY:
+        state = FITS if locks >> colour & 1 else 0
+    elif kind == DOOR and state == LOCKED and image[_HAND] == KEY and image[_HAND + 1] == colour:
+        state = FITS
+    return _ROW[(kind * COLOUR_VALUES + colour) * STATE_VALUES + state]
+
+
 @kernel
 def look_up(images, which, rows, tables, out):  # type: ignore[no-untyped-def]
     """Writes the embeddings of all cells of views.
@@ -72,11 +102,9 @@ def look_up(images, which, rows, tables, out):  # type: ignore[no-untyped-def]
     for t in range(len(images)):
         for s in range(len(which)):
             image, table, written = images[t, which[s]], tables[rows[t, which[s]]], out[t, s]
+            locks = _seen_locks(image)
             for i in range(AREA):
-                value = (image[3 * i] * COLOUR_VALUES + image[3 * i + 1]) * STATE_VALUES + image[
-                    3 * i + 2
-                ]
-                row = _ROW[value]
+                row = _row(image, i, locks)
                 for c in range(width):
                     written[i * width + c] = table[row, c]
 
@@ -88,11 +116,9 @@ def look_up_backward(images, which, rows, of_out, of_tables):  # type: ignore[no
     for t in range(len(images)):
         for s in range(len(which)):
             image, table, given = images[t, which[s]], of_tables[rows[t, which[s]]], of_out[t, s]
+            locks = _seen_locks(image)
             for i in range(AREA):
-                value = (image[3 * i] * COLOUR_VALUES + image[3 * i + 1]) * STATE_VALUES + image[
-                    3 * i + 2
-                ]
-                row = _ROW[value]
+                row = _row(image, i, locks)
                 for c in range(width):
                     table[row, c] += given[i * width + c]
 

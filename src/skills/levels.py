@@ -81,7 +81,7 @@ STAGES: dict[str, Stage | tuple[str, ...]] = {
                   targets=("goal",)),
     # Pick up. Doors and locks come first, where it is narrow: once an agent knows that a wrong pick-up or an opened box
     # ends the episode, it no longer tries out either on keys and doors.
-    "pkp0": Stage("pkp", room=7, rooms=(2, 2), distractors=(0, 2), closed=0.6, opened=0.1, locks=(0, 1), apart=True),
+    "pkp0": Stage("pkp", room=7, rooms=(2, 2), distractors=(0, 2), closed=0.6, opened=0.1, locks=(0, 1)),
     "pkp1": Stage("pkp", room=9, rooms=(2, 3), distractors=(2, 4), closed=0.6, opened=0.1, locks=(0, 1)),
     "pkp2": Stage("pkp", rooms=(2, 3), distractors=(4, 7), closed=0.6, opened=0.1, locks=(0, 1)),
     "pkp3": Stage("pkp", rooms=(2, 4), distractors=(5, 8), closed=0.6, opened=0.1, locks=(0, 1), apart=True),

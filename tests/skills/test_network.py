@@ -24,7 +24,8 @@ WHICH = np.array([4, 0, 2])
 
 
 def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray, Missions]:
-    cells = [rng.integers(0, size, (STEPS, ENVS, AREA)) for size in CELL_SIZES]
+    cells = [rng.integers(0, size, (STEPS, ENVS, AREA)) for size in (*CELL_SIZES[:2], 3)]
+    cells[0][..., 27] = rng.integers(4, 6, (STEPS, ENVS))  # a key in the hand, now and then
     cells[2][cells[0] != DOOR] = 0
     parts = [rng.integers(0, size, (STEPS, ENVS)) for size in MISSION_SIZES]
     codes, missions = np.stack(parts, -1).astype(np.uint8), Missions()
@@ -42,6 +43,17 @@ def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray
 def _weights(shape: Shape) -> np.ndarray:
     flat = initial(shape, torch.Generator().manual_seed(1))
     return flat + 0.1 * np.random.default_rng(2).standard_normal(len(flat)).astype(np.float32)
+
+
+def _fitting(triples: np.ndarray) -> np.ndarray:
+    """A state of its own for keys whose locked door is seen, and for locked doors whose key is carried."""
+    changed = triples.copy()
+    locked = {colour for kind, colour, state in triples if (kind, state) == (4, 2)}
+    carried = {colour for kind, colour, _ in triples[27:28] if kind == 5}
+    for new, (kind, colour, state) in zip(changed, triples, strict=True):
+        if (kind == 5 and colour in locked) or ((kind, state) == (4, 2) and colour in carried):
+            new[2] = 4
+    return changed
 
 
 def _fits(cell: np.ndarray, code: np.ndarray) -> int:
@@ -62,7 +74,7 @@ def _plain(
         for t in range(STEPS):
             film = sum(weights[name][int(codes[t, n, i])] for i, name in enumerate(PARTS))
             scale, shift, bias = film.split((shape.channels, shape.channels, shape.hidden))
-            triples = seen.images[t, n].reshape(AREA, 3).astype(int)
+            triples = _fitting(seen.images[t, n].reshape(AREA, 3).astype(int))
             cells = sum(weights[name][triples[:, i]] for i, name in enumerate(CELL_PARTS))
             match = weights["match"][[_fits(cell, codes[t, n]) for cell in triples]]
             hidden = weights["input"] @ torch.relu(cells * (1 + scale) + shift + match).flatten()
