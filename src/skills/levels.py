@@ -90,8 +90,9 @@ STAGES: dict[str, Stage | tuple[str, ...]] = {
     "gto0": Stage("gto", rooms=(1, 2), distractors=(2, 5), closed=0.5, opened=0.1),
     "gto1": Stage("gto", rooms=(2, 3), distractors=(4, 7), closed=0.5, opened=0.1, locks=(0, 1)),
     "gto2": Stage("gto", rooms=(3, 4), distractors=(6, 9), closed=0.6, opened=0.1, locks=(0, 1), apart=True),
-    # Toggle: open a box or a door.
-    "tgl0": Stage("tgl", room=8, rooms=(1, 2), distractors=(1, 4), closed=0.5, opened=0.2, targets=("box", "door")),
+    # Toggle: open a box or a door. Locks come first for the same reason.
+    "tgl0": Stage("tgl", room=8, rooms=(2, 2), distractors=(1, 4), closed=0.5, opened=0.2, locks=(0, 1),
+                  targets=("box", "door")),
     "tgl1": Stage("tgl", rooms=(2, 3), distractors=(3, 6), closed=0.5, opened=0.2, locks=(0, 1),
                   targets=("box", "door")),
     "tgl2": Stage("tgl", rooms=(3, 4), distractors=(5, 8), closed=0.6, opened=0.1, locks=(0, 1), apart=True,
