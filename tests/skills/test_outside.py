@@ -85,7 +85,7 @@ def test_an_agent_plays_the_same_episodes_in_babyai(name: str) -> None:
     agent, seeds = NetworkAgent(Network(shape, flat)), range(15)
     engine = play(agent, bank(environment, seeds), seeds, np.random.default_rng(1), InOrder)
     _same(engine, play(agent, environment, seeds, np.random.default_rng(1), Outside))
-    assert engine.steps.max() > engine.steps.min()
+    assert engine.success.any()
 
 
 def test_levels_to_learn_on_are_no_levels_to_be_judged_by() -> None:
