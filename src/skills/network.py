@@ -3,8 +3,7 @@
 A cell's embedding is modulated by the mission, FiLM (Perez et al. 2018): scale and shift by the sum of embeddings of
 the mission's parts. To it comes one of four by whether colour and type are the mission's: that both are is no sum of
 the two, and the channels of a cell are not mixed before all cells are. Keys and locks that fit each other have a state
-of their own (`gates.FITS`). All cells together go through one layer and,
-unless the agent is to have no memory, a GRU.
+of their own (`gates.FITS`). All cells together go through one layer and, unless the agent is to have no memory, a GRU.
 The backward pass is written out: autograd's bookkeeping costs as much as these small products.
 """
 
