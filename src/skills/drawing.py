@@ -1,25 +1,18 @@
-"""Figures of agents, from arrays alone: the same bytes for the same data.
-
-Readable on a white page and on a dark one: no background, grey text, no pale colour.
-"""
+"""Figures of agents, from arrays alone."""
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-    from matplotlib.figure import Figure
+from record.figures import COLOURS, GREY, drawn, dress, heat_map
 
-GREY = "#808080"
-# Okabe and Ito's colours without black and yellow, which vanish on one of the two pages; orange and sky
-# blue are darker than theirs.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
 
 
 @dataclass(frozen=True)
@@ -61,7 +54,7 @@ def gate(path: Path, experts: Sequence[str], episodes: Mapping[str, np.ndarray])
         names = panels[0].get_legend_handles_labels()
         figure.legend(*names, loc="outside right center", frameon=False, title="expert")
 
-    _drawn(path, (2.1 * len(episodes) + 1.2, 2.6), draw)
+    drawn(path, (2.1 * len(episodes) + 1.2, 2.6), draw, "skills")
 
 
 def matrix(path: Path, rows: Sequence[str], columns: Sequence[str], success: np.ndarray) -> None:
@@ -73,29 +66,14 @@ def matrix(path: Path, rows: Sequence[str], columns: Sequence[str], success: np.
         columns: C names.
         success: Rates, float [R, C]; NaN where there is none.
     """
-    from matplotlib import colormaps
-
-    colours = colormaps["viridis"].resampled(32)
 
     def draw(figure: Figure) -> None:
-        axes = figure.subplots()
-        edges = [np.arange(len(names) + 1) - 0.5 for names in (columns, rows)]
-        mesh = axes.pcolormesh(*edges, 100 * success, vmin=0, vmax=100, cmap=colours)
-        bar = figure.colorbar(mesh, ax=axes, label="success [%]")
-        bar.outline.set_visible(False)  # type: ignore[operator]
-        for (i, j), rate in np.ndenumerate(success):
-            if not np.isnan(rate):
-                # Black has more contrast than white on the colours from green to yellow.
-                ink = "#111111" if rate > 0.45 else "#ffffff"
-                axes.text(j, i, f"{100 * rate:.1f}", color=ink, ha="center", va="center")
+        axes = heat_map(figure, success, digits=1)
         axes.set_xticks(range(len(columns)), columns)
         axes.set_yticks(range(len(rows)), rows)
         axes.xaxis.tick_top()
-        axes.yaxis.set_inverted(True)
-        axes.spines[:].set_visible(False)
-        axes.tick_params(length=0)
 
-    _drawn(path, (0.75 * len(columns) + 1.9, 0.36 * len(rows) + 0.7), draw)
+    drawn(path, (0.75 * len(columns) + 1.9, 0.36 * len(rows) + 0.7), draw, "skills")
 
 
 def chain(path: Path, found: Chain) -> None:
@@ -119,30 +97,6 @@ def chain(path: Path, found: Chain) -> None:
             begin = end
         above.set_xlim(0, begin / 1e6)
         for panel in (above, below):
-            _dress(panel)
+            dress(panel)
 
-    _drawn(path, (max(4.5, 1.1 * len(found.ends)), 3.6), draw)
-
-
-def _dress(panel: Axes) -> None:
-    panel.grid(axis="y", color=GREY, alpha=0.25, linewidth=0.5)
-    panel.spines[["top", "right"]].set_visible(False)
-
-
-def _drawn(path: Path, size: tuple[float, float], draw: Callable[[Figure], None]) -> None:
-    import matplotlib
-    from matplotlib.backends.backend_svg import FigureCanvasSVG
-    from matplotlib.figure import Figure
-
-    ink = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-    settings = dict.fromkeys(ink, GREY) | {
-        "svg.hashsalt": "skills",
-        "svg.fonttype": "none",
-        "font.size": 9,
-    }
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **settings}):
-        figure = Figure(figsize=size, layout="constrained")
-        FigureCanvasSVG(figure)
-        draw(figure)
-        metadata = {"Date": None, "Creator": None}
-        figure.savefig(path, format="svg", transparent=True, metadata=metadata)
+    drawn(path, (max(4.5, 1.1 * len(found.ends)), 3.6), draw, "skills")
