@@ -20,7 +20,7 @@ STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
-    "label-smoothing", "attention-dropout", "residual-dropout", "embedding-dropout",
+    "label-smoothing", "attention-dropout", "residual-dropout", "embedding-dropout", "updates",
 )  # fmt: skip
 
 
