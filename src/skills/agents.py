@@ -14,7 +14,7 @@ from skills.acting import Agent, NetworkAgent
 from skills.levels import STAGES, levels_of
 from skills.mixing import Mixture
 from skills.network import Network, Shape, count, split
-from skills.playing import IN_ENGINE, Played, play
+from skills.playing import IN_ENGINE, Played, Watch, play
 from skills.state import Levels
 
 VALIDATION, TEST = range(1 << 20, (1 << 20) + 100_000), range(1_000)
@@ -92,10 +92,14 @@ def both(
     seeds: range,
     uniform: np.random.Generator,
     make: Callable[..., Any] = IN_ENGINE,
+    watch: Watch | None = None,
 ) -> dict[str, Played]:
-    """Episodes of the given seeds: actions drawn from the policy, and the likeliest ones; see `playing.play`."""
+    """Episodes of the given seeds: actions drawn from the policy, which `watch` sees, and the likeliest ones.
+
+    See `playing.play`.
+    """
     return {
-        "sampled": play(agent, levels, seeds, uniform, make),
+        "sampled": play(agent, levels, seeds, uniform, make, watch),
         "greedy": play(agent, levels, seeds, None, make),
     }
 

@@ -57,17 +57,12 @@ class Config(Common, Specialists):
 def main(config: Config) -> dict[str, Any]:
     """Distils, plays 1,000 episodes that were kept out on each verb and on all, and returns what the record says."""
     from skills.distilling import Distilling
-    from skills.learning import one_thread, thread_pool
+    from skills.training import trained
 
-    one_thread()
-    with record.start(config, study="skills") as run, thread_pool(config.threads) as pool:
-        training = Distilling(run, config)
-        training.begin()
-        for _ in training.updates():
-            training.learn(pool if config.threads > 1 else None)
+    with trained(Distilling, config) as training:
         played = {"all": training.test(), **training.by_verb(training.learner.agent)}
-        run.digest_weights(training.tensors())
-        return run.finish(result(config, training, played, training.by_verb()))
+        training.run.digest_weights(training.tensors())
+        return training.run.finish(result(config, training, played, training.by_verb()))
 
 
 def result(

@@ -125,26 +125,11 @@ class Distilling(Training):
 
     def make(self) -> Student:
         """See `Training`."""
-        config = self.config
-        self.tested = agents.TEST[: config.episodes]
-        self.teachers = agents.specialists(config.specialists())
+        self.tested = agents.TEST[: self.config.episodes]
+        self.teachers = agents.specialists(self.config.specialists())
         for teacher in self.teachers.values():
             self.run.add_parent(teacher.run_id)
-        return Student(
-            self.teachers,
-            levels_of(config.stage),
-            shape=config.shape(),
-            envs=config.envs,
-            workers=config.workers,
-            rollout=config.rollout,
-            settings=config.settings(),
-            max_grad_norm=config.max_grad_norm,
-            seeds=self.run.seeds,
-        )
-
-    def levels(self) -> tuple[str, str]:
-        """See `Training`."""
-        return self.config.stage, self.config.stage
+        return Student(self.teachers, levels_of(self.config.stage), **self.of_learner())
 
     def take_over(self) -> None:
         """A student begins with nothing."""

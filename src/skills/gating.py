@@ -98,21 +98,8 @@ class Gating(Training):
         for expert in self.experts.values():
             self.run.add_parent(expert.run_id)
         return GateLearner(
-            self.experts,
-            shape=config.shape(),
-            levels=config.stage,
-            envs=config.envs,
-            workers=config.workers,
-            rollout=config.rollout,
-            settings=config.settings(),
-            max_grad_norm=config.max_grad_norm,
-            seeds=self.run.seeds,
-            shaping=config.shaping,
+            self.experts, levels=config.stage, shaping=config.shaping, **self.of_learner()
         )
-
-    def levels(self) -> tuple[str, str]:
-        """See `Training`."""
-        return self.config.stage, self.config.stage
 
     def take_over(self) -> None:
         """A gate begins with nothing, its experts with what they learned."""
@@ -132,32 +119,30 @@ class Gating(Training):
         """See `Training`."""
         return super().about() | {"experts": agents.about_experts(self.experts)}
 
-    def compared(self) -> dict[str, dict[str, dict[str, Played]]]:
-        """The reported episodes by verb, `all` too: of the mixture, and of each verb's own expert without a gate."""
+    def compared(self) -> tuple[dict[str, dict[str, dict[str, Played]]], Looks]:
+        """The reported episodes by verb, `all` too: of the mixture, and of each verb's own expert without a gate.
+
+        And how the gate decides in those of `all`, with actions drawn.
+        """
         found, mixture = {}, self.learner.agent
+        looks = Looks(mixture)
         stages = {"all": self.config.stage, **levels_of(self.config.stage)}
         for index, (name, stage) in enumerate(stages.items()):
             alone = self.experts.get(name, self.switch)
+            watches = {"moe": looks if name == "all" else None, "switch": None}
             found[name] = {
-                who: agents.both(agent, stage, self.tested, self.run.seeds.generator("test", index))
+                who: agents.both(
+                    agent,
+                    stage,
+                    self.tested,
+                    self.run.seeds.generator("test", index),
+                    watch=watches[who],
+                )
                 for who, agent in (("moe", mixture), ("switch", alone))
             }
-        return found
+        return found, looks
 
     @property
     def switch(self) -> Switch:
         """The experts without a gate that learned."""
         return Switch(NetworkAgent(self.learner.network()), self.experts)
-
-    def looks(self) -> Looks:
-        """How the gate decides in the reported episodes, with actions drawn."""
-        mixture = self.learner.agent
-        found = Looks(mixture)
-        play(
-            mixture,
-            self.config.stage,
-            self.tested,
-            self.run.seeds.generator("test", 0),
-            watch=found,
-        )
-        return found

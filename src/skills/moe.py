@@ -14,7 +14,7 @@ from skills.distill import ALL
 from skills.options import PPO, Specialists
 
 if TYPE_CHECKING:
-    from skills.gating import Gating
+    from skills.gating import Gating, Looks
     from skills.network import Shape
     from skills.playing import Played
 
@@ -55,28 +55,26 @@ class Config(PPO, Specialists):
 def main(config: Config) -> dict[str, Any]:
     """Trains, plays 1,000 episodes that were kept out on each verb and on all, and returns what the record says."""
     from skills.gating import Gating
-    from skills.learning import one_thread, thread_pool
+    from skills.training import trained
 
-    one_thread()
-    with record.start(config, study="skills") as run, thread_pool(config.threads) as pool:
-        training = Gating(run, config)
-        training.begin()
-        for _ in training.updates():
-            training.learn(pool if config.threads > 1 else None)
-        found = training.compared()
-        run.digest_weights(training.tensors())
-        return run.finish(result(config, training, found))
+    with trained(Gating, config) as training:
+        found, looks = training.compared()
+        training.run.digest_weights(training.tensors())
+        return training.run.finish(result(config, training, found, looks))
 
 
 def result(
-    config: Config, training: Gating, found: dict[str, dict[str, dict[str, Played]]]
+    config: Config,
+    training: Gating,
+    found: dict[str, dict[str, dict[str, Played]]],
+    looks: Looks,
 ) -> dict[str, Any]:
     """Success over all verbs; for each verb how the gate decides, and what its own expert alone reaches."""
     from skills.train import objective_of
 
     run = training.run
     objective, metrics = objective_of(found["all"]["moe"], training.update)
-    metrics |= training.looks().metrics()
+    metrics |= looks.metrics()
     metrics |= {
         f"{'success' if who == 'moe' else who}/{verb}/{kind}": played.rate
         for verb, each in found.items()

@@ -1,4 +1,4 @@
-"""The flags of `skill:train`. Light to import: Guild reads flags by importing."""
+"""The flags of all that learns here. Light to import: Guild reads flags by importing."""
 
 from __future__ import annotations
 
@@ -114,12 +114,7 @@ class Common(record.Config):
 class PPO(Common):
     """Flags of all that learns by PPO."""
 
-    gamma: float = option(
-        0.98,
-        "discount a step",
-        low=0,
-        high=1,
-    )
+    gamma: float = option(0.98, "discount a step", low=0, high=1)
     gae_lambda: float = option(0.95, "trace decay a step", low=0, high=1)
     clip_coef: float = option(
         0.2, "half-width of the range of the ratio", low=0, low_open=True, high=1

@@ -93,10 +93,7 @@ class Episodes:
         self._missions = [mission_text(each) for each in self._now.mission]
         self._courses = [Course() for _ in range(count)]
         self._state = self._engine.state()
-        self._scenes = Scenes(count, self._state.size)
-        self._scenes.locks[np.arange(count), self._now.mission[:, 1]] = (
-            True  # the mission speaks of it
-        )
+        self._scenes = Scenes(count, self._state.size, self._now.mission[:, 1])
         self._wanted = np.zeros((count, 4), np.uint8)
         self.going = np.ones(count, bool)
         self.played = Planned(

@@ -15,23 +15,16 @@ if TYPE_CHECKING:
 
 def main(config: Config) -> dict[str, Any]:
     """Trains, plays 1,000 episodes that were kept out, and returns what the record says."""
-    from skills.learning import one_thread, thread_pool
-    from skills.training import Training
+    from skills.training import Training, trained
 
     if config.env:
         from skills.outside import check
 
         check(config.env)
-    one_thread()
-    with record.start(config, study="skills") as run, thread_pool(config.threads) as pool:
-        threads = pool if config.threads > 1 and config.workers > 1 else None
-        training = Training(run, config)
-        training.begin()
-        for _ in training.updates():
-            training.learn(threads)
+    with trained(Training, config) as training:
         played = training.test()
-        run.digest_weights(training.tensors())
-        return run.finish(result(config, training, played))
+        training.run.digest_weights(training.tensors())
+        return training.run.finish(result(config, training, played))
 
 
 def result(config: Config, training: Training, played: dict[str, Played]) -> dict[str, Any]:

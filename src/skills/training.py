@@ -6,7 +6,8 @@ import math
 import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
-from typing import Any
+from contextlib import contextmanager
+from typing import Any, TypeVar
 
 import numpy as np
 import torch
@@ -15,14 +16,15 @@ import record
 from rl.rollout import NonFiniteError
 from skills import agents
 from skills.acting import NetworkAgent
-from skills.learning import Learner
-from skills.options import Config
+from skills.learning import Learner, one_thread, thread_pool
+from skills.options import Common, Config
 from skills.playing import FIRST_TRAINING_SEED, IN_ENGINE, Played
 from skills.schedule import Course
 from skills.state import Levels
 
 TOGETHER = 3  # validations whose mean decides on a stop: one high reading among many is often luck
 LOGGED = 8  # updates whose mean is a point of a curve
+_T = TypeVar("_T", bound="Training")
 
 
 class Training:
@@ -43,7 +45,7 @@ class Training:
 
     def __init__(self, run: record.Run, config: Config) -> None:
         self.run, self.config = run, config
-        self._learned, self._looked_at = self.levels()
+        self._learned, self._looked_at = levels_of(config)
         self.learner = self.make()
         self.update = 0
         self.curve: list[float] = []
@@ -55,17 +57,24 @@ class Training:
         """What learns."""
         config = self.config
         return Learner(
-            config.shape(),
-            self._learned,
-            envs=config.envs,
-            workers=config.workers,
-            rollout=config.rollout,
-            settings=config.settings(),
-            max_grad_norm=config.max_grad_norm,
+            levels=self._learned,
             frozen=config.frozen,
-            seeds=self.run.seeds,
             shaping=config.shaping,
+            **self.of_learner(),
         )
+
+    def of_learner(self) -> dict[str, Any]:
+        """Arguments that each kind of learner takes."""
+        config = self.config
+        return {
+            "shape": config.shape(),
+            "envs": config.envs,
+            "workers": config.workers,
+            "rollout": config.rollout,
+            "settings": config.settings(),
+            "max_grad_norm": config.max_grad_norm,
+            "seeds": self.run.seeds,
+        }
 
     @property
     def steps(self) -> int:
@@ -134,10 +143,6 @@ class Training:
             raise record.NumericalError(self.update, error.tensor) from error
         self._found.append(found | {"lr": lr})
 
-    def levels(self) -> tuple[str | Levels, str | Levels]:
-        """What is learned on, and what validations look at."""
-        return levels_of(self.config)
-
     def about(self) -> dict[str, Any]:
         """What a checkpoint has to tell, for `agents.load`."""
         return agents.about(self.learner.shape, self.config.task)
@@ -199,9 +204,22 @@ class Training:
         self.run.checkpoint(self.update, self.tensors(), state)
 
 
+@contextmanager
+def trained(kind: type[_T], config: Common) -> Iterator[_T]:
+    """A run at the end of its updates, from its own newest checkpoint on; the caller tests and finishes it."""
+    one_thread()
+    with record.start(config, study="skills") as run, thread_pool(config.threads) as pool:
+        threads = pool if config.threads > 1 and config.workers > 1 else None
+        training = kind(run, config)
+        training.begin()
+        for _ in training.updates():
+            training.learn(threads)
+        yield training
+
+
 def levels_of(config: Config) -> tuple[str | Levels, str | Levels]:
     """What is learned on, and what validations look at, see `skills.engine.Engine`."""
-    if not config.env:
+    if config.task == config.stage:
         return config.stage, config.stage
     from skills.loading import bank
 
