@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -11,6 +10,7 @@ import record
 from door.tasks import TASKS
 from door.tuned import Tuned, fill
 from record import option
+from record.config import checkpoint_folder
 
 ROBOTS = ("floatinghook", "floatinggripper")
 STARTS = ("near", "original")
@@ -125,13 +125,7 @@ class DoorConfig(record.Config):
         """Where the checkpoint to start from lies: as given, or below the project's folder."""
         if not self.pretrained:
             return None
-        below = Path(os.environ.get("PROJECT_DIR", ".")) / self.pretrained
-        for path in (Path(self.pretrained), below):
-            if path.is_dir():
-                return path.resolve()
-        raise record.UserError(
-            f"--pretrained: {self.pretrained} is no directory; give that of a run or a checkpoint"
-        )
+        return checkpoint_folder("pretrained", self.pretrained)
 
     def hidden(self) -> tuple[int, ...]:
         """Widths of the hidden layers."""

@@ -74,6 +74,25 @@ def flag_name(field_name: str) -> str:
     return field_name.replace("_", "-")
 
 
+def find_folder(named: str) -> Path | None:
+    """Where the folder that a flag names lies: as given, or below the project's folder; None if there is none."""
+    for path in (Path(named), Path(os.environ.get("PROJECT_DIR", ".")) / named):
+        if path.is_dir():
+            return path.resolve()
+    return None
+
+
+def checkpoint_folder(flag: str, named: str) -> Path:
+    """Where the run or checkpoint that a flag names lies, see :func:`find_folder`.
+
+    Raises:
+        UserError: There is no such folder.
+    """
+    if (found := find_folder(named)) is None:
+        raise UserError(f"--{flag}: {named} is no directory; give that of a run or a checkpoint")
+    return found
+
+
 def flags_of(config: Any) -> dict[str, Any]:
     """Returns a configuration's fields by flag name, but not ``resume``, which is no property of a run."""
     values = dataclasses.asdict(config)

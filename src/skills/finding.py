@@ -7,6 +7,7 @@ from pathlib import Path
 
 import record
 from record import chain
+from record.config import find_folder
 from skills.schedule import COURSES
 
 OTHERS = (
@@ -40,10 +41,8 @@ def located(flag: str, words: str, run: record.Run) -> dict[str, Path]:
 
 
 def _folder(flag: str, word: str) -> Path:
-    below = Path(os.environ.get("PROJECT_DIR", ".")) / word
-    for path in (Path(word), below):
-        if path.is_dir():
-            return path.resolve()
+    if (path := find_folder(word)) is not None:
+        return path
     if word not in (*COURSES, *OTHERS) or not os.environ.get("GUILD_HOME"):
         raise record.UserError(f"--{flag}: {word!r} is neither a folder nor, under Guild, a stage")
     operation = f"skill:{word}"

@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-import os
 from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import record
 from record import option
+from record.config import checkpoint_folder
 from skills.schedule import COURSES, ELSEWHERE, EPOCH_STEPS, Course
 
 if TYPE_CHECKING:
@@ -174,8 +174,8 @@ class Config(PPO):
         return ELSEWHERE if self.env else super().known
 
     def pretrained_path(self) -> Path | None:
-        """Where the checkpoint to start from lies; see :func:`folder`."""
-        return folder("pretrained", self.pretrained) if self.pretrained else None
+        """Where the checkpoint to start from lies."""
+        return checkpoint_folder("pretrained", self.pretrained) if self.pretrained else None
 
 
 @dataclass(frozen=True)
@@ -192,16 +192,7 @@ class Specialists(record.Config):
 
     def specialists(self) -> dict[str, Path]:
         """Where they lie, by verb."""
-        return {verb: folder(verb, getattr(self, verb)) for verb in ("gtg", "gto", "pkp", "tgl")}
-
-
-def folder(flag: str, named: str) -> Path:
-    """Where the run or checkpoint that a flag names lies: as given, or below the project's folder.
-
-    Raises:
-        UserError: There is no such folder.
-    """
-    for path in (Path(named), Path(os.environ.get("PROJECT_DIR", ".")) / named):
-        if path.is_dir():
-            return path.resolve()
-    raise record.UserError(f"--{flag}: {named} is no directory; give that of a run or a checkpoint")
+        return {
+            verb: checkpoint_folder(verb, getattr(self, verb))
+            for verb in ("gtg", "gto", "pkp", "tgl")
+        }
