@@ -8,17 +8,14 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from catalog import text
+from record.figures import GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-# Okabe and Ito's colours (jfly.uni-koeln.de/color) without black and yellow, which vanish on one of the two
-# backgrounds; orange and sky blue are darker than theirs, for three times a white page's contrast.
-COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")
 COLOUR_MAP = "viridis"  # even steps, for colour-blind readers too (bids.github.io/colormap)
 LINES = ("-", "--", ":")
-GREY = "#808080"
 LABEL = 30  # characters of a legend's labels
 # A page's own colours do not reach into an image; what the reader's system prefers does. The page may be of the
 # other kind than the system, so both greys have a contrast of at least 3 to both backgrounds.

@@ -11,6 +11,7 @@ from typing import TYPE_CHECKING, Any, Protocol
 
 from catalog import batches, canvas, stats, values
 from catalog.model import FINISHED, Point, RunRecord
+from record.figures import COLOURS, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -164,7 +165,7 @@ def _draw(axis: Axes, panel: _Panel, labels: Sequence[str]) -> None:
 
 def _style(place: int) -> tuple[str, str]:
     """Colour and dashes: no two of the first twelve are alike, and the paler colours are never solid."""
-    return canvas.COLOURS[place % len(canvas.COLOURS)], canvas.LINES[place // 4 % len(canvas.LINES)]
+    return COLOURS[place % len(COLOURS)], canvas.LINES[place // 4 % len(canvas.LINES)]
 
 
 def _has_legend(panels: Sequence[_Panel]) -> bool:
@@ -196,7 +197,7 @@ def _legend(
             f"lowest to highest\nof {most} seeds" if most > 1 else ""
         )
         if told:
-            handles.append(Patch(color=canvas.GREY, alpha=0.3, linewidth=0, label=told))
+            handles.append(Patch(color=GREY, alpha=0.3, linewidth=0, label=told))
     if left_out := max(panel.left_out for panel in panels):
         handles.append(
             Line2D([], [], alpha=0, label=f"best {MAX_CURVES} of {MAX_CURVES + left_out}")

@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 from catalog import canvas, stats, values
 from catalog.figures import fitting
 from catalog.model import FAILED, FINISHED, KILLED, RunRecord
+from record.figures import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -128,7 +129,7 @@ def _cells(page: Page, axis: Axes, told: Any, label: str, rate: bool) -> None:
         i, j = across.index(x), up.index(y)
         value = means[j, i]
         if np.isnan(value):
-            axis.plot([i], [j], "x", color=canvas.COLOURS[1])
+            axis.plot([i], [j], "x", color=COLOURS[1])
             continue
         dark = _luminance(cmap(norm(value))[:3]) > 0.18  # where black has more contrast than white
         failed = sum(v is None for v in each)

@@ -11,6 +11,7 @@ from catalog import canvas, text
 from catalog.importance import Importance
 from catalog.model import RunRecord
 from catalog.searches import importance_of
+from record.figures import COLOURS, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -44,7 +45,7 @@ class ImportanceBars:
             grid = page.add_gridspec(down, across)
             for i, (title, each) in enumerate(panels):
                 _panel(page.add_subplot(grid[i // across, i % across]), title, each)
-            page.supxlabel("share of the objective's variance [%]", color=canvas.GREY, fontsize=9)
+            page.supxlabel("share of the objective's variance [%]", color=GREY, fontsize=9)
             _legend(page)
 
         return canvas.drawn((3.1 * across + 0.2, (0.75 + 0.27 * most) * down + 0.75), draw)
@@ -57,11 +58,11 @@ def _panel(axis: Axes, title: str, told: Importance) -> None:
         certain = share in told.told
         axis.barh(
             [place], [value], height=0.6, linewidth=1,
-            color=canvas.COLOURS[0] if certain else "none",
-            edgecolor=canvas.COLOURS[0] if certain else canvas.GREY,
+            color=COLOURS[0] if certain else "none",
+            edgecolor=COLOURS[0] if certain else GREY,
         )  # fmt: skip
-        axis.plot([low, high], [place, place], color=canvas.COLOURS[1], linewidth=1.2)
-        axis.plot([low, high], [place, place], "|", color=canvas.COLOURS[1], markersize=6)
+        axis.plot([low, high], [place, place], color=COLOURS[1], linewidth=1.2)
+        axis.plot([low, high], [place, place], "|", color=COLOURS[1], markersize=6)
     axis.set_yticks(
         range(len(told.shares)), [canvas.plain(share.name, 24) for share in told.shares]
     )
@@ -71,7 +72,7 @@ def _panel(axis: Axes, title: str, told: Importance) -> None:
     canvas.dress(axis)
     axis.grid(visible=False, axis="y")
     seen = f"{told.trials} trials, cross-validated R² {text.number(told.r2, 2)}"
-    axis.set_title(f"{canvas.plain(title, 50)}\n{seen}", color=canvas.GREY, fontsize=8)
+    axis.set_title(f"{canvas.plain(title, 50)}\n{seen}", color=GREY, fontsize=8)
 
 
 def _legend(page: Page) -> None:
@@ -79,8 +80,8 @@ def _legend(page: Page) -> None:
     from matplotlib.patches import Patch
 
     handles = [
-        Patch(facecolor=canvas.COLOURS[0], edgecolor=canvas.COLOURS[0], label="matters"),
-        Patch(facecolor="none", edgecolor=canvas.GREY, label="may have no part"),
-        Line2D([], [], color=canvas.COLOURS[1], linewidth=1.2, label="95 % interval, jackknife"),
+        Patch(facecolor=COLOURS[0], edgecolor=COLOURS[0], label="matters"),
+        Patch(facecolor="none", edgecolor=GREY, label="may have no part"),
+        Line2D([], [], color=COLOURS[1], linewidth=1.2, label="95 % interval, jackknife"),
     ]
     page.legend(handles=handles, loc="outside upper center", ncols=3)

@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from catalog import batches, canvas, stats, values
 from catalog.model import FAILED, FINISHED, KILLED, RunRecord
+from record.figures import COLOURS, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -158,7 +159,7 @@ def _one(axis: Axes, column: _Column, trials: _Trials) -> None:
             places,
             [0.03] * len(places),
             "x",
-            color=canvas.COLOURS[1],
+            color=COLOURS[1],
             transform=foot,
             clip_on=False,
         )
@@ -172,10 +173,10 @@ def _one(axis: Axes, column: _Column, trials: _Trials) -> None:
 
 def _mark(axis: Axes, x: float, y: float, trials: _Trials, i: int, face: Any = None) -> None:
     """A trial: hollow if it was initial, in the colour of its value where it has one, the best a star."""
-    colour = canvas.COLOURS[0]
+    colour = COLOURS[0]
     best = i == trials.best
     fill = face or ("none" if i in trials.initial and not best else colour)
-    edge = canvas.COLOURS[1] if best else (canvas.GREY if face else colour)
+    edge = COLOURS[1] if best else (GREY if face else colour)
     axis.plot(
         [x], [y], "*" if best else "o", markersize=12 if best else (7 if face else 5),
         markerfacecolor=fill, markeredgecolor=edge, zorder=4 if best else 3,
@@ -207,9 +208,7 @@ def _two(
         if rate:
             canvas.percent(bar.ax.yaxis)
     failed = trials.failed
-    axis.plot(
-        [x.places[i] for i in failed], [y.places[i] for i in failed], "x", color=canvas.COLOURS[1]
-    )
+    axis.plot([x.places[i] for i in failed], [y.places[i] for i in failed], "x", color=COLOURS[1])
 
 
 def _shade(axis: Axes, pair: Sequence[_Column], values: Mapping[int, float], colours: Any) -> None:
@@ -273,7 +272,7 @@ def _pair(columns: Mapping[str, _Column]) -> tuple[str, str] | None:
 def _legend(page: Page, trials: _Trials) -> None:
     from matplotlib.lines import Line2D
 
-    colour, warm = canvas.COLOURS[0], canvas.COLOURS[1]
+    colour, warm = COLOURS[0], COLOURS[1]
 
     def entry(marker: str, label: str, **more: Any) -> Line2D:
         return Line2D([], [], linestyle="", marker=marker, label=label, **more)

@@ -9,15 +9,14 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import numpy as np
-
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
 GREY = "#808080"
-# Okabe and Ito's colours without black and yellow, which vanish on one of the two pages; orange and sky
-# blue are darker than theirs.
+# Okabe and Ito's colours (jfly.uni-koeln.de/color) without black and yellow, which vanish on one of the two
+# backgrounds; orange and sky blue are darker than theirs, for three times a white page's contrast.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")
 
 
@@ -58,6 +57,7 @@ def heat_map(figure: Figure, rates: np.ndarray, digits: int = 0) -> Axes:
         rates: Float [R, C]; NaN leaves a place empty.
         digits: Of a number in per cent, behind the point.
     """
+    import numpy as np
     from matplotlib import colormaps
 
     colours = colormaps["viridis"].resampled(32)

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-import contextlib
-import io
 from collections import Counter
 from collections.abc import Iterator
 
@@ -32,7 +30,7 @@ from skills.codes import (
 )  # fmt: skip
 from skills.engine import Engine
 from skills.levels import STAGES
-from skills.loading import from_env
+from skills.loading import begin, from_env
 from skills.oracle import solutions
 from skills.state import Levels
 
@@ -125,8 +123,7 @@ class Beside:
             self.fields[name] += int(count)
 
     def _reset(self, i: int, seed: int | None = None) -> dict:
-        with contextlib.redirect_stdout(io.StringIO()):
-            return self._envs[i].reset(seed=seed)[0]
+        return begin(self._envs[i], seed)
 
     def _levels(self, which: list[int] | range) -> Levels:
         return Levels.join([from_env(self._envs[i]) for i in which])

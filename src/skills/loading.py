@@ -94,11 +94,16 @@ def bank(env_id: str, seeds: np.ndarray | range, **arguments: Any) -> Levels:
     env = gymnasium.make(env_id, disable_env_checker=True, **arguments)
     made = []
     for seed in seeds:
-        with contextlib.redirect_stdout(io.StringIO()):  # BabyAI tells of each level it throws away
-            env.reset(seed=int(seed))
+        begin(env, int(seed))
         made.append(from_env(env, int(seed)))
     env.close()
     return Levels.join(made)
+
+
+def begin(env: gymnasium.Env, seed: int | None) -> dict:
+    """Begins an episode and returns what is seen; BabyAI, which tells of each level it throws away, is not heard."""
+    with contextlib.redirect_stdout(io.StringIO()):
+        return env.reset(seed=seed)[0]
 
 
 def _mission(env: MiniGridEnv) -> tuple[np.ndarray, list[WorldObj], bool]:

@@ -5,8 +5,6 @@ What moves, what is seen, when it ends and what it is worth is minigrid's; the m
 
 from __future__ import annotations
 
-import contextlib
-import io
 import os
 
 import numpy as np
@@ -18,7 +16,7 @@ import gymnasium
 import record
 from skills.codes import mission_code
 from skills.engine import Step
-from skills.loading import bank
+from skills.loading import bank, begin
 
 
 class Outside:
@@ -39,11 +37,7 @@ class Outside:
         self._ended[:] = False
         self._now.reward[:], self._now.terminated[:], self._now.truncated[:] = 0, False, False
         for n, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
-            with contextlib.redirect_stdout(
-                io.StringIO()
-            ):  # BabyAI tells of each level it throws away
-                observation, _ = env.reset(seed=int(seed))
-            self._show(n, observation)
+            self._show(n, begin(env, int(seed)))
         return self._now
 
     def step(self, actions: np.ndarray) -> Step:

@@ -14,11 +14,12 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from catalog import canvas, figures, render
+from catalog import figures, render
 from catalog.errors import CatalogError
 from catalog.heatmaps import HeatMap
 from catalog.landscapes import WIDTH, Landscape, nearby
 from catalog.model import RunRecord
+from record.figures import COLOURS, GREY
 
 BACKGROUNDS = ("#ffffff", "#0d1117")  # GitHub's
 
@@ -145,7 +146,7 @@ def test_lines_and_words_show_on_light_and_on_dark_pages():
     svg = figures.Figure(sweep(), "opening_rate").svg()
     light, dark = re.findall(r"(?:<style>|dark\)\{)text\{fill:(#\w{6})", svg)
     for background in BACKGROUNDS:
-        for colour in (*canvas.COLOURS, canvas.GREY, light, dark):
+        for colour in (*COLOURS, GREY, light, dark):
             assert contrast(colour, background) >= 3, (colour, background)
     assert contrast(light, BACKGROUNDS[0]) >= 4.5  # WCAG AA for text
     assert contrast(dark, BACKGROUNDS[1]) >= 4.5
@@ -172,7 +173,7 @@ def texts(svg: str) -> list[str]:
 def test_a_failed_trial_has_its_cross_on_every_axis():
     def crosses(svg: str) -> int:
         """Marks in the colour that crosses have."""
-        colour = canvas.COLOURS[1].lower()
+        colour = COLOURS[1].lower()
         return len(re.findall(rf'<use [^>]*style="[^"]*stroke: {colour}[^"]*"', svg))
 
     svg, clean = (Landscape(None, search(failed)).svg() for failed in (3, 0))

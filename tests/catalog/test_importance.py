@@ -10,8 +10,9 @@ import numpy as np
 import pytest
 from sklearn.gaussian_process.kernels import Matern
 
-from catalog import batches, canvas, compare_csv, render, searches
+from catalog import batches, compare_csv, render, searches
 from catalog.importance import _Process, _squares, importance
+from record.figures import COLOURS
 
 EXPORTS = Path(__file__).parents[3] / "shared" / "data" / "guild-compare"
 SIZES = ("128 128", "64 64", "64 64 64")
@@ -216,7 +217,7 @@ def test_the_bars_of_several_searches(project, make):
     assert {"lr", "clip", "size", "matters"} <= {
         line.partition(">")[2].partition("<")[0] for line in svg.splitlines() if "<text" in line
     }
-    assert canvas.COLOURS[0].lower() in svg
+    assert COLOURS[0].lower() in svg
     assert "importances" not in render.Catalog(project, []).markdown()
 
 
