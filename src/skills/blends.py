@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skills.kernels import kernel, part
+from rl.kernels import kernel, part
 
 LEAST = 1e-30  # a probability whose logarithm is taken
 

@@ -10,10 +10,10 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rl.draws import following
+from rl.kernels import kernel, part
 from skills.codes import ACTIONS, VIEW
-from skills.draws import following
 from skills.generate import Work, generate, work
-from skills.kernels import kernel, part
 from skills.levels import SIZE, stage_table
 from skills.rules import NOTHING, SUCCESS, act, observe, sight_table
 from skills.shaping import potentials

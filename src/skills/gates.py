@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import numpy as np
 
+from rl.kernels import kernel, part
 from skills.codes import DOOR, KEY, LOCKED, VIEW
-from skills.kernels import kernel, part
 
 AREA = VIEW * VIEW
 FITS = (

@@ -10,6 +10,8 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rl.draws import begin, draw, following
+from rl.kernels import kernel, part
 from skills.codes import (
     BOX,
     CLOSED,
@@ -29,8 +31,6 @@ from skills.codes import (
     TYPE_MASK,
     WALL,
 )
-from skills.draws import begin, draw, following
-from skills.kernels import kernel, part
 from skills.levels import COLUMNS, MAX_STEPS, MOST_ROOMS, SIZE, stage_table
 from skills.rooms import GAP, KEEP_FREE, STRIDE, TRIES, build, index_of, path_between, spread
 from skills.rules import ahead

@@ -13,6 +13,7 @@ from typing import NamedTuple
 
 import numpy as np
 
+from rl.kernels import kernel, part
 from skills.codes import (
     BOX,
     COLOUR_SHIFT,
@@ -38,7 +39,6 @@ from skills.codes import (
     TWO_BITS,
     TYPE_MASK,
 )
-from skills.kernels import kernel, part
 from skills.state import AT, DIRECTION, HAND, KIND, PAD, VERB, Levels, packed
 
 _BITS = 22  # of the table of states that were seen; half of it may be used

@@ -7,9 +7,9 @@ from __future__ import annotations
 
 import numpy as np
 
+from rl.draws import draw
+from rl.kernels import part
 from skills.codes import BORDER, CLOSED, EMPTY, OPEN
-from skills.draws import draw
-from skills.kernels import part
 from skills.levels import SIZE
 from skills.state import PAD
 

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rl.kernels import part
 from skills.codes import (
     BOX,
     CLOSED,
@@ -39,7 +40,6 @@ from skills.codes import (
     VIEW,
     WALL,
 )
-from skills.kernels import part
 from skills.state import AT, DIRECTION, HAND, IN_HAND, KIND, STEPS, STRICT, VERB
 
 _index = np.uint64  # spares the question whether an index is negative

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+from rl.kernels import kernel
 from skills.codes import (
     COLOUR_SHIFT,
     DOOR,
@@ -19,7 +20,6 @@ from skills.codes import (
     TWO_BITS,
     TYPE_MASK,
 )
-from skills.kernels import kernel
 from skills.state import HAND
 
 _IN_HAND, _OPENED = np.float32(0.5), np.float32(1)

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
+from rl.kernels import part
 from skills.codes import (
     COLOUR_SHIFT,
     DOOR,
@@ -17,7 +18,6 @@ from skills.codes import (
     TWO_BITS,
     TYPE_MASK,
 )
-from skills.kernels import part
 
 
 @part

@@ -1,4 +1,4 @@
-"""The levels as minigrid environments; missions in words; where machine code is kept."""
+"""The levels as minigrid environments; missions in words."""
 
 import gymnasium
 import numpy as np
@@ -7,7 +7,7 @@ from gymnasium.utils.env_checker import check_env
 from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper, RGBImgPartialObsWrapper
 
 import skills
-from skills import codes, figures, kernels
+from skills import codes, figures
 from skills.levels import STAGES
 
 
@@ -61,35 +61,3 @@ def test_words_and_codes_of_missions_are_the_same():
             codes.mission_code(words)
     with pytest.raises(ValueError, match="no mission"):
         codes.mission_text(np.array((9, 0, 0, 0), np.uint8))
-
-
-def doubled(value):
-    return 2 * value
-
-
-def test_machine_code_is_kept_by_the_digest_of_the_sources(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    assert kernels.folder() == tmp_path / f"skills-{kernels.digest()}"
-    assert kernels.kernel(doubled)(2) == 4
-    assert list(kernels.folder().glob("*.nbc"))
-    again = kernels.kernel(doubled)
-    assert again(3) == 6
-    assert sum(again.stats.cache_hits.values()) == 1
-
-
-def test_without_a_place_for_machine_code_kernels_work(tmp_path, monkeypatch):
-    (tmp_path / "file").write_text("no folder")
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
-    assert kernels.kernel(doubled)(2) == 4
-
-
-def test_the_folder_of_a_full_disk_is_no_error(tmp_path, monkeypatch):
-    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    found = kernels.kernel(doubled)
-    monkeypatch.setattr(kernels._Locator, "ensure_cache_path", _full)
-    assert found(2) == 4
-    assert not list(kernels.folder().glob("*.nbc"))
-
-
-def _full(self):
-    raise OSError(28, "No space left on device")

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from skills.kernels import part
+from rl.kernels import part
 
 _STEP = np.uint64(0x9E3779B97F4A7C15)
 _FIRST, _SECOND = np.uint64(0xBF58476D1CE4E5B9), np.uint64(0x94D049BB133111EB)

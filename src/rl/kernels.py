@@ -2,7 +2,7 @@
 
 numba keeps what it compiled beside the source file, by the file's path, and does not see that a function of another
 file changed. A run has its own copy of the sources (see docs/architecture.md), so each run would compile anew.
-Here the place is named by a digest of all sources of this package: equal sources share it, others never read it.
+Here the place is named by a digest of a package's sources: equal sources share it, others never read it.
 """
 
 from __future__ import annotations
@@ -32,34 +32,38 @@ def kernel(function: Callable[..., Any]) -> Any:
 
 
 @cache
-def digest() -> str:
-    """The digest of the sources that kernels are made of: those that import this module, and the numbers in `codes`."""
+def digest(package: Path) -> str:
+    """The digest of the sources that a package's kernels are made of.
+
+    These are its own and this package's that import this module, and the numbers in its `codes`.
+    """
     found = hashlib.sha256()
-    for path in sorted(Path(__file__).parent.glob("*.py")):
+    for path in sorted([*Path(__file__).parent.glob("*.py"), *package.glob("*.py")]):
         source = path.read_bytes()
-        if path.name == "codes.py" or b"skills.kernels import" in source:
+        if path.name == "codes.py" or b"rl.kernels import" in source:
             found.update(path.name.encode() + b"\0" + source + b"\0")
     return found.hexdigest()[:16]
 
 
-def folder() -> Path:
-    """Where machine code lies; `NUMBA_CACHE_DIR` names another place."""
+def folder(package: Path) -> Path:
+    """Where the machine code of a package lies; `NUMBA_CACHE_DIR` names another place."""
     given = os.environ.get("NUMBA_CACHE_DIR")
     home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    return Path(given or Path(home) / "experiment-catalog" / "numba") / f"skills-{digest()}"
+    place = Path(given or Path(home) / "experiment-catalog" / "numba")
+    return place / f"{package.name}-{digest(package)}"
 
 
 class _Locator(_CacheLocator):
     def __init__(self, function: Callable[..., Any]) -> None:
-        self._name = (
-            f"{Path(function.__code__.co_filename).stem}-{function.__code__.co_firstlineno}"
-        )
+        path = Path(function.__code__.co_filename)
+        self._package = path.parent
+        self._name = f"{path.stem}-{function.__code__.co_firstlineno}"
 
     def get_cache_path(self) -> str:
-        return str(folder())
+        return str(folder(self._package))
 
     def get_source_stamp(self) -> str:
-        return digest()
+        return digest(self._package)
 
     def get_disambiguator(self) -> str:
         return self._name

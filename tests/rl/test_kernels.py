@@ -1,0 +1,39 @@
+"""Where machine code is kept."""
+
+from pathlib import Path
+
+from rl import kernels
+
+HERE = Path(__file__).parent
+
+
+def doubled(value):
+    return 2 * value
+
+
+def test_machine_code_is_kept_by_the_digest_of_the_sources(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert kernels.folder(HERE) == tmp_path / f"rl-{kernels.digest(HERE)}"
+    assert kernels.kernel(doubled)(2) == 4
+    assert list(kernels.folder(HERE).glob("*.nbc"))
+    again = kernels.kernel(doubled)
+    assert again(3) == 6
+    assert sum(again.stats.cache_hits.values()) == 1
+
+
+def test_without_a_place_for_machine_code_kernels_work(tmp_path, monkeypatch):
+    (tmp_path / "file").write_text("no folder")
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
+    assert kernels.kernel(doubled)(2) == 4
+
+
+def test_the_folder_of_a_full_disk_is_no_error(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    found = kernels.kernel(doubled)
+    monkeypatch.setattr(kernels._Locator, "ensure_cache_path", _full)
+    assert found(2) == 4
+    assert not list(kernels.folder(HERE).glob("*.nbc"))
+
+
+def _full(self):
+    raise OSError(28, "No space left on device")
