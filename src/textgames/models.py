@@ -201,13 +201,25 @@ def _weights(source: Source, dtype: torch.dtype, four_bit: bool, device: torch.d
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
         )  # fmt: skip
-        return AutoModelForCausalLM.from_pretrained(source.folder, device_map=str(device), **how)
+        model = AutoModelForCausalLM.from_pretrained(source.folder, device_map=str(device), **how)
+        return _same_when_it_plays(model)
     if not source.checkpoints:
         return AutoModelForCausalLM.from_pretrained(source.folder, **how).to(device)
     model = AutoModelForCausalLM.from_pretrained(source.folder, **how | {"dtype": torch.float32})
     for path in source.checkpoints:
         model = _laid_over(model, path)
     return model.to(device, dtype)
+
+
+def _same_when_it_plays(model: Any) -> Any:
+    """Keeps bitsandbytes from packing 4-bit weights anew for some processors as soon as a model is not in training.
+
+    What is packed so has rounded scales, passes no gradient on, and does not come back to what it was.
+    """
+    for layer in model.modules():
+        if hasattr(layer, "support_avx512bf16_for_cpu"):
+            layer.support_avx512bf16_for_cpu = False
+    return model
 
 
 def _laid_over(model: Any, path: Path) -> Any:
