@@ -13,7 +13,7 @@ WELL = {
 def course(alarms, count, start=0, **changed):
     rng, found = np.random.default_rng(start), []
     for update in range(start, start + count):
-        noisy = {name: value * rng.uniform(0.9, 1.1) for name, value in (WELL | changed).items()}
+        noisy = {name: value * rng.uniform(0.97, 1.03) for name, value in (WELL | changed).items()}
         found += alarms.look(update + 1, noisy)
     return found
 
