@@ -15,6 +15,7 @@ from textgames.games import FROZENLAKE, INVALID_PENALTY, NONE, Outcome, checked,
 FROZEN, HOLE, GOAL = 0, 1, 2
 """Cells."""
 SYMBOLS = "_OGPX√"  # the last three where the player is
+SLIPS = 3
 TRIES = 100_000  # maps that are drawn before one is given up; two are the rule
 _WORD = 1 << 32
 
@@ -104,9 +105,9 @@ def moved(cell, action, size):  # type: ignore[no-untyped-def]
 
 
 @part
-def slipped(rng, action):  # type: ignore[no-untyped-def]
-    """Where an action goes on ice: itself, or either neighbour in the circle of the four."""
-    return 1 + (action + draw(rng, 3) + 2) % 4
+def slipped(action, slip):  # type: ignore[no-untyped-def]
+    """Where an action goes on ice: with slip 1 itself, with 0 and 2 its neighbours in the circle of the four."""
+    return 1 + (action + slip + 2) % 4
 
 
 @kernel
@@ -115,8 +116,8 @@ def _step(cells, player, rng, actions, which, slippery):  # type: ignore[no-unty
     for n in range(len(which)):
         if actions[n] != NONE:
             b = which[n]
-            action = slipped(rng[b], actions[n]) if slippery else actions[n]
-            player[b] = moved(player[b], action, size)
+            slip = draw(rng[b], SLIPS) if slippery else 1
+            player[b] = moved(player[b], slipped(actions[n], slip), size)
 
 
 @kernel

@@ -147,10 +147,7 @@ def _generate(seeds, boxes, depth, cells):  # type: ignore[no-untyped-def]
     """Fills `cells`; whether all levels found a place."""
     size = cells.shape[1]
     rng = np.empty(1, np.uint64)
-    slots = 1024
-    while slots < 1 << 20 and slots < 4 * (size - 2) ** (2 * (boxes + 1)):
-        slots *= 2
-    table, used = np.zeros(slots, np.uint64), np.empty(MOST_STATES, np.int64)
+    table, used = tables(size, boxes, MOST_STATES)
     # Of each moment on the way that is searched: player, pulls, next action, which boxes were moved, then the boxes.
     path = np.empty((depth - 1, 4 + boxes), np.int64)
     best = np.empty(1 + boxes, np.int64)
@@ -255,8 +252,7 @@ def _pull(grid, size, path, best, table, used):  # type: ignore[no-untyped-def]
             reached = after[1] * _distance(grid, size, after, targets)
             if reached > score:
                 score, best[0], best[1:] = reached, after[0], after[4:]
-    for slot in used[:seen]:
-        table[slot] = 0
+    leave(table, used, seen)
     return score > 0
 
 
@@ -287,13 +283,37 @@ def _enter(moment, table, used, seen):  # type: ignore[no-untyped-def]
 
 
 @part
+def tables(size, boxes, most):  # type: ignore[no-untyped-def]
+    """A hash table for at most `most` keys of moments of a level, and room for the slots in use."""
+    likely = 4.0 * float((size - 2) ** 2) ** (boxes + 1)
+    slots = 1024
+    while slots < 3 * most and slots < likely:
+        slots *= 2
+    return np.zeros(slots, np.uint64), np.empty(most, np.int64)
+
+
+@part
+def leave(table, used, seen):  # type: ignore[no-untyped-def]
+    """Empties a table."""
+    for slot in used[:seen]:
+        table[slot] = 0
+
+
+@part
 def enter(key, table, used, seen):  # type: ignore[no-untyped-def]
-    """Notes a key, not 0, in slot `used[seen]` of a table with open addressing; whether it was not there."""
-    mask = len(table) - 1
-    slot = np.int64(key * _MIX >> _32) & mask
-    while table[slot] != 0:
-        if table[slot] == key:
-            return False
-        slot = (slot + 1) & mask
+    """Notes a key, not 0, in slot `used[seen]`; whether it was not there."""
+    slot = slot_of(key, table)
+    if table[slot] == key:
+        return False
     table[slot], used[seen] = key, slot
     return True
+
+
+@part
+def slot_of(key, table):  # type: ignore[no-untyped-def]
+    """Where a key is in a table with open addressing, or the free slot that it would get."""
+    mask = len(table) - 1
+    slot = np.int64(key * _MIX >> _32) & mask
+    while table[slot] != 0 and table[slot] != key:
+        slot = (slot + 1) & mask
+    return slot
