@@ -62,7 +62,7 @@ def solutions(
         config: Flags.
         seeds: int64 [n].
         safe: On slippery ice: the shortest way as if nothing slipped. Else the shortest actions that happen to succeed
-            with the slips of the seed, as in the source: as many, but what each of them says is worth nothing elsewhere.
+            with the slips of the seed, as in the source: as many, but they mislead where slips are others.
     """
     if config.env == BANDIT:
         return [np.array([HIGH])] * len(seeds)

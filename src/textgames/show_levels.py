@@ -1,0 +1,131 @@
+"""What a game's levels are like: how many are alike, shortest solutions, what random and best players reach."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import record
+from record import option
+from textgames.games import FROZENLAKE, SOKOBAN, GameConfig, make
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+TURNS = (1, 2, 5, 10, 25)
+SHOWN = 6  # levels in the picture
+
+
+@dataclass(frozen=True)
+class Config(GameConfig):
+    """Flags of `ragen:levels`."""
+
+    env: str = option(SOKOBAN, "game", choices=(SOKOBAN, FROZENLAKE))
+    levels: int = option(10_000, "training seeds that are looked at", low=10)
+    validation: int = option(500, "validation seeds, whose levels are kept out of training", low=10)
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Measures and draws, and returns what the record says."""
+    import numpy as np
+
+    from textgames.chances import chances
+    from textgames.levels import FIRST, level_keys, training, validation
+    from textgames.solver import solutions
+
+    with record.start(config, study="textgames") as run:
+        held, first = validation(config, config.validation), FIRST[config.env]
+        plain = first + np.arange(config.levels)
+        kept = training(config, config.levels, kept_out=config.validation)
+        keys, known = level_keys(config, plain), level_keys(config, held)
+        alike = {
+            "distinct": len(np.unique(keys)) / len(keys),
+            "met": float(np.isin(known, keys).mean()),
+            "left_out": 1 - len(kept) / (int(kept[-1]) + 1 - first),
+        }
+        run.progress(1, 3, "part")
+        found = solutions(config, held, safe=True)
+        lengths = np.array([-1 if each is None else len(each) for each in found])
+        run.progress(2, 3, "part")
+        reached = chances(config, held, max(TURNS))
+        run.artifact("levels.txt").write_text(_shown(config, held[:SHOWN]), encoding="utf-8")
+        return run.finish(_result(config, alike, lengths, reached.random, reached.optimal))
+
+
+def mean(values: NDArray[np.float64]) -> str:
+    """A mean over levels in per cent with its 95 % interval: Wilson's where each is 0 or 1, else Student's."""
+    import numpy as np
+    from scipy import stats
+
+    count, middle = len(values), float(values.mean())
+    if np.isin(values, (0, 1)).all():
+        low, high = stats.binomtest(round(values.sum()), count).proportion_ci(method="wilson")
+    else:
+        half = stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / count**0.5
+        low, high = middle - half, middle + half
+    return f"{100 * middle:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+
+
+def _shown(config: Config, seeds: NDArray[np.int64]) -> str:
+    """Levels side by side, and what a model is told of the first one."""
+    import numpy as np
+
+    from textgames.wording import first_prompt
+
+    game = make(config)
+    game.reset(seeds)
+    grids = [each.replace("\t", "").splitlines() for each in game.render(np.arange(len(seeds)))]
+    rows = ["   ".join(row).rstrip() for row in zip(*grids, strict=True)]
+    return "\n".join(
+        [f"seeds {seeds[0]} to {seeds[-1]}", "", *rows, "", first_prompt(config, game, 0), ""]
+    )
+
+
+def _result(
+    config: Config,
+    alike: dict[str, float],
+    lengths: NDArray[np.int64],
+    random: NDArray[np.float64],
+    optimal: NDArray[np.float64],
+) -> dict[str, Any]:
+    """The record's numbers and its table."""
+    solved = lengths[lengths >= 0]
+    metrics = {f"alike/{name}": value for name, value in alike.items()}
+    rows = []
+    for turns in TURNS:
+        chance, best = random[:, turns - 1], optimal[:, turns - 1]
+        metrics |= {f"random/{turns}": float(chance.mean()), f"optimal/{turns}": float(best.mean())}
+        rows.append([str(turns), mean(chance), mean(best)])
+    summary = (
+        f"within 5 turns random {mean(random[:, 4])} %, at best {mean(optimal[:, 4])} %; within 25 turns "
+        f"{mean(random[:, 24])} and {mean(optimal[:, 24])} %; {100 * alike['met']:.0f} % of the validation levels are "
+        f"among {config.levels:,} training seeds"
+    )
+    metrics |= {"solution/mean": float(solved.mean()), "solution/longest": int(solved.max())}
+    tables = [{"columns": ["turns", "random [%]", "best possible [%]"], "rows": rows}]
+    tables.append(
+        {
+            "columns": [
+                "levels", "distinct [%]", "validation levels among them [%]", "left out [%]",
+                "shortest solution, mean [moves]", "longest [moves]", "solved [%]",
+            ],
+            "rows": [[
+                f"{config.levels:,}", *(f"{100 * alike[name]:.1f}" for name in ("distinct", "met", "left_out")),
+                f"{solved.mean():.2f}", str(solved.max()), f"{100 * len(solved) / len(lengths):.1f}",
+            ]],
+        }
+    )  # fmt: skip
+    return {
+        "objective": {
+            "name": "optimal/25", "value": float(optimal[:, 24].mean()), "kind": "mean", "goal": "max",
+        },
+        "summary": summary,
+        "metrics": metrics,
+        "table": tables,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

@@ -1,0 +1,184 @@
+"""FrozenLake beside gymnasium's: where a step can lead, what the best player reaches."""
+
+import gymnasium
+import numpy as np
+import pytest
+
+from record import UserError
+from textgames import chances, frozenlake, games, levels, solver
+
+SEEDS = np.arange(50) * 7919 + 5
+
+
+def peer(cells, player, slippery=True):
+    """gymnasium's table of a map: for each cell and action its chances, next cells, rewards and ends."""
+    letters = np.array(["F", "H", "G"])[cells]
+    letters.reshape(-1)[player] = "S"
+    made = gymnasium.make(
+        "FrozenLake-v1", desc=["".join(row) for row in letters], is_slippery=slippery
+    )
+    return made.unwrapped.P
+
+
+@pytest.mark.parametrize("slippery", [True, False])
+def test_a_step_leads_where_gymnasiums_can(slippery):
+    config = games.GameConfig(env="frozenlake", slippery=slippery, max_steps=30)
+    game = games.make(config)
+    game.reset(SEEDS)
+    tables = [peer(*each, slippery) for each in zip(game.cells, game.player, strict=True)]
+    rng, ways = np.random.default_rng(0), np.zeros(3, int)
+    for turn in range(30):
+        which = rng.permutation(np.flatnonzero(~game.done))
+        before, actions = game.player[which], rng.integers(5, size=len(which))
+        outcome = game.step(actions, which)
+        for i, b in enumerate(which):
+            now = int(game.player[b])
+            assert outcome.penalty[i] == -float(actions[i] == 0)
+            assert outcome.effective[i] == (now != before[i])
+            if actions[i] == 0:
+                assert now == before[i]
+                assert outcome.reward[i] == 0
+                assert outcome.done[i] == (turn == 29)
+                continue
+            table = tables[b][before[i]][actions[i] - 1]
+            fitting = [k for k, (_, to, _, _) in enumerate(table) if to == now]
+            assert fitting
+            _, _, reward, end = table[fitting[0]]
+            assert (outcome.reward[i], outcome.success[i]) == (reward, reward == 1)
+            assert outcome.done[i] == game.done[b] == (end or turn == 29)
+            ways[fitting[0]] += len({to for _, to, _, _ in table}) == 3
+    assert game.success.sum() >= 5
+    assert (game.done & ~game.success).sum() >= 5
+    if slippery:
+        assert np.abs(ways / ways.sum() - 1 / 3).max() < 5 * np.sqrt(2 / 9 / ways.sum())
+
+
+def test_a_seed_tells_map_and_slips():
+    rng, config = np.random.default_rng(1), games.GameConfig(env="frozenlake", frozen=1.0, size=8)
+    one, many = games.make(config), games.make(config)
+    one.reset(SEEDS[7:8])
+    many.reset(SEEDS)
+    while not one.done[0] and one.steps[0] < 30:
+        actions = rng.integers(5, size=len(SEEDS))
+        which = rng.permutation(np.flatnonzero(~many.done))
+        many.step(actions[which], which)
+        one.step(actions[7:8], np.zeros(1, np.int64))
+        assert one.player[0] == many.player[7]
+        assert one.render(np.array([0])) == many.render(np.array([7]))
+
+
+@pytest.mark.parametrize(("size", "frozen"), [(4, 0.8), (8, 0.8), (2, 0.5), (4, 0.3), (3, 1.0)])
+def test_a_map_is_one(size, frozen):
+    cells, player, _ = frozenlake.generate(np.arange(300), size, frozen)
+    for grid, start in zip(cells, player, strict=True):
+        assert (grid == frozenlake.GOAL).sum() == 1
+        assert grid.reshape(-1)[start] == frozenlake.FROZEN
+    assert (solver.walk(cells[:1], player[:1])[0] >= 1).all()
+    ways = solver.walk(cells, player)
+    assert all(1 <= len(way) < size**2 for way in ways)
+    holes = (cells == frozenlake.HOLE).mean()
+    assert 0 <= holes <= 1 - frozen + 0.01
+    starts = np.bincount(player, minlength=size**2)
+    assert starts.min() > 0 or size == 8
+
+
+@pytest.mark.parametrize("turns", [5, 10, 25, 100])
+def test_bounds_are_those_of_value_iteration(turns):
+    """The numbers are the source's maps' (p .8, random start and goal), measured once on some hundred of them."""
+    config = games.GameConfig(env="frozenlake")
+    reported = {5: (15.7, 29.8), 10: (21.9, 50.7), 25: (28.7, 78.8), 100: (32.5, 91.8)}[turns]
+    found = 100 * np.array(chances.bounds(config, np.arange(100_000, 108_000), turns))
+    assert found == pytest.approx(reported, abs=2)
+    cells, player, _ = frozenlake.generate(SEEDS[:8])
+    exact = chances.chances(config, SEEDS[:8], turns)
+    for b in range(8):
+        table = peer(cells[b], player[b])
+        best, random = np.zeros(16), np.zeros(16)
+        for _ in range(turns):
+            worth = np.array(
+                [
+                    [expected(table[s][a], v) for a in range(4) for v in (best, random)]
+                    for s in range(16)
+                ]
+            )
+            best, random = worth[:, 0::2].max(1), worth[:, 1::2].mean(1)
+        assert exact.optimal[b, -1] == pytest.approx(best[player[b]], abs=1e-12)
+        assert exact.random[b, -1] == pytest.approx(random[player[b]], abs=1e-12)
+
+
+def expected(outcomes, values):
+    return sum(chance * (reward + (not end) * values[to]) for chance, to, reward, end in outcomes)
+
+
+def test_without_slips_the_best_player_goes_the_shortest_way():
+    config = games.GameConfig(env="frozenlake", slippery=False)
+    found = chances.chances(config, SEEDS, 15)
+    lengths = np.array([len(each) for each in solver.solutions(config, SEEDS)])
+    assert (found.optimal == (lengths[:, None] <= np.arange(1, 16))).all()
+    assert (found.random <= found.optimal + 1e-12).all()
+
+
+def test_random_players_reach_what_is_computed():
+    config = games.GameConfig(env="frozenlake")
+    seeds = np.arange(20_000)
+    game, rng = games.make(config), np.random.default_rng(0)
+    game.reset(seeds)
+    exact = chances.chances(config, seeds, 10).random.mean(0)
+    for turn in range(10):
+        which = np.flatnonzero(~game.done)
+        game.step(rng.integers(1, 5, size=len(which)), which)
+        assert game.success.mean() == pytest.approx(exact[turn], abs=4 * 0.5 / np.sqrt(20_000))
+
+
+@pytest.mark.parametrize("safe", [False, True])
+def test_solutions_reach_the_goal(safe):
+    config = games.GameConfig(env="frozenlake")
+    for seed, actions in zip(SEEDS, solver.solutions(config, SEEDS, safe=safe), strict=True):
+        game = games.make(games.GameConfig(env="frozenlake", slippery=not safe))
+        game.reset(np.array([seed]))
+        for action in actions:
+            assert not game.done[0]
+            game.step(np.array([action]), np.zeros(1, np.int64))
+        assert game.success[0]
+
+
+def test_a_goal_behind_holes_has_no_way():
+    cells = np.zeros((1, 4, 4), np.uint8)
+    cells[0, 1], cells[0, 3, 3] = frozenlake.HOLE, frozenlake.GOAL
+    _, _, rng = frozenlake.generate(np.array([3]))
+    assert solver.walk(cells, np.array([0])) == [None]
+    assert solver.walk(cells, np.array([0]), rng) == [None]
+    assert chances.lake(cells, np.array([0]), 50, True).optimal.max() == 0
+
+
+@pytest.mark.parametrize(
+    ("flags", "about"),
+    [({"size": 1}, "--size"), ({"frozen": 0.0}, "--frozen"), ({"frozen": 2.0}, "--frozen")],
+)
+def test_flags_that_cannot_be_are_refused(flags, about):
+    with pytest.raises(UserError, match=about):
+        games.GameConfig(env="frozenlake", **flags)
+
+
+@pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
+@pytest.mark.parametrize("first", [None, 100_000])
+def test_training_and_validation_share_no_level(env, first):
+    config = games.GameConfig(env=env)
+    held = levels.validation(config)
+    assert held.tolist() == list(range(levels.FIRST[env] + 10_000, levels.FIRST[env] + 10_500))
+    seeds = levels.training(config, 12_000, first)
+    assert len(np.unique(seeds)) == 12_000
+    assert (np.diff(seeds) > 0).all()
+    assert seeds[0] < (first or levels.FIRST[env]) + 50
+    assert not set(seeds.tolist()) & set(held.tolist())
+    game = games.make(config)
+    shown = []
+    for each in (held, seeds):
+        game.reset(each)
+        shown.append(set(game.render(np.arange(len(each)))))
+    assert not shown[0] & shown[1]
+    # Which seeds are left out does not depend on how many are wanted.
+    assert (levels.training(config, 700, first) == seeds[:700]).all()
+    game.reset(plain := (first or levels.FIRST[env]) + np.arange(700))
+    fitting = [text not in shown[0] for text in game.render(np.arange(700))]
+    assert (plain[fitting] == seeds[: sum(fitting)]).all()
