@@ -19,7 +19,7 @@ ENTROPY = 5.0  # times more or less than at first
 SPREAD = 0.1  # of the spread at first
 GRADIENT = 10.0  # times the median
 PHRASE = 0.95  # of the replies are the same
-BEST = 0.1  # of the scores' spread: nearer than this to the best is at its best
+BEST = 0.25  # of the scores' spread: nearer than this to the best is at its best
 
 CHOICES = ("mark", "end", "off")
 
