@@ -23,7 +23,8 @@ class Pieces:
         begin: Before the first message of the user.
         reply: Between a message of the user and the model's reply.
         turn: Between a reply and the user's next message; it begins with what ends a reply.
-        end: What ends a reply, a special token: the model says it, or it is said for it.
+        end: What ends a reply, a special token: the model says it, or it is said for it. It is the template's, which
+            is not always `eos_token` (Gemma's is not).
     """
 
     begin: str
@@ -56,13 +57,13 @@ def pieces(tokenizer: Any, *, think: bool = False) -> Pieces:
 
     Raises:
         UserError: There is no chat template, no token that ends a reply, or the template changes messages.
+
+    What comes out is to be tokenized with `add_special_tokens=False`: a first token such as Llama's is in it.
     """
     if not getattr(tokenizer, "chat_template", None):
         raise record.UserError(
             "--model: its tokenizer has no chat template; take a model that was made for conversations"
         )
-    if not tokenizer.eos_token:
-        raise record.UserError("--model: its tokenizer has no token that ends a reply (eos_token)")
     messages = [
         {"role": role, "content": text}
         for role, text in (("user", _ASKED), ("assistant", _SAID), ("user", _AGAIN))
@@ -79,10 +80,20 @@ def pieces(tokenizer: Any, *, think: bool = False) -> Pieces:
     # What a template puts behind a user's last message is what it puts before a reply, or that and something
     # of the model's own habits, such as an opened thought.
     reply = again if again.startswith(reply) else reply
-    end = tokenizer.eos_token
-    if not turn.startswith(end):
-        turn = end + turn
-    return Pieces(_without_system(begin, turn, end, tokenizer), reply + THINK * think, turn, end)
+    opens = think and not reply.rstrip().endswith(THINK)
+    end, turn = _ending(turn, tokenizer)
+    return Pieces(_without_system(begin, turn, end, tokenizer), reply + THINK * opens, turn, end)
+
+
+def _ending(turn: str, tokenizer: Any) -> tuple[str, str]:
+    """The special token that ends a reply, and what stands after a reply, which begins with it."""
+    special = [each.content for each in tokenizer.added_tokens_decoder.values() if each.special]
+    found = [each for each in special if turn.lstrip().startswith(each)]
+    if found:
+        return max(found, key=len), turn.lstrip()
+    if not tokenizer.eos_token:
+        raise record.UserError("--model: its tokenizer has no token that ends a reply (eos_token)")
+    return tokenizer.eos_token, tokenizer.eos_token + turn
 
 
 def _without_system(begin: str, turn: str, end: str, tokenizer: Any) -> str:

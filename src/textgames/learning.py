@@ -1,0 +1,295 @@
+"""Policy optimisation of a language model on the tokens that it said.
+
+PPO's clipped objective (Schulman et al. 2017) per token; the mean is over all tokens of a minibatch, however they are
+spread over trajectories and however many pieces it is computed in.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from contextlib import AbstractContextManager, nullcontext
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from textgames import advantages
+from textgames.scoring import Batch, Critic, log_probs
+from textgames.trajectories import Text, Trajectory
+
+KL_LIMIT = 10.0
+
+
+@dataclass(frozen=True)
+class Settings:
+    """What an update needs to know.
+
+    Attributes:
+        estimator: One of `advantages.ESTIMATORS`.
+        credit: One of `advantages.CREDITS`, of `gae`.
+        gamma, gae_lambda: Of `gae`.
+        clip_low, clip_high: How far below and above 1 the ratio of probabilities still pays.
+        entropy_coef: Of the entropy, which is added to what is made large.
+        kl_coef: Of the divergence from the reference, which is made small.
+        minibatch: Trajectories a step of the optimiser.
+        micro: Trajectories that are computed together.
+        epochs: Passes over the trajectories.
+        all_tokens: What the game said is learned from too, see `Text.counted`.
+        temperature: At which tokens were drawn.
+        grad_clip: The largest norm of the gradient.
+    """
+
+    estimator: str = "brpo"
+    credit: str = "outcome"
+    gamma: float = 1.0
+    gae_lambda: float = 1.0
+    clip_low: float = 0.2
+    clip_high: float = 0.2
+    entropy_coef: float = 0.001
+    kl_coef: float = 0.001
+    minibatch: int = 32
+    micro: int = 4
+    epochs: int = 1
+    all_tokens: bool = False
+    temperature: float = 1.0
+    grad_clip: float = 1.0
+
+
+def policy_losses(
+    logs: Tensor, old: Tensor, advantage: Tensor, low: float, high: float
+) -> tuple[Tensor, Tensor]:
+    """The clipped objective, to be made small, and whether it was clipped; each [N].
+
+    Args:
+        logs, old: Log-probabilities now and when the tokens were said [N].
+        advantage: [N].
+        low, high: See `Settings`.
+    """
+    ratio = (logs - old).exp()
+    free, held = -advantage * ratio, -advantage * ratio.clamp(1 - low, 1 + high)
+    return torch.maximum(free, held), held > free
+
+
+def divergence(logs: Tensor, reference: Tensor) -> Tensor:
+    """An estimate of the Kullback-Leibler divergence from the reference, never below 0 (Schulman 2020, "k3") [N]."""
+    apart = reference - logs
+    return (apart.exp() - apart - 1).clamp(max=KL_LIMIT)
+
+
+@dataclass(frozen=True)
+class _Piece:
+    """Texts of a trajectory, with what does not change while it is learned from; float32 [N] each."""
+
+    texts: list[Text]
+    advantage: Tensor
+    returns: Tensor | None
+    old: Tensor | None
+    reference: Tensor | None
+
+    @property
+    def count(self) -> int:
+        return len(self.advantage)
+
+    @property
+    def length(self) -> int:
+        return max(len(text.tokens) for text in self.texts)
+
+
+class Learner:
+    """A policy, perhaps a critic, and their optimisers.
+
+    Args:
+        model: A causal model of `transformers`; what it has to learn requires gradients.
+        settings: See `Settings`.
+        lr: Of AdamW.
+        reference: Gives the model as it was at first, for the divergence.
+        critic: Of `gae`.
+        critic_lr: Of its AdamW.
+        cast: Around each forward pass, such as autocast.
+    """
+
+    def __init__(
+        self,
+        model: Any,
+        settings: Settings,
+        lr: float,
+        reference: Callable[[], AbstractContextManager[Any]],
+        critic: Critic | None = None,
+        critic_lr: float = 1e-5,
+        cast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+    ) -> None:
+        self.model, self.critic, self.settings = model, critic, settings
+        self._reference, self._cast = reference, cast
+        self._weights = [each for each in model.parameters() if each.requires_grad]
+        self._device = self._weights[0].device
+        self.optimizer = torch.optim.AdamW(self._weights, lr=lr, weight_decay=0.01)
+        self.critic_optimizer = critic and torch.optim.AdamW(
+            critic.parameters(), lr=critic_lr, weight_decay=0.01
+        )
+
+    def update(
+        self,
+        trajectories: Sequence[Trajectory],
+        groups: NDArray[np.int64],
+        rng: np.random.Generator,
+        *,
+        critic_alone: bool = False,
+    ) -> dict[str, float]:
+        """Learns from trajectories.
+
+        Args:
+            trajectories: At least one.
+            groups: Equal where the game is, int64 [B].
+            rng: Of the order in which they come.
+            critic_alone: The model stays as it is.
+
+        Returns:
+            Means over tokens, and the largest norm of a gradient.
+        """
+        pieces = self._pieces(trajectories, groups, rng)
+        sums: dict[str, float] = {}
+        self.model.train()
+        for _ in range(self.settings.epochs):
+            order = rng.permutation(len(pieces))
+            for start in range(0, len(order), self.settings.minibatch):
+                part = [pieces[i] for i in order[start : start + self.settings.minibatch]]
+                self._step(part, sums, critic_alone)
+        largest, tokens = sums.pop("grad_norm"), sums.pop("tokens")
+        means = {name: value / tokens for name, value in sums.items()}
+        return {**means, "grad_norm": largest, "tokens": tokens / self.settings.epochs}
+
+    def _pieces(
+        self,
+        trajectories: Sequence[Trajectory],
+        groups: NDArray[np.int64],
+        rng: np.random.Generator,
+    ) -> list[_Piece]:
+        settings = self.settings
+        texts = [each.texts for each in trajectories]
+        turns = [
+            np.concatenate([text.counted(all_tokens=settings.all_tokens) for text in each])
+            for each in texts
+        ]
+        turns = [each[each >= 0] for each in turns]
+        steps = settings.epochs * -(-len(trajectories) // settings.minibatch)
+        old = self._log_probs(self.model, texts) if steps > 1 else [None] * len(texts)
+        reference: list[Tensor | None] = [None] * len(texts)
+        if settings.kl_coef:
+            with self._reference() as before:
+                reference = self._log_probs(before, texts)
+        returns: list[Tensor | None] = [None] * len(texts)
+        if self.critic is not None:
+            values = [each.cpu().numpy() for each in self._values(texts)]
+            raw, returned = advantages.of_tokens(
+                [each.rewards for each in trajectories], turns, values, credit=settings.credit,
+                gamma=settings.gamma, gae_lambda=settings.gae_lambda,
+            )  # fmt: skip
+            everything = np.concatenate(raw)
+            mean, spread = everything.mean(), everything.std() + 1e-8
+            worth = [(each - mean) / spread for each in raw]
+            returns = [torch.from_numpy(each).to(self._device) for each in returned]
+        else:
+            scores = np.array([each.score for each in trajectories])
+            of = advantages.of_outcomes(settings.estimator, scores, groups)
+            worth = [np.full(len(turn), a, np.float32) for turn, a in zip(turns, of, strict=True)]
+        given = [torch.from_numpy(np.float32(each)).to(self._device) for each in worth]
+        return [_Piece(*each) for each in zip(texts, given, returns, old, reference, strict=True)]
+
+    def _step(self, pieces: list[_Piece], sums: dict[str, float], critic_alone: bool) -> None:
+        """A step of the optimisers from a minibatch."""
+        settings, count = self.settings, sum(piece.count for piece in pieces)
+        self.optimizer.zero_grad()
+        if self.critic_optimizer:
+            self.critic_optimizer.zero_grad()
+        # Those of about the same length are computed together: little padding.
+        pieces = sorted(pieces, key=lambda piece: piece.length)
+        for start in range(0, len(pieces), settings.micro):
+            part = pieces[start : start + settings.micro]
+            batch = self._batch([piece.texts for piece in part])
+            advantage = torch.cat([piece.advantage for piece in part])
+            with self._cast():
+                logs, entropy = log_probs(self.model, batch, settings.temperature)
+            old = logs.detach() if part[0].old is None else _joined(piece.old for piece in part)
+            losses, clipped = policy_losses(
+                logs, old, advantage, settings.clip_low, settings.clip_high
+            )
+            loss = losses.sum() - settings.entropy_coef * entropy.sum()
+            found = {
+                "loss/policy": losses,
+                "entropy": entropy,
+                "clipped": clipped,
+                "kl/old": divergence(logs, old),
+            }
+            if settings.kl_coef:
+                apart = divergence(logs, _joined(piece.reference for piece in part))
+                loss = loss + settings.kl_coef * apart.sum()
+                found["kl/reference"] = apart
+            (loss / count).backward()
+            if self.critic is not None:
+                with self._cast():
+                    values = self.critic(batch)
+                off = (values - _joined(piece.returns for piece in part)) ** 2
+                (0.5 * off.sum() / count).backward()
+                found["loss/value"] = off
+            for name, each in found.items():
+                sums[name] = sums.get(name, 0.0) + float(each.detach().sum())
+        norm = float(torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip))
+        if not critic_alone:
+            self.optimizer.step()
+        if self.critic_optimizer:
+            torch.nn.utils.clip_grad_norm_(self.critic.parameters(), settings.grad_clip)
+            self.critic_optimizer.step()
+        sums["grad_norm"] = max(sums.get("grad_norm", 0.0), norm)
+        sums["tokens"] = sums.get("tokens", 0.0) + count
+
+    @torch.no_grad()
+    def _log_probs(self, model: Any, texts: Sequence[list[Text]]) -> list[Tensor]:
+        """Log-probabilities of each trajectory's tokens."""
+        return self._judged(
+            texts, lambda batch: log_probs(model, batch, self.settings.temperature)[0]
+        )
+
+    @torch.no_grad()
+    def _values(self, texts: Sequence[list[Text]]) -> list[Tensor]:
+        """The critic's values before each trajectory's tokens."""
+        return self._judged(texts, self.critic)
+
+    def _judged(
+        self, texts: Sequence[list[Text]], judge: Callable[[Batch], Tensor]
+    ) -> list[Tensor]:
+        found: list[Tensor] = [torch.empty(0)] * len(texts)
+        order = sorted(range(len(texts)), key=lambda i: max(len(text.tokens) for text in texts[i]))
+        for start in range(0, len(order), self.settings.micro):
+            part = order[start : start + self.settings.micro]
+            batch = self._batch([texts[i] for i in part])
+            with self._cast():
+                judged = judge(batch)
+            rows = iter(batch.counted.sum(1).tolist())
+            lengths = [sum(next(rows) for _ in texts[i]) for i in part]
+            for i, each in zip(part, judged.split(lengths), strict=True):
+                found[i] = each
+        return found
+
+    def _batch(self, texts: Sequence[list[Text]]) -> Batch:
+        flat = [text for each in texts for text in each]
+        return Batch.of(flat, self._device, all_tokens=self.settings.all_tokens)
+
+    def state(self) -> dict[str, Any]:
+        """The optimisers', to go on to the bit."""
+        found = {"optimizer": self.optimizer.state_dict()}
+        if self.critic_optimizer:
+            found["critic_optimizer"] = self.critic_optimizer.state_dict()
+        return found
+
+    def restore(self, state: dict[str, Any]) -> None:
+        """Goes on from `state()`; weights are restored by whoever owns them."""
+        self.optimizer.load_state_dict(state["optimizer"])
+        if self.critic_optimizer:
+            self.critic_optimizer.load_state_dict(state["critic_optimizer"])
+
+
+def _joined(tensors: Any) -> Tensor:
+    return torch.cat(list(tensors))

@@ -1,0 +1,169 @@
+"""Flags of how games are played with a model, and playing games that it never saw."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import TYPE_CHECKING, Any
+
+import record
+from record import option
+from textgames.games import GameConfig
+from textgames.models import ModelConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from textgames.rollout import Speech
+    from textgames.trajectories import Trajectory
+
+ACTIONS = ("sampled", "greedy")
+MARGIN = 8  # tokens around a message, of a chat template
+
+
+@dataclass(frozen=True)
+class PlayConfig(ModelConfig, GameConfig):
+    """How a model speaks, and the games it is judged by."""
+
+    max_turns: int = option(5, "turns of a game, an action each", low=1, high=1000)
+    max_response_length: int = option(400, "of a reply [tokens]", low=1, high=100_000)
+    think: bool = option(True, "a reply's <think> is opened for the model (the source: yes)")
+    no_think_rl: bool = option(
+        False, "a reply is remembered, and learned from, as its action alone"
+    )
+    numbers: bool = option(False, "where the action alone is remembered: its number, not its name")
+    temperature: float = option(0.7, "of drawing tokens", low=0, low_open=True, high=10)
+    top_p: float = option(
+        0.95, "share of probability that is drawn from", low=0, low_open=True, high=1
+    )
+    top_k: int = option(0, "likeliest tokens that are drawn from; 0: all", low=0)
+    val_data_num: int = option(500, "games that training never saw", low=1, high=100_000)
+    val_batch_size: int = option(500, "of them that are played together", low=1, resumable=True)
+
+    def needed_tokens(self, prompt: int, message: int) -> int:
+        """Tokens of the longest conversation.
+
+        Args:
+            prompt: Tokens of the first message.
+            message: Of a later one.
+        """
+        turn = self.max_response_length + MARGIN
+        if self.context == "last":
+            return prompt + turn
+        return prompt + turn + (self.max_turns - 1) * (message + turn)
+
+
+def speech(config: PlayConfig, generator: Any | None, max_turns: int = 0) -> Speech:
+    """How the flags let a model speak.
+
+    Args:
+        config: The flags.
+        generator: Of the draws; None: the likeliest token.
+        max_turns: In place of the flags'.
+    """
+    from functools import partial
+
+    from textgames.drawing import draw
+    from textgames.rollout import Speech
+
+    drawn = partial(
+        draw, generator=generator, temperature=0 if generator is None else config.temperature, top_p=config.top_p,
+        top_k=config.top_k,
+    )  # fmt: skip
+    return Speech(
+        drawn, max_turns or config.max_turns, config.max_response_length, think=config.think,
+        no_think=config.no_think_rl, numbers=config.numbers,
+    )  # fmt: skip
+
+
+def validate(
+    loaded: Any,
+    config: PlayConfig,
+    seeds: NDArray[np.int64],
+    generator: Any | None = None,
+    max_turns: int = 0,
+    run: record.Run | None = None,
+) -> list[Trajectory]:
+    """Plays games, `val_batch_size` at a time; see `speech` for the other arguments.
+
+    Args:
+        loaded: The model, see `models.load`.
+        seeds: Of the games.
+        run: Is told the progress.
+    """
+    from textgames import games
+    from textgames.rollout import play
+
+    found: list[Trajectory] = []
+    how = speech(config, generator, max_turns)
+    for start in range(0, len(seeds), config.val_batch_size):
+        part = seeds[start : start + config.val_batch_size]
+        with loaded.autocast():
+            found += play(loaded.model, loaded.tokenizer, games.make(config), config, part, how)
+        if run is not None and len(found) < len(seeds):
+            run.progress(len(found), len(seeds), "game")
+    return found
+
+
+def summary(trajectories: list[Trajectory]) -> dict[str, float]:
+    """What the source logs of games that were played (section 3 of its rollouts), as means over games.
+
+    Returns:
+        `success`, `score` (mean, max, min, spread), `turns`, and of the replies the share with an action (`valid`) and
+        of those the share that changed something (`effective`).
+    """
+    import numpy as np
+
+    scores = np.array([each.score for each in trajectories])
+    turns = np.array([len(each.turns) for each in trajectories])
+    valid = np.array([each.valid for each in trajectories])
+    effective = sum(each.effective for each in trajectories)
+    return {
+        "success": float(np.mean([each.success for each in trajectories])),
+        "score": float(scores.mean()),
+        "score/max": float(scores.max()),
+        "score/min": float(scores.min()),
+        "score/spread": float(scores.std()),
+        "turns": float(turns.mean()),
+        "valid": float(valid.sum() / turns.sum()),
+        "effective": float(effective / max(1, valid.sum())),
+    }
+
+
+def one_thread(config: PlayConfig) -> None:
+    """Lets torch compute a tiny model on one thread: of small matrices more only get into each other's way."""
+    import torch
+
+    from textgames.models import TINY
+
+    if config.model == TINY:
+        torch.set_num_threads(1)
+
+
+def check(config: PlayConfig, *, training: bool = True) -> None:
+    """Finds what is wrong with model, machine and length of conversations before a weight is loaded.
+
+    Raises:
+        UserError: See `models.check`.
+    """
+    import numpy as np
+
+    from textgames import games, levels, models, wording
+
+    game = games.make(config)
+    game.reset(np.asarray(levels.validation(config, 1)))
+    told = (
+        wording.first_prompt(config, game, 0, think=config.think),
+        wording.feedback(config, game, 0, True, -0.1, False),
+    )
+    source = models.find(config.model)
+    if source.folder is None:
+        prompt, message = (
+            len(text) // 2 for text in told
+        )  # a word of its tokenizer has two letters and more
+    else:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(source.folder, local_files_only=True)
+        prompt, message = (len(each) for each in tokenizer(list(told))["input_ids"])
+    models.check(config, config.needed_tokens(prompt, message), training=training)

@@ -1,0 +1,166 @@
+"""A batch of conversations as a causal model reads and writes them, each token computed once.
+
+Keys and values of all earlier tokens are kept over the turns (a KV cache). Conversations differ in length, so a column
+of the cache may hold nothing of a conversation: `valid` says which columns count, and a token's position is the number
+of valid ones before it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+from transformers.cache_utils import Cache, DynamicLayer
+
+WASTE = 0.25  # share of columns without a token from which on the cache is packed anew
+
+
+class _Layer(DynamicLayer):
+    """Keys and values in buffers that double: to add a token copies none of the earlier ones."""
+
+    def update(
+        self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
+    ) -> tuple[Tensor, Tensor]:
+        """Adds those of new tokens, each [n, heads, new, size]; returns all."""
+        start = self.get_seq_length()
+        if not self.is_initialized:
+            self.lazy_initialization(key_states, value_states)
+            self._buffers = [key_states, value_states]
+        stop = start + key_states.shape[-2]
+        for i, new in enumerate((key_states, value_states)):
+            if not start:
+                self._buffers[i] = new
+                continue
+            old = self._buffers[i]
+            if stop > old.shape[-2]:
+                n, heads, _, size = new.shape
+                self._buffers[i] = new.new_empty(n, heads, max(stop, 2 * start), size)
+                self._buffers[i][:, :, :start] = old[:, :, :start]
+            self._buffers[i][:, :, start:stop] = new
+        self._show(stop)
+        return self.keys, self.values
+
+    def take(self, rows: Tensor | None, columns: Tensor | None) -> None:
+        """Keeps rows [m], and of each its columns [m, C]."""
+        for i, kept in enumerate((self.keys, self.values)):
+            if rows is not None:
+                kept = kept[rows]
+            if columns is not None:
+                shape = (*kept.shape[:2], columns.shape[1], kept.shape[3])
+                kept = kept.gather(2, columns[:, None, :, None].expand(shape))
+            self._buffers[i] = kept
+        self._show(self._buffers[0].shape[-2])
+
+    def cut(self, columns: int) -> None:
+        """Keeps the first columns."""
+        self._show(columns)
+
+    def _show(self, stop: int) -> None:
+        self.keys, self.values = (each[:, :, :stop] for each in self._buffers)
+
+
+class Reading:
+    """Conversations that a model is in, some of which end before others.
+
+    Args:
+        model: A causal model of `transformers`.
+        count: Conversations.
+
+    Attributes:
+        rows: Which conversations are going on, int64 [n].
+        read: Tokens that were computed, those without a conversation not counted.
+    """
+
+    def __init__(self, model: Any, count: int) -> None:
+        self.model = model
+        self.rows: NDArray[np.int64] = np.arange(count)
+        self.read = 0
+        self._device = next(model.parameters()).device
+        self._cache = Cache(layer_class_to_replicate=_Layer)
+        self._valid = torch.zeros(count, 0, dtype=torch.bool, device=self._device)
+
+    @property
+    def columns(self) -> int:
+        """How many columns the cache has."""
+        return self._valid.shape[1]
+
+    @property
+    def lengths(self) -> Tensor:
+        """Tokens of each conversation that is going on, int64 [n]."""
+        return self._valid.sum(1)
+
+    @torch.inference_mode()
+    def add(self, chunks: Sequence[Sequence[int]]) -> Tensor:
+        """Reads on, at least a token each.
+
+        Args:
+            chunks: For each conversation that is going on its next tokens.
+
+        Returns:
+            Logits of the token after them, float32 [n, vocabulary].
+        """
+        longest = max(map(len, chunks))
+        tokens = np.zeros((len(chunks), longest), np.int64)
+        valid = np.zeros((len(chunks), longest), bool)
+        for row, chunk in enumerate(
+            chunks
+        ):  # the last tokens in one column, so that one column has all logits
+            tokens[row, longest - len(chunk) :] = chunk
+            valid[row, longest - len(chunk) :] = True
+        return self._forward(torch.from_numpy(tokens), torch.from_numpy(valid))
+
+    @torch.inference_mode()
+    def add_one(self, tokens: Tensor, of: Tensor) -> Tensor:
+        """Reads a token more of some conversations.
+
+        Args:
+            tokens: int64 [n]; those of other conversations mean nothing.
+            of: Of which, bool [n].
+
+        Returns:
+            Logits of the token after it, float32 [n, vocabulary].
+        """
+        return self._forward(tokens[:, None], of[:, None])
+
+    def _forward(self, tokens: Tensor, valid: Tensor) -> Tensor:
+        valid = valid.to(self._device)
+        before = self._valid.sum(1, keepdim=True)
+        self._valid = torch.cat([self._valid, valid], 1)
+        found = self.model(
+            input_ids=tokens.to(self._device), attention_mask=self._valid.long(),
+            position_ids=(before + valid.cumsum(1) - 1).clamp(min=0), past_key_values=self._cache, use_cache=True,
+            logits_to_keep=1,
+        )  # fmt: skip
+        self.read += int(valid.sum())
+        return found.logits[:, -1].float()
+
+    @torch.inference_mode()
+    def cut(self, columns: int) -> None:
+        """Forgets all that was read after the first columns."""
+        self._valid = self._valid[:, :columns]
+        for layer in self._cache.layers:
+            layer.cut(columns)
+
+    @torch.inference_mode()
+    def keep(self, going: NDArray[np.bool_]) -> None:
+        """Goes on with some conversations.
+
+        Args:
+            going: Which of those that are going on, bool [n].
+        """
+        rows = None if going.all() else torch.from_numpy(np.flatnonzero(going)).to(self._device)
+        if rows is not None:
+            self.rows, self._valid = self.rows[going], self._valid[rows]
+        columns = None
+        longest = int(self.lengths.max()) if len(self.rows) else 0
+        if longest < (1 - WASTE) * self.columns:
+            # Valid columns last, in their order: a column that no conversation needs is dropped in front.
+            columns = self._valid.long().argsort(dim=1, stable=True)[:, self.columns - longest :]
+            self._valid = self._valid.gather(1, columns)
+        if rows is not None or columns is not None:
+            for layer in self._cache.layers:
+                layer.take(rows, columns)

@@ -1,0 +1,227 @@
+"""Plays games in conversation with a language model: many at once, turn by turn.
+
+After RAGEN (Wang et al. 2025, arXiv 2504.20073): the user shows the game, the model's reply holds an action in
+`<answer>`, the game's answer is the user's next message. A reply ends with `</answer>`, so that a model cannot write
+itself what the game would say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from typing import Any
+
+import numpy as np
+import torch
+from numpy.typing import NDArray
+from torch import Tensor
+
+from textgames import wording
+from textgames.chat import Pieces, pieces
+from textgames.games import Game, GameConfig
+from textgames.reading import Reading
+from textgames.trajectories import Text, Trajectory, Turn
+
+CLOSE = "</answer>"
+
+
+@dataclass(frozen=True)
+class Speech:
+    """How the model speaks and how long.
+
+    Attributes:
+        draw: Logits [n, vocabulary] to tokens [n].
+        max_turns: Of a game.
+        max_tokens: Of a reply.
+        think: A reply's `<think>` is opened for the model.
+        no_think: A reply is remembered as its action alone (`no_think_rl`).
+        numbers: The remembered action is a number, not a name.
+    """
+
+    draw: Callable[[Tensor], Tensor]
+    max_turns: int
+    max_tokens: int
+    think: bool = False
+    no_think: bool = False
+    numbers: bool = False
+
+
+@lru_cache(maxsize=8)
+def _closing(tokenizer: Any) -> NDArray[np.bool_]:
+    """Which tokens have a `>`: only after one of them can a reply have ended; bool [vocabulary]."""
+    words = tokenizer.batch_decode([[i] for i in range(len(tokenizer))])
+    return np.array([">" in word for word in words])
+
+
+class _Talk:
+    """The conversations of `play` with the tokens that were exchanged."""
+
+    def __init__(self, model: Any, tokenizer: Any, speech: Speech, count: int, remembers: bool):
+        self._tokenizer, self._speech, self._remembers = tokenizer, speech, remembers
+        self._around: Pieces = pieces(tokenizer, think=speech.think)
+        self._end = tokenizer.convert_tokens_to_ids(self._around.end)
+        self._closing = _closing(tokenizer)
+        self._model, self.reading, self.read = model, Reading(model, count), 0
+        self._tokens: list[list[int]] = [[] for _ in range(count)]
+        self._said: list[list[int]] = [[] for _ in range(count)]  # the turn, -1: not said
+        self._pending: list[list[int]] = [[] for _ in range(count)]  # not read yet
+
+    def hear(self, going: NDArray[np.int64], messages: Sequence[str]) -> Tensor:
+        """The user's messages, to the conversations that are going on; returns the logits of the first tokens."""
+        fresh = not self._remembers or not self._tokens[going[0]]
+        if fresh:
+            texts = [self._around.first(message) for message in messages]
+            self.read += self.reading.read
+            self.reading = Reading(self._model, len(going))
+            for row in going:
+                self._tokens[row], self._said[row], self._pending[row] = [], [], []
+        else:
+            texts = [
+                self._around.next(message, ended=self._tokens[row][-1:] == [self._end])
+                for row, message in zip(going, messages, strict=True)
+            ]
+        chunks = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
+        for row, chunk in zip(going, chunks, strict=True):
+            self._add(row, chunk, -1)
+        return self.reading.add([self._read(row) for row in going])
+
+    def reply(self, going: NDArray[np.int64], logits: Tensor) -> list[list[int]]:
+        """The replies' tokens; the last of each is not read yet."""
+        replies: list[list[int]] = [[] for _ in going]
+        speaking = np.ones(len(going), bool)
+        for _ in range(self._speech.max_tokens):
+            drawn = self._speech.draw(logits)
+            tokens = drawn.cpu().numpy()
+            for i in np.flatnonzero(speaking):
+                replies[i].append(int(tokens[i]))
+            over = tokens == self._end
+            for i in np.flatnonzero(speaking & ~over & self._closing[tokens]):
+                over[i] = CLOSE in self._tokenizer.decode(replies[i])
+            speaking &= ~over
+            if (
+                not speaking.any()
+                or len(replies[int(speaking.argmax())]) == self._speech.max_tokens
+            ):
+                break
+            logits = self.reading.add_one(drawn, torch.from_numpy(speaking))
+        return replies
+
+    def remember(
+        self, going: NDArray[np.int64], turn: int, replies: Sequence[Sequence[int]]
+    ) -> None:
+        """The replies as they were drawn become part of the conversations."""
+        for row, reply in zip(going, replies, strict=True):
+            self._add(row, reply, turn)
+            self._pending[row] = list(reply[-1:])
+
+    def replace(
+        self, going: NDArray[np.int64], turn: int, columns: int, replies: Sequence[str]
+    ) -> None:
+        """Other replies take the place of those that were drawn after `columns` columns had been read."""
+        self.reading.cut(columns)
+        chunks = self._tokenizer(
+            [each + self._around.end for each in replies], add_special_tokens=False
+        )
+        for row, chunk in zip(going, chunks["input_ids"], strict=True):
+            self._add(row, chunk, turn)
+
+    def keep(self, going: NDArray[np.bool_]) -> None:
+        """Goes on with some of those that are going on; bool [n]."""
+        if self._remembers and going.any():
+            self.reading.keep(going)
+
+    def text(self, row: int) -> Text:
+        """What a conversation's tokens are now."""
+        return Text(np.array(self._tokens[row]), np.array(self._said[row]))
+
+    def words(self, replies: Sequence[Sequence[int]]) -> list[str]:
+        """Replies as texts, without what ends a message."""
+        cut = [reply[:-1] if reply[-1:] == [self._end] else reply for reply in replies]
+        return list(self._tokenizer.batch_decode(cut))
+
+    def _add(self, row: int, tokens: Sequence[int], turn: int) -> None:
+        self._tokens[row] += tokens
+        self._said[row] += [turn] * len(tokens)
+        self._pending[row] += tokens
+
+    def _read(self, row: int) -> list[int]:
+        chunk, self._pending[row] = self._pending[row], []
+        return chunk
+
+
+def play(
+    model: Any,
+    tokenizer: Any,
+    game: Game,
+    config: GameConfig,
+    seeds: NDArray[np.int64],
+    speech: Speech,
+    told: Callable[[int], None] | None = None,
+) -> list[Trajectory]:
+    """Plays a game for each seed.
+
+    Args:
+        model: A causal model of `transformers`; it is put into evaluation mode.
+        tokenizer: Its own.
+        game: A batch of games.
+        config: The games' flags: how they are shown, and whether a turn shows the whole conversation.
+        seeds: Of the games, int64 [B].
+        speech: How the model speaks.
+        told: Called with the tokens that were computed, at the end.
+    """
+    model.eval()
+    game.reset(seeds)
+    remembers = config.context == "whole"
+    talk = _Talk(model, tokenizer, speech, len(seeds), remembers)
+    found = [Trajectory(int(seed)) for seed in seeds]
+    going = np.arange(len(seeds))
+    shown = {int(b): wording.first_prompt(config, game, int(b), think=speech.think) for b in going}
+    for turn in range(speech.max_turns):
+        logits = talk.hear(going, [shown[int(b)] for b in going])
+        columns = talk.reading.columns
+        replies = talk.reply(going, logits)
+        words = talk.words(replies)
+        actions = np.array([wording.parse(game, each) for each in words])
+        if speech.no_think:
+            kept = [
+                wording.answer(game, int(action), "number" if speech.numbers else "word")
+                for action in actions
+            ]
+            talk.replace(going, turn, columns, kept)
+        else:
+            kept = words
+            talk.remember(going, turn, replies)
+        outcome = game.step(actions, going)
+        rewards = outcome.reward + outcome.penalty
+        for i, b in enumerate(going):
+            each = found[b]
+            each.turns.append(
+                Turn(shown[int(b)], words[i], kept[i], int(actions[i]), float(rewards[i]))
+            )
+            each.rewards.append(float(rewards[i]))
+            each.success, each.effective = (
+                bool(outcome.success[i]),
+                each.effective + int(outcome.effective[i]),
+            )
+            if not remembers:
+                each.texts.append(talk.text(int(b)))
+        rest = ~outcome.done & (turn + 1 < speech.max_turns)
+        for i in np.flatnonzero(rest):
+            b = int(going[i])
+            if remembers:
+                shown[b] = wording.feedback(
+                    config, game, b, bool(actions[i]), float(outcome.reward[i]), False
+                )
+            else:
+                shown[b] = wording.first_prompt(config, game, b, think=speech.think)
+        talk.keep(rest)
+        going = going[rest]
+        if not len(going):
+            break
+    if remembers:
+        for b, each in enumerate(found):
+            each.texts.append(talk.text(b))
+    if told is not None:
+        told(talk.read + talk.reading.read)
+    return found

@@ -1,0 +1,333 @@
+"""Trains a language model by reinforcement in conversations with a game (RAGEN, Wang et al. 2025, arXiv 2504.20073)."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import record
+from record import option
+from textgames import alarms
+from textgames.playing import PlayConfig
+
+if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
+    from textgames.learning import Learner, Settings
+    from textgames.models import Loaded
+    from textgames.trajectories import Trajectory
+
+ESTIMATORS = ("brpo", "grpo", "arpo", "gae")
+POINTS = 200  # of a curve
+
+
+@dataclass(frozen=True)
+class Config(PlayConfig):
+    """Flags of `ragen:train`; the defaults are the source's."""
+
+    train_size: int = option(10_000, "games to learn from", low=1)
+    updates: int = option(200, "batches of games that are learned from", low=1)
+    train_batch_size: int = option(8, "games of an update", low=1)
+    n_rollout: int = option(16, "times that each of them is played", low=1)
+    ppo_batch_size: int = option(
+        128, "trajectories a step of the optimiser; 0: all of an update", low=0
+    )
+    micro_batch_size: int = option(1, "trajectories that are computed together", low=1)
+    ppo_epochs: int = option(1, "times that a trajectory is learned from", low=1)
+    adv_estimator: str = option(
+        "grpo", "what a trajectory is compared with: brpo the batch, grpo its own game, arpo nothing; gae: a critic",
+        choices=ESTIMATORS,
+    )  # fmt: skip
+    credit: str = option(
+        "outcome", "of gae: all rewards come at the end, or each with its turn", choices=("outcome", "turn")
+    )  # fmt: skip
+    gamma: float = option(1.0, "discount from token to token, of gae", low=0, high=1)
+    gae_lambda: float = option(1.0, "decay from token to token, of gae", low=0, high=1)
+    filter: float = option(
+        1.0, "share of the games that are learned from, those whose outcomes differ most (StarPO-S: 0.25)",
+        low=0, low_open=True, high=1,
+    )  # fmt: skip
+    actor_lr: float = option(1e-6, "AdamW's step size [1]", low=0, low_open=True, high=1)
+    critic_lr: float = option(1e-5, "the critic's [1]", low=0, low_open=True, high=1)
+    warm_up: int = option(0, "updates of the critic alone before the model learns, of gae", low=0)
+    clip_low: float = option(
+        0.2, "how far a probability ratio may fall", low=0, low_open=True, high=1
+    )
+    clip_high: float = option(0.2, "how far it may rise (StarPO-S: 0.28)", low=0, low_open=True)
+    entropy_coef: float = option(0.001, "of the entropy bonus", low=0)
+    kl_coef: float = option(
+        0.001, "of the divergence from the first model, which is made small", low=0
+    )
+    loss_tokens: str = option(
+        "model", "which are learned from: the model's, or all (the source's first version: the game's messages too)",
+        choices=("model", "all"),
+    )  # fmt: skip
+    grad_clip: float = option(1.0, "largest norm of the gradient", low=0, low_open=True)
+    alarm: str = option("mark", "what a sign of collapse does to the run", choices=alarms.CHOICES)
+    test_freq: int = option(20, "updates between validations", low=1)
+    save_freq: int = option(50, "updates between checkpoints", low=1, resumable=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        batch = self.train_batch_size * self.n_rollout
+        if not self.ppo_batch_size:
+            object.__setattr__(self, "ppo_batch_size", batch)
+        if self.filter == 1 and batch % self.ppo_batch_size:
+            raise record.UserError(
+                f"--ppo-batch-size: {self.ppo_batch_size} does not divide train-batch-size x n-rollout = {batch}"
+            )
+        if self.ppo_batch_size % self.micro_batch_size:
+            raise record.UserError(
+                f"--micro-batch-size: {self.micro_batch_size} does not divide ppo-batch-size ({self.ppo_batch_size})"
+            )
+        if self.train_batch_size > self.train_size:
+            raise record.UserError(
+                f"--train-batch-size: {self.train_batch_size} games of an update, but train-size is {self.train_size}"
+            )
+        if self.filter < 1 and self.n_rollout == 1:
+            raise record.UserError(
+                "--filter: games that are played once (n-rollout=1) do not differ in outcome"
+            )
+        if self.loss_tokens == "all" and self.context != "whole":
+            raise record.UserError(
+                "--loss-tokens: only a whole conversation has the game's messages in it"
+            )
+        if self.warm_up and self.adv_estimator != "gae":
+            raise record.UserError("--warm-up: of a critic, which adv-estimator=gae alone has")
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Trains and returns what the record says."""
+    from textgames import examples, levels, models, playing
+
+    playing.check(config)
+    playing.one_thread(config)
+    with record.start(config, study="textgames") as run:
+        loaded = models.load(config, run, lambda: examples.texts(config))
+        run.add_parent(loaded.run_id)
+        seeds = levels.training(config, config.train_size)
+        kept_out = levels.validation(config, config.val_data_num)
+        trained = Course(config, run, loaded, seeds, kept_out).run()
+        models.save(loaded, run.artifact("model/config.json").parent)
+        return run.finish(trained)
+
+
+class Course:
+    """A model's way through the updates.
+
+    Args:
+        config: The flags.
+        run: The record.
+        loaded: The model.
+        seeds: Of the games to learn from.
+        kept_out: Of the games it is judged by.
+    """
+
+    def __init__(
+        self,
+        config: Config,
+        run: record.Run,
+        loaded: Loaded,
+        seeds: NDArray[np.int64],
+        kept_out: NDArray[np.int64],
+    ) -> None:
+        from textgames import models
+        from textgames.learning import Learner
+        from textgames.scoring import Critic
+
+        self.config, self.record, self.loaded = config, run, loaded
+        self.seeds, self.kept_out = seeds, kept_out
+        self.update, self.turns, self.tokens = 0, 0, 0
+        self.alarms = alarms.Alarms()
+        self.critic = None
+        if config.adv_estimator == "gae":
+            self.critic = Critic(loaded.model).to(loaded.device)
+        self.learner: Learner = Learner(
+            loaded.model, settings(config), config.actor_lr, models.reference(loaded), self.critic,
+            config.critic_lr, loaded.autocast,
+        )  # fmt: skip
+
+    def run(self) -> dict[str, Any]:
+        """Trains from the run's newest checkpoint on; returns what the record says."""
+        from textgames import playing
+
+        run, config = self.record, self.config
+        if (checkpoint := run.restore()) is not None:
+            self._restore(checkpoint)
+            run.event(f"continued after update {self.update}")
+        else:
+            self._validate()
+        every, seen = max(1, config.updates // POINTS), []
+        while self.update < config.updates:
+            found = self._learn()
+            self.update += 1
+            record.check_finite(self.update, found)
+            seen.append(found)
+            if self.update % every == 0 or self.update == config.updates:
+                run.log(
+                    {name: sum(each[name] for each in seen) / len(seen) for name in found},
+                    self.update,
+                )
+                seen = []
+            run.progress(self.update, config.updates, "update")
+            if self._alarmed(found):
+                break
+            if self.update % config.test_freq == 0 and self.update < config.updates:
+                self._validate()
+            if self.update % config.save_freq == 0:
+                self._save()
+        self._save()
+        played = {
+            "greedy": playing.validate(self.loaded, config, self.kept_out),
+            "sampled": playing.validate(
+                self.loaded, config, self.kept_out, run.seeds.torch("validation draws")
+            ),
+        }
+        return self._result(played)
+
+    def _learn(self) -> dict[str, float]:
+        """An update: games are played and learned from."""
+        import numpy as np
+
+        from textgames import advantages, games, playing
+        from textgames.rollout import play
+
+        config, run = self.config, self.record
+        drawn = np.repeat(self._drawn(), config.n_rollout)
+        how = playing.speech(config, run.seeds.torch("play", self.update))
+        played = play(
+            self.loaded.model,
+            self.loaded.tokenizer,
+            games.make(config),
+            config,
+            drawn,
+            how,
+            self._told,
+        )
+        groups = np.repeat(np.arange(config.train_batch_size), config.n_rollout)
+        scores = np.array([each.score for each in played])
+        found = playing.summary(played)
+        self.turns += sum(len(each.turns) for each in played)
+        found["group_spread"] = float(advantages.spreads(scores, groups).mean())
+        replies = [turn.reply for each in played for turn in each.turns]
+        found["commonest"] = alarms.commonest(replies)
+        kept = np.ones(len(played), bool)
+        if config.filter < 1:
+            kept = advantages.most_varied(scores, groups, config.filter)
+        learned = [each for each, of in zip(played, kept, strict=True) if of]
+        order = run.seeds.generator("order", self.update)
+        found |= self.learner.update(
+            learned, groups[kept], order, critic_alone=self.update < config.warm_up
+        )
+        return {name.replace("score/", "score_"): value for name, value in found.items()}
+
+    def _told(self, tokens: int) -> None:
+        self.tokens += tokens
+
+    def _drawn(self) -> NDArray[np.int64]:
+        """The games of an update: all of them once in random order, then all again."""
+        a_round = len(self.seeds) // self.config.train_batch_size
+        epoch, at = divmod(self.update, a_round)
+        order = self.record.seeds.generator("games", epoch).permutation(len(self.seeds))
+        return self.seeds[
+            order[at * self.config.train_batch_size :][: self.config.train_batch_size]
+        ]
+
+    def _alarmed(self, found: dict[str, float]) -> bool:
+        """Whether a sign of collapse ends the run."""
+        watched = ("score", "score_spread", "group_spread", "entropy", "grad_norm", "commonest")
+        new = self.alarms.look(self.update, {name: found[name] for name in watched})
+        if self.config.alarm == "off" or not new:
+            return False
+        self.record.event(f"update {self.update}: sign of collapse: {', '.join(new)}")
+        return self.config.alarm == "end"
+
+    def _validate(self) -> None:
+        from textgames import playing
+
+        found = playing.summary(playing.validate(self.loaded, self.config, self.kept_out))
+        self.record.log(
+            {f"validation/{name.replace('/', '_')}": value for name, value in found.items()},
+            self.update,
+        )
+        self.record.event(
+            f"update {self.update} of {self.config.updates}: success {100 * found['success']:.1f} % of "
+            f"{len(self.kept_out)} games kept out, score {found['score']:.2f}"
+        )
+
+    def _save(self) -> None:
+        from textgames import models
+
+        tensors = dict(models.tensors(self.loaded))
+        if self.critic is not None:
+            tensors |= {
+                f"critic.{name}": each.detach() for name, each in self.critic.named_parameters()
+            }
+        state = {
+            "update": self.update, "turns": self.turns, "tokens": self.tokens,
+            "learner": self.learner.state(), "alarms": self.alarms.state(),
+        }  # fmt: skip
+        self.record.checkpoint(self.update, tensors, state)
+
+    def _restore(self, checkpoint: record.Checkpoint) -> None:
+        import torch
+
+        from textgames import models
+
+        models.restore(self.loaded, checkpoint.tensors)
+        if self.critic is not None:
+            with torch.no_grad():
+                for name, weight in self.critic.named_parameters():
+                    weight.copy_(checkpoint.tensors[f"critic.{name}"])
+        state = checkpoint.state
+        self.update, self.turns, self.tokens = state["update"], state["turns"], state["tokens"]
+        self.learner.restore(state["learner"])
+        self.alarms.restore(state["alarms"])
+
+    def _result(self, played: dict[str, list[Trajectory]]) -> dict[str, Any]:
+        from textgames import chances, dialogues, models, playing
+
+        config, run = self.config, self.record
+        for name, trajectories in played.items():
+            path: Path = run.artifact(f"dialogues_{name}.md")
+            path.write_text(dialogues.page(f"{config.env}: {name} replies", trajectories))
+        found = {name: playing.summary(each) for name, each in played.items()}
+        chance, best = chances.bounds(config, self.kept_out, config.max_turns)
+        run.digest_weights(models.tensors(self.loaded))
+        raised = ", ".join(f"{name} at {update}" for name, update in self.alarms.raised.items())
+        return {
+            "objective": {
+                "name": "success", "value": found["greedy"]["success"], "kind": "rate", "count": len(self.kept_out),
+                "goal": "max", "at": self.update, "axis": "update",
+            },
+            "summary": f"chance {100 * chance:.1f} %, at best {100 * best:.1f} %"
+            + (f"; signs of collapse: {raised}" if raised else ""),
+            "metrics": {
+                f"{name}/{what.replace('/', '_')}": value
+                for name, each in found.items()
+                for what, value in each.items()
+            }
+            | {"chance": chance, "optimum": best, "tokens": float(self.tokens)},
+            "env_steps": self.turns,
+            "task": config.env,
+        }  # fmt: skip
+
+
+def settings(config: Config) -> Settings:
+    """What an update needs to know, from the flags."""
+    from textgames.learning import Settings
+
+    return Settings(
+        estimator=config.adv_estimator, credit=config.credit, gamma=config.gamma, gae_lambda=config.gae_lambda,
+        clip_low=config.clip_low, clip_high=config.clip_high, entropy_coef=config.entropy_coef,
+        kl_coef=config.kl_coef, minibatch=config.ppo_batch_size, micro=config.micro_batch_size,
+        epochs=config.ppo_epochs, all_tokens=config.loss_tokens == "all", temperature=config.temperature,
+        grad_clip=config.grad_clip,
+    )  # fmt: skip
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))

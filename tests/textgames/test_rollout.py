@@ -1,0 +1,180 @@
+"""Games in conversation: what a loop does that plays a game at a time and reads everything anew for each token."""
+
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+from transformers import AutoModelForCausalLM, AutoTokenizer
+
+from textgames import dialogues, examples, games, levels, playing, tiny, wording
+from textgames.chat import pieces
+from textgames.playing import PlayConfig
+from textgames.rollout import Speech, play
+
+SPOKEN = PlayConfig(
+    env="frozenlake", prompt="grid", max_turns=4, max_response_length=7, temperature=1.3, top_p=1.0
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def spoken(tmp_path_factory):
+    """A model that knows nothing, its tokenizer, and answers as tokens."""
+    torch.set_num_threads(1)
+    folder = tmp_path_factory.mktemp("tiny")
+    tiny.write(folder, examples.texts(SPOKEN), width=32, layers=2, heads=2, seed=2)
+    tokenizer = AutoTokenizer.from_pretrained(folder)
+    return AutoModelForCausalLM.from_pretrained(folder), tokenizer
+
+
+class Scripted:
+    """Draws what is likeliest, or says an action whole, by chance."""
+
+    def __init__(self, tokenizer, config, seed, share):
+        self.rng, self.share, self.tokenizer = np.random.default_rng(seed), share, tokenizer
+        game = games.make(config)
+        said = [wording.answer(game, action) for action in range(1, len(game.actions) + 1)]
+        self.said = tokenizer(said, add_special_tokens=False)["input_ids"]
+        self.left = None
+
+    def __call__(self, logits):
+        drawn = logits.argmax(-1)
+        if self.left is None or len(self.left) != len(drawn):
+            self.left = [[] for _ in drawn]
+        for i, left in enumerate(self.left):
+            if not left and self.rng.random() < self.share:
+                left += self.said[int(self.rng.integers(len(self.said)))]
+            if left:
+                drawn[i] = left.pop(0)
+        return drawn
+
+
+@torch.no_grad()
+def alone(model, tokenizer, config, seed):
+    """A game by itself, the likeliest token each time, all tokens read again for each."""
+    around = pieces(tokenizer, think=config.think)
+    game = games.make(config)
+    game.reset(np.array([seed]))
+    tokens, told, texts = [], [], []
+    shown = wording.first_prompt(config, game, 0, think=config.think)
+    end = tokenizer.convert_tokens_to_ids(around.end)
+    for turn in range(config.max_turns):
+        if turn == 0 or config.context == "last":
+            tokens = tokenizer(around.first(shown), add_special_tokens=False)["input_ids"]
+        else:
+            more = around.next(shown, ended=tokens[-1] == end)
+            tokens = tokens + tokenizer(more, add_special_tokens=False)["input_ids"]
+        reply = []
+        while len(reply) < config.max_response_length:
+            logits = model(input_ids=torch.tensor([tokens + reply])).logits[0, -1]
+            reply.append(int(logits.argmax()))
+            if reply[-1] == end or "</answer>" in tokenizer.decode(reply):
+                break
+        words = tokenizer.decode(reply[:-1] if reply[-1] == end else reply)
+        action = wording.parse(game, words)
+        if config.no_think_rl:
+            kept = wording.answer(game, action) + around.end
+            reply = tokenizer(kept, add_special_tokens=False)["input_ids"]
+        tokens = tokens + reply
+        texts.append(tokens)
+        outcome = game.step(np.array([action]), np.array([0]))
+        told.append((words, action, float(outcome.reward[0] + outcome.penalty[0])))
+        if outcome.done[0]:
+            break
+        shown = (
+            wording.feedback(config, game, 0, bool(action), float(outcome.reward[0]), False)
+            if config.context == "whole"
+            else wording.first_prompt(config, game, 0, think=config.think)
+        )
+    return told, texts[-1:] if config.context == "whole" else texts, bool(game.success[0])
+
+
+@pytest.mark.parametrize("context", ["whole", "last"])
+@pytest.mark.parametrize("changed", [{"think": False}, {"think": True}, {"no_think_rl": True}])
+def test_games_side_by_side_are_played_as_each_alone(spoken, context, changed):
+    config = replace(SPOKEN, context=context, **changed)
+    seeds = levels.validation(config, 5)
+    found = play(*spoken, games.make(config), config, seeds, playing.speech(config, None))
+    for each in found:
+        told, texts, success = alone(*spoken, config, each.seed)
+        assert [
+            (turn.reply, turn.action, pytest.approx(turn.reward)) for turn in each.turns
+        ] == told
+        assert [text.tokens.tolist() for text in each.texts] == texts
+        assert each.success is success
+
+
+@pytest.mark.parametrize("env", games.GAMES)
+@pytest.mark.parametrize("context", ["whole", "last"])
+def test_what_was_said_and_what_it_was_worth_can_be_read_off_the_tokens(spoken, env, context):
+    config = replace(SPOKEN, env=env, context=context, max_turns=6, think=False)
+    model, tokenizer = spoken
+    script = Scripted(tokenizer, config, 3, 0.25)
+    how = Speech(script, config.max_turns, config.max_response_length)
+    seeds, computed = levels.validation(config, 24), []
+    found = play(model, tokenizer, games.make(config), config, seeds, how, computed.append)
+    end = tokenizer.convert_tokens_to_ids("<|im_end|>")
+    again = games.make(config)
+    again.reset(seeds)
+    for b, each in enumerate(found):
+        said = {}
+        for text in each.texts:
+            for token, turn in zip(text.tokens, text.turns, strict=True):
+                said.setdefault(int(turn), []).append(int(token))
+        del said[-1]
+        assert sorted(said) == list(range(len(each.turns)))
+        for i, turn in enumerate(each.turns):
+            tokens = said[i][:-1] if said[i][-1] == end else said[i]
+            assert tokenizer.decode(tokens) == turn.reply == turn.kept
+            assert wording.parse(again, turn.reply) == turn.action
+            outcome = again.step(np.array([turn.action]), np.array([b]))
+            assert turn.reward == pytest.approx(float(outcome.reward[0] + outcome.penalty[0]))
+        assert each.score == pytest.approx(sum(turn.reward for turn in each.turns))
+        assert each.success == again.success[b]
+        assert again.done[b] or len(each.turns) == config.max_turns
+    assert any(each.valid for each in found)
+    if context == "whole":  # no token is computed twice, and the last replies' last ones never are
+        longest = sum(len(text.tokens) for each in found for text in each.texts)
+        assert longest - len(found) * config.max_response_length <= computed[0] < longest
+
+
+def test_a_reply_ends_with_its_answer(spoken):
+    model, tokenizer = spoken
+    script = Scripted(tokenizer, SPOKEN, 1, 1.0)
+    how = Speech(script, 3, 50)
+    config = replace(SPOKEN, think=False)
+    for each in play(
+        model, tokenizer, games.make(config), config, levels.validation(config, 8), how
+    ):
+        assert all(turn.reply.endswith("</answer>") and turn.action for turn in each.turns)
+        assert all(turn.reply.count("<answer>") == 1 for turn in each.turns)
+
+
+def test_the_same_seeds_draw_the_same_replies(spoken):
+    seeds = levels.validation(SPOKEN, 6)
+
+    def played(seed):
+        how = playing.speech(SPOKEN, torch.Generator().manual_seed(seed))
+        return [
+            turn.reply
+            for each in play(*spoken, games.make(SPOKEN), SPOKEN, seeds, how)
+            for turn in each.turns
+        ]
+
+    assert played(1) == played(1) != played(2)
+
+
+def test_the_page_shows_whole_conversations(spoken):
+    config = replace(SPOKEN, think=False)
+    model, tokenizer = spoken
+    how = Speech(Scripted(tokenizer, config, 5, 0.6), 4, 7)
+    played = play(model, tokenizer, games.make(config), config, levels.validation(config, 12), how)
+    page = dialogues.page("Lakes", played)
+    best, worst = max(played, key=lambda each: each.score), min(played, key=lambda each: each.score)
+    parts = page.split("\n## ")
+    assert [part.split("\n")[0] for part in parts[1:]] == ["Best", "Median", "Worst"]
+    for part, each in ((parts[1], best), (parts[3], worst)):
+        assert f"score {each.score:g}" in part
+    for turn in best.turns:
+        assert turn.reply.strip() in parts[1]
+        assert turn.shown.strip() in parts[1]
