@@ -47,8 +47,15 @@ class Child:
         """What the run left in the end: `result.json`."""
         return json.loads((self.directory / "result.json").read_text())
 
-    def start(self, flags: Mapping[str, Any]) -> subprocess.Popen[bytes]:
-        """Starts the run as a user would, with flags as they are typed; one that has begun goes on with its own."""
+    def start(
+        self, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None
+    ) -> subprocess.Popen[bytes]:
+        """Starts the run as a user would, with flags as they are typed; one that has begun goes on with its own.
+
+        Args:
+            flags: By name.
+            environment: Variables besides those that there are.
+        """
         words = ["run", "--yes"]
         if (self.directory / ".guild" / "attrs" / "started").exists():
             words += ["--restart", self.run]
@@ -57,7 +64,9 @@ class Child:
             words += [f"{name}={value}" for name, value in flags.items()]
         command = [sys.executable, "-m", "guild.main_bootstrap", *words]
         folder = os.environ.get("PROJECT_DIR", ".")
-        return subprocess.Popen(command, cwd=folder, env=outer.environment())
+        return subprocess.Popen(
+            command, cwd=folder, env={**outer.environment(), **(environment or {})}
+        )
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -124,40 +133,56 @@ def plan(path: Path, links: Sequence[Link]) -> dict[str, Link]:
 
 
 def complete(
-    links: Mapping[str, Link], jobs: int, told: Callable[[str], None], done: Callable[[int], None]
+    links: Mapping[str, Link],
+    places: int | Sequence[Mapping[str, str]],
+    told: Callable[[str], None],
+    done: Callable[[int], None],
+    failed: Callable[[Link, int], None] | None = None,
 ) -> None:
-    """Runs what is missing, up to `jobs` at once, each after those it needs.
+    """Runs what is missing, one at a place, each after those it needs.
 
     Args:
         links: By name.
-        jobs: Runs at a time.
+        places: How many run at a time; or for each place the environment's variables of what runs there.
         told: Called with a line when a run begins.
-        done: Called with the number of finished runs.
+        done: Called with the number of runs that ended.
+        failed: Called with a run that did not end well, and its exit status; the others go on.
 
     Raises:
-        RunFailed: A run did not end well; those beside it are stopped.
+        RunFailed: A run did not end well, and there is no `failed`; those beside it are stopped.
     """
-    going: dict[str, subprocess.Popen[bytes]] = {}
+    free = [dict(each) for each in ([{}] * places if isinstance(places, int) else places)]
+    going: dict[str, tuple[subprocess.Popen[bytes], dict[str, str]]] = {}
+    lost: set[str] = set()
     try:
-        while missing := [link for link in links.values() if not link.finished]:
+        while missing := [
+            link for link in links.values() if link.name not in lost and not link.finished
+        ]:
             done(len(links) - len(missing))
             for link in missing:
                 ready = all(links[each].finished for each in link.after.values())
-                if ready and link.name not in going and len(going) < jobs:
+                if ready and link.name not in going and free:
                     told(f"{link.name}: {link.operation}, run {link.run[:8]}")
                     runs = {flag: links[of].run for flag, of in link.after.items()}
-                    going[link.name] = link.start(link.flags | runs)
+                    place = free.pop(0)
+                    going[link.name] = link.start(link.flags | runs, place), place
             time.sleep(POLL)
-            for name, process in list(going.items()):
+            for name, (process, place) in list(going.items()):
                 code = process.poll()
-                if code is not None:
-                    del going[name]
-                    if code != 0 or not links[name].finished:
-                        raise RunFailed(
-                            f"{name}: {links[name].operation}, run {links[name].run[:8]}, "
-                            f"ended with status {code}"
-                        )
+                if code is None:
+                    continue
+                del going[name]
+                free.append(place)
+                if code == 0 and links[name].finished:
+                    continue
+                if failed is None:
+                    raise RunFailed(
+                        f"{name}: {links[name].operation}, run {links[name].run[:8]}, "
+                        f"ended with status {code}"
+                    )
+                lost.add(name)
+                failed(links[name], code)
         done(len(links))
     finally:
-        for process in going.values():
+        for process, _ in going.values():
             stop(process)

@@ -19,7 +19,7 @@ NONE = 0
 INVALID_PENALTY = -1.0  # for a reply that was not understood; the bandit has none
 _SIZES = {BANDIT: 0, SOKOBAN: 6, FROZENLAKE: 4}
 _LEAST = {BANDIT: 0, SOKOBAN: 5, FROZENLAKE: 2}
-_ORDERS = ("shuffled", "low-first", "high-first")
+ORDERS = ("shuffled", "low-first", "high-first")
 
 
 @dataclass(frozen=True)
@@ -51,7 +51,7 @@ class GameConfig(record.Config):
     low_name: str = option("phoenix", "bandit: name of the arm with little risk and the lower mean")
     high_name: str = option("dragon", "bandit: name of the arm with much risk and the higher mean")
     names_swapped: bool = option(False, "bandit: each arm has the other one's name")
-    names_order: str = option("shuffled", "bandit: which arm a prompt names first", choices=_ORDERS)
+    names_order: str = option("shuffled", "bandit: which arm a prompt names first", choices=ORDERS)
     prompt: str = option(
         "full",
         "what a model is told; grid: nothing but the grid (bandit: the names)",

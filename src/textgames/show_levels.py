@@ -50,8 +50,13 @@ def main(config: Config) -> dict[str, Any]:
         lengths = np.array([-1 if each is None else len(each) for each in found])
         run.progress(2, 3, "part")
         reached = chances(config, held, max(TURNS))
+        for turn in range(1, max(TURNS) + 1):
+            shares = (each[:, turn - 1].mean() for each in reached)
+            run.log(dict(zip(("random", "optimal"), shares, strict=True)), step=turn)
         run.artifact("levels.txt").write_text(_shown(config, held[:SHOWN]), encoding="utf-8")
-        return run.finish(_result(config, alike, lengths, reached.random, reached.optimal))
+        result = _result(config, alike, lengths, reached.random, reached.optimal)
+        run.log(result["metrics"], step=max(TURNS))  # columns of `guild compare`
+        return run.finish(result)
 
 
 def mean(values: NDArray[np.float64]) -> str:
@@ -119,7 +124,7 @@ def _result(
     )  # fmt: skip
     return {
         "objective": {
-            "name": "optimal/25", "value": float(optimal[:, 24].mean()), "kind": "mean", "goal": "max",
+            "name": "optimal/25", "value": metrics["optimal/25"], "kind": "mean", "goal": "max", "at": 25, "axis": "turn",
         },
         "summary": summary,
         "metrics": metrics,

@@ -137,8 +137,8 @@ def note(grid, state):  # type: ignore[no-untyped-def]
 def key_of(state):  # type: ignore[no-untyped-def]
     """A number above 0 that tells moments of a level apart."""
     key = np.uint64(1 + state[0])
-    for box in state[1:]:
-        key = key << np.uint64(9) | np.uint64(box)
+    for k in range(1, len(state)):
+        key = key << np.uint64(9) | np.uint64(state[k])
     return key
 
 
@@ -146,8 +146,8 @@ def key_of(state):  # type: ignore[no-untyped-def]
 def solved(grid, state):  # type: ignore[no-untyped-def]
     """Whether all boxes are on targets."""
     on = 0
-    for box in state[1:]:
-        on += grid[box] & TARGET > 0
+    for k in range(1, len(state)):
+        on += grid[state[k]] & TARGET > 0
     return on == len(state) - 1
 
 
@@ -159,18 +159,16 @@ def advance(grid, size, state, action, after):  # type: ignore[no-untyped-def]
     to = state[0] + by
     if grid[to] & WALL:
         return False
-    after[:] = state
-    after[0], pushed = to, -1
+    after[0], pushed, blocked = to, -1, grid[to + by] & WALL > 0
     for k in range(1, len(state)):
+        after[k] = state[k]
+        blocked |= state[k] == to + by
         if state[k] == to:
             pushed = k
     if pushed < 0:
         return True
-    if grid[to + by] & WALL:
+    if blocked:
         return False
-    for box in state[1:]:
-        if box == to + by:
-            return False
     after[pushed] = to + by
     for k in range(pushed, 1, -1):
         if after[k] < after[k - 1]:

@@ -6,6 +6,7 @@ import contextlib
 import json
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import record
 from record.config import find_folder
@@ -112,8 +113,18 @@ def longest(source: Source) -> int:
 
 def run_of(named: str) -> str:
     """Id of the run in whose folder a model lies; empty if in none."""
+    return str(_told(named).get("id", ""))
+
+
+def flags_of(named: str) -> dict[str, Any]:
+    """Flags of the run in whose folder a model lies; none if in none."""
+    return dict(_told(named).get("flags", {}))
+
+
+def _told(named: str) -> dict[str, Any]:
+    """What the run in whose folder a model lies told of itself."""
     folder = find_folder(named)
     for each in (folder, *folder.parents) if folder else ():
-        with contextlib.suppress(OSError, ValueError, KeyError):
-            return str(json.loads((each / "journal/run.json").read_text())["id"])
-    return ""
+        with contextlib.suppress(OSError, ValueError):
+            return dict(json.loads((each / "journal/run.json").read_text()))
+    return {}

@@ -32,7 +32,9 @@ class Config(PlayConfig):
     updates: int = option(200, "batches of games that are learned from", low=1)
     train_batch_size: int = option(8, "games of an update", low=1)
     n_rollout: int = option(16, "times that each of them is played", low=1)
-    ppo_batch_size: int = option(128, "trajectories a step of the optimiser", low=1)
+    ppo_batch_size: int = option(
+        128, "trajectories a step of the optimiser; 0: all of an update", low=0
+    )
     micro_batch_size: int = option(1, "trajectories that are computed together", low=1)
     ppo_epochs: int = option(1, "times that a trajectory is learned from", low=1)
     adv_estimator: str = option(
@@ -71,6 +73,8 @@ class Config(PlayConfig):
     def __post_init__(self) -> None:
         super().__post_init__()
         batch = self.train_batch_size * self.n_rollout
+        if not self.ppo_batch_size:
+            object.__setattr__(self, "ppo_batch_size", batch)
         if self.filter == 1 and batch % self.ppo_batch_size:
             raise record.UserError(
                 f"--ppo-batch-size: {self.ppo_batch_size} does not divide train-batch-size x n-rollout = {batch}"

@@ -54,10 +54,8 @@ def test_what_stands_around_an_answer_does_not_matter(env, data):
     action = data.draw(st.integers(1, len(game.actions)))
     style = data.draw(st.sampled_from(["word", "number"]))
     reply = wording.answer(game, action, style)
-    before = data.draw(ODD.filter(lambda text: "<answer>" not in text + "<answer"))
+    before = data.draw(ODD.filter(lambda text: "<answer>" not in text))
     after = data.draw(ODD)
-    if "<answer>" in (before + reply)[: len(before) + 7]:
-        return
     assert wording.parse(game, before + reply + after) == action
     changed = data.draw(st.sampled_from([str.upper, str.lower, str.title]))
     inside = reply[len("<answer>") : -len("</answer>")]
@@ -118,10 +116,6 @@ def test_a_grid_alone_has_a_cell_for_each_place(env):
     assert told == wording.feedback(config, game, 1, True, 0.0, False)
     rows = told.split(" \n")[:-1]
     assert [len(row) for row in rows] == [8] * 4
-    assert (
-        "".join(told.split()) in "".join(game.render(np.array([1]))[0].replace("#", "# ").split())
-        or env == "sokoban"
-    )
     inner = [line.split() for line in game.render(np.array([1]))[0].splitlines()]
     if env == "sokoban":
         inner = [row[1:-1] for row in inner[1:-1]]

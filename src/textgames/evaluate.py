@@ -1,0 +1,133 @@
+"""Plays games that training never saw with a loaded checkpoint: success over the number of turns, as one curve."""
+
+from __future__ import annotations
+
+import argparse
+from dataclasses import dataclass, fields
+from typing import TYPE_CHECKING, Any
+
+import record
+from record import option
+from record.config import flag_name
+from textgames import playing, sources
+from textgames.games import GAMES, ORDERS
+from textgames.playing import PlayConfig
+
+if TYPE_CHECKING:
+    from textgames.trajectories import Trajectory
+
+SHOWN = (1, 2, 3, 5, 10, 15, 25, 50, 100)  # turns, in the table
+
+
+AS_TRAINED = "as trained"
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    """Flags of `ragen:evaluate`. What they leave open is as the checkpoint was trained."""
+
+    checkpoint: str = option(
+        "", "a run of this study, a checkpoint of one, or a model as of ragen:train"
+    )
+    env: str = option(AS_TRAINED, "game", choices=(AS_TRAINED, *GAMES))
+    size: int = option(0, "side of the grid [cells]; 0: as trained", low=0, high=12)
+    boxes: int = option(0, "Sokoban: boxes and targets; 0: as trained", low=0, high=4)
+    search_depth: int = option(
+        0, "Sokoban: moves of the reverse play; 0: as trained", low=0, high=1000
+    )
+    low_name: str = option(AS_TRAINED, "bandit: name of the arm with little risk")
+    high_name: str = option(AS_TRAINED, "bandit: name of the arm with the higher mean")
+    names_swapped: bool = option(False, "bandit: each arm has the other one's name")
+    names_order: str = option(
+        AS_TRAINED, "bandit: which arm is named first", choices=(AS_TRAINED, *ORDERS)
+    )  # fmt: skip
+    max_turns: int = option(25, "turns of a game, an action each", low=1, high=1000)
+    actions: str = option(
+        "greedy", "of the model: its likeliest tokens, or drawn", choices=playing.ACTIONS
+    )
+    temperature: float = option(0, "of drawing; 0: as trained", low=0, high=10)
+    val_data_num: int = option(500, "games that training never saw", low=1, high=100_000)
+    val_batch_size: int = option(500, "of them that are played together", low=1, resumable=True)
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.checkpoint:
+            raise record.UserError(
+                "--checkpoint: name a run of ragen:train or ragen:sft by its folder, or a model"
+            )
+
+
+def as_trained(config: Config) -> PlayConfig:
+    """How the checkpoint was trained to play, with what the flags change."""
+    trained = sources.flags_of(config.checkpoint)
+    of_trained = {field.name: flag_name(field.name) for field in fields(PlayConfig)}
+    found = {name: trained[flag] for name, flag in of_trained.items() if flag in trained}
+    changed = {
+        field.name: value
+        for field in fields(config)
+        if (value := getattr(config, field.name)) not in (0, AS_TRAINED)
+        and field.name in of_trained
+    }
+    if "size" not in changed and changed.get("env", found.get("env")) != found.get("env"):
+        found.pop("size", None)  # of another game
+    return PlayConfig(**found | changed | {"model": config.checkpoint, "lora_rank": 0})
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Plays and returns what the record says."""
+    import numpy as np
+
+    from textgames import chances, dialogues, examples, levels, models
+
+    played_as = as_trained(config)
+    playing.check(played_as, training=False)
+    playing.one_thread(played_as)
+    with record.start(config, study="textgames") as run:
+        loaded = models.load(played_as, run, lambda: examples.texts(played_as), training=False)
+        run.add_parent(loaded.run_id)
+        seeds = levels.validation(played_as, config.val_data_num)
+        generator = run.seeds.torch("validation draws") if config.actions == "sampled" else None
+        played = playing.validate(loaded, played_as, seeds, generator, run=run)
+        run.artifact("dialogues.md").write_text(dialogues.page(played_as.env, played))
+        known = chances.chances(played_as, seeds, config.max_turns)
+        curves = {
+            "success": by_turn(played, config.max_turns),
+            "random": np.asarray(known.random).mean(0),
+            "optimum": np.asarray(known.optimal).mean(0),
+        }
+        for turn in range(1, config.max_turns + 1):
+            run.log({name: float(curve[turn - 1]) for name, curve in curves.items()}, turn)
+        return run.finish(result(played_as, played, curves))
+
+
+def by_turn(trajectories: list[Trajectory], turns: int) -> Any:
+    """The share of games that are won within 1, 2, … turns, float64 [turns]."""
+    import numpy as np
+
+    won = np.array([len(each.turns) if each.success else turns + 1 for each in trajectories])
+    return (won[:, None] <= np.arange(1, turns + 1)).mean(0)
+
+
+def result(config: PlayConfig, played: list[Trajectory], curves: dict[str, Any]) -> dict[str, Any]:
+    """The share of games that are won within all turns, and the curve's main points."""
+    found = playing.summary(played)
+    shown = sorted({*(each for each in SHOWN if each <= config.max_turns), config.max_turns})
+    rows = [
+        [name, *(f"{100 * curve[turn - 1]:.1f}" for turn in shown)]
+        for name, curve in curves.items()
+    ]
+    return {
+        "objective": {
+            "name": "success", "value": found["success"], "kind": "rate", "count": len(played), "goal": "max",
+            "at": config.max_turns, "axis": "turn",
+        },
+        "summary": f"chance {100 * curves['random'][-1]:.1f} %, at best {100 * curves['optimum'][-1]:.1f} %",
+        "metrics": {name.replace("/", "_"): value for name, value in found.items()},
+        "table": {"columns": ["success within turns [%]", *map(str, shown)], "rows": rows},
+        "env_steps": sum(len(each.turns) for each in played),
+        "task": config.env,
+    }  # fmt: skip
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))
