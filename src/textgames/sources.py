@@ -96,7 +96,7 @@ def _of_hub(name: str) -> Path:
     except Exception:  # offline, no route, refused, too slow: whatever the network finds
         raise record.UserError(
             f"--model: the weights of {name} are not on this machine and no hub can be reached; "
-            f"bring them (hf download {name}), or {_HERE}"
+            f"bring them (hf download {name}); {_HERE}"
         ) from None
     return _whole(name, Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns)))
 

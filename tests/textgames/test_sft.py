@@ -1,0 +1,306 @@
+"""Supervised training: what is learned from beside conversations told by hand, and how it is learned."""
+
+import json
+from dataclasses import replace
+from pathlib import Path
+
+import numpy as np
+import pytest
+import torch
+from torch.nn import functional as F
+
+import record
+from textgames import demonstrations, examples, games, levels, models, sft, solver, tiny, wording
+from textgames.demonstrations import texts
+from textgames.imitation import Imitation, judged, updates_of_an_epoch
+from textgames.trajectories import Text
+
+SMALL = {"width": 32, "layers": 1, "heads": 2, "device": "cpu", "max_response_length": 8}
+GAMES = {
+    "sokoban": {"env": "sokoban"},
+    "two boxes": {"env": "sokoban", "boxes": 2, "size": 7},
+    "lake": {"env": "frozenlake"},
+    "firm lake": {"env": "frozenlake", "slippery": False},
+    "bandit": {"env": "bandit"},
+}
+FORMS = {
+    "whole": {"context": "whole", "think": False},
+    "thought": {"context": "whole", "think": True},
+    "numbers": {"context": "whole", "think": False, "numbers": True},
+    "last": {"context": "last", "think": True},
+    "no_think_rl": {"context": "last", "think": True, "no_think_rl": True, "prompt": "grid"},
+}
+
+
+@pytest.fixture(scope="module")
+def tokenizer():
+    return tiny.tokenizer_for(examples.texts(sft.Config()))
+
+
+def by_hand(config: sft.Config, seed: int, tokenizer) -> list[tuple[list[int], list[bool]]]:
+    """Tokens and which are learned from, by the chat template over a list of messages; one for each reply."""
+    game = games.make(config)
+    game.reset(np.array([seed]))
+    messages, replies, found = [], [], []
+    thought = "<think></think>" if config.think else ""
+    if config.no_think_rl:
+        thought = "<think>"
+    message = wording.first_prompt(config, game, 0, think=config.think)
+    for action in solver.solutions(config, np.array([seed]))[0]:
+        if config.context == "last":
+            messages, replies = [], []
+            message = wording.first_prompt(config, game, 0, think=config.think)
+        reply = f"<answer>{action if config.numbers else game.actions[action - 1]}</answer>"
+        messages += [
+            {"role": "user", "content": message},
+            {"role": "assistant", "content": thought + reply},
+        ]
+        replies.append(thought.removeprefix("<think>") + reply + "<|im_end|>")
+        outcome = game.step(np.array([action]), np.array([0]))
+        message = wording.feedback(config, game, 0, True, float(outcome.reward[0]), bool(outcome.done[0]))  # fmt: skip
+        whole = tokenizer.apply_chat_template(messages, tokenize=False).removesuffix("\n")
+        coded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
+        counted = np.zeros(len(whole), bool)
+        at = 0
+        for each in replies:
+            at = whole.index(each, at)
+            counted[at : at + len(each)] = True
+            at += len(each)
+        mask = [bool(counted[start:end].all()) for start, end in coded["offset_mapping"]]
+        found.append((coded["input_ids"], mask))
+    assert game.success[0]
+    return found if config.context == "last" else found[-1:]
+
+
+@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize("kind", GAMES)
+def test_tokens_and_masks_are_those_of_conversations_by_hand(
+    kind: str, form: str, tokenizer
+) -> None:
+    config = sft.Config(**GAMES[kind], **FORMS[form])
+    chosen, _ = demonstrations.seeds(config, 6, 1)
+    made = texts(config, chosen, tokenizer, np.random.default_rng(0))
+    expected = {
+        (tuple(ids), tuple(mask))
+        for seed in chosen
+        for ids, mask in by_hand(config, seed, tokenizer)
+    }
+    assert {(tuple(each.tokens), tuple(each.turns >= 0)) for each in made} == expected
+    for each in made:
+        turns = each.turns[each.turns >= 0]
+        assert (np.diff(turns) >= 0).all()
+        assert config.context == "last" or set(turns) == set(range(turns[-1] + 1))
+
+
+@pytest.mark.parametrize("kind", ["sokoban", "lake"])
+def test_seeds_share_no_level(kind: str) -> None:
+    config = sft.Config(**GAMES[kind], val_data_num=600)
+    train, test = demonstrations.seeds(config, 400, 60)
+    assert (len(train), len(test)) == (400, 60)
+    keys = [
+        set(levels.level_keys(config, each))
+        for each in (train, test, levels.validation(config, 600))
+    ]
+    assert not keys[0] & keys[1]
+    assert not (keys[0] | keys[1]) & keys[2]
+    assert all(each is not None for each in solver.solutions(config, np.concatenate([train, test])))
+
+
+@pytest.mark.parametrize("kind", ["sokoban", "lake"])
+def test_after_wandering_the_solver_still_takes_shortest_ways(kind: str, tokenizer) -> None:
+    config = sft.Config(**GAMES[kind], context="last", think=False, prompt="grid")
+    chosen, _ = demonstrations.seeds(config, 60, 1)
+    made = texts(config, chosen, tokenizer, np.random.default_rng(1), wander=4)
+    plain = texts(config, chosen, tokenizer, np.random.default_rng(1), safe=True)
+    starts = {tokenizer.decode(each.tokens) for each in plain}
+    assert any(tokenizer.decode(each.tokens) not in starts for each in made)
+    game = games.make(config)
+    for each in made:
+        shown = tokenizer.decode(each.tokens[each.turns < 0])
+        said = tokenizer.decode(each.tokens[each.turns >= 0]).removesuffix("<|im_end|>")
+        grid = shown.split("user\n")[1].split("<|im_end|>")[0].splitlines()
+        action = wording.parse(game, said)
+        assert action > 0
+        if kind == "sokoban":
+            codes = {"#": 1, "_": 0, "O": 2, "X": 4, "√": 6, "P": 8, "S": 10}
+            inner = np.array([[codes[cell] for cell in row.split()] for row in grid], np.uint8)
+            cells = np.pad(inner, 1, constant_values=1)[None]
+            before = solver.lengths(cells)[0]
+            game.load(cells)
+            game.step(np.array([action]), np.array([0]))
+            assert game.success[0] or solver.lengths(game.cells)[0] == before - 1
+    whole = texts(
+        replace(config, context="whole"), chosen, tokenizer, np.random.default_rng(1), wander=4
+    )
+    assert any(
+        each.turns[each.turns >= 0][0] > 0 for each in whole
+    )  # what chance did is shown, not learned
+
+
+def test_turns_that_do_not_fit_are_left_out(tokenizer) -> None:
+    config = sft.Config(env="sokoban", context="whole", prompt="grid", think=False)
+    chosen, _ = demonstrations.seeds(config, 40, 1)
+    whole = texts(config, chosen, tokenizer, np.random.default_rng(0))
+    cut = texts(config, chosen, tokenizer, np.random.default_rng(0), longest=100)
+    assert max(len(each.tokens) for each in whole) > 100 >= max(len(each.tokens) for each in cut)
+    for one, other in zip(whole, cut, strict=True):
+        length = len(other.tokens)
+        assert (one.tokens[:length] == other.tokens).all()
+        assert (one.turns[:length] == other.turns).all()
+        assert other.turns[-1] >= 0
+
+
+@pytest.fixture
+def started(tmp_path: Path, monkeypatch):
+    torch.set_num_threads(1)
+    for name in ("RUN_ID", "GUILD_OP", "RECORD", "PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+
+    def start(name: str) -> None:
+        monkeypatch.setenv("RUN_DIR", str(tmp_path / name))
+
+    start("run")
+    return start
+
+
+def imitation(loaded: models.Loaded, made: list[Text], micro: int) -> Imitation:
+    return Imitation(
+        loaded, made, updates=10, batch=12, micro=micro, lr=1e-3, warm_up=0.1, seeds=record.Seeds(3)
+    )
+
+
+def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
+    """All texts padded into one batch, other labels -100, all logits; however many texts are computed together."""
+    config = sft.Config(**SMALL, env="sokoban", context="whole", think=False)
+    with record.start(config, study="textgames") as run:
+        loaded = models.load(config, run, lambda: examples.texts(config))
+        run.finish({})
+    made = texts(
+        config, demonstrations.seeds(config, 12, 1)[0], loaded.tokenizer, np.random.default_rng(0)
+    )
+    longest = max(len(each.tokens) for each in made)
+    ids, labels = torch.zeros(12, longest, dtype=torch.int64), torch.full((12, longest), -100)
+    for row, each in enumerate(made):
+        length, counted = len(each.tokens), torch.from_numpy(each.turns >= 0)
+        ids[row, :length] = torch.from_numpy(each.tokens)
+        labels[row, :length] = torch.where(counted, ids[row, :length], -100)
+    logits = loaded.model(input_ids=ids).logits
+    expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
+    expected.backward()
+    norm = torch.stack([each.grad.norm() for each in models.trainable(loaded.model)]).norm()
+    first = {name: each.clone() for name, each in models.tensors(loaded).items()}
+    assert judged(loaded, made, 5)["loss"] == pytest.approx(expected.item(), rel=1e-5)
+    hits = (logits.argmax(-1)[:, :-1] == labels[:, 1:]) | (labels[:, 1:] < 0)
+    assert judged(loaded, made, 5)["right"] <= hits.float().mean()
+    for micro in (12, 4, 1):
+        models.restore(loaded, first)
+        found = imitation(loaded, made, micro).learn()
+        assert found["loss"] == pytest.approx(expected.item(), rel=1e-5)
+        assert found["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
+
+
+def test_each_text_comes_once_an_epoch(started, monkeypatch) -> None:
+    config = sft.Config(**SMALL, env="bandit", context="last", think=False)
+    with record.start(config, study="textgames") as run:
+        loaded = models.load(config, run, lambda: examples.texts(config))
+        run.finish({})
+    made = [Text(np.array([i, 1]), np.array([-1, 0])) for i in range(30)]
+    pupil, seen = imitation(loaded, made, 12), []
+    of = Imitation._drawn
+    monkeypatch.setattr(Imitation, "_drawn", lambda self: seen.append(of(self)) or seen[-1])
+    assert updates_of_an_epoch(30, 12) == 3
+    for _ in range(6):
+        pupil.learn()
+    orders = [np.concatenate(seen[:3]), np.concatenate(seen[3:])]
+    assert all(sorted(each) == list(range(30)) for each in orders)
+    assert (orders[0] != orders[1]).any()
+
+
+TRAINED = SMALL | {
+    "env": "sokoban", "prompt": "grid", "context": "last", "think": False, "train_levels": 30, "test_levels": 6,
+    "epochs": 3, "batch_size": 32, "micro_batch_size": 16, "lr": 5e-3, "val_data_num": 8, "max_turns": 3,
+}  # fmt: skip
+
+
+def trained(started, name: str, **more) -> dict:
+    started(name)
+    sft.main(sft.Config(**TRAINED | more))
+    return json.loads((Path(record.run.os.environ["RUN_DIR"]) / "result.json").read_text())
+
+
+@pytest.mark.parametrize("kind", [{}, {"lora_rank": 2, "test_freq": 4}], ids=["full", "lora"])
+def test_a_run_that_was_broken_off_ends_with_the_same_weights(
+    started, tmp_path: Path, monkeypatch, kind
+) -> None:
+    whole = trained(started, "whole", **kind)
+    learn = Imitation.learn
+
+    def breaks(self: Imitation) -> dict[str, float]:
+        if self.update == 7:
+            raise OSError("the machine goes down")
+        return learn(self)
+
+    monkeypatch.setattr(Imitation, "learn", breaks)
+    with pytest.raises(OSError, match="goes down"):
+        trained(started, "broken", **kind)
+    monkeypatch.setattr(Imitation, "learn", learn)
+    resumed = trained(started, "broken", **kind)
+    assert resumed["digest"] == whole["digest"]
+    assert resumed["result"] == whole["result"]
+    saved = [tmp_path / each / "artifacts/model/model.safetensors" for each in ("whole", "broken")]
+    assert saved[0].read_bytes() == saved[1].read_bytes()
+
+
+def test_the_best_weights_by_the_loss_are_kept(started, tmp_path: Path, monkeypatch) -> None:
+    """Here those of the first measurement after the start: the step size is far too large for more."""
+    losses, of = [], sft.Lesson._judge
+
+    def judging(self: sft.Lesson) -> None:
+        of(self)
+        losses.append((judged(self.loaded, self.others, 16)["loss"], self.pupil.update))
+        if self.pupil.update >= 4:
+            for weight in models.trainable(self.loaded.model):
+                weight.data.mul_(1.5)
+
+    monkeypatch.setattr(sft.Lesson, "_judge", judging)
+    result = trained(started, "run", test_freq=2)["result"]
+    best, at = min(losses)
+    assert 0 < at < losses[-1][1]
+    assert result["objective"]["at"] == at
+    config = sft.Config(**TRAINED | {"model": str(tmp_path / "run")})
+    started("again")
+    with record.start(config, study="textgames") as run:
+        loaded = models.load(config, run, list, training=False)
+        others = texts(
+            config,
+            demonstrations.seeds(config, 30, 6)[1],
+            loaded.tokenizer,
+            np.random.default_rng(0),
+        )
+        assert judged(loaded, others, 16)["loss"] == pytest.approx(best, rel=1e-5)
+        run.finish({})
+
+
+def test_it_learns_to_choose(started) -> None:
+    """Of a bandit's two names, in either order, the one that the demonstrations choose; a chance of 1/2 before."""
+    kind = {"env": "bandit", "train_levels": 64, "epochs": 30, "lr": 0.02, "val_data_num": 60}
+    assert trained(started, "run", **kind)["result"]["metrics"]["greedy/success"] == 1.0
+
+
+@pytest.mark.parametrize(
+    ("flags", "told"),
+    [
+        ({"batch_size": 10}, "--micro-batch-size: 4 does not divide batch-size"),
+        ({"copies": 2}, "--copies: .*give wander"),
+        ({"lr": 0.0}, "--lr"),
+    ],
+)
+def test_wrong_flags_are_named(flags: dict, told: str) -> None:
+    with pytest.raises(record.UserError, match=told):
+        sft.Config(**flags)
+
+
+def test_a_length_into_which_nothing_fits_is_named(started) -> None:
+    with pytest.raises(record.UserError, match="--max-length: no reply fits"):
+        trained(started, "run", prompt="full", max_length=40)
