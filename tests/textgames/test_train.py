@@ -1,0 +1,142 @@
+"""Reinforcement as a script: it learns, goes on after a kill to the bit, and refuses what cannot be."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from record import UserError
+from textgames import train
+from textgames.learning import Learner
+from textgames.train import Config
+
+TINY = Config(
+    env="bandit", prompt="grid", think=False, max_turns=1, max_response_length=2, width=32, layers=1, heads=2,
+    device="cpu", temperature=1.0, top_p=1.0, train_size=12, train_batch_size=4, n_rollout=4, ppo_batch_size=8,
+    micro_batch_size=8, updates=4, test_freq=2, save_freq=2, val_data_num=8, kl_coef=0.01, actor_lr=1e-3,
+)  # fmt: skip
+
+
+@pytest.fixture
+def trained(tmp_path, monkeypatch):
+    torch.set_num_threads(1)
+    for name in ("RUN_ID", "GUILD_OP", "RECORD", "PROJECT_DIR"):
+        monkeypatch.delenv(name, raising=False)
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+
+    def run(config, folder="run"):
+        monkeypatch.setenv("RUN_DIR", str(tmp_path / folder))
+        return train.main(config)
+
+    return run
+
+
+def test_a_bandit_is_learned_from_reward_alone(trained, tmp_path):
+    config = replace(
+        TINY, max_response_length=1, train_size=512, train_batch_size=128, n_rollout=1, ppo_batch_size=32,
+        micro_batch_size=32, updates=40, test_freq=20, val_data_num=64, adv_estimator="brpo", kl_coef=0.0,
+        actor_lr=3e-3, width=64,
+    )  # fmt: skip
+    result = trained(config)["result"]
+    assert result["objective"]["value"] == result["metrics"]["greedy/success"]
+    assert result["metrics"]["sampled/valid"] > 0.9  # no reply was valid when it began
+    assert result["metrics"]["greedy/score"] > 0.15
+    page = (tmp_path / "run/artifacts/dialogues_greedy.md").read_text()
+    assert "## Best" in page
+
+
+@pytest.mark.parametrize(
+    "changed",
+    [
+        {}, {"adv_estimator": "gae", "warm_up": 1, "credit": "turn"}, {"lora_rank": 2},
+        {"env": "sokoban", "max_turns": 3, "context": "last", "filter": 0.5, "ppo_epochs": 2},
+        {"no_think_rl": True, "think": True, "loss_tokens": "all", "env": "frozenlake", "max_turns": 2},
+    ],
+)  # fmt: skip
+def test_a_run_that_is_killed_goes_on_to_the_bit(trained, monkeypatch, tmp_path, changed):
+    config = replace(TINY, **changed)
+    whole = trained(config, "whole")
+    update, count = Learner.update, 0
+
+    def breaking(self, *arguments, **named):
+        nonlocal count
+        count += 1
+        if count == 4:
+            raise OSError("the machine goes down")
+        return update(self, *arguments, **named)
+
+    monkeypatch.setattr(Learner, "update", breaking)
+    with pytest.raises(OSError, match="goes down"):
+        trained(config, "broken")
+    monkeypatch.setattr(Learner, "update", update)
+    resumed = trained(config, "broken")
+    assert resumed["digest"] == whole["digest"]
+    assert resumed["result"] == whole["result"]
+    assert not resumed["resume_mismatch"]
+
+
+def test_games_come_all_once_in_a_round_and_each_as_often_as_wanted(trained, monkeypatch):
+    seen = []
+    update = Learner.update
+
+    def watching(self, played, groups, *rest, **named):
+        seen.append(([each.seed for each in played], groups.tolist()))
+        return update(self, played, groups, *rest, **named)
+
+    monkeypatch.setattr(Learner, "update", watching)
+    trained(replace(TINY, updates=6))
+    for seeds, groups in seen:
+        assert len(set(zip(seeds, groups, strict=True))) == 4
+        assert sorted(np.bincount(groups)) == [4] * 4
+    first, second = (sum((seeds for seeds, _ in part), []) for part in (seen[:3], seen[3:]))  # noqa: RUF017
+    assert set(first) == set(second)
+    assert len(set(first)) == 12
+    assert first != second
+
+
+def test_a_sign_of_collapse_can_end_a_run(trained, monkeypatch):
+    update, count = Learner.update, 0
+
+    def jumping(self, *arguments, **named):
+        nonlocal count
+        count += 1
+        return update(self, *arguments, **named) | {"grad_norm": 500.0 if count == 15 else 1.0}
+
+    monkeypatch.setattr(Learner, "update", jumping)
+    config = replace(TINY, updates=20, alarm="end", test_freq=100)
+    ended = trained(config)["result"]
+    assert ended["objective"]["at"] == 15
+    assert "gradient at 15" in ended["summary"]
+    count = 0
+    marked = trained(replace(config, alarm="mark"), "marked")["result"]
+    assert marked["objective"]["at"] == 20
+    assert "gradient at 15" in marked["summary"]
+
+
+@pytest.mark.parametrize(
+    ("changed", "words"),
+    [
+        ({"ppo_batch_size": 12}, "--ppo-batch-size: 12 does not divide"),
+        ({"micro_batch_size": 3}, "--micro-batch-size: 3 does not divide"),
+        ({"train_batch_size": 16, "ppo_batch_size": 64}, "--train-batch-size"),
+        ({"filter": 0.5, "n_rollout": 1}, "--filter"),
+        ({"loss_tokens": "all", "context": "last"}, "--loss-tokens"),
+        ({"warm_up": 3}, "--warm-up"),
+    ],
+)
+def test_flags_that_do_not_fit_together_get_a_line(changed, words):
+    with pytest.raises(UserError, match=words):
+        replace(TINY, **changed)
+
+
+def test_too_many_turns_for_the_model_are_refused_before_it_is_made(trained, tmp_path):
+    config = replace(TINY, env="sokoban", max_turns=100, max_response_length=400)
+    with pytest.raises(UserError, match="--max-turns"):
+        trained(config)
+    assert not (tmp_path / "run").exists() or not json.loads(
+        (tmp_path / "run/result.json").read_text()
+        if (tmp_path / "run/result.json").exists()
+        else "{}"
+    )
