@@ -1,0 +1,98 @@
+"""Runs that a run starts itself: their order, their places, and what becomes of the others when one fails."""
+
+import json
+import shlex
+import subprocess
+import sys
+import time
+from dataclasses import dataclass
+from itertools import pairwise
+from pathlib import Path
+
+import pytest
+
+from record import RunFailed, chain
+from record.chain import Link
+
+SCRIPT = """
+import json, os, pathlib, sys, time
+folder, code, seconds = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
+begun = time.time()
+time.sleep(seconds)
+told = {"begun": begun, "ended": time.time(), "place": os.environ.get("PLACE", "")}
+(folder / "told.json").write_text(json.dumps(told))
+(folder / ".guild/attrs").mkdir(parents=True)
+(folder / ".guild/attrs/exit_status").write_text(str(code))
+sys.exit(code)
+"""
+
+
+@dataclass(kw_only=True)
+class Process(Link):
+    """A link whose run is a process that sleeps, in place of Guild's."""
+
+    home: Path
+    code: int = 0
+    seconds: float = 0.05
+
+    @property
+    def directory(self) -> Path:
+        return self.home / self.run
+
+    def start(self, flags, environment=None):
+        self.directory.mkdir()
+        words = [sys.executable, "-c", SCRIPT, self.directory, self.code, self.seconds]
+        line = shlex.join(map(str, words))
+        # The script is a child of what is started, as Guild's is.
+        return subprocess.Popen(["sh", "-c", f"{line}; exit $?"], env=dict(environment or {}))
+
+
+def links(tmp_path, **of):
+    made = {
+        name: Process(f"m:{name}", name, name=name, flags={}, home=tmp_path, **how)
+        for name, how in of.items()
+    }
+    return made
+
+
+def told(link):
+    return json.loads((link.directory / "told.json").read_text())
+
+
+def test_each_run_comes_after_those_it_needs(tmp_path, monkeypatch):
+    monkeypatch.setattr(chain, "POLL", 0.02)
+    made = links(tmp_path, a={}, b={"after": {"previous": "a"}}, c={"after": {"previous": "b"}})
+    seen = []
+    chain.complete(made, 3, lambda text: None, seen.append)
+    assert told(made["a"])["ended"] <= told(made["b"])["begun"]
+    assert told(made["b"])["ended"] <= told(made["c"])["begun"]
+    assert seen[-1] == 3
+    chain.complete(made, 3, pytest.fail, seen.append)  # nothing is left to be started
+
+
+def test_a_run_that_fails_ends_the_others(tmp_path, monkeypatch):
+    monkeypatch.setattr(chain, "POLL", 0.02)
+    made = links(tmp_path, a={"code": 3}, b={"seconds": 60.0})
+    begun = time.monotonic()
+    with pytest.raises(RunFailed, match="a: m:a, run a, ended with status 3"):
+        chain.complete(made, 2, lambda text: None, lambda count: None)
+    assert time.monotonic() - begun < 50
+    assert not made["b"].finished
+
+
+def test_or_is_told_of_while_they_go_on_each_at_a_place_of_its_own(tmp_path, monkeypatch):
+    monkeypatch.setattr(chain, "POLL", 0.02)
+    made = links(tmp_path, a={"code": 3}, b={}, c={}, d={"code": 1})
+    failed = []
+    chain.complete(
+        made, [{"PLACE": "one"}, {"PLACE": "two"}], lambda text: None, lambda count: None,
+        lambda link, code: failed.append((link.name, code)),
+    )  # fmt: skip
+    assert sorted(failed) == [("a", 3), ("d", 1)]
+    assert made["b"].finished
+    assert made["c"].finished
+    runs = sorted((told(link) for link in made.values()), key=lambda each: each["begun"])
+    assert {each["place"] for each in runs} == {"one", "two"}
+    for place in ("one", "two"):
+        of = [each for each in runs if each["place"] == place]
+        assert all(x["ended"] <= y["begun"] for x, y in pairwise(of))
