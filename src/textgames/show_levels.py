@@ -124,7 +124,8 @@ def _result(
     )  # fmt: skip
     return {
         "objective": {
-            "name": "optimal/25", "value": metrics["optimal/25"], "kind": "mean", "goal": "max", "at": 25, "axis": "turn",
+            "name": "optimal/25", "value": metrics["optimal/25"], "kind": "mean", "goal": "max",
+            "at": 25, "axis": "turn",
         },
         "summary": summary,
         "metrics": metrics,

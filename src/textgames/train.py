@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import record
@@ -18,7 +17,6 @@ if TYPE_CHECKING:
 
     from textgames.learning import Learner, Settings
     from textgames.models import Loaded
-    from textgames.trajectories import Trajectory
 
 ESTIMATORS = ("brpo", "grpo", "arpo", "gae")
 POINTS = 200  # of a curve
@@ -152,7 +150,6 @@ class Course:
 
     def run(self) -> dict[str, Any]:
         """Trains from the run's newest checkpoint on; returns what the record says."""
-        from textgames import playing
 
         run, config = self.record, self.config
         if (checkpoint := run.restore()) is not None:
@@ -180,13 +177,7 @@ class Course:
             if self.update % config.save_freq == 0:
                 self._save()
         self._save()
-        played = {
-            "greedy": playing.validate(self.loaded, config, self.kept_out),
-            "sampled": playing.validate(
-                self.loaded, config, self.kept_out, run.seeds.torch("validation draws")
-            ),
-        }
-        return self._result(played)
+        return self._result()
 
     def _learn(self) -> dict[str, float]:
         """An update: games are played and learned from."""
@@ -287,33 +278,17 @@ class Course:
         self.learner.restore(state["learner"])
         self.alarms.restore(state["alarms"])
 
-    def _result(self, played: dict[str, list[Trajectory]]) -> dict[str, Any]:
-        from textgames import chances, dialogues, models, playing
+    def _result(self) -> dict[str, Any]:
+        """Success in the validation games, beside chance and the best that can be."""
+        from textgames import models, results
 
-        config, run = self.config, self.record
-        for name, trajectories in played.items():
-            path: Path = run.artifact(f"dialogues_{name}.md")
-            path.write_text(dialogues.page(f"{config.env}: {name} replies", trajectories))
-        found = {name: playing.summary(each) for name, each in played.items()}
-        chance, best = chances.bounds(config, self.kept_out, config.max_turns)
-        run.digest_weights(models.tensors(self.loaded))
+        self.record.digest_weights(models.tensors(self.loaded))
+        told = results.tested(self.loaded, self.config, self.record)
+        told["objective"] |= {"at": self.update, "axis": "update"}
         raised = ", ".join(f"{name} at {update}" for name, update in self.alarms.raised.items())
-        return {
-            "objective": {
-                "name": "success", "value": found["greedy"]["success"], "kind": "rate", "count": len(self.kept_out),
-                "goal": "max", "at": self.update, "axis": "update",
-            },
-            "summary": f"chance {100 * chance:.1f} %, at best {100 * best:.1f} %"
-            + (f"; signs of collapse: {raised}" if raised else ""),
-            "metrics": {
-                f"{name}/{what.replace('/', '_')}": value
-                for name, each in found.items()
-                for what, value in each.items()
-            }
-            | {"chance": chance, "optimum": best, "tokens": float(self.tokens)},
-            "env_steps": self.turns,
-            "task": config.env,
-        }  # fmt: skip
+        told["summary"] += f"; signs of collapse: {raised}" if raised else ""
+        told["metrics"]["tokens"] = float(self.tokens)
+        return told | {"env_steps": self.turns}
 
 
 def settings(config: Config) -> Settings:
