@@ -9,15 +9,12 @@ from typing import TYPE_CHECKING, Any
 import record
 from record import option
 from record.config import flag_name
-from textgames import playing, sources
+from textgames import playing, results, sources
 from textgames.games import GAMES, ORDERS
 from textgames.playing import PlayConfig
 
 if TYPE_CHECKING:
     from textgames.trajectories import Trajectory
-
-SHOWN = (1, 2, 3, 5, 10, 15, 25, 50, 100)  # turns, in the table
-
 
 AS_TRAINED = "as trained"
 
@@ -75,9 +72,7 @@ def as_trained(config: Config) -> PlayConfig:
 
 def main(config: Config) -> dict[str, Any]:
     """Plays and returns what the record says."""
-    import numpy as np
-
-    from textgames import chances, dialogues, examples, levels, models
+    from textgames import dialogues, examples, levels, models
 
     played_as = as_trained(config)
     playing.check(played_as, training=False)
@@ -89,41 +84,26 @@ def main(config: Config) -> dict[str, Any]:
         generator = run.seeds.torch("validation draws") if config.actions == "sampled" else None
         played = playing.validate(loaded, played_as, seeds, generator, run=run)
         run.artifact("dialogues.md").write_text(dialogues.page(played_as.env, played))
-        known = chances.chances(played_as, seeds, config.max_turns)
         curves = {
-            "success": by_turn(played, config.max_turns),
-            "random": np.asarray(known.random).mean(0),
-            "optimum": np.asarray(known.optimal).mean(0),
+            "success": results.by_turn(played, config.max_turns),
+            **results.known(played_as, seeds, config.max_turns),
         }
         for turn in range(1, config.max_turns + 1):
             run.log({name: float(curve[turn - 1]) for name, curve in curves.items()}, turn)
         return run.finish(result(played_as, played, curves))
 
 
-def by_turn(trajectories: list[Trajectory], turns: int) -> Any:
-    """The share of games that are won within 1, 2, … turns, float64 [turns]."""
-    import numpy as np
-
-    won = np.array([len(each.turns) if each.success else turns + 1 for each in trajectories])
-    return (won[:, None] <= np.arange(1, turns + 1)).mean(0)
-
-
 def result(config: PlayConfig, played: list[Trajectory], curves: dict[str, Any]) -> dict[str, Any]:
     """The share of games that are won within all turns, and the curve's main points."""
     found = playing.summary(played)
-    shown = sorted({*(each for each in SHOWN if each <= config.max_turns), config.max_turns})
-    rows = [
-        [name, *(f"{100 * curve[turn - 1]:.1f}" for turn in shown)]
-        for name, curve in curves.items()
-    ]
     return {
         "objective": {
             "name": "success", "value": found["success"], "kind": "rate", "count": len(played), "goal": "max",
             "at": config.max_turns, "axis": "turn",
         },
-        "summary": f"chance {100 * curves['random'][-1]:.1f} %, at best {100 * curves['optimum'][-1]:.1f} %",
+        "summary": results.beside(curves),
         "metrics": {name.replace("/", "_"): value for name, value in found.items()},
-        "table": {"columns": ["success within turns [%]", *map(str, shown)], "rows": rows},
+        "table": results.table(curves),
         "env_steps": sum(len(each.turns) for each in played),
         "task": config.env,
     }  # fmt: skip

@@ -2,57 +2,88 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
-from textgames.games import BANDIT
-
 if TYPE_CHECKING:
+    from numpy.typing import NDArray
+
     import record
+    from textgames.games import GameConfig
     from textgames.models import Loaded
     from textgames.playing import PlayConfig
+    from textgames.trajectories import Trajectory
 
-TURNS = (1, 2, 5, 10, 25, 50, 100)
-"""Limits of turns at which success is told, up to the flags' one."""
+SHOWN = (1, 2, 3, 5, 10, 15, 25, 50, 100)  # turns, in the table
 
 
 def tested(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[str, Any]:
     """Plays the validation games with likeliest and with drawn tokens, and writes some of the dialogues down.
 
     Returns:
-        A result without the `at` and `axis` of its objective: success with likeliest tokens. In its table the chances
-        of random and of best actions stand beside what was reached within so many turns.
+        A result, but for `at` and `axis` of its objective, which is success with likeliest tokens.
     """
-    import numpy as np
-
-    from textgames import chances, dialogues, levels, playing
+    from textgames import dialogues, levels, playing
 
     seeds = levels.validation(config, config.val_data_num)
-    metrics: dict[str, float] = {}
-    curves = {}
-    for name in ("greedy", "sampled"):
+    metrics, curves = {}, {}
+    for name in playing.ACTIONS:
         draws = run.seeds.torch("validation draws") if name == "sampled" else None
         played = playing.validate(loaded, config, seeds, draws, run=run)
         page = dialogues.page(f"{config.env}: {name} replies", played)
         run.artifact(f"dialogues_{name}.md").write_text(page, encoding="utf-8")
         summary = playing.summary(played)
         metrics |= {f"{name}/{what.replace('/', '_')}": value for what, value in summary.items()}
-        won = np.array([len(each.turns) if each.success else 1 << 30 for each in played])
-        curves[name] = [float((won <= turn + 1).mean()) for turn in range(config.max_turns)]
-    known = chances.chances(config, seeds, config.max_turns)
-    curves["chance"], curves["optimum"] = (each.mean(0).tolist() for each in known)
-    metrics |= {"chance": curves["chance"][-1], "optimum": curves["optimum"][-1]}
-    limits = [turn for turn in TURNS if turn < config.max_turns and config.env != BANDIT]
-    rows = []
-    for turn in (*limits, config.max_turns):
-        at = {name: each[min(turn, len(each)) - 1] for name, each in curves.items()}
-        rows.append([str(turn), *(f"{100 * value:.1f}" for value in at.values())])
-        metrics |= {f"{name}/success_{turn}": at[name] for name in ("greedy", "sampled")}
+        curves[name] = by_turn(played, config.max_turns)
+    curves |= known(config, seeds, config.max_turns)
+    for turn in shown(config.max_turns):
+        metrics |= {
+            f"{name}/success_{turn}": float(curves[name][turn - 1]) for name in playing.ACTIONS
+        }
+    metrics |= {"chance": float(curves["random"][-1]), "optimum": float(curves["optimum"][-1])}
     return {
         "objective": {
             "name": "success", "value": metrics["greedy/success"], "kind": "rate", "count": len(seeds), "goal": "max",
         },
-        "summary": f"chance {100 * metrics['chance']:.1f} %, at best {100 * metrics['optimum']:.1f} %",
+        "summary": beside(curves),
         "metrics": metrics,
         "task": config.env,
-        "table": {"columns": ["turns", *(f"{name} [%]" for name in curves)], "rows": rows},
+        "table": table(curves),
     }  # fmt: skip
+
+
+def by_turn(trajectories: Sequence[Trajectory], turns: int) -> NDArray[Any]:
+    """The share of games that are won within 1, 2, … turns, float64 [turns]."""
+    import numpy as np
+
+    won = np.array([len(each.turns) if each.success else turns + 1 for each in trajectories])
+    return (won[:, None] <= np.arange(1, turns + 1)).mean(0)
+
+
+def known(config: GameConfig, seeds: NDArray[Any], turns: int) -> dict[str, NDArray[Any]]:
+    """What random actions and the best player reach on the levels of seeds within 1, 2, … turns."""
+    from textgames import chances
+
+    found = chances.chances(config, seeds, turns)
+    return {"random": found.random.mean(0), "optimum": found.optimal.mean(0)}
+
+
+def shown(turns: int) -> list[int]:
+    """Limits of turns that a table has."""
+    return sorted({*(each for each in SHOWN if each <= turns), turns})
+
+
+def table(curves: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
+    """A row for each curve over turns, in per cent."""
+    limits = shown(len(next(iter(curves.values()))))
+    rows = [
+        [name, *(f"{100 * curve[turn - 1]:.1f}" for turn in limits)]
+        for name, curve in curves.items()
+    ]
+    return {"columns": ["success within turns [%]", *map(str, limits)], "rows": rows}
+
+
+def beside(curves: Mapping[str, NDArray[Any]]) -> str:
+    """What random actions and the best player reach, in a few words."""
+    chance, best = (100 * curves[name][-1] for name in ("random", "optimum"))
+    return f"chance {chance:.1f} %, at best {best:.1f} %"

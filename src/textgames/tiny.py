@@ -61,6 +61,9 @@ def write(
         num_hidden_layers=layers, num_attention_heads=heads, num_key_value_heads=heads,
         max_position_embeddings=LENGTH, tie_word_embeddings=True, bos_token_id=None,
         eos_token_id=tokenizer.eos_token_id, pad_token_id=tokenizer.pad_token_id,
+        # Qwen2's own 0.02 is for widths of thousands. Here, 5 epochs on 2,000 levels of Sokoban, one seed, it leads to
+        # 72 % success, 0.06 to 90, this to 94.
+        initializer_range=width**-0.5,
     )  # fmt: skip
     with torch.random.fork_rng(devices=[]):
         torch.manual_seed(seed)  # transformers draws first weights from torch's own generator

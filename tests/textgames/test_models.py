@@ -129,14 +129,12 @@ def test_what_was_trained_is_what_is_saved_and_found_again(started, tmp_path: Pa
     assert not any(
         "lora" in key for key in AutoModelForCausalLM.from_pretrained(saved).state_dict()
     )
-    exact = loaded.model if loaded.config.precision == "fp32" else None
-    if exact is not None:
-        torch.testing.assert_close(folder_logits(saved), logits(exact), rtol=0, atol=1e-5)
-    else:
+    if loaded.config.precision == "fp32":
+        torch.testing.assert_close(folder_logits(saved), logits(loaded.model), rtol=0, atol=1e-5)
+    else:  # the same weights, products rounded
         with loaded.autocast():
-            torch.testing.assert_close(
-                folder_logits(saved), logits(loaded.model), rtol=0.1, atol=0.1
-            )
+            apart = (folder_logits(saved) - logits(loaded.model)).abs()
+        assert apart.mean() < 0.05 * folder_logits(saved).abs().mean()
     expected = folder_logits(saved)
     for name in ("run", "run/artifacts/model", "run/checkpoints", "run/checkpoints/00000001"):
         with started(ModelConfig(model=str(tmp_path / name), device="cpu"), "other") as other:
