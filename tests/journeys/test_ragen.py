@@ -34,7 +34,10 @@ def test_a_model_is_trained_evaluated_and_searched_for(project: Project) -> None
     parents = json.loads((told["folder"] / "journal/parents.json").read_text())["parents"]
     assert parents == [trained["folder"].name]
     assert told["result"]["objective"]["at"] == 6
-    searched = f"guild run ragen:search env=frozenlake model=tiny {BATCH} train-size=2 val-data-num=4 train-flags='{GAME}'"
+    searched = (
+        f"guild run ragen:search env=frozenlake model=tiny {BATCH} train-size=2 val-data-num=4"
+        f" train-flags='{GAME}'"
+    )
     project.bad(f"{searched} group=3 -y", "no finished search of group 2", "actor-lr=…")
     project.good(f"{searched} group=2 -y")
     found = _result(project, "search")["result"]
