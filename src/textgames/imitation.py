@@ -76,7 +76,7 @@ class Imitation:
                 loss = -log_probs(self.loaded.model, batch, 1.0)[0].sum() / count
             loss.backward()
             total += loss.item()
-            self.tokens += batch.tokens.numel()
+            self.tokens += batch.inputs["input_ids"].numel()
         norm = torch.nn.utils.clip_grad_norm_(self._weights, GRAD_CLIP)
         self.update += 1
         for group in self.optimizer.param_groups:

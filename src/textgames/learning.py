@@ -17,7 +17,7 @@ from numpy.typing import NDArray
 from torch import Tensor
 
 from textgames import advantages
-from textgames.scoring import Batch, Critic, log_probs
+from textgames.scoring import Batch, Critic, balance, log_probs
 from textgames.trajectories import Text, Trajectory
 
 KL_LIMIT = 10.0
@@ -79,9 +79,12 @@ def divergence(logs: Tensor, reference: Tensor) -> Tensor:
     return (apart.exp() - apart - 1).clamp(max=KL_LIMIT)
 
 
-@dataclass(frozen=True)
+@dataclass
 class _Piece:
-    """Texts of a trajectory, with what does not change while it is learned from; float32 [N] each."""
+    """Texts of a trajectory, with what does not change while it is learned from; float32 [N] each.
+
+    `old` is None until it was learned from, if that is before the model changes.
+    """
 
     texts: list[Text]
     advantage: Tensor
@@ -92,10 +95,6 @@ class _Piece:
     @property
     def count(self) -> int:
         return len(self.advantage)
-
-    @property
-    def length(self) -> int:
-        return max(len(text.tokens) for text in self.texts)
 
 
 class Learner:
@@ -149,11 +148,11 @@ class Learner:
         Returns:
             Means over tokens, and the largest norm of a gradient.
         """
-        pieces = self._pieces(trajectories, groups, rng)
+        orders = [rng.permutation(len(trajectories)) for _ in range(self.settings.epochs)]
+        pieces = self._pieces(trajectories, groups, orders[0][: self.settings.minibatch])
         sums: dict[str, float] = {}
         self.model.train()
-        for _ in range(self.settings.epochs):
-            order = rng.permutation(len(pieces))
+        for order in orders:
             for start in range(0, len(order), self.settings.minibatch):
                 part = [pieces[i] for i in order[start : start + self.settings.minibatch]]
                 self._step(part, sums, critic_alone)
@@ -165,8 +164,9 @@ class Learner:
         self,
         trajectories: Sequence[Trajectory],
         groups: NDArray[np.int64],
-        rng: np.random.Generator,
+        first: NDArray[np.int64],
     ) -> list[_Piece]:
+        """Args: see `update`; `first` are the trajectories of the first step, int64 [n]."""
         settings = self.settings
         texts = [each.texts for each in trajectories]
         turns = [
@@ -174,8 +174,13 @@ class Learner:
             for each in texts
         ]
         turns = [each[each >= 0] for each in turns]
-        steps = settings.epochs * -(-len(trajectories) // settings.minibatch)
-        old = self._log_probs(self.model, texts) if steps > 1 else [None] * len(texts)
+        # Those of the first step are found there: until then the model stays as it was.
+        later = np.setdiff1d(np.arange(len(texts)), first)
+        old: list[Tensor | None] = [None] * len(texts)
+        for i, each in zip(
+            later, self._log_probs(self.model, [texts[i] for i in later]), strict=True
+        ):
+            old[i] = each
         reference: list[Tensor | None] = [None] * len(texts)
         if settings.kl_coef:
             with self._reference() as before:
@@ -204,15 +209,17 @@ class Learner:
         self.optimizer.zero_grad()
         if self.critic_optimizer:
             self.critic_optimizer.zero_grad()
-        # Those of about the same length are computed together: little padding.
-        pieces = sorted(pieces, key=lambda piece: piece.length)
-        for start in range(0, len(pieces), settings.micro):
-            part = pieces[start : start + settings.micro]
+        for chosen in self._together([piece.texts for piece in pieces]):
+            part = [pieces[i] for i in chosen]
             batch = self._batch([piece.texts for piece in part])
             advantage = torch.cat([piece.advantage for piece in part])
             with self._cast():
                 logs, entropy = log_probs(self.model, batch, settings.temperature)
-            old = logs.detach() if part[0].old is None else _joined(piece.old for piece in part)
+            for piece, found_now in zip(
+                part, logs.detach().split([piece.count for piece in part]), strict=True
+            ):
+                piece.old = found_now if piece.old is None else piece.old
+            old = _joined(piece.old for piece in part)
             losses, clipped = policy_losses(
                 logs, old, advantage, settings.clip_low, settings.clip_high
             )
@@ -261,21 +268,36 @@ class Learner:
         self, texts: Sequence[list[Text]], judge: Callable[[Batch], Tensor]
     ) -> list[Tensor]:
         found: list[Tensor] = [torch.empty(0)] * len(texts)
-        order = sorted(range(len(texts)), key=lambda i: max(len(text.tokens) for text in texts[i]))
-        for start in range(0, len(order), self.settings.micro):
-            part = order[start : start + self.settings.micro]
+        for part in self._together(texts):
             batch = self._batch([texts[i] for i in part])
             with self._cast():
                 judged = judge(batch)
-            rows = iter(batch.counted.sum(1).tolist())
+            rows = iter(batch.counts)
             lengths = [sum(next(rows) for _ in texts[i]) for i in part]
             for i, each in zip(part, judged.split(lengths), strict=True):
                 found[i] = each
         return found
 
+    def _together(self, texts: Sequence[list[Text]]) -> list[list[int]]:
+        """Which trajectories are computed together: those of a game, and games of about the same length."""
+        games = [each[0].tokens[: np.argmax(each[0].turns >= 0)].tobytes() for each in texts]
+        longest: dict[bytes, int] = {}
+        for game, each in zip(games, texts, strict=True):
+            longest[game] = max(longest.get(game, 0), *(len(text.tokens) for text in each))
+        order = sorted(
+            range(len(texts)),
+            key=lambda i: (longest[games[i]], games[i], texts[i][0].tokens.tobytes()),
+        )
+        return [
+            order[start : start + self.settings.micro]
+            for start in range(0, len(order), self.settings.micro)
+        ]
+
     def _batch(self, texts: Sequence[list[Text]]) -> Batch:
         flat = [text for each in texts for text in each]
-        return Batch.of(flat, self._device, all_tokens=self.settings.all_tokens)
+        return Batch.of(
+            flat, self._device, all_tokens=self.settings.all_tokens, balance=balance(self.model)
+        )
 
     def state(self) -> dict[str, Any]:
         """The optimisers', to go on to the bit."""

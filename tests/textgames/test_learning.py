@@ -89,6 +89,72 @@ def weights(model):
     return torch.cat([each.detach().flatten() for each in model.parameters()])
 
 
+def branches(rng, count=8):
+    """Trajectories of two games, each of which begin alike, some to their end."""
+    found = talks(rng, count)
+    for b, each in enumerate(found):
+        text, like = each.texts[0], found[b % 2].texts[0]
+        keep = min(len(text.tokens), len(like.tokens), int(rng.integers(2, 14)))
+        tokens = np.concatenate([like.tokens[:keep], text.tokens[keep:]])
+        turns = np.concatenate([like.turns[:keep], text.turns[keep:]])
+        turns[-1] = max(turns.max(), 0)  # each has something to learn from
+        each.texts[0] = Text(tokens, turns)
+    found[4], found[5] = copy.deepcopy(found[0]), copy.deepcopy(found[3])
+    for each in found:
+        turns = max(text.turns.max() for text in each.texts) + 1
+        each.rewards = rng.normal(size=turns).tolist()
+    return found
+
+
+@pytest.mark.parametrize("all_tokens", [False, True])
+def test_what_texts_share_is_computed_once_and_they_are_judged_as_alone(all_tokens):
+    rng, shared = np.random.default_rng(7), 0
+    for _ in range(10):
+        model, texts = made().eval(), [each.texts[0] for each in branches(rng)]
+        rng.shuffle(texts)
+        plain, tree = (
+            Batch.of(texts, torch.device("cpu"), all_tokens=all_tokens, balance=each)
+            for each in (0, int(rng.integers(1, 200)))
+        )
+        assert tree.inputs["input_ids"].numel() <= plain.inputs["input_ids"].numel()
+        shared += len(tree.inputs) > 1
+        gradients = []
+        for batch in (plain, tree):
+            model.zero_grad()
+            logs, _ = log_probs(model, batch, 0.7)
+            (logs * torch.arange(len(logs))).mean().backward()
+            gradients.append([logs.detach(), *(each.grad.clone() for each in model.parameters())])
+        for mine, wanted in zip(*gradients, strict=True):
+            torch.testing.assert_close(mine, wanted, atol=1e-4, rtol=1e-3)
+    assert shared > 5
+
+
+def test_a_game_that_went_the_same_way_each_time_costs_as_much_as_once():
+    text = talks(np.random.default_rng(1), 1)[0].texts[0]
+    one = Batch.of([text], torch.device("cpu"))
+    many = Batch.of([text] * 16, torch.device("cpu"), balance=64)
+    assert many.inputs["input_ids"].tolist() == one.inputs["input_ids"].tolist()
+    assert many.counts == 16 * one.counts
+
+
+@pytest.mark.parametrize("minibatch", [3, 8])
+def test_games_that_begin_alike_teach_the_same_together_and_alone(minibatch):
+    found = []
+    for micro in (1, 8):
+        model = made()
+        before, critic = model.config._attn_implementation, Critic(model)
+        of = learner(
+            model, critic, micro=micro, estimator="gae", minibatch=minibatch, epochs=2, kl_coef=0.1
+        )
+        assert before == "sdpa"
+        played = branches(np.random.default_rng(4))
+        said = of.update(played, np.arange(8) % 2, np.random.default_rng(1))
+        found.append((weights(model), weights(critic), said))
+    torch.testing.assert_close(found[1][0], found[0][0], atol=2e-4, rtol=1e-3)
+    torch.testing.assert_close(found[1][1], found[0][1], atol=2e-4, rtol=1e-3)
+    assert found[1][2] == pytest.approx(found[0][2], rel=1e-3, abs=1e-5)
+
+
 @pytest.mark.parametrize("texts", [1, 3])
 def test_an_update_does_not_depend_on_the_pieces_it_is_computed_in(texts):
     found = []

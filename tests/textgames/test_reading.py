@@ -75,6 +75,22 @@ def test_a_conversation_does_not_depend_on_the_others_and_each_token_is_read_onc
     assert alone.read == 16
 
 
+def test_conversations_that_begin_alike_are_read_once():
+    model, rng = made("qwen"), np.random.default_rng(2)
+    begun = [rng.integers(VOCABULARY, size=n).tolist() for n in (7, 4)]
+    which, reading = [0, 1, 0, 0, 1], Reading(model, 5)
+    logits = reading.add([begun[i] for i in which])
+    assert reading.read == 11
+    told = [list(begun[i]) for i in which]
+    for _ in range(3):
+        for row, found in enumerate(logits):
+            wanted = from_the_beginning(model, told[row])
+            torch.testing.assert_close(found, wanted, atol=2e-5, rtol=1e-4)
+        chunks = [rng.integers(VOCABULARY, size=rng.integers(1, 4)).tolist() for _ in which]
+        logits = reading.add(chunks)
+        told = [each + chunk for each, chunk in zip(told, chunks, strict=True)]
+
+
 def test_the_cache_is_packed_when_much_of_it_is_empty():
     model = made("qwen")
     reading = Reading(model, 3)
