@@ -31,7 +31,10 @@ class PlayConfig(ModelConfig, GameConfig):
     no_think_rl: bool = option(
         False, "a reply is remembered, and learned from, as its action alone"
     )
-    numbers: bool = option(False, "where the action alone is remembered: its number, not its name")
+    numbers: bool = option(
+        False,
+        "an action alone (no-think-rl, imitation) is its number, not its name",
+    )
     temperature: float = option(0.7, "of drawing tokens", low=0, low_open=True, high=10)
     top_p: float = option(
         0.95, "share of probability that is drawn from", low=0, low_open=True, high=1

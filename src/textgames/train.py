@@ -106,8 +106,10 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="textgames") as run:
         loaded = models.load(config, run, lambda: examples.texts(config))
         run.add_parent(loaded.run_id)
-        seeds = levels.training(config, config.train_size)
         kept_out = levels.validation(config, config.val_data_num)
+        seeds = levels.training(
+            config, config.train_size, kept_out=max(levels.VALIDATION, len(kept_out))
+        )
         trained = Course(config, run, loaded, seeds, kept_out).run()
         models.save(loaded, run.artifact("model/config.json").parent)
         return run.finish(trained)
