@@ -6,7 +6,6 @@ template leaves the system message out, which is the same in all prompts.
 
 from __future__ import annotations
 
-import math
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -21,6 +20,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
 import record
+from rl.schedule import rise_and_fall
 from skills import prompts
 from skills.codes import COLOURS
 from skills.demonstrations import Demonstration
@@ -169,10 +169,10 @@ class Pupil:
         self.optimizer.zero_grad()
         (loss + self._prompt_weight * losses[asked].mean()).backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
-        for group in self.optimizer.param_groups:
-            group["lr"] = self._lr * rising_and_falling(self.update / self._updates)
-        self.optimizer.step()
         self.update += 1
+        for group in self.optimizer.param_groups:
+            group["lr"] = self._lr * rise_and_fall(self.update, self._updates, WARM_UP)
+        self.optimizer.step()
         return {"loss": loss.item(), "grad_norm": norm.item()}
 
     def _drawn(self) -> NDArray[np.int64]:
@@ -208,13 +208,6 @@ class Pupil:
                 weight.copy_(tensors[name])
         self.optimizer.load_state_dict(state["optimizer"])
         self.update = state["update"]
-
-
-def rising_and_falling(done: float) -> float:
-    """The step size as a share of the highest: a line up, then half a cosine down."""
-    if done < WARM_UP:
-        return done / WARM_UP
-    return 0.5 * (1 + math.cos(math.pi * (done - WARM_UP) / (1 - WARM_UP)))
 
 
 @torch.no_grad()

@@ -11,6 +11,7 @@ import torch
 from numpy.typing import NDArray
 
 import record
+from rl.schedule import rise_and_fall
 from textgames import models
 from textgames.models import Loaded
 from textgames.scoring import Batch, log_probs
@@ -80,17 +81,9 @@ class Imitation:
         norm = torch.nn.utils.clip_grad_norm_(self._weights, GRAD_CLIP)
         self.update += 1
         for group in self.optimizer.param_groups:
-            group["lr"] = self._lr * self._share()
+            group["lr"] = self._lr * rise_and_fall(self.update, self._updates, self._warm_up)
         self.optimizer.step()
         return {"loss": total, "grad_norm": norm.item()}
-
-    def _share(self) -> float:
-        """The step size as a share of the highest: a line up, then half a cosine down."""
-        rise = max(1, round(self._warm_up * self._updates))
-        if self.update <= rise:
-            return self.update / rise
-        done = (self.update - rise) / max(1, self._updates - rise)
-        return 0.5 * (1 + math.cos(math.pi * done))
 
     def _drawn(self) -> NDArray[np.int64]:
         """The texts of an update: all of them once in random order, then all again."""

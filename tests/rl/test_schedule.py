@@ -1,0 +1,22 @@
+"""The step size over a training."""
+
+from itertools import pairwise
+
+import pytest
+
+from rl.schedule import rise_and_fall
+
+
+def test_it_rises_in_a_line_and_falls_to_nothing():
+    shares = [rise_and_fall(update, 100, 0.1) for update in range(1, 101)]
+    assert shares[:10] == pytest.approx([0.1 * i for i in range(1, 11)])
+    assert all(later < earlier for earlier, later in pairwise(shares[9:]))
+    assert shares[54] == pytest.approx(0.5)
+    assert shares[-1] == pytest.approx(0, abs=1e-12)
+
+
+@pytest.mark.parametrize(("updates", "warm_up"), [(1, 0.0), (1, 1.0), (3, 0.0), (3, 1.0)])
+def test_no_update_is_without_a_step_but_the_last(updates, warm_up):
+    shares = [rise_and_fall(update, updates, warm_up) for update in range(1, updates + 1)]
+    assert all(0 < share <= 1 for share in shares[:-1])
+    assert max(shares) == 1
