@@ -19,7 +19,7 @@ ENTROPY = 5.0  # times more or less than at first
 SPREAD = 0.1  # of the spread at first
 GRADIENT = 10.0  # times the median
 PHRASE = 0.95  # of the replies are the same
-BEST = 0.25  # of the scores' spread: nearer than this to the best is at its best
+ERRORS = 3.0  # standard errors that a mean score has to be above another one to be better
 
 CHOICES = ("mark", "end", "off")
 
@@ -47,8 +47,8 @@ class Alarms:
 
         Args:
             update: Its number.
-            seen: `score` (mean), `score_spread` (of the batch), `group_spread` (mean over games; NaN where none was
-                played twice), `entropy`, `grad_norm`, `commonest`.
+            seen: `games` (played), `score` (mean), `score_spread` (over them), `group_spread` (mean over those of the
+                same seed; 0 where none was played twice), `entropy`, `grad_norm`, `commonest`.
         """
         norms = [each["grad_norm"] for each in self._seen]
         signs = []
@@ -68,7 +68,8 @@ class Alarms:
 
     def _slow(self, now: dict[str, float]) -> list[str]:
         """The signs that windows show."""
-        first, near = self._first, BEST * now["score_spread"]
+        first = self._first
+        near = ERRORS * now["score_spread"] / np.sqrt(WINDOW * now["games"])
         if now["score"] > first["score"] + near and now["score"] >= self._best - near:
             return []
         found = []

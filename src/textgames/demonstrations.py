@@ -48,6 +48,7 @@ def texts(
     safe: bool = False,
     wander: int = 0,
     longest: int = 1 << 30,
+    by_chance: bool = False,
 ) -> list[Text]:
     """Returns what is said in the games of seeds: with `context=whole` a text a game, else one an action.
 
@@ -63,18 +64,21 @@ def texts(
             actions that happen to succeed with the slips of the seed, as in the source.
         wander: Random actions before the solver takes over, at most; they are shown, but not learned from.
         longest: Tokens of a text; turns that do not fit are left out.
+        by_chance: All actions are random, `max_turns` a game: they teach how to reply, and nothing of the game.
     """
     told = _Told(config, tokenizer, len(chosen), longest)
     game = games.make(config)
     game.reset(chosen)
     astray = rng.integers(wander + 1, size=len(chosen))
-    guide = _Guide(game, None if wander else solver.solutions(config, chosen, safe=safe), safe)
+    asked = not wander and not by_chance
+    guide = _Guide(game, solver.solutions(config, chosen, safe=safe) if asked else None, safe)
     going, turn = np.arange(len(chosen)), 0
-    while len(going):
+    while len(going) and not (by_chance and turn == config.max_turns):
         told.shown(game, going)
         wandering = turn < astray[going]
         actions = rng.integers(1, len(game.actions) + 1, size=len(going))
-        actions[~wandering] = guide.actions(going[~wandering])
+        if not by_chance:
+            actions[~wandering] = guide.actions(going[~wandering])
         known = actions != NONE
         going, actions = going[known], actions[known]
         told.said(game, going, actions, ~wandering[known])

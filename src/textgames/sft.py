@@ -29,6 +29,10 @@ class Config(PlayConfig):
     test_levels: int = option(200, "on whose solutions the loss is measured", low=1)
     copies: int = option(1, "times that each level is played, wandering differently", low=1)
     wander: int = option(0, "random actions before the solver takes over, at most", low=0, high=100)
+    teacher: str = option(
+        "solver", "whose replies are learned from; chance: they teach how to reply, and nothing of the game",
+        choices=("solver", "chance"),
+    )  # fmt: skip
     safe: bool = option(
         False, "FrozenLake: in each state the shortest way as if nothing slipped; no: what succeeds with a seed's slips"
     )  # fmt: skip
@@ -105,7 +109,7 @@ class Lesson:
         found = [
             demonstrations.texts(
                 config, each, self.loaded.tokenizer, run.seeds.generator("wandering", i),
-                safe=config.safe, wander=config.wander, longest=config.max_length,
+                safe=config.safe, wander=config.wander, longest=config.max_length, by_chance=config.teacher == "chance",
             )
             for i, each in enumerate(copies)
         ]  # fmt: skip

@@ -232,7 +232,9 @@ class Course:
     def _alarmed(self, found: dict[str, float]) -> bool:
         """Whether a sign of collapse ends the run."""
         watched = ("score", "score_spread", "group_spread", "entropy", "grad_norm", "commonest")
-        new = self.alarms.look(self.update, {name: found[name] for name in watched})
+        seen = {name: found[name] for name in watched}
+        seen["games"] = float(self.config.train_batch_size * self.config.n_rollout)
+        new = self.alarms.look(self.update, seen)
         if self.config.alarm == "off" or not new:
             return False
         self.record.event(f"update {self.update}: sign of collapse: {', '.join(new)}")

@@ -6,14 +6,15 @@ import pytest
 from textgames.alarms import WINDOW, Alarms, commonest
 
 WELL = {
-    "score": 0.0, "score_spread": 1.0, "group_spread": 0.8, "entropy": 0.5, "grad_norm": 1.0, "commonest": 0.4,
+    "games": 100.0, "score": 0.0, "score_spread": 1.0,
+    "group_spread": 0.8, "entropy": 0.5, "grad_norm": 1.0, "commonest": 0.4,
 }  # fmt: skip
 
 
 def course(alarms, count, start=0, **changed):
     rng, found = np.random.default_rng(start), []
     for update in range(start, start + count):
-        noisy = {name: value * rng.uniform(0.97, 1.03) for name, value in (WELL | changed).items()}
+        noisy = {name: value * rng.uniform(0.99, 1.01) for name, value in (WELL | changed).items()}
         found += alarms.look(update + 1, noisy)
     return found
 
@@ -58,3 +59,10 @@ def test_it_goes_on_where_it_was():
 
 def test_the_commonest_reply():
     assert commonest(["a", "b", "a", "c"]) == 0.5
+
+
+def test_a_small_rise_counts_if_there_are_many_games():
+    for games, seen in ((100.0, ["phrase"]), (10_000.0, [])):
+        alarms = Alarms()
+        course(alarms, 10, games=games)
+        assert course(alarms, 20, 10, games=games, score=0.12, commonest=1.1) == seen

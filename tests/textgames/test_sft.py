@@ -304,3 +304,24 @@ def test_wrong_flags_are_named(flags: dict, told: str) -> None:
 def test_a_length_into_which_nothing_fits_is_named(started) -> None:
     with pytest.raises(record.UserError, match="--max-length: no reply fits"):
         trained(started, "run", prompt="full", max_length=40)
+
+
+@pytest.mark.parametrize("context", ["whole", "last"])
+@pytest.mark.parametrize("env", games.GAMES)
+def test_by_chance_each_action_is_as_frequent_and_no_game_is_longer_than_its_turns(
+    env, context, tokenizer
+):
+    config = sft.Config(env=env, context=context, think=False, max_turns=3)
+    chosen = levels.training(config, 300)
+    made = texts(config, chosen, tokenizer, np.random.default_rng(4), by_chance=True)
+    said = [
+        tokenizer.decode(text.tokens[text.turns == turn])
+        for text in made
+        for turn in np.unique(text.turns[text.turns >= 0])
+    ]
+    game = games.make(config)
+    actions = np.array([wording.parse(game, reply.removesuffix("<|im_end|>")) for reply in said])
+    shares = np.bincount(actions, minlength=len(game.actions) + 1) / len(actions)
+    assert shares[0] == 0
+    assert shares[1:] == pytest.approx([1 / len(game.actions)] * len(game.actions), abs=0.06)
+    assert max(int(text.turns.max()) for text in made) <= 2
