@@ -48,12 +48,15 @@ class _Layer(DynamicLayer):
         """Keeps rows [m], and of each its columns [m, C]."""
         for i, kept in enumerate((self.keys, self.values)):
             if rows is not None:
-                kept = kept[rows]
+                shape = list(self._buffers[i].shape)
+                shape[0] = len(rows)
+                self._buffers[i] = kept.new_empty(shape)  # with the room that there was
+                stop = kept.shape[2]
+                kept = torch.index_select(kept, 0, rows, out=self._buffers[i][:, :, :stop])
             if columns is not None:
                 shape = (*kept.shape[:2], columns.shape[1], kept.shape[3])
-                kept = kept.gather(2, columns[:, None, :, None].expand(shape))
-            self._buffers[i] = kept
-        self._show(self._buffers[0].shape[-2])
+                self._buffers[i] = kept = kept.gather(2, columns[:, None, :, None].expand(shape))
+        self._show(kept.shape[2])
 
     def cut(self, columns: int) -> None:
         """Keeps the first columns."""
@@ -65,6 +68,9 @@ class _Layer(DynamicLayer):
 
 class Reading:
     """Conversations that a model is in, some of which end before others.
+
+    Those that are the same so far, as of a game that is played many times, are computed once: they have a row of the
+    cache together until they differ.
 
     Args:
         model: A causal model of `transformers`.
@@ -81,7 +87,8 @@ class Reading:
         self.read = 0
         self._device = next(model.parameters()).device
         self._cache = Cache(layer_class_to_replicate=_Layer)
-        self._valid = torch.zeros(count, 0, dtype=torch.bool, device=self._device)
+        self._at = np.zeros(count, np.int64)  # row of the cache that a conversation has
+        self._valid = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
 
     @property
     def columns(self) -> int:
@@ -91,7 +98,7 @@ class Reading:
     @property
     def lengths(self) -> Tensor:
         """Tokens of each conversation that is going on, int64 [n]."""
-        return self._valid.sum(1)
+        return self._valid.sum(1)[self._at]
 
     @torch.inference_mode()
     def add(self, chunks: Sequence[Sequence[int]]) -> Tensor:
@@ -103,30 +110,18 @@ class Reading:
         Returns:
             Logits of the token after them, float32 [n, vocabulary].
         """
-        if self.columns:
-            return self._add(chunks)
-        # Conversations often begin alike: the same game, played many times. That is computed once.
-        places = {chunk: i for i, chunk in enumerate(dict.fromkeys(map(tuple, chunks)))}
-        if len(places) == len(chunks):
-            return self._add(chunks)
-        rows = torch.tensor([places[tuple(chunk)] for chunk in chunks], device=self._device)
-        self._valid = self._valid[: len(places)]
-        logits = self._add(list(places))
-        self._valid = self._valid[rows]
-        for layer in self._cache.layers:
-            layer.take(rows, None)
-        return logits[rows]
-
-    def _add(self, chunks: Sequence[Sequence[int]]) -> Tensor:
+        names: dict[tuple[int, ...], int] = {}
+        first = self._branch(
+            np.array([names.setdefault(tuple(chunk), len(names)) for chunk in chunks])
+        )
         longest = max(map(len, chunks))
-        tokens = np.zeros((len(chunks), longest), np.int64)
-        valid = np.zeros((len(chunks), longest), bool)
-        for row, chunk in enumerate(
-            chunks
-        ):  # the last tokens in one column, so that one column has all logits
-            tokens[row, longest - len(chunk) :] = chunk
-            valid[row, longest - len(chunk) :] = True
-        return self._forward(torch.from_numpy(tokens), torch.from_numpy(valid))
+        tokens = np.zeros((len(first), longest), np.int64)
+        valid = np.zeros((len(first), longest), bool)
+        for row, n in enumerate(first):
+            # The last tokens stand in one column, so that one column has all logits.
+            tokens[row, longest - len(chunks[n]) :] = chunks[n]
+            valid[row, longest - len(chunks[n]) :] = True
+        return self._forward(torch.from_numpy(tokens), torch.from_numpy(valid))[self._at]
 
     @torch.inference_mode()
     def add_one(self, tokens: Tensor, of: Tensor) -> Tensor:
@@ -139,7 +134,37 @@ class Reading:
         Returns:
             Logits of the token after it, float32 [n, vocabulary].
         """
-        return self._forward(tokens[:, None], of[:, None])
+        tokens, of = tokens.cpu() * of.cpu(), of.cpu()
+        first = self._branch((2 * tokens + of).numpy())
+        return self._forward(tokens[first, None], of[first, None])[self._at]
+
+    def _branch(self, names: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Gives conversations that go on in different ways rows of their own.
+
+        Args:
+            names: Equal where conversations go on alike, int64 [n], 0 or more.
+
+        Returns:
+            For each row a conversation that has it.
+        """
+        _, first, at = np.unique(
+            self._at * (names.max() + 1) + names, return_index=True, return_inverse=True
+        )
+        self._take(self._at[first], None)
+        self._at = at
+        return first
+
+    def _take(self, rows: NDArray[np.int64], columns: Tensor | None) -> None:
+        """Keeps rows of the cache [m], and of each its columns [m, C]."""
+        chosen = None
+        if len(rows) != len(self._valid) or (rows != np.arange(len(rows))).any():
+            chosen = torch.from_numpy(rows).to(self._device)
+            self._valid = self._valid[chosen]
+        if columns is not None:
+            self._valid = self._valid.gather(1, columns)
+        if chosen is not None or columns is not None:
+            for layer in self._cache.layers:
+                layer.take(chosen, columns)
 
     def _forward(self, tokens: Tensor, valid: Tensor) -> Tensor:
         valid = valid.to(self._device)
@@ -167,15 +192,11 @@ class Reading:
         Args:
             going: Which of those that are going on, bool [n].
         """
-        rows = None if going.all() else torch.from_numpy(np.flatnonzero(going)).to(self._device)
-        if rows is not None:
-            self.rows, self._valid = self.rows[going], self._valid[rows]
-        columns = None
-        longest = int(self.lengths.max()) if len(self.rows) else 0
+        self.rows = self.rows[going]
+        used, self._at = np.unique(self._at[going], return_inverse=True)
+        self._take(used, None)
+        longest = int(self._valid.sum(1).max()) if len(used) else 0
         if longest < (1 - WASTE) * self.columns:
             # Valid columns last, in their order: a column that no conversation needs is dropped in front.
             columns = self._valid.long().argsort(dim=1, stable=True)[:, self.columns - longest :]
-            self._valid = self._valid.gather(1, columns)
-        if rows is not None or columns is not None:
-            for layer in self._cache.layers:
-                layer.take(rows, columns)
+            self._take(np.arange(len(used)), columns)
