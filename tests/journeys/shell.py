@@ -1,5 +1,6 @@
 """Types what a user types, in a copy of the project with a Guild home and an MLflow of its own."""
 
+import json
 import os
 import shutil
 import signal
@@ -87,3 +88,18 @@ class Project:
     def runs(self) -> list[Path]:
         """Run directories, oldest first."""
         return sorted((self.root / ".guild/runs").glob("*"), key=lambda path: path.stat().st_ctime)
+
+    def runs_of(self, operation: str) -> list[Path]:
+        """Directories of an operation's runs that have begun, oldest first; the name is without its model's."""
+        begun = [run for run in self.runs if (run / "journal").exists()]
+        return [run for run in begun if (run / ".guild/opref").read_text().split()[-1] == operation]
+
+    def finished(self, operation: str) -> Path:
+        """Directory of an operation's newest run that has ended well."""
+        found = [run for run in self.runs_of(operation) if (run / "result.json").exists()]
+        return max(found, key=lambda run: (run / "result.json").stat().st_mtime)
+
+
+def written(run: Path) -> dict:
+    """What a run left in the end."""
+    return json.loads((run / "result.json").read_text())

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from journeys.shell import Project
+from journeys.shell import Project, written
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 SMALL = (
@@ -15,24 +15,15 @@ SMALL = (
 )
 
 
-def _runs_of(project: Project, name: str) -> list[Path]:
-    begun = [run for run in project.runs if (run / "journal").exists()]
-    return [run for run in begun if name in (run / ".guild/opref").read_text()]
-
-
-def _result(run: Path) -> dict:
-    return json.loads((run / "result.json").read_text())
-
-
 @pytest.fixture
 def study(project: Project) -> Path:
     """A study that was killed while it trained, everything at once, and restarted."""
 
     def trains() -> bool:
-        return any(list((run / "checkpoints").glob("0*")) for run in _runs_of(project, "train"))
+        return any(list((run / "checkpoints").glob("0*")) for run in project.runs_of("train"))
 
     project.kill_when(f"guild run ad:study {SMALL} -y", trains)
-    (whole,) = _runs_of(project, "study")
+    (whole,) = project.runs_of("study")
     assert not (whole / "result.json").exists()
     project.good(f"guild run --restart {whole.name[:8]} -y")
     return whole
@@ -45,7 +36,7 @@ def test_a_killed_study_and_what_it_refuses(project: Project, study: Path) -> No
 
 
 def _it_goes_on_and_tells_of_all(project: Project, study: Path) -> None:
-    result = _result(study)["result"]
+    result = written(study)["result"]
     assert result["objective"]["name"] == "held_out_9/episodes_6_10"
     assert [row[0] for row in result["table"]["rows"]] == ["held out 9", "training 9", "unseen 5"]
     assert (study / "artifacts/in_context.svg").stat().st_size > 5000
@@ -54,7 +45,7 @@ def _it_goes_on_and_tells_of_all(project: Project, study: Path) -> None:
     assert len(project.runs) == 4  # histories, training, evaluation: none of them twice
     trained = project.root / ".guild/runs" / named["train split 1 seed 1"]
     assert (trained / "histories").resolve().parent.name == named["histories 9"]
-    evaluated = _result(project.root / ".guild/runs" / named["evaluate split 1 seed 1"])["result"]
+    evaluated = written(project.root / ".guild/runs" / named["evaluate split 1 seed 1"])["result"]
     assert evaluated["metrics"]["held_out_9/episodes_6_10"] == result["objective"]["value"]
     tasks = (trained / "artifacts/test_tasks.txt").read_text().splitlines()
     assert len(tasks) == 23

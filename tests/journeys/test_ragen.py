@@ -2,21 +2,10 @@
 
 import json
 
-from journeys.shell import Project
+from journeys.shell import Project, written
 
 GAME = "prompt=grid context=last think=no max-response-length=2 width=32 layers=1 heads=2 micro-batch-size=2"
 BATCH = "train-batch-size=2 n-rollout=2"
-
-
-def _result(project: Project, operation: str) -> dict:
-    """Of the operation's newest finished run."""
-    found = [
-        run / "result.json"
-        for run in project.runs
-        if (run / ".guild/opref").read_text().split()[-1] == operation
-    ]
-    newest = max((path for path in found if path.exists()), key=lambda path: path.stat().st_mtime)
-    return json.loads(newest.read_text()) | {"folder": newest.parent}
 
 
 def test_a_model_is_trained_evaluated_and_searched_for(project: Project) -> None:
@@ -24,23 +13,21 @@ def test_a_model_is_trained_evaluated_and_searched_for(project: Project) -> None
         f"guild run ragen:train env=frozenlake {GAME} {BATCH} ppo-batch-size=4 max-turns=3 updates=2 train-size=8 "
         "val-data-num=8 -y"
     )
-    trained = _result(project, "train")
-    assert "at best" in trained["result"]["summary"]
-    assert "## Median" in (trained["folder"] / "artifacts/dialogues_sampled.md").read_text()
-    project.good(
-        f"guild run ragen:evaluate checkpoint={trained['folder']} max-turns=6 val-data-num=8 -y"
-    )
-    told = _result(project, "evaluate")
-    parents = json.loads((told["folder"] / "journal/parents.json").read_text())["parents"]
-    assert parents == [trained["folder"].name]
-    assert told["result"]["objective"]["at"] == 6
+    trained = project.finished("train")
+    assert "at best" in written(trained)["result"]["summary"]
+    assert "## Median" in (trained / "artifacts/dialogues_sampled.md").read_text()
+    project.good(f"guild run ragen:evaluate checkpoint={trained} max-turns=6 val-data-num=8 -y")
+    told = project.finished("evaluate")
+    parents = json.loads((told / "journal/parents.json").read_text())["parents"]
+    assert parents == [trained.name]
+    assert written(told)["result"]["objective"]["at"] == 6
     searched = (
         f"guild run ragen:search env=frozenlake model=tiny {BATCH} train-size=2 val-data-num=4"
         f" train-flags='{GAME}'"
     )
     project.bad(f"{searched} group=3 -y", "no finished search of group 2", "actor-lr=…")
     project.good(f"{searched} group=2 -y")
-    found = _result(project, "search")["result"]
+    found = written(project.finished("search"))["result"]
     rows = {row[0]: float(row[1]) for row in found["table"]["rows"]}
     assert len(rows) == 4
     assert rows[f"actor-lr={found['best']['actor-lr']}"] == max(rows.values())

@@ -1,13 +1,12 @@
 """A continual series as typed: it is killed, goes on, and ends as one that was not killed."""
 
-import json
 from pathlib import Path
 
 import pytest
 
 from door import series
 from door.metrics import final_matrix
-from journeys.shell import Project
+from journeys.shell import Project, written
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 SMALL = "env-steps=6144 video=no seed=5"
@@ -21,10 +20,6 @@ def _operation(run: Path) -> str:
 
 def _newest(project: Project, name: str) -> Path | None:
     return next((run for run in reversed(project.runs) if name in _operation(run)), None)
-
-
-def _result(run: Path) -> dict:
-    return json.loads((run / "result.json").read_text())
 
 
 @pytest.fixture
@@ -63,11 +58,11 @@ def _it_ends_as_if_nothing_had_happened(project: Project, killed: Path) -> None:
     before = project.runs
     project.good(f"guild run series3:hnppo_pull_left_1 {SMALL} previous={first.name} -y")
     (by_itself,) = (run for run in project.runs if run not in before)
-    alone = _result(by_itself)
-    assert _result(second)["digest"] == alone["digest"]
-    assert _result(second)["result"]["metrics"] == alone["result"]["metrics"]
+    alone = written(by_itself)
+    assert written(second)["digest"] == alone["digest"]
+    assert written(second)["result"]["metrics"] == alone["result"]["metrics"]
     assert alone["result"]["task_id"] == 1
-    assert _result(killed)["result"]["matrix"] == final_matrix([first, by_itself]).tolist()
+    assert written(killed)["result"]["matrix"] == final_matrix([first, by_itself]).tolist()
 
 
 def _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch) -> None:

@@ -5,7 +5,7 @@ from pathlib import Path
 
 import pytest
 
-from journeys.shell import Project
+from journeys.shell import Project, written
 
 TINY = (
     "epochs=1 epoch-steps=8192 envs=16 workers=1 rollout=16 channels=4 hidden=16 memory=16 eval-interval=16 "
@@ -13,24 +13,15 @@ TINY = (
 )
 
 
-def _runs_of(project: Project, name: str) -> list[Path]:
-    begun = [run for run in project.runs if (run / "journal").exists()]
-    return [run for run in begun if name in (run / ".guild/opref").read_text()]
-
-
-def _written(run: Path) -> dict:
-    return json.loads((run / "result.json").read_text())
-
-
 @pytest.fixture
 def curriculum(project: Project) -> Path:
     """Two stages, killed in the second one and restarted."""
 
     def trains() -> bool:
-        return any(list((run / "checkpoints").glob("0*")) for run in _runs_of(project, "gtg1"))
+        return any(list((run / "checkpoints").glob("0*")) for run in project.runs_of("gtg1"))
 
     project.kill_when(f"guild run skill:curriculum name=gtg train-flags='{TINY}' -y", trains)
-    (whole,) = _runs_of(project, "curriculum")
+    (whole,) = project.runs_of("curriculum")
     assert not (whole / "result.json").exists()
     project.good(f"guild run --restart {whole.name[:8]} -y")
     return whole
@@ -46,10 +37,10 @@ def test_a_killed_curriculum_and_what_its_agents_are_for(
 
 
 def _it_goes_on(project: Project, curriculum: Path) -> None:
-    result = _written(curriculum)["result"]
+    result = written(curriculum)["result"]
     assert [row[0] for row in result["table"]["rows"]] == ["gtg0", "gtg1"]
     assert result["objective"]["count"] == 1000
-    (first,), (second,) = _runs_of(project, "gtg0"), _runs_of(project, "gtg1")  # none of them twice
+    (first,), (second,) = project.runs_of("gtg0"), project.runs_of("gtg1")  # none of them twice
     lines = (curriculum / "journal/metrics.jsonl").read_text().splitlines()
     points = [(name, p["step"]) for p in map(json.loads, lines) for name in p["m"]]
     ends = [step for name, step in points if name.startswith("chain/end/")]
@@ -60,22 +51,22 @@ def _it_goes_on(project: Project, curriculum: Path) -> None:
     parents = json.loads((second / "journal/parents.json").read_text())["parents"]
     assert parents == [first.name]
     assert result["env_steps"] == sum(
-        _written(run)["result"]["env_steps"] for run in (first, second)
+        written(run)["result"]["env_steps"] for run in (first, second)
     )
 
 
 def _its_agents_play_the_same_episodes_again(project: Project) -> None:
     project.good("guild run skill:benchmark agents='gtg0 gtg1' stages='gtg1 gto0' -y")
-    (benchmark,) = _runs_of(project, "benchmark")
-    result = _written(benchmark)["result"]
+    (benchmark,) = project.runs_of("benchmark")
+    result = written(benchmark)["result"]
     (table,) = result["table"]
     assert table["columns"] == ["agent", "actions", "GTG", "gto0"]  # GTG: the last of its chain
     assert [row[:2] for row in table["rows"]] == [
         ["gtg0", "sampled"], ["gtg0", "greedy"], ["GTG", "sampled"], ["GTG", "greedy"], ["GTG", "reported"],
     ]  # fmt: skip
     assert table["rows"][-1][2:] == ["86", ""]
-    (second,) = _runs_of(project, "gtg1")
-    trained = _written(second)["result"]["metrics"]
+    (second,) = project.runs_of("gtg1")
+    trained = written(second)["result"]["metrics"]
     assert result["metrics"]["success/gtg1/gtg1/greedy"] == trained["success/greedy"]
 
 

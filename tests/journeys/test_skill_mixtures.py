@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from PIL import Image
 
-from journeys.shell import Project
+from journeys.shell import Project, written
 
 SHORT = (
     "epochs=1 epoch-steps=8192 envs=16 rollout=16 minibatches=2 channels=4 hidden=16 memory=16 eval-interval=32 "
@@ -15,22 +15,11 @@ SHORT = (
 VERBS = ("gtg", "gto", "pkp", "tgl")
 
 
-def _run_of(project: Project, name: str) -> Path:
-    (found,) = [
-        run for run in project.runs if f" {name} " in (run / ".guild/opref").read_text() + " "
-    ]
-    return found
-
-
-def _result(run: Path) -> dict:
-    return json.loads((run / "result.json").read_text())["result"]
-
-
 @pytest.fixture(scope="module")
 def specialists(project: Project) -> str:
     """Flags that name one short run for each verb."""
     project.good(f"guild run skill:all0 {SHORT} workers=2 -y")
-    run = _run_of(project, "all0").name
+    run = project.finished("all0").name
     return " ".join(f"{verb}={run}" for verb in VERBS)
 
 
@@ -64,30 +53,30 @@ def test_students_and_mixtures_from_the_same_specialists(
 
 
 def _a_student_stands_beside_its_teachers(project: Project, student: Path) -> None:
-    table = _result(student)["table"]
+    table = written(student)["result"]["table"]
     assert [row[:2] for row in table["rows"]] == [
         [verb, kind] for verb in ("ALL", "GTG", "GTO", "PKP", "TGL") for kind in ("sampled", "greedy")
     ]  # fmt: skip
     parents = json.loads((student / "journal/parents.json").read_text())["parents"]
-    assert parents == [_run_of(project, "all0").name]
+    assert parents == [project.finished("all0").name]
 
 
 def _all_of_them_are_benchmarked_and_drawn(
     project: Project, student: Path, specialists: str
 ) -> None:
     project.good(f"guild run skill:continue stage=all0 {SHORT} workers=2 -y")
-    going_on = _run_of(project, "continue")
+    going_on = project.finished("continue")
     parents = json.loads((going_on / "journal/parents.json").read_text())["parents"]
     assert parents == [student.name]
     project.good(
         f"guild run skill:moe stage=all0 episodes=40 more=all0 workers=2 {SHORT} {specialists} -y"
     )
-    moe = _result(_run_of(project, "moe"))
+    moe = written(project.finished("moe"))["result"]
     row = next(row for row in moe["table"]["rows"] if row[0] == "PKP")
     assert sum(map(float, row[1:6])) == pytest.approx(1, abs=0.003)  # five experts
     agents = "all0 distill continue moe"
     project.good(f"guild run skill:benchmark agents='{agents}' stages='pkp0 all0' episodes=40 -y")
-    result = _result(_run_of(project, "benchmark"))
+    result = written(project.finished("benchmark"))["result"]
     by_agent, by_way = result["table"]
     assert by_agent["columns"] == ["agent", "actions", "pkp0", "all0"]
     assert [row[0] for row in by_agent["rows"][::2]] == ["all0", "DIS", "CON", "MOE"]
@@ -96,7 +85,10 @@ def _all_of_them_are_benchmarked_and_drawn(
     assert all(by_way["rows"][2])
     metrics = result["metrics"]
     assert metrics["success/moe/all0/greedy"] == moe["metrics"]["success/greedy"]
-    assert metrics["success/distill/all0/greedy"] == _result(student)["metrics"]["success/greedy"]
+    assert (
+        metrics["success/distill/all0/greedy"]
+        == written(student)["result"]["metrics"]["success/greedy"]
+    )
     project.good("catalog sync && catalog export && python src/skills/redraw.py && catalog render")
     text = (project.root / "runs_catalog.md").read_text()
     for name in ("benchmark_agents", "benchmark_ways", "gate"):

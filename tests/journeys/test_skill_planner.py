@@ -18,15 +18,10 @@ from journeys.shell import Project
 TINY = "stage=nlm0 levels=10 validation=2 updates=12 batch=8 width=32 layers=1 heads=2"
 
 
-def _run_of(project: Project, name: str) -> Path:
-    found = [run for run in project.runs if name in (run / ".guild/opref").read_text()]
-    return [run for run in found if (run / "result.json").exists()][-1]
-
-
 @pytest.fixture(scope="module")
 def model(project: Project) -> Path:
     project.good(f"guild run skill:planner_model {TINY} -y")
-    return _run_of(project, "planner_model") / "artifacts/model"
+    return project.finished("planner_model") / "artifacts/model"
 
 
 @pytest.fixture(scope="module")
@@ -59,10 +54,10 @@ def url(project: Project, model: Path) -> Iterator[str]:
 def test_the_model_that_is_served_is_what_plans(project: Project, model: Path, url: str) -> None:
     does = f"planner=openai model={model} url={url} agent=search stage=nlm0 shared=2 more=2"
     project.good(f"guild run skill:llm {does} -y")
-    run = _run_of(project, "llm")
+    run = project.finished("llm")
     result = json.loads((run / "result.json").read_text())["result"]
     parents = json.loads((run / "journal/parents.json").read_text())["parents"]
-    assert parents == [_run_of(project, "planner_model").name]
+    assert parents == [project.finished("planner_model").name]
     lines = [json.loads(line) for line in (run / "artifacts/calls.jsonl").read_text().splitlines()]
     asked = sum(line["attempt"] == 0 for line in lines)
     assert asked == result["metrics"]["calls"] * 4
