@@ -67,7 +67,8 @@ def as_trained(config: Config) -> PlayConfig:
     }
     if "size" not in changed and changed.get("env", found.get("env")) != found.get("env"):
         found.pop("size", None)  # of another game
-    return PlayConfig(**found | changed | {"model": config.checkpoint, "lora_rank": 0})
+    here = {"model": config.checkpoint, "lora_rank": 0, "device": "auto"}
+    return PlayConfig(**found | changed | here)
 
 
 def main(config: Config) -> dict[str, Any]:

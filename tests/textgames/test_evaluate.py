@@ -1,0 +1,82 @@
+"""Evaluation: what it takes over from a training, and success by the number of turns."""
+
+import json
+from dataclasses import replace
+
+import numpy as np
+import pytest
+import torch
+
+from record import UserError
+from textgames import chances, evaluate, levels, results, train
+from textgames.evaluate import Config, as_trained
+from textgames.trajectories import Trajectory, Turn
+
+TRAINED = train.Config(
+    env="frozenlake", prompt="grid", context="last", think=False, max_turns=2, max_response_length=2, width=32,
+    layers=1, heads=2, train_size=4, train_batch_size=2, n_rollout=2, ppo_batch_size=4, micro_batch_size=4, updates=1,
+    val_data_num=6, temperature=0.9, slippery=False,
+)  # fmt: skip
+
+
+@pytest.fixture(scope="module")
+def trained(tmp_path_factory):
+    folder = tmp_path_factory.mktemp("trained")
+    torch.set_num_threads(1)
+    with pytest.MonkeyPatch.context() as patch:
+        for name in ("RUN_ID", "GUILD_OP", "RECORD", "PROJECT_DIR"):
+            patch.delenv(name, raising=False)
+        patch.setenv("RECORD_MLFLOW", "off")
+        patch.setenv("RUN_DIR", str(folder))
+        train.main(TRAINED)
+    return folder
+
+
+def test_what_flags_leave_open_is_as_it_was_trained(trained):
+    config = Config(checkpoint=str(trained), max_turns=7, val_data_num=9)
+    found = as_trained(config)
+    of_checkpoint = as_trained(replace(config, checkpoint=str(trained / "checkpoints")))
+    assert found == replace(of_checkpoint, model=str(trained))
+    assert (found.env, found.prompt, found.context, found.think) == (
+        "frozenlake",
+        "grid",
+        "last",
+        False,
+    )
+    assert (found.temperature, found.slippery, found.max_response_length) == (0.9, False, 2)
+    assert (found.max_turns, found.val_data_num) == (7, 9)
+    other = as_trained(replace(config, env="sokoban", boxes=2, temperature=0.3))
+    assert (other.env, other.side, other.boxes, other.temperature) == ("sokoban", 6, 2, 0.3)
+
+
+def test_the_curve_is_told_beside_random_and_best_play(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    config = Config(checkpoint=str(trained), max_turns=4, val_data_num=20, actions="sampled")
+    result = evaluate.main(config)["result"]
+    lines = [
+        json.loads(line)
+        for line in (tmp_path / "run/journal/metrics.jsonl").read_text().splitlines()
+    ]
+    curves = {
+        name: {line["step"]: line["m"][name] for line in lines if name in line["m"]}
+        for name in ("success", "random", "optimum")
+    }
+    assert sorted(curves["success"]) == [1, 2, 3, 4]
+    assert result["objective"]["value"] == curves["success"][4]
+    played_as = as_trained(config)
+    low, high = chances.bounds(played_as, levels.validation(played_as, 20), 4)
+    assert (curves["random"][4], curves["optimum"][4]) == (pytest.approx(low), pytest.approx(high))
+
+
+def test_a_game_counts_from_the_turn_in_which_it_was_won():
+    def game(turns, success):
+        return Trajectory(0, turns=[Turn("", "", "", 1, 0.0)] * turns, success=success)
+
+    curve = results.by_turn([game(1, True), game(3, True), game(2, False), game(4, False)], 4)
+    np.testing.assert_array_equal(curve, [0.25, 0.25, 0.5, 0.5])
+
+
+def test_a_checkpoint_has_to_be_named():
+    with pytest.raises(UserError, match="--checkpoint"):
+        Config()
