@@ -2,7 +2,7 @@
 
 RAGEN (Wang et al. 2025, section 4.1) saw them before the score fell: replies of one game no longer differ in outcome,
 entropy swings, the gradient's norm jumps, one phrase is repeated ("echo trap"). A solved game shows some of them too:
-they count only while the score is not at its best.
+they count only while success is not at its best.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ ENTROPY = 5.0  # times more or less than at first
 SPREAD = 0.1  # of the spread at first
 GRADIENT = 10.0  # times the median
 PHRASE = 0.95  # of the replies are the same
-ERRORS = 3.0  # standard errors that a mean score has to be above another one to be better
+ERRORS = 3.0  # standard errors that a rate of success has to be above another one to be better
 
 CHOICES = ("mark", "end", "off")
 
@@ -47,7 +47,7 @@ class Alarms:
 
         Args:
             update: Its number.
-            seen: `games` (played), `score` (mean), `score_spread` (over them), `group_spread` (mean over those of the
+            seen: `games` (played), `success` (share of them), `group_spread` (of the scores, mean over those of the
                 same seed; 0 where none was played twice), `entropy`, `grad_norm`, `commonest`.
         """
         norms = [each["grad_norm"] for each in self._seen]
@@ -60,7 +60,7 @@ class Alarms:
                 name: float(np.mean([each[name] for each in self._seen[-WINDOW:]])) for name in seen
             }
             self._first = self._first or now
-            self._best = max(self._best, now["score"])
+            self._best = max(self._best, now["success"])
             signs += self._slow(now)
         new = [sign for sign in signs if sign not in self.raised]
         self.raised.update(dict.fromkeys(new, update))
@@ -69,8 +69,9 @@ class Alarms:
     def _slow(self, now: dict[str, float]) -> list[str]:
         """The signs that windows show."""
         first = self._first
-        near = ERRORS * now["score_spread"] / np.sqrt(WINDOW * now["games"])
-        if now["score"] > first["score"] + near and now["score"] >= self._best - near:
+        games, rate = WINDOW * now["games"], now["success"]
+        near = ERRORS * np.sqrt(max(rate * (1 - rate), 1 / games) / games)
+        if rate > first["success"] + near and rate >= self._best - near:
             return []
         found = []
         if not first["entropy"] / ENTROPY <= now["entropy"] <= first["entropy"] * ENTROPY:

@@ -231,7 +231,7 @@ class Course:
 
     def _alarmed(self, found: dict[str, float]) -> bool:
         """Whether a sign of collapse ends the run."""
-        watched = ("score", "score_spread", "group_spread", "entropy", "grad_norm", "commonest")
+        watched = ("success", "group_spread", "entropy", "grad_norm", "commonest")
         seen = {name: found[name] for name in watched}
         seen["games"] = float(self.config.train_batch_size * self.config.n_rollout)
         new = self.alarms.look(self.update, seen)

@@ -6,7 +6,7 @@ import pytest
 from textgames.alarms import WINDOW, Alarms, commonest
 
 WELL = {
-    "games": 100.0, "score": 0.0, "score_spread": 1.0,
+    "games": 100.0, "success": 0.3,
     "group_spread": 0.8, "entropy": 0.5, "grad_norm": 1.0, "commonest": 0.4,
 }  # fmt: skip
 
@@ -36,8 +36,8 @@ def test_each_sign_is_seen_once_and_with_its_update(sign, changed):
 def test_a_game_that_is_solved_may_have_one_reply_and_no_spread():
     alarms = Alarms()
     course(alarms, 10)
-    course(alarms, 10, 10, score=3.0)
-    assert course(alarms, 20, 20, score=5.0, entropy=0.01, group_spread=0.0, commonest=1.1) == []
+    course(alarms, 10, 10, success=0.6)
+    assert course(alarms, 20, 20, success=0.9, entropy=0.01, group_spread=0.0, commonest=1.1) == []
     assert set(course(alarms, 20, 40, entropy=0.01, group_spread=0.0, commonest=1.1)) == {
         "entropy", "spread", "phrase",
     }  # fmt: skip
@@ -65,4 +65,4 @@ def test_a_small_rise_counts_if_there_are_many_games():
     for games, seen in ((100.0, ["phrase"]), (10_000.0, [])):
         alarms = Alarms()
         course(alarms, 10, games=games)
-        assert course(alarms, 20, 10, games=games, score=0.12, commonest=1.1) == seen
+        assert course(alarms, 20, 10, games=games, success=0.34, commonest=1.1) == seen
