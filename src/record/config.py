@@ -11,6 +11,7 @@ import dataclasses
 import json
 import math
 import os
+import re
 import signal
 import sys
 from collections.abc import Callable, Sequence
@@ -23,6 +24,7 @@ C = TypeVar("C", bound="Config")
 
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _TRUE = {"true", "yes", "1", "on"}
+_RUN_ID = re.compile(r"[0-9a-f]{8,32}")
 _FALSE = {"false", "no", "0", "off", ""}  # Guild passes False as an empty string
 
 
@@ -75,10 +77,18 @@ def flag_name(field_name: str) -> str:
 
 
 def find_folder(named: str) -> Path | None:
-    """Where the folder that a flag names lies: as given, or below the project's folder; None if there is none."""
+    """Where the folder that a flag names lies; None if there is none.
+
+    As given, or below the project's folder; or, under Guild, that of the run with this id, of which the first eight
+    digits are enough.
+    """
     for path in (Path(named), Path(os.environ.get("PROJECT_DIR", ".")) / named):
         if path.is_dir():
             return path.resolve()
+    if _RUN_ID.fullmatch(named) and (home := os.environ.get("GUILD_HOME")):
+        found = list(Path(home, "runs").glob(f"{named}*"))
+        if len(found) == 1 and found[0].is_dir():
+            return found[0].resolve()
     return None
 
 
@@ -89,7 +99,9 @@ def checkpoint_folder(flag: str, named: str) -> Path:
         UserError: There is no such folder.
     """
     if (found := find_folder(named)) is None:
-        raise UserError(f"--{flag}: {named} is no directory; give that of a run or a checkpoint")
+        raise UserError(
+            f"--{flag}: {named} is no directory and no id of a run; give one of a run or a checkpoint"
+        )
     return found
 
 

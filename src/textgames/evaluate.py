@@ -50,7 +50,7 @@ class Config(record.Config):
         super().__post_init__()
         if not self.checkpoint:
             raise record.UserError(
-                "--checkpoint: name a run of ragen:train or ragen:sft by its folder, or a model"
+                "--checkpoint: name a run of ragen:train or ragen:sft by its id or its folder, or a model"
             )
 
 

@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 import record
-from record.config import flags_of
+from record.config import find_folder, flags_of
 from record.journal import read_points
 
 
@@ -157,3 +157,19 @@ def test_guild_reads_the_flags_and_the_scalars(project, tmp_path):
     assert wrong.returncode != 0
     assert "--lr: -1.0 is not in (0, 1]" in wrong.stderr
     assert "Traceback" not in wrong.stderr
+
+
+def test_a_folder_is_found_as_given_below_the_project_or_by_a_runs_id(tmp_path, monkeypatch):
+    project, home = tmp_path / "project", tmp_path / "home"
+    run = home / "runs/1234abcd5678ef001234abcd5678ef00"
+    for folder in (project / "below", run, home / "runs/99999999aa", home / "runs/99999999bb"):
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("PROJECT_DIR", str(project))
+    monkeypatch.delenv("GUILD_HOME", raising=False)
+    assert find_folder(str(run)) == run
+    assert find_folder("below") == project / "below"
+    assert find_folder("1234abcd") is None
+    monkeypatch.setenv("GUILD_HOME", str(home))
+    assert find_folder("1234abcd") == find_folder(run.name) == run
+    for named in ("1234abc", "99999999", "abcdabcd", "../runs/1234abcd", "1234abc*"):
+        assert find_folder(named) is None
