@@ -102,7 +102,7 @@ def result(config: PlayConfig, played: list[Trajectory], curves: dict[str, Any])
             "name": "success", "value": found["success"], "kind": "rate", "count": len(played), "goal": "max",
             "at": config.max_turns, "axis": "turn",
         },
-        "summary": results.beside(curves),
+        "variant": results.beside(curves),
         "metrics": {name.replace("/", "_"): value for name, value in found.items()},
         "table": results.table(curves),
         "env_steps": sum(len(each.turns) for each in played),

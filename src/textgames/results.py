@@ -45,7 +45,7 @@ def tested(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[str, Any
         "objective": {
             "name": "success", "value": metrics["greedy/success"], "kind": "rate", "count": len(seeds), "goal": "max",
         },
-        "summary": beside(curves),
+        "variant": beside(curves),
         "metrics": metrics,
         "task": config.env,
         "table": table(curves),
@@ -83,7 +83,9 @@ def table(curves: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     return {"columns": ["success within turns [%]", *map(str, limits)], "rows": rows}
 
 
-def beside(curves: Mapping[str, NDArray[Any]]) -> str:
-    """What random actions and the best player reach, in a few words."""
-    chance, best = (100 * curves[name][-1] for name in ("random", "optimum"))
-    return f"chance {chance:.1f} %, at best {best:.1f} %"
+def beside(curves: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """What random actions, the best player and a model's other way to reply reach, as a result's `variant` has it."""
+    found = {"chance": "random", "at best": "optimum", "with drawn replies": "sampled"}
+    return {
+        name: f"{100 * curves[curve][-1]:.1f} %" for name, curve in found.items() if curve in curves
+    }

@@ -290,7 +290,8 @@ class Course:
         told = results.tested(self.loaded, self.config, self.record)
         told["objective"] |= {"at": self.update, "axis": "update"}
         raised = ", ".join(f"{name} at {update}" for name, update in self.alarms.raised.items())
-        told["summary"] += f"; signs of collapse: {raised}" if raised else ""
+        if raised:
+            told["variant"]["signs of collapse"] = raised
         told["metrics"]["tokens"] = float(self.tokens)
         return told | {"env_steps": self.turns}
 

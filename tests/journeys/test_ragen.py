@@ -14,7 +14,7 @@ def test_a_model_is_trained_evaluated_and_searched_for(project: Project) -> None
         "val-data-num=8 -y"
     )
     trained = project.finished("train")
-    assert "at best" in written(trained)["result"]["summary"]
+    assert written(trained)["result"]["variant"]["chance"].endswith("%")
     assert "## Median" in (trained / "artifacts/dialogues_sampled.md").read_text()
     project.good(f"guild run ragen:evaluate checkpoint={trained} max-turns=6 val-data-num=8 -y")
     told = project.finished("evaluate")

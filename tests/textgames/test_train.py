@@ -108,11 +108,11 @@ def test_a_sign_of_collapse_can_end_a_run(trained, monkeypatch):
     config = replace(TINY, updates=20, alarm="end", test_freq=100)
     ended = trained(config)["result"]
     assert ended["objective"]["at"] == 15
-    assert "gradient at 15" in ended["summary"]
+    assert ended["variant"]["signs of collapse"] == "gradient at 15"
     count = 0
     marked = trained(replace(config, alarm="mark"), "marked")["result"]
     assert marked["objective"]["at"] == 20
-    assert "gradient at 15" in marked["summary"]
+    assert marked["variant"]["signs of collapse"] == "gradient at 15"
 
 
 @pytest.mark.parametrize(
