@@ -2,7 +2,7 @@
 
 All on one thread, in fp32, with the project's tiny model (0.8 M weights) on Sokoban. The first rows are updates with
 all that belongs to them: games, rollouts, an optimiser's step. Model, games, tokens of replies and the number of
-trajectories are the same, and there is no reference model. An update has 16 levels, each played 16 times; what such
+trajectories are the same, and there is no reference model. A level is played 16 times in an update; what such
 conversations share this project computes once. TRL runs without logs and checkpoints, computes as many completions
 together as is fastest, ends replies where this project does, and takes its games and parser for rewards. Several
 turns it plays by a `rollout_func`: games are stepped together as here, `generate` reads the conversation so far.
@@ -45,6 +45,7 @@ from textgames.sources import Source  # noqa: E402
 from textgames.train import Config, settings  # noqa: E402
 
 LEVELS, TIMES = 16, 16  # of an update: levels, and how often each is played
+FEW = 4  # levels of an update with long replies
 MICRO = 64  # completions that TRL computes together
 UPDATES = 2  # of a turn of measurement
 LESSONS = 64  # updates of supervised training, after which replies are answers
@@ -120,6 +121,7 @@ def trained_row(
     what: str, model: Any, tokenizer: Any, config: Config, repeats: int
 ) -> dict[str, Any]:
     """Games a second in rollout and update together, beside TRL."""
+    what = f"rollout and update, {config.train_batch_size} levels x {config.n_rollout}, {what}"
     seeds = levels.training(config, config.train_batch_size * 2 * UPDATES)
     ours = Ours(copy.deepcopy(model), tokenizer, config, seeds)
     trl = peers.Trl(copy.deepcopy(model), tokenizer, config, seeds, MICRO)
@@ -205,17 +207,21 @@ def main() -> None:
     torch.set_num_threads(1)
     first, tokenizer = made()
     model = taught(first, tokenizer)
-    what = f"rollout and update, {LEVELS} levels x {TIMES}"
-    long = replace(SOKOBAN, prompt="full", max_response_length=64)
+    long = replace(
+        SOKOBAN, prompt="full", max_response_length=64, train_batch_size=FEW, ppo_batch_size=0
+    )
     rows = [
-        trained_row(f"{what}, {told}", given, tokenizer, config, options.repeats)
+        trained_row(told, given, tokenizer, config, options.repeats)
         for told, given, config in (
             ("one turn, replies of 3 tokens", model, SOKOBAN),
             ("one turn, replies of 64 tokens", first, long),
             ("five turns, replies of 3 tokens", model, replace(SOKOBAN, max_turns=5)),
         )
     ]
-    rows += [kept_row(model, tokenizer, turns, 128, options.repeats) for turns in (10, 25)]
+    rows += [
+        kept_row(model, tokenizer, turns, count, options.repeats)
+        for turns, count in ((10, 128), (25, 64))
+    ]
     if options.dry_run:
         print(json.dumps(rows, indent=1))
     else:
