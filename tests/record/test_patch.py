@@ -9,7 +9,7 @@ import record
 from record import facts, patch
 
 SECRETS = {
-    ".env": "TOKEN=1\n",
+    ".env": "TOKEN=another\n",  # of another size: git need not look at a file whose size and time are as before
     "src/.env.local": "PLANTED=1\n",
     "deploy_key.pem": "planted key\n",
     ".aws/config": "planted word\n",
