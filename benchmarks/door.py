@@ -1,10 +1,11 @@
 """Decisions per second of the door study's training loop, beside what a user would take instead.
 
 Peers: stable-baselines3's PPO on the same environment, network, rollout (2,048 decisions), minibatch and
-epochs, with DummyVecEnv and SubprocVecEnv; and the bare simulator, ``mujoco.rollout`` with random actions.
-Ours is the whole loop as users run it, new worlds, journal, checkpoints and MLflow included. The last
-rows are what recording costs: the same training with RECORD=off, process start to process end, and the
-time that the training spends in record's calls.
+epochs, with DummyVecEnv and SubprocVecEnv; and the bare simulator, ``mujoco.rollout`` with random actions,
+which bounds all of them: three times the best peer would be the simulator's own speed. Ours is the whole
+loop as users run it, new worlds, journal, checkpoints and MLflow included. The last rows are what recording
+costs: the same training with RECORD=off, process start to process end, and the time that the training
+spends in record's calls.
 """
 
 import argparse

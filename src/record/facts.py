@@ -35,9 +35,10 @@ PACKAGES = [
     "torch",
     "transformers",
 ]
-# Prose and what the catalog generates do not change what a run computes.
+# Prose and what the catalog and the benchmarks write do not change what a run computes.
 NOT_CODE = (
     ":(exclude)experiments/records",
+    ":(exclude)benchmarks/results",
     ":(exclude,glob)**/*.md",
     ":(exclude,glob)**/figures/**",
 )

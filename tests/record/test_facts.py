@@ -44,6 +44,8 @@ def test_commit_and_what_differs_from_it(tmp_path):
     (tmp_path / "README.md").write_text("prose changes no run")
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / "x").write_text("ignored")
+    (tmp_path / "benchmarks" / "results").mkdir(parents=True)
+    (tmp_path / "benchmarks" / "results" / "speed.json").write_text("[]")
     assert facts.commit_facts(tmp_path) == clean
     digests = {""}
     for name, text in [("train.py", "lr = 2\n"), ("new.py", "a"), ("new.py", "b")]:
