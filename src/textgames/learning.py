@@ -6,8 +6,8 @@ spread over trajectories and however many pieces it is computed in.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
-from contextlib import AbstractContextManager, nullcontext
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import AbstractContextManager, contextmanager, nullcontext
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,8 +16,8 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from textgames import advantages
-from textgames.scoring import Batch, Critic, balance, log_probs
+from textgames import advantages, ranks
+from textgames.scoring import Batch, Critic, Scorer, balance
 from textgames.trajectories import Text, Trajectory
 
 KL_LIMIT = 10.0
@@ -104,10 +104,12 @@ class Learner:
         model: A causal model of `transformers`; what it has to learn requires gradients.
         settings: See `Settings`.
         lr: Of AdamW.
-        reference: Gives the model as it was at first, for the divergence.
+        reference: The model as it was at first, for the divergence; None for the model itself without its LoRA.
         critic: Of `gae`.
         critic_lr: Of its AdamW.
         cast: Around each forward pass, such as autocast.
+        among: The processes that learn together; the models are spread over them.
+        bf16: Of models that are spread, see `Ranks.spread`.
     """
 
     def __init__(
@@ -115,13 +117,19 @@ class Learner:
         model: Any,
         settings: Settings,
         lr: float,
-        reference: Callable[[], AbstractContextManager[Any]],
+        reference: Any | None = None,
         critic: Critic | None = None,
         critic_lr: float = 1e-5,
         cast: Callable[[], AbstractContextManager[Any]] = nullcontext,
+        among: ranks.Ranks | None = None,
+        *,
+        bf16: bool = False,
     ) -> None:
         self.model, self.critic, self.settings = model, critic, settings
-        self._reference, self._cast = reference, cast
+        self._scorer, self._cast, self.ranks = Scorer(model), cast, among or ranks.Ranks()
+        self._reference = reference and Scorer(reference)
+        for each in filter(None, (self._scorer, self._reference, critic)):
+            self.ranks.spread(each, bf16=bf16)
         self._weights = [each for each in model.parameters() if each.requires_grad]
         self._device = self._weights[0].device
         self.optimizer = torch.optim.AdamW(self._weights, lr=lr, weight_decay=0.01)
@@ -140,7 +148,7 @@ class Learner:
         """Learns from trajectories.
 
         Args:
-            trajectories: At least one.
+            trajectories: At least one; the same ones in every process.
             groups: Equal where the game is, int64 [B].
             rng: Of the order in which they come.
             critic_alone: The model stays as it is.
@@ -157,6 +165,7 @@ class Learner:
                 part = [pieces[i] for i in order[start : start + self.settings.minibatch]]
                 self._step(part, sums, critic_alone)
         largest, tokens = sums.pop("grad_norm"), sums.pop("tokens")
+        sums = self.ranks.sums(sums)
         means = {name: value / tokens for name, value in sums.items()}
         return {**means, "grad_norm": largest, "tokens": tokens / self.settings.epochs}
 
@@ -174,16 +183,19 @@ class Learner:
             for each in texts
         ]
         turns = [each[each >= 0] for each in turns]
-        # Those of the first step are found there: until then the model stays as it was.
-        later = np.setdiff1d(np.arange(len(texts)), first)
+        # Those of the first step are found there: until then the model stays as it was. In a later epoch another
+        # process may have them.
+        later = np.arange(len(texts))
+        if self.ranks.size == 1 or settings.epochs == 1:
+            later = np.setdiff1d(later, first)
         old: list[Tensor | None] = [None] * len(texts)
         for i, each in zip(
-            later, self._log_probs(self.model, [texts[i] for i in later]), strict=True
+            later, self._log_probs(self._scorer, [texts[i] for i in later]), strict=True
         ):
             old[i] = each
         reference: list[Tensor | None] = [None] * len(texts)
         if settings.kl_coef:
-            with self._reference() as before:
+            with self._before() as before:
                 reference = self._log_probs(before, texts)
         returns: list[Tensor | None] = [None] * len(texts)
         if self.critic is not None:
@@ -209,12 +221,14 @@ class Learner:
         self.optimizer.zero_grad()
         if self.critic_optimizer:
             self.critic_optimizer.zero_grad()
-        for chosen in self._together([piece.texts for piece in pieces]):
+        for chosen, counts in self.ranks.turns(self._together([piece.texts for piece in pieces])):
             part = [pieces[i] for i in chosen]
+            # Gradients become the mean over the processes.
+            weight = self.ranks.size * counts / count
             batch = self._batch([piece.texts for piece in part])
             advantage = torch.cat([piece.advantage for piece in part])
             with self._cast():
-                logs, entropy = log_probs(self.model, batch, settings.temperature)
+                logs, entropy = self._scorer(batch, settings.temperature)
             for piece, found_now in zip(
                 part, logs.detach().split([piece.count for piece in part]), strict=True
             ):
@@ -234,30 +248,28 @@ class Learner:
                 apart = divergence(logs, _joined(piece.reference for piece in part))
                 loss = loss + settings.kl_coef * apart.sum()
                 found["kl/reference"] = apart
-            (loss / count).backward()
+            (weight * loss).backward()
             if self.critic is not None:
                 with self._cast():
                     values = self.critic(batch)
                 off = (values - _joined(piece.returns for piece in part)) ** 2
-                (0.5 * off.sum() / count).backward()
+                (0.5 * weight * off.sum()).backward()
                 found["loss/value"] = off
             for name, each in found.items():
-                sums[name] = sums.get(name, 0.0) + float(each.detach().sum())
-        norm = float(torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip))
+                sums[name] = sums.get(name, 0.0) + counts * float(each.detach().sum())
+        norm = torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip)
         if not critic_alone:
             self.optimizer.step()
         if self.critic_optimizer:
             torch.nn.utils.clip_grad_norm_(self.critic.parameters(), settings.grad_clip)
             self.critic_optimizer.step()
-        sums["grad_norm"] = max(sums.get("grad_norm", 0.0), norm)
+        sums["grad_norm"] = max(sums.get("grad_norm", 0.0), float(ranks.full(norm)))
         sums["tokens"] = sums.get("tokens", 0.0) + count
 
     @torch.no_grad()
-    def _log_probs(self, model: Any, texts: Sequence[list[Text]]) -> list[Tensor]:
+    def _log_probs(self, scorer: Scorer, texts: Sequence[list[Text]]) -> list[Tensor]:
         """Log-probabilities of each trajectory's tokens."""
-        return self._judged(
-            texts, lambda batch: log_probs(model, batch, self.settings.temperature)[0]
-        )
+        return self._judged(texts, lambda batch: scorer(batch, self.settings.temperature)[0])
 
     @torch.no_grad()
     def _values(self, texts: Sequence[list[Text]]) -> list[Tensor]:
@@ -267,16 +279,39 @@ class Learner:
     def _judged(
         self, texts: Sequence[list[Text]], judge: Callable[[Batch], Tensor]
     ) -> list[Tensor]:
-        found: list[Tensor] = [torch.empty(0)] * len(texts)
-        for part in self._together(texts):
+        if not texts:
+            return []
+        own: list[tuple[int, Tensor]] = []
+        for part, counts in self.ranks.turns(self._together(texts)):
             batch = self._batch([texts[i] for i in part])
             with self._cast():
                 judged = judge(batch)
             rows = iter(batch.counts)
             lengths = [sum(next(rows) for _ in texts[i]) for i in part]
-            for i, each in zip(part, judged.split(lengths), strict=True):
-                found[i] = each
-        return found
+            if counts:
+                own += zip(part, judged.split(lengths), strict=True)
+        found = dict(self._gathered(own))
+        return [found[i] for i in range(len(texts))]
+
+    def _gathered(self, own: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
+        """What all processes found, in each of them on its own device."""
+        if self.ranks.size == 1:
+            return own
+        found = self.ranks.gather([(i, each.cpu()) for i, each in own])
+        return [(i, each.to(self._device)) for i, each in found]
+
+    @contextmanager
+    def _before(self) -> Iterator[Scorer]:
+        """The model as it was at first."""
+        if self._reference is not None:
+            yield self._reference
+            return
+        with self.model.disable_adapter():
+            yield self._scorer
+
+    def playing(self) -> AbstractContextManager[None]:
+        """To be around what uses the model without learning."""
+        return self.ranks.whole(self._scorer)
 
     def _together(self, texts: Sequence[list[Text]]) -> list[list[int]]:
         """Which trajectories are computed together: those of a game, and games of about the same length."""
@@ -301,16 +336,16 @@ class Learner:
 
     def state(self) -> dict[str, Any]:
         """The optimisers', to go on to the bit."""
-        found = {"optimizer": self.optimizer.state_dict()}
+        found = {"optimizer": ranks.moments(self.optimizer)}
         if self.critic_optimizer:
-            found["critic_optimizer"] = self.critic_optimizer.state_dict()
+            found["critic_optimizer"] = ranks.moments(self.critic_optimizer)
         return found
 
     def restore(self, state: dict[str, Any]) -> None:
         """Goes on from `state()`; weights are restored by whoever owns them."""
-        self.optimizer.load_state_dict(state["optimizer"])
+        ranks.restore_moments(self.optimizer, state["optimizer"])
         if self.critic_optimizer:
-            self.critic_optimizer.load_state_dict(state["critic_optimizer"])
+            ranks.restore_moments(self.critic_optimizer, state["critic_optimizer"])
 
 
 def _joined(tensors: Any) -> Tensor:

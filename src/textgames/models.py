@@ -10,13 +10,14 @@ import copy
 import json
 import os
 import warnings
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import record
 from record import option
+from textgames.ranks import Ranks, full, put
 from textgames.sources import FIRST, TINY, Source, find, longest, run_of
 
 if TYPE_CHECKING:
@@ -69,6 +70,7 @@ class Loaded:
         config: The flags.
         device: Where the model is.
         run_id: Of the run that it comes from; empty if from none.
+        ranks: The processes that have it.
     """
 
     model: Any
@@ -77,6 +79,7 @@ class Loaded:
     config: ModelConfig
     device: torch.device
     run_id: str = field(default="")
+    ranks: Ranks = field(default_factory=Ranks)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
         """What each forward pass is to be in: weights that are trained stay fp32, `precision` is that of products."""
@@ -134,6 +137,7 @@ def load(
     texts: Callable[[], Sequence[str]],
     *,
     training: bool = True,
+    among: Ranks | None = None,
 ) -> Loaded:
     """Loads the model that the flags name; `tiny` is made first.
 
@@ -144,16 +148,18 @@ def load(
         run: Keeps a tiny model in its folder; its seeds are those of first weights.
         texts: Gives texts of the games, for a tiny model's tokenizer.
         training: Weights are to be trained: LoRA is put in, activations are checkpointed.
+        among: The processes that have it; each loads all of it.
     """
     import torch
     from transformers import AutoTokenizer
 
+    among = among or Ranks()
     source = find(config.model)
     if source.folder is None:
         folder = run.directory / FIRST
-        if not (folder / "config.json").exists():
+        if among.first and not (folder / "config.json").exists():
             _make_tiny(config, run, texts(), folder)
-        source = Source(folder)
+        source = Source(among.same(folder))
     device = torch.device("cuda" if config.device != "cpu" and _cuda() else "cpu")
     frozen = not training or bool(config.lora_rank)
     dtype = torch.bfloat16 if frozen and config.precision == "bf16" else torch.float32
@@ -170,7 +176,7 @@ def load(
     if training and config.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     run_id = record.load_checkpoint(source.checkpoints[-1]).run_id if source.checkpoints else ""
-    return Loaded(model, tokenizer, source, config, device, run_id or run_of(config.model))
+    return Loaded(model, tokenizer, source, config, device, run_id or run_of(config.model), among)
 
 
 def _make_tiny(config: ModelConfig, run: record.Run, texts: Sequence[str], folder: Path) -> None:
@@ -257,7 +263,7 @@ def trainable(model: Any) -> list[torch.Tensor]:
 def tensors(loaded: Loaded) -> dict[str, torch.Tensor]:
     """The weights that are trained, by the names that they have in a checkpoint of this study."""
     named = loaded.model.named_parameters()
-    return {_PREFIX + name: weight.detach() for name, weight in named if weight.requires_grad}
+    return {_PREFIX + name: full(weight.detach()) for name, weight in named if weight.requires_grad}
 
 
 def restore(loaded: Loaded, stored: Mapping[str, torch.Tensor]) -> None:
@@ -271,41 +277,42 @@ def _put(model: Any, stored: Mapping[str, torch.Tensor]) -> None:
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.requires_grad:
-                weight.copy_(stored[_PREFIX + name])
+                put(weight, stored[_PREFIX + name])
 
 
-def save(loaded: Loaded, folder: Path) -> None:
+def save(loaded: Loaded, folder: Path, *, writes: bool = True) -> None:
     """Writes model and tokenizer as `transformers` does, without LoRA in it.
 
-    LoRA is merged into the weights that it was trained on, read again in fp32: into bf16 or 4-bit weights it would
-    be rounded.
+    A model that is spread has to be saved by all processes, one of which writes. LoRA is merged into the weights that
+    it was trained on, read again in fp32: into bf16 or 4-bit weights it would be rounded.
     """
     import torch
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
     model = loaded.model
-    if loaded.config.lora_rank:
+    merged = bool(loaded.config.lora_rank)
+    state = (
+        tensors(loaded)
+        if merged
+        else {name: full(each) for name, each in model.state_dict().items()}
+    )
+    if not writes:
+        return
+    if merged:
         base = _weights(loaded.base, torch.float32, False, torch.device("cpu"))
         model = _with_lora(base, loaded.config, 0)
-        _put(model, tensors(loaded))
+        _put(model, state)
         model = model.merge_and_unload()
-    model.save_pretrained(folder)
+    model.save_pretrained(folder, state_dict=None if merged else state)
     loaded.tokenizer.save_pretrained(folder)
 
 
-def reference(loaded: Loaded) -> Callable[[], contextlib.AbstractContextManager[Any]]:
-    """The model as it is now, for later: `with reference() as model`. With LoRA, the base; else a frozen copy."""
+def reference(loaded: Loaded) -> Any | None:
+    """A frozen copy of the model as it is now; None where the model without its LoRA is as it was."""
     if loaded.config.lora_rank:
-
-        @contextlib.contextmanager
-        def base() -> Iterator[Any]:
-            with loaded.model.disable_adapter():
-                yield loaded.model
-
-        return base
-    frozen = copy.deepcopy(loaded.model).requires_grad_(False).eval()
-    return lambda: contextlib.nullcontext(frozen)
+        return None
+    return copy.deepcopy(loaded.model).requires_grad_(False).eval()
 
 
 def _seed(run: record.Run, purpose: str) -> int:

@@ -99,13 +99,14 @@ def validate(
 
     found: list[Trajectory] = []
     how = speech(config, generator, max_turns)
-    for start in range(0, len(seeds), config.val_batch_size):
-        part = seeds[start : start + config.val_batch_size]
+    own = loaded.ranks.share(seeds)
+    for start in range(0, len(own), config.val_batch_size):
+        part = own[start : start + config.val_batch_size]
         with loaded.autocast():
             found += play(loaded.model, loaded.tokenizer, games.make(config), config, part, how)
-        if run is not None and len(found) < len(seeds):
-            run.progress(len(found), len(seeds), "game")
-    return found
+        if run is not None and len(found) < len(own):
+            run.progress(len(found), len(own), "game")
+    return loaded.ranks.gather(found)
 
 
 def summary(trajectories: list[Trajectory]) -> dict[str, float]:

@@ -28,7 +28,9 @@ def tested(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[str, Any
     seeds = levels.validation(config, config.val_data_num)
     metrics, curves = {}, {}
     for name in playing.ACTIONS:
-        draws = run.seeds.torch("validation draws") if name == "sampled" else None
+        draws = (
+            run.seeds.torch(loaded.ranks.stream("validation draws")) if name == "sampled" else None
+        )
         played = playing.validate(loaded, config, seeds, draws, run=run)
         page = dialogues.page(f"{config.env}: {name} replies", played)
         run.artifact(f"dialogues_{name}.md").write_text(page, encoding="utf-8")

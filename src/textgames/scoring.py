@@ -10,6 +10,7 @@ from typing import Any
 import numpy as np
 import torch
 from torch import Tensor, nn
+from torch.nn.functional import nll_loss
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
@@ -121,7 +122,7 @@ def log_probs(model: Any, batch: Batch, temperature: float) -> tuple[Tensor, Ten
         if cap:  # Gemma 2
             logits = cap * torch.tanh(logits / cap)
         logs = (logits / temperature).log_softmax(-1)
-        return logs.gather(-1, tokens[:, None])[:, 0], -(logs.exp() * logs).sum(-1)
+        return -nll_loss(logs, tokens, reduction="none"), -(logs.exp() * logs).sum(-1)
 
     size = max(1, AT_ONCE // head.weight.shape[0])
     if len(tokens) <= size:
@@ -132,6 +133,22 @@ def log_probs(model: Any, batch: Batch, temperature: float) -> tuple[Tensor, Ten
         for each in zip(states.split(size), tokens.split(size), strict=True)
     ]
     return torch.cat([each[0] for each in found]), torch.cat([each[1] for each in found])
+
+
+class Scorer(nn.Module):
+    """A model's `log_probs`, as the module whose weights are gathered for it where they are spread (`ranks`).
+
+    Args:
+        model: A causal model of `transformers`.
+    """
+
+    def __init__(self, model: Any) -> None:
+        super().__init__()
+        self.model = model
+
+    def forward(self, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
+        """See `log_probs`."""
+        return log_probs(self.model, batch, temperature)
 
 
 class Critic(nn.Module):
@@ -155,4 +172,5 @@ class Critic(nn.Module):
 
     def forward(self, batch: Batch) -> Tensor:
         """Values before the counted tokens, float32 [N]."""
-        return self.head(hidden(self, batch).to(self.head.weight.dtype))[:, 0].float()
+        values = self.head(hidden(self, batch).to(self.head.weight.dtype))
+        return values[:, 0].float().clone()  # no view: FSDP hooks on to what comes out

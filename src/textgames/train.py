@@ -65,6 +65,10 @@ class Config(PlayConfig):
     )  # fmt: skip
     grad_clip: float = option(1.0, "largest norm of the gradient", low=0, low_open=True)
     alarm: str = option("mark", "what a sign of collapse does to the run", choices=alarms.CHOICES)
+    processes: int = option(
+        1, "that share weights and games, each on a GPU of its own (fully sharded)", low=1, high=64,
+        resumable=True,
+    )  # fmt: skip
     test_freq: int = option(20, "updates between validations", low=1)
     save_freq: int = option(50, "updates between checkpoints", low=1, resumable=True)
 
@@ -93,25 +97,36 @@ class Config(PlayConfig):
             raise record.UserError(
                 "--loss-tokens: only a whole conversation has the game's messages in it"
             )
+        if self.processes > min(batch, self.val_data_num):
+            raise record.UserError(
+                f"--processes: {self.processes} share {min(batch, self.val_data_num)} games; each needs one"
+            )
+        if self.processes > 1 and self.quantise != "none":
+            raise record.UserError(
+                "--processes: 4-bit weights are not spread over several; take quantise=none or one process"
+            )
         if self.warm_up and self.adv_estimator != "gae":
             raise record.UserError("--warm-up: of a critic, which adv-estimator=gae alone has")
 
 
 def main(config: Config) -> dict[str, Any]:
     """Trains and returns what the record says."""
-    from textgames import examples, levels, models, playing
+    from textgames import examples, levels, models, playing, ranks
 
     playing.check(config)
-    playing.one_thread(config)
-    with record.start(config, study="textgames") as run:
-        loaded = models.load(config, run, lambda: examples.texts(config))
+    with (
+        ranks.join(config.processes, config.device) as among,
+        record.start(config, study="textgames") as run,
+    ):
+        playing.one_thread(config)
+        loaded = models.load(config, run, lambda: examples.texts(config), among=among)
         run.add_parent(loaded.run_id)
         kept_out = levels.validation(config, config.val_data_num)
         seeds = levels.training(
             config, config.train_size, kept_out=max(levels.VALIDATION, len(kept_out))
         )
         trained = Course(config, run, loaded, seeds, kept_out).run()
-        models.save(loaded, run.artifact("model/config.json").parent)
+        models.save(loaded, run.artifact("model/config.json").parent, writes=among.first)
         return run.finish(trained)
 
 
@@ -138,7 +153,7 @@ class Course:
         from textgames.learning import Learner
         from textgames.scoring import Critic
 
-        self.config, self.record, self.loaded = config, run, loaded
+        self.config, self.record, self.loaded, self.ranks = config, run, loaded, loaded.ranks
         self.seeds, self.kept_out = seeds, kept_out
         self.update, self.turns, self.tokens = 0, 0, 0
         self.alarms = alarms.Alarms()
@@ -146,16 +161,18 @@ class Course:
         if config.adv_estimator == "gae":
             self.critic = Critic(loaded.model).to(loaded.device)
         self.learner: Learner = Learner(
-            loaded.model, settings(config), config.actor_lr, models.reference(loaded), self.critic,
-            config.critic_lr, loaded.autocast,
+            loaded.model, settings(config), config.actor_lr,
+            models.reference(loaded) if config.kl_coef else None, self.critic, config.critic_lr,
+            loaded.autocast, loaded.ranks, bf16=config.precision == "bf16",
         )  # fmt: skip
 
     def run(self) -> dict[str, Any]:
         """Trains from the run's newest checkpoint on; returns what the record says."""
 
         run, config = self.record, self.config
-        if (checkpoint := run.restore()) is not None:
-            self._restore(checkpoint)
+        found, checkpoint = None, run.restore()
+        if (path := self.ranks.same(checkpoint and checkpoint.path)) is not None:
+            self._restore(checkpoint or record.load_checkpoint(path))
             run.event(f"continued after update {self.update}")
         else:
             self._validate()
@@ -189,17 +206,16 @@ class Course:
         from textgames.rollout import play
 
         config, run = self.config, self.record
-        drawn = np.repeat(self._drawn(), config.n_rollout)
-        how = playing.speech(config, run.seeds.torch("play", self.update))
-        played = play(
-            self.loaded.model,
-            self.loaded.tokenizer,
-            games.make(config),
-            config,
-            drawn,
-            how,
-            self._told,
-        )
+        drawn = self.ranks.share(np.repeat(self._drawn(), config.n_rollout))
+        how = playing.speech(config, run.seeds.torch(self.ranks.stream("play"), self.update))
+        read: list[int] = []
+        with self.learner.playing():
+            played = play(
+                self.loaded.model, self.loaded.tokenizer, games.make(config), config, drawn, how,
+                read.append,
+            )  # fmt: skip
+        played = self.ranks.gather(played)
+        self.tokens += sum(self.ranks.gather(read))
         groups = np.repeat(np.arange(config.train_batch_size), config.n_rollout)
         scores = np.array([each.score for each in played])
         found = playing.summary(played)
@@ -216,9 +232,6 @@ class Course:
             learned, groups[kept], order, critic_alone=self.update < config.warm_up
         )
         return {name.replace("score/", "score_"): value for name, value in found.items()}
-
-    def _told(self, tokens: int) -> None:
-        self.tokens += tokens
 
     def _drawn(self) -> NDArray[np.int64]:
         """The games of an update: all of them once in random order, then all again."""
@@ -243,7 +256,9 @@ class Course:
     def _validate(self) -> None:
         from textgames import playing
 
-        found = playing.summary(playing.validate(self.loaded, self.config, self.kept_out))
+        with self.learner.playing():
+            played = playing.validate(self.loaded, self.config, self.kept_out)
+        found = playing.summary(played)
         self.record.log(
             {f"validation/{name.replace('/', '_')}": value for name, value in found.items()},
             self.update,
@@ -287,7 +302,8 @@ class Course:
         from textgames import models, results
 
         self.record.digest_weights(models.tensors(self.loaded))
-        told = results.tested(self.loaded, self.config, self.record)
+        with self.learner.playing():
+            told = results.tested(self.loaded, self.config, self.record)
         told["objective"] |= {"at": self.update, "axis": "update"}
         raised = ", ".join(f"{name} at {update}" for name, update in self.alarms.raised.items())
         if raised:

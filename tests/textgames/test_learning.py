@@ -1,7 +1,6 @@
 """Scores of tokens and updates beside naive formulas that look at a token at a time."""
 
 import copy
-from contextlib import nullcontext
 from itertools import chain
 
 import numpy as np
@@ -82,7 +81,7 @@ def test_what_the_game_said_counts_only_if_wanted_and_the_prompt_never():
 def learner(model, critic=None, **changed):
     settings = Settings(**{"minibatch": 6, "micro": 2, "grad_clip": 1e9, **changed})
     before = copy.deepcopy(model).requires_grad_(False)
-    return Learner(model, settings, 1e-3, lambda: nullcontext(before), critic, 1e-3)
+    return Learner(model, settings, 1e-3, before, critic, 1e-3)
 
 
 def weights(model):

@@ -1,0 +1,81 @@
+"""Two updates of a learner in some number of processes: `spread_learner.py PROCESSES KIND OUT`."""
+
+import copy
+import sys
+
+import numpy as np
+import torch
+from peft import LoraConfig, get_peft_model
+from test_learning import GROUPS, made, talks
+
+from textgames import ranks
+from textgames.learning import Learner, Settings
+from textgames.scoring import Critic
+
+KINDS = {
+    "full": {"kl_coef": 0.1, "epochs": 2},
+    "critic": {"estimator": "gae", "kl_coef": 0.0, "minibatch": 6},
+    "lora": {"kl_coef": 0.1, "micro": 1},
+    "checkpointing": {"kl_coef": 0.0},
+}
+
+
+def main(processes: int, kind: str, out: str) -> None:
+    """Writes the weights, what was measured, and the weights once more after a restart from the state."""
+    settings = Settings(**{"minibatch": 3, "micro": 2, **KINDS[kind]})
+    with ranks.join(processes, "cpu") as among:
+        torch.set_num_threads(1)
+        played, found = talks(np.random.default_rng(6)), {}
+        learner = built(settings, kind, among)
+        found["first"] = spoken(learner)
+        found["said"] = learner.update(played, GROUPS, np.random.default_rng(1))
+        stored = {name: ranks.full(each.detach()) for name, each in named(learner)}
+        stored = {name: each.clone() for name, each in stored.items()}
+        state = copy.deepcopy(learner.state())
+        learner.update(played, GROUPS, np.random.default_rng(2))
+        found["weights"] = {name: ranks.full(each.detach()) for name, each in named(learner)}
+        again = built(settings, kind, among)
+        with torch.no_grad():
+            for name, each in named(again):
+                ranks.put(each, stored[name])
+        again.restore(state)
+        again.update(played, GROUPS, np.random.default_rng(2))
+        found["again"] = {name: ranks.full(each.detach()) for name, each in named(again)}
+        found["last"] = spoken(again)
+        if among.first:
+            torch.save(found, out)
+
+
+def built(settings: Settings, kind: str, among: ranks.Ranks) -> Learner:
+    """A learner as it is when it begins."""
+    model, before, critic = made(), made().requires_grad_(False), None
+    if kind == "lora":
+        torch.manual_seed(2)
+        model, before = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear")), None
+    if kind == "critic":
+        critic = Critic(model)
+    if kind == "checkpointing":
+        model.gradient_checkpointing_enable({"use_reentrant": False})
+    return Learner(model, settings, 1e-3, before, critic, 1e-3, among=among)
+
+
+def spoken(learner: Learner) -> torch.Tensor:
+    """Logits, as often as a process likes, without the other processes."""
+    tokens = torch.arange(12)[None]
+    with learner.playing(), torch.inference_mode():
+        return [learner.model(input_ids=tokens).logits for _ in range(1 + 2 * learner.ranks.rank)][
+            -1
+        ]
+
+
+def named(learner: Learner) -> list[tuple[str, torch.Tensor]]:
+    """All that is learned."""
+    critic = learner.critic.named_parameters() if learner.critic else ()
+    return [
+        *((name, each) for name, each in learner.model.named_parameters() if each.requires_grad),
+        *((f"critic.{name}", each) for name, each in critic),
+    ]
+
+
+if __name__ == "__main__":
+    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])

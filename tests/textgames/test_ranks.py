@@ -1,0 +1,123 @@
+"""A model that is spread over processes learns what it learns in one."""
+
+import json
+import os
+import subprocess
+import sys
+import time
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+
+from record import UserError
+from textgames import ranks
+
+ROOT = Path(__file__).parents[2]
+SCRIPT = Path(__file__).with_name("spread_learner.py")
+
+
+def learned(processes, kind, out):
+    environment = os.environ | {"OMP_NUM_THREADS": "1"}
+    for name in ("RANK", "WORLD_SIZE"):
+        environment.pop(name, None)
+    command = [sys.executable, str(SCRIPT), str(processes), kind, str(out)]
+    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    assert done.returncode == 0, done.stderr
+    return torch.load(out, weights_only=True)
+
+
+@pytest.mark.parametrize("kind", ["full", "critic", "lora", "checkpointing"])
+def test_two_processes_learn_what_one_learns(tmp_path, kind):
+    one, two = (learned(count, kind, tmp_path / str(count)) for count in (1, 2))
+    assert two["said"] == pytest.approx(one["said"], rel=1e-3, abs=1e-5)
+    assert one["weights"].keys() == two["weights"].keys()
+    for name, each in two["weights"].items():
+        torch.testing.assert_close(each, one["weights"][name], atol=2e-4, rtol=1e-3, msg=name)
+        torch.testing.assert_close(two["again"][name], each, atol=0, rtol=0, msg=name)
+    for name in ("first", "last"):
+        torch.testing.assert_close(two[name], one[name], atol=5e-3, rtol=1e-2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [5, 8, 11])
+def test_work_is_shared_out_whole_and_in_equal_turns(size, count):
+    every = [ranks.Ranks(rank, size) for rank in range(size)]
+    items = list(range(count))
+    assert [each for one in every for each in one.share(items)] == items
+    turns = [one.turns(items) for one in every]
+    assert len({len(each) for each in turns}) == 1
+    assert sorted(item for each in turns for item, counts in each if counts) == items
+    assert len({one.stream("play") for one in every}) == size
+
+
+def test_a_gpu_is_wanted_for_each_process(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(
+        UserError, match="--processes: 2 of them need a GPU each, this machine has 1"
+    ):
+        ranks.join(2, "auto")
+
+
+FLAGS = """
+    --processes 2 --device cpu --env sokoban --prompt grid --think no --max-turns 3 --max-response-length 3 --width 32
+    --layers 2 --heads 2 --temperature 1 --top-p 1 --train-size 64 --train-batch-size 8 --n-rollout 4 --filter 0.5
+    --ppo-batch-size 6 --micro-batch-size 2 --ppo-epochs 2 --updates 6 --test-freq 3 --save-freq 2 --val-data-num 7
+    --kl-coef 0.01 --actor-lr 1e-3
+"""
+TRAIN = [sys.executable, str(ROOT / "src/textgames/train.py"), *FLAGS.split()]
+
+
+def environment(folder):
+    found = {
+        key: value
+        for key, value in os.environ.items()
+        if key not in ("RANK", "WORLD_SIZE", "RECORD")
+    }
+    return found | {"RUN_DIR": str(folder), "RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1"}
+
+
+def result(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def begun(folder):
+    """A training whose second process is known, after its first checkpoint."""
+    process = subprocess.Popen(TRAIN, env=environment(folder), stderr=subprocess.PIPE, text=True)
+    while not (folder / "checkpoints/00000002").is_dir():
+        assert process.poll() is None, process.stderr.read()
+        time.sleep(0.01)
+    children = psutil.Process(process.pid).children()
+    return process, next(each for each in children if "--processes" in each.cmdline())
+
+
+def test_a_run_that_is_killed_takes_its_processes_with_it_and_goes_on_to_the_bit(tmp_path):
+    whole = subprocess.run(
+        TRAIN, env=environment(tmp_path / "whole"), capture_output=True, text=True, timeout=300
+    )
+    assert whole.returncode == 0, whole.stderr
+    assert whole.stdout.count("update 0 of 6") == 1  # one of them speaks
+    process, other = begun(tmp_path / "killed")
+    process.kill()
+    process.communicate()
+    psutil.wait_procs([other], timeout=30)
+    assert not other.is_running()
+    again = subprocess.run(
+        TRAIN, env=environment(tmp_path / "killed"), capture_output=True, text=True, timeout=300
+    )
+    assert again.returncode == 0, again.stderr
+    assert "continued after update" in again.stdout
+    one, two = (result(tmp_path / name) for name in ("whole", "killed"))
+    assert two["digest"] == one["digest"]
+    assert two["result"] == one["result"]
+    assert (tmp_path / "killed/artifacts/model/model.safetensors").exists()
+
+
+def test_a_run_ends_if_one_of_its_processes_does(tmp_path):
+    process, other = begun(tmp_path)
+    other.kill()
+    _, said = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "process 1 of the run ended with -9" in said
+    assert result(tmp_path)["status"] != "finished"
