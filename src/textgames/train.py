@@ -270,11 +270,13 @@ class Course:
 
     def _save(self) -> None:
         from textgames import models
+        from textgames.ranks import full
 
         tensors = dict(models.tensors(self.loaded))
         if self.critic is not None:
             tensors |= {
-                f"critic.{name}": each.detach() for name, each in self.critic.named_parameters()
+                f"critic.{name}": full(each.detach())
+                for name, each in self.critic.named_parameters()
             }
         state = {
             "update": self.update, "turns": self.turns, "tokens": self.tokens,
@@ -286,12 +288,13 @@ class Course:
         import torch
 
         from textgames import models
+        from textgames.ranks import put
 
         models.restore(self.loaded, checkpoint.tensors)
         if self.critic is not None:
             with torch.no_grad():
                 for name, weight in self.critic.named_parameters():
-                    weight.copy_(checkpoint.tensors[f"critic.{name}"])
+                    put(weight, checkpoint.tensors[f"critic.{name}"])
         state = checkpoint.state
         self.update, self.turns, self.tokens = state["update"], state["turns"], state["tokens"]
         self.learner.restore(state["learner"])

@@ -63,8 +63,8 @@ def test_a_gpu_is_wanted_for_each_process(monkeypatch):
 FLAGS = """
     --processes 2 --device cpu --env sokoban --prompt grid --think no --max-turns 3 --max-response-length 3 --width 32
     --layers 2 --heads 2 --temperature 1 --top-p 1 --train-size 64 --train-batch-size 8 --n-rollout 4 --filter 0.5
-    --ppo-batch-size 6 --micro-batch-size 2 --ppo-epochs 2 --updates 6 --test-freq 3 --save-freq 2 --val-data-num 7
-    --kl-coef 0.01 --actor-lr 1e-3
+    --ppo-batch-size 6 --micro-batch-size 2 --ppo-epochs 2 --updates 4 --test-freq 2 --save-freq 2 --val-data-num 7
+    --kl-coef 0.01 --actor-lr 1e-3 --adv-estimator gae
 """
 TRAIN = [sys.executable, str(ROOT / "src/textgames/train.py"), *FLAGS.split()]
 
@@ -97,7 +97,7 @@ def test_a_run_that_is_killed_takes_its_processes_with_it_and_goes_on_to_the_bit
         TRAIN, env=environment(tmp_path / "whole"), capture_output=True, text=True, timeout=300
     )
     assert whole.returncode == 0, whole.stderr
-    assert whole.stdout.count("update 0 of 6") == 1  # one of them speaks
+    assert whole.stdout.count("update 0 of 4") == 1  # one of them speaks
     process, other = begun(tmp_path / "killed")
     process.kill()
     process.communicate()
