@@ -8,7 +8,7 @@ from collections.abc import Callable, Mapping, Sequence
 from typing import TYPE_CHECKING, Any
 
 from catalog import text
-from record.figures import GREY
+from record.figures import GREY, numbered
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -127,6 +127,6 @@ def points(of: Sequence[Mapping[str, object]]) -> list[str]:
 
 
 def _finished(svg: str) -> str:
-    head, tag, rest = svg.partition(" <defs>")
+    head, tag, rest = numbered(svg, "catalog").partition(" <defs>")
     lines = (head + " " + _STYLE + "\n" + tag + rest).splitlines()
     return "\n".join(line.rstrip() for line in lines) + "\n"

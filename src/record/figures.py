@@ -5,6 +5,8 @@ No background, grey text, no pale colour.
 
 from __future__ import annotations
 
+import io
+import re
 from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -15,6 +17,9 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GREY = "#808080"
+_HASHED = re.compile(
+    r'(?<=["#])[A-Za-z]\w*[0-9a-f]{10}(?=["\)])'
+)  # clip paths, markers and the like
 # Okabe and Ito's colours (jfly.uni-koeln.de/color) without black and yellow, which vanish on one of the two
 # backgrounds; orange and sky blue are darker than theirs, for three times a white page's contrast.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")
@@ -45,8 +50,21 @@ def drawn(
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         draw(figure)
+        written = io.StringIO()
         metadata = {"Date": None, "Creator": None}
-        figure.savefig(path, format="svg", transparent=True, metadata=metadata)
+        figure.savefig(written, format="svg", transparent=True, metadata=metadata)
+    path.write_text(numbered(written.getvalue(), study), encoding="utf-8")
+
+
+def numbered(svg: str, name: str) -> str:
+    """An SVG of matplotlib with the ids of what is used again counted, not hashed: hashes differ between machines.
+
+    Args:
+        svg: The text.
+        name: Goes into the ids, so that two figures on a page have others.
+    """
+    names: dict[str, str] = {}
+    return _HASHED.sub(lambda found: names.setdefault(found[0], f"{name}-{len(names) + 1}"), svg)
 
 
 def heat_map(figure: Figure, rates: np.ndarray, digits: int = 0) -> Axes:
