@@ -92,9 +92,7 @@ class Ours:
 
     def __init__(self, model: Any, tokenizer: Any, config: Config, seeds: np.ndarray) -> None:
         self.model, self.tokenizer, self.config, self.seeds = model, tokenizer, config, seeds
-        self.learner = Learner(
-            model, settings(config), config.actor_lr, model
-        )  # fmt: skip
+        self.learner = Learner(model, settings(config), config.actor_lr)
         self.groups = np.repeat(np.arange(config.train_batch_size), config.n_rollout)
         self.replies, self._update = 0.0, 0
 

@@ -1,23 +1,23 @@
-"""Figures of behaviour cloning, from arrays alone: the same bytes for the same data."""
+"""Figures of behaviour cloning, from arrays alone."""
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 import numpy as np
 
 from cartpole.demonstrations import RESTRICTIONS, UNITS, VARIABLES
 from cartpole.env import MAX_STEPS
+from record.figures import COLOURS, GREY, sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-GREY = "#808080"  # of text and lines: readable on a white page and on a dark one
-_INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
-MEASURED, REPORTED, CUT = "tab:blue", "tab:red", GREY
+MEASURED, REPORTED, CUT = COLOURS[0], COLOURS[1], GREY
 LEAST = 1e-4  # share at the foot of a logarithmic axis
 
 
@@ -27,25 +27,26 @@ def lifetimes(
     """Draws how long clones last, one panel a data set, with the reported share at 500 steps.
 
     Args:
-        path: SVG or PNG to write.
+        path: SVG to write.
         histograms: Shares by tens of steps, the last bin for 500, by restriction.
         reported: Share that reached 500, by restriction.
     """
-    figure, panels = _figure(len(histograms), 2.0, share_y=True)
-    for panel, (name, shares) in zip(panels, histograms.items(), strict=True):
-        width = MAX_STEPS / (len(shares) - 1)
-        edges = width * np.arange(len(shares))
-        panel.bar(edges, np.maximum(shares, LEAST), width, align="edge", color=MEASURED)
-        panel.plot([], [], "s", color=MEASURED, label=f"measured {100 * shares[-1]:.1f} % at 500")
-        if name in reported:
-            label = f"reported {100 * reported[name]:.0f} %"
-            panel.plot(MAX_STEPS + width / 2, reported[name], "D", color=REPORTED, label=label)
-        panel.set(yscale="log", ylim=(LEAST, 2), xlim=(0, MAX_STEPS + 2 * width))
-        panel.set_title(_words(name), fontsize=9)
-        panel.legend(loc="upper left", fontsize=7)
-    panels[0].set_ylabel("share of episodes")
-    figure.supxlabel("steps until the pole falls", fontsize=9)
-    _save(figure, path)
+    with _panels(path, len(histograms), 2.0, share_y=True) as (figure, panels):
+        for panel, (name, shares) in zip(panels, histograms.items(), strict=True):
+            width = MAX_STEPS / (len(shares) - 1)
+            edges = width * np.arange(len(shares))
+            panel.bar(edges, np.maximum(shares, LEAST), width, align="edge", color=MEASURED)
+            panel.plot(
+                [], [], "s", color=MEASURED, label=f"measured {100 * shares[-1]:.1f} % at 500"
+            )
+            if name in reported:
+                label = f"reported {100 * reported[name]:.0f} %"
+                panel.plot(MAX_STEPS + width / 2, reported[name], "D", color=REPORTED, label=label)
+            panel.set(yscale="log", ylim=(LEAST, 2), xlim=(0, MAX_STEPS + 2 * width))
+            panel.set_title(_words(name), fontsize=9)
+            panel.legend(loc="upper left", fontsize=7)
+        panels[0].set_ylabel("share of episodes")
+        figure.supxlabel("steps until the pole falls", fontsize=9)
 
 
 def distributions(
@@ -54,27 +55,26 @@ def distributions(
     """Draws the state variables of all pairs, and in grey what a restriction cuts off.
 
     Args:
-        path: SVG or PNG to write.
+        path: SVG to write.
         spread: Shares by equal bins of [-a, a], by variable.
         axes: a by variable, in its unit.
         scale: Factor of the restrictions' half-widths.
     """
-    figure, panels = _figure(len(VARIABLES), 2.3)
-    for panel, (column, variable) in zip(panels, enumerate(VARIABLES), strict=True):
-        shares = spread[variable]
-        edges = np.linspace(-axes[variable], axes[variable], len(shares) + 1)
-        panel.stairs(100 * shares, edges, fill=True, color=MEASURED)
-        cut = RESTRICTIONS[variable]
-        assert cut is not None
-        cut = cut.scaled(scale)
-        low, high = cut.centre - cut.half_width, cut.centre + cut.half_width
-        for left, right in ((edges[0], low), (high, edges[-1])):
-            panel.axvspan(left, right, color=CUT, alpha=0.35, zorder=2)
-        panel.set_title(f"{_words(variable)} [{UNITS[column]}]", fontsize=9)
-        panel.set_xlim(edges[0], edges[-1])
-        panel.set_xlabel(f"kept: {cut}", fontsize=8)
-    panels[0].set_ylabel("pairs [%]")
-    _save(figure, path)
+    with _panels(path, len(VARIABLES), 2.3) as (_, panels):
+        for panel, (column, variable) in zip(panels, enumerate(VARIABLES), strict=True):
+            shares = spread[variable]
+            edges = np.linspace(-axes[variable], axes[variable], len(shares) + 1)
+            panel.stairs(100 * shares, edges, fill=True, color=MEASURED)
+            cut = RESTRICTIONS[variable]
+            assert cut is not None
+            cut = cut.scaled(scale)
+            low, high = cut.centre - cut.half_width, cut.centre + cut.half_width
+            for left, right in ((edges[0], low), (high, edges[-1])):
+                panel.axvspan(left, right, color=CUT, alpha=0.35, zorder=2)
+            panel.set_title(f"{_words(variable)} [{UNITS[column]}]", fontsize=9)
+            panel.set_xlim(edges[0], edges[-1])
+            panel.set_xlabel(f"kept: {cut}", fontsize=7)
+        panels[0].set_ylabel("pairs [%]")
 
 
 def shares(
@@ -86,33 +86,33 @@ def shares(
     """Draws the shares that reach 500 steps: experts as points, means with intervals, what was reported.
 
     Args:
-        path: SVG or PNG to write.
+        path: SVG to write.
         measured: Shares float64 [K] of each expert, by restriction, by series.
         intervals: Of the means.
         reported: Marker, label and shares of each report.
     """
-    figure, panels = _figure(1, 3.6, width=9)
-    panel, names = panels[0], list(RESTRICTIONS)
-    offsets = np.linspace(-0.27, 0.27, len(measured))
-    for index, (series, by_name) in enumerate(measured.items()):
-        color = f"C{index if index < 3 else index + 1}"  # red is the report's
-        at = np.arange(len(names)) + offsets[index]
-        for x, name in zip(at, names, strict=True):
-            values = 100 * by_name[name]
-            jitter = np.linspace(-0.03, 0.03, len(values))
-            panel.plot(x + jitter, np.sort(values), ".", color=color, alpha=0.35, markersize=4)
-            low, high = intervals[series][name]
-            panel.plot([x, x], [100 * low, 100 * high], color=color, linewidth=2)
-        means = [100 * by_name[name].mean() for name in names]
-        panel.plot(at, means, "o", color=color, markersize=5, label=series)
-    for marker, label, by_name in reported:
-        found = [(i, 100 * by_name[name]) for i, name in enumerate(names) if name in by_name]
-        panel.plot(*zip(*found, strict=True), marker, color=REPORTED, mfc="none", label=label)
-    panel.set_xticks(range(len(names)), [_words(name) for name in names])
-    panel.set(ylabel="reach 500 steps [%]", ylim=(-3, 103), xlabel="pairs restricted by")
-    panel.grid(axis="y", alpha=0.3)
-    figure.legend(loc="outside right upper", fontsize=7)
-    _save(figure, path)
+    with _panels(path, 1, 3.6, width=9) as (figure, panels):
+        panel, names = panels[0], list(RESTRICTIONS)
+        own = [each for each in COLOURS if each != REPORTED]
+        offsets = np.linspace(-0.27, 0.27, len(measured))
+        for index, (series, by_name) in enumerate(measured.items()):
+            color = own[index % len(own)]
+            at = np.arange(len(names)) + offsets[index]
+            for x, name in zip(at, names, strict=True):
+                values = 100 * by_name[name]
+                jitter = np.linspace(-0.03, 0.03, len(values))
+                panel.plot(x + jitter, np.sort(values), ".", color=color, alpha=0.35, markersize=4)
+                low, high = intervals[series][name]
+                panel.plot([x, x], [100 * low, 100 * high], color=color, linewidth=2)
+            means = [100 * by_name[name].mean() for name in names]
+            panel.plot(at, means, "o", color=color, markersize=5, label=series)
+        for marker, label, by_name in reported:
+            found = [(i, 100 * by_name[name]) for i, name in enumerate(names) if name in by_name]
+            panel.plot(*zip(*found, strict=True), marker, color=REPORTED, mfc="none", label=label)
+        panel.set_xticks(range(len(names)), [_words(name) for name in names])
+        panel.set(ylabel="reach 500 steps [%]", ylim=(-3, 103), xlabel="pairs restricted by")
+        panel.grid(axis="y", alpha=0.3)
+        figure.legend(loc="outside right upper", fontsize=7)
 
 
 def labels(
@@ -121,44 +121,32 @@ def labels(
     """Draws survival over the labels that an expert gave, one panel a restriction, one line a remedy.
 
     Args:
-        path: SVG or PNG to write.
+        path: SVG to write.
         curves: Labels [i] and mean shares [i] by remedy, by restriction.
         target: Share at which a clone is whole.
     """
-    figure, panels = _figure(len(curves), 2.3, share_y=True)
-    for panel, (name, by_remedy) in zip(panels, curves.items(), strict=True):
-        for remedy, (asked, lasted) in by_remedy.items():
-            panel.plot(asked, 100 * lasted, marker=".", label=remedy)
-        panel.axhline(100 * target, color="0.5", linestyle=":", linewidth=1)
-        panel.set_title(_words(name), fontsize=9)
-        panel.set(ylim=(-3, 103), xlabel="labels asked for")
-        panel.grid(alpha=0.3)
-    panels[0].set_ylabel("reach 500 steps [%]")
-    panels[-1].legend(loc="lower right", fontsize=7)
-    _save(figure, path)
+    with _panels(path, len(curves), 2.3, share_y=True) as (_, panels):
+        for panel, (name, by_remedy) in zip(panels, curves.items(), strict=True):
+            for remedy, (asked, lasted) in by_remedy.items():
+                panel.plot(asked, 100 * lasted, marker=".", label=remedy)
+            panel.axhline(100 * target, color="0.5", linestyle=":", linewidth=1)
+            panel.set_title(_words(name), fontsize=9)
+            panel.set(ylim=(-3, 103), xlabel="labels asked for")
+            panel.grid(alpha=0.3)
+        panels[0].set_ylabel("reach 500 steps [%]")
+        panels[-1].legend(loc="lower right", fontsize=7)
 
 
-def _figure(
-    columns: int, height: float, *, width: float = 12, share_y: bool = False
-) -> tuple[Figure, list[Axes]]:
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "cartpole"
-    matplotlib.rcParams.update(dict.fromkeys(_INK, GREY) | {"legend.frameon": False})
-    from matplotlib.figure import Figure
-
+@contextlib.contextmanager
+def _panels(
+    path: Path, columns: int, height: float, *, width: float = 12, share_y: bool = False
+) -> Iterator[tuple[Figure, list[Axes]]]:
     size = (min(width, max(4, 2.5 * columns if columns > 1 else width)), height)
-    figure = Figure(figsize=size, layout="constrained")
-    made = figure.subplots(1, columns, sharey=share_y, squeeze=False)
-    for panel in made.flat:
-        panel.tick_params(labelsize=7)
-    return figure, list(made.flat)
-
-
-def _save(figure: Any, path: Path) -> None:
-    metadata = {"Date": None} if path.suffix == ".svg" else None
-    figure.savefig(path, metadata=metadata, transparent=True)
+    with sheet(path, size, "cartpole") as figure:
+        made = figure.subplots(1, columns, sharey=share_y, squeeze=False)
+        for panel in made.flat:
+            panel.tick_params(labelsize=7)
+        yield figure, list(made.flat)
 
 
 def _words(name: str) -> str:

@@ -1,4 +1,4 @@
-"""Figures of the DarkRoom study: the same bytes for the same data."""
+"""Figures of the DarkRoom study."""
 
 from __future__ import annotations
 
@@ -6,6 +6,8 @@ from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
+
+from record.figures import COLOURS, dress, sheet
 
 if TYPE_CHECKING:
     from darkroom.curves import Curves
@@ -25,26 +27,22 @@ def sources(
         curves: What was seen while they learned.
         judged: The final agents' episodes.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "darkroom"
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(10, 3.6), layout="constrained")
-    left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3, 2.4))
-    for axes, name in ((left, "return"), (middle, "length")):
-        values = curves.means[name]
-        axes.plot(steps / 1000, values, color="#0072B2", linewidth=0.4, alpha=0.35)
-        seen = np.isfinite(values).any(axis=1)
-        axes.plot(
-            steps[seen] / 1000, np.nanmean(values[seen], axis=1), color="#D55E00", linewidth=1.8
-        )
-        axes.set(xlabel="steps of a task [thousand]", ylabel=f"{name} of an episode")
-        axes.grid(alpha=0.3)
-    room = np.full(size * size, np.nan)
-    room[goals] = judged.returns.mean(axis=1)
-    image = right.imshow(room.reshape(size, size), cmap="viridis", vmin=0)
-    right.set(title="final return by goal", xlabel="column", ylabel="row")
-    figure.colorbar(image, ax=right, shrink=0.8)
-    figure.savefig(path, metadata={"Date": None})
+    with sheet(path, (10, 3.6), "darkroom") as figure:
+        left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3, 2.4))
+        for axes, name in ((left, "return"), (middle, "length")):
+            values = curves.means[name]
+            axes.plot(steps / 1000, values, color=COLOURS[0], linewidth=0.4, alpha=0.35)
+            seen = np.isfinite(values).any(axis=1)
+            axes.plot(
+                steps[seen] / 1000,
+                np.nanmean(values[seen], axis=1),
+                color=COLOURS[1],
+                linewidth=1.8,
+            )
+            axes.set(xlabel="steps of a task [thousand]", ylabel=f"{name} of an episode")
+            dress(axes)
+        room = np.full(size * size, np.nan)
+        room[goals] = judged.returns.mean(axis=1)
+        image = right.imshow(room.reshape(size, size), cmap="viridis", vmin=0)
+        right.set(title="final return by goal", xlabel="column", ylabel="row")
+        figure.colorbar(image, ax=right, shrink=0.8)

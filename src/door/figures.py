@@ -5,6 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
+from record.figures import COLOURS, dress, sheet
+
 
 def learning_curve(
     path: Path, curve: Sequence[tuple[int, int, float]], final: float, title: str
@@ -12,26 +14,23 @@ def learning_curve(
     """Draws opening rate over decisions.
 
     Args:
-        path: SVG or PNG to write.
+        path: SVG to write.
         curve: (update, decisions, opening rate) on the validation worlds.
         final: opening rate on the 100 test worlds, drawn at the end.
         title: over the axes.
     """
-    import matplotlib
-
-    matplotlib.use("Agg")
-    matplotlib.rcParams["svg.hashsalt"] = "door"  # the same bytes for the same data
-    from matplotlib.figure import Figure
-
-    figure = Figure(figsize=(6, 3.5), layout="constrained")
-    axes = figure.subplots()
-    thousands = [steps / 1000 for _, steps, _ in curve]
-    rates = [100 * rate for _, _, rate in curve]
-    axes.plot(thousands, rates, marker="o", markersize=3, label="validation worlds")
-    if thousands:
-        label = f"100 test worlds: {100 * final:.0f} %"
-        axes.plot(thousands[-1], 100 * final, "D", color="tab:red", label=label)
-    axes.set(xlabel="decisions [thousand]", ylabel="opening rate [%]", ylim=(-3, 103), title=title)
-    axes.grid(alpha=0.3)
-    axes.legend(loc="best", fontsize=8)
-    figure.savefig(path, metadata={"Date": None} if path.suffix == ".svg" else None)
+    with sheet(path, (6, 3.5), "door") as figure:
+        axes = figure.subplots()
+        thousands = [steps / 1000 for _, steps, _ in curve]
+        rates = [100 * rate for _, _, rate in curve]
+        axes.plot(
+            thousands, rates, color=COLOURS[0], marker="o", markersize=3, label="validation worlds"
+        )
+        if thousands:
+            label = f"100 test worlds: {100 * final:.0f} %"
+            axes.plot(thousands[-1], 100 * final, "D", color=COLOURS[1], label=label)
+        axes.set(
+            xlabel="decisions [thousand]", ylabel="opening rate [%]", ylim=(-3, 103), title=title
+        )
+        dress(axes)
+        axes.legend(loc="best", fontsize=8)

@@ -5,9 +5,10 @@ No background, grey text, no pale colour.
 
 from __future__ import annotations
 
+import contextlib
 import io
 import re
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -28,12 +29,18 @@ COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")
 def drawn(
     path: Path, size: tuple[float, float], draw: Callable[[Figure], None], study: str
 ) -> None:
-    """Writes an SVG.
+    """Writes what `draw` fills an empty figure with; see `sheet`."""
+    with sheet(path, size, study) as figure:
+        draw(figure)
+
+
+@contextlib.contextmanager
+def sheet(path: Path, size: tuple[float, float], study: str) -> Iterator[Figure]:
+    """An empty figure, which is written as an SVG when it is filled.
 
     Args:
         path: Where to.
         size: Width and height in inches.
-        draw: Fills the empty figure.
         study: Its name goes into the ids in the file, so that two figures on a page have others.
     """
     import matplotlib
@@ -45,11 +52,12 @@ def drawn(
         "svg.hashsalt": study,
         "svg.fonttype": "none",
         "font.size": 9,
+        "legend.frameon": False,
     }
     with matplotlib.rc_context({**matplotlib.rcParamsDefault, **settings}):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
-        draw(figure)
+        yield figure
         written = io.StringIO()
         metadata = {"Date": None, "Creator": None}
         figure.savefig(written, format="svg", transparent=True, metadata=metadata)
