@@ -18,9 +18,8 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GREY = "#808080"
-_HASHED = re.compile(
-    r'(?<=["#])[A-Za-z]\w*[0-9a-f]{10}(?=["\)])'
-)  # clip paths, markers and the like
+# Ids of clip paths, markers and the like, where they are given and where they are used.
+_HASHED = re.compile(r'(?<=["#])[A-Za-z]\w*[0-9a-f]{10}(?=["\)])')
 # Okabe and Ito's colours (jfly.uni-koeln.de/color) without black and yellow, which vanish on one of the two
 # backgrounds; orange and sky blue are darker than theirs, for three times a white page's contrast.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")

@@ -52,7 +52,7 @@ def gate(path: Path, experts: Sequence[str], episodes: Mapping[str, np.ndarray])
             panel.spines[:].set_visible(False)
         panels[0].set_ylabel("weight of each expert [%]")
         names = panels[0].get_legend_handles_labels()
-        figure.legend(*names, loc="outside right center", frameon=False, title="expert")
+        figure.legend(*names, loc="outside right center", title="expert")
 
     drawn(path, (2.1 * len(episodes) + 1.2, 2.6), draw, "skills")
 

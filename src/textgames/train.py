@@ -170,7 +170,7 @@ class Course:
         """Trains from the run's newest checkpoint on; returns what the record says."""
 
         run, config = self.record, self.config
-        found, checkpoint = None, run.restore()
+        checkpoint = run.restore()
         if (path := self.ranks.same(checkpoint and checkpoint.path)) is not None:
             self._restore(checkpoint or record.load_checkpoint(path))
             run.event(f"continued after update {self.update}")

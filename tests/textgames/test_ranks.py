@@ -19,11 +19,7 @@ SCRIPT = Path(__file__).with_name("spread_learner.py")
 
 
 def learned(processes, kind, out):
-    environment = os.environ | {"OMP_NUM_THREADS": "1"}
-    for name in ("RANK", "WORLD_SIZE"):
-        environment.pop(name, None)
-    command = [sys.executable, str(SCRIPT), str(processes), kind, str(out)]
-    done = subprocess.run(command, env=environment, capture_output=True, text=True, timeout=300)
+    done = finished([sys.executable, str(SCRIPT), str(processes), kind, str(out)], out)
     assert done.returncode == 0, done.stderr
     return torch.load(out, weights_only=True)
 
@@ -78,6 +74,12 @@ def environment(folder):
     return found | {"RUN_DIR": str(folder), "RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1"}
 
 
+def finished(command, folder):
+    return subprocess.run(
+        command, env=environment(folder), capture_output=True, text=True, timeout=300
+    )
+
+
 def result(folder):
     return json.loads((folder / "result.json").read_text())
 
@@ -93,9 +95,7 @@ def begun(folder):
 
 
 def test_a_run_that_is_killed_takes_its_processes_with_it_and_goes_on_to_the_bit(tmp_path):
-    whole = subprocess.run(
-        TRAIN, env=environment(tmp_path / "whole"), capture_output=True, text=True, timeout=300
-    )
+    whole = finished(TRAIN, tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr
     assert whole.stdout.count("update 0 of 4") == 1  # one of them speaks
     process, other = begun(tmp_path / "killed")
@@ -103,9 +103,7 @@ def test_a_run_that_is_killed_takes_its_processes_with_it_and_goes_on_to_the_bit
     process.communicate()
     psutil.wait_procs([other], timeout=30)
     assert not other.is_running()
-    again = subprocess.run(
-        TRAIN, env=environment(tmp_path / "killed"), capture_output=True, text=True, timeout=300
-    )
+    again = finished(TRAIN, tmp_path / "killed")
     assert again.returncode == 0, again.stderr
     assert "continued after update" in again.stdout
     one, two = (result(tmp_path / name) for name in ("whole", "killed"))
