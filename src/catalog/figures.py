@@ -68,8 +68,9 @@ class Figure:
             ]
             name, title = self.metric.partition("*")[2].strip("/ "), ""
         else:
-            panels = [_grouped(title, members, self) for title, members in _panels(self.runs)]
-            name, title = self.metric, ", ".join(_varied(self.runs, self.flags))
+            by_operation = _panels(self.runs)
+            panels = [_grouped(title, members, self) for title, members in by_operation]
+            name, title = self.metric, ", ".join(_varied(by_operation, self.flags))
         rate = _is_rate(self.runs, self.metric)
         return _drawn(
             panels, canvas.named(name, "%" if rate else "", self.label), title, self, rate
@@ -270,8 +271,13 @@ def _grouped(title: str, runs: Sequence[RunRecord], wanted: Figure) -> _Panel:
     return _Panel(title, lines, wanted.axis or _axis(runs), len(ranked) - len(best))
 
 
-def _varied(runs: Sequence[RunRecord], flags: Sequence[str] | None) -> list[str]:
-    return batches.varying(runs) if flags is None else list(flags)
+def _varied(
+    panels: Sequence[tuple[str, Sequence[RunRecord]]], flags: Sequence[str] | None
+) -> list[str]:
+    """Returns the flags that tell lines apart: in what only panels differ, no line is named by."""
+    if flags is not None:
+        return list(flags)
+    return sorted({name for _, runs in panels for name in batches.varying(runs)})
 
 
 def _is_rate(runs: Sequence[RunRecord], metric: str) -> bool:

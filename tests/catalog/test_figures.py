@@ -258,6 +258,18 @@ def test_a_legend_leaves_names_to_its_title_before_it_cuts_a_value(make):
     assert {"lr=1, schedule=constant", "lr=2, schedule=constant"} <= set(drawn)
 
 
+def test_a_legend_is_called_after_what_tells_lines_apart_not_panels():
+    runs = [
+        run(10 * i + j, 0.5, operation=f"toy:{task}", flags={"lr": lr, "task": task})
+        for i, task in enumerate(("pull", "push"))
+        for j, lr in enumerate((1e-3, 1e-2))
+    ]
+    runs = [each.with_points({"rate": [(0, 0.1), (1, 0.2)]}) for each in runs]
+    drawn = texts(figures.learning_curves(runs, "rate"))
+    assert "lr" in drawn
+    assert not [word for word in drawn if "task" in word]
+
+
 def test_metrics_of_one_name_pattern_are_lines_of_one_figure(project, make):
     template = '{{ figure("many", ["toy:train"], "*/length", band=["*/low", "*/high"], until=10, axis="episode") }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
