@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import argparse
-import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -11,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 
 import record
 from record import option
+from record.config import checkpoint_folder
 
 if TYPE_CHECKING:
     from darkroom.division import Division
@@ -77,11 +77,7 @@ def load(path: str) -> Trained:
     from darkroom.model import Transformer
     from darkroom.shape import Shape
 
-    below = Path(os.environ.get("PROJECT_DIR", ".")) / path
-    where = Path(path) if Path(path).exists() else below
-    if not where.exists():
-        raise record.UserError(f"--model: {path} is not there; give a run of ad:train")
-    checkpoint = record.load_checkpoint(where)
+    checkpoint = record.load_checkpoint(checkpoint_folder("model", path))
     about = checkpoint.state.get("about")
     if not isinstance(about, dict) or "divisions" not in about:
         raise record.UserError(f"--model: {path} is no checkpoint of ad:train")

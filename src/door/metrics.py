@@ -383,12 +383,8 @@ def _table(
 
 
 def _draw(
-    run: record.Run,
-    series: Sequence[Step],
-    success: np.ndarray,
-    times: np.ndarray,
-    curves: np.ndarray,
-) -> None:
+    run: record.Run, series: Sequence[Step], success: np.ndarray, times: np.ndarray, curves: np.ndarray
+) -> None:  # fmt: skip
     with record.optional(run, "figure"):
         from door import series_figures
 
