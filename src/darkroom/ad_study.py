@@ -69,7 +69,7 @@ def runs_of(config: Config) -> list[Link]:
         operation = config.histories if size == SOURCE else f"a2c:histories_{size}"
         flags = {"seed": str(config.seed), "video": "none", **_flags(config.histories_flags)}
         same = {name: text for name, text in flags.items() if name != "video"}
-        found = chain.existing(operation, same) if config.reuse else None
+        found = next(chain.same(operation, same), None) if config.reuse else None
         links.append(Link(operation, found or "", name=f"histories {size}", flags=flags))
         sources[f"histories_{size}"] = links[-1].name
     single = config.sizes == SOURCE

@@ -101,7 +101,7 @@ def _choose(operation: str, operations: list[str], config: Config) -> Step:
     if config.reuse and _model(operation) != _model(operations[-1]):
         wanted = {"seed": config.seed} | config.passed()
         del wanted["threads"]
-        if found := chain.existing(operation, wanted):
+        if found := next(chain.same(operation, wanted), None):
             return Step(operation, found, reused=True)
     return Step(operation, uuid.uuid4().hex)
 

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,10 @@ from record import journal, outer
 from record.errors import RunFailed
 
 POLL = 0.5  # s between two looks at what goes on
+# Flags on which no result depends: of two runs that differ in these alone, one may stand for the other.
+NEUTRAL = frozenset(
+    {"resume", "threads", "envs-per-call", "video", "save-interval", "save-freq", "val-batch-size"}
+)
 
 
 @dataclass
@@ -83,23 +87,58 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         pass
 
 
-def existing(operation: str, flags: Mapping[str, Any]) -> str | None:
-    """Returns the newest run of an operation that ended well with these flags, 32 hex digits.
+def newest(operation: str, flags: Mapping[str, Any]) -> str | None:
+    """Returns the newest run of an operation that ended well with these flags, whatever its others, 32 hex digits.
 
     Args:
         operation: Of Guild.
         flags: As they are typed.
     """
-    from guild import flag_util, var
+    return next(_ended(operation, _decoded(flags)), None)
 
-    wanted = {name: flag_util.decode_flag_val(str(value)) for name, value in flags.items()}
+
+def same(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
+    """Gives the runs of an operation that ended well and are what these flags start now, the newest first.
+
+    A flag that is not typed has to have the operation's default, unless it is one of `NEUTRAL`. A flag that a run
+    does not know, since it is older, counts as its default.
+
+    Args:
+        operation: Of Guild, of the project in whose name this process runs.
+        flags: As they are typed.
+    """
+    from guild import guildfile, op_util
+
+    model, _, name = operation.partition(":")
+    declared = guildfile.for_dir(os.environ.get("PROJECT_DIR", ".")).models.get(model)
+    definition = declared.get_operation(name) if declared else None
+    if definition is None:
+        return
+    typed = _decoded(flags)
+    wanted = op_util.flag_vals_for_opdef(definition, typed, force=True)
+    compared = {n: v for n, v in wanted.items() if n in typed or n not in NEUTRAL}
+    defaults = op_util.flag_vals_for_opdef(definition, {}, force=True)
+    yield from _ended(operation, compared, defaults)
+
+
+def _ended(
+    operation: str, flags: Mapping[str, Any], unknown: Mapping[str, Any] | None = None
+) -> Iterator[str]:
+    """Runs that ended well with these flags; `unknown`: the values of those that a run does not tell."""
+    from guild import var
+
     for run in var.runs(sort=["-timestamp"]):
         named = f"{run.opref.model_name}:{run.opref.op_name}"
         if run.get("exit_status") == 0 and named == operation:
-            had = run.get("flags") or {}
-            if all(had.get(name) == value for name, value in wanted.items()):
-                return run.id
-    return None
+            had = {**(unknown or {}), **(run.get("flags") or {})}
+            if all(had.get(name) == value for name, value in flags.items()):
+                yield run.id
+
+
+def _decoded(flags: Mapping[str, Any]) -> dict[str, Any]:
+    from guild import flag_util
+
+    return {name: flag_util.decode_flag_val(str(value)) for name, value in flags.items()}
 
 
 @dataclass(kw_only=True)

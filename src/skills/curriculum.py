@@ -109,16 +109,15 @@ def summary(links: dict[str, Link]) -> dict[str, Any]:
 
 def _existing(operation: str, flags: dict[str, str], previous: str) -> str | None:
     """A finished run of the stage that began with the weights of `previous`."""
-    found = chain.existing(operation, flags)
-    if found and previous:
-        from record import journal
+    from record import journal
 
-        told = (
-            journal.read_json(chain.Child(operation, found).directory / "journal/parents.json")
-            or {}
-        )
-        return found if previous in told.get("parents", []) else None
-    return found
+    for found in chain.same(operation, flags):
+        if not previous:
+            return found
+        path = chain.Child(operation, found).directory / "journal/parents.json"
+        if previous in (journal.read_json(path) or {}).get("parents", []):
+            return found
+    return None
 
 
 if __name__ == "__main__":

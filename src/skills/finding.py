@@ -46,7 +46,7 @@ def _folder(flag: str, word: str) -> Path:
     if word not in (*COURSES, *OTHERS) or not os.environ.get("GUILD_HOME"):
         raise record.UserError(f"--{flag}: {word!r} is neither a folder nor, under Guild, a stage")
     operation = f"skill:{word}"
-    if not (found := chain.existing(operation, {})):
+    if not (found := chain.newest(operation, {})):
         raise record.UserError(
             f"--{flag}: no finished run of {operation}; `guild run {operation}` makes one"
         )

@@ -8,6 +8,7 @@ from __future__ import annotations
 import argparse
 import itertools
 import os
+import shlex
 from dataclasses import dataclass
 from typing import Any
 
@@ -27,6 +28,8 @@ GROUPS: dict[int, dict[str, tuple[Any, ...]]] = {
 DEFAULTS = {
     "train-batch-size": 8, "n-rollout": 16, "actor-lr": 1e-6, "kl-coef": 0.04, "max-turns": 5, "temperature": 1.0,
 }  # fmt: skip
+# What a group takes over from an earlier one's search alone if both have it.
+_SHARED = ("env", "model", "train-size", "val-data-num", "train-flags", "seed")
 FREE = 0.5  # share of a GPU's memory that is free, for a run to be put there
 
 
@@ -106,19 +109,23 @@ def settled(config: Config) -> dict[str, Any]:
         best = best_of(config, group)
         if best is None:
             missing = " ".join(f"{name}=…" for name, value in given.items() if not value)
+            typed = [f"{name}={value}" for name, value in _shared(config).items()]
             raise record.UserError(
-                f"--group: no finished search of group {group} with this game and model; "
-                f"`guild run {SEARCH} group={group} env={config.env} model={config.model}` first, or give {missing}"
+                f"--group: no finished search of group {group} with the same games and model; "
+                f"`{shlex.join(['guild', 'run', SEARCH, f'group={group}', *typed])}` first, or give {missing}"
             )
         found |= best | {name: value for name, value in given.items() if value}
     return found
 
 
 def best_of(config: Config, group: int) -> dict[str, Any] | None:
-    """The best point of the newest finished search of a group, for the same game and model; None without one."""
-    flags = {"group": group, "env": config.env, "model": config.model, "dry-run": "no"}
-    found = chain.existing(SEARCH, flags)
+    """The best point of the newest finished search of a group, for the same games and model; None without one."""
+    found = chain.newest(SEARCH, {**_shared(config), "group": group, "dry-run": "no"})
     return chain.Child(SEARCH, found).written["result"]["best"] if found else None
+
+
+def _shared(config: Config) -> dict[str, Any]:
+    return {name: getattr(config, name.replace("-", "_")) for name in _SHARED}
 
 
 def links_of(config: Config, fixed: dict[str, Any]) -> list[Link]:
@@ -135,7 +142,7 @@ def links_of(config: Config, fixed: dict[str, Any]) -> list[Link]:
         flags |= both
         flags |= dict(word.split("=", 1) for word in config.train_flags.split())
         typed = {name: str(value) for name, value in flags.items()}
-        known = chain.existing(OPERATION, typed) if config.reuse else None
+        known = next(chain.same(OPERATION, typed), None) if config.reuse else None
         name = " ".join(f"{name}={value}" for name, value in point.items())
         links.append(Link(OPERATION, known or "", name=name, flags=typed))
     return links

@@ -10,6 +10,7 @@ from itertools import pairwise
 from pathlib import Path
 
 import pytest
+from guild import guildfile
 
 from record import RunFailed, chain
 from record.chain import Link
@@ -96,3 +97,75 @@ def test_or_is_told_of_while_they_go_on_each_at_a_place_of_its_own(tmp_path, mon
     for place in ("one", "two"):
         of = [each for each in runs if each["place"] == place]
         assert all(x["ended"] <= y["begun"] for x, y in pairwise(of))
+
+
+TOY = """
+- model: toy
+  operations:
+    train:
+      main: train
+      flags-import: all
+      flags: {seed: 1, lr: 0.1, threads: {type: int, default: 2}}
+"""
+TOY_SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--seed", type=int, default=1)
+parser.add_argument("--lr", type=float, default=0.5)
+parser.add_argument("--threads", type=int, default=1)
+parser.add_argument("--lazy", type=int, default=0)
+print(parser.parse_args())
+"""
+
+
+@pytest.fixture
+def toy(tmp_path, monkeypatch):
+    """A project with an operation whose defaults are its own, its folder, and how one types there."""
+    (tmp_path / "guild.yml").write_text(TOY)
+    (tmp_path / "train.py").write_text(TOY_SCRIPT)
+    (tmp_path / "home").mkdir()
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path / "home"))
+    monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
+    for name in ("PYTHONPATH", "RUN_DIR"):
+        monkeypatch.delenv(name, raising=False)
+
+    def typed(line):
+        words = [sys.executable, "-m", "guild.main_bootstrap", "run", "-y", *shlex.split(line)]
+        subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=300)
+
+    return typed
+
+
+def test_a_run_stands_for_another_if_all_flags_on_which_results_depend_are_the_same(
+    toy, monkeypatch
+):
+    toy("toy:train seed=[1,2] lr=[0.1,0.2]")
+    toy("toy:train threads=7")
+    toy("toy:train lazy=1")
+
+    def found(**flags):
+        monkeypatch.setattr(guildfile, "_cache", {})  # as in a new process
+        of = (chain.Child("toy:train", run).directory for run in chain.same("toy:train", flags))
+        attributes = [(path / ".guild/attrs/flags").read_text() for path in of]
+        return [dict(line.split(": ") for line in text.splitlines()) for text in attributes]
+
+    assert [each["threads"] for each in found(seed="1")] == ["7", "2"]
+    assert [each["threads"] for each in found(seed="1", threads="2")] == ["2"]
+    assert {(each["lr"], each["lazy"]) for each in found(seed="1")} == {("0.1", "0")}
+    assert [each["lr"] for each in found(seed=2, lr=0.2)] == ["0.2"]
+    assert [each["lazy"] for each in found(lazy=1)] == ["1"]
+    assert found(seed=3) == []
+    assert list(chain.same("toy:nothing", {})) == []
+    # Whatever the others: the newest.
+    newest = chain.Child("toy:train", chain.newest("toy:train", {"seed": 1})).directory
+    assert "lazy: 1" in (newest / ".guild/attrs/flags").read_text()
+    # A default that has changed since is another flag; one that has come since is not.
+    folder = newest.parents[2]
+    (folder / "guild.yml").write_text(TOY.replace("lr: 0.1", "lr: 0.2"))
+    assert [each["lr"] for each in found(seed="2")] == ["0.2"]
+    script = TOY_SCRIPT.replace(
+        '"--lazy"', '"--late", type=int, default=9)\nparser.add_argument("--lazy"'
+    )
+    (folder / "train.py").write_text(script)
+    assert [each["lr"] for each in found(seed="2")] == ["0.2"]
+    assert found(seed="2", late=8) == []
