@@ -58,12 +58,18 @@ def project_root() -> Path:
     return Path.cwd()
 
 
+def script() -> str:
+    """Returns the name of the script that this process runs, without its folder and ending."""
+    return Path(sys.argv[0]).stem
+
+
 def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
     """Returns what is true of a run from its first start on: the content of ``run.json``."""
     return {
         "id": run_id,
         "study": study,
-        "operation": os.environ.get("GUILD_OP") or Path(sys.argv[0]).stem,
+        "operation": os.environ.get("GUILD_OP") or script(),
+        "script": script(),
         "flags": flags_of(config),
         "seed": config.seed,
         "command": shlex.join([Path(sys.executable).name, *sys.argv]),

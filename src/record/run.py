@@ -300,6 +300,11 @@ class Run:
         path = self._journal / "run.json"
         stored = journal.read_json(path)
         if stored is not None:
+            # Runs of older code do not tell.
+            if (begun := stored.get("script", facts.script())) != facts.script():
+                raise UserError(
+                    f"--resume: a run of {begun}.py; {facts.script()}.py cannot continue it"
+                )
             check_same_flags(self.config, stored["flags"])
             return stored
         if path.exists():

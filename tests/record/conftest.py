@@ -32,7 +32,10 @@ class Toy:
 
     Attributes:
         directory: The run's directory.
+        script: What is started.
     """
+
+    script = SCRIPT
 
     def __init__(self, directory, started):
         self.directory = directory
@@ -42,7 +45,7 @@ class Toy:
         """Starts the script, by another command if one is given, and returns the process."""
         environment = os.environ | {"RUN_DIR": str(self.directory)} | (env or {})
         process = subprocess.Popen(
-            [*wrapper, sys.executable, str(SCRIPT), *map(str, flags)],
+            [*wrapper, sys.executable, str(self.script), *map(str, flags)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

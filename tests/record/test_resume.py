@@ -89,6 +89,23 @@ def test_resume_takes_the_flags_of_the_run(toy):
     assert result_of(toy)["status"] == "FINISHED"
 
 
+def test_another_script_does_not_resume_a_run(toy, tmp_path):
+    assert toy.run("--updates", 4)[0] == 0
+    before = (toy.directory / "result.json").read_bytes()
+    begun = toy.script
+    toy.script = tmp_path / "other.py"
+    toy.script.write_bytes(begun.read_bytes())
+    code, errors = toy.run("--resume", toy.directory, "--updates", 8, env={"RUN_DIR": ""})
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "toy_training.py" in errors
+    assert "other.py cannot" in errors
+    assert (toy.directory / "result.json").read_bytes() == before
+    # A run of before scripts were told.
+    facts = toy.directory / "journal" / "run.json"
+    facts.write_text(facts.read_text().replace('"script"', '"another"'))
+    assert toy.run("--resume", toy.directory, "--updates", 8, env={"RUN_DIR": ""})[0] == 0
+
+
 def test_under_guild_another_run_is_not_resumed(toys):
     old = toys("0123456789abcdef")
     assert old.run("--updates", 2)[0] == 0
