@@ -113,10 +113,7 @@ class HyperAgent:
         actors = self.hypernetwork.generate(draws)[:, : count(self.shape.actor)]
         smallest = torch.linalg.vector_norm(actors, dim=1).argmin()
         self.embeddings = torch.cat((self.embeddings, draws[smallest][None]))
-        normaliser = ObservationNormaliser(self.shape.observation_size)
-        if self.normalisers:
-            normaliser.enabled = self.normalisers[-1].enabled
-        self.normalisers.append(normaliser)
+        self.normalisers.append(ObservationNormaliser(self.shape.observation_size))
         self.tasks.append(task)
         self.critic = torch.empty(0)
         if settings.freshcritic:

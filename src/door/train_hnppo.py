@@ -124,9 +124,9 @@ def make_agent(config: Config, training: Training) -> HyperAgent:
     )
     generator = training.run.seeds.torch("weights")
     agent = HyperAgent(training.shape, settings, generator, config.task)
-    agent.normaliser.enabled = config.normalise_obs
     if training.load_pretrained(agent):
         agent.begin_task(config.task, generator)
+    agent.normaliser.enabled = config.normalise_obs  # of this task; each has one of its own
     task_id = len(agent.tasks) - 1
     if config.task_id not in (-1, task_id):
         learned = ", ".join(agent.tasks[:-1]) or "nothing"

@@ -74,7 +74,9 @@ def make_agent(config: Config, training: Training) -> PPOAgent:
     )
     agent = PPOAgent(training.shape, settings, training.run.seeds.torch("weights"))
     agent.normaliser.enabled = config.normalise_obs
-    training.load_pretrained(agent)
+    if training.load_pretrained(agent) and agent.normaliser.enabled != config.normalise_obs:
+        had = "yes" if agent.normaliser.enabled else "no"
+        raise record.UserError(f"--normalise-obs: --pretrained was trained with {had}; use {had}")
     agent.new_optimiser()
     return agent
 

@@ -12,6 +12,7 @@ import torch
 
 import record
 from door import snapshots
+from door.env import HORIZON
 from door.evaluate import Evaluation, evaluate
 from door.groups import DoorGroups
 from door.options import DoorConfig
@@ -175,7 +176,7 @@ class Training:
             config.num_steps,
             self.run.seeds.generator("exploration", self.update),
             keep_final=config.time_limit == "bootstrap",
-            at_end=("episode_return", "success"),
+            at_end=("episode_return", "episode_length", "success"),
             beside=self.env.beside,
         )
         self.steps += rollout.rewards.size
@@ -189,10 +190,11 @@ class Training:
             "reward": float(rollout.rewards.mean()),
             "time/steps_per_second": rollout.rewards.size / (time.perf_counter() - self._clock),
         }
-        returns = rollout.episodes["episode_return"]
-        if len(returns):
-            metrics["episode_return"] = float(returns.mean())
-            metrics["train_opening_rate"] = float(rollout.episodes["success"].mean())
+        # The worlds are new and begin at different times: what ends first is a part of an episode.
+        whole = rollout.episodes["episode_length"] == HORIZON
+        if whole.any():
+            metrics["episode_return"] = float(rollout.episodes["episode_return"][whole].mean())
+            metrics["train_opening_rate"] = float(rollout.episodes["success"][whole].mean())
         self.run.log(metrics, self.update)
 
     def evaluate(self, policy: Policy, worlds: int, task: str = "") -> Evaluation:

@@ -81,10 +81,20 @@ def test_a_run_leaves_what_a_reader_wants(kind, project, monkeypatch):
         assert all(math.isfinite(value) for value in points[name].values())
     assert sorted(points["validation_opening_rate"]) == [2, 4]
     assert sorted(points["opening_rate"]) == [4]
-    assert "episode_return" in points
+    assert "episode_return" not in points  # of parts of episodes
     figure = directory / "artifacts" / "learning_curve.svg"
     assert figure.read_text().lstrip().startswith("<?xml")
     assert record.load_checkpoint(directory).step == 4
+
+
+def test_training_episodes_are_told_of_if_they_are_whole(project, few_worlds, monkeypatch):
+    """Eight worlds begin at times that are spread over an episode: in 136 decisions one plays a whole one."""
+    _train("ppo", project / "run", monkeypatch, num_steps=136, env_steps=8 * 136)
+    points = _points(project / "run")
+    assert list(points["episode_return"]) == list(points["train_opening_rate"]) == [1]
+    # Its mean reward a decision is of the size of everybody's: a part of an episode would have a smaller sum.
+    assert points["episode_return"][1] / 128 == pytest.approx(points["reward"][1], rel=0.5)
+    assert points["train_opening_rate"][1] in (0, 1)
 
 
 def test_without_a_renderer_the_run_goes_on_and_says_so(project, few_worlds, monkeypatch):
@@ -154,6 +164,12 @@ def test_a_series_of_tasks(project, few_worlds, monkeypatch):
         _train("hnppo", project / "4", monkeypatch, pretrained=str(first), freshcritic=False)
     with pytest.raises(record.UserError, match=r"pretrained.*missing there"):
         _train("ppo", project / "5", monkeypatch, pretrained=str(first))
+    # Each task has a normaliser of its own, as its flag says.
+    _train("hnppo", project / "6", monkeypatch, pretrained=str(first), normalise_obs=False)
+    third = project / "7"
+    _train("hnppo", third, monkeypatch, pretrained=str(project / "6"), task="lever")
+    normalisers = record.load_checkpoint(third).state["agent"]["normalisers"]
+    assert [each["enabled"] for each in normalisers] == [True, False, True]
 
 
 def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_worlds, monkeypatch):
@@ -167,6 +183,8 @@ def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_wo
     for name, tensor in weights.items():
         torch.testing.assert_close(after[name], tensor, atol=1e-8, rtol=0)
     assert tuned["digest"]["weights"] == weights_digest(after)
+    with pytest.raises(record.UserError, match=r"--normalise-obs: .* use yes"):
+        _train("ppo", project / "third", monkeypatch, pretrained=str(first), normalise_obs=False)
 
 
 def test_bad_numbers_end_the_run_with_their_update(project, monkeypatch):
