@@ -104,9 +104,9 @@ def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path, monkeypa
     told = done(monkeypatch, tmp_path / "e", evaluate_ad, **flags)["result"]
     assert told["objective"]["name"] == "held_out_4/episodes_2_6"
     parts = {name.split("/")[0] for name in told["metrics"]}
-    assert parts == {"held_out_4", "training_4", "unseen_6"}
+    assert parts == {"held_out_4", "training_4", "unseen_offset_6", "shown_offset_6"}
     assert told["env_steps"] == (15 + 35) * 2 * 6 * 6
-    assert [row[1] for row in told["table"]["rows"]] == ["4", "11", "35"]
+    assert [row[1] for row in told["table"]["rows"]] == ["4", "11", "24", "11"]
     for name in ("in_context.svg", "by_goal.svg"):
         assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
     assert "held_out_4/source" in (tmp_path / "e/journal/metrics.jsonl").read_text()
@@ -227,6 +227,64 @@ def test_parts_are_kept_apart(sources):
     assert not set(goals.tolist()) & set(divisions[0].test)
     held = ad_training.parts(divisions[:1], opened, validating=False)
     assert tuple(held["held_out"].goals) == divisions[0].test
+
+
+def offsets(goals, size: int) -> set[tuple[int, int]]:
+    return {(goal // size - size // 2, goal % size - size // 2) for goal in goals}
+
+
+@pytest.mark.parametrize("order", [(4, 5, 7), (7, 4, 5)])
+def test_a_goal_is_in_the_same_part_of_all_rooms_that_it_lies_in(tmp_path, order):
+    """The model is told a cell from the centre and no size: it could not tell them apart."""
+    folders = [recorded(tmp_path / str(size), size=size, steps=30) for size in order]
+    config = Config(
+        **SMALL | {"histories": ",".join(map(str, folders)), "sizes": " ".join(map(str, order))},
+        validation_share=0.2,
+    )
+    told = division.divide(config, division.open_histories(config))
+    assert [each.size for each in told] == list(order)
+    for name in ("training", "validation", "test"):
+        largest = offsets(getattr(max(told, key=lambda each: each.size), name), 7)
+        for each in told:
+            size, goals = each.size, getattr(each, name)
+            room = offsets(range(size**2), size)
+            assert offsets(goals, size) == largest & room
+    for each, folder in zip(told, folders, strict=True):
+        parts = [*each.training, *each.validation, *each.test]
+        assert sorted(parts) == list(histories.Histories.open(folder / "histories").about.goals)
+    # The largest rooms alone are divided as they always were.
+    alone = config_of(folders[order.index(7)], sizes="7", validation_share=0.2)
+    (single,) = division.divide(alone, division.open_histories(alone))
+    assert single == told[order.index(7)]
+
+
+def test_rooms_whose_goals_are_all_for_testing_are_told(tmp_path):
+    folders = [recorded(tmp_path / str(size), size=size, steps=30) for size in (2, 5)]
+    config = Config(
+        **SMALL | {"histories": ",".join(map(str, folders)), "sizes": "2 5"}, test_share=0.9
+    )
+    with pytest.raises(UserError, match="no task of 2 x 2 rooms is left for training"):
+        division.divide(config, division.open_histories(config))
+
+
+def test_a_goal_of_another_size_that_lies_as_one_that_was_trained_on_is_told_apart(trained):
+    loaded = evaluate_ad.load(str(trained))
+    known = loaded.divisions[4]
+    for side in (3, 6, 7):
+        told = {
+            part: g
+            for _, part, g in evaluate_ad.tasks_of(evaluate_ad.Config(sizes=str(side)), loaded)
+        }
+        shown, unseen = told["shown_offset"], told["unseen_offset"]
+        room = offsets(range(side**2), side)
+        assert offsets(shown, side) == offsets(known.training, 4) & room
+        assert sorted([*shown, *unseen, side // 2 * (side + 1)]) == list(range(side**2))
+    # A training that chooses is not played where the tasks for testing lie.
+    loaded.divisions[4] = replace(known, training=known.training[2:], validation=known.training[:2])
+    told = {part: g for _, part, g in evaluate_ad.tasks_of(evaluate_ad.Config(sizes="6"), loaded)}
+    assert len(told["shown_offset"]) == 9
+    assert not offsets(told["unseen_offset"], 6) & offsets(known.test, 4)
+    assert offsets(known.training[:2], 4) <= offsets(told["unseen_offset"], 6)
 
 
 @pytest.mark.parametrize(
