@@ -1,12 +1,17 @@
 """Scores and figures: against sums by hand, and the same bytes for the same numbers."""
 
+import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
 from darkroom import ad_redraw, ad_scores, ad_study, ad_summary, grid, play
 from record import UserError, chain, committed
+
+ROOT = Path(__file__).parents[2]
 
 
 def learned(values: np.ndarray, part: str = "held_out", size: int = 5) -> ad_scores.Learned:
@@ -149,11 +154,34 @@ def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
         n: link.run for n, link in again.items()
     }
     assert len({link.run for link in one.values()}) == len(links)
-    mixed = ad_study.runs_of(ad_study.Config(sizes="5 9", splits="1", seeds="1"))
-    assert [link.operation for link in mixed] == [
-        "a2c:histories_5", "a2c:histories_return", "ad:train_mixed", "ad:evaluate",
-    ]  # fmt: skip
-    assert mixed[2].after == {"histories_5": "histories 5", "histories_9": "histories 9"}
-    for wrong in ({"splits": "x"}, {"seeds": ""}, {"train_flags": "shift"}):
-        with pytest.raises(UserError, match="--"):
+    for wrong in (
+        {"splits": "x"}, {"seeds": ""}, {"train_flags": "shift"}, {"sizes": "9 13"}, {"sizes": "9 9"},
+        {"splits": "1 01"}, {"play": "9 24"},
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=f"^--{next(iter(wrong)).replace('_', '-')}: [^\\n]*$"):
             ad_study.Config(**wrong)
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_study_of_any_sizes_trains_on_their_histories_alone(monkeypatch, count):
+    monkeypatch.setattr(chain, "existing", lambda operation, flags: None)
+    text = (ROOT / "experiments/darkroom/guild.yml").read_text()
+    model = next(each for each in yaml.safe_load(text) if each.get("model") == "ad")
+    declared = model["operations"]["train_mixed"]
+    needs = {each["name"]: each["operation"] for each in declared["requires"]}
+    assert declared["flags"]["histories"].split(",") == list(needs)
+    for sizes in itertools.permutations(("5", "7", "9", "11"), count):
+        links = ad_study.runs_of(ad_study.Config(sizes=" ".join(sizes), splits="1", seeds="1"))
+        trained = links[count]
+        if sizes == ("9",):
+            assert (trained.operation, "histories" in trained.flags) == ("ad:train", False)
+            continue
+        assert trained.operation == "ad:train_mixed"
+        assert trained.after == {f"histories_{size}": f"histories {size}" for size in sizes}
+        operations = {link.name: link.operation for link in links}
+        assert all(needs[flag] == operations[name] for flag, name in trained.after.items())
+        assert trained.flags["histories"] == ",".join(f"histories_{size}" for size in sizes)
+        # And no others are there by chance.
+        others = {name for name, value in trained.flags.items() if value == "none"}
+        assert others == needs.keys() - trained.after.keys()
+        assert all(each["optional"] for each in declared["requires"])
