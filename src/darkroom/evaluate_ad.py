@@ -44,6 +44,9 @@ class Config(record.Config):
                 raise record.UserError(
                     f'--sizes: {word!r} is no side from 2 to {MOST}; say "5 7 11 13"'
                 )
+        sides = list(map(int, self.sizes.split()))
+        if len(set(sides)) < len(sides):
+            raise record.UserError(f"--sizes: {self.sizes!r} has a side twice")
 
 
 @dataclass(frozen=True)
@@ -175,6 +178,11 @@ def main(config: Config) -> dict[str, Any]:
     wanted = tasks_of(config, trained)
     about = trained.about
     when_full = about["when_full"] if config.when_full == "trained" else config.when_full
+    if when_full == "ring" and len(trained.model.positions):
+        raise record.UserError(
+            f"--when-full: a ring needs a model trained with --positions time; {config.model} is of "
+            f"{trained.model.shape.positions}"
+        )
     with record.start(config, study="darkroom") as run:
         run.add_parent(trained.run_id)
         parts, steps = [], 0

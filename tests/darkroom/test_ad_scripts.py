@@ -130,6 +130,24 @@ def test_a_task_that_was_trained_on_is_refused(trained, tmp_path, monkeypatch):
     assert not (tmp_path / "b").exists()
 
 
+def test_what_a_model_cannot_play_is_refused_before_a_run_begins(trained, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"--when-full: a ring needs .* --positions time"):
+        done(monkeypatch, tmp_path / "r", evaluate_ad, model=str(trained), when_full="ring")
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(UserError, match="--sizes: '5 5' has a side twice"):
+        evaluate_ad.Config(sizes="5 5")
+
+
+@pytest.mark.parametrize("windows", ["subsampled", "consecutive"])
+def test_the_shortest_windows_and_histories_that_are_taken(sources, tmp_path, monkeypatch, windows):
+    flags = SMALL | {"window": 2, "updates": 2, "evaluations": 1, "windows": windows}
+    steps = 28 if windows == "subsampled" else 8
+    told = done(
+        monkeypatch, tmp_path / "s", train_ad, histories=str(sources), history_steps=steps, **flags
+    )
+    assert told["status"] == "FINISHED"
+
+
 def test_tasks_to_evaluate_can_be_told(trained, tmp_path):
     test = histories.read_tasks(trained / "artifacts/test_tasks.txt", 4)
     histories.write_tasks(tmp_path / "one.txt", test[:1], 4)
@@ -170,6 +188,7 @@ def config_of(sources: Path, **changes) -> Config:
         ({"sizes": "9"}, "has rooms of side 4, --sizes wants 9"),
         ({"window": 401}, "--window: 401 steps, but the histories have 400 of an environment"),
         ({"history_steps": 80}, "--window: 24 steps, but the histories have 20 of an environment"),
+        ({"history_steps": 24, "window": 6}, "may hold no whole episode of 6; give 28 or more"),
         ({"histories": "/nowhere"}, "--histories: /nowhere: no histories there"),
         ({"histories": ""}, "has rooms of side none"),
         ({"test_tasks": "/nowhere"}, "--test-tasks"),
@@ -296,6 +315,9 @@ def test_a_goal_of_another_size_that_lies_as_one_that_was_trained_on_is_told_apa
         ({"when_full": "ring"}, "--positions time"),
         ({"states": "table", "sizes": "4 5"}, "--states"),
         ({"sizes": "x"}, "--sizes"),
+        ({"sizes": "9 09"}, "--sizes: '9 09' has a side twice"),
+        ({"lr": 0}, "--lr: above 0"),
+        ({"window": 1}, "--window: at least 2"),
         ({"updates": 0}, "--updates"),
         ({"preset": "other"}, "--preset"),
     ],
