@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import record
 from darkroom.grid import recentred
 from darkroom.histories import Histories, read_tasks, split, write_tasks
+from record.config import find_folder
 from record.journal import read_json
 
 if TYPE_CHECKING:
@@ -49,11 +50,13 @@ def open_histories(config: Config) -> list[Histories]:
     Raises:
         UserError: They are missing, damaged, of other sizes, or of rooms that cannot be learned together.
     """
-    paths = [Path(part.strip()) for part in config.histories.split(",") if part.strip()]
+    named = [part.strip() for part in config.histories.split(",") if part.strip()]
     try:
-        found = [Histories.open(path) for path in paths]
+        found = [Histories.open(find_folder(each) or Path(each)) for each in named]
     except ValueError as error:
-        raise record.UserError(f"--histories: {error}; give runs of a2c:histories_return") from None
+        raise record.UserError(
+            f"--histories: {error}; give runs of a2c:histories_return, for other sizes of a2c:histories_5 and such"
+        ) from None
     sides = [histories.about.size for histories in found]
     if sides != config.sides:
         told = " ".join(map(str, sides))

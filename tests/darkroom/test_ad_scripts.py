@@ -204,6 +204,14 @@ def test_wrong_histories_get_one_line(sources, flags, told):
     assert "\n" not in str(error.value)
 
 
+def test_histories_are_found_by_their_runs_id(sources, tmp_path, monkeypatch):
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / ("ea" * 16)).symlink_to(sources)
+    (found,) = division.open_histories(config_of("eaeaeaea"))
+    assert found.folder.resolve() == sources / "histories"
+
+
 def test_histories_that_do_not_fit_together_are_told(sources, tmp_path):
     longer = recorded(tmp_path / "other", size=5, steps=30)
     about = json.loads((longer / "histories/histories.json").read_text())
