@@ -8,8 +8,9 @@ import numpy as np
 import pytest
 import yaml
 
+import record
 from darkroom import ad_redraw, ad_scores, ad_study, ad_summary, grid, play
-from record import UserError, chain, committed
+from record import UserError, chain, committed, journal
 
 ROOT = Path(__file__).parents[2]
 
@@ -160,6 +161,34 @@ def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
     ):  # fmt: skip
         with pytest.raises(UserError, match=f"^--{next(iter(wrong)).replace('_', '-')}: [^\\n]*$"):
             ad_study.Config(**wrong)
+
+
+def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch):
+    """Of the eight tasks of 3 x 3, none may lie where one was kept out."""
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path))
+    monkeypatch.setenv("RECORD", "off")
+    played = []
+    for run, parts in (("one", ("unseen_offset", "shown_offset")), ("two", ("shown_offset",))):
+        told = [learned(np.full((2, 1, 10), 0.5), part, 3) for part in parts]
+        metrics = {name: value for each in told for name, value in ad_scores.metrics(each).items()}
+        folder = tmp_path / "runs" / run
+        (folder / "journal").mkdir(parents=True)
+        file = journal.MetricsFile(folder / "journal/metrics.jsonl")
+        for part in parts:
+            for what in ("steps", "in_context"):
+                for episode in range(10):
+                    file.append(0, episode, {f"{part}_3/{what}": 0.5})
+        file.close()
+        objective = {"name": f"{parts[0]}_3/episodes_6_10", "at": 10}
+        result = {"objective": objective, "metrics": metrics, "env_steps": 1}
+        (folder / "result.json").write_text(json.dumps({"result": result}))
+        played.append(chain.Link("ad:evaluate", run, name=run, flags={}))
+    with record.start(ad_study.Config(play="3"), study="darkroom") as run:
+        found = ad_summary.summarise(run, ad_study.Config(play="3"), played, np.ones(2))
+        assert (run.directory / "artifacts/in_context.svg").stat().st_size > 5000
+        run.finish(found)
+    assert found["objective"]["name"] == "shown_offset_3/episodes_6_10"
+    assert [row[0] for row in found["table"]["rows"]] == ["shown offset 3"]
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
