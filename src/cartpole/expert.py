@@ -10,6 +10,7 @@ import numpy as np
 import record
 from cartpole import networks
 from cartpole.networks import Params
+from record.config import find_folder
 from record.journal import read_json
 
 # What an expert has to have learned with: the cloned policy is to be the source's, an RLOO policy.
@@ -39,7 +40,7 @@ def load(where: str) -> Experts:
     """Loads experts.
 
     Args:
-        where: Run directories or checkpoints, separated by commas.
+        where: Runs, by directory or id, or checkpoints, separated by commas.
 
     Raises:
         UserError: One is missing or damaged, is no policy for CartPole, was learned with another algorithm
@@ -71,7 +72,7 @@ def greedy(policies: Params, observations: np.ndarray) -> np.ndarray:
 
 def _load_one(path: Path) -> tuple[Params, str]:
     try:
-        checkpoint = record.load_checkpoint(path)
+        checkpoint = record.load_checkpoint(find_folder(str(path)) or path)
     except record.UserError as error:
         raise record.UserError(
             f"--experts: {error}; `guild run bc:experts -y` makes some"

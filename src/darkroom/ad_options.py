@@ -156,6 +156,10 @@ class Config(record.Config):
         for name in ("window", "width", "layers", "heads", "feed_forward", "batch_size", "updates"):
             if getattr(settings, name) < 1:
                 raise record.UserError(f"--{record.config.flag_name(name)}: at least 1")
+        if settings.window < 2:
+            raise record.UserError("--window: at least 2, of which a full one keeps the newer half")
+        if settings.lr == 0:
+            raise record.UserError("--lr: above 0")
         if settings.width % settings.heads:
             raise record.UserError(
                 f"--width: {settings.width} cannot be divided among {settings.heads} heads"
@@ -171,7 +175,10 @@ class Config(record.Config):
         words = self.sizes.split()
         if not words or not all(word.isdecimal() and 2 <= int(word) <= 40 for word in words):
             raise record.UserError(f'--sizes: {self.sizes!r} are no sides of rooms; say "7 9"')
-        return list(map(int, words))
+        sides = list(map(int, words))
+        if len(set(sides)) < len(sides):
+            raise record.UserError(f"--sizes: {self.sizes!r} has a side twice; one history of each")
+        return sides
 
     def settings(self) -> Settings:
         """The preset's, but for the flags that are given."""

@@ -41,7 +41,9 @@ def finish_evaluation(
         for learned in parts:
             rooms[learned.size][learned.goals] = learned.by_goal(config.episodes)
         marked = {
-            each.size: each.goals for each in parts if each.part in ("held_out", "validation")
+            each.size: each.goals
+            for each in parts
+            if each.part in ("held_out", "validation", "unseen_offset")
         }
         ad_figures.by_goal(run.artifact("by_goal.svg"), rooms, marked)
     except Exception as error:  # whatever matplotlib finds: the run has its result without it

@@ -42,7 +42,8 @@ class Learned:
 
     Attributes:
         size: Side of the rooms.
-        part: What the tasks are to the transformer: `held_out`, `training`, or `unseen` for all of another size.
+        part: What the tasks are to the transformer: `held_out`, `validation`, `training`; in rooms of a size that it
+            was not trained on, `shown_offset` or `unseen_offset`.
         goals: Cells, int [T].
         values: Normalised return of each episode, float64 [T, copies, episodes].
         lengths: Its steps, float [T, copies, episodes].

@@ -8,6 +8,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import record
+from darkroom.evaluate_ad import MOST
 from record import chain, option
 from record.chain import Link
 
@@ -15,6 +16,8 @@ if TYPE_CHECKING:
     import numpy as np
 
 SOURCE = "9"  # side of the source's rooms
+# That have an operation for their histories, and a place in ad:train_mixed.
+SIZES = ("5", "7", SOURCE, "11")
 
 
 @dataclass(frozen=True)
@@ -23,7 +26,7 @@ class Config(record.Config):
 
     splits: str = option("1 2 3", "seeds of the splits, separated by spaces")
     seeds: str = option("1 2 3", "seeds of the trainings with each split")
-    sizes: str = option("9", "sides of the rooms that it is trained on")
+    sizes: str = option("9", "sides of the rooms that it is trained on, of 5 7 9 11")
     play: str = option("9 5 7 11 13", "sides of the rooms that it is evaluated in")
     histories: str = option("a2c:histories_return", "operation that records those of 9 x 9")
     histories_flags: str = option("", 'its flags, as "env-steps=200000"')
@@ -38,6 +41,16 @@ class Config(record.Config):
             words = getattr(self, name).split()
             if not words or not all(word.isdecimal() for word in words):
                 raise record.UserError(f'--{name}: whole numbers, as "1 2 3"')
+            if len(set(map(int, words))) < len(words):
+                raise record.UserError(f"--{name}: {getattr(self, name)!r} has one twice")
+        for word in self.sizes.split():
+            if word not in SIZES:
+                raise record.UserError(
+                    f"--sizes: no operation records histories of side {word}; choose from {' '.join(SIZES)}"
+                )
+        for word in self.play.split():
+            if not 2 <= int(word) <= MOST:
+                raise record.UserError(f"--play: {word} is no side from 2 to {MOST}")
         for name in ("histories_flags", "train_flags", "evaluate_flags"):
             for word in getattr(self, name).split():
                 if "=" not in word:
@@ -72,15 +85,18 @@ def runs_of(config: Config) -> list[Link]:
         found = next(chain.same(operation, same), None) if config.reuse else None
         links.append(Link(operation, found or "", name=f"histories {size}", flags=flags))
         sources[f"histories_{size}"] = links[-1].name
-    single = config.sizes == SOURCE
+    sizes = config.sizes.split()
+    # Of the others that ad:train_mixed could have, none is to be put beside them.
+    mixed = {f"histories_{size}": "none" for size in SIZES if size not in sizes}
+    mixed["histories"] = ",".join(sources)
     for split in config.splits.split():
         for seed in config.seeds.split():
             name = f"split {split} seed {seed}"
             flags = {"split": split, "seed": seed, "sizes": config.sizes}
+            operation, after = "ad:train", {"histories": links[0].name}
+            if sizes != [SOURCE]:
+                operation, after, flags = "ad:train_mixed", sources, flags | mixed
             flags |= _flags(config.train_flags)
-            operation, after = "ad:train_mixed", sources
-            if single:
-                operation, after = "ad:train", {"histories": links[0].name}
             links.append(Link(operation, name=f"train {name}", flags=flags, after=after))
             flags = {"seed": seed, "sizes": config.play, **_flags(config.evaluate_flags)}
             after = {"trained": links[-1].name}

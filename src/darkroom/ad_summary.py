@@ -42,6 +42,8 @@ def summarise(
     metrics["time/training_minutes_most"] = float(seconds.max() / 60)
     _draw(run, curves)
     name = results[0]["objective"]["name"]
+    if name not in metrics:  # a split may keep out no goal of the smallest rooms
+        name = next(each for each in metrics if each.endswith(f"/{name.split('/')[1]}"))
     values = np.array([result["metrics"][name] for result in results])
     low, high = ad_scores.interval(values)
     block = name.split("/")[1].replace("_", " ")
@@ -115,9 +117,10 @@ def _draw(run: record.Run, curves: Sequence[dict[str, tuple[np.ndarray, np.ndarr
         means = {
             name: (at, np.mean([each[name][1] for each in curves], axis=0))
             for name, (at, _) in curves[0].items()
+            if all(name in each for each in curves)
         }
         lines = []
-        for name in curves[0]:
+        for name in means:
             part, what = name.rsplit("/", 1)
             if what == "in_context":
                 together = np.stack([each[name][1] for each in curves])

@@ -8,7 +8,9 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import record
+from darkroom.grid import recentred
 from darkroom.histories import Histories, read_tasks, split, write_tasks
+from record.config import find_folder
 from record.journal import read_json
 
 if TYPE_CHECKING:
@@ -48,11 +50,13 @@ def open_histories(config: Config) -> list[Histories]:
     Raises:
         UserError: They are missing, damaged, of other sizes, or of rooms that cannot be learned together.
     """
-    paths = [Path(part.strip()) for part in config.histories.split(",") if part.strip()]
+    named = [part.strip() for part in config.histories.split(",") if part.strip()]
     try:
-        found = [Histories.open(path) for path in paths]
+        found = [Histories.open(find_folder(each) or Path(each)) for each in named]
     except ValueError as error:
-        raise record.UserError(f"--histories: {error}; give runs of a2c:histories_return") from None
+        raise record.UserError(
+            f"--histories: {error}; give runs of a2c:histories_return, for other sizes of a2c:histories_5 and such"
+        ) from None
     sides = [histories.about.size for histories in found]
     if sides != config.sides:
         told = " ".join(map(str, sides))
@@ -71,6 +75,19 @@ def open_histories(config: Config) -> list[Histories]:
         raise record.UserError(
             f"--window: {window} steps, but the histories have {longest} of an environment"
         )
+    for each in found:
+        steps, limit, envs = (
+            used_steps(each, settings.history_steps),
+            each.about.limit,
+            each.shape[2],
+        )
+        if (
+            settings.windows == "subsampled" and steps <= limit
+        ):  # the next one's start is an episode's end
+            raise record.UserError(
+                f"--history-steps: {steps} steps of an environment may hold no whole episode of {limit}; give "
+                f"{(limit + 1) * envs} or more of a task, or --windows consecutive"
+            )
     return found
 
 
@@ -87,19 +104,49 @@ def parents(histories: Sequence[Histories]) -> list[str]:
 
 
 def divide(config: Config, histories: Sequence[Histories]) -> list[Division]:
-    """Divides each size's tasks by the split's seed, or as files say.
+    """Divides the tasks by the split's seed, or as files say, once for the rooms of all sizes.
+
+    A model sees cells from the centre and no size, so that two rooms' goals at the same place from it are one task: it
+    is divided in the largest room, and is in the same part of every room that it lies in.
 
     Raises:
         UserError: A part is empty, a task is in two of them, or has no history.
     """
     if (config.train_tasks or config.test_tasks) and len(histories) > 1:
         raise record.UserError("--train-tasks, --test-tasks: files are for one size of rooms")
-    return [_divide(config, each) for each in histories]
+    largest = max(histories, key=lambda each: each.about.size)
+    size = largest.about.size
+    goals = [
+        recentred(int(goal), each.about.size, size)
+        for each in (largest, *histories)
+        for goal in each.about.goals
+    ]
+    whole = _divide(config, size, list(dict.fromkeys(goals)), largest.folder)
+    return [_within(whole, each) for each in histories]
 
 
-def _divide(config: Config, histories: Histories) -> Division:
-    size, seeds = histories.about.size, record.Seeds(config.split)
-    goals = [int(goal) for goal in histories.about.goals]
+def _within(whole: Division, histories: Histories) -> Division:
+    """What a division of the largest rooms is in those of the histories."""
+    size, known = histories.about.size, set(histories.about.goals)
+    parts = {
+        name: tuple(
+            cell
+            for goal in getattr(whole, name)
+            if (cell := recentred(goal, whole.size, size)) >= 0
+            and (cell in known or name != "training")
+        )
+        for name in ("training", "validation", "test")
+    }
+    if not parts["training"]:
+        raise record.UserError(
+            f"--sizes, --test-share: no task of {size} x {size} rooms is left for training"
+        )
+    return Division(size, **parts)
+
+
+def _divide(config: Config, size: int, goals: list[int], folder: Path) -> Division:
+    """Divides the goals of rooms of one size; `folder` is where their histories are."""
+    seeds = record.Seeds(config.split)
     test = _read(config.test_tasks, size, "--test-tasks")
     training = _read(config.train_tasks, size, "--train-tasks")
     try:
@@ -121,7 +168,7 @@ def _divide(config: Config, histories: Histories) -> Division:
         for goal in training:
             if goal not in goals:
                 raise record.UserError(
-                    f"--train-tasks: {goal // size} {goal % size} has no history in {histories.folder}"
+                    f"--train-tasks: {goal // size} {goal % size} has no history in {folder}"
                 )
         validation: list[int] = []
         if config.validation_share:

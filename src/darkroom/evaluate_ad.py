@@ -44,6 +44,9 @@ class Config(record.Config):
                 raise record.UserError(
                     f'--sizes: {word!r} is no side from 2 to {MOST}; say "5 7 11 13"'
                 )
+        sides = list(map(int, self.sizes.split()))
+        if len(set(sides)) < len(sides):
+            raise record.UserError(f"--sizes: {self.sizes!r} has a side twice")
 
 
 @dataclass(frozen=True)
@@ -63,6 +66,16 @@ class Trained:
     about: dict[str, Any]
     run_id: str
     update: int
+
+    def offsets(self, part: str, side: int) -> set[int]:
+        """Cells of rooms of this side that lie, from the centre, where a part of any division has a goal."""
+        from darkroom.grid import recentred
+
+        return {
+            recentred(goal, known.size, side)
+            for known in self.divisions.values()
+            for goal in getattr(known, part)
+        }
 
 
 def load(path: str) -> Trained:
@@ -90,11 +103,13 @@ def load(path: str) -> Trained:
 def tasks_of(config: Config, trained: Trained) -> list[tuple[int, str, Sequence[int]]]:
     """What is played: (side, part, goals).
 
+    A model sees cells from the centre and no size: in rooms of a size that it was not trained on, a goal that lies
+    where one of its training did (`shown_offset`) is not as new as another (`unseen_offset`).
+
     Raises:
         UserError: A task for testing was trained on, or the model cannot be told such rooms.
     """
     from darkroom import grid
-    from darkroom.histories import read_tasks
 
     sides = list(map(int, config.sizes.split())) or sorted(trained.divisions)
     for side in sides:
@@ -105,35 +120,49 @@ def tasks_of(config: Config, trained: Trained) -> list[tuple[int, str, Sequence[
                 if trained.model.shape.states == "table"
                 else f"--sizes: {side}: this model knows cells up to {trained.model.shape.reach} from the centre"
             )
-    if config.test_tasks and len(sides) > 1:
-        raise record.UserError("--test-tasks: a file is for one size of rooms")
+    chosen = _chosen(config, sides, trained)
     found: list[tuple[int, str, Sequence[int]]] = []
     for side in sides:
         known = trained.divisions.get(side)
         if known is None:
-            goals = grid.tasks(side).tolist()
-            found.append((side, "unseen", goals))
+            shown, kept = trained.offsets("training", side), set()
+            goals = chosen
+            if goals is None:
+                goals = grid.tasks(side).tolist()
+                if any(each.validation for each in trained.divisions.values()):
+                    kept = trained.offsets("test", side)
+            goals = [goal for goal in goals if goal not in kept]
+            found.append((side, "unseen_offset", [goal for goal in goals if goal not in shown]))
+            found.append((side, "shown_offset", [goal for goal in goals if goal in shown]))
         else:
             # A training that kept tasks out to choose by must not show what those for testing say.
-            kept = (
+            part, goals = (
                 ("validation", known.validation) if known.validation else ("held_out", known.test)
             )
-            found += [(side, *kept), (side, "training", known.training)]
-    if config.test_tasks:
-        try:
-            chosen = read_tasks(Path(config.test_tasks), sides[0])
-        except (OSError, ValueError) as error:
-            raise record.UserError(f"--test-tasks: {error}") from None
-        known = trained.divisions.get(sides[0])
-        for goal in chosen:
-            if known is not None and goal in known.training:
-                raise record.UserError(
-                    f"--test-tasks: {goal // sides[0]} {goal % sides[0]} was trained on by {config.model}"
-                )
-        found = [
-            (side, part, chosen if part != "training" else goals) for side, part, goals in found
-        ]
+            found.append((side, part, goals if chosen is None else chosen))
+            found.append((side, "training", known.training))
     return [(side, part, goals) for side, part, goals in found if len(goals)]
+
+
+def _chosen(config: Config, sides: Sequence[int], trained: Trained) -> list[int] | None:
+    """The tasks of the file, if there is one."""
+    from darkroom.histories import read_tasks
+
+    if not config.test_tasks:
+        return None
+    if len(sides) > 1:
+        raise record.UserError("--test-tasks: a file is for one size of rooms")
+    try:
+        chosen = read_tasks(Path(config.test_tasks), sides[0])
+    except (OSError, ValueError) as error:
+        raise record.UserError(f"--test-tasks: {error}") from None
+    known = trained.divisions.get(sides[0])
+    for goal in chosen:
+        if known is not None and goal in known.training:
+            raise record.UserError(
+                f"--test-tasks: {goal // sides[0]} {goal % sides[0]} was trained on by {config.model}"
+            )
+    return chosen
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -149,6 +178,11 @@ def main(config: Config) -> dict[str, Any]:
     wanted = tasks_of(config, trained)
     about = trained.about
     when_full = about["when_full"] if config.when_full == "trained" else config.when_full
+    if when_full == "ring" and len(trained.model.positions):
+        raise record.UserError(
+            f"--when-full: a ring needs a model trained with --positions time; {config.model} is of "
+            f"{trained.model.shape.positions}"
+        )
     with record.start(config, study="darkroom") as run:
         run.add_parent(trained.run_id)
         parts, steps = [], 0

@@ -62,6 +62,12 @@ def tasks(size: int) -> np.ndarray:
     return np.delete(np.arange(size * size, dtype=np.int32), centre(size))
 
 
+def recentred(goal: int, size: int, other: int) -> int:
+    """Returns the cell that lies in another room where `goal` lies in its own, seen from the centre; -1: none does."""
+    row, column = (place - size // 2 + other // 2 for place in divmod(goal, size))
+    return row * other + column if 0 <= row < other and 0 <= column < other else -1
+
+
 def distances(size: int, start: int | None = None) -> np.ndarray:
     """Returns the moves from a cell, by default the centre, to each cell, int [size^2]."""
     row, column = divmod(centre(size) if start is None else start, size)

@@ -192,6 +192,11 @@ class DoorVecEnv:
         """Joint positions now, [n, nq], robot first."""
         return self._next[:, 1 : self._velocity].copy()
 
+    @property
+    def final_qpos(self) -> np.ndarray:
+        """Joint positions at the last decision's end, before any reset, [n, nq], robot first."""
+        return self._states[:, -1, 1 : self._velocity].copy()
+
     def state(self) -> dict[str, Any]:
         """A copy of all that a bit-equal continuation needs, as integers and arrays."""
         arrays = {name: getattr(self, f"_{name}").copy() for name in _STATE_ARRAYS}

@@ -67,6 +67,7 @@ class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def _begin(self, seeds: Seeds) -> None:
         self._vec = DoorVecEnv(num_envs=1, seeds=seeds, threads=0, stagger=False, **self._arguments)
         self._fresh, self._episode = True, 0
+        self._final: np.ndarray | None = None  # joint positions at an episode's end, until reset
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
@@ -84,13 +85,14 @@ class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):
                 self._drop_painter()
             elif not self._fresh:
                 self._vec.reset()
-        self._fresh = False
+        self._fresh, self._final = False, None
         return self._vec.observation[0].copy(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
         """Simulates one decision of 0.08 s."""
         _, reward, truncated, info = self._vec.step(np.asarray(action)[None])
         self._fresh = bool(truncated[0])  # the vectorised environment has begun the next episode
+        self._final = self._vec.final_qpos[0] if self._fresh else None
         rest = {key: value[0].item() for key, value in info.items() if key != "final_obs"}
         return info["final_obs"][0].copy(), float(reward[0]), False, bool(truncated[0]), rest
 
@@ -103,7 +105,12 @@ class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
             settings, robot = self._vec.settings, self._arguments["robot"]
             self._painter = Painter(self._vec.worlds[0], robot, settings)
-        return self._painter.draw(self._vec.qpos[0])
+        return self._painter.draw(self.qpos)
+
+    @property
+    def qpos(self) -> np.ndarray:
+        """Joint positions as `render` draws them, [nq], robot first: an episode's last until the next is begun."""
+        return self._vec.qpos[0] if self._final is None else self._final
 
     def close(self) -> None:
         """Ends the simulator."""

@@ -181,11 +181,12 @@ def complete(
     """Runs what is missing, one at a place, each after those it needs.
 
     Args:
-        links: By name.
+        links: By name, as :func:`plan` gives them.
         places: How many run at a time; or for each place the environment's variables of what runs there.
         told: Called with a line when a run begins.
         done: Called with the number of runs that ended.
-        failed: Called with a run that did not end well, and its exit status; the others go on.
+        failed: Called with a run that did not end well, and its exit status; the others go on, but for those that need
+            it, which are never started.
 
     Raises:
         RunFailed: A run did not end well, and there is no `failed`; those beside it are stopped.
@@ -220,6 +221,9 @@ def complete(
                         f"ended with status {code}"
                     )
                 lost.add(name)
+                for link in links.values():  # each comes after those it needs
+                    if lost.intersection(link.after.values()):
+                        lost.add(link.name)
                 failed(links[name], code)
         done(len(links))
     finally:

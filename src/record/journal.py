@@ -71,9 +71,9 @@ class MetricsFile:
 
         Raises:
             OSError: The disk is full or gone.
-            ValueError: A name that MLflow would not take, or a step that is no whole number.
+            ValueError: A name that MLflow would not take, or a step that is no whole number from 0 on.
         """
-        step = int(step)
+        step = _whole(step)
         new = {name: value for name, value in metrics.items() if self._is_new(name, step, value)}
         if new:
             values = {
@@ -119,6 +119,16 @@ class MetricsFile:
         for point in read_points(self.path):
             self._index.setdefault((point.name, point.step), point.value)
             self._last[point.name] = max(point.step, self._last.get(point.name, point.step))
+
+
+def _whole(step: float) -> int:
+    try:
+        whole = int(step)
+    except (TypeError, ValueError, OverflowError):
+        whole = -1
+    if whole != step or whole < 0:  # cut to a whole one, it could be that of a point that is there
+        raise ValueError(f"step {step!r}: a whole number from 0 on")
+    return whole
 
 
 def read_points(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Point]:

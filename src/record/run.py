@@ -244,9 +244,9 @@ class Run:
         """
         objective = result.get("objective") or {}
         if objective.get("value") is not None:
-            self.log(
-                {"objective": objective["value"]}, objective.get("at") or self._metrics.last_step
-            )
+            at = objective.get("at")
+            at = self._metrics.last_step if at is None else at
+            self.log({"objective": objective["value"]}, at)
         if not self._weights:
             from record.checkpoint import newest_checkpoint
 

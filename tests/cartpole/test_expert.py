@@ -35,6 +35,18 @@ def test_single_and_stacked_checkpoints_give_one_stack(tmp_path):
         np.testing.assert_array_equal(found.policies[name], value)
 
 
+def test_a_run_is_found_by_its_id(tmp_path, monkeypatch):
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path))
+    for name in ("ab" * 16, "cd" * 16):
+        saved(tmp_path / "runs" / name, policies(2), flags={"algo": "rloo"})
+    assert len(expert.load("abababab, " + "cd" * 16)) == 4
+    with pytest.raises(record.UserError, match="efefefef: no such directory"):
+        expert.load("efefefef")
+    saved(tmp_path / "runs" / ("77" * 16), policies(1), flags={"algo": "vpg"})
+    with pytest.raises(record.UserError, match="--experts: 77777777 was learned with algo=vpg"):
+        expert.load("77777777")
+
+
 def test_the_chosen_policy_goes_before_the_last_one(tmp_path):
     last, chosen = policies(2), policies(4)
     tensors = {f"policy.{n}": v for n, v in last.items()}

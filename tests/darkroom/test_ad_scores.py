@@ -1,12 +1,18 @@
 """Scores and figures: against sums by hand, and the same bytes for the same numbers."""
 
+import itertools
 import json
+from pathlib import Path
 
 import numpy as np
 import pytest
+import yaml
 
+import record
 from darkroom import ad_redraw, ad_scores, ad_study, ad_summary, grid, play
-from record import UserError, chain, committed
+from record import UserError, chain, committed, journal
+
+ROOT = Path(__file__).parents[2]
 
 
 def learned(values: np.ndarray, part: str = "held_out", size: int = 5) -> ad_scores.Learned:
@@ -149,11 +155,62 @@ def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
         n: link.run for n, link in again.items()
     }
     assert len({link.run for link in one.values()}) == len(links)
-    mixed = ad_study.runs_of(ad_study.Config(sizes="5 9", splits="1", seeds="1"))
-    assert [link.operation for link in mixed] == [
-        "a2c:histories_5", "a2c:histories_return", "ad:train_mixed", "ad:evaluate",
-    ]  # fmt: skip
-    assert mixed[2].after == {"histories_5": "histories 5", "histories_9": "histories 9"}
-    for wrong in ({"splits": "x"}, {"seeds": ""}, {"train_flags": "shift"}):
-        with pytest.raises(UserError, match="--"):
+    for wrong in (
+        {"splits": "x"}, {"seeds": ""}, {"train_flags": "shift"}, {"sizes": "9 13"}, {"sizes": "9 9"},
+        {"splits": "1 01"}, {"play": "9 24"},
+    ):  # fmt: skip
+        with pytest.raises(UserError, match=f"^--{next(iter(wrong)).replace('_', '-')}: [^\\n]*$"):
             ad_study.Config(**wrong)
+
+
+def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch):
+    """Of the eight tasks of 3 x 3, none may lie where one was kept out."""
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path))
+    monkeypatch.setenv("RECORD", "off")
+    played = []
+    for run, parts in (("one", ("unseen_offset", "shown_offset")), ("two", ("shown_offset",))):
+        told = [learned(np.full((2, 1, 10), 0.5), part, 3) for part in parts]
+        metrics = {name: value for each in told for name, value in ad_scores.metrics(each).items()}
+        folder = tmp_path / "runs" / run
+        (folder / "journal").mkdir(parents=True)
+        file = journal.MetricsFile(folder / "journal/metrics.jsonl")
+        for part in parts:
+            for what in ("steps", "in_context"):
+                for episode in range(10):
+                    file.append(0, episode, {f"{part}_3/{what}": 0.5})
+        file.close()
+        objective = {"name": f"{parts[0]}_3/episodes_6_10", "at": 10}
+        result = {"objective": objective, "metrics": metrics, "env_steps": 1}
+        (folder / "result.json").write_text(json.dumps({"result": result}))
+        played.append(chain.Link("ad:evaluate", run, name=run, flags={}))
+    with record.start(ad_study.Config(play="3"), study="darkroom") as run:
+        found = ad_summary.summarise(run, ad_study.Config(play="3"), played, np.ones(2))
+        assert (run.directory / "artifacts/in_context.svg").stat().st_size > 5000
+        run.finish(found)
+    assert found["objective"]["name"] == "shown_offset_3/episodes_6_10"
+    assert [row[0] for row in found["table"]["rows"]] == ["shown offset 3"]
+
+
+@pytest.mark.parametrize("count", [1, 2, 3, 4])
+def test_a_study_of_any_sizes_trains_on_their_histories_alone(monkeypatch, count):
+    monkeypatch.setattr(chain, "same", lambda operation, flags: iter(()))
+    text = (ROOT / "experiments/darkroom/guild.yml").read_text()
+    model = next(each for each in yaml.safe_load(text) if each.get("model") == "ad")
+    declared = model["operations"]["train_mixed"]
+    needs = {each["name"]: each["operation"] for each in declared["requires"]}
+    assert declared["flags"]["histories"].split(",") == list(needs)
+    for sizes in itertools.permutations(("5", "7", "9", "11"), count):
+        links = ad_study.runs_of(ad_study.Config(sizes=" ".join(sizes), splits="1", seeds="1"))
+        trained = links[count]
+        if sizes == ("9",):
+            assert (trained.operation, "histories" in trained.flags) == ("ad:train", False)
+            continue
+        assert trained.operation == "ad:train_mixed"
+        assert trained.after == {f"histories_{size}": f"histories {size}" for size in sizes}
+        operations = {link.name: link.operation for link in links}
+        assert all(needs[flag] == operations[name] for flag, name in trained.after.items())
+        assert trained.flags["histories"] == ",".join(f"histories_{size}" for size in sizes)
+        # And no others are there by chance.
+        others = {name for name, value in trained.flags.items() if value == "none"}
+        assert others == needs.keys() - trained.after.keys()
+        assert all(each["optional"] for each in declared["requires"])

@@ -104,9 +104,9 @@ def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path, monkeypa
     told = done(monkeypatch, tmp_path / "e", evaluate_ad, **flags)["result"]
     assert told["objective"]["name"] == "held_out_4/episodes_2_6"
     parts = {name.split("/")[0] for name in told["metrics"]}
-    assert parts == {"held_out_4", "training_4", "unseen_6"}
+    assert parts == {"held_out_4", "training_4", "unseen_offset_6", "shown_offset_6"}
     assert told["env_steps"] == (15 + 35) * 2 * 6 * 6
-    assert [row[1] for row in told["table"]["rows"]] == ["4", "11", "35"]
+    assert [row[1] for row in told["table"]["rows"]] == ["4", "11", "24", "11"]
     for name in ("in_context.svg", "by_goal.svg"):
         assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
     assert "held_out_4/source" in (tmp_path / "e/journal/metrics.jsonl").read_text()
@@ -128,6 +128,24 @@ def test_a_task_that_was_trained_on_is_refused(trained, tmp_path, monkeypatch):
         )  # fmt: skip
     assert f"{learned // 4} {learned % 4} was trained on by {trained}" in str(error.value)
     assert not (tmp_path / "b").exists()
+
+
+def test_what_a_model_cannot_play_is_refused_before_a_run_begins(trained, tmp_path, monkeypatch):
+    with pytest.raises(UserError, match=r"--when-full: a ring needs .* --positions time"):
+        done(monkeypatch, tmp_path / "r", evaluate_ad, model=str(trained), when_full="ring")
+    assert not (tmp_path / "r").exists()
+    with pytest.raises(UserError, match="--sizes: '5 5' has a side twice"):
+        evaluate_ad.Config(sizes="5 5")
+
+
+@pytest.mark.parametrize("windows", ["subsampled", "consecutive"])
+def test_the_shortest_windows_and_histories_that_are_taken(sources, tmp_path, monkeypatch, windows):
+    flags = SMALL | {"window": 2, "updates": 2, "evaluations": 1, "windows": windows}
+    steps = 28 if windows == "subsampled" else 8
+    told = done(
+        monkeypatch, tmp_path / "s", train_ad, histories=str(sources), history_steps=steps, **flags
+    )
+    assert told["status"] == "FINISHED"
 
 
 def test_tasks_to_evaluate_can_be_told(trained, tmp_path):
@@ -170,6 +188,7 @@ def config_of(sources: Path, **changes) -> Config:
         ({"sizes": "9"}, "has rooms of side 4, --sizes wants 9"),
         ({"window": 401}, "--window: 401 steps, but the histories have 400 of an environment"),
         ({"history_steps": 80}, "--window: 24 steps, but the histories have 20 of an environment"),
+        ({"history_steps": 24, "window": 6}, "may hold no whole episode of 6; give 28 or more"),
         ({"histories": "/nowhere"}, "--histories: /nowhere: no histories there"),
         ({"histories": ""}, "has rooms of side none"),
         ({"test_tasks": "/nowhere"}, "--test-tasks"),
@@ -183,6 +202,14 @@ def test_wrong_histories_get_one_line(sources, flags, told):
         division.divide(config, division.open_histories(config))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
+
+
+def test_histories_are_found_by_their_runs_id(sources, tmp_path, monkeypatch):
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path))
+    (tmp_path / "runs").mkdir()
+    (tmp_path / "runs" / ("ea" * 16)).symlink_to(sources)
+    (found,) = division.open_histories(config_of("eaeaeaea"))
+    assert found.folder.resolve() == sources / "histories"
 
 
 def test_histories_that_do_not_fit_together_are_told(sources, tmp_path):
@@ -229,6 +256,64 @@ def test_parts_are_kept_apart(sources):
     assert tuple(held["held_out"].goals) == divisions[0].test
 
 
+def offsets(goals, size: int) -> set[tuple[int, int]]:
+    return {(goal // size - size // 2, goal % size - size // 2) for goal in goals}
+
+
+@pytest.mark.parametrize("order", [(4, 5, 7), (7, 4, 5)])
+def test_a_goal_is_in_the_same_part_of_all_rooms_that_it_lies_in(tmp_path, order):
+    """The model is told a cell from the centre and no size: it could not tell them apart."""
+    folders = [recorded(tmp_path / str(size), size=size, steps=30) for size in order]
+    config = Config(
+        **SMALL | {"histories": ",".join(map(str, folders)), "sizes": " ".join(map(str, order))},
+        validation_share=0.2,
+    )
+    told = division.divide(config, division.open_histories(config))
+    assert [each.size for each in told] == list(order)
+    for name in ("training", "validation", "test"):
+        largest = offsets(getattr(max(told, key=lambda each: each.size), name), 7)
+        for each in told:
+            size, goals = each.size, getattr(each, name)
+            room = offsets(range(size**2), size)
+            assert offsets(goals, size) == largest & room
+    for each, folder in zip(told, folders, strict=True):
+        parts = [*each.training, *each.validation, *each.test]
+        assert sorted(parts) == list(histories.Histories.open(folder / "histories").about.goals)
+    # The largest rooms alone are divided as they always were.
+    alone = config_of(folders[order.index(7)], sizes="7", validation_share=0.2)
+    (single,) = division.divide(alone, division.open_histories(alone))
+    assert single == told[order.index(7)]
+
+
+def test_rooms_whose_goals_are_all_for_testing_are_told(tmp_path):
+    folders = [recorded(tmp_path / str(size), size=size, steps=30) for size in (2, 5)]
+    config = Config(
+        **SMALL | {"histories": ",".join(map(str, folders)), "sizes": "2 5"}, test_share=0.9
+    )
+    with pytest.raises(UserError, match="no task of 2 x 2 rooms is left for training"):
+        division.divide(config, division.open_histories(config))
+
+
+def test_a_goal_of_another_size_that_lies_as_one_that_was_trained_on_is_told_apart(trained):
+    loaded = evaluate_ad.load(str(trained))
+    known = loaded.divisions[4]
+    for side in (3, 6, 7):
+        told = {
+            part: g
+            for _, part, g in evaluate_ad.tasks_of(evaluate_ad.Config(sizes=str(side)), loaded)
+        }
+        shown, unseen = told["shown_offset"], told["unseen_offset"]
+        room = offsets(range(side**2), side)
+        assert offsets(shown, side) == offsets(known.training, 4) & room
+        assert sorted([*shown, *unseen, side // 2 * (side + 1)]) == list(range(side**2))
+    # A training that chooses is not played where the tasks for testing lie.
+    loaded.divisions[4] = replace(known, training=known.training[2:], validation=known.training[:2])
+    told = {part: g for _, part, g in evaluate_ad.tasks_of(evaluate_ad.Config(sizes="6"), loaded)}
+    assert len(told["shown_offset"]) == 9
+    assert not offsets(told["unseen_offset"], 6) & offsets(known.test, 4)
+    assert offsets(known.training[:2], 4) <= offsets(told["unseen_offset"], 6)
+
+
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
@@ -238,6 +323,9 @@ def test_parts_are_kept_apart(sources):
         ({"when_full": "ring"}, "--positions time"),
         ({"states": "table", "sizes": "4 5"}, "--states"),
         ({"sizes": "x"}, "--sizes"),
+        ({"sizes": "9 09"}, "--sizes: '9 09' has a side twice"),
+        ({"lr": 0}, "--lr: above 0"),
+        ({"window": 1}, "--window: at least 2"),
         ({"updates": 0}, "--updates"),
         ({"preset": "other"}, "--preset"),
     ],

@@ -78,6 +78,23 @@ def test_step_for_step_equal_to_the_vectorised_environment(task: str, kind: str)
     single.close()
 
 
+@pytest.mark.parametrize("robot", ["floatinghook", "floatinggripper"])
+def test_what_is_drawn_is_what_was_observed(robot: str):
+    env = gymnasium.make("catalog/Door-v0", robot=robot, horizon=3, episodes_per_world=2).unwrapped
+    rng = np.random.default_rng(0)
+    for seed in (4, None, None):
+        obs, _ = env.reset(seed=seed)
+        joints = (len(obs) - 3) // 2
+        assert np.array_equal(env.qpos[:joints].astype(np.float32), obs[:joints])
+        for step in range(3):
+            action = rng.uniform(-1, 1, env.action_space.shape).astype(np.float32)
+            obs, _, _, truncated, info = env.step(action)
+            assert np.array_equal(env.qpos[:joints].astype(np.float32), obs[:joints])
+            assert info["hinge"] in env.qpos[joints:]
+            assert truncated == (step == 2)
+    env.close()
+
+
 def test_the_same_seed_gives_the_same_episode_and_another_another():
     env = gymnasium.make("catalog/Door-v0", task="lever")
     first, second, other = (env.reset(seed=seed)[0] for seed in (1, 1, 2))

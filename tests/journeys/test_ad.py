@@ -38,7 +38,8 @@ def test_a_killed_study_and_what_it_refuses(project: Project, study: Path) -> No
 def _it_goes_on_and_tells_of_all(project: Project, study: Path) -> None:
     result = written(study)["result"]
     assert result["objective"]["name"] == "held_out_9/episodes_6_10"
-    assert [row[0] for row in result["table"]["rows"]] == ["held out 9", "training 9", "unseen 5"]
+    parts = ["held out 9", "shown offset 5", "training 9", "unseen offset 5"]
+    assert [row[0] for row in result["table"]["rows"]] == parts
     assert (study / "artifacts/in_context.svg").stat().st_size > 5000
     named = json.loads((study / "study.json").read_text())
     assert {run.name for run in project.runs} == {study.name, *named.values()}

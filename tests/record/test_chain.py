@@ -99,6 +99,23 @@ def test_or_is_told_of_while_they_go_on_each_at_a_place_of_its_own(tmp_path, mon
         assert all(x["ended"] <= y["begun"] for x, y in pairwise(of))
 
 
+def test_what_needs_a_run_that_failed_is_never_begun(tmp_path, monkeypatch):
+    monkeypatch.setattr(chain, "POLL", 0.02)
+    needs = {"b": "a", "c": "b", "e": "d"}
+    made = links(
+        tmp_path, a={"code": 3}, d={}, **{n: {"after": {"previous": of}} for n, of in needs.items()}
+    )  # fmt: skip
+    failed, seen = [], []
+    chain.complete(
+        made, 2, lambda text: None, seen.append, lambda link, code: failed.append(link.name)
+    )
+    assert failed == ["a"]
+    assert {name for name, link in made.items() if link.finished} == {"d", "e"}
+    assert not made["b"].directory.exists()
+    assert not made["c"].directory.exists()
+    assert seen[-1] == 5
+
+
 TOY = """
 - model: toy
   operations:

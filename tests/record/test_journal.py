@@ -3,6 +3,7 @@
 import math
 import struct
 
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
@@ -53,6 +54,19 @@ def test_a_line_cut_at_any_byte_is_no_line(tmp_path):
         file.append(2, 2, {"loss": 0.2, "return": -math.inf})
         file.close()
         assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("step", [0.5, -1, -0.5, math.nan, math.inf, "1", None])
+def test_a_step_that_is_no_whole_number_is_refused(tmp_path, step):
+    """Cut to a whole one it could be that of a point that is there, and the first write wins."""
+    file = journal.MetricsFile(tmp_path / "metrics.jsonl")
+    with pytest.raises(ValueError, match="a whole number from 0 on"):
+        file.append(0, step, {"loss": 1.0})
+    file.append(0, np.int64(0), {"loss": 2.0})
+    file.append(0, 3.0, {"loss": 3.0})
+    file.close()
+    points = journal.read_points(tmp_path / "metrics.jsonl")
+    assert [(point.step, point.value) for point in points] == [(0, 2.0), (3, 3.0)]
 
 
 def test_a_differing_replay_is_counted_but_clocks_may_differ(tmp_path):

@@ -141,3 +141,14 @@ def test_a_new_run_without_guild_lies_in_the_project(project):
     assert written["result"]["objective"]["value"] != written["result"]["objective"]["value"]
     assert read_json(run.directory / "result.json")["result"]["objective"]["value"] == "NaN"
     shutil.rmtree(run.directory)
+
+
+@pytest.mark.parametrize(
+    ("at", "step"), [({"at": 0}, 0), ({"at": 5}, 5), ({"at": None}, 2), ({}, 2)]
+)
+def test_the_objective_is_a_point_where_it_was_reached(project, at, step):
+    with record.start(record.Config(), study="toy") as run:
+        run.log({"loss": 1.0}, 2)
+        run.finish({"objective": {"name": "loss", "value": 3.0} | at})
+    points = read_points(run.directory / "journal" / "metrics.jsonl")
+    assert [(each.step, each.value) for each in points if each.name == "objective"] == [(step, 3.0)]
