@@ -165,7 +165,7 @@ def add(commands: Commands) -> None:
         export,
         "write a record of each run in MLflow: experiments/records/STUDY/RUN8.json",
         "Runs that are still going on are left out.",
-        "catalog export\ncatalog export 234a0a1e --to /tmp/records",
+        "catalog export\ncatalog export 7623993d --to /tmp/records",
     )
     reaches_mlflow(sub)
     sub.add_argument("runs", nargs="*", metavar="RUN", help="only these (8 digits are enough)")
