@@ -19,7 +19,7 @@ from typing import Any
 from record.ends import die_with_parent
 from record.told import tell_guild
 from search import trials
-from search.core import Observation, Proposal, Settings, propose
+from search.core import Observation, Proposal, Settings, is_value, propose
 from search.space import Dimension, Point, SearchError, from_flags
 from search.trials import Objective, Trial
 
@@ -287,8 +287,9 @@ def _told(trial: Trial, objective: Objective) -> tuple[str, float]:
     """
     told = (trials.load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
     own = told.get("objective") or {}
-    if own and math.isclose(own["value"], trial.value, rel_tol=1e-6, abs_tol=1e-30):
-        return own["name"], own["value"]
+    value = own.get("value")  # a text or nothing where the trial's own objective is no number
+    if is_value(value) and math.isclose(value, trial.value, rel_tol=1e-6, abs_tol=1e-30):
+        return own["name"], value
     return objective.name, trial.value
 
 

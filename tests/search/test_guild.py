@@ -45,6 +45,7 @@ GUILD_YML = """
 """
 SURFACE = """
 import argparse
+import json
 import math
 import sys
 import time
@@ -55,7 +56,7 @@ def main():
     parser.add_argument("--x", type=float, default=0.0)
     parser.add_argument("--y", type=float, default=0.0)
     parser.add_argument("--size", default="64 64")
-    parser.add_argument("--mode", choices=["good", "broken", "silent"], default="good")
+    parser.add_argument("--mode", choices=["good", "broken", "silent", "odd"], default="good")
     parser.add_argument("--sleep", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     a = parser.parse_args()
@@ -63,6 +64,10 @@ def main():
     if a.y > 10:
         sys.exit("exploded")
     score = -((a.y - 0.129 * a.x**2 + 1.59 * a.x - 6) ** 2 + 9.6 * math.cos(a.x) + 10)
+    if a.mode == "odd":  # what it is judged by came to nothing, what is searched did not
+        own = {"name": "rate", "value": "NaN" if a.seed == 1 else None}
+        with open("result.json", "w") as file:
+            json.dump({"result": {"objective": own}}, file)
     if a.mode != "silent":
         print(f"score: {math.nan if a.mode == 'broken' else score:.8f}")
 
@@ -283,6 +288,15 @@ def test_without_a_finite_objective_a_trial_failed(project, mode):
     output = project.run("toy:train", "x=[-5.0:10.0]", f"mode={mode}", "--max-trials", "1", code=1)
     assert "no trial succeeded; the last one: no finite score" in output
     assert "Traceback" not in output
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_trial_whose_own_objective_is_no_number_tells_what_was_searched(project, seed):
+    project.run("toy:train", "x=[-5.0:10.0]", "mode=odd", f"seed={seed}", "--max-trials", "1")
+    (trial,) = trial_runs(project.batch())
+    printed = float((trial / ".guild" / "output").read_text().partition("score: ")[2].split()[0])
+    assert result(project.batch())["objective"]["name"] == "score"
+    assert result(project.batch())["objective"]["value"] == pytest.approx(printed)
 
 
 @pytest.mark.parametrize(
