@@ -159,6 +159,9 @@ def _run_missing(
         seen = trials.read(batch, objective)
         if seen and seen[-1].state == "failed" and batch_util.fail_on_trial_error(batch):
             raise SearchError(f"trial {seen[-1].number} failed: {seen[-1].reason}")
+        told = trials.untold(batch, seen, objective)
+        if told is not None:
+            raise SearchError(told)
         if len(seen) >= count:
             return
         history = [*prior, *trials.observations(seen, objective)]

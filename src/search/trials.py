@@ -7,6 +7,7 @@ would see.
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import time
@@ -126,6 +127,46 @@ def _failure(trial_run: Any, status: int, value: float | None, name: str) -> str
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(-status).name}"
     return f"exit status {status}"
+
+
+def untold(batch: Any, trials: Sequence[Trial], objective: Objective) -> str | None:
+    """Says what to do if no trial has a value and one ended well without ever telling the objective.
+
+    Each further trial would be lost the same way. Guild fills in `loss` where nothing declares an objective.
+    A NaN was told: such a trial has failed, and others need not.
+    """
+    from guild import index, run_util
+
+    ended = [t for t in trials if t.state == "failed" and t.run.get("exit_status") == 0]
+    if not ended or any(t.state == "done" for t in trials):
+        return None
+    prefix, tag, _ = objective.column
+    found = index.RunIndex()
+    found.refresh([t.run for t in ended], ["scalar"])
+    for trial in ended:
+        rows = found.run_scalars(trial.run)
+        if any(r["tag"] == tag and str(r["prefix"]).startswith(prefix or "") for r in rows):
+            continue
+        if re.search(rf"^\s*{re.escape(tag)}:", _output(trial), re.MULTILINE):
+            continue  # Guild takes no printed NaN for a number
+        own = (load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
+        goal = "minimize" if (own.get("objective") or {}).get("goal") == "min" else "maximize"
+        names = sorted({r["tag"] for r in rows}, key=lambda name: (name != "objective", name))
+        name = names[0] if "objective" in names else "NAME"
+        operation = run_util.format_operation(batch.batch_proto, nowarn=True)
+        shown = f"; it told {', '.join(names[:8])}" if names else ""
+        return (
+            f"trial {trial.number} ended well and told no {objective.name}: declare "
+            f"`objective: {{{goal}: {name}}}` in the guild.yml of {operation}, or type "
+            f"--{goal} {name}{shown}"
+        )
+    return None
+
+
+def _output(trial: Trial) -> str:
+    with contextlib.suppress(OSError):
+        return Path(trial.run.guild_path("output")).read_text(errors="replace")
+    return ""
 
 
 def observations(trials: Sequence[Trial], objective: Objective) -> list[Observation]:

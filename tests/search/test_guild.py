@@ -29,6 +29,10 @@ GUILD_YML = """
       flags-import: all
       pip-freeze: no
       objective: {maximize: score}
+    plain:
+      main: surface
+      flags-import: all
+      pip-freeze: no
     opt@gp:
       description: A search of it
       main: >-
@@ -283,11 +287,30 @@ def test_random_search_is_what_a_range_alone_means(project):
     assert len(notes(project.batch())) == 2  # the space has no more
 
 
-@pytest.mark.parametrize("mode", ["broken", "silent"])
-def test_without_a_finite_objective_a_trial_failed(project, mode):
-    output = project.run("toy:train", "x=[-5.0:10.0]", f"mode={mode}", "--max-trials", "1", code=1)
+def test_without_a_finite_objective_a_trial_failed(project):
+    output = project.run("toy:train", "x=[-5.0:10.0]", "mode=broken", "--max-trials", "2", code=1)
     assert "no trial succeeded; the last one: no finite score" in output
     assert "Traceback" not in output
+    assert len(notes(project.batch())) == 2
+
+
+@pytest.mark.parametrize("operation", ["train", "plain"])
+def test_a_search_for_what_no_trial_tells_stops_after_the_first(project, operation):
+    """`plain` declares no objective, so that Guild fills in `loss`."""
+    mode = "silent" if operation == "train" else "good"
+    output = project.run(f"toy:{operation}", "x=[-5.0:10.0]", f"mode={mode}", code=1)
+    name = "score" if operation == "train" else "loss"
+    assert (
+        f"trial 1 ended well and told no {name}: declare `objective: {{maximize: NAME}}`" in output
+    )
+    assert f"in the guild.yml of toy:{operation}, or type --maximize NAME" in output
+    assert ("it told score" in output) == (operation == "plain")
+    assert "Traceback" not in output
+    assert len(notes(project.batch())) == 1
+    if operation == "plain":
+        said = ["--maximize", "score", "--max-trials", "1"]
+        project.run("toy:plain", "x=[-5.0:10.0]", *said)
+        assert result(project.batch())["objective"]["name"] == "score"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
