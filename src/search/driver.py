@@ -89,13 +89,15 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
         _run_missing(batch, dimensions, objective, count, settings, prior, stop)
         done = trials.read(batch, objective)
     result = {"method": settings.method} | _result(done, objective, count)
-    _write_result(batch, result, started)
+    why = "no trial succeeded"
+    if not done:
+        why = "no trial was run: earlier ones tried every point (prev-trials=batch leaves them out)"
+        result["summary"] = why
+    _write_result(batch, result, started, why)
     print(f"search: {result['summary']}", flush=True)
     if result["objective"] is None:
         reasons = [t.reason for t in done if t.reason]
-        raise SearchError(
-            "no trial succeeded" + (f"; the last one: {reasons[-1]}" if reasons else "")
-        )
+        raise SearchError(why + (f"; the last one: {reasons[-1]}" if reasons else ""))
     return result
 
 
@@ -296,14 +298,15 @@ def _told(trial: Trial, objective: Objective) -> tuple[str, float]:
     return objective.name, trial.value
 
 
-def _write_result(batch: Any, result: dict[str, Any], started: float) -> None:
+def _write_result(batch: Any, result: dict[str, Any], started: float, why: str) -> None:
+    """Writes the batch's result; `why` says why it failed, if it did."""
     path = Path(batch.dir) / "result.json"
     before = trials.load(path) or {}
     ended = time.time()
     failed = result["objective"] is None
     content = {
         "status": "FAILED" if failed else "FINISHED",
-        "reason": "no trial succeeded" if failed else None,
+        "reason": why if failed else None,
         "result": result,
         "started": batch.get("initialized", started * 1e6) / 1e6,  # Guild counts microseconds
         "ended": ended,

@@ -11,7 +11,7 @@ import re
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -184,7 +184,7 @@ def prior(
     """Results of earlier trials outside the batch, chosen once and then kept in the batch.
 
     `mode`: "batch" (none), "operation" (of the same operation) or "sourcecode" (of the same code).
-    Only trials at a point of the present space count.
+    Only trials at a point of the present space count whose other flags, the seed apart, are the batch's.
     """
     path = Path(batch.dir) / "prior.json"
     kept = load(path)
@@ -200,12 +200,19 @@ def _outside(
     from guild import batch_util
 
     entries = []
+    free = {"seed", *(d.name for d in dimensions)}
+    fixed = _without(batch.batch_proto.get("flags") or {}, free)
     for flags, values in batch_util.trial_results(batch, [objective.column], mode):
         inside = flags and all(d.name in flags and d.holds(flags[d.name]) for d in dimensions)
-        if inside and is_value(values[0]):
+        # Another task's values say nothing about this one's.
+        if inside and _without(flags, free) == fixed and is_value(values[0]):
             point = {d.name: d.rounded(flags[d.name]) for d in dimensions}
             entries.append({"point": point, "value": objective.to_minimize(values[0])})
     return entries
+
+
+def _without(flags: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if name not in names}
 
 
 def end_orphan(trial_run: Any) -> None:

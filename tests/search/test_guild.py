@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from search.trials import end
 
@@ -43,6 +44,8 @@ GUILD_YML = """
       pip-freeze: no
       flags:
         mode: good
+        note: none given
+        loud: yes
         sleep: 0.0
         trials: 6
         seed: 3
@@ -60,6 +63,8 @@ def main():
     parser.add_argument("--x", type=float, default=0.0)
     parser.add_argument("--y", type=float, default=0.0)
     parser.add_argument("--size", default="64 64")
+    parser.add_argument("--note", default="")
+    parser.add_argument("--loud", type=bool, default=False)
     parser.add_argument("--mode", choices=["good", "broken", "silent", "odd"], default="good")
     parser.add_argument("--sleep", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
@@ -270,13 +275,33 @@ def test_any_operation_with_optimizer_gp(project):
 
 
 def test_earlier_trials_of_the_operation_can_count(project, uninterrupted):
-    arguments = ["--optimizer", "gp", "x=[-5.0:10.0]", "--opt-flag", "prev-trials=operation"]
-    project.run("toy:train", *arguments, "--max-trials", "1")
+    space = ["x=[-5.0:10.0]", "y=[0.0:15.0]", "size=[64 64, 128 128]"]
+    arguments = ["--optimizer", "gp", *space, "--opt-flag", "prev-trials=operation"]
+    project.run(
+        "toy:train", *arguments, "seed=5", "loud=yes", "note=none given", "--max-trials", "1"
+    )
     prior = json.loads((project.batch() / "prior.json").read_text())
-    good = [n for n in notes(uninterrupted) if n["point"]["y"] <= 10]
-    told = [entry["point"]["x"] for entry in prior]
-    assert {n["point"]["x"] for n in good} <= set(told)
+    good = [n["point"] for n in notes(uninterrupted) if n["point"]["y"] <= 10]
+    told = [entry["point"] for entry in prior]
+    assert all(point in told for point in good)
     assert all(entry["value"] > 0 for entry in prior)  # the score is to be maximised
+    project.run("toy:train", *arguments, "sleep=0.01", "--max-trials", "1")
+    assert json.loads((project.batch() / "prior.json").read_text()) == []  # none slept so long
+
+
+def test_a_search_whose_points_earlier_trials_tried_says_that_it_ran_none(project):
+    space = ["size=[1 1, 2 2]", "--optimizer", "gp"]
+    project.run("toy:train", *space)
+    output = project.run("toy:train", *space, "--opt-flag", "prev-trials=operation", code=1)
+    assert "search: no trial was run: earlier ones tried every point" in output
+    assert "no trial succeeded" not in output
+    assert notes(project.batch()) == []
+
+
+def test_an_empty_text_and_a_switch_reach_the_trials_as_they_are(project):
+    project.run("toy:opt@gp", "trials=2", "note=", "loud=no")
+    flags = yaml.safe_load((trial_runs(project.batch())[0] / ".guild/attrs/flags").read_text())
+    assert (flags["note"], flags["loud"]) == ("", False)
 
 
 def test_random_search_is_what_a_range_alone_means(project):
