@@ -145,7 +145,8 @@ def add(commands: Commands) -> None:
         "import",
         import_,
         "bring records, copied run directories or `guild compare --csv` exports into MLflow",
-        "Importing again changes nothing. Without PATH: experiments/records.",
+        "Importing again changes nothing. Without PATH: experiments/records. Times in a CSV are local ones: "
+        "of this machine, or of $TZ.",
         "catalog import                                the committed records\n"
         "catalog import ~/copied/runs                  from a machine without MLflow\n"
         "catalog import sweep.csv --objective opening_rate",
