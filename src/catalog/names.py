@@ -138,8 +138,8 @@ def _field(stored: Stored, name: str) -> Any:
     if name == "study":
         shown = shown or stored.experiment
     if name in NUMBERS or name == "started":
-        number = values.flag(shown)
-        return number if _is_number(number) else MISSING
+        number = _number(shown)  # in full: seeds go up to 2 ** 63 - 1
+        return MISSING if number is None or not math.isfinite(number) else number
     return shown or MISSING
 
 

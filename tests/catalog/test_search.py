@@ -95,6 +95,17 @@ def test_a_flag_is_equal_to_what_one_would_type(make, value, equal, other):
         assert find([run], f"x!={typed}") == [1]
 
 
+def test_a_seed_of_many_digits_is_found_by_all_of_them(make):
+    seeds = [12345678901234567, 12345678901234568, 2**63 - 1]
+    runs = [make(n, seed=seed) for n, seed in enumerate(seeds)]
+    for number, seed in enumerate(seeds):
+        assert find(runs, f"seed={seed}") == [number]
+    assert find(runs, f"seed>{seeds[0]}") == [1, 2]
+    assert (
+        json.loads(searching.as_json(searching.search(Held(runs), "seed")))[2]["seed"] == 2**63 - 1
+    )
+
+
 def test_a_value_that_no_run_has_is_told(make):
     held = Held([make(1, task="lever", lr=1), make(2, task="pull", lr=2, label="mine")])
     assert (
