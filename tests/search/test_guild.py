@@ -275,7 +275,7 @@ def test_any_operation_with_optimizer_gp(project):
 
 
 def test_earlier_trials_of_the_operation_can_count(project, uninterrupted):
-    space = ["x=[-5.0:10.0]", "y=[0.0:15.0]", "size=[64 64, 128 128]"]
+    space = ["x=[-5.0:10.0]", "y=[0.0:10.0]", "size=[64 64, 128 128]"]
     arguments = ["--optimizer", "gp", *space, "--opt-flag", "prev-trials=operation"]
     project.run(
         "toy:train", *arguments, "seed=5", "loud=yes", "note=none given", "--max-trials", "1"
