@@ -41,7 +41,7 @@ class Group:
 
     Attributes:
         point: The flags that tell it from other groups.
-        runs: All of them, each seed once.
+        runs: All of them; a seed more than once where they also differ in what they were not grouped by.
         told: Of those that finished with a finite value, (value as an objective, run).
         rank: Number that groups of several seeds are ranked by.
     """
@@ -53,24 +53,42 @@ class Group:
 
     @property
     def numbers(self) -> list[float]:
-        """The values."""
-        return [objective["value"] for objective, _ in self.told]
+        """A value a seed: the mean of its runs that finished."""
+        return [objective["value"] for objective in self.by_seed()]
 
     @property
     def mean(self) -> float:
-        """Mean of the runs that finished."""
+        """Mean of the seeds with a run that finished."""
         return stats.mean(self.numbers)
 
     @property
     def bounds(self) -> tuple[float, float] | None:
-        """95 % interval of the mean, as in the catalog."""
-        return sentences.bounds([objective for objective, _ in self.told])
+        """95 % interval of the mean over seeds, as in the catalog."""
+        return sentences.bounds(self.by_seed())
+
+    @property
+    def lost(self) -> list[RunRecord]:
+        """Runs that failed, or finished without a finite value."""
+        told = {run.run for _, run in self.told}
+        return [r for r in self.runs if r.status in (FAILED, FINISHED) and r.run not in told]
 
     @property
     def failed(self) -> int:
-        """Runs that failed, or finished without a finite value."""
-        done = sum(run.status == FINISHED for run in self.runs)
-        return sum(run.status == FAILED for run in self.runs) + done - len(self.told)
+        """How many these are."""
+        return len(self.lost)
+
+    def by_seed(self, worst: float | None = None) -> list[dict[str, Any]]:
+        """Returns an objective a seed, the mean of its runs: these are no further draws of the seed.
+
+        Args:
+            worst: Value of a run that failed; None leaves it out.
+        """
+        found: dict[object, list[dict[str, Any]]] = {}
+        for objective, run in self.told:
+            found.setdefault(_seed(run), []).append(objective)
+        for run in self.lost if worst is not None else ():
+            found.setdefault(_seed(run), []).append({"value": worst, "kind": "mean"})
+        return [_mean(objectives) for objectives in found.values()]
 
     def count(self, status: str) -> int:
         """Runs with a status."""
@@ -147,12 +165,11 @@ def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -
     worse = min if measure.maximize else max
     sign = -1 if measure.maximize else 1
     told = [group for group in groups if group.told]
-    everything = [number for group in told for number in group.numbers]
+    everything = [objective["value"] for group in told for objective, _ in group.told]
     for group in told:
         if len(group.numbers) > 1:
-            lost = {"value": worse(everything), "kind": "mean"}
-            objectives = [objective for objective, _ in group.told] + [lost] * group.failed
-            group.rank = worse(sentences.bounds(objectives) or [group.mean])
+            bounds = sentences.bounds(group.by_seed(worse(everything)))
+            group.rank = worse(bounds or [group.mean])
 
     def key(group: Group) -> tuple[bool, float, float, str]:
         single = math.isnan(group.rank)
@@ -233,6 +250,21 @@ def _told(record: RunRecord, measure: Measure, value: float | None) -> dict[str,
     return None if value is None else {"name": measure.name, "value": value, "kind": "mean"}
 
 
+def _seed(run: RunRecord) -> object:
+    """What tells a run's seed from others'; a run without one is a draw of its own."""
+    return run.run if run.seed is None else run.seed
+
+
+def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
+    """Several objectives of a seed as one, counted if each of them was."""
+    if len(objectives) == 1:
+        return objectives[0]
+    counts = [sentences.counted(objective) for objective in objectives]
+    value = stats.mean([objective["value"] for objective in objectives])
+    told = {"value": value, "kind": "rate", "count": sum(counts)}
+    return objectives[0] | (told if all(counts) else {"value": value, "kind": "mean"})
+
+
 def _each_seed_once(records: Iterable[RunRecord]) -> list[RunRecord]:
     """The runs without those whose flags, seed included, ran again: one that finished, else the newest."""
     kept: dict[object, RunRecord] = {}
@@ -267,12 +299,14 @@ def as_table(ranking: Ranking, limit: int, cells: int | None) -> list[str]:
     if groups:
         shown = groups[:limit] if limit else groups
         points = list(shown[0].point)
-        header = ["", *points, "mean", "95 % interval", "seeds", "failed", "best run"]
+        again = any(len(group.told) > len(group.numbers) for group in shown)
+        counts = ["seeds", "runs"] if again else ["seeds"]
+        header = ["", *points, "mean", "95 % interval", *counts, "failed", "best run"]
         rows = [
             [
                 f"{place}.",
                 *(terminal.value(group.point[name]) for name in points),
-                *_row(group, measure),
+                *_row(group, measure, again),
             ]
             for place, group in enumerate(shown, 1)
         ]
@@ -282,13 +316,14 @@ def as_table(ranking: Ranking, limit: int, cells: int | None) -> list[str]:
     return lines + _notes(ranking)
 
 
-def _row(group: Group, measure: Measure) -> list[str]:
+def _row(group: Group, measure: Measure, again: bool) -> list[str]:
     sign = -1 if measure.maximize else 1
     best = min(group.told, key=lambda told: (sign * told[0]["value"], batches.order(told[1])))[1]
     bounds = group.bounds
     interval = "" if bounds is None else "[{}, {}]".format(*map(terminal.number, bounds))
     failed = f"{group.failed} of {len(group.runs)}" if group.failed else ""
-    return [terminal.number(group.mean), interval, str(len(group.told)), failed, best.id8]
+    counts = [str(len(group.numbers)), *([str(len(group.told))] if again else [])]
+    return [terminal.number(group.mean), interval, *counts, failed, best.id8]
 
 
 def _counts(ranking: Ranking) -> str:
@@ -317,18 +352,18 @@ def _notes(ranking: Ranking) -> list[str]:
             told += ", in which a failed run counts as the worst value of all"
         lines.append(told + ("; single seeds stand below, by their value" if single else ""))
         first = several[0]
-        most = max(len(group.told) for group in several)
-        if len(first.told) < most:
-            lines.append(f"the first has {len(first.told)} seeds, others up to {most}")
+        most = max(len(group.numbers) for group in several)
+        if len(first.numbers) < most:
+            lines.append(f"the first has {len(first.numbers)} seeds, others up to {most}")
         sign = 1 if ranking.measure.maximize else -1
         lucky = [group for group in single if sign * group.mean > sign * first.mean]
         if lucky:
             place, reach = groups.index(lucky[0]) + 1, terminal.number(lucky[0].mean)
             lines.append(
-                f"{place}. reached {reach} with one run, which may be luck: more seeds tell"
+                f"{place}. reached {reach} with one seed, which may be luck: more seeds tell"
             )
     elif single:
-        lines.append("one run each: no interval over seeds, and the order may be luck")
+        lines.append("one seed each: no interval over seeds, and the order may be luck")
     for group in ranking.empty[:5]:
         where = batches.point_text(group.point, list(group.point), named=True) or "all"
         lines.append(f"{terminal.plain(where)}: no value ({_plural(len(group.runs), 'run')})")

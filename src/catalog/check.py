@@ -11,6 +11,9 @@ from catalog.model import RunRecord
 from catalog.project import CATALOG_FILE, Project
 from catalog.render import Catalog
 
+# As catalog.sentences says it of a run, and catalog.batches of several.
+_RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
+
 
 def difference(project: Project, records: Sequence[RunRecord]) -> list[str]:
     """Says, in one line each, how the file differs from what the records give; [] if it does not.
@@ -27,10 +30,18 @@ def difference(project: Project, records: Sequence[RunRecord]) -> list[str]:
     told = [f"figure {p} is missing" for p in sorted(catalog.figures) if not p.is_file()]
     if there == expected:
         return told
-    unknown = sorted(_ids(there) - {record.id8 for record in records})
-    if unknown:
-        which = f"run {unknown[0]}" if len(unknown) == 1 else f"runs {', '.join(unknown)}"
-        told.append(f"{CATALOG_FILE} shows {which}, of which no record is held (`catalog export`)")
+    shown, held = _ids(there), {record.id8 for record in records}
+    for going, advice in (
+        (False, "of which no record is held (`catalog export`)"),
+        (
+            True,
+            "still running: no record is written yet (`catalog render --records` leaves it out)",
+        ),
+    ):
+        unknown = sorted(each for each, runs in shown.items() if runs == going and each not in held)
+        if unknown:
+            which = f"run {unknown[0]}" if len(unknown) == 1 else f"runs {', '.join(unknown)}"
+            told.append(f"{CATALOG_FILE} shows {which}, {advice}")
     return [_first_difference(there, expected), *told]
 
 
@@ -59,11 +70,11 @@ def _told(line: str) -> str:
     return f"row “{shown}”" if cells else f"“{shown}”"
 
 
-def _ids(content: str) -> set[str]:
-    """Ids in the second column of the tables."""
-    found: set[str] = set()
+def _ids(content: str) -> dict[str, bool]:
+    """Ids in the second column of the tables, and whether their row says that they still run."""
+    found: dict[str, bool] = {}
     for line in content.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
         if len(cells) > 3 and re.fullmatch(r"[0-9a-f]{8}(, [0-9a-f]{8})*", cells[2]):
-            found.update(cells[2].split(", "))
+            found |= dict.fromkeys(cells[2].split(", "), any(map(_RUNS.search, cells[3:])))
     return found

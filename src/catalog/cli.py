@@ -31,7 +31,7 @@ in a clone without runs:
 questions:
   catalog search 'lr>1e-3 and task=pull'  which runs?
   catalog best ppo:train                  which flags are best, over seeds?
-  catalog diff f547a804 latest            what differs between two runs or batches?
+  catalog diff 7623993d latest            what differs between two runs or batches?
 
 MLflow is $MLFLOW_TRACKING_URI, else mlflow.db in the project's folder.
 `catalog COMMAND --help` has the options and examples of a command."""

@@ -14,7 +14,7 @@ import re
 import shlex
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import datetime
 from pathlib import Path
 from typing import Any
 
@@ -323,11 +323,12 @@ def _number(shown: str | None) -> float | None:
 
 
 def _time(shown: str | None) -> int | None:
+    """Milliseconds since the epoch; Guild writes the local time, and does not say which place's."""
     try:
         moment = datetime.strptime(shown or "", "%Y-%m-%d %H:%M:%S")
-    except ValueError:
+        return int(moment.timestamp() * 1000)  # of this machine's place, or $TZ
+    except (ValueError, OverflowError, OSError):
         return None
-    return int(moment.replace(tzinfo=UTC).timestamp() * 1000)
 
 
 def _seconds(shown: str | None) -> float | None:

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 import random
+from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
@@ -63,7 +64,7 @@ def diff(
     _check_known(metrics, (*a.runs, *b.runs))
     sections = {
         "facts": _pairs(_facts(a.head), _facts(b.head), cells),
-        "flags": _pairs(_flags(a.runs), _flags(b.runs), cells),
+        "flags": _pairs(*_flags(a.runs, b.runs), cells),
         "metrics": (_batch_metrics if a.trials else _run_metrics)(a, b, metrics, cells),
         "code": _code(a, b, root),
         "versions": _pairs(_common(a.runs, "versions"), _common(b.runs, "versions"), cells),
@@ -106,17 +107,40 @@ def _facts(record: RunRecord) -> dict[str, str]:
     return found
 
 
-def _flags(runs: Sequence[RunRecord]) -> dict[str, str]:
-    """The values of each flag over runs, in the order in which they came."""
-    names = sorted({name for run in runs for name in run.flags} - {"resume"})
-    found = {}
-    for name in names:
-        held = [terminal.value(run.flags[name]) if name in run.flags else _NONE for run in runs]
-        distinct = _distinct(held)
-        found[name] = ", ".join(distinct)
-        if len(distinct) > VALUES:
-            found[name] = f"{distinct[0]} … {distinct[-1]} ({len(distinct)} values)"
+def _flags(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[dict[str, str]]:
+    """The values over the runs of each side of the flags that differ between the sides."""
+    found: list[dict[str, str]] = [{}, {}]
+    for name in sorted({name for run in (*a, *b) for name in run.flags} - {"resume"}):
+        held = [
+            _distinct(_exact(run.flags[name]) if name in run.flags else _NONE for run in runs)
+            for runs in (a, b)
+        ]
+        if held[0] == held[1]:
+            continue
+        shown = _shown({*held[0], *held[1]})
+        for side, exact in zip(found, held, strict=True):
+            texts = [shown[each] for each in exact]
+            side[name] = ", ".join(texts)
+            if len(texts) > VALUES:
+                side[name] = f"{texts[0]} … {texts[-1]} ({len(texts)} values)"
+        if found[0][name] == found[1][name]:  # the many values differ in between
+            only = [[shown[e] for e in held[i] if e not in held[1 - i]] for i in (0, 1)]
+            for side, texts in zip(found, only, strict=True):
+                side[name] += f", of these here alone: {texts[0]}" if texts else ""
     return found
+
+
+def _exact(value: values.Scalar) -> str:
+    """A flag's value with all of its digits; 1 and 1.0 are one."""
+    whole = isinstance(value, float) and value.is_integer()
+    return values.flag_text(int(value) if whole else value)  # type: ignore[arg-type]
+
+
+def _shown(exact: Iterable[str]) -> dict[str, str]:
+    """How exact values of one flag are shown: with few digits, unless two would look the same."""
+    short = {each: each if each == _NONE else terminal.value(values.flag(each)) for each in exact}
+    seen = Counter(short.values())
+    return {e: s if seen[s] == 1 else terminal.clean(e) for e, s in short.items()}
 
 
 def _distinct(held: Iterable[str]) -> list[str]:
@@ -246,7 +270,7 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
     points: dict[tuple[str, ...], tuple[list[RunRecord], list[RunRecord]]] = {}
     for index, side in enumerate((a, b)):
         for trial in side.trials:
-            key = tuple(terminal.value(trial.flags.get(n)) for n in names)
+            key = tuple(_exact(trial.flags.get(n)) for n in names)
             points.setdefault(key, ([], []))[index].append(trial)
     objectives = [o["name"] for trial in (*a.trials, *b.trials) if (o := trial.objective)]
     wanted = list(metrics) or (
@@ -254,6 +278,7 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
         if names and objectives
         else _named(a.trials + b.trials, ())
     )
+    texts = [_shown({key[i] for key in points}) for i in range(len(names))]
     rows, equal = [], 0
     for key in sorted(points, key=lambda k: [_by_value(v) for v in k]):
         for metric in wanted:
@@ -265,7 +290,8 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
                 equal += 1
                 continue
             shown = [_over_seeds(one), _over_seeds(other), _difference(one, other)]
-            rows.append([*key, metric, *shown, *(str(n) if n else "" for n in lost)])
+            point = [text[value] for text, value in zip(texts, key, strict=True)]
+            rows.append([*point, metric, *shown, *(str(n) if n else "" for n in lost)])
     if not rows:
         return []
     header = [*names, "metric", "A", "B", "B − A", "failed A", "failed B"]

@@ -254,6 +254,19 @@ def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
     return sorted(found, key=lambda run: (run.started or 0, run.id))
 
 
+def copied(directory: Path) -> GuildRun:
+    """Returns a run whose directory was copied, and may have another name than its id.
+
+    Raises:
+        CatalogError: Nothing tells its id.
+    """
+    facts = read_json(directory / "journal" / "run.json") or {}
+    known = str(facts.get("id") or guild_attribute(directory, "id") or directory.name)
+    if not _ID.fullmatch(known):
+        raise CatalogError(f"{directory}: name it after its run's id (32 hex digits)")
+    return GuildRun(known, str(directory))
+
+
 def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
     """Returns the batches among runs.
 

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
@@ -53,17 +54,40 @@ def kind_of(path: Path) -> str:
         return "journals"
     if next(path.glob("*/*.json"), None) or next(path.glob("*.json"), None):
         return "records"
-    raise CatalogError(f"{path}: neither a run's directory (journal/run.json) nor records in it")
+    raise CatalogError(
+        f"{path}: neither a run's directory (journal/run.json or .guild/opref) nor records in it"
+    )
 
 
 def journals(path: Path) -> list[Path]:
-    """Returns the run directories at a path or up to two levels below it."""
-    found = [
-        each.parent.parent
-        for pattern in ("", "*/", "*/*/")
-        for each in path.glob(f"{pattern}journal/run.json")
+    """Returns the run directories at a path or up to two levels below it, Guild's batches too.
+
+    Links are not followed: a batch's lead to its trials, which lie beside it.
+    """
+    level, found = [path], []
+    for depth in range(3):
+        found += [each for each in level if _is_run(each)]
+        if depth < 2:
+            level = [below for each in level for below in _folders(each)]
+    return sorted(found)
+
+
+def _is_run(path: Path) -> bool:
+    marks = ("journal/run.json", ".guild/opref")
+    return any((path / name).is_file() for name in marks)
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folders in a folder, but not what Guild and others hide there, such as a batch's prototype."""
+    try:
+        entries = list(os.scandir(path))
+    except OSError:
+        return []
+    return [
+        Path(entry.path)
+        for entry in entries
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
     ]
-    return sorted(set(found))
 
 
 def put_records(store: Store, found: Sequence[RunRecord], say: Callable[[str], None]) -> Counts:

@@ -55,10 +55,10 @@ class Known:
     metrics: frozenset[str]
 
     def column(self, name: Name, query: str) -> Column:
-        """Returns what a name stands for: a field, else a flag or a metric's last value.
+        """Returns what a name stands for: a field, else a flag, else a metric's last value.
 
         Raises:
-            QueryError: Nothing has this name, or a flag and a metric have.
+            QueryError: Nothing has this name.
         """
         key = name.text
         is_flag, is_metric = key in self.flags, key in self.metrics
@@ -68,9 +68,7 @@ class Known:
             self._unknown(name, query)
         if key in FIELDS:
             return Column(key, "field", key)
-        if is_flag and is_metric:
-            problem = f"{key} is a flag and a metric: flag:{key}, last:{key} or best:{key}"
-            raise QueryError(query, name.at, problem)
+        # A flag first: one script that logs a metric `lr` must not end everybody's `lr>1e-3`.
         if is_flag or is_metric:
             return Column(key, "flag" if is_flag else "last", key)
         self._unknown(name, query)
@@ -140,8 +138,8 @@ def _field(stored: Stored, name: str) -> Any:
     if name == "study":
         shown = shown or stored.experiment
     if name in NUMBERS or name == "started":
-        number = values.flag(shown)
-        return number if _is_number(number) else MISSING
+        number = _number(shown)  # in full: seeds go up to 2 ** 63 - 1
+        return MISSING if number is None or not math.isfinite(number) else number
     return shown or MISSING
 
 

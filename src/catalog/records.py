@@ -63,11 +63,17 @@ def read_all(folder: Path) -> list[RunRecord]:
 def write_all(records: Iterable[RunRecord], folder: Path) -> tuple[int, int]:
     """Writes the records; files that are the same already are not touched.
 
+    A file that an earlier export left of such a run in another study's folder is removed: the study's
+    name has changed since.
+
     Returns:
         (number of records, number of files written).
     """
     count = written = 0
     taken: dict[Path, str] = {}
+    there: dict[str, list[Path]] = {}
+    for path in folder.glob("*/*.json"):
+        there.setdefault(path.name[:8], []).append(path)
     for record in sorted(records, key=lambda r: r.run):
         path = folder / record.study / f"{record.id8}.json"
         if path in taken:  # another run with the same 8 digits
@@ -75,6 +81,9 @@ def write_all(records: Iterable[RunRecord], folder: Path) -> tuple[int, int]:
         taken[path] = record.run
         count += 1
         written += write_text(path, dumps(record))
+        for other in there.get(record.id8, ()):
+            if other.parent != path.parent and other.is_file() and read(other).run == record.run:
+                other.unlink()
     return count, written
 
 

@@ -84,8 +84,8 @@ def own_interval(objective: dict[str, Any]) -> str:
     return interval([objective])
 
 
-def _count(objective: dict[str, Any]) -> int:
-    """How often a rate was counted; 0 if it is none, or not told."""
+def counted(objective: dict[str, Any]) -> int:
+    """Returns how often a rate was counted; 0 if it is none, or not told."""
     count = objective.get("count")
     usable = isinstance(count, int) and not isinstance(count, bool) and count >= 1
     return count if _is_rate(objective) and usable and 0 <= objective["value"] <= 1 else 0
@@ -127,7 +127,7 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     numbers = [o["value"] for o in objectives]
     if not all(math.isfinite(v) for v in numbers):
         return None
-    counts = [_count(o) for o in objectives]
+    counts = [counted(o) for o in objectives]
     low, high = stats.bootstrap(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
     if all(counts):
         pooled = sum(v * n for v, n in zip(numbers, counts, strict=True))

@@ -101,14 +101,19 @@ class Sync:
 
     def send_copied(self, directories: Sequence[Path]) -> Report:
         """Sends runs that were copied from another machine, Guild's with the batches that they are of."""
-        runs = []
+        runs: dict[str, GuildRun] = {}
         for directory in directories:
             if (directory / ".guild" / "opref").is_file():
-                facts = journal.read_json(directory / "journal" / "run.json") or {}
-                runs.append(GuildRun(str(facts.get("id") or directory.name), str(directory)))
+                try:
+                    run = guild_runs.copied(directory)
+                except CatalogError as error:
+                    self.report.problems.append(str(error))
+                    continue
+                if not run.is_waiting:
+                    runs.setdefault(run.id, run)  # a copy may hold a batch's trials twice
             else:
                 self._send_plain(directory)
-        self._send_all(runs)
+        self._send_all(list(runs.values()))
         return self._tidied()
 
     def _send_all(self, runs: Sequence[GuildRun]) -> None:

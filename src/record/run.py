@@ -237,7 +237,8 @@ class Run:
             result: ``objective`` (name, value, kind, count, goal, at, axis), and if wanted ``summary``,
                 ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``, and ``table`` (columns and rows
                 that the catalog's ``details`` shows). The objective's value also
-                becomes the metric ``objective``, which is what a search optimises.
+                becomes the metric ``objective``, which a search optimises where the operation declares
+                ``objective: {maximize: objective}``.
 
         Returns:
             What was written, with status, digests and times.

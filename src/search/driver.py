@@ -19,7 +19,7 @@ from typing import Any
 from record.ends import die_with_parent
 from record.told import tell_guild
 from search import trials
-from search.core import Observation, Proposal, Settings, propose
+from search.core import Observation, Proposal, Settings, is_value, propose
 from search.space import Dimension, Point, SearchError, from_flags
 from search.trials import Objective, Trial
 
@@ -89,13 +89,15 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
         _run_missing(batch, dimensions, objective, count, settings, prior, stop)
         done = trials.read(batch, objective)
     result = {"method": settings.method} | _result(done, objective, count)
-    _write_result(batch, result, started)
+    why = "no trial succeeded"
+    if not done:
+        why = "no trial was run: earlier ones tried every point (prev-trials=batch leaves them out)"
+        result["summary"] = why
+    _write_result(batch, result, started, why)
     print(f"search: {result['summary']}", flush=True)
     if result["objective"] is None:
         reasons = [t.reason for t in done if t.reason]
-        raise SearchError(
-            "no trial succeeded" + (f"; the last one: {reasons[-1]}" if reasons else "")
-        )
+        raise SearchError(why + (f"; the last one: {reasons[-1]}" if reasons else ""))
     return result
 
 
@@ -159,6 +161,9 @@ def _run_missing(
         seen = trials.read(batch, objective)
         if seen and seen[-1].state == "failed" and batch_util.fail_on_trial_error(batch):
             raise SearchError(f"trial {seen[-1].number} failed: {seen[-1].reason}")
+        told = trials.untold(batch, seen, objective)
+        if told is not None:
+            raise SearchError(told)
         if len(seen) >= count:
             return
         history = [*prior, *trials.observations(seen, objective)]
@@ -287,19 +292,21 @@ def _told(trial: Trial, objective: Objective) -> tuple[str, float]:
     """
     told = (trials.load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
     own = told.get("objective") or {}
-    if own and math.isclose(own["value"], trial.value, rel_tol=1e-6, abs_tol=1e-30):
-        return own["name"], own["value"]
+    value = own.get("value")  # a text or nothing where the trial's own objective is no number
+    if is_value(value) and math.isclose(value, trial.value, rel_tol=1e-6, abs_tol=1e-30):
+        return own["name"], value
     return objective.name, trial.value
 
 
-def _write_result(batch: Any, result: dict[str, Any], started: float) -> None:
+def _write_result(batch: Any, result: dict[str, Any], started: float, why: str) -> None:
+    """Writes the batch's result; `why` says why it failed, if it did."""
     path = Path(batch.dir) / "result.json"
     before = trials.load(path) or {}
     ended = time.time()
     failed = result["objective"] is None
     content = {
         "status": "FAILED" if failed else "FINISHED",
-        "reason": "no trial succeeded" if failed else None,
+        "reason": why if failed else None,
         "result": result,
         "started": batch.get("initialized", started * 1e6) / 1e6,  # Guild counts microseconds
         "ended": ended,

@@ -11,7 +11,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -37,13 +37,13 @@ def main() -> None:
     )
     options.add(parser, "gp")
     arguments, rest = parser.parse_known_args()
-    fixed = _flags(rest)
+    run = _current_run()
+    fixed = _flags(rest, run.get("flags") or {})
     # One seed for the search and for its trials, where these have such a flag.
     if arguments.seed is not None:
         fixed["seed"] = str(arguments.seed)
     if arguments.trials < 1:
         raise SearchError(f"trials must be at least 1, got {arguments.trials}")
-    run = _current_run()
     seed = driver.seed_of(run, arguments.seed)
     settings = options.settings(arguments, arguments.method, seed)
     if run.batch_proto is None:
@@ -51,14 +51,19 @@ def main() -> None:
     driver.run(driver.current_batch(), settings, arguments.prev_trials)
 
 
-def _flags(arguments: Sequence[str]) -> dict[str, str]:
-    """`--name value` pairs by name; raises SearchError for anything else."""
+def _flags(arguments: Sequence[str], typed: Mapping[str, Any]) -> dict[str, str]:
+    """`--name value` pairs by name, as `guild run` takes them; raises SearchError for anything else.
+
+    `typed` are the flags of this run. Guild hands False to a script as an empty text.
+    """
+    from guild import flag_util
+
     names, values = arguments[::2], arguments[1::2]
     for position, name in enumerate(names):
         if not name.startswith("--") or position >= len(values):
             raise SearchError(f"expected --FLAG VALUE, got {' '.join(arguments)}")
-    # Guild hands False to a script as an empty string.
-    return {n[2:]: v or "no" for n, v in zip(names, values, strict=True)}
+    pairs = {n[2:]: v for n, v in zip(names, values, strict=True)}
+    return {n: v or flag_util.encode_flag_val(typed.get(n, "")) for n, v in pairs.items()}
 
 
 def _current_run() -> Any:

@@ -7,10 +7,11 @@ would see.
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import time
-from collections.abc import Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -128,6 +129,46 @@ def _failure(trial_run: Any, status: int, value: float | None, name: str) -> str
     return f"exit status {status}"
 
 
+def untold(batch: Any, trials: Sequence[Trial], objective: Objective) -> str | None:
+    """Says what to do if no trial has a value and one ended well without ever telling the objective.
+
+    Each further trial would be lost the same way. Guild fills in `loss` where nothing declares an objective.
+    A NaN was told: such a trial has failed, and others need not.
+    """
+    from guild import index, run_util
+
+    ended = [t for t in trials if t.state == "failed" and t.run.get("exit_status") == 0]
+    if not ended or any(t.state == "done" for t in trials):
+        return None
+    prefix, tag, _ = objective.column
+    found = index.RunIndex()
+    found.refresh([t.run for t in ended], ["scalar"])
+    for trial in ended:
+        rows = found.run_scalars(trial.run)
+        if any(r["tag"] == tag and str(r["prefix"]).startswith(prefix or "") for r in rows):
+            continue
+        if re.search(rf"^\s*{re.escape(tag)}:", _output(trial), re.MULTILINE):
+            continue  # Guild takes no printed NaN for a number
+        own = (load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
+        goal = "minimize" if (own.get("objective") or {}).get("goal") == "min" else "maximize"
+        names = sorted({r["tag"] for r in rows}, key=lambda name: (name != "objective", name))
+        name = names[0] if "objective" in names else "NAME"
+        operation = run_util.format_operation(batch.batch_proto, nowarn=True)
+        shown = f"; it told {', '.join(names[:8])}" if names else ""
+        return (
+            f"trial {trial.number} ended well and told no {objective.name}: declare "
+            f"`objective: {{{goal}: {name}}}` in the guild.yml of {operation}, or type "
+            f"--{goal} {name}{shown}"
+        )
+    return None
+
+
+def _output(trial: Trial) -> str:
+    with contextlib.suppress(OSError):
+        return Path(trial.run.guild_path("output")).read_text(errors="replace")
+    return ""
+
+
 def observations(trials: Sequence[Trial], objective: Objective) -> list[Observation]:
     """What the finished trials say, failed ones with no value."""
     return [
@@ -143,7 +184,7 @@ def prior(
     """Results of earlier trials outside the batch, chosen once and then kept in the batch.
 
     `mode`: "batch" (none), "operation" (of the same operation) or "sourcecode" (of the same code).
-    Only trials at a point of the present space count.
+    Only trials at a point of the present space count whose other flags, the seed apart, are the batch's.
     """
     path = Path(batch.dir) / "prior.json"
     kept = load(path)
@@ -159,12 +200,19 @@ def _outside(
     from guild import batch_util
 
     entries = []
+    free = {"seed", *(d.name for d in dimensions)}
+    fixed = _without(batch.batch_proto.get("flags") or {}, free)
     for flags, values in batch_util.trial_results(batch, [objective.column], mode):
         inside = flags and all(d.name in flags and d.holds(flags[d.name]) for d in dimensions)
-        if inside and is_value(values[0]):
+        # Another task's values say nothing about this one's.
+        if inside and _without(flags, free) == fixed and is_value(values[0]):
             point = {d.name: d.rounded(flags[d.name]) for d in dimensions}
             entries.append({"point": point, "value": objective.to_minimize(values[0])})
     return entries
+
+
+def _without(flags: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]:
+    return {name: value for name, value in flags.items() if name not in names}
 
 
 def end_orphan(trial_run: Any) -> None:

@@ -39,10 +39,10 @@ def test_a_lucky_seed_stands_below_points_of_several_seeds_and_is_told(make):
     assert lrs(ranking) == [1, 2]
     text = "\n".join(best.as_table(ranking, 10, None))
     assert "single seeds stand below" in text
-    assert "2. reached 0.99 with one run, which may be luck" in text
+    assert "2. reached 0.99 with one seed, which may be luck" in text
     alone = ranked(mean_kind([*seeds(make, 1, [0.8], lr=1), *seeds(make, 10, [0.99], lr=2)]))
     assert lrs(alone) == [2, 1]
-    assert "one run each: no interval over seeds" in best.as_table(alone, 10, None)[-1]
+    assert "one seed each: no interval over seeds" in best.as_table(alone, 10, None)[-1]
 
 
 def test_ranked_by_the_worse_end_of_the_interval(make):
@@ -87,6 +87,35 @@ def test_the_same_seed_again_is_no_further_seed(make):
     assert "7 left out, for the same seed ran again" in best.as_table(ranking, 10, None)[0]
     failed_later = [make(1, value=0.9, seed=1), make(2, seed=1, status="FAILED")]
     assert ranked(failed_later).groups[0].numbers == [0.9]
+
+
+def test_runs_of_a_seed_that_a_group_puts_together_are_no_further_seeds(make):
+    """Four clips of one lucky seed are one seed; the interval is that of the means by seed."""
+    clips = {
+        1: [[0.9, 0.92, 0.94, 0.96]],
+        2: [[0.5, 0.7], [0.6, 0.8, 0.7]],
+        3: [[0.1, None], [0.2]],
+    }
+    runs = []
+    for lr, by_seed in clips.items():
+        for seed, values in enumerate(by_seed):
+            for clip, value in enumerate(values):
+                told = {"status": "FAILED"} if value is None else {"value": value}
+                runs.append(make(100 * lr + 10 * seed + clip, seed=seed, lr=lr, clip=clip, **told))
+    runs = mean_kind(runs)
+    ranking = ranked(runs, "toy:train", by=["lr"])
+    groups = {group.point["lr"]: group for group in ranking.groups}
+    assert lrs(ranking) == [2, 3, 1]
+    assert groups[1].bounds is None
+    assert groups[1].mean == pytest.approx(0.93)
+    means = [{"value": v, "kind": "mean"} for v in (0.6, 0.7)]
+    assert groups[2].bounds == pytest.approx(sentences.bounds(means))
+    assert groups[2].mean == pytest.approx(0.65)
+    worst = [{"value": v, "kind": "mean"} for v in ((0.1 + 0.1) / 2, 0.2)]
+    assert groups[3].rank == pytest.approx(min(sentences.bounds(worst)))
+    lines = best.as_table(ranking, 0, None)
+    assert re.match(r"1\.  +2 .* 2 +5 ", lines[3]), lines  # two seeds, five runs
+    assert "one seed, which may be luck" in "\n".join(lines)
 
 
 def test_the_order_in_which_runs_come_changes_nothing(make):

@@ -1,8 +1,10 @@
 """`guild compare --csv`: a small export of the same shape, and the three of the original study."""
 
+import time
 from pathlib import Path
 
 import pytest
+from guild.util import format_timestamp
 
 from catalog import batches, compare_csv
 from catalog.compare_csv import Options
@@ -58,6 +60,24 @@ def test_flags_are_told_by_labels_where_there_is_no_step(tmp_path):
     assert trials[0].flags == {"lr": 0.1, "seed": 1}
     assert trials[0].seed == 1
     assert set(trials[0].metrics) == {"opening_rate"}
+
+
+@pytest.mark.parametrize("place", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_times_are_local_as_guild_writes_them(place, tmp_path, monkeypatch):
+    path, moments = tmp_path / "export.csv", [1_658_687_273, 1_700_000_000]  # summer and winter
+    try:
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", place)
+            time.tzset()
+            rows = [
+                f"0a1b2c3{n},o,{format_timestamp(each * 1e6)},0:05,completed,{n}"
+                for n, each in enumerate(moments)
+            ]
+            path.write_text("\n".join(["run,operation,started,time,status,score", *rows]) + "\n")
+            _, *trials = compare_csv.records(path, Options("door", objective="score"))
+    finally:
+        time.tzset()
+    assert sorted(trial.started for trial in trials) == [each * 1000 for each in moments]
 
 
 @pytest.mark.parametrize(

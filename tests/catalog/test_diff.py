@@ -77,6 +77,36 @@ def test_nothing_differs(make, tmp_path):
     assert "no difference in flags, metrics, code, versions or machine" in diff(*both, tmp_path)
 
 
+def test_flags_that_look_alike_with_few_digits_are_not_equal(make, tmp_path):
+    one, other = (
+        make(n, seed=s, lr=lr, size=z)
+        for n, s, lr, z in ((1, 12345671, 0.00212346, 1), (2, 12345674, 0.00212349, 1.0))
+    )
+    flags = section(diff(Side(one), Side(other), tmp_path), "flags")[1:]
+    assert [line.split() for line in flags] == [["lr", "0.00212346", "0.00212349"]]
+    heads = [make(10, run="a" * 8), make(20, run="b" * 8)]
+    near = (0.00212346, 0.00212349, 0.01)
+    sides = [
+        Side(
+            h, tuple(make(h.started + i, value=i / 10 + k / 50, lr=lr) for i, lr in enumerate(near))
+        )
+        for k, h in enumerate(heads)
+    ]
+    rows = [line.split()[:2] for line in section(diff(*sides, tmp_path), "metrics")[1:-1]]
+    assert rows == [[lr, "opening_rate"] for lr in ("0.00212346", "0.00212349", "0.01")]
+
+
+def test_two_sweeps_of_many_values_that_differ_in_between_differ(make, tmp_path):
+    """Both are shown as "1 … 12 (11 values)"."""
+    sides = []
+    for head, left_out in ((100, 5), (200, 6)):
+        kept = [n for n in range(1, 13) if n != left_out]
+        sides.append(Side(make(head), tuple(make(head + n, x=n, value=0.5) for n in kept)))
+    (flags,) = section(diff(*sides, tmp_path), "flags")[1:]
+    assert "1 … 12 (11 values), of these here alone: 6" in flags
+    assert "1 … 12 (11 values), of these here alone: 5" in flags
+
+
 def test_a_curve_that_differs_on_the_way_or_by_its_digest_is_a_difference(make, tmp_path):
     a = make(1).with_points({"rate": [(0, 0.2), (1, 0.9)]})
     b = make(2).with_points({"rate": [(0, 0.3), (1, 0.9)]})

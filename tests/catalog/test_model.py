@@ -223,6 +223,16 @@ def test_two_runs_with_the_same_eight_digits(tmp_path, make):
     assert records.write_all(runs, tmp_path) == (2, 0)
 
 
+def test_a_run_whose_study_was_renamed_is_in_the_new_folder_alone(tmp_path, make):
+    runs = [make(1, study="old"), make(2, study="old"), make(3, run="00000001" + "f" * 24)]
+    records.write_all(runs, tmp_path)
+    renamed = [make(1, study="new")]
+    assert records.write_all(renamed, tmp_path) == (1, 1)
+    found = {r.run: r.study for r in records.read_all(tmp_path)}
+    assert found == {runs[0].run: "new", runs[1].run: "old", runs[2].run: "toy"}
+    assert records.write_all(renamed, tmp_path) == (1, 0)
+
+
 @given(
     st.lists(st.tuples(st.integers(0, 9), st.one_of(NUMBER, st.integers(-3, 3))), min_size=1),
     st.booleans(),

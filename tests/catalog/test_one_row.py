@@ -242,6 +242,35 @@ def test_imported_twice_and_synced_is_the_row_of_the_run_itself(world, tmp_path,
     check_points(world)
 
 
+def test_a_copied_guild_home_gives_the_rows_of_its_batches_and_of_runs_without_a_journal(
+    world, tmp_path
+):
+    """A batch that Guild kept has a name, an id, a method and an end of its own."""
+    quiet = {"RECORD_MLFLOW": "off"}
+    world("guild run toy:train lr='[6e-3,7e-3]' --keep-batch -y", **quiet)
+    world("guild run toy:broken -y", code=None, **quiet)
+    world.inside("sync")
+    before, told = rows(world), live(world)
+    assert len(told) == 7 + 3 + 1
+    (kept,) = (path.parents[1] for path in home(world).glob("runs/*/.guild/proto"))
+    assert kept.name in {run_id for run_id, *_ in told}
+    shutil.copytree(home(world), tmp_path / "copied", symlinks=True)
+    links = [path for path in (tmp_path / "copied/runs" / kept.name).iterdir() if path.is_symlink()]
+    assert len(links) == 2
+    for folder in ("copied/runs", "copied"):
+        shutil.copy(tmp_path / "empty.db", tmp_path / "other.db")
+        world.new_mlflow(tmp_path / "other.db")
+        said = world.inside(f"import {tmp_path / folder}")
+        assert said.endswith("11 runs read: 11 imported\n")
+        assert rows(world) == before
+        assert sorted(live(world)) == sorted(told)
+        assert world.inside(f"import {tmp_path / folder}").endswith(" 0 imported\n")
+    check_points(world)
+    (tmp_path / "odd" / "mine" / ".guild").mkdir(parents=True)
+    shutil.copy(kept / ".guild" / "opref", tmp_path / "odd" / "mine" / ".guild")
+    assert "mine: name it after its run's id" in world.inside(f"import {tmp_path}/odd", code=1)
+
+
 @pytest.mark.parametrize("first", ["csv", "records", "sync"])
 def test_a_csv_is_no_second_row(world, tmp_path, first):
     wanted = rows(world)

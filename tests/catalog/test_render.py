@@ -84,13 +84,26 @@ def test_writing_twice_writes_once(project, records):
     assert check.difference(project, records) == []
 
 
-def test_check_names_the_first_row_that_differs(project, records):
+def test_check_names_the_first_row_that_differs(project, records, make):
     render.write(project, records)
     changed = [r for r in records if r.run != records[-3].run]
     told = check.difference(project, changed)
     assert re.match(r"runs_catalog.md:\d+: row “train.*93 % opening rate", told[0])
     assert "of which no record is held" in told[1]
     assert records[-3].id8 in told[1]
+
+    going = make(0x90, status="RUNNING", result=None)
+    render.write(project, [*records, going])
+    first, advice = check.difference(project, records)
+    assert "row “train | 00000090" in first
+    assert "run 00000090, still running" in advice
+    assert "`catalog render --records`" in advice
+    assert "catalog export" not in advice
+    batch = make(0x91, result={"batch": True}, status="RUNNING", operation="toy:sweep")
+    trials = [make(0x92, status="RUNNING", batch=batch.run), make(0x93, value=0.5, batch=batch.run)]
+    render.write(project, [*records, batch, *trials])
+    assert "run 00000091, still running" in check.difference(project, records)[-1]
+    render.write(project, records)
 
     project.catalog.write_text(project.catalog.read_text() + "typed by hand\n")
     (line,) = check.difference(project, records)

@@ -4,13 +4,20 @@ import csv
 import io
 import json
 import math
+import re
+import shlex
 from datetime import UTC, datetime, timedelta
+from pathlib import Path
 
 import pytest
 
+from catalog import cli
 from catalog import search as searching
 from catalog.query import QueryError
+from catalog.records import read_all
 from held_runs import Held
+
+ROOT = Path(__file__).parents[2]
 
 
 def ids(found):
@@ -21,13 +28,11 @@ def find(records, query):
     return ids(searching.search(Held(records), query))
 
 
-def test_a_name_that_is_a_flag_and_a_metric_must_say_which(make):
+def test_a_name_that_is_a_flag_and_a_metric_is_the_flag(make):
     runs = [make(1, entropy=0.1), make(2, entropy=0.5)]
     runs = [run.with_points({"entropy": [(0, 9.0), (1, run.flags["entropy"] + 3)]}) for run in runs]
-    with pytest.raises(
-        QueryError, match="entropy is a flag and a metric: flag:entropy, last:entropy"
-    ):
-        find(runs, "entropy>0")
+    assert find(runs, "entropy<1") == [1, 2]
+    assert find(runs, "entropy>0.2") == [2]
     assert find(runs, "flag:entropy>0.2") == [2]
     assert find(runs, "last:entropy<3.3") == [1]
     assert find(runs, "best:entropy=9") == [1, 2]
@@ -88,6 +93,17 @@ def test_a_flag_is_equal_to_what_one_would_type(make, value, equal, other):
         typed = typed if typed.startswith("'") else f"'{typed}'"
         assert find([run], f"x={typed}") == []
         assert find([run], f"x!={typed}") == [1]
+
+
+def test_a_seed_of_many_digits_is_found_by_all_of_them(make):
+    seeds = [12345678901234567, 12345678901234568, 2**63 - 1]
+    runs = [make(n, seed=seed) for n, seed in enumerate(seeds)]
+    for number, seed in enumerate(seeds):
+        assert find(runs, f"seed={seed}") == [number]
+    assert find(runs, f"seed>{seeds[0]}") == [1, 2]
+    assert (
+        json.loads(searching.as_json(searching.search(Held(runs), "seed")))[2]["seed"] == 2**63 - 1
+    )
 
 
 def test_a_value_that_no_run_has_is_told(make):
@@ -204,3 +220,39 @@ def test_for_machines_everything_is_there_and_strict(make):
     assert [row["best:loss"] for row in rows] == ["2.0", ""]
     assert [row["value"] for row in rows] == ["0.5", ""]
     assert json.loads(searching.as_json(searching.search(Held([run]), "lr>1"))) == []
+
+
+@pytest.fixture(scope="module")
+def committed():
+    """The repository's own records."""
+    return Held(read_all(ROOT / "experiments/records"))
+
+
+def documented():
+    """The questions that README, docs and the commands' helps say to type, each once."""
+    subs = cli.parser()._subparsers._group_actions[0].choices.values()
+    texts = [each.format_help() for each in (cli.parser(), *subs)]
+    texts += [(ROOT / name).read_text() for name in ("README.md", "docs/catalog.md")]
+    found = re.findall(
+        r"catalog (?:search|best|diff|row|export)(?: (?:'[^']+'|[\w:.,=/-]+))+", "\n".join(texts)
+    )
+    return sorted({line.rstrip(",") for line in found if "RUN" not in line})
+
+
+@pytest.mark.parametrize("line", documented())
+def test_documented_examples_work_on_the_committed_records(line, committed, tmp_path, monkeypatch):
+    monkeypatch.setenv("PROJECT_DIR", str(ROOT))
+    monkeypatch.setattr("catalog.reading.reader", lambda uri: committed)
+    options = cli.parser().parse_args(shlex.split(line)[1:])
+    if "to" in options:
+        options.to = str(tmp_path)  # not the project's own records
+    code = options.run(options)
+    dated = "yesterday" in line or "today" in line  # no committed run need be so young
+    assert code == 0 or (dated and code == 1)
+
+
+def test_the_names_that_the_help_mentions_are_there(committed):
+    text = cli.parser()._subparsers._group_actions[0].choices["search"].format_help()
+    for line in re.findall(r"^  (?:flags|metrics|dates|a name alone[^:]*:) +(.*)", text, re.M):
+        for query in filter(None, re.split(r"   +|, | *\([^)]*\)", line)):
+            searching.search(committed, query)  # an unknown name raises

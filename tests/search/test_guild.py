@@ -12,6 +12,7 @@ from pathlib import Path
 
 import psutil
 import pytest
+import yaml
 
 from search.trials import end
 
@@ -29,6 +30,10 @@ GUILD_YML = """
       flags-import: all
       pip-freeze: no
       objective: {maximize: score}
+    plain:
+      main: surface
+      flags-import: all
+      pip-freeze: no
     opt@gp:
       description: A search of it
       main: >-
@@ -39,12 +44,15 @@ GUILD_YML = """
       pip-freeze: no
       flags:
         mode: good
+        note: none given
+        loud: yes
         sleep: 0.0
         trials: 6
         seed: 3
 """
 SURFACE = """
 import argparse
+import json
 import math
 import sys
 import time
@@ -55,7 +63,9 @@ def main():
     parser.add_argument("--x", type=float, default=0.0)
     parser.add_argument("--y", type=float, default=0.0)
     parser.add_argument("--size", default="64 64")
-    parser.add_argument("--mode", choices=["good", "broken", "silent"], default="good")
+    parser.add_argument("--note", default="")
+    parser.add_argument("--loud", type=bool, default=False)
+    parser.add_argument("--mode", choices=["good", "broken", "silent", "odd"], default="good")
     parser.add_argument("--sleep", type=float, default=0.0)
     parser.add_argument("--seed", type=int, default=1)
     a = parser.parse_args()
@@ -63,6 +73,10 @@ def main():
     if a.y > 10:
         sys.exit("exploded")
     score = -((a.y - 0.129 * a.x**2 + 1.59 * a.x - 6) ** 2 + 9.6 * math.cos(a.x) + 10)
+    if a.mode == "odd":  # what it is judged by came to nothing, what is searched did not
+        own = {"name": "rate", "value": "NaN" if a.seed == 1 else None}
+        with open("result.json", "w") as file:
+            json.dump({"result": {"objective": own}}, file)
     if a.mode != "silent":
         print(f"score: {math.nan if a.mode == 'broken' else score:.8f}")
 
@@ -261,13 +275,33 @@ def test_any_operation_with_optimizer_gp(project):
 
 
 def test_earlier_trials_of_the_operation_can_count(project, uninterrupted):
-    arguments = ["--optimizer", "gp", "x=[-5.0:10.0]", "--opt-flag", "prev-trials=operation"]
-    project.run("toy:train", *arguments, "--max-trials", "1")
+    space = ["x=[-5.0:10.0]", "y=[0.0:10.0]", "size=[64 64, 128 128]"]
+    arguments = ["--optimizer", "gp", *space, "--opt-flag", "prev-trials=operation"]
+    project.run(
+        "toy:train", *arguments, "seed=5", "loud=yes", "note=none given", "--max-trials", "1"
+    )
     prior = json.loads((project.batch() / "prior.json").read_text())
-    good = [n for n in notes(uninterrupted) if n["point"]["y"] <= 10]
-    told = [entry["point"]["x"] for entry in prior]
-    assert {n["point"]["x"] for n in good} <= set(told)
+    good = [n["point"] for n in notes(uninterrupted) if n["point"]["y"] <= 10]
+    told = [entry["point"] for entry in prior]
+    assert all(point in told for point in good)
     assert all(entry["value"] > 0 for entry in prior)  # the score is to be maximised
+    project.run("toy:train", *arguments, "sleep=0.01", "--max-trials", "1")
+    assert json.loads((project.batch() / "prior.json").read_text()) == []  # none slept so long
+
+
+def test_a_search_whose_points_earlier_trials_tried_says_that_it_ran_none(project):
+    space = ["size=[1 1, 2 2]", "--optimizer", "gp"]
+    project.run("toy:train", *space)
+    output = project.run("toy:train", *space, "--opt-flag", "prev-trials=operation", code=1)
+    assert "search: no trial was run: earlier ones tried every point" in output
+    assert "no trial succeeded" not in output
+    assert notes(project.batch()) == []
+
+
+def test_an_empty_text_and_a_switch_reach_the_trials_as_they_are(project):
+    project.run("toy:opt@gp", "trials=2", "note=", "loud=no")
+    flags = yaml.safe_load((trial_runs(project.batch())[0] / ".guild/attrs/flags").read_text())
+    assert (flags["note"], flags["loud"]) == ("", False)
 
 
 def test_random_search_is_what_a_range_alone_means(project):
@@ -278,11 +312,39 @@ def test_random_search_is_what_a_range_alone_means(project):
     assert len(notes(project.batch())) == 2  # the space has no more
 
 
-@pytest.mark.parametrize("mode", ["broken", "silent"])
-def test_without_a_finite_objective_a_trial_failed(project, mode):
-    output = project.run("toy:train", "x=[-5.0:10.0]", f"mode={mode}", "--max-trials", "1", code=1)
+def test_without_a_finite_objective_a_trial_failed(project):
+    output = project.run("toy:train", "x=[-5.0:10.0]", "mode=broken", "--max-trials", "2", code=1)
     assert "no trial succeeded; the last one: no finite score" in output
     assert "Traceback" not in output
+    assert len(notes(project.batch())) == 2
+
+
+@pytest.mark.parametrize("operation", ["train", "plain"])
+def test_a_search_for_what_no_trial_tells_stops_after_the_first(project, operation):
+    """`plain` declares no objective, so that Guild fills in `loss`."""
+    mode = "silent" if operation == "train" else "good"
+    output = project.run(f"toy:{operation}", "x=[-5.0:10.0]", f"mode={mode}", code=1)
+    name = "score" if operation == "train" else "loss"
+    assert (
+        f"trial 1 ended well and told no {name}: declare `objective: {{maximize: NAME}}`" in output
+    )
+    assert f"in the guild.yml of toy:{operation}, or type --maximize NAME" in output
+    assert ("it told score" in output) == (operation == "plain")
+    assert "Traceback" not in output
+    assert len(notes(project.batch())) == 1
+    if operation == "plain":
+        said = ["--maximize", "score", "--max-trials", "1"]
+        project.run("toy:plain", "x=[-5.0:10.0]", *said)
+        assert result(project.batch())["objective"]["name"] == "score"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_trial_whose_own_objective_is_no_number_tells_what_was_searched(project, seed):
+    project.run("toy:train", "x=[-5.0:10.0]", "mode=odd", f"seed={seed}", "--max-trials", "1")
+    (trial,) = trial_runs(project.batch())
+    printed = float((trial / ".guild" / "output").read_text().partition("score: ")[2].split()[0])
+    assert result(project.batch())["objective"]["name"] == "score"
+    assert result(project.batch())["objective"]["value"] == pytest.approx(printed)
 
 
 @pytest.mark.parametrize(

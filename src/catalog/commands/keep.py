@@ -145,7 +145,8 @@ def add(commands: Commands) -> None:
         "import",
         import_,
         "bring records, copied run directories or `guild compare --csv` exports into MLflow",
-        "Importing again changes nothing. Without PATH: experiments/records.",
+        "Importing again changes nothing. Without PATH: experiments/records. Times in a CSV are local ones: "
+        "of this machine, or of $TZ.",
         "catalog import                                the committed records\n"
         "catalog import ~/copied/runs                  from a machine without MLflow\n"
         "catalog import sweep.csv --objective opening_rate",
@@ -165,7 +166,7 @@ def add(commands: Commands) -> None:
         export,
         "write a record of each run in MLflow: experiments/records/STUDY/RUN8.json",
         "Runs that are still going on are left out.",
-        "catalog export\ncatalog export 234a0a1e --to /tmp/records",
+        "catalog export\ncatalog export 7623993d --to /tmp/records",
     )
     reaches_mlflow(sub)
     sub.add_argument("runs", nargs="*", metavar="RUN", help="only these (8 digits are enough)")

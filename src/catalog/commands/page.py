@@ -130,7 +130,7 @@ def add(commands: Commands) -> None:
         "row",
         row,
         "print the row of one run or batch as Markdown",
-        examples="catalog row latest\ncatalog row 234a0a1e --require opening_rate=0.9",
+        examples="catalog row latest\ncatalog row 7623993d --require opening_rate=0.9",
     )
     reaches_mlflow(sub)
     sub.add_argument("run_id", metavar="RUN", help="id, its first digits, or latest")

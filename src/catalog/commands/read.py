@@ -21,8 +21,8 @@ a query compares names with values: = != < <= > >= ~ (contains), and, or, not, (
   fields     run batch operation label study status reason seed started wall_seconds
              env_steps machine gpu host_cpu commit dirty reported_by
   dates      started>=2026-11-20   started=today   started<'2026-11-21 10:30'   (UTC)
-  a name alone asks whether the run has it: dirty, not batch, eval_return
-  flag:NAME, last:NAME where a flag and a metric have the same name
+  a name alone asks whether the run has it: dirty, not batch, opening_rate
+  last:NAME, best:NAME where a flag has the metric's name; flag:NAME where a field has the flag's
   no comparison is true of a run that lacks the name; `not` of it is
 
 examples:
@@ -169,8 +169,8 @@ def add(commands: Commands) -> None:
         "tell what differs between two runs or two batches",
         "Flags, metrics, code, versions and machine, as far as they differ. The trials of two batches are matched "
         "by their flags, and compared by mean and 95 % interval over seeds.",
-        "catalog diff f547a804 latest\n"
-        "catalog diff f547a804 26489180 --metric opening_rate --metric episode_return",
+        "catalog diff 7623993d latest\n"
+        "catalog diff 404ebf03 508ac6b3 --metric opening_rate --metric episode_return",
     )
     reaches_mlflow(sub)
     for name in "ab":
