@@ -43,7 +43,9 @@ class Config(record.Config):
         "greedy", "of the model: its likeliest tokens, or drawn", choices=playing.ACTIONS
     )
     temperature: float = option(0, "of drawing; 0: as trained", low=0, high=10)
-    val_data_num: int = option(500, "games that training never saw", low=1, high=100_000)
+    val_data_num: int = option(
+        500, "games that training never saw; no more than it kept out", low=1, high=playing.VAL_DATA_MOST
+    )  # fmt: skip
     val_batch_size: int = option(500, "of them that are played together", low=1, resumable=True)
 
     def __post_init__(self) -> None:
