@@ -105,6 +105,11 @@ class Config(PlayConfig):
             raise record.UserError(
                 "--processes: 4-bit weights are not spread over several; take quantise=none or one process"
             )
+        if self.adv_estimator == "gae" and self.quantise != "none":
+            raise record.UserError(
+                "--adv-estimator: the critic of gae is a copy of the model that is trained as a whole, which 4-bit "
+                "weights cannot be; take quantise=none, or brpo, grpo or arpo"
+            )
         if self.warm_up and self.adv_estimator != "gae":
             raise record.UserError("--warm-up: of a critic, which adv-estimator=gae alone has")
 

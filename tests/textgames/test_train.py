@@ -124,6 +124,10 @@ def test_a_sign_of_collapse_can_end_a_run(trained, monkeypatch):
         ({"filter": 0.5, "n_rollout": 1}, "--filter"),
         ({"loss_tokens": "all", "context": "last"}, "--loss-tokens"),
         ({"warm_up": 3}, "--warm-up"),
+        (
+            {"adv_estimator": "gae", "quantise": "4bit", "lora_rank": 2},
+            "--adv-estimator: .* quantise=none",
+        ),
     ],
 )
 def test_flags_that_do_not_fit_together_get_a_line(changed, words):
