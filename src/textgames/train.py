@@ -214,7 +214,7 @@ class Course:
         drawn = self.ranks.share(np.repeat(self._drawn(), config.n_rollout))
         how = playing.speech(config, run.seeds.torch(self.ranks.stream("play"), self.update))
         read: list[int] = []
-        with self.learner.playing():
+        with self.learner.playing(), self.loaded.autocast():
             played = play(
                 self.loaded.model, self.loaded.tokenizer, games.make(config), config, drawn, how,
                 read.append,

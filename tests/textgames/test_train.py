@@ -8,7 +8,7 @@ import pytest
 import torch
 
 from record import UserError
-from textgames import train
+from textgames import rollout, train
 from textgames.learning import Learner
 from textgames.train import Config
 
@@ -94,6 +94,19 @@ def test_games_come_all_once_in_a_round_and_each_as_often_as_wanted(trained, mon
     assert set(first) == set(second)
     assert len(set(first)) == 12
     assert first != second
+
+
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_all_games_are_played_in_the_precision_that_is_learned_in(trained, monkeypatch, precision):
+    play, seen = rollout.play, set()
+
+    def watching(model, *rest):
+        seen.add((len(rest[3]), torch.is_autocast_enabled("cpu")))
+        return play(model, *rest)
+
+    monkeypatch.setattr(rollout, "play", watching)
+    trained(replace(TINY, precision=precision, updates=2, adv_estimator="gae", lora_rank=2))
+    assert seen == {(games, precision == "bf16") for games in (8, 16)}  # validation, training
 
 
 def test_a_sign_of_collapse_can_end_a_run(trained, monkeypatch):
