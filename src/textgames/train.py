@@ -162,6 +162,7 @@ class Course:
         self.seeds, self.kept_out = seeds, kept_out
         self.update, self.turns, self.tokens = 0, 0, 0
         self.alarms = alarms.Alarms()
+        self._seen: list[dict[str, float]] = []
         self.critic = None
         if config.adv_estimator == "gae":
             self.critic = Critic(loaded.model).to(loaded.device)
@@ -181,18 +182,18 @@ class Course:
             run.event(f"continued after update {self.update}")
         else:
             self._validate()
-        every, seen = max(1, config.updates // POINTS), []
+        every = max(1, config.updates // POINTS)
         while self.update < config.updates:
             found = self._learn()
             self.update += 1
             record.check_finite(self.update, found)
-            seen.append(found)
+            self._seen.append(found)
             if self.update % every == 0 or self.update == config.updates:
+                seen, self._seen = self._seen, []
                 run.log(
                     {name: sum(each[name] for each in seen) / len(seen) for name in found},
                     self.update,
                 )
-                seen = []
             run.progress(self.update, config.updates, "update")
             if self._alarmed(found):
                 break
@@ -286,6 +287,7 @@ class Course:
         state = {
             "update": self.update, "turns": self.turns, "tokens": self.tokens,
             "learner": self.learner.state(), "alarms": self.alarms.state(),
+            "seen": self._seen,
         }  # fmt: skip
         self.record.checkpoint(self.update, tensors, state)
 
@@ -304,6 +306,7 @@ class Course:
         self.update, self.turns, self.tokens = state["update"], state["turns"], state["tokens"]
         self.learner.restore(state["learner"])
         self.alarms.restore(state["alarms"])
+        self._seen = list(state.get("seen", []))  # older checkpoints have none
 
     def _result(self) -> dict[str, Any]:
         """Success in the validation games, beside chance and the best that can be."""

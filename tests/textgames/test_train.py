@@ -7,6 +7,7 @@ import numpy as np
 import pytest
 import torch
 
+import record
 from record import UserError
 from textgames import rollout, train
 from textgames.learning import Learner
@@ -58,20 +59,49 @@ def test_a_bandit_is_learned_from_reward_alone(trained, tmp_path):
 def test_a_run_that_is_killed_goes_on_to_the_bit(trained, monkeypatch, tmp_path, changed):
     config = replace(TINY, **changed)
     whole = trained(config, "whole")
+    break_off(trained, monkeypatch, config, 4)
+    same(trained(config, "broken"), whole)
+
+
+@pytest.mark.parametrize("update", [4, 5, 6])
+def test_so_does_one_that_is_killed_between_points_of_its_curve(trained, monkeypatch, update):
+    monkeypatch.setattr(train, "POINTS", 2)  # a point each three updates
+    config = replace(TINY, updates=6)
+    whole = trained(config, "whole")
+    break_off(trained, monkeypatch, config, update)
+    same(trained(config, "broken"), whole)
+
+
+def test_a_checkpoint_without_what_belongs_to_the_next_point_is_gone_on_from(
+    trained, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(train, "POINTS", 1)
+    whole = trained(TINY, "whole")
+    break_off(trained, monkeypatch, TINY, 4)
+    old = record.load_checkpoint(tmp_path / "broken")
+    state = {name: each for name, each in old.state.items() if name != "seen"}
+    record.checkpoint.save_checkpoint(old.path.parent, 2, old.tensors, state, run_id=old.run_id)
+    assert trained(TINY, "broken")["result"] == whole["result"]
+
+
+def break_off(trained, monkeypatch, config, at):
+    """Runs in the folder `broken` until the machine goes down in an update."""
     update, count = Learner.update, 0
 
     def breaking(self, *arguments, **named):
         nonlocal count
         count += 1
-        if count == 4:
+        if count == at:
             raise OSError("the machine goes down")
         return update(self, *arguments, **named)
 
-    monkeypatch.setattr(Learner, "update", breaking)
-    with pytest.raises(OSError, match="goes down"):
-        trained(config, "broken")
-    monkeypatch.setattr(Learner, "update", update)
-    resumed = trained(config, "broken")
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "update", breaking)
+        with pytest.raises(OSError, match="goes down"):
+            trained(config, "broken")
+
+
+def same(resumed, whole):
     assert resumed["digest"] == whole["digest"]
     assert resumed["result"] == whole["result"]
     assert not resumed["resume_mismatch"]
