@@ -183,7 +183,7 @@ class Course:
         else:
             self._validate()
         every = max(1, config.updates // POINTS)
-        while self.update < config.updates:
+        while self.update < config.updates and not self._ended:
             found = self._learn()
             self.update += 1
             record.check_finite(self.update, found)
@@ -195,7 +195,8 @@ class Course:
                     self.update,
                 )
             run.progress(self.update, config.updates, "update")
-            if self._alarmed(found):
+            self._watch(found)
+            if self._ended:
                 break
             if self.update % config.test_freq == 0 and self.update < config.updates:
                 self._validate()
@@ -248,16 +249,19 @@ class Course:
             order[at * self.config.train_batch_size :][: self.config.train_batch_size]
         ]
 
-    def _alarmed(self, found: dict[str, float]) -> bool:
-        """Whether a sign of collapse ends the run."""
+    def _watch(self, found: dict[str, float]) -> None:
+        """Looks for signs of collapse."""
         watched = ("success", "group_spread", "entropy", "grad_norm", "commonest")
         seen = {name: found[name] for name in watched}
         seen["games"] = float(self.config.train_batch_size * self.config.n_rollout)
         new = self.alarms.look(self.update, seen)
-        if self.config.alarm == "off" or not new:
-            return False
-        self.record.event(f"update {self.update}: sign of collapse: {', '.join(new)}")
-        return self.config.alarm == "end"
+        if self.config.alarm != "off" and new:
+            self.record.event(f"update {self.update}: sign of collapse: {', '.join(new)}")
+
+    @property
+    def _ended(self) -> bool:
+        """Whether a sign of collapse has ended the run; as a checkpoint knows the signs, it knows this."""
+        return self.config.alarm == "end" and bool(self.alarms.raised)
 
     def _validate(self) -> None:
         from textgames import playing

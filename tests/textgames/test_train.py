@@ -9,7 +9,7 @@ import torch
 
 import record
 from record import UserError
-from textgames import rollout, train
+from textgames import results, rollout, train
 from textgames.learning import Learner
 from textgames.train import Config
 
@@ -139,7 +139,9 @@ def test_all_games_are_played_in_the_precision_that_is_learned_in(trained, monke
     assert seen == {(games, precision == "bf16") for games in (8, 16)}  # validation, training
 
 
-def test_a_sign_of_collapse_can_end_a_run(trained, monkeypatch):
+@pytest.fixture
+def jumping(monkeypatch):
+    """The gradient's norm jumps in the 15th update that is made from now on."""
     update, count = Learner.update, 0
 
     def jumping(self, *arguments, **named):
@@ -148,14 +150,36 @@ def test_a_sign_of_collapse_can_end_a_run(trained, monkeypatch):
         return update(self, *arguments, **named) | {"grad_norm": 500.0 if count == 15 else 1.0}
 
     monkeypatch.setattr(Learner, "update", jumping)
-    config = replace(TINY, updates=20, alarm="end", test_freq=100)
-    ended = trained(config)["result"]
+
+
+COLLAPSING = replace(TINY, updates=20, alarm="end", test_freq=100)
+
+
+def test_a_sign_of_collapse_ends_a_run_that_wants_it(trained, jumping):
+    ended = trained(COLLAPSING)["result"]
     assert ended["objective"]["at"] == 15
     assert ended["variant"]["signs of collapse"] == "gradient at 15"
-    count = 0
-    marked = trained(replace(config, alarm="mark"), "marked")["result"]
+
+
+def test_a_sign_of_collapse_is_marked(trained, jumping):
+    marked = trained(replace(COLLAPSING, alarm="mark"))["result"]
     assert marked["objective"]["at"] == 20
     assert marked["variant"]["signs of collapse"] == "gradient at 15"
+
+
+def test_a_run_that_a_sign_has_ended_does_not_learn_on_when_it_goes_on(
+    trained, jumping, monkeypatch
+):
+    def breaking(*arguments):
+        raise OSError("the machine goes down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "tested", breaking)
+        with pytest.raises(OSError, match="goes down"):
+            trained(COLLAPSING)
+    resumed = trained(COLLAPSING)["result"]
+    assert resumed["objective"]["at"] == 15
+    assert resumed["variant"]["signs of collapse"] == "gradient at 15"
 
 
 @pytest.mark.parametrize(
