@@ -78,6 +78,11 @@ def main(config: Config) -> dict[str, Any]:
     from textgames import dialogues, examples, levels, models
 
     played_as = as_trained(config)
+    if played_as.quantise != "none" and sources.find(config.checkpoint).checkpoints:
+        raise record.UserError(
+            f"--checkpoint: {config.checkpoint} was trained over 4-bit weights and cannot be laid over them again; "
+            "give a run that has finished, which has its model as a whole, or the folder of a model"
+        )
     playing.check(played_as, training=False)
     playing.one_thread(played_as)
     with record.start(config, study="textgames") as run:

@@ -74,7 +74,7 @@ def training(
         start, missing, tried = start + len(seeds), missing - len(fitting), tried + len(seeds)
         if missing and tried > 100 * count + 10_000:
             raise record.UserError(
-                f"--size: on a grid of {config.side} cells hardly a level is not among the {kept_out} for validation; "
-                "take a larger one"
+                f"--size: on {config.side} x {config.side} cells hardly a level is not among the {kept_out} for "
+                "validation; take more cells"
             )
     return np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -114,6 +114,20 @@ def test_more_games_than_training_kept_out_are_refused(trained, tmp_path, monkey
     assert not (tmp_path / "run").exists()
 
 
+def test_a_checkpoint_over_4_bit_weights_is_refused_and_its_finished_run_is_played(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "packed"))
+    train.main(replace(TRAINED, lora_rank=2, quantise="4bit"))
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    config = Config(checkpoint=str(tmp_path / "packed/checkpoints"), val_data_num=4)
+    with pytest.raises(UserError, match=r"--checkpoint: .* a run that has finished"):
+        evaluate.main(config)
+    assert not (tmp_path / "run").exists()
+    evaluate.main(replace(config, checkpoint=str(tmp_path / "packed")))
+
+
 def test_a_game_counts_from_the_turn_in_which_it_was_won():
     def game(turns, success):
         return Trajectory(0, turns=[Turn("", "", "", 1, 0.0)] * turns, success=success)
