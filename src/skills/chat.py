@@ -182,9 +182,12 @@ def _opener(url: str) -> urllib.request.OpenerDirector:
 
 
 def _told(error: urllib.error.HTTPError) -> str:
-    """What a server says about its refusal, in one line."""
-    with error:
-        text = error.read(2000).decode(errors="replace")
+    """What a server says about its refusal, in one line; nothing if it breaks off or takes too long."""
+    try:
+        with error:
+            text = error.read(2000).decode(errors="replace")
+    except (OSError, http.client.HTTPException):
+        return ""
     try:
         found = json.loads(text)
     except ValueError:

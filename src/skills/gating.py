@@ -88,7 +88,13 @@ class Gating(Training):
         config = self.config
         self.tested = agents.TEST[: config.episodes]
         self.experts = dict(agents.specialists(config.specialists()))
+        chosen: dict[Path, str] = {}
         for word, folder in config.others(self.run).items():
+            same = chosen.setdefault(record.load_checkpoint(folder).path, word)
+            if same != word:
+                raise record.UserError(
+                    f"--more: {same} and {word} are the same agent; name each expert once"
+                )
             agent, name = agents.load(folder), Path(word).name
             if not isinstance(agent, NetworkAgent) or name in (*self.experts, agents.GATE):
                 raise record.UserError(

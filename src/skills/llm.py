@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING, Any
 import record
 from record import option
 from skills import chat, finding, source
+from skills.schedule import COURSES
 
 if TYPE_CHECKING:
     import numpy as np
@@ -22,6 +23,7 @@ if TYPE_CHECKING:
 PLANNERS = (*chat.INTERFACES, "oracle", "random", "goal", "none")
 AGENTS = {"ppo": "all6", "dis": "distill", "con": "continue", "moe": "moe", "nlm": "nlm2"}
 SEARCH = "search"
+WHOLE = ("nlm0", "nlm1", "nlm2")  # stages of the composite task
 RESAMPLED = 10_000  # times, for intervals of means
 
 
@@ -39,7 +41,7 @@ class Config(record.Config):
     )  # fmt: skip
     model: str = option("", "the language model's name, as the server knows it")
     url: str = option("", f"of the server; empty: {chat.DEFAULT_URL} by the interface")
-    stage: str = option("nlm2", "of the composite task", choices=("nlm0", "nlm1", "nlm2"))
+    stage: str = option("nlm2", "of the composite task", choices=WHOLE)
     shared: int = option(
         10, "levels whose rewards are told one by one, as the source did", low=2, high=500
     )
@@ -59,10 +61,11 @@ class Config(record.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        if (self.planner == "none") != (self.agent == "nlm"):
+        needs_one = {SEARCH, *AGENTS, *COURSES} - {"nlm", *WHOLE}
+        if self.agent in (needs_one if self.planner == "none" else {"nlm"}):
             raise record.UserError(
                 "--planner: the agent nlm alone learned the whole task, and it plays without a planner: "
-                "planner=none agent=nlm"
+                "planner=none agent=nlm, or a stage or a folder in its place that learned it"
             )
         if self.asks and not self.model:
             raise record.UserError(
@@ -139,6 +142,11 @@ def carries_out(
     (folder,) = finding.located("agent", word, run).values()
     agent = agents.load(folder)
     run.add_parent(agent.run_id)
+    if config.planner == "none" and agent.stage not in WHOLE:
+        raise record.UserError(
+            f"--agent: {config.agent} was trained on {agent.stage} last and plays with a planner; "
+            f"planner=none takes one of {', '.join(WHOLE)}"
+        )
     run.event(f"{config.agent}: {agent.run_id[:8]}, trained on {agent.stage} last")
     return AgentExecutor(agent, count, uniform, forgets=config.forget), agent
 

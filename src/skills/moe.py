@@ -39,6 +39,9 @@ class Config(PPO, Specialists):
     def __post_init__(self) -> None:
         super().__post_init__()
         self.specialists()
+        words = self.more.split()
+        if repeated := {word for word in words if words.count(word) > 1}:
+            raise record.UserError(f"--more: {min(repeated)} is named twice; name each expert once")
 
     def shape(self) -> Shape:
         """Of the gate's network."""
@@ -105,8 +108,9 @@ def table(
     for verb, each in found.items():
         told = [""] * (len(experts) + 1)
         if verb != "all":
-            told = [f"{metrics[f'gate/{verb}/{expert}']:.3f}" for expert in experts]
-            told.append(f"{metrics[f'gate_entropy/{verb}']:.3f}")
+            names = [*(f"gate/{verb}/{expert}" for expert in experts), f"gate_entropy/{verb}"]
+            # Few episodes may leave a verb out.
+            told = [f"{metrics[name]:.3f}" if name in metrics else "" for name in names]
         rows.append([
             verb.upper(), *told, *(share(each[who][kind]) for who in each for kind in ("sampled", "greedy")),
         ])  # fmt: skip

@@ -46,6 +46,8 @@ class Training:
     def __init__(self, run: record.Run, config: Config) -> None:
         self.run, self.config = run, config
         self._learned, self._looked_at = levels_of(config)
+        if not isinstance(self._learned, str) and (out := config.bank - len(self._learned)):
+            run.event(f"{out} of {config.bank} levels are left out: the agent is judged by them")
         self.learner = self.make()
         self.update = 0
         self.curve: list[float] = []
@@ -218,13 +220,28 @@ def trained(kind: type[_T], config: Common) -> Iterator[_T]:
 
 
 def levels_of(config: Config) -> tuple[str | Levels, str | Levels]:
-    """What is learned on, and what validations look at, see `skills.engine.Engine`."""
+    """What is learned on, and what validations look at, see `skills.engine.Engine`.
+
+    Of an environment's levels those that are the same as one that the agent is judged by, now or in the end, are not
+    learned on: where rooms are small, other seeds often have the same level.
+
+    Raises:
+        UserError: None are left.
+    """
     if config.task == config.stage:
         return config.stage, config.stage
     from skills.loading import bank
 
-    learned = range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + config.bank)
-    return bank(config.env, learned), bank(config.env, agents.VALIDATION[: config.eval_episodes])
+    made = bank(config.env, range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + config.bank))
+    looked_at = bank(config.env, agents.VALIDATION[: config.eval_episodes])
+    judged = np.concatenate([looked_at.contents(), bank(config.env, agents.TEST).contents()])
+    learned = made[np.flatnonzero(~np.isin(made.contents(), judged))]
+    if not len(learned):
+        raise record.UserError(
+            f"--env {config.env}: of {config.bank} levels made to learn on each is one that the agent is judged by; "
+            "take an environment with more levels, or a larger bank"
+        )
+    return learned, looked_at
 
 
 def step_size(course: Course, schedule: str, done: float) -> float:

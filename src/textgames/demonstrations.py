@@ -100,14 +100,15 @@ class _Guide:
     def __init__(
         self, game: Game, plans: list[NDArray[np.int64] | None] | None, safe: bool
     ) -> None:
-        self._game, self._anew = game, game.name == FROZENLAKE and (safe or plans is None)
+        self._game, self._safe = game, safe
         self._plans: dict[int, list[int]] = {
             b: [] if plan is None else plan.tolist() for b, plan in enumerate(plans or ())
         }
 
     def actions(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """The next action in each of the games `which`; 0 where there is no way on."""
-        new = which if self._anew else which[[b not in self._plans for b in which]]
+        anew = self._safe and self._game.name == FROZENLAKE
+        new = which if anew else which[[b not in self._plans for b in which]]
         for b, plan in zip(new, self._ways(new), strict=True):
             self._plans[b] = [] if plan is None else plan.tolist()
         return np.array([self._plans[b].pop(0) if self._plans[b] else NONE for b in which], int)
@@ -117,7 +118,8 @@ class _Guide:
         if not len(which) or game.name == BANDIT:
             return [np.array([HIGH])] * len(which)
         if game.name == FROZENLAKE:
-            return solver.walk(game.cells[which], game.player[which])
+            slips = None if self._safe else game.slips(which)
+            return solver.walk(game.cells[which], game.player[which], slips)
         return solver.solve(game.cells[which])
 
 

@@ -43,7 +43,9 @@ class Config(record.Config):
         "greedy", "of the model: its likeliest tokens, or drawn", choices=playing.ACTIONS
     )
     temperature: float = option(0, "of drawing; 0: as trained", low=0, high=10)
-    val_data_num: int = option(500, "games that training never saw", low=1, high=100_000)
+    val_data_num: int = option(
+        500, "games that training never saw; no more than it kept out", low=1, high=playing.VAL_DATA_MOST
+    )  # fmt: skip
     val_batch_size: int = option(500, "of them that are played together", low=1, resumable=True)
 
     def __post_init__(self) -> None:
@@ -76,6 +78,11 @@ def main(config: Config) -> dict[str, Any]:
     from textgames import dialogues, examples, levels, models
 
     played_as = as_trained(config)
+    if played_as.quantise != "none" and sources.find(config.checkpoint).checkpoints:
+        raise record.UserError(
+            f"--checkpoint: {config.checkpoint} was trained over 4-bit weights and cannot be laid over them again; "
+            "give a run that has finished, which has its model as a whole, or the folder of a model"
+        )
     playing.check(played_as, training=False)
     playing.one_thread(played_as)
     with record.start(config, study="textgames") as run:

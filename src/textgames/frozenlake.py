@@ -70,6 +70,10 @@ class FrozenLake:
             self.player[which] != before,
         )
 
+    def slips(self, which: NDArray[np.int64]) -> NDArray[np.uint64] | None:
+        """States of the random numbers that decide on the slips to come, uint64 [n, 1]; None where nothing slips."""
+        return self._rng[which] if self.slippery else None
+
     def render(self, which: NDArray[np.int64]) -> list[str]:
         """See `games.Game`; `_` frozen, `O` hole, `G` goal, `P` player, `X` player in a hole, `√` on the goal."""
         shown = self.cells[which]

@@ -100,6 +100,11 @@ class GameConfig(record.Config):
         return self.size or _SIZES[self.env]
 
     @property
+    def grid(self) -> tuple[str, int, int]:
+        """What levels have to have in common to be able to be the same: game, side, boxes."""
+        return self.env, self.side, self.boxes if self.env == SOKOBAN else 0
+
+    @property
     def names(self) -> tuple[str, str]:
         """Names of the bandit's arms, that with little risk first."""
         names = self.low_name, self.high_name

@@ -9,6 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
+import record
 from textgames.games import BANDIT, FROZENLAKE, SOKOBAN, GameConfig
 
 FIRST = {SOKOBAN: 10_000, FROZENLAKE: 100_000, BANDIT: 100_000}
@@ -61,7 +62,7 @@ def training(
         kept_out: How many of the validation's seeds have levels that are left out.
 
     Raises:
-        ValueError: Of the seeds that were tried fewer than one in a hundred has a level for training.
+        UserError: Of the seeds that were tried fewer than one in a hundred has a level for training.
     """
     held = np.unique(level_keys(config, validation(config, kept_out)))
     found: list[NDArray[np.int64]] = []
@@ -72,5 +73,8 @@ def training(
         found.append(fitting)
         start, missing, tried = start + len(seeds), missing - len(fitting), tried + len(seeds)
         if missing and tried > 100 * count + 10_000:
-            raise ValueError(f"hardly a level that is not among the {kept_out} for validation")
+            raise record.UserError(
+                f"--size: on {config.side} x {config.side} cells hardly a level is not among the {kept_out} for "
+                "validation; take more cells"
+            )
     return np.concatenate(found) if found else np.zeros(0, np.int64)

@@ -18,6 +18,7 @@ if TYPE_CHECKING:
     from textgames.trajectories import Trajectory
 
 ACTIONS = ("sampled", "greedy")
+VAL_DATA_MOST = 100_000
 MARGIN = 8  # tokens around a message, of a chat template
 
 
@@ -40,7 +41,7 @@ class PlayConfig(ModelConfig, GameConfig):
         0.95, "share of probability that is drawn from", low=0, low_open=True, high=1
     )
     top_k: int = option(0, "likeliest tokens that are drawn from; 0: all", low=0)
-    val_data_num: int = option(500, "games that training never saw", low=1, high=100_000)
+    val_data_num: int = option(500, "games that training never saw", low=1, high=VAL_DATA_MOST)
     val_batch_size: int = option(500, "of them that are played together", low=1, resumable=True)
 
     def needed_tokens(self, prompt: int, message: int) -> int:
@@ -144,11 +145,27 @@ def one_thread(config: PlayConfig) -> None:
         torch.set_num_threads(1)
 
 
+def unseen(config: PlayConfig) -> int:
+    """How many of the validation games have levels that the model was never trained on, in no run of its past.
+
+    A run keeps those levels out that it is judged by, and never fewer than the source's; runs of games with other
+    grids do not count.
+    """
+    from textgames import levels, sources
+
+    found = VAL_DATA_MOST
+    for flags in sources.lineage(config.model):
+        game = {name: flags[name] for name in ("env", "size", "boxes") if name in flags}
+        if not game or GameConfig(**game).grid == config.grid:
+            found = min(found, max(levels.VALIDATION, int(flags.get("val-data-num", 0))))
+    return found
+
+
 def check(config: PlayConfig, *, training: bool = True) -> None:
     """Finds what is wrong with model, machine and length of conversations before a weight is loaded.
 
     Raises:
-        UserError: See `models.check`.
+        UserError: See `models.check`; or there are validation games that the model may have been trained on.
     """
     import numpy as np
 
@@ -161,6 +178,11 @@ def check(config: PlayConfig, *, training: bool = True) -> None:
         wording.feedback(config, game, 0, True, -0.1, False),
     )
     source = models.find(config.model)
+    if config.val_data_num > (most := unseen(config)):
+        raise record.UserError(
+            f"--val-data-num: the training of {config.model} kept the levels of {most} validation games out; give "
+            f"{most} or fewer, or train from its beginning with val-data-num={config.val_data_num}"
+        )
     if source.folder is None:
         prompt, message = (
             len(text) // 2 for text in told

@@ -160,7 +160,8 @@ class Critic(nn.Module):
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        self.body = copy.deepcopy(model.get_decoder())
+        # fp32, whatever frozen weights are in: bf16 would round small steps away.
+        self.body = copy.deepcopy(model.get_decoder()).float()
         self.body.requires_grad_(True)
         self.head = nn.Linear(model.config.hidden_size, 1)
         nn.init.zeros_(self.head.weight)

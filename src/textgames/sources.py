@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import json
+import re
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -14,6 +16,7 @@ from record.config import find_folder
 TINY = "tiny"
 FIRST = "first_model"  # in a run's folder: the tiny model that it began with
 MODEL = "artifacts/model"  # in a run's folder: the model that came out
+_RUN = re.compile(r"[0-9a-f]{8,32}")
 _HERE = f"model={TINY} needs no download"
 
 
@@ -119,6 +122,19 @@ def run_of(named: str) -> str:
 def flags_of(named: str) -> dict[str, Any]:
     """Flags of the run in whose folder a model lies; none if in none."""
     return dict(_told(named).get("flags", {}))
+
+
+def lineage(named: str) -> Iterator[dict[str, Any]]:
+    """Flags of each run that a model was trained in, the last one first; none of a run that is gone, or before it."""
+    while named and named != TINY:
+        if find_folder(named) is None:
+            if named.count("/") > 1 or named.startswith((".", "/", "~")) or _RUN.fullmatch(named):
+                yield {}
+            return
+        if not (flags := flags_of(named)):
+            return  # a model from elsewhere
+        yield flags
+        named = str(flags.get("model", ""))
 
 
 def _told(named: str) -> dict[str, Any]:

@@ -105,6 +105,11 @@ class Config(PlayConfig):
             raise record.UserError(
                 "--processes: 4-bit weights are not spread over several; take quantise=none or one process"
             )
+        if self.adv_estimator == "gae" and self.quantise != "none":
+            raise record.UserError(
+                "--adv-estimator: the critic of gae is a copy of the model that is trained as a whole, which 4-bit "
+                "weights cannot be; take quantise=none, or brpo, grpo or arpo"
+            )
         if self.warm_up and self.adv_estimator != "gae":
             raise record.UserError("--warm-up: of a critic, which adv-estimator=gae alone has")
 
@@ -157,6 +162,7 @@ class Course:
         self.seeds, self.kept_out = seeds, kept_out
         self.update, self.turns, self.tokens = 0, 0, 0
         self.alarms = alarms.Alarms()
+        self._seen: list[dict[str, float]] = []
         self.critic = None
         if config.adv_estimator == "gae":
             self.critic = Critic(loaded.model).to(loaded.device)
@@ -176,20 +182,21 @@ class Course:
             run.event(f"continued after update {self.update}")
         else:
             self._validate()
-        every, seen = max(1, config.updates // POINTS), []
-        while self.update < config.updates:
+        every = max(1, config.updates // POINTS)
+        while self.update < config.updates and not self._ended:
             found = self._learn()
             self.update += 1
             record.check_finite(self.update, found)
-            seen.append(found)
+            self._seen.append(found)
             if self.update % every == 0 or self.update == config.updates:
+                seen, self._seen = self._seen, []
                 run.log(
                     {name: sum(each[name] for each in seen) / len(seen) for name in found},
                     self.update,
                 )
-                seen = []
             run.progress(self.update, config.updates, "update")
-            if self._alarmed(found):
+            self._watch(found)
+            if self._ended:
                 break
             if self.update % config.test_freq == 0 and self.update < config.updates:
                 self._validate()
@@ -209,7 +216,7 @@ class Course:
         drawn = self.ranks.share(np.repeat(self._drawn(), config.n_rollout))
         how = playing.speech(config, run.seeds.torch(self.ranks.stream("play"), self.update))
         read: list[int] = []
-        with self.learner.playing():
+        with self.learner.playing(), self.loaded.autocast():
             played = play(
                 self.loaded.model, self.loaded.tokenizer, games.make(config), config, drawn, how,
                 read.append,
@@ -242,16 +249,19 @@ class Course:
             order[at * self.config.train_batch_size :][: self.config.train_batch_size]
         ]
 
-    def _alarmed(self, found: dict[str, float]) -> bool:
-        """Whether a sign of collapse ends the run."""
+    def _watch(self, found: dict[str, float]) -> None:
+        """Looks for signs of collapse."""
         watched = ("success", "group_spread", "entropy", "grad_norm", "commonest")
         seen = {name: found[name] for name in watched}
         seen["games"] = float(self.config.train_batch_size * self.config.n_rollout)
         new = self.alarms.look(self.update, seen)
-        if self.config.alarm == "off" or not new:
-            return False
-        self.record.event(f"update {self.update}: sign of collapse: {', '.join(new)}")
-        return self.config.alarm == "end"
+        if self.config.alarm != "off" and new:
+            self.record.event(f"update {self.update}: sign of collapse: {', '.join(new)}")
+
+    @property
+    def _ended(self) -> bool:
+        """Whether a sign of collapse has ended the run; as a checkpoint knows the signs, it knows this."""
+        return self.config.alarm == "end" and bool(self.alarms.raised)
 
     def _validate(self) -> None:
         from textgames import playing
@@ -281,6 +291,7 @@ class Course:
         state = {
             "update": self.update, "turns": self.turns, "tokens": self.tokens,
             "learner": self.learner.state(), "alarms": self.alarms.state(),
+            "seen": self._seen,
         }  # fmt: skip
         self.record.checkpoint(self.update, tensors, state)
 
@@ -299,6 +310,7 @@ class Course:
         self.update, self.turns, self.tokens = state["update"], state["turns"], state["tokens"]
         self.learner.restore(state["learner"])
         self.alarms.restore(state["alarms"])
+        self._seen = list(state.get("seen", []))  # older checkpoints have none
 
     def _result(self) -> dict[str, Any]:
         """Success in the validation games, beside chance and the best that can be."""

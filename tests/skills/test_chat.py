@@ -2,6 +2,7 @@
 
 import json
 import socket
+import socketserver
 import threading
 
 import pytest
@@ -84,6 +85,41 @@ def test_a_slow_server_is_not_waited_for() -> None:
             _chat("ollama", server.url, timeout=0.2, retries=1).ask(ASKED, SCHEMA)
         ended.set()
     assert len(server.requests) == 2
+
+
+class _Stalling(socketserver.StreamRequestHandler):
+    """Answers with an error whose body does not come."""
+
+    def handle(self) -> None:
+        self.server.asked += 1
+        length = 0
+        while (line := self.rfile.readline().strip()) != b"":
+            if line.lower().startswith(b"content-length:"):
+                length = int(line.split(b":")[1])
+        self.rfile.read(length)
+        self.wfile.write(self.server.answer)
+        self.server.ended.wait(60)
+
+
+@pytest.mark.parametrize(
+    ("status", "wanted", "told", "asked"),
+    [("500 Out", RunFailed, "500 Out", 3), ("403 No", UserError, "--url: .* 403", 1)],
+)
+def test_a_server_that_stalls_in_an_error_is_as_one_that_tells_nothing(
+    status, wanted, told, asked
+) -> None:
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Stalling) as server:
+        server.answer = f"HTTP/1.1 {status}\r\nContent-Length: 90\r\n\r\n".encode()
+        server.asked, server.ended = 0, threading.Event()
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        url = f"http://127.0.0.1:{server.server_address[1]}"
+        try:
+            with pytest.raises(wanted, match=told):
+                _chat("ollama", url, timeout=0.3).ask(ASKED, SCHEMA)
+        finally:
+            server.ended.set()
+            server.shutdown()
+    assert server.asked == asked
 
 
 def test_without_a_server_one_line_says_so() -> None:

@@ -108,6 +108,29 @@ def test_a_gate_tells_of_its_experts(wholes) -> None:
     assert parents == [f"{number:032x}" for number in range(4)]
 
 
+def test_a_verb_that_no_episode_has_leaves_its_cells_empty(
+    monkeypatch, tmp_path, specialists
+) -> None:
+    flags = SHORT | specialists | {"workers": 2, "episodes": 1}
+    told = _main(monkeypatch, tmp_path / "run", moe, **flags)["result"]
+    for verb, *row in told["table"]["rows"]:
+        occurs = f"gate_entropy/{verb.lower()}" in told["metrics"]
+        assert all(bool(cell) == occurs for cell in row[:5])
+        assert all(row[5:])
+    assert sum(name.startswith("gate_entropy/") for name in told["metrics"]) == 1
+
+
+def test_an_expert_is_named_once(monkeypatch, tmp_path, specialists) -> None:
+    flags, agent = SHORT | specialists | {"workers": 2}, specialists["pkp"]
+    with pytest.raises(record.UserError, match=r"--more: .* is named twice"):
+        moe.Config(**flags, more=f"all6 {agent}  all6")
+    with pytest.raises(record.UserError, match=r"--more: .* are the same agent"):
+        _main(
+            monkeypatch, tmp_path / "run", moe, **flags,
+            more=f"{agent}/checkpoints {agent}/checkpoints/00000001",
+        )  # fmt: skip
+
+
 def test_a_mixture_cannot_teach(specialists, wholes) -> None:
     """Nor what was trained on another verb."""
     for folder in (wholes[moe.__name__], specialists["gtg"]):

@@ -99,6 +99,31 @@ def test_levels_to_learn_on_are_no_levels_to_be_judged_by() -> None:
     assert config.task == env
 
 
+def _told(levels: Levels) -> list[tuple]:
+    """Levels as what can be seen of them, one by one."""
+    return [
+        (levels.cells[i].tolist(), levels.inside[i].tolist(), levels.agent[i].tolist(), levels.mission[i].tolist())
+        for i in range(len(levels))
+    ]  # fmt: skip
+
+
+@pytest.mark.parametrize("name", ["GoToObjS4", "GoToObj", "GoToLocal"])
+def test_no_level_to_learn_on_is_the_same_as_one_to_be_judged_by(name: str) -> None:
+    """What is left out is that and no more, be it two thirds of the levels or none."""
+    config = Config(env=f"BabyAI-{name}-v0", bank=300, eval_episodes=40)
+    learned, looked_at = levels_of(config)
+    judged = _told(looked_at) + _told(bank(config.env, agents.TEST))
+    plain = bank(config.env, range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 300))
+    fitting = [i for i, level in enumerate(_told(plain)) if level not in judged]
+    assert learned.seed.tolist() == plain.seed[fitting].tolist()
+    assert (len(fitting) < 300) == (name != "GoToLocal")
+
+
+def test_an_environment_whose_levels_are_all_to_be_judged_by_is_refused() -> None:
+    with pytest.raises(record.UserError, match=r"--env MiniGrid-Empty-5x5-v0: .* more levels"):
+        levels_of(Config(env="MiniGrid-Empty-5x5-v0", bank=50))
+
+
 @pytest.mark.parametrize("name", ["BabyAI-Nowhere-v0", "BabyAI-PutNextLocal-v0", "CartPole-v1"])
 def test_an_environment_that_cannot_be_played_is_named(name: str) -> None:
     with pytest.raises(record.UserError, match=f"--env {name}"):

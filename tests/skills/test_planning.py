@@ -11,7 +11,7 @@ import torch
 
 import record
 from chat_server import ChatServer, options_of
-from skills import codes, llm, planners, prompts, subtasks
+from skills import agents, codes, llm, planners, prompts, subtasks
 from skills.acting import NetworkAgent
 from skills.chat import Chat
 from skills.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK
@@ -313,6 +313,23 @@ def test_a_run_whose_server_dies_goes_on_without_asking_twice(monkeypatch, tmp_p
     assert dead["table"] == whole["table"]
 
 
+def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(
+    monkeypatch, tmp_path: Path
+) -> None:
+    shape = Shape(4, 16, 8)
+    network = Network(shape, initial(shape, torch.Generator().manual_seed(1)))
+    for stage in ("nlm1", "pkp4"):
+        record.checkpoint.save_checkpoint(
+            tmp_path / stage / "checkpoints", 1, agents.tensors_of(network), agents.about(shape, stage),
+        )  # fmt: skip
+    flags = {"planner": "none", "model": ""}
+    found = _played(monkeypatch, tmp_path / "run", agent=str(tmp_path / "nlm1"), **flags)
+    played = play(NetworkAgent(network), "nlm2", range(6), record.Seeds(1).generator("actions"))
+    assert found["objective"]["value"] == pytest.approx(played.reward.mean())
+    with pytest.raises(record.UserError, match=r"--agent: .* trained on pkp4"):
+        _played(monkeypatch, tmp_path / "other", agent=str(tmp_path / "pkp4"), **flags)
+
+
 def test_a_run_tells_rewards_and_success_apart(monkeypatch, tmp_path: Path) -> None:
     found = _played(monkeypatch, tmp_path, planner="random", model="")
     one_by_one, together = found["table"]
@@ -333,6 +350,8 @@ def test_a_run_tells_rewards_and_success_apart(monkeypatch, tmp_path: Path) -> N
         ({"url": "somewhere"}, "--url"),
         ({"agent": "nlm"}, "planner=none agent=nlm"),
         ({"planner": "none"}, "planner=none agent=nlm"),
+        ({"planner": "none", "agent": "moe"}, "planner=none agent=nlm"),
+        ({"planner": "none", "agent": "tgl3"}, "planner=none agent=nlm"),
         ({"planner": "gpt"}, "--planner"),
     ],
 )

@@ -8,7 +8,8 @@ import pytest
 import torch
 
 from record import UserError
-from textgames import chances, evaluate, levels, results, train
+from record.config import flags_of
+from textgames import chances, demonstrations, evaluate, levels, playing, results, sft, train
 from textgames.evaluate import Config, as_trained
 from textgames.trajectories import Trajectory, Turn
 
@@ -67,6 +68,64 @@ def test_the_curve_is_told_beside_random_and_best_play(trained, tmp_path, monkey
     played_as = as_trained(config)
     low, high = chances.bounds(played_as, levels.validation(played_as, 20), 4)
     assert (curves["random"][4], curves["optimum"][4]) == (pytest.approx(low), pytest.approx(high))
+
+
+@pytest.mark.parametrize(
+    ("env", "kept_out"),
+    [("sokoban", [500]), ("sokoban", [700, 520]), ("frozenlake", [8, 600]), ("bandit", [530, 900])],
+)
+def test_no_game_that_may_be_played_has_a_level_of_any_training_behind_it(
+    env, kept_out, tmp_path, monkeypatch
+):
+    monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
+    model, keys = "tiny", []
+    for number, val_data_num in enumerate(kept_out):
+        if number == 0:
+            of_run = sft.Config(env=env, val_data_num=val_data_num, model=model)
+            seeds = demonstrations.seeds(of_run, 2_000, 10)[0]
+        else:
+            of_run = train.Config(env=env, val_data_num=val_data_num, model=model)
+            seeds = levels.training(of_run, 10_000, kept_out=max(500, val_data_num))
+        keys.append(levels.level_keys(of_run, seeds))
+        model = f"run{number}"
+        told = tmp_path / model / "journal/run.json"
+        told.parent.mkdir(parents=True)
+        told.write_text(json.dumps({"flags": flags_of(of_run)}))
+    most = playing.unseen(playing.PlayConfig(env=env, model=model))
+    assert most == min(max(500, each) for each in kept_out)
+    shown = levels.level_keys(of_run, levels.validation(of_run, most))
+    assert not np.isin(shown, np.concatenate(keys)).any()
+    assert playing.unseen(playing.PlayConfig(env="sokoban", size=9, model=model)) == 100_000
+    told.write_text(
+        json.dumps({"flags": flags_of(of_run) | {"model": "/gone", "val-data-num": 5000}})
+    )
+    assert playing.unseen(playing.PlayConfig(env=env, model=model)) == 500  # who knows
+
+
+def test_more_games_than_training_kept_out_are_refused(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    config = Config(checkpoint=str(trained / "checkpoints"), val_data_num=501)
+    with pytest.raises(UserError, match=r"--val-data-num: .* 500 validation games"):
+        evaluate.main(config)
+    on = replace(TRAINED, model=str(trained), val_data_num=600)
+    with pytest.raises(UserError, match="--val-data-num"):
+        train.main(on)
+    assert not (tmp_path / "run").exists()
+
+
+def test_a_checkpoint_over_4_bit_weights_is_refused_and_its_finished_run_is_played(
+    tmp_path, monkeypatch
+):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "packed"))
+    train.main(replace(TRAINED, lora_rank=2, quantise="4bit"))
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    config = Config(checkpoint=str(tmp_path / "packed/checkpoints"), val_data_num=4)
+    with pytest.raises(UserError, match=r"--checkpoint: .* a run that has finished"):
+        evaluate.main(config)
+    assert not (tmp_path / "run").exists()
+    evaluate.main(replace(config, checkpoint=str(tmp_path / "packed")))
 
 
 def test_a_game_counts_from_the_turn_in_which_it_was_won():

@@ -160,6 +160,12 @@ def test_flags_that_cannot_be_are_refused(flags, about):
         games.GameConfig(env="frozenlake", **flags)
 
 
+@pytest.mark.parametrize("first", [None, 100_000])
+def test_a_grid_all_of_whose_levels_are_for_validation_is_refused(first):
+    with pytest.raises(UserError, match="--size"):
+        levels.training(games.GameConfig(env="frozenlake", size=2), 50, first)
+
+
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 @pytest.mark.parametrize("first", [None, 100_000])
 def test_training_and_validation_share_no_level(env, first):

@@ -240,6 +240,21 @@ def test_a_critic_learns_the_score_while_the_model_stays():
     torch.testing.assert_close(weights(model), before, rtol=0, atol=0)
 
 
+def test_a_critic_of_a_model_in_bf16_rounds_no_small_step_away():
+    model, played = made().bfloat16(), talks(np.random.default_rng(9))
+    critic = Critic(model)
+    body = torch.nn.utils.parameters_to_vector(critic.body.parameters()).detach().clone()
+    assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
+    torch.nn.init.normal_(critic.head.weight)
+    of = Learner(
+        model, Settings("gae", kl_coef=0.0), 1e-6, None, critic, 1e-6,
+        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    )  # fmt: skip
+    of.update(played, GROUPS, np.random.default_rng(1), critic_alone=True)
+    moved = torch.nn.utils.parameters_to_vector(critic.body.parameters()).detach() - body
+    assert (moved != 0).float().mean() > 0.5  # a unit of bf16 is a thousand times such a step
+
+
 def test_a_learner_goes_on_to_the_bit():
     played = talks(np.random.default_rng(9))
     model = made()

@@ -1,6 +1,7 @@
 """Supervised training: what is learned from beside conversations told by hand, and how it is learned."""
 
 import json
+import re
 from dataclasses import replace
 from pathlib import Path
 
@@ -135,6 +136,31 @@ def test_after_wandering_the_solver_still_takes_shortest_ways(kind: str, tokeniz
     assert any(
         each.turns[each.turns >= 0][0] > 0 for each in whole
     )  # what chance did is shown, not learned
+
+
+@pytest.mark.parametrize("kind", ["lake", "firm lake"])
+def test_after_wandering_on_ice_the_solver_knows_the_slips_if_it_did_before(
+    kind, tokenizer
+) -> None:
+    """What is learned from is a shortest way among those that get to the goal with the slips of the seed."""
+    config = sft.Config(**GAMES[kind], context="whole", think=False, prompt="grid")
+    chosen, _ = demonstrations.seeds(config, 80, 1)
+    astray, game = 0, games.make(config)
+    for seed in chosen:
+        for text in texts(
+            config, np.array([seed]), tokenizer, np.random.default_rng(seed), wander=4
+        ):
+            replies = re.findall("<answer>.*?</answer>", tokenizer.decode(text.tokens))
+            count = len(set(text.turns[text.turns >= 0]))
+            game.reset(np.array([seed]))
+            for left, reply in zip(range(len(replies), 0, -1), replies, strict=True):
+                if left == count:
+                    (way,) = solver.walk(game.cells, game.player, game.slips(np.array([0])))
+                    assert len(way) == count
+                game.step(np.array([wording.parse(game, reply)]), np.array([0]))
+            assert game.success[0]
+            astray += len(replies) > count
+    assert astray > 20
 
 
 def test_turns_that_do_not_fit_are_left_out(tokenizer) -> None:

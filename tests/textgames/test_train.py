@@ -7,8 +7,9 @@ import numpy as np
 import pytest
 import torch
 
+import record
 from record import UserError
-from textgames import train
+from textgames import results, rollout, train
 from textgames.learning import Learner
 from textgames.train import Config
 
@@ -58,20 +59,49 @@ def test_a_bandit_is_learned_from_reward_alone(trained, tmp_path):
 def test_a_run_that_is_killed_goes_on_to_the_bit(trained, monkeypatch, tmp_path, changed):
     config = replace(TINY, **changed)
     whole = trained(config, "whole")
+    break_off(trained, monkeypatch, config, 4)
+    same(trained(config, "broken"), whole)
+
+
+@pytest.mark.parametrize("update", [4, 5, 6])
+def test_so_does_one_that_is_killed_between_points_of_its_curve(trained, monkeypatch, update):
+    monkeypatch.setattr(train, "POINTS", 2)  # a point each three updates
+    config = replace(TINY, updates=6)
+    whole = trained(config, "whole")
+    break_off(trained, monkeypatch, config, update)
+    same(trained(config, "broken"), whole)
+
+
+def test_a_checkpoint_without_what_belongs_to_the_next_point_is_gone_on_from(
+    trained, monkeypatch, tmp_path
+):
+    monkeypatch.setattr(train, "POINTS", 1)
+    whole = trained(TINY, "whole")
+    break_off(trained, monkeypatch, TINY, 4)
+    old = record.load_checkpoint(tmp_path / "broken")
+    state = {name: each for name, each in old.state.items() if name != "seen"}
+    record.checkpoint.save_checkpoint(old.path.parent, 2, old.tensors, state, run_id=old.run_id)
+    assert trained(TINY, "broken")["result"] == whole["result"]
+
+
+def break_off(trained, monkeypatch, config, at):
+    """Runs in the folder `broken` until the machine goes down in an update."""
     update, count = Learner.update, 0
 
     def breaking(self, *arguments, **named):
         nonlocal count
         count += 1
-        if count == 4:
+        if count == at:
             raise OSError("the machine goes down")
         return update(self, *arguments, **named)
 
-    monkeypatch.setattr(Learner, "update", breaking)
-    with pytest.raises(OSError, match="goes down"):
-        trained(config, "broken")
-    monkeypatch.setattr(Learner, "update", update)
-    resumed = trained(config, "broken")
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "update", breaking)
+        with pytest.raises(OSError, match="goes down"):
+            trained(config, "broken")
+
+
+def same(resumed, whole):
     assert resumed["digest"] == whole["digest"]
     assert resumed["result"] == whole["result"]
     assert not resumed["resume_mismatch"]
@@ -96,7 +126,22 @@ def test_games_come_all_once_in_a_round_and_each_as_often_as_wanted(trained, mon
     assert first != second
 
 
-def test_a_sign_of_collapse_can_end_a_run(trained, monkeypatch):
+@pytest.mark.parametrize("precision", ["fp32", "bf16"])
+def test_all_games_are_played_in_the_precision_that_is_learned_in(trained, monkeypatch, precision):
+    play, seen = rollout.play, set()
+
+    def watching(model, *rest):
+        seen.add((len(rest[3]), torch.is_autocast_enabled("cpu")))
+        return play(model, *rest)
+
+    monkeypatch.setattr(rollout, "play", watching)
+    trained(replace(TINY, precision=precision, updates=2, adv_estimator="gae", lora_rank=2))
+    assert seen == {(games, precision == "bf16") for games in (8, 16)}  # validation, training
+
+
+@pytest.fixture
+def jumping(monkeypatch):
+    """The gradient's norm jumps in the 15th update that is made from now on."""
     update, count = Learner.update, 0
 
     def jumping(self, *arguments, **named):
@@ -105,14 +150,36 @@ def test_a_sign_of_collapse_can_end_a_run(trained, monkeypatch):
         return update(self, *arguments, **named) | {"grad_norm": 500.0 if count == 15 else 1.0}
 
     monkeypatch.setattr(Learner, "update", jumping)
-    config = replace(TINY, updates=20, alarm="end", test_freq=100)
-    ended = trained(config)["result"]
+
+
+COLLAPSING = replace(TINY, updates=20, alarm="end", test_freq=100)
+
+
+def test_a_sign_of_collapse_ends_a_run_that_wants_it(trained, jumping):
+    ended = trained(COLLAPSING)["result"]
     assert ended["objective"]["at"] == 15
     assert ended["variant"]["signs of collapse"] == "gradient at 15"
-    count = 0
-    marked = trained(replace(config, alarm="mark"), "marked")["result"]
+
+
+def test_a_sign_of_collapse_is_marked(trained, jumping):
+    marked = trained(replace(COLLAPSING, alarm="mark"))["result"]
     assert marked["objective"]["at"] == 20
     assert marked["variant"]["signs of collapse"] == "gradient at 15"
+
+
+def test_a_run_that_a_sign_has_ended_does_not_learn_on_when_it_goes_on(
+    trained, jumping, monkeypatch
+):
+    def breaking(*arguments):
+        raise OSError("the machine goes down")
+
+    with monkeypatch.context() as patch:
+        patch.setattr(results, "tested", breaking)
+        with pytest.raises(OSError, match="goes down"):
+            trained(COLLAPSING)
+    resumed = trained(COLLAPSING)["result"]
+    assert resumed["objective"]["at"] == 15
+    assert resumed["variant"]["signs of collapse"] == "gradient at 15"
 
 
 @pytest.mark.parametrize(
@@ -124,6 +191,10 @@ def test_a_sign_of_collapse_can_end_a_run(trained, monkeypatch):
         ({"filter": 0.5, "n_rollout": 1}, "--filter"),
         ({"loss_tokens": "all", "context": "last"}, "--loss-tokens"),
         ({"warm_up": 3}, "--warm-up"),
+        (
+            {"adv_estimator": "gae", "quantise": "4bit", "lora_rank": 2},
+            "--adv-estimator: .* quantise=none",
+        ),
     ],
 )
 def test_flags_that_do_not_fit_together_get_a_line(changed, words):
