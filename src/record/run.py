@@ -236,17 +236,15 @@ class Run:
         Args:
             result: ``objective`` (name, value, kind, count, goal, at, axis), and if wanted ``summary``,
                 ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``, and ``table`` (columns and rows
-                that the catalog's ``details`` shows). The objective's value also
-                becomes the metric ``objective``, which a search optimises where the operation declares
-                ``objective: {maximize: objective}``.
+                that the catalog's ``details`` shows). The objective's value also becomes the metric ``objective``,
+                which a search optimises where the operation declares ``objective: {maximize: objective}``.
 
         Returns:
             What was written, with status, digests and times.
         """
         objective = result.get("objective") or {}
         if objective.get("value") is not None:
-            at = objective.get("at")
-            at = self._metrics.last_step if at is None else at
+            at = self._metrics.last_step if objective.get("at") is None else objective["at"]
             self.log({"objective": objective["value"]}, at)
         if not self._weights:
             from record.checkpoint import newest_checkpoint
@@ -301,11 +299,9 @@ class Run:
         path = self._journal / "run.json"
         stored = journal.read_json(path)
         if stored is not None:
-            # Runs of older code do not tell.
-            if (begun := stored.get("script", facts.script())) != facts.script():
-                raise UserError(
-                    f"--resume: a run of {begun}.py; {facts.script()}.py cannot continue it"
-                )
+            now = facts.script()
+            if (begun := stored.get("script", now)) != now:  # older runs do not tell
+                raise UserError(f"--resume: a run of {begun}.py; {now}.py cannot continue it")
             check_same_flags(self.config, stored["flags"])
             return stored
         if path.exists():
