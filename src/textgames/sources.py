@@ -44,7 +44,7 @@ def find(named: str) -> Source:
     if (folder := find_folder(named)) is not None:
         return _in_folder(named, folder)
     if named.count("/") > 1 or named.startswith((".", "/", "~")):
-        raise record.UserError(f"--model: {named} is no directory; {_HERE}")
+        raise record.UserError(f"the model {named} is no directory; {_HERE}")
     return Source(_of_hub(named))
 
 
@@ -60,7 +60,7 @@ def _in_folder(named: str, folder: Path) -> Source:
     try:
         before = str(json.loads((run / "journal/run.json").read_text())["flags"]["model"])
     except (OSError, ValueError, KeyError):
-        raise record.UserError(f"--model: {named} is no run of this study, and no model") from None
+        raise record.UserError(f"{named} is no run of this study, and no model") from None
     below = find(before)
     return Source(below.folder, (*below.checkpoints, checkpoint.path))
 
@@ -73,7 +73,7 @@ def _whole(named: str, folder: Path) -> Path:
         files = set(json.loads(index.read_text())["weight_map"].values())
     missing = sorted(each for each in files if not (folder / each).exists())
     if missing:
-        raise record.UserError(f"--model: {named} has no {missing[0]}; {_HERE}")
+        raise record.UserError(f"the model {named} has no {missing[0]}; {_HERE}")
     return folder
 
 
@@ -88,17 +88,17 @@ def _of_hub(name: str) -> Path:
         return _whole(name, found)
     except errors.HFValidationError:
         raise record.UserError(
-            f"--model: {name} is no name of a hub's model, and no directory; {_HERE}"
+            f"the model {name} is no name of a hub's model, and no directory; {_HERE}"
         ) from None
     except (errors.LocalEntryNotFoundError, record.UserError):
         pass  # not here, or a part of it
     try:
         huggingface_hub.model_info(name, timeout=5)
     except errors.RepositoryNotFoundError:
-        raise record.UserError(f"--model: the hub has no {name}, or not for you; {_HERE}") from None
+        raise record.UserError(f"the hub has no model {name}, or not for you; {_HERE}") from None
     except Exception:  # offline, no route, refused, too slow: whatever the network finds
         raise record.UserError(
-            f"--model: the weights of {name} are not on this machine and no hub can be reached; "
+            f"the weights of the model {name} are not on this machine and no hub can be reached; "
             f"bring them (hf download {name}); {_HERE}"
         ) from None
     return _whole(name, Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns)))
