@@ -76,17 +76,12 @@ def open_histories(config: Config) -> list[Histories]:
             f"--window: {window} steps, but the histories have {longest} of an environment"
         )
     for each in found:
-        steps, limit, envs = (
-            used_steps(each, settings.history_steps),
-            each.about.limit,
-            each.shape[2],
-        )
-        if (
-            settings.windows == "subsampled" and steps <= limit
-        ):  # the next one's start is an episode's end
+        steps, limit = used_steps(each, settings.history_steps), each.about.limit
+        # The start of the episode after it is where one ends.
+        if settings.windows == "subsampled" and steps <= limit:
             raise record.UserError(
                 f"--history-steps: {steps} steps of an environment may hold no whole episode of {limit}; give "
-                f"{(limit + 1) * envs} or more of a task, or --windows consecutive"
+                f"{(limit + 1) * each.shape[2]} or more of a task, or --windows consecutive"
             )
     return found
 
