@@ -141,8 +141,10 @@ def over_seeds(group: Group) -> str:
         return "; ".join(["finished, with no result"] * bool(told) + failed) or "running"
     first = group.objectives[0]
     shown = sentences.objective_text(first, group.value)
-    seeds = f", mean of {len(group.objectives)} seeds" if len(group.objectives) > 1 else ""
-    tail = f"{_common_after(group.objectives)}{sentences.interval(group.objectives)}{seeds}"
+    told = len(group.objectives)
+    seeds = {t.seed for t in group.trials if t.status == FINISHED and t.objective}
+    of = f", mean of {told} {'seeds' if len(seeds) == told else 'runs'}" if told > 1 else ""
+    tail = f"{_common_after(group.objectives)}{sentences.interval(group.objectives)}{of}"
     return "; ".join([shown + tail + sentences.also(group.objectives), *failed])
 
 

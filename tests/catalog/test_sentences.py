@@ -81,6 +81,8 @@ def test_seeds_alone_are_averaged(make):
     runs = [make(i, value=v, seed=i) for i, v in enumerate((0.9, 1.0), 1)]
     said = batches.summary(None, runs)
     assert said == "95 % opening rate after 360 updates [90, 100], mean of 2 seeds"
+    runs.append(make(3, value=0.95, seed=2))  # elsewhere, perhaps: no third seed
+    assert batches.summary(None, runs).endswith(", mean of 3 runs")
 
 
 def test_further_numbers_of_a_result_are_told_with_it(make):
