@@ -58,9 +58,10 @@ def project_root() -> Path:
     return Path.cwd()
 
 
-def script() -> str:
-    """Returns the name of the script that this process runs, without its folder and ending."""
-    return Path(sys.argv[0]).stem
+def script(config: Config) -> str:
+    """Returns the name of the script that a configuration is of, whether it runs as one or is called."""
+    module = type(config).__module__
+    return Path(sys.argv[0]).stem if module == "__main__" else module.rpartition(".")[2]
 
 
 def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
@@ -68,8 +69,8 @@ def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[st
     return {
         "id": run_id,
         "study": study,
-        "operation": os.environ.get("GUILD_OP") or script(),
-        "script": script(),
+        "operation": os.environ.get("GUILD_OP") or Path(sys.argv[0]).stem,
+        "script": script(config),
         "flags": flags_of(config),
         "seed": config.seed,
         "command": shlex.join([Path(sys.executable).name, *sys.argv]),

@@ -299,7 +299,7 @@ class Run:
         path = self._journal / "run.json"
         stored = journal.read_json(path)
         if stored is not None:
-            now = facts.script()
+            now = facts.script(self.config)
             if (begun := stored.get("script", now)) != now:  # older runs do not tell
                 raise UserError(f"--resume: a run of {begun}.py; {now}.py cannot continue it")
             check_same_flags(self.config, stored["flags"])
