@@ -72,6 +72,7 @@ def finish(
                 "start": config.start,
                 "robot": config.robot,
                 "tuned": config.tuned,
+                "exploded": training.exploded,
             },
         }
     )

@@ -197,6 +197,18 @@ def test_bad_numbers_end_the_run_with_their_update(project, monkeypatch):
     assert result["failed_at"]["update"] == 1
 
 
+def test_an_explosion_is_named_with_its_update(project, few_worlds, monkeypatch):
+    wild = {"lr": 0.3, "max_grad_norm": 1e3, "minibatch_size": 16, "epochs": 8, "save_interval": 1}
+    told = _train("ppo", project / "wild", monkeypatch, **wild)["result"]["variant"]["exploded"]
+    kls = _points(project / "wild")["approx_kl"]
+    first = min(update for update, kl in kls.items() if kl > training.EXPLODED)
+    assert told == f"at update {first} (KL {kls[first]:.0f})"
+    assert f"exploded {told}" in (project / "wild/journal/events.jsonl").read_text()
+    calm = _train("ppo", project / "calm", monkeypatch)
+    assert not calm["result"]["variant"]["exploded"]
+    assert max(_points(project / "calm")["approx_kl"].values()) < training.EXPLODED
+
+
 def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch):
     from door.evaluate import Evaluation
 
