@@ -48,7 +48,7 @@ class ImportanceBars:
             page.supxlabel("share of the objective's variance [%]", color=GREY, fontsize=9)
             _legend(page)
 
-        return canvas.drawn((3.1 * across + 0.2, (0.75 + 0.27 * most) * down + 0.75), draw)
+        return canvas.drawn((3.1 * across + 0.2, (0.87 + 0.27 * most) * down + 0.75), draw)
 
 
 def _panel(axis: Axes, title: str, told: Importance) -> None:
@@ -71,8 +71,11 @@ def _panel(axis: Axes, title: str, told: Importance) -> None:
     canvas.percent(axis.xaxis)
     canvas.dress(axis)
     axis.grid(visible=False, axis="y")
-    seen = f"{told.trials} trials, cross-validated R² {text.number(told.r2, 2)}"
-    axis.set_title(f"{canvas.plain(title, 50)}\n{seen}", color=GREY, fontsize=8)
+    # A line each: names are as wide as a panel.
+    name, _, run = title.rpartition(", ")
+    fit = f"cross-validated R² {text.number(told.r2, 2)}"
+    lines = canvas.plain(name, 50), canvas.plain(f"{run}, {told.trials} trials"), fit
+    axis.set_title("\n".join(lines), color=GREY, fontsize=8)
 
 
 def _legend(page: Page) -> None:
