@@ -26,32 +26,32 @@ class ImportanceBars:
 
     Attributes:
         runs: The searches.
-        trials: Their trials by what the panel is called, with what each search optimised as their objective; of
-            each search there is something to tell (:func:`catalog.searches.importance_of`).
+        trials: Their trials by operation and run, as the panel is called, with what each search optimised as their
+            objective; of each search there is something to tell (:func:`catalog.searches.importance_of`).
     """
 
     runs: Sequence[RunRecord]
-    trials: Mapping[str, Sequence[RunRecord]]
+    trials: Mapping[tuple[str, str], Sequence[RunRecord]]
 
     def svg(self) -> str:
         """Draws it."""
-        found = {title: importance_of(trials) for title, trials in self.trials.items()}
-        panels = [(title, each) for title, each in found.items() if each is not None]
+        found = {search: importance_of(trials) for search, trials in self.trials.items()}
+        panels = [(search, each) for search, each in found.items() if each is not None]
         across = min(ACROSS, len(panels))
         down = math.ceil(len(panels) / across)
         most = max(len(each.shares) for _, each in panels)
 
         def draw(page: Page) -> None:
             grid = page.add_gridspec(down, across)
-            for i, (title, each) in enumerate(panels):
-                _panel(page.add_subplot(grid[i // across, i % across]), title, each)
+            for i, (search, each) in enumerate(panels):
+                _panel(page.add_subplot(grid[i // across, i % across]), *search, each)
             page.supxlabel("share of the objective's variance [%]", color=GREY, fontsize=9)
             _legend(page)
 
         return canvas.drawn((3.1 * across + 0.2, (0.87 + 0.27 * most) * down + 0.75), draw)
 
 
-def _panel(axis: Axes, title: str, told: Importance) -> None:
+def _panel(axis: Axes, name: str, run: str, told: Importance) -> None:
     """The bars of a search, the largest on top; hollow where the parameter may have no part."""
     for place, share in enumerate(told.shares):
         value, low, high = (min(max(v, 0.0), 1.0) for v in (share.value, share.low, share.high))
@@ -72,7 +72,6 @@ def _panel(axis: Axes, title: str, told: Importance) -> None:
     canvas.dress(axis)
     axis.grid(visible=False, axis="y")
     # A line each: names are as wide as a panel.
-    name, _, run = title.rpartition(", ")
     fit = f"cross-validated R² {text.number(told.r2, 2)}"
     lines = canvas.plain(name, 50), canvas.plain(f"{run}, {told.trials} trials"), fit
     axis.set_title("\n".join(lines), color=GREY, fontsize=8)

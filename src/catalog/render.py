@@ -166,11 +166,11 @@ class Catalog:
                 trials = [batches.as_searched(own, t) for t in self.store.members(head)]
                 if trials and importance_of(trials) is not None:
                     short = operation.rpartition(":")[2]
-                    found[f"{short}, {(head.batch or head.run)[:8]}"] = (head, trials)
+                    found[short, (head.batch or head.run)[:8]] = (head, trials)
                     break
         drawing = ImportanceBars(
             [head for head, _ in found.values()],
-            {title: trials for title, (_, trials) in found.items()},
+            {search: trials for search, (_, trials) in found.items()},
         )
         return self._drawn(name, drawing, "share of the variance that each parameter explains")
 

@@ -44,9 +44,13 @@ class Config(record.Config):
                 raise record.UserError(
                     f'--sizes: {word!r} is no side from 2 to {MOST}; say "5 7 11 13"'
                 )
-        sides = list(map(int, self.sizes.split()))
-        if len(set(sides)) < len(sides):
+        if len(set(self.sides)) < len(self.sides):
             raise record.UserError(f"--sizes: {self.sizes!r} has a side twice")
+
+    @property
+    def sides(self) -> list[int]:
+        """Those that are given."""
+        return list(map(int, self.sizes.split()))
 
 
 @dataclass(frozen=True)
@@ -111,7 +115,7 @@ def tasks_of(config: Config, trained: Trained) -> list[tuple[int, str, Sequence[
     """
     from darkroom import grid
 
-    sides = list(map(int, config.sizes.split())) or sorted(trained.divisions)
+    sides = config.sides or sorted(trained.divisions)
     for side in sides:
         if not trained.model.shape.fits(side):
             raise record.UserError(

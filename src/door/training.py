@@ -23,8 +23,8 @@ from rl.ppo import PPOSettings
 from rl.rollout import NonFiniteError, Rollout, collect
 
 TEST, VALIDATION = 0, 1  # sets of held-out worlds: reported; and looked at while training
-# KL divergence of an update [nats] above which a policy has exploded. Of 259 runs two had more, 11.6 and 7936,
-# with hyperparameters of the source that exploded there too; the next 4.6, and half of them less than .1.
+# KL divergence of an update [nats] of an exploded policy, at least. Three of 391 committed records have more: two with
+# hyperparameters of the source that exploded there too, and a trial of a search; the next 6.8, and half less than .1.
 EXPLODED = 10.0
 TOGETHER = 3  # validations whose mean decides on a stop: one high reading among many is often luck
 

@@ -107,6 +107,11 @@ def load_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Ch
     Raises:
         UserError: There is none, or it is damaged.
     """
+    return _load(find_checkpoint(path, step))
+
+
+def find_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Path:
+    """Returns the folder that :func:`load_checkpoint` loads, without loading it; see there."""
     where = Path(path)
     if where.is_file():
         raise UserError(
@@ -116,7 +121,7 @@ def load_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Ch
     if not where.is_dir():
         raise UserError(f"checkpoint {where}: no such directory")
     if (where / MANIFEST).exists() or (where / WEIGHTS).exists():
-        return _load(where)
+        return where
     folder = where / "checkpoints" if (where / "checkpoints").is_dir() else where
     found = checkpoints_in(folder)
     if step is not None:
@@ -124,10 +129,10 @@ def load_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Ch
         if wanted not in found:
             steps = ", ".join(str(int(each.name)) for each in reversed(found)) or "none"
             raise UserError(f"checkpoint {where}: no step {step} there (there are: {steps})")
-        return _load(wanted)
+        return wanted
     if not found:
         raise UserError(f"checkpoint {where}: no checkpoint there")
-    return _load(found[0])
+    return found[0]
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:

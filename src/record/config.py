@@ -24,7 +24,7 @@ C = TypeVar("C", bound="Config")
 
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _TRUE = {"true", "yes", "1", "on"}
-_RUN_ID = re.compile(r"[0-9a-f]{8,32}")
+RUN_ID = re.compile(r"[0-9a-f]{8,32}")
 _FALSE = {"false", "no", "0", "off", ""}  # Guild passes False as an empty string
 
 
@@ -85,7 +85,7 @@ def find_folder(named: str) -> Path | None:
     for path in (Path(named), Path(os.environ.get("PROJECT_DIR", ".")) / named):
         if path.is_dir():
             return path.resolve()
-    if _RUN_ID.fullmatch(named) and (home := os.environ.get("GUILD_HOME")):
+    if RUN_ID.fullmatch(named) and (home := os.environ.get("GUILD_HOME")):
         found = list(Path(home, "runs").glob(f"{named}*"))
         if len(found) == 1 and found[0].is_dir():
             return found[0].resolve()

@@ -10,6 +10,7 @@ import torch
 from numpy.typing import NDArray
 
 import record
+from record.checkpoint import find_checkpoint
 from skills import agents
 from skills.acting import NetworkAgent
 from skills.codes import VERBS
@@ -90,7 +91,7 @@ class Gating(Training):
         self.experts = dict(agents.specialists(config.specialists()))
         chosen: dict[Path, str] = {}
         for word, folder in config.others(self.run).items():
-            same = chosen.setdefault(record.load_checkpoint(folder).path, word)
+            same = chosen.setdefault(find_checkpoint(folder), word)
             if same != word:
                 raise record.UserError(
                     f"--more: {same} and {word} are the same agent; name each expert once"

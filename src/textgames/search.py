@@ -125,7 +125,8 @@ def best_of(config: Config, group: int) -> dict[str, Any] | None:
 
 
 def _shared(config: Config) -> dict[str, Any]:
-    return {name: getattr(config, name.replace("-", "_")) for name in _SHARED}
+    flags = record.config.flags_of(config)
+    return {name: flags[name] for name in _SHARED}
 
 
 def links_of(config: Config, fixed: dict[str, Any]) -> list[Link]:

@@ -4,19 +4,17 @@ from __future__ import annotations
 
 import contextlib
 import json
-import re
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import record
-from record.config import find_folder
+from record.config import RUN_ID, find_folder
 
 TINY = "tiny"
 FIRST = "first_model"  # in a run's folder: the tiny model that it began with
 MODEL = "artifacts/model"  # in a run's folder: the model that came out
-_RUN = re.compile(r"[0-9a-f]{8,32}")
 _HERE = f"model={TINY} needs no download"
 
 
@@ -43,9 +41,14 @@ def find(named: str) -> Source:
         return Source(None)
     if (folder := find_folder(named)) is not None:
         return _in_folder(named, folder)
-    if named.count("/") > 1 or named.startswith((".", "/", "~")):
+    if _is_path(named):
         raise record.UserError(f"the model {named} is no directory; {_HERE}")
     return Source(_of_hub(named))
+
+
+def _is_path(named: str) -> bool:
+    """Whether this can be no name of a hub's model."""
+    return named.count("/") > 1 or named.startswith((".", "/", "~"))
 
 
 def _in_folder(named: str, folder: Path) -> Source:
@@ -128,7 +131,7 @@ def lineage(named: str) -> Iterator[dict[str, Any]]:
     """Flags of each run that a model was trained in, the last one first; none of a run that is gone, or before it."""
     while named and named != TINY:
         if find_folder(named) is None:
-            if named.count("/") > 1 or named.startswith((".", "/", "~")) or _RUN.fullmatch(named):
+            if _is_path(named) or RUN_ID.fullmatch(named):
                 yield {}
             return
         if not (flags := flags_of(named)):
