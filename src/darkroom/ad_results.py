@@ -52,13 +52,15 @@ def finish_evaluation(
 
 
 def log(run: record.Run, learned: Learned) -> None:
-    """Journals the curve with its interval at step = episode, and the last block at step = goal's cell."""
+    """Journals the curves, one with its interval, at step = episode, and the last block at step = goal's cell."""
     low, high = learned.band()
     for index, steps in enumerate(learned.steps()):
         run.log({f"{learned.name}/steps": float(steps)}, index + 1)
     for index, value in enumerate(learned.curve()):
         point = {"": value, "_low": low[index], "_high": high[index]}
         run.log({f"{learned.name}/in_context{k}": float(v) for k, v in point.items()}, index + 1)
+    for index, (own, by_chance) in enumerate(learned.explored().T):
+        run.log({f"{learned.name}/met": own, f"{learned.name}/met_random": by_chance}, index + 1)
     last = learned.by_goal(learned.values.shape[2])
     for goal, value in zip(learned.goals, last, strict=True):
         run.log({f"{learned.name}/by_goal": float(value)}, int(goal))

@@ -47,6 +47,8 @@ class Learned:
         goals: Cells, int [T].
         values: Normalised return of each episode, float64 [T, copies, episodes].
         lengths: Its steps, float [T, copies, episodes].
+        met: Whether the goal paid in this episode or in one before, bool [T, copies, episodes].
+        chance: That random actions meet the goal in an episode, float [T].
     """
 
     size: int
@@ -54,6 +56,8 @@ class Learned:
     goals: np.ndarray
     values: np.ndarray
     lengths: np.ndarray
+    met: np.ndarray
+    chance: np.ndarray
 
     @property
     def name(self) -> str:
@@ -80,6 +84,12 @@ class Learned:
         """Mean over copies and the BLOCK episodes that end with episode `last`, float64 [T]."""
         return self.values[:, :, max(0, last - BLOCK) : last].mean(axis=(1, 2))
 
+    def explored(self) -> np.ndarray:
+        """Shares of agents, and of random ones, that met the goal by the end of each episode, float64 [2, episodes]."""
+        episodes = np.arange(1, self.met.shape[2] + 1)
+        by_chance = 1 - (1 - self.chance[:, None]) ** episodes
+        return np.stack([self.met.mean(axis=(0, 1)), by_chance.mean(axis=0)])
+
 
 def interval(by_task: np.ndarray, seed: int = 0) -> np.ndarray:
     """Percentile bootstrap (Efron 1979) over tasks of their mean, 95 %.
@@ -100,8 +110,13 @@ def interval(by_task: np.ndarray, seed: int = 0) -> np.ndarray:
 
 def blocks(episodes: int) -> dict[str, int]:
     """The blocks that are told of so many episodes, by the last of each: the first, the middle and the last."""
-    ends = sorted({min(BLOCK, episodes), max(BLOCK, episodes // 2 // BLOCK * BLOCK), episodes})
+    ends = sorted({min(BLOCK, episodes), middle_of(episodes), episodes})
     return {f"episodes_{max(1, end - BLOCK + 1)}_{end}": end for end in ends if end <= episodes}
+
+
+def middle_of(episodes: int) -> int:
+    """The last episode of the middle block."""
+    return min(episodes, max(BLOCK, episodes // 2 // BLOCK * BLOCK))
 
 
 def steps_to(steps: np.ndarray, curve: np.ndarray, level: float = SOLVED) -> float:
@@ -111,7 +126,7 @@ def steps_to(steps: np.ndarray, curve: np.ndarray, level: float = SOLVED) -> flo
 
 
 def metrics(learned: Learned) -> dict[str, float]:
-    """Means by block with their intervals, the worst task of the last block, and how many are solved."""
+    """Means by block with intervals, the last block's worst task, how many are solved, how many met their goal."""
     episodes = learned.values.shape[2]
     found = {f"{learned.name}/episode_1": float(learned.values[:, :, 0].mean())}
     for name, end in blocks(episodes).items():
@@ -125,6 +140,9 @@ def metrics(learned: Learned) -> dict[str, float]:
     last = learned.by_goal(episodes)
     found[f"{learned.name}/worst"] = float(last.min())
     found[f"{learned.name}/solved"] = float((last >= SOLVED).mean())
+    middle = middle_of(episodes)
+    for who, share in zip(("", "_random"), learned.explored()[:, middle - 1], strict=True):
+        found[f"{learned.name}/met_by_{middle}{who}"] = float(share)
     return found
 
 
@@ -133,7 +151,8 @@ def table(parts: list[Learned]) -> dict[str, list]:
     names = blocks(parts[0].values.shape[2])
     columns = ["rooms", "tasks", "episode 1"]
     columns += ["episodes {1}–{2}".format(*name.split("_")) for name in names]
-    columns += ["worst task", f"tasks at {SOLVED}"]
+    middle = middle_of(parts[0].values.shape[2])
+    columns += ["worst task", f"tasks at {SOLVED}", f"met the goal by {middle} (random)"]
     rows = []
     for learned in parts:
         row = [
@@ -147,5 +166,7 @@ def table(parts: list[Learned]) -> dict[str, list]:
             row.append(f"{by_goal.mean():.3f} [{low:.3f}, {high:.3f}]")
         last = learned.by_goal(learned.values.shape[2])
         row += [f"{last.min():.2f}", f"{(last >= SOLVED).sum()} of {len(last)}"]
+        own, by_chance = learned.explored()[:, middle - 1]
+        row.append(f"{own:.2f} ({by_chance:.2f})")
         rows.append(row)
     return {"columns": columns, "rows": rows}

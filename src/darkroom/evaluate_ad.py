@@ -174,6 +174,7 @@ def main(config: Config) -> dict[str, Any]:
     import numpy as np
     import torch
 
+    from darkroom import grid
     from darkroom.ad_scores import Learned
     from darkroom.play import Tasks, learn_in_context
 
@@ -198,7 +199,10 @@ def main(config: Config) -> dict[str, Any]:
                 greedy=config.actions == "greedy",
             )  # fmt: skip
             values = tasks.normalised(returns)
-            parts.append(Learned(side, part, np.asarray(goals), values, lengths))
+            met = np.logical_or.accumulate(returns > 0, axis=2)
+            # Where the goal ends an episode and pays once, the expected return is the chance to meet it.
+            chance = grid.random_return(side, np.asarray(goals), about["limit"], terminating=True)
+            parts.append(Learned(side, part, np.asarray(goals), values, lengths, met, chance))
             steps += int(lengths.sum())
             run.progress(index + 1, len(wanted), "part")
         from darkroom.ad_results import finish_evaluation

@@ -10,14 +10,16 @@ import yaml
 
 import record
 from darkroom import ad_redraw, ad_scores, ad_study, ad_summary, grid, play
+from darkroom.batch import RoomBatch
 from record import UserError, chain, committed, journal
 
 ROOT = Path(__file__).parents[2]
 
 
 def learned(values: np.ndarray, part: str = "held_out", size: int = 5) -> ad_scores.Learned:
-    goals = np.arange(len(values))
-    return ad_scores.Learned(size, part, goals, values, np.full(values.shape, 20.0))
+    goals, met = np.arange(len(values)), np.ones(values.shape, bool)
+    lengths = np.full(values.shape, 20.0)
+    return ad_scores.Learned(size, part, goals, values, lengths, met, np.full(len(goals), 0.1))
 
 
 def test_blocks_are_the_first_the_middle_and_the_last():
@@ -37,6 +39,27 @@ def test_metrics_are_the_means_by_hand():
     assert told["held_out_5/solved"] == pytest.approx(np.mean([v >= 0.8 for v in by_goal]))
     low, high = (told[f"held_out_5/episodes_76_80_{k}"] for k in ("low", "high"))
     assert low < np.mean(by_goal) < high
+
+
+def test_agents_that_move_at_random_meet_their_goals_as_often_as_is_told():
+    """Against as many random agents, played; and what is told of them in the middle."""
+    goals, agents, episodes = np.array([0, 7, 11, 17]), 1000, 12
+    tasks = play.Tasks.of([(5, goals)], 20, False).repeated(agents)
+    rooms = RoomBatch(tasks.goals, tasks.sizes, limit=20, terminating=False)
+    rng = np.random.default_rng(0)
+    returns = np.zeros((len(tasks), episodes))
+    for step in range(20 * episodes):
+        returns[:, step // 20] += rooms.step(rng.integers(5, size=len(tasks))).rewards
+    returns = returns.reshape(len(goals), agents, episodes)
+    met = np.logical_or.accumulate(returns > 0, axis=2)
+    chance = grid.random_return(5, goals, 20, terminating=True)
+    played = ad_scores.Learned(5, "held_out", goals, returns, np.full(met.shape, 20), met, chance)
+    own, by_chance = played.explored()
+    assert own == pytest.approx(met.mean(axis=(0, 1)))
+    assert own == pytest.approx(by_chance, abs=0.03)  # 5 standard deviations at most
+    told = ad_scores.metrics(played)
+    assert told["held_out_5/met_by_5"] == own[4]
+    assert told["held_out_5/met_by_5_random"] == by_chance[4]
 
 
 def test_the_interval_covers_as_often_as_it_says():
