@@ -231,9 +231,8 @@ def _run_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) ->
         lines.append(f"{on_the_way} differ only on the way, not in their last and best value")
     if lines and equal:
         lines.append(f"{equal} more are equal at every step")
-    elif (
-        not lines and not metrics
-    ):  # a record has a hundred points of a curve, the digest knows all
+    elif not lines and not metrics:
+        # A record has a hundred points of a curve, the digest knows all.
         told = [side.head.digest for side in (a, b)]
         names = [
             n for n in ("metrics", "weights") if all(told) and told[0].get(n) != told[1].get(n)

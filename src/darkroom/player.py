@@ -94,9 +94,8 @@ class Player:
         tokens = TOKENS[self.model.shape.layout]
         begin, seen = at * tokens, self.kept * tokens
         mask = None
-        if (
-            tokens > 1
-        ):  # a token does not see those that come after it, nor what they are about to overwrite
+        if tokens > 1:
+            # A token does not see those that come after it, nor what they are about to overwrite.
             mask = torch.ones(tokens, seen, dtype=torch.bool)
             mask[:, begin : begin + tokens] = torch.ones(tokens, tokens, dtype=torch.bool).tril()
             mask = mask.to(self.model.head.weight.device)

@@ -111,12 +111,10 @@ def one_line_errors(uri: str) -> Iterator[None]:
     except ModuleNotFoundError as error:
         raise MlflowError(f"MLflow cannot be used: {error}") from error
     except Exception as error:
-        if (
-            getattr(error, "error_code", "") == "INVALID_PARAMETER_VALUE"
-        ):  # the run is wrong, not MLflow
-            raise UserError(
-                f"MLflow refuses it: {shown(str(error).splitlines()[0])[:300]}"
-            ) from error
+        if getattr(error, "error_code", "") == "INVALID_PARAMETER_VALUE":
+            # The run is wrong, not MLflow.
+            told = shown(str(error).splitlines()[0])[:300]
+            raise UserError(f"MLflow refuses it: {told}") from error
         first = next((line for line in str(error).splitlines() if line.strip()), "")
         text = f"{type(error).__name__}: {shown(first)[:300]}"
         raise MlflowError(f"MLflow at {shown(uri)} did not answer ({text})") from error
