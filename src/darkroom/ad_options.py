@@ -104,6 +104,9 @@ class Config(record.Config):
     stride: float = option(
         0.1, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
     )
+    stride_growth: float = option(
+        1.0, "k is multiplied by this once a window has shown a reward [1]", low=1, high=100
+    )
     jitter: float = option(0.7, "of k, in its logarithm, uniform [1]", low=0, high=5)
     fresh: float = option(0.5, "share of the windows that begin with the agent [1]", low=0, high=1)
     history_steps: int = preset_option(-1, "first steps of a task that are used, 0: all")
@@ -203,4 +206,11 @@ class Config(record.Config):
     def sampling(self) -> Sampling:
         """Of the windows."""
         settings = self.settings()
-        return Sampling(settings.windows, settings.window, self.stride, self.jitter, self.fresh)
+        return Sampling(
+            settings.windows,
+            settings.window,
+            self.stride,
+            self.stride_growth,
+            self.jitter,
+            self.fresh,
+        )

@@ -20,8 +20,10 @@ STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
-    "label-smoothing", "attention-dropout", "residual-dropout", "embedding-dropout", "updates",
+    "stride-growth", "label-smoothing", "attention-dropout", "residual-dropout", "embedding-dropout", "updates",
 )  # fmt: skip
+
+BEFORE = {"stride-growth": 1}  # what a flag was before there was one
 
 
 def main() -> None:
@@ -92,7 +94,10 @@ def goals(evaluations: list[dict[str, Any]]) -> dict[int, np.ndarray]:
 
 def variants(trained: list[dict[str, Any]]) -> dict[str, np.ndarray]:
     """Objectives of trainings by what they differ in from the most frequent flags."""
-    flags = [{name: str(each["flags"].get(name)) for name in VARIANTS} for each in trained]
+    flags = [
+        {name: str(each["flags"].get(name, BEFORE.get(name))) for name in VARIANTS}
+        for each in trained
+    ]
     usual = {
         name: max(sorted({f[name] for f in flags}), key=[f[name] for f in flags].count)
         for name in VARIANTS

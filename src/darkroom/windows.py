@@ -2,7 +2,8 @@
 
 `subsampled` takes every k-th episode of a history, so that a window spans the whole of a source agent's learning. k is
 a share of the episodes that the agent's task took to be learned, times exp(U(-jitter, jitter)), and a share of the
-windows begins with the agent, with an empty context. `consecutive` takes the steps as they came, as the source of this
+windows begins with the agent, with an empty context. Once a window has shown a reward, k grows by a factor: who has
+met the goal is to learn fast, who has not is to go on exploring as the young agent did. `consecutive` takes the steps as they came, as the source of this
 study does: a dozen episodes of an agent that needs a hundred, in which hardly anything is learned.
 """
 
@@ -30,6 +31,7 @@ class Sampling:
         kind: See KINDS.
         length: Steps of a window.
         stride: Episodes from one to the next, as a share of those that the task took to be learned.
+        growth: What the stride is multiplied by once the window has shown a reward.
         jitter: Of the stride, in its logarithm.
         fresh: Share of the windows that begin with the agent.
     """
@@ -37,6 +39,7 @@ class Sampling:
     kind: str = "subsampled"
     length: int = 256
     stride: float = 0.1
+    growth: float = 1.0
     jitter: float = 0.7
     fresh: float = 0.5
 
@@ -65,6 +68,7 @@ class Episodes:
     Attributes:
         starts: Step at which each episode begins, int64 [episodes], stream by stream.
         lengths: Steps of each, int64 [episodes].
+        paid: Whether there was a reward in it, bool [episodes].
         first, count: Of each stream's episodes, int64 [streams].
         learned: Episodes that each stream's task took to be learned, float64 [streams].
     """
@@ -72,7 +76,7 @@ class Episodes:
     def __init__(self, histories: Histories, tasks: np.ndarray, steps: int) -> None:
         self.histories, self.tasks, self.steps = histories, np.asarray(tasks), steps
         envs = histories.shape[2]
-        starts, lengths, learned = [], [], []
+        starts, lengths, paid, learned = [], [], [], []
         for task in self.tasks:
             times = np.asarray(histories.times[task, :, :steps])
             rewards = np.asarray(histories.rewards[task, :, :steps], np.int64)
@@ -82,10 +86,12 @@ class Episodes:
                 starts.append(begins[:-1])
                 lengths.append(np.diff(begins))
                 returns.append(np.add.reduceat(rewards[env], begins)[:-1])
+                paid.append(returns[-1] > 0)
             learned += [episodes_to_learn(returns)] * envs
         self.count = np.array([len(each) for each in starts])
         self.first = np.cumsum(self.count) - self.count
         self.starts, self.lengths = np.concatenate(starts), np.concatenate(lengths)
+        self.paid = np.concatenate(paid)
         self.learned = np.array(learned)
 
 
@@ -162,9 +168,15 @@ class Sampler:
         # Cubed: as often while an agent learns as in the long time after it has.
         begin = np.where(fresh, 0, rng.random(len(streams)) ** 3 * source.count[streams])
         across = length // int(source.lengths.min()) + 2
-        episodes = begin[:, None] + stride[:, None] * np.arange(across)
-        # Beyond the end of a history its last strides are seen again, in which the agent no longer changes.
+        strides = np.tile(np.arange(across, dtype=float), (len(streams), 1))
         last = source.count[streams, None] - 1
+        if self.sampling.growth != 1:
+            steady = np.minimum(begin[:, None] + stride[:, None] * strides, last).astype(np.int64)
+            shown = np.maximum.accumulate(source.paid[source.first[streams, None] + steady], axis=1)
+            # An episode is left out of the sum if no reward was shown before it.
+            strides[:, 1:] += (self.sampling.growth - 1) * shown[:, :-1].cumsum(axis=1)
+        episodes = begin[:, None] + stride[:, None] * strides
+        # Beyond the end of a history its last strides are seen again, in which the agent no longer changes.
         late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)
         episodes = np.where(episodes > last, late, episodes).astype(np.int64)
         chosen = source.first[streams, None] + episodes

@@ -109,6 +109,32 @@ def test_subsampled_windows_are_episodes_of_one_stream_in_their_order(kept):
             assert ordered
 
 
+def test_a_stride_grows_once_the_window_has_shown_a_reward(kept):
+    """Against a walk along each stream; agents that have the goal from the start on, late, and never."""
+    sampling = windows.Sampling(length=60, stride=0.08, growth=2.5, jitter=0.0, fresh=1.0)
+    grew = 0
+    for task in range(4):
+        source = windows.Episodes(kept, np.array([task]), kept.shape[3])
+        stride = max(1.0, sampling.stride * source.learned[0])
+        drawn = windows.Sampler([source], sampling, np.random.default_rng(task)).draw(12)
+        for row in range(12):
+            found = follow(kept, task, drawn, row, sampling)
+            walks = []
+            for env in range(kept.shape[2]):
+                episodes, strides, seen, walk = episodes_of(kept, task, env), 0.0, False, []
+                while strides * stride < len(episodes) - 1 and len(walk) < len(found):
+                    walk.append((env, int(strides * stride)))
+                    begin, end = episodes[walk[-1][1]]
+                    seen = seen or bool(kept.rewards[task, env, begin:end].any())
+                    strides += sampling.growth if seen else 1
+                walks.append(walk)
+            fits = [all(step in at for step, at in zip(w, found, strict=False)) for w in walks]
+            assert any(fits)
+            walk = walks[fits.index(True)]
+            grew += any(b - a > stride + 1 for (_, a), (_, b) in itertools.pairwise(walk))
+    assert grew > 12
+
+
 def test_what_is_seen_is_what_was_done_a_step_before(kept):
     for kind in windows.KINDS:
         source = windows.Episodes(kept, np.arange(4), kept.shape[3])
