@@ -3,8 +3,10 @@
 `subsampled` takes every k-th episode of a history, so that a window spans the whole of a source agent's learning. k is
 a share of the episodes that the agent's task took to be learned, times exp(U(-jitter, jitter)), and a share of the
 windows begins with the agent, with an empty context. Once a window has shown a reward, k grows by a factor: who has
-met the goal is to learn fast, who has not is to go on exploring as the young agent did. `consecutive` takes the steps as they came, as the source of this
-study does: a dozen episodes of an agent that needs a hundred, in which hardly anything is learned.
+met the goal is to learn fast, who has not is to go on exploring as the young agent did.
+
+`consecutive` takes the steps as they came, as the source of this study does: a dozen episodes of an agent that needs a
+hundred, in which hardly anything is learned.
 """
 
 from __future__ import annotations
