@@ -4,10 +4,12 @@ from __future__ import annotations
 
 import argparse
 import os
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 import record
+from darkroom import ad_options
 from darkroom.evaluate_ad import MOST
 from record import chain, option
 from record.chain import Link
@@ -33,7 +35,7 @@ class Config(record.Config):
     train_flags: str = option("", 'flags of ad:train, as "updates=4000 shift=2"')
     evaluate_flags: str = option("copies=3", 'flags of ad:evaluate, as "copies=5"')
     jobs: int = option(1, "runs at a time, each on one core", low=1, high=64, resumable=True)
-    reuse: bool = option(True, "take finished histories of the same flags")
+    reuse: bool = option(True, "take finished runs of the same flags")
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -77,15 +79,22 @@ def main(config: Config) -> dict[str, Any]:
 
 def runs_of(config: Config) -> list[Link]:
     """The study's runs: histories of each size, and for each split and seed a training and an evaluation."""
-    links, sources = [], {}
-    for size in config.sizes.split():
+    links: list[Link] = []
+
+    def add(operation: str, name: str, flags: dict[str, str], after: dict[str, str]) -> str:
+        runs = {link.name: link.run for link in links}
+        used = [runs[each] for each in after.values()]
+        same = {name: text for name, text in flags.items() if name != "video"}
+        known = config.reuse and all(used)
+        found = next(_finished(operation, same, used), "") if known else ""
+        links.append(Link(operation, found, name=name, flags=flags, after=after))
+        return name
+
+    sizes, sources = config.sizes.split(), {}
+    for size in sizes:
         operation = config.histories if size == SOURCE else f"a2c:histories_{size}"
         flags = {"seed": str(config.seed), "video": "none", **_flags(config.histories_flags)}
-        same = {name: text for name, text in flags.items() if name != "video"}
-        found = next(chain.same(operation, same), None) if config.reuse else None
-        links.append(Link(operation, found or "", name=f"histories {size}", flags=flags))
-        sources[f"histories_{size}"] = links[-1].name
-    sizes = config.sizes.split()
+        sources[f"histories_{size}"] = add(operation, f"histories {size}", flags, {})
     # Of the others that ad:train_mixed could have, none is to be put beside them.
     mixed = {f"histories_{size}": "none" for size in SIZES if size not in sizes}
     mixed["histories"] = ",".join(sources)
@@ -97,11 +106,22 @@ def runs_of(config: Config) -> list[Link]:
             if sizes != [SOURCE]:
                 operation, after, flags = "ad:train_mixed", sources, flags | mixed
             flags |= _flags(config.train_flags)
-            links.append(Link(operation, name=f"train {name}", flags=flags, after=after))
+            after = {"trained": add(operation, f"train {name}", flags, after)}
             flags = {"seed": seed, "sizes": config.play, **_flags(config.evaluate_flags)}
-            after = {"trained": links[-1].name}
-            links.append(Link("ad:evaluate", name=f"evaluate {name}", flags=flags, after=after))
+            add("ad:evaluate", f"evaluate {name}", flags, after)
     return links
+
+
+def _finished(operation: str, flags: dict[str, str], used: Sequence[str]) -> Iterator[str]:
+    """Runs that are what these flags start now, with what they used."""
+    for run in chain.same(operation, flags, used):
+        child = chain.Child(operation, run)
+        if operation.startswith("ad:train"):
+            # What a preset stands for may have changed since.
+            settings = record.config.of_run(child.directory, ad_options.Config).settings()
+            if child.written["result"].get("settings") != vars(settings):
+                continue
+        yield run
 
 
 def trained(links: dict[str, Link]) -> np.ndarray:

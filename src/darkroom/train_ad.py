@@ -106,6 +106,7 @@ def result(
             ],
         },
         "metrics": played | {"transitions": float(transitions)},
+        "settings": vars(settings),
         "variant": {
             "preset": config.preset, "layout": settings.layout, "states": settings.states,
             "windows": settings.windows, "split": config.split,

@@ -275,6 +275,15 @@ def _flags_of_run(directory: str, config_class: type[Config]) -> dict[str, Any]:
     return {names[flag]: value for flag, value in flags.items() if flag in names}
 
 
+def of_run(directory: str | os.PathLike[str], config_class: type[C]) -> C:
+    """Returns the flags of the run in a directory.
+
+    Raises:
+        UserError: There is none, or one of them is no longer allowed.
+    """
+    return config_class(**_flags_of_run(os.fspath(directory), config_class))
+
+
 def _fail(prog: str, message: str, code: int) -> Any:
     sys.stdout.flush()
     print(f"{prog}: {message}", file=sys.stderr)

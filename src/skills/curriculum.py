@@ -48,12 +48,11 @@ def links_of(config: Config) -> list[Link]:
     flags |= dict(word.split("=", 1) for word in config.train_flags.split())
     links: list[Link] = []
     for stage in schedule.chain(schedule.CURRICULA[config.name]):
-        known = config.reuse and (not links or bool(links[-1].run))
-        found = (
-            _existing(f"skill:{stage}", flags, links[-1].run if links else "") if known else None
-        )
+        before = [links[-1].run] if links else []  # whose weights it begins with
+        known = config.reuse and all(before)
+        found = next(chain.same(f"skill:{stage}", flags, before), "") if known else ""
         after = {"previous": links[-1].name} if links else {}
-        links.append(Link(f"skill:{stage}", found or "", name=stage, flags=flags, after=after))
+        links.append(Link(f"skill:{stage}", found, name=stage, flags=flags, after=after))
     return links
 
 
@@ -105,19 +104,6 @@ def summary(links: dict[str, Link]) -> dict[str, Any]:
             "rows": rows,
         },
     }
-
-
-def _existing(operation: str, flags: dict[str, str], previous: str) -> str | None:
-    """A finished run of the stage that began with the weights of `previous`."""
-    from record import journal
-
-    for found in chain.same(operation, flags):
-        if not previous:
-            return found
-        path = chain.Child(operation, found).directory / "journal/parents.json"
-        if previous in (journal.read_json(path) or {}).get("parents", []):
-            return found
-    return None
 
 
 if __name__ == "__main__":

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 import record
-from darkroom import ad_redraw, ad_scores, ad_study, ad_summary, grid, play
+from darkroom import ad_options, ad_redraw, ad_scores, ad_study, ad_summary, grid, play
 from darkroom.batch import RoomBatch
 from record import UserError, chain, committed, journal
 
@@ -160,7 +160,7 @@ def test_figures_are_drawn_from_records(tmp_path):
 
 
 def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
-    monkeypatch.setattr(chain, "same", lambda operation, flags: iter(()))
+    monkeypatch.setattr(chain, "same", lambda operation, flags, parents: iter(()))
     links = ad_study.runs_of(ad_study.Config(splits="4 5", seeds="1 2 3", train_flags="shift=2"))
     assert len(links) == 1 + 2 * 2 * 3
     trained = [link for link in links if link.operation == "ad:train"]
@@ -184,6 +184,42 @@ def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
     ):  # fmt: skip
         with pytest.raises(UserError, match=f"^--{next(iter(wrong)).replace('_', '-')}: [^\\n]*$"):
             ad_study.Config(**wrong)
+
+
+def test_a_study_takes_finished_runs_as_far_as_their_preset_is_still_the_same(
+    tmp_path, monkeypatch
+):
+    """Of two trainings that ended, the first began when the preset was another one."""
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path))
+    settings = vars(ad_options.Config().settings())
+    for run, stood_for in (("old", settings | {"updates": 7}), ("new", settings)):
+        folder = tmp_path / "runs" / run
+        (folder / "journal").mkdir(parents=True)
+        (folder / "journal/run.json").write_text(json.dumps({"flags": {"seed": 1, "split": 4}}))
+        written = {"result": {"settings": stood_for}}
+        (folder / "result.json").write_text(json.dumps(written))
+    ended = {
+        "a2c:histories_return": [("recorded", {})],
+        "ad:train": [(run, {"split": "4", "seed": "1"}) for run in ("old", "new")],
+        "ad:evaluate": [("played", {"seed": "1"})],
+    }
+    parents = {"old": "recorded", "new": "recorded", "played": "new"}
+
+    def same(operation, flags, used):
+        for run, had in ended[operation]:
+            if had.items() <= flags.items() and set(used) <= {parents.get(run)}:
+                yield run
+
+    monkeypatch.setattr(chain, "same", same)
+    found = {link.name: link.run for link in ad_study.runs_of(ad_study.Config(splits="4"))}
+    assert {name: run for name, run in found.items() if run} == {
+        "histories 9": "recorded", "train split 4 seed 1": "new", "evaluate split 4 seed 1": "played",
+    }  # fmt: skip
+    ended["ad:train"].pop()  # and what played another's weights is not taken either
+    found = {link.name: link.run for link in ad_study.runs_of(ad_study.Config(splits="4"))}
+    assert {name for name, run in found.items() if run} == {"histories 9"}
+    none = ad_study.runs_of(ad_study.Config(splits="4", reuse=False))
+    assert not any(link.run for link in none)
 
 
 def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch):
@@ -216,7 +252,7 @@ def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_a_study_of_any_sizes_trains_on_their_histories_alone(monkeypatch, count):
-    monkeypatch.setattr(chain, "same", lambda operation, flags: iter(()))
+    monkeypatch.setattr(chain, "same", lambda operation, flags, parents: iter(()))
     text = (ROOT / "experiments/darkroom/guild.yml").read_text()
     model = next(each for each in yaml.safe_load(text) if each.get("model") == "ad")
     declared = model["operations"]["train_mixed"]

@@ -167,6 +167,15 @@ def test_a_run_stands_for_another_if_all_flags_on_which_results_depend_are_the_s
         return [dict(line.split(": ") for line in text.splitlines()) for text in attributes]
 
     assert [each["threads"] for each in found(seed="1")] == ["7", "2"]
+    # Of these, one that says which run it used.
+    ran = list(chain.same("toy:train", {"seed": "1"}))
+    (chain.Child("toy:train", ran[1]).directory / "journal").mkdir()
+    used = {"parents": ["a" * 32, "b" * 32]}
+    (chain.Child("toy:train", ran[1]).directory / "journal/parents.json").write_text(
+        json.dumps(used)
+    )
+    assert list(chain.same("toy:train", {"seed": "1"}, ["b" * 32])) == ran[1:]
+    assert list(chain.same("toy:train", {"seed": "1"}, ["b" * 32, "c" * 32])) == []
     assert [each["threads"] for each in found(seed="1", threads="2")] == ["2"]
     assert {(each["lr"], each["lazy"]) for each in found(seed="1")} == {("0.1", "0")}
     assert [each["lr"] for each in found(seed=2, lr=0.2)] == ["0.2"]
