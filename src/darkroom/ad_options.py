@@ -25,7 +25,7 @@ class Settings(Architecture):
     shift: int = 3
     stretch: float = 0.0
     batch_size: int = 16
-    updates: int = 5000
+    updates: int = 2500
     optimizer: str = "muon"
     lr: float = 3e-3
     muon_lr: float = 0.01
@@ -102,7 +102,7 @@ class Config(record.Config):
     residual_dropout: float = preset_option(-1.0, "share of what a layer adds", 0.99)
     windows: str = word_option(OWN, "every k-th episode of a history, or steps as they came", KINDS)
     stride: float = option(
-        0.1, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
+        0.15, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
     )
     stride_growth: float = option(
         1.0, "k is multiplied by this once a window has shown a reward [1]", low=1, high=100

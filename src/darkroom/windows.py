@@ -40,7 +40,7 @@ class Sampling:
 
     kind: str = "subsampled"
     length: int = 256
-    stride: float = 0.1
+    stride: float = 0.15
     growth: float = 1.0
     jitter: float = 0.7
     fresh: float = 0.5
