@@ -62,22 +62,26 @@ def by_goal(
         figure.colorbar(image, ax=list(panels), shrink=0.8, label="normalised return")
 
 
-def bars(path: Path, shares: Mapping[str, np.ndarray], label: str) -> None:
-    """Draws a bar with its points for each name.
+def bars(path: Path, plays: Mapping[str, Sequence[tuple[float, float]]], label: str) -> None:
+    """Draws a bar, the weighted mean, with its points for each name; a point's area is its weight.
 
     Args:
         path: SVG to write.
-        shares: Values of several runs, float [n], by name.
+        plays: Values with their weights by name.
         label: Of the axis.
     """
-    with sheet(path, (7, 0.35 * len(shares) + 1), "darkroom") as figure:
+    with sheet(path, (7, 0.35 * len(plays) + 1), "darkroom") as figure:
         axes = figure.subplots()
-        for index, values in enumerate(shares.values()):
-            axes.barh(index, values.mean(), color=COLOURS[0], alpha=0.5)
-            axes.plot(values, np.full(len(values), index), ".", color=COLOURS[1])
-        axes.set_yticks(range(len(shares)), list(shares), fontsize=8)
+        for index, each in enumerate(plays.values()):
+            values, weights = np.array(each).T
+            mean = np.average(values, weights=weights)
+            axes.barh(index, mean, color=COLOURS[0], alpha=0.5)
+            axes.scatter(values, np.full(len(values), index), 3 * weights, COLOURS[1], zorder=3)
+            axes.annotate(f"{mean:.2f}", (0.01, index), color=GREY, fontsize=8, va="center")
+        axes.set_yticks(range(len(plays)), list(plays), fontsize=8)
         axes.invert_yaxis()
-        axes.set(xlabel=label, xlim=(min(0, *map(np.min, shares.values())), 1.02))
+        lowest = min(value for each in plays.values() for value, _ in each)
+        axes.set(xlabel=label, xlim=(min(0, lowest), 1.02))
         axes.grid(axis="x", alpha=0.3)
 
 

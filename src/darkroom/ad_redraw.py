@@ -12,6 +12,7 @@ from typing import Any
 import numpy as np
 
 from darkroom import ad_figures
+from darkroom.ad_options import PRESETS, Config
 from darkroom.ad_scores import Line, label_of
 from record import committed
 from record.committed import values
@@ -20,10 +21,8 @@ STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
-    "stride-growth", "label-smoothing", "attention-dropout", "residual-dropout", "embedding-dropout", "updates",
+    "stride-growth", "jitter", "label-smoothing", "attention-dropout", "residual-dropout", "embedding-dropout",
 )  # fmt: skip
-
-BEFORE = {"stride-growth": 1}  # what a flag was before there was one
 
 
 def main() -> None:
@@ -48,9 +47,11 @@ def draw(found: committed.Records, folder: Path) -> list[Path]:
         for each in found.get("ad:train", [])
         if float(each["flags"].get("validation-share", 0)) > 0
     ]
-    if shares := variants(chosen):
+    if shares := variants(chosen, found.get("ad:evaluate", [])):
         drawn.append(folder / "ad_variants.svg")
-        ad_figures.bars(drawn[-1], shares, "normalised return, last episodes of validation tasks")
+        ad_figures.bars(
+            drawn[-1], shares, "normalised return, episodes 36 to 40 of validation tasks"
+        )
     return drawn
 
 
@@ -92,23 +93,47 @@ def goals(evaluations: list[dict[str, Any]]) -> dict[int, np.ndarray]:
         return {side: sums[side] / counts[side] for side in sums}
 
 
-def variants(trained: list[dict[str, Any]]) -> dict[str, np.ndarray]:
-    """Objectives of trainings by what they differ in from the most frequent flags."""
-    flags = [
-        {name: str(each["flags"].get(name, BEFORE.get(name))) for name in VARIANTS}
-        for each in trained
-    ]
-    usual = {
-        name: max(sorted({f[name] for f in flags}), key=[f[name] for f in flags].count)
-        for name in VARIANTS
-        if flags
-    }
-    found: dict[str, list[float]] = defaultdict(list)
-    for own, each in zip(flags, trained, strict=True):
-        others = [f"{name}={value}" for name, value in own.items() if value != usual[name]]
-        found[" ".join(others) or "default"].append(each["result"]["objective"]["value"])
+def variants(
+    trained: list[dict[str, Any]], played: list[dict[str, Any]]
+) -> dict[str, list[tuple[float, float]]]:
+    """Returns in the middle episodes at validation tasks, by what trainings differ in from today's default.
+
+    Args:
+        trained: Records of trainings with validation tasks.
+        played: Records of evaluations, of whatever trainings.
+
+    Returns:
+        Of each play, at the end of the training or in an evaluation: the mean return, and how many agents a task had.
+    """
+    default = meaning({}) | {"updates": PRESETS["default"].updates}
+    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for each in trained:
+        objective = each["result"]["objective"]
+        # What a preset's number of updates was then, its objective tells.
+        own = meaning(each["flags"]) | {"updates": objective["at"]}
+        others = [f"{name}={text(value)}" for name, value in own.items() if value != default[name]]
+        of = found[" ".join(others) or "default"]
+        of.append((objective["value"], float(each["flags"]["copies"])))
+        block = objective["name"].rpartition("/")[2]
+        for evaluation in played:
+            told = evaluation["result"]["metrics"].get(f"validation_9/{block}")
+            sampled = evaluation["flags"].get("actions", "sampled") == "sampled"
+            if told is not None and sampled and each["run"] in evaluation["parents"]:
+                of.append((told, float(evaluation["flags"]["copies"])))
     order = sorted(found, key=lambda name: (name != "default", name))
-    return {name: np.array(found[name]) for name in order}
+    return {name: found[name] for name in order}
+
+
+def meaning(flags: dict[str, Any]) -> dict[str, Any]:
+    """Flags that make a variant, with the preset's values put in where they are left to it."""
+    config = Config(**{n.replace("-", "_"): flags[n] for n in VARIANTS if n in flags})
+    told = vars(config) | vars(config.settings())
+    return {name: told[name.replace("-", "_")] for name in VARIANTS}
+
+
+def text(value: Any) -> str:
+    """A flag's value as it is typed."""
+    return f"{value:g}" if isinstance(value, float) else str(value)
 
 
 if __name__ == "__main__":

@@ -121,30 +121,45 @@ def test_figures_are_drawn_from_records(tmp_path):
         {f"held_out_9/{n}": curve for n in names} | {"held_out_9/source": [(100, 0.0), (900, 1.0)]},
     )
     evaluated = [
-        as_record("ad:evaluate", {"held_out_9/by_goal": [(0, v), (goal, 1.0)]})
+        as_record(
+            "ad:evaluate",
+            {"held_out_9/by_goal": [(0, v), (goal, 1.0)]},
+            parents=[],
+            result={"metrics": {}},
+        )
         for v, goal in ((0.2, 3), (0.6, 4))
     ]
-    flags = {"validation-share": 0.2, "layout": "preset"}
+    flags = {"validation-share": 0.2, "layout": "preset", "copies": 3}
+    name = "validation/episodes_36_40"
     trained = [
-        as_record("ad:train", {}, flags=flags | more, result={"objective": {"value": value}})
-        for more, value in (
-            ({}, 0.9),
-            ({}, 0.8),
-            ({"layout": "three"}, 0.5),
-            ({"validation-share": 0}, 0.1),
+        as_record(
+            "ad:train", {}, run=f"run {index}", flags=flags | more,
+            result={"objective": {"name": name, "value": value, "at": updates}},
         )
+        for index, (more, value, updates) in enumerate((
+            ({}, 0.9, 2500),
+            ({"stride-growth": 1, "updates": 2500}, 0.8, 2500),
+            ({"layout": "three"}, 0.5, 2500),
+            ({}, 0.6, 5000),  # the default of another time
+            ({"validation-share": 0}, 0.1, 2500),
+        ))
+    ]  # fmt: skip
+    told = {"metrics": {"validation_9/episodes_36_40": 0.7}}
+    played = [
+        as_record("ad:evaluate", {}, parents=[parent], flags={"copies": 10, **more}, result=told)
+        for parent, more in (("run 0", {}), ("run 1", {"actions": "greedy"}), ("run 4", {}))
     ]
-    for i, each in enumerate([study, *evaluated, *trained]):
+    for i, each in enumerate([study, *evaluated, *trained, *played]):
         (records / f"{i}.json").write_text(json.dumps(each))
     found = committed.finished(records)
     rooms = ad_redraw.goals(found["ad:evaluate"])
     assert rooms[9][0] == pytest.approx(0.4)  # of two splits that kept it out
     assert rooms[9][[3, 4]].tolist() == [1, 1]
     assert np.isnan(rooms[9]).sum() == 81 - 3
-    shares = ad_redraw.variants(found["ad:train"][:3])
-    assert {name: each.tolist() for name, each in shares.items()} == {
-        "default": [0.9, 0.8],
-        "layout=three": [0.5],
+    assert ad_redraw.variants(found["ad:train"][:4], played) == {
+        "default": [(0.9, 3), (0.7, 10), (0.8, 3)],
+        "layout=three": [(0.5, 3)],
+        "updates=5000": [(0.6, 3)],
     }
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
