@@ -46,8 +46,8 @@ def summarise(
         name = next(each for each in metrics if each.endswith(f"/{name.split('/')[1]}"))
     values = np.array([result["metrics"][name] for result in results])
     low, high = ad_scores.interval(values)
-    block = name.split("/")[1].replace("_", " ")
-    worst = min(metrics[key] for key in metrics if key.endswith("/worst_of_all"))
+    part, block = name.split("/")
+    last = block.removeprefix("episodes_").replace("_", "–")
     return {
         "objective": {
             "name": name, "value": float(values.mean()), "kind": "mean", "goal": "max",
@@ -55,12 +55,13 @@ def summarise(
             "also": [
                 {"name": each, "value": metrics[each], "kind": "mean"}
                 for each in metrics
-                if each.startswith(name.split("/")[0]) and each != name
+                if each.startswith(part) and each != name
             ],
         },
         "summary": (
-            f"{values.mean():.3f} [{low:.3f}, {high:.3f}] of the best return in {block}, "
-            f"{len(values)} trainings; worst task of any {worst:.2f}"
+            f"{values.mean():.3f} [{low:.3f}, {high:.3f}] of the best return in episodes {last}, "
+            f"{ad_scores.label_of(part)}, {len(values)} trainings; worst task of any "
+            f"{metrics[f'{part}/worst_of_all']:.2f}"
         ),
         "metrics": metrics,
         "table": table,

@@ -263,6 +263,8 @@ def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch)
         run.finish(found)
     assert found["objective"]["name"] == "shown_offset_3/episodes_6_10"
     assert [row[0] for row in found["table"]["rows"]] == ["shown offset 3"]
+    told = "in episodes 6–10, 3 × 3, shown-offset, 2 trainings; worst task of any 0.50"
+    assert found["summary"].endswith(told)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
