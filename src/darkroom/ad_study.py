@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import argparse
 import os
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
@@ -83,10 +83,10 @@ def runs_of(config: Config) -> list[Link]:
 
     def add(operation: str, name: str, flags: dict[str, str], after: dict[str, str]) -> str:
         runs = {link.name: link.run for link in links}
-        used = [runs[each] for each in after.values()]
+        used = {flag: runs[each] for flag, each in after.items()}
         same = {name: text for name, text in flags.items() if name != "video"}
-        known = config.reuse and all(used)
-        found = next(_finished(operation, same, used), "") if known else ""
+        known = config.reuse and all(used.values())
+        found = next(_finished(operation, same | used), "") if known else ""
         links.append(Link(operation, found, name=name, flags=flags, after=after))
         return name
 
@@ -112,9 +112,9 @@ def runs_of(config: Config) -> list[Link]:
     return links
 
 
-def _finished(operation: str, flags: dict[str, str], used: Sequence[str]) -> Iterator[str]:
-    """Runs that are what these flags start now, with what they used."""
-    for run in chain.same(operation, flags, used):
+def _finished(operation: str, flags: dict[str, str]) -> Iterator[str]:
+    """Runs that are what these flags start now."""
+    for run in chain.same(operation, flags):
         child = chain.Child(operation, run)
         if operation.startswith("ad:train"):
             # What a preset stands for may have changed since.

@@ -97,16 +97,16 @@ def newest(operation: str, flags: Mapping[str, Any]) -> str | None:
     return next(_ended(operation, _decoded(flags)), None)
 
 
-def same(operation: str, flags: Mapping[str, Any], parents: Sequence[str] = ()) -> Iterator[str]:
+def same(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
     """Gives the runs of an operation that ended well and are what these flags start now, the newest first.
 
     A flag that is not typed has to have the operation's default, unless it is one of `NEUTRAL`. A flag that a run
-    does not know, since it is older, counts as its default.
+    does not know, since it is older, counts as its default. What a run required of another is a flag too, the run
+    that it took; where none is typed, it has to have taken none.
 
     Args:
         operation: Of Guild, of the project in whose name this process runs.
-        flags: As they are typed.
-        parents: Runs that it has to have used, each 32 hex digits.
+        flags: As they are typed; runs with all their 32 hex digits.
     """
     from guild import guildfile, op_util
 
@@ -119,10 +119,7 @@ def same(operation: str, flags: Mapping[str, Any], parents: Sequence[str] = ()) 
     wanted = op_util.flag_vals_for_opdef(definition, typed, force=True)
     compared = {n: v for n, v in wanted.items() if n in typed or n not in NEUTRAL}
     defaults = op_util.flag_vals_for_opdef(definition, {}, force=True)
-    for run in _ended(operation, compared, defaults):
-        used = journal.read_json(Child(operation, run).directory / "journal" / "parents.json") or {}
-        if set(parents) <= set(used.get("parents", [])):
-            yield run
+    yield from _ended(operation, compared, defaults)
 
 
 def _ended(

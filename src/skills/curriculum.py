@@ -48,10 +48,10 @@ def links_of(config: Config) -> list[Link]:
     flags |= dict(word.split("=", 1) for word in config.train_flags.split())
     links: list[Link] = []
     for stage in schedule.chain(schedule.CURRICULA[config.name]):
-        before = [links[-1].run] if links else []  # whose weights it begins with
-        known = config.reuse and all(before)
-        found = next(chain.same(f"skill:{stage}", flags, before), "") if known else ""
         after = {"previous": links[-1].name} if links else {}
+        before = {"previous": links[-1].run} if links else {}  # whose weights it begins with
+        known = config.reuse and all(before.values())
+        found = next(chain.same(f"skill:{stage}", flags | before), "") if known else ""
         links.append(Link(f"skill:{stage}", found, name=stage, flags=flags, after=after))
     return links
 

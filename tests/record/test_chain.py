@@ -123,6 +123,11 @@ TOY = """
       main: train
       flags-import: all
       flags: {seed: 1, lr: 0.1, threads: {type: int, default: 2}}
+    further:
+      main: train
+      flags-import: all
+      requires:
+        - {name: before, operation: train, select: made, optional: yes, warn-if-empty: no}
 """
 TOY_SCRIPT = """
 import argparse
@@ -132,6 +137,7 @@ parser.add_argument("--lr", type=float, default=0.5)
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--lazy", type=int, default=0)
 print(parser.parse_args())
+open("made", "w").close()
 """
 
 
@@ -167,15 +173,6 @@ def test_a_run_stands_for_another_if_all_flags_on_which_results_depend_are_the_s
         return [dict(line.split(": ") for line in text.splitlines()) for text in attributes]
 
     assert [each["threads"] for each in found(seed="1")] == ["7", "2"]
-    # Of these, one that says which run it used.
-    ran = list(chain.same("toy:train", {"seed": "1"}))
-    (chain.Child("toy:train", ran[1]).directory / "journal").mkdir()
-    used = {"parents": ["a" * 32, "b" * 32]}
-    (chain.Child("toy:train", ran[1]).directory / "journal/parents.json").write_text(
-        json.dumps(used)
-    )
-    assert list(chain.same("toy:train", {"seed": "1"}, ["b" * 32])) == ran[1:]
-    assert list(chain.same("toy:train", {"seed": "1"}, ["b" * 32, "c" * 32])) == []
     assert [each["threads"] for each in found(seed="1", threads="2")] == ["2"]
     assert {(each["lr"], each["lazy"]) for each in found(seed="1")} == {("0.1", "0")}
     assert [each["lr"] for each in found(seed=2, lr=0.2)] == ["0.2"]
@@ -195,3 +192,24 @@ def test_a_run_stands_for_another_if_all_flags_on_which_results_depend_are_the_s
     (folder / "train.py").write_text(script)
     assert [each["lr"] for each in found(seed="2")] == ["0.2"]
     assert found(seed="2", late=8) == []
+
+
+def test_a_run_that_took_another_is_that_which_takes_the_same_one(toy, tmp_path, monkeypatch):
+    def ran(operation):
+        return {path.parents[2].name for path in tmp_path.glob("home/runs/*/.guild/attrs/exit_status")
+                if f" {operation} " in f" {(path.parents[1] / 'opref').read_text()} "}  # fmt: skip
+
+    def found(**flags):
+        monkeypatch.setattr(guildfile, "_cache", {})
+        return set(chain.same("toy:further", flags))
+
+    toy("toy:further")
+    (alone,) = ran("further")
+    toy("toy:train seed=[1,2]")
+    one, two = ran("train")
+    toy(f"toy:further before={one[:8]}")
+    (after_one,) = ran("further") - {alone}
+    assert found(before=one) == {after_one}
+    assert found(before=one, seed=1) == {after_one}
+    assert found(before=two) == set()
+    assert found() == {alone}
