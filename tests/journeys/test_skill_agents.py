@@ -53,6 +53,11 @@ def _it_goes_on(project: Project, curriculum: Path) -> None:
     assert result["env_steps"] == sum(
         written(run)["result"]["env_steps"] for run in (first, second)
     )
+    # Typed again, it takes the runs that there are.
+    project.good(f"guild run skill:curriculum name=gtg train-flags='{TINY}' -y")
+    assert [*project.runs_of("gtg0"), *project.runs_of("gtg1")] == [first, second]
+    (again,) = set(project.runs_of("curriculum")) - {curriculum}
+    assert written(again)["result"]["table"] == result["table"]
 
 
 def _its_agents_play_the_same_episodes_again(project: Project) -> None:
