@@ -269,6 +269,7 @@ def _gp_proposal(
     random_state: int,
     tried: set,
 ) -> Proposal:
+    import skopt  # noqa: F401  (loads the libraries that are limited: later ones would not be)
     from threadpoolctl import threadpool_limits
 
     # One thread: sums in another order would be other bits, and such matrices gain nothing by two.

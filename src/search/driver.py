@@ -156,6 +156,7 @@ def _run_missing(
         if trial.state == "pending":
             print(f"search: trial {trial.number} was interrupted, running it on", flush=True)
             trials.end_orphan(trial.run)
+            trials.renew(batch, trial)
             _run_trial(trial.run, stop)
     while True:
         seen = trials.read(batch, objective)

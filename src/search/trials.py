@@ -215,6 +215,25 @@ def _without(flags: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]
     return {name: value for name, value in flags.items() if name not in names}
 
 
+def renew(batch: Any, trial: Trial) -> None:
+    """Writes Guild's attributes of an interrupted trial anew; what the trial itself wrote stays.
+
+    Guild rewrites them in place whenever it starts a run. A kill in that moment leaves one empty or
+    none, and a trial without its flags would be run at the defaults, as though at its point.
+    """
+    from guild import batch_util
+
+    flags = batch.batch_proto.get("flags") or {}
+    fresh = batch_util.init_trial_run(batch, {**flags, **trial.point})
+    try:
+        for attr in Path(fresh.guild_path("attrs")).iterdir():
+            if attr.name != "id":
+                shutil.copy(attr, trial.run.guild_path("attrs", attr.name))
+    finally:
+        (Path(batch.dir) / fresh.id).unlink()
+        shutil.rmtree(fresh.dir)
+
+
 def end_orphan(trial_run: Any) -> None:
     """Ends what is left of a trial whose search was killed.
 
