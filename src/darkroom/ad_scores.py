@@ -90,6 +90,12 @@ class Learned:
         by_chance = 1 - (1 - self.chance[:, None]) ** episodes
         return np.stack([self.met.mean(axis=(0, 1)), by_chance.mean(axis=0)])
 
+    def met_by_middle(self) -> tuple[int, float, float]:
+        """The last episode of the middle block; shares of agents, and of random ones, that met the goal by then."""
+        middle = middle_of(self.met.shape[2])
+        own, by_chance = self.explored()[:, middle - 1]
+        return middle, float(own), float(by_chance)
+
 
 def interval(by_task: np.ndarray, seed: int = 0) -> np.ndarray:
     """Percentile bootstrap (Efron 1979) over tasks of their mean, 95 %.
@@ -140,10 +146,9 @@ def metrics(learned: Learned) -> dict[str, float]:
     last = learned.by_goal(episodes)
     found[f"{learned.name}/worst"] = float(last.min())
     found[f"{learned.name}/solved"] = float((last >= SOLVED).mean())
-    middle = middle_of(episodes)
-    for who, share in zip(("", "_random"), learned.explored()[:, middle - 1], strict=True):
-        found[f"{learned.name}/met_by_{middle}{who}"] = float(share)
-    return found
+    middle, own, by_chance = learned.met_by_middle()
+    met_by = f"{learned.name}/met_by_{middle}"
+    return found | {met_by: own, f"{met_by}_random": by_chance}
 
 
 def table(parts: list[Learned]) -> dict[str, list]:
@@ -166,7 +171,7 @@ def table(parts: list[Learned]) -> dict[str, list]:
             row.append(f"{by_goal.mean():.3f} [{low:.3f}, {high:.3f}]")
         last = learned.by_goal(learned.values.shape[2])
         row += [f"{last.min():.2f}", f"{(last >= SOLVED).sum()} of {len(last)}"]
-        own, by_chance = learned.explored()[:, middle - 1]
+        _, own, by_chance = learned.met_by_middle()
         row.append(f"{own:.2f} ({by_chance:.2f})")
         rows.append(row)
     return {"columns": columns, "rows": rows}

@@ -2,8 +2,8 @@
 
 `subsampled` takes every k-th episode of a history, so that a window spans the whole of a source agent's learning. k is
 a share of the episodes that the agent's task took to be learned, times exp(U(-jitter, jitter)), and a share of the
-windows begins with the agent, with an empty context. Once a window has shown a reward, k grows by a factor: who has
-met the goal is to learn fast, who has not is to go on exploring as the young agent did.
+windows begins with the agent, with an empty context. With a growth above 1, k grows by that factor once a window has
+shown a reward: who has met the goal is to learn fast, who has not is to go on exploring as the young agent did.
 
 `consecutive` takes the steps as they came, as the source of this study does: a dozen episodes of an agent that needs a
 hundred, in which hardly anything is learned.
@@ -175,7 +175,7 @@ class Sampler:
         if self.sampling.growth != 1:
             steady = np.minimum(begin[:, None] + stride[:, None] * strides, last).astype(np.int64)
             shown = np.maximum.accumulate(source.paid[source.first[streams, None] + steady], axis=1)
-            # An episode is left out of the sum if no reward was shown before it.
+            # Each stride from the first rewarded episode on counts `growth` times.
             strides[:, 1:] += (self.sampling.growth - 1) * shown[:, :-1].cumsum(axis=1)
         episodes = begin[:, None] + stride[:, None] * strides
         # Beyond the end of a history its last strides are seen again, in which the agent no longer changes.
