@@ -21,6 +21,7 @@ class Settings(Architecture):
     """
 
     windows: str = "subsampled"
+    searching: float = 0.5
     history_steps: int = 0
     shift: int = 3
     stretch: float = 0.0
@@ -41,8 +42,8 @@ PRESETS = {
     # As the source tells them; its optimizer is Adam, which is AdamW without decay.
     "seed": Settings(
         layout="three", states="table", positions="time", feed_forward=2048, attention_dropout=0.5,
-        residual_dropout=0.1, windows="consecutive", history_steps=800_000, shift=0, batch_size=32,
-        updates=22_000, optimizer="adamw", lr=3e-4, lr_min=2e-6, warmup=0, weight_decay=0.0,
+        residual_dropout=0.1, windows="consecutive", searching=0.0, history_steps=800_000, shift=0,
+        batch_size=32, updates=22_000, optimizer="adamw", lr=3e-4, lr_min=2e-6, warmup=0, weight_decay=0.0,
     ),
 }  # fmt: skip
 
@@ -102,13 +103,13 @@ class Config(record.Config):
     residual_dropout: float = preset_option(-1.0, "share of what a layer adds", 0.99)
     windows: str = word_option(OWN, "every k-th episode of a history, or steps as they came", KINDS)
     stride: float = option(
-        0.15, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
-    )
-    stride_growth: float = option(
-        1.0, "k is multiplied by this once a window has shown a reward [1]", low=1, high=100
+        0.3, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
     )
     jitter: float = option(0.7, "of k, in its logarithm, uniform [1]", low=0, high=5)
     fresh: float = option(0.5, "share of the windows that begin with the agent [1]", low=0, high=1)
+    searching: float = preset_option(
+        -1.0, "share of the windows that begin with episodes in which no reward was met yet [1]", 1
+    )
     history_steps: int = preset_option(-1, "first steps of a task that are used, 0: all")
     shift: int = preset_option(
         -1,
@@ -210,7 +211,7 @@ class Config(record.Config):
             settings.windows,
             settings.window,
             self.stride,
-            self.stride_growth,
             self.jitter,
             self.fresh,
+            settings.searching,
         )

@@ -6,6 +6,7 @@ Run after `catalog export`: python src/darkroom/ad_redraw.py
 from __future__ import annotations
 
 from collections import defaultdict
+from dataclasses import fields
 from pathlib import Path
 from typing import Any
 
@@ -21,8 +22,11 @@ STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
-    "stride-growth", "jitter", "label-smoothing", "attention-dropout", "residual-dropout", "embedding-dropout",
+    "searching", "stride-growth", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
+    "embedding-dropout", "window",
 )  # fmt: skip
+# What a training did that was recorded before there was the flag, or after it was gone.
+OTHERWISE = {"searching": 0.0, "stride-growth": 1.0}
 
 
 def main() -> None:
@@ -105,7 +109,8 @@ def variants(
     Returns:
         Of each play, at the end of the training or in an evaluation: the mean return, and how many agents a task had.
     """
-    default = meaning({}) | {"updates": PRESETS["default"].updates}
+    today = {"searching": Config().searching}
+    default = meaning(today) | {"updates": PRESETS["default"].updates}
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for each in trained:
         objective = each["result"]["objective"]
@@ -126,9 +131,12 @@ def variants(
 
 def meaning(flags: dict[str, Any]) -> dict[str, Any]:
     """Flags that make a variant, with the preset's values put in where they are left to it."""
-    config = Config(**{n.replace("-", "_"): flags[n] for n in VARIANTS if n in flags})
+    flags = OTHERWISE | flags
+    known = {field.name for field in fields(Config)}
+    named = {name: name.replace("-", "_") for name in VARIANTS}
+    config = Config(**{n: flags[name] for name, n in named.items() if name in flags and n in known})
     told = vars(config) | vars(config.settings())
-    return {name: told[name.replace("-", "_")] for name in VARIANTS}
+    return {name: told[n] if n in known else flags[name] for name, n in named.items()}
 
 
 def text(value: Any) -> str:

@@ -2,8 +2,12 @@
 
 `subsampled` takes every k-th episode of a history, so that a window spans the whole of a source agent's learning. k is
 a share of the episodes that the agent's task took to be learned, times exp(U(-jitter, jitter)), and a share of the
-windows begins with the agent, with an empty context. With a growth above 1, k grows by that factor once a window has
-shown a reward: who has met the goal is to learn fast, who has not is to go on exploring as the young agent did.
+windows begins with the agent, with an empty context.
+
+Such windows hardly ever show someone who has not met the goal for long: among an agent's ten environments one meets it
+early, and then all are told. So a share of the windows begins with episodes of a search: of the same agent at the same
+time, but each of an environment that has not shown it a reward yet. At first they move at random, later by what the
+others found.
 
 `consecutive` takes the steps as they came, as the source of this study does: a dozen episodes of an agent that needs a
 hundred, in which hardly anything is learned.
@@ -23,6 +27,7 @@ from darkroom.histories import Histories
 KINDS = ("subsampled", "consecutive")
 LEARNED = 0.9  # share of the final return at which a task counts as learned
 SMOOTHED = 10  # episodes of each environment that are averaged to tell
+FOUND_BY_OTHERS = 0.4  # part of a task's search before which agents are much as they began
 
 
 @dataclass(frozen=True)
@@ -33,17 +38,17 @@ class Sampling:
         kind: See KINDS.
         length: Steps of a window.
         stride: Episodes from one to the next, as a share of those that the task took to be learned.
-        growth: What the stride is multiplied by once the window has shown a reward.
         jitter: Of the stride, in its logarithm.
         fresh: Share of the windows that begin with the agent.
+        searching: Share of the windows that begin with a search, of up to as many episodes as a window has.
     """
 
     kind: str = "subsampled"
     length: int = 256
-    stride: float = 0.15
-    growth: float = 1.0
+    stride: float = 0.3
     jitter: float = 0.7
     fresh: float = 0.5
+    searching: float = 0.5
 
 
 @dataclass(frozen=True)
@@ -70,15 +75,16 @@ class Episodes:
     Attributes:
         starts: Step at which each episode begins, int64 [episodes], stream by stream.
         lengths: Steps of each, int64 [episodes].
-        paid: Whether there was a reward in it, bool [episodes].
         first, count: Of each stream's episodes, int64 [streams].
+        stream: Of each episode, int64 [episodes].
         learned: Episodes that each stream's task took to be learned, float64 [streams].
+        searched: Episodes until each stream's task had shown a reward in every environment, int64 [streams].
     """
 
     def __init__(self, histories: Histories, tasks: np.ndarray, steps: int) -> None:
         self.histories, self.tasks, self.steps = histories, np.asarray(tasks), steps
         envs = histories.shape[2]
-        starts, lengths, paid, learned = [], [], [], []
+        starts, lengths, unmet, learned = [], [], [], []
         for task in self.tasks:
             times = np.asarray(histories.times[task, :, :steps])
             rewards = np.asarray(histories.rewards[task, :, :steps], np.int64)
@@ -88,13 +94,41 @@ class Episodes:
                 starts.append(begins[:-1])
                 lengths.append(np.diff(begins))
                 returns.append(np.add.reduceat(rewards[env], begins)[:-1])
-                paid.append(returns[-1] > 0)
+                unmet.append(np.append(returns[-1] > 0, True).argmax())
             learned += [episodes_to_learn(returns)] * envs
         self.count = np.array([len(each) for each in starts])
         self.first = np.cumsum(self.count) - self.count
         self.starts, self.lengths = np.concatenate(starts), np.concatenate(lengths)
-        self.paid = np.concatenate(paid)
         self.learned = np.array(learned)
+        self.stream = np.repeat(np.arange(len(self.count)), self.count)
+        numbers = np.arange(len(self.starts)) - self.first[self.stream]
+        before = np.array(unmet)  # the first episode with a reward
+        self.searched = np.repeat(before.reshape(-1, envs).max(axis=1), envs)
+        # By task and number: a task has one of each number below `searched`, or more.
+        unrewarded = np.flatnonzero(numbers < before[self.stream])
+        keys = self._key(self.stream[unrewarded], numbers[unrewarded])
+        order = np.argsort(keys, kind="stable")
+        self._keys, self._unrewarded = keys[order], unrewarded[order]
+
+    def unrewarded(
+        self, streams: np.ndarray, numbers: np.ndarray, rng: np.random.Generator
+    ) -> np.ndarray:
+        """Draws episodes of these numbers, each of any stream of the task that has shown no reward until then.
+
+        Args:
+            streams: Of the task, any one, int [n].
+            numbers: Of the episodes in their stream, from 0 to below `searched`, int [n].
+            rng: Decides.
+
+        Returns:
+            int64 [n].
+        """
+        key = self._key(streams, numbers)
+        low, high = np.searchsorted(self._keys, key), np.searchsorted(self._keys, key + 1)
+        return self._unrewarded[low + (rng.random(key.shape) * (high - low)).astype(np.int64)]
+
+    def _key(self, streams: np.ndarray, numbers: np.ndarray) -> np.ndarray:
+        return streams // self.histories.shape[2] * (self.count.max() + 1) + numbers
 
 
 def episodes_to_learn(returns: Sequence[np.ndarray]) -> float:
@@ -151,18 +185,16 @@ class Sampler:
     def _from(self, source: Episodes, count: int) -> Windows:
         streams = self.rng.integers(len(source.count), size=count)
         if self.sampling.kind == "consecutive":
-            steps = self._consecutive(source, count)
-        else:
-            steps = self._subsampled(source, streams)
-        return gather(source, streams, steps)
+            return gather(source, streams[:, None], self._consecutive(source, count))
+        return gather(source, *self._subsampled(source, streams))
 
     def _consecutive(self, source: Episodes, count: int) -> np.ndarray:
         """Steps of the streams, int64 [R, 1 + n]; the first is the one before the window, or -1."""
         begin = self.rng.integers(source.steps - self.sampling.length + 1, size=count)
         return begin[:, None] + np.arange(-1, self.sampling.length)
 
-    def _subsampled(self, source: Episodes, streams: np.ndarray) -> np.ndarray:
-        """As `_consecutive`."""
+    def _subsampled(self, source: Episodes, streams: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """The stream of each step, and steps as `_consecutive`; both int64 [R, 1 + n]."""
         length, rng = self.sampling.length, self.rng
         jitter = np.exp(rng.uniform(-self.sampling.jitter, self.sampling.jitter, len(streams)))
         stride = np.maximum(1.0, self.sampling.stride * source.learned[streams] * jitter)
@@ -170,18 +202,19 @@ class Sampler:
         # Cubed: as often while an agent learns as in the long time after it has.
         begin = np.where(fresh, 0, rng.random(len(streams)) ** 3 * source.count[streams])
         across = length // int(source.lengths.min()) + 2
-        strides = np.tile(np.arange(across, dtype=float), (len(streams), 1))
-        last = source.count[streams, None] - 1
-        if self.sampling.growth != 1:
-            steady = np.minimum(begin[:, None] + stride[:, None] * strides, last).astype(np.int64)
-            shown = np.maximum.accumulate(source.paid[source.first[streams, None] + steady], axis=1)
-            # Each stride from the first rewarded episode on counts `growth` times.
-            strides[:, 1:] += (self.sampling.growth - 1) * shown[:, :-1].cumsum(axis=1)
-        episodes = begin[:, None] + stride[:, None] * strides
+        column, last = np.arange(across), source.count[streams, None] - 1
+        searched, numbers = self._search(source, streams, fresh, across)
+        behind = numbers.max(axis=1) + stride * (
+            1 - searched
+        )  # the stream goes on after the search
+        begin = np.where(searched > 0, behind, begin)
+        episodes = begin[:, None] + stride[:, None] * column
         # Beyond the end of a history its last strides are seen again, in which the agent no longer changes.
         late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)
-        episodes = np.where(episodes > last, late, episodes).astype(np.int64)
+        episodes = np.where(episodes > last, late, np.maximum(episodes, 0)).astype(np.int64)
         chosen = source.first[streams, None] + episodes
+        row, place = np.nonzero(column < searched[:, None])
+        chosen[row, place] = source.unrewarded(streams[row], numbers[row, place], rng)
         starts, lengths = source.starts[chosen], source.lengths[chosen]
         # Steps of the first episode that lie before the window; a window that is not fresh begins anywhere in it.
         before = np.where(fresh, 0, 1 + (rng.random(len(streams)) * lengths[:, 0]).astype(np.int64))
@@ -193,7 +226,26 @@ class Sampler:
         at = np.arange(-1, length) - np.take_along_axis(offsets, place, 1)
         steps = np.take_along_axis(starts, place, 1) + at
         steps[fresh, 0] = -1
-        return steps
+        return np.take_along_axis(source.stream[chosen], place, 1), steps
+
+    def _search(
+        self, source: Episodes, streams: np.ndarray, fresh: np.ndarray, across: int
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """With how many episodes of a search each window begins, int64 [R]; their numbers, then 0, [R, across]."""
+        rng, most = self.rng, self.sampling.length // source.histories.about.limit
+        count = np.zeros(len(streams), np.int64)
+        numbers = np.zeros((len(streams), across), np.int64)
+        if self.sampling.searching:
+            searching = rng.random(len(streams)) < self.sampling.searching
+            searching &= (most > 0) & (source.searched[streams] > 0)
+            count[searching] = rng.integers(1, most + 1, searching.sum())
+            part = FOUND_BY_OTHERS + (1 - FOUND_BY_OTHERS) * rng.random(numbers.shape)
+            part[fresh, 0] = 0.0
+            part = np.where(np.arange(across) < count[:, None], part, np.inf)
+            part.sort(axis=1)
+            part[np.isinf(part)] = 0.0
+            numbers = (part * source.searched[streams, None]).astype(np.int64)
+        return count, numbers
 
 
 def moved(
@@ -228,12 +280,12 @@ def gather(source: Episodes, streams: np.ndarray, steps: np.ndarray) -> Windows:
 
     Args:
         source: Of the streams.
-        streams: Of each window, int [R].
-        steps: Steps of it, int64 [R, 1 + n]; the first is the one before the window, -1 if there is none.
+        streams: Of each window's steps, int [R, 1 + n], or [R, 1] if they are of one.
+        steps: Their places in them, int64 [R, 1 + n]; the first is the one before the window, -1 if there is none.
     """
     histories = source.histories
     envs = histories.shape[2]
-    task, env = source.tasks[streams // envs][:, None], (streams % envs)[:, None]
+    task, env = source.tasks[streams // envs], streams % envs
     cells, actions, rewards, times = (
         plane[task, env, steps].astype(np.int64)
         for plane in (histories.cells, histories.actions, histories.rewards, histories.times)

@@ -129,11 +129,16 @@ def test_figures_are_drawn_from_records(tmp_path):
         )
         for v, goal in ((0.2, 3), (0.6, 4))
     ]
-    flags = {"validation-share": 0.2, "layout": "preset", "copies": 3}
+    flags = {
+        "validation-share": 0.2,
+        "layout": "preset",
+        "copies": 3,
+        "searching": ad_options.Config().searching,
+    }
     name = "validation/episodes_36_40"
     trained = [
         as_record(
-            "ad:train", {}, run=f"run {index}", flags=flags | more,
+            "ad:train", {}, run=f"run {index}", flags={k: v for k, v in (flags | more).items() if v is not None},
             result={"objective": {"name": name, "value": value, "at": updates}},
         )
         for index, (more, value, updates) in enumerate((
@@ -142,6 +147,7 @@ def test_figures_are_drawn_from_records(tmp_path):
             ({"layout": "three"}, 0.5, 2500),
             ({}, 0.6, 5000),  # the default of another time
             ({"validation-share": 0}, 0.1, 2500),
+            ({"searching": None, "stride-growth": 2.0}, 0.4, 2500),  # before the one, with the other
         ))
     ]  # fmt: skip
     told = {"metrics": {"validation_9/episodes_36_40": 0.7}}
@@ -156,9 +162,10 @@ def test_figures_are_drawn_from_records(tmp_path):
     assert rooms[9][0] == pytest.approx(0.4)  # of two splits that kept it out
     assert rooms[9][[3, 4]].tolist() == [1, 1]
     assert np.isnan(rooms[9]).sum() == 81 - 3
-    assert ad_redraw.variants(found["ad:train"][:4], played) == {
+    assert ad_redraw.variants(found["ad:train"][:4] + found["ad:train"][5:], played) == {
         "default": [(0.9, 3), (0.7, 10), (0.8, 3)],
         "layout=three": [(0.5, 3)],
+        "searching=0 stride-growth=2": [(0.4, 3)],
         "updates=5000": [(0.6, 3)],
     }
     (tmp_path / "one").mkdir()

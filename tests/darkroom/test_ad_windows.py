@@ -1,6 +1,7 @@
 """Windows: against a loop that follows the episodes one by one, and what may be drawn."""
 
 import itertools
+from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -87,7 +88,7 @@ def follow(kept, task, window, row, sampling) -> list[int]:
 
 
 def test_subsampled_windows_are_episodes_of_one_stream_in_their_order(kept):
-    sampling = windows.Sampling(length=40, stride=0.2, jitter=0.7, fresh=0.5)
+    sampling = windows.Sampling(length=40, stride=0.2, jitter=0.7, fresh=0.5, searching=0.0)
     for task in range(4):
         source = windows.Episodes(kept, np.array([task]), kept.shape[3])
         sampler = windows.Sampler([source], sampling, np.random.default_rng(task))
@@ -109,30 +110,71 @@ def test_subsampled_windows_are_episodes_of_one_stream_in_their_order(kept):
             assert ordered
 
 
-def test_a_stride_grows_once_the_window_has_shown_a_reward(kept):
-    """Against a walk along each stream; agents that have the goal from the start on, late, and never."""
-    sampling = windows.Sampling(length=60, stride=0.08, growth=2.5, jitter=0.0, fresh=1.0)
-    grew = 0
+def unmet(kept: histories.Histories, task: int) -> set[tuple[int, int]]:
+    """(environment, number) of the episodes up to which the environment has shown no reward, followed one by one."""
+    found = set()
+    for env in range(kept.shape[2]):
+        for number, (begin, end) in enumerate(episodes_of(kept, task, env)):
+            if kept.rewards[task, env, begin:end].any():
+                break
+            found.add((env, number))
+    return found
+
+
+def environments(matches: Iterable[tuple[int, int]]) -> set[int]:
+    return {env for env, _ in matches}
+
+
+def test_episodes_of_a_search_are_those_before_their_environments_first_reward(kept):
+    index = windows.Episodes(kept, np.arange(4), kept.shape[3])
+    rng = np.random.default_rng(0)
+    for task in range(4):
+        expected = unmet(kept, task)
+        stream = task * kept.shape[2] + 1
+        assert index.searched[stream] == max((n + 1 for _, n in expected), default=0)
+        drawn = set()
+        for number in range(index.searched[stream]):
+            for episode in index.unrewarded(np.full(40, stream), np.full(40, number), rng):
+                own = index.stream[episode]
+                assert own // kept.shape[2] == task
+                assert episode - index.first[own] == number
+                drawn.add((int(own % kept.shape[2]), number))
+        assert drawn == expected
+
+
+def test_windows_with_a_search_begin_with_it_and_go_on_in_one_stream_behind_it(kept):
+    length, limit = 42, kept.about.limit
+    sampling = windows.Sampling(length=length, stride=0.1, fresh=1.0, searching=1.0)
+    lengths, mixed = [], 0
     for task in range(4):
         source = windows.Episodes(kept, np.array([task]), kept.shape[3])
-        stride = max(1.0, sampling.stride * source.learned[0])
-        drawn = windows.Sampler([source], sampling, np.random.default_rng(task)).draw(12)
-        for row in range(12):
+        if not source.searched.any():
+            continue
+        before, far = unmet(kept, task), int(windows.FOUND_BY_OTHERS * source.searched[0])
+        drawn = windows.Sampler([source], sampling, np.random.default_rng(task)).draw(30)
+        late = source.count.min() - 2 - max(1, sampling.stride * source.learned[0] * np.exp(0.7))
+        for row in range(30):
             found = follow(kept, task, drawn, row, sampling)
-            walks = []
-            for env in range(kept.shape[2]):
-                episodes, strides, seen, walk = episodes_of(kept, task, env), 0.0, False, []
-                while strides * stride < len(episodes) - 1 and len(walk) < len(found):
-                    walk.append((env, int(strides * stride)))
-                    begin, end = episodes[walk[-1][1]]
-                    seen = seen or bool(kept.rewards[task, env, begin:end].any())
-                    strides += sampling.growth if seen else 1
-                walks.append(walk)
-            fits = [all(step in at for step, at in zip(w, found, strict=False)) for w in walks]
-            assert any(fits)
-            walk = walks[fits.index(True)]
-            grew += any(b - a > stride + 1 for (_, a), (_, b) in itertools.pairwise(walk))
-    assert grew > 12
+            search = [before & set(matches) for matches in found]
+            leading = [*map(bool, search), False].index(False)
+            # Its stream may go on before its first reward, too: where the search ended, one has to fit.
+            numbers = [sorted(n for _, n in each) for each in search]
+            fits = [
+                count
+                for count in range(1, leading + 1)
+                if all(max(each) >= far for each in numbers[1:count])
+                and all(b[-1] >= a[0] for a, b in itertools.pairwise(numbers[:count]))
+                and (count == len(found) or set.intersection(*map(environments, found[count:])))
+                and all(
+                    max(n for _, n in e) > min(numbers[count - 1][0], late) for e in found[count:]
+                )
+            ]
+            assert fits
+            lengths += fits
+            mixed += not set.intersection(*map(environments, search[: fits[-1]]))
+            assert numbers[0][0] == 0  # a fresh window begins with the agent
+    assert np.bincount(lengths, minlength=length // limit + 1)[1:].min() > 0
+    assert mixed > 10
 
 
 def test_what_is_seen_is_what_was_done_a_step_before(kept):
@@ -191,7 +233,7 @@ def test_consecutive_windows_are_the_steps_of_a_stream(kept):
 
 def test_fresh_windows_begin_with_the_agent(kept):
     source = windows.Episodes(kept, np.array([0]), kept.shape[3])
-    sampling = windows.Sampling(length=20, fresh=1.0, jitter=0.0, stride=0.0)
+    sampling = windows.Sampling(length=20, fresh=1.0, jitter=0.0, stride=0.0, searching=0.0)
     drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(12)
     for row in range(12):
         assert any(
