@@ -204,17 +204,17 @@ class Sampler:
         across = length // int(source.lengths.min()) + 2
         column, last = np.arange(across), source.count[streams, None] - 1
         searched, numbers = self._search(source, streams, fresh, across)
-        behind = numbers.max(axis=1) + stride * (
-            1 - searched
-        )  # the stream goes on after the search
+        # The stream goes on a stride behind its search.
+        behind = numbers.max(axis=1) + stride * (1 - searched)
         begin = np.where(searched > 0, behind, begin)
         episodes = begin[:, None] + stride[:, None] * column
         # Beyond the end of a history its last strides are seen again, in which the agent no longer changes.
         late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)
         episodes = np.where(episodes > last, late, np.maximum(episodes, 0)).astype(np.int64)
         chosen = source.first[streams, None] + episodes
-        row, place = np.nonzero(column < searched[:, None])
-        chosen[row, place] = source.unrewarded(streams[row], numbers[row, place], rng)
+        of_search = column < searched[:, None]
+        rows = np.nonzero(of_search)[0]
+        chosen[of_search] = source.unrewarded(streams[rows], numbers[of_search], rng)
         starts, lengths = source.starts[chosen], source.lengths[chosen]
         # Steps of the first episode that lie before the window; a window that is not fresh begins anywhere in it.
         before = np.where(fresh, 0, 1 + (rng.random(len(streams)) * lengths[:, 0]).astype(np.int64))
