@@ -34,7 +34,6 @@ class Settings(Architecture):
     warmup: int = 100
     beta2: float = 0.99
     weight_decay: float = 0.01
-    label_smoothing: float = 0.0
 
 
 PRESETS = {
@@ -42,8 +41,9 @@ PRESETS = {
     # As the source tells them; its optimizer is Adam, which is AdamW without decay.
     "seed": Settings(
         layout="three", states="table", positions="time", feed_forward=2048, attention_dropout=0.5,
-        residual_dropout=0.1, windows="consecutive", searching=0.0, history_steps=800_000, shift=0,
-        batch_size=32, updates=22_000, optimizer="adamw", lr=3e-4, lr_min=2e-6, warmup=0, weight_decay=0.0,
+        residual_dropout=0.1, windows="consecutive", searching=0.0, history_steps=800_000,
+        shift=0, batch_size=32, updates=22_000, optimizer="adamw",
+        lr=3e-4, lr_min=2e-6, warmup=0, weight_decay=0.0,
     ),
 }  # fmt: skip
 
@@ -132,7 +132,7 @@ class Config(record.Config):
     warmup: int = preset_option(-1, "updates in which the step size rises")
     weight_decay: float = preset_option(-1.0, "of matrices and tables, times the step size [1]", 1)
     label_smoothing: float = preset_option(
-        -1.0, "share of a target that is spread over all actions", 0.99
+        -1.0, "share of a target that is spread over all actions, and taken off in play", 0.99
     )
     max_grad_norm: float = option(
         1.0, "limit of the gradient's norm; source: 1", low=0, low_open=True

@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from darkroom import ad_figures
-from darkroom.ad_options import PRESETS, Config
+from darkroom.ad_options import OWN, PRESETS, Config
 from darkroom.ad_scores import Line, label_of
 from record import committed
 from record.committed import values
@@ -25,8 +25,8 @@ VARIANTS = (
     "searching", "stride-growth", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
     "embedding-dropout", "window",
 )  # fmt: skip
-# What a training did that was recorded before there was the flag, or after it was gone.
-OTHERWISE = {"searching": 0.0, "stride-growth": 1.0}
+# Of presets and of trainings whose records do not tell: there was no such flag yet, or there is none any more.
+EARLIER = {"searching": 0.0, "label-smoothing": 0.0, "stride-growth": 1.0}
 
 
 def main() -> None:
@@ -109,13 +109,14 @@ def variants(
     Returns:
         Of each play, at the end of the training or in an evaluation: the mean return, and how many agents a task had.
     """
-    today = {"searching": Config().searching}
-    default = meaning(today) | {"updates": PRESETS["default"].updates}
+    default = meaning({}, vars(PRESETS["default"])) | {"updates": PRESETS["default"].updates}
     found: dict[str, list[tuple[float, float]]] = defaultdict(list)
     for each in trained:
         objective = each["result"]["objective"]
         # What a preset's number of updates was then, its objective tells.
-        own = meaning(each["flags"]) | {"updates": objective["at"]}
+        own = meaning(each["flags"], each["result"].get("settings", {})) | {
+            "updates": objective["at"]
+        }
         others = [f"{name}={text(value)}" for name, value in own.items() if value != default[name]]
         of = found[" ".join(others) or "default"]
         of.append((objective["value"], float(each["flags"]["copies"])))
@@ -129,14 +130,26 @@ def variants(
     return {name: found[name] for name in order}
 
 
-def meaning(flags: dict[str, Any]) -> dict[str, Any]:
-    """Flags that make a variant, with the preset's values put in where they are left to it."""
-    flags = OTHERWISE | flags
-    known = {field.name for field in fields(Config)}
+def meaning(flags: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Flags that make a variant, with what the preset stood for then where they were left to it.
+
+    Args:
+        flags: As recorded.
+        settings: As the result tells them; empty: it does not.
+    """
     named = {name: name.replace("-", "_") for name in VARIANTS}
+    known = {field.name for field in fields(Config)}
     config = Config(**{n: flags[name] for name, n in named.items() if name in flags and n in known})
-    told = vars(config) | vars(config.settings())
-    return {name: told[n] if n in known else flags[name] for name, n in named.items()}
+    today = vars(config) | vars(config.settings())
+    found = {}
+    for name, n in named.items():
+        if flags.get(name, -1) not in (OWN, -1):
+            found[name] = flags[name]
+        elif n in settings:
+            found[name] = settings[n]
+        else:
+            found[name] = EARLIER[name] if name in EARLIER else today[n]
+    return found
 
 
 def text(value: Any) -> str:

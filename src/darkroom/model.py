@@ -71,6 +71,18 @@ class Transformer(nn.Module):
         last = x[-1:, :, TOKENS[self.shape.layout] - 1 :: TOKENS[self.shape.layout]]
         return self.head(self.norm_last(last))[0]
 
+    def policy(self, logits: Tensor) -> Tensor:
+        """Returns probabilities of actions, [..., 5], from logits: what training spread over all is taken off.
+
+        Smoothed targets (Szegedy et al. 2016, arXiv 1512.00567, section 7) are fitted best by
+        (1 - share) p + share / 5, where p fits the actions themselves; what lies below share / 5 is 0.
+        """
+        chances = torch.softmax(logits, dim=-1)
+        if share := self.shape.label_smoothing:
+            chances = (chances - share / ACTIONS).clamp(min=0)
+            chances = chances / chances.sum(dim=-1, keepdim=True)
+        return chances
+
     def remember(self, context: Context, memories: list[Memory]) -> None:
         """Writes windows into empty memories; what only logits would need is not computed."""
         x = self._tokens(context, 0, None)

@@ -67,7 +67,7 @@ class Player:
         Args:
             uniform: Numbers in [0, 1), float [R].
         """
-        chances = torch.softmax(self.logits(), dim=-1).cumsum(dim=-1).numpy()
+        chances = self.model.policy(self.logits()).cumsum(dim=-1).numpy()
         return (chances[:, :-1] <= np.asarray(uniform)[:, None]).sum(axis=1)
 
     def best(self) -> np.ndarray:

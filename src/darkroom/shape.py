@@ -23,6 +23,7 @@ class Architecture:
         window: Longest context [steps].
         width, layers, heads, feed_forward: Of the transformer.
         embedding_dropout, attention_dropout, residual_dropout: Shares.
+        label_smoothing: Share of a target that training spreads over all actions; who plays takes it off again.
     """
 
     layout: str = "one"
@@ -36,6 +37,7 @@ class Architecture:
     embedding_dropout: float = 0.0
     attention_dropout: float = 0.0
     residual_dropout: float = 0.0
+    label_smoothing: float = 0.0
 
 
 @dataclass(frozen=True)

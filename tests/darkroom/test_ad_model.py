@@ -32,6 +32,28 @@ def model_of(seed: int = 0, **changes) -> Transformer:
     return made.eval()
 
 
+@given(
+    st.lists(st.floats(0.02, 1), min_size=5, max_size=5),
+    st.floats(0, 0.9),
+    st.integers(0, 5),
+)
+def test_what_smoothed_targets_spread_is_taken_off(weights, share, zeros):
+    """Against the targets' own mean, whose logarithm fits them best; actions that are never taken stay out."""
+    p = torch.tensor(weights, dtype=torch.float64)
+    p[: min(zeros, 4)] = 0
+    p /= p.sum()
+    taken = torch.eye(5, dtype=torch.float64) * (1 - share) + share / 5  # targets of each action
+    model = model_of(label_smoothing=share)
+    assert torch.allclose(model.policy((p @ taken).log()), p, atol=1e-9)
+    # As torch spreads them: their loss is least there.
+    logits = (p @ taken).log().requires_grad_()
+    loss = sum(
+        p[action] * F.cross_entropy(logits, torch.tensor(action), label_smoothing=share)
+        for action in range(5)
+    )
+    assert torch.autograd.grad(loss, logits)[0].abs().max() < 1e-9
+
+
 def windows(rows: int, steps: int, seed: int = 0, size: int = 5) -> Context:
     """Played by agents that do not care, the first from the beginning on."""
     rng = np.random.default_rng(seed)

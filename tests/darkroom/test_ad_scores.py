@@ -135,19 +135,22 @@ def test_figures_are_drawn_from_records(tmp_path):
         "copies": 3,
         "searching": ad_options.Config().searching,
     }
-    name = "validation/episodes_36_40"
+    name, today = "validation/episodes_36_40", vars(ad_options.PRESETS["default"])
     trained = [
         as_record(
-            "ad:train", {}, run=f"run {index}", flags={k: v for k, v in (flags | more).items() if v is not None},
-            result={"objective": {"name": name, "value": value, "at": updates}},
+            "ad:train", {}, run=f"run {index}", flags=flags | more,
+            result={
+                "objective": {"name": name, "value": value, "at": updates},
+                **({} if "stride-growth" in more else {"settings": today | more}),
+            },
         )
         for index, (more, value, updates) in enumerate((
             ({}, 0.9, 2500),
-            ({"stride-growth": 1, "updates": 2500}, 0.8, 2500),
+            ({"stride": 0.3, "updates": 2500}, 0.8, 2500),
             ({"layout": "three"}, 0.5, 2500),
             ({}, 0.6, 5000),  # the default of another time
             ({"validation-share": 0}, 0.1, 2500),
-            ({"searching": None, "stride-growth": 2.0}, 0.4, 2500),  # before the one, with the other
+            ({"stride-growth": 2.0}, 0.4, 2500),  # of a time with other flags
         ))
     ]  # fmt: skip
     told = {"metrics": {"validation_9/episodes_36_40": 0.7}}
@@ -165,7 +168,7 @@ def test_figures_are_drawn_from_records(tmp_path):
     assert ad_redraw.variants(found["ad:train"][:4] + found["ad:train"][5:], played) == {
         "default": [(0.9, 3), (0.7, 10), (0.8, 3)],
         "layout=three": [(0.5, 3)],
-        "searching=0 stride-growth=2": [(0.4, 3)],
+        "searching=0 stride-growth=2 label-smoothing=0": [(0.4, 3)],
         "updates=5000": [(0.6, 3)],
     }
     (tmp_path / "one").mkdir()
