@@ -42,8 +42,8 @@ PRESETS = {
     "seed": Settings(
         layout="three", states="table", positions="time", feed_forward=2048, attention_dropout=0.5,
         residual_dropout=0.1, windows="consecutive", searching=0.0, history_steps=800_000,
-        shift=0, batch_size=32, updates=22_000, optimizer="adamw",
-        lr=3e-4, lr_min=2e-6, warmup=0, weight_decay=0.0,
+        shift=0, batch_size=32, updates=22_000, optimizer="adamw", lr=3e-4, lr_min=2e-6, warmup=0,
+        weight_decay=0.0,
     ),
 }  # fmt: skip
 

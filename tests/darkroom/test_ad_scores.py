@@ -133,7 +133,6 @@ def test_figures_are_drawn_from_records(tmp_path):
         "validation-share": 0.2,
         "layout": "preset",
         "copies": 3,
-        "searching": ad_options.Config().searching,
     }
     name, today = "validation/episodes_36_40", vars(ad_options.PRESETS["default"])
     trained = [
@@ -168,7 +167,7 @@ def test_figures_are_drawn_from_records(tmp_path):
     assert ad_redraw.variants(found["ad:train"][:4] + found["ad:train"][5:], played) == {
         "default": [(0.9, 3), (0.7, 10), (0.8, 3)],
         "layout=three": [(0.5, 3)],
-        "searching=0 stride-growth=2 label-smoothing=0": [(0.4, 3)],
+        "searching=0 stride-growth=2": [(0.4, 3)],
         "updates=5000": [(0.6, 3)],
     }
     (tmp_path / "one").mkdir()
