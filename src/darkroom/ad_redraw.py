@@ -23,7 +23,7 @@ STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
     "searching", "stride-growth", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
-    "embedding-dropout", "window",
+    "embedding-dropout", "window", "batch-size",
 )  # fmt: skip
 # Of presets and of trainings whose records do not tell: there was no such flag yet, or there is none any more.
 EARLIER = {"searching": 0.0, "label-smoothing": 0.0, "stride-growth": 1.0}
