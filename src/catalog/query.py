@@ -33,8 +33,8 @@ class QueryError(CatalogError):
     """A query that cannot be understood; the message shows the place."""
 
     def __init__(self, text: str, at: int, problem: str) -> None:
-        marked = " ".join(f"{text[:at]}^{text[at:]}".split())
-        super().__init__(f"query, character {at + 1}: {problem}: {marked}")
+        told = f"query, character {at + 1}: {problem}: {text[:at]}^{text[at:]}"
+        super().__init__(" ".join(told.split()))  # one line, whatever was typed
 
 
 @dataclass(frozen=True)

@@ -4,7 +4,7 @@ import math
 import operator
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from catalog.model import RunRecord
@@ -159,6 +159,7 @@ def test_finds_what_a_filter_in_python_finds(made, query):
     assert [each.run for each in found.stored] == [r.run for r in made if naive(r)]
 
 
+@example("'\n' 1")
 @given(st.text(alphabet="ab1 ()'\"=!<>~\\:.-eE+\n\tandortß", max_size=30))
 def test_any_text_is_a_query_or_one_clear_error(text):
     try:
