@@ -25,8 +25,8 @@ VARIANTS = (
     "searching", "stride-growth", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
     "embedding-dropout", "window", "batch-size",
 )  # fmt: skip
-# Of presets and of trainings whose records do not tell: there was no such flag yet, or there is none any more.
-EARLIER = {"searching": 0.0, "label-smoothing": 0.0, "stride-growth": 1.0}
+# Where neither a record's flags nor its settings tell: there was no such flag yet, or there is none any more.
+EARLIER = {"searching": 0.0, "stride-growth": 1.0}
 
 
 def main() -> None:
@@ -148,7 +148,7 @@ def meaning(flags: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
         elif n in settings:
             found[name] = settings[n]
         else:
-            found[name] = EARLIER[name] if name in EARLIER else today[n]
+            found[name] = EARLIER.get(name, today.get(n))
     return found
 
 

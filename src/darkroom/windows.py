@@ -94,6 +94,7 @@ class Episodes:
                 starts.append(begins[:-1])
                 lengths.append(np.diff(begins))
                 returns.append(np.add.reduceat(rewards[env], begins)[:-1])
+                # How many episodes there were before one with a reward.
                 unmet.append(np.append(returns[-1] > 0, True).argmax())
             learned += [episodes_to_learn(returns)] * envs
         self.count = np.array([len(each) for each in starts])
@@ -102,10 +103,10 @@ class Episodes:
         self.learned = np.array(learned)
         self.stream = np.repeat(np.arange(len(self.count)), self.count)
         numbers = np.arange(len(self.starts)) - self.first[self.stream]
-        before = np.array(unmet)  # the first episode with a reward
-        self.searched = np.repeat(before.reshape(-1, envs).max(axis=1), envs)
+        self.searched = np.repeat(np.reshape(unmet, (-1, envs)).max(axis=1), envs)
         # By task and number: a task has one of each number below `searched`, or more.
-        unrewarded = np.flatnonzero(numbers < before[self.stream])
+        unrewarded = np.flatnonzero(numbers < np.array(unmet)[self.stream])
+        self._most = int(self.count.max()) + 1
         keys = self._key(self.stream[unrewarded], numbers[unrewarded])
         order = np.argsort(keys, kind="stable")
         self._keys, self._unrewarded = keys[order], unrewarded[order]
@@ -128,7 +129,7 @@ class Episodes:
         return self._unrewarded[low + (rng.random(key.shape) * (high - low)).astype(np.int64)]
 
     def _key(self, streams: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        return streams // self.histories.shape[2] * (self.count.max() + 1) + numbers
+        return streams // self.histories.shape[2] * self._most + numbers
 
 
 def episodes_to_learn(returns: Sequence[np.ndarray]) -> float:

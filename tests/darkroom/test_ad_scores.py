@@ -129,11 +129,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         )
         for v, goal in ((0.2, 3), (0.6, 4))
     ]
-    flags = {
-        "validation-share": 0.2,
-        "layout": "preset",
-        "copies": 3,
-    }
+    flags = {"validation-share": 0.2, "layout": "preset", "copies": 3}
     name, today = "validation/episodes_36_40", vars(ad_options.PRESETS["default"])
     trained = [
         as_record(
