@@ -22,6 +22,7 @@ class Settings(Architecture):
 
     windows: str = "subsampled"
     searching: float = 0.5
+    candidates: int = 32
     history_steps: int = 0
     shift: int = 3
     stretch: float = 0.0
@@ -110,6 +111,9 @@ class Config(record.Config):
     searching: float = preset_option(
         -1.0, "share of the windows that begin with episodes in which no reward was met yet [1]", 1
     )
+    candidates: int = preset_option(
+        -1, "episodes of which each one of those is the one with most new cells; 1: any", 1000
+    )
     history_steps: int = preset_option(-1, "first steps of a task that are used, 0: all")
     shift: int = preset_option(
         -1,
@@ -157,7 +161,16 @@ class Config(record.Config):
         for name, value in vars(settings).items():
             if not isinstance(value, str) and value < 0:
                 raise record.UserError(f"--{record.config.flag_name(name)}: {value:g} is below 0")
-        for name in ("window", "width", "layers", "heads", "feed_forward", "batch_size", "updates"):
+        for name in (
+            "window",
+            "width",
+            "layers",
+            "heads",
+            "feed_forward",
+            "batch_size",
+            "updates",
+            "candidates",
+        ):
             if getattr(settings, name) < 1:
                 raise record.UserError(f"--{record.config.flag_name(name)}: at least 1")
         if settings.window < 2:
@@ -214,4 +227,5 @@ class Config(record.Config):
             self.jitter,
             self.fresh,
             settings.searching,
+            settings.candidates,
         )

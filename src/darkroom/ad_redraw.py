@@ -22,7 +22,7 @@ STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
-    "searching", "stride-growth", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
+    "searching", "candidates", "stride-growth", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
     "embedding-dropout", "window", "batch-size",
 )  # fmt: skip
 # Where neither a record's flags nor its settings tell: there was no such flag yet, or there is none any more.
@@ -149,6 +149,8 @@ def meaning(flags: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
             found[name] = settings[n]
         else:
             found[name] = EARLIER.get(name, today.get(n))
+    if not found["searching"]:
+        found["candidates"] = PRESETS["default"].candidates  # of what is not drawn
     return found
 
 

@@ -5,9 +5,7 @@ a share of the episodes that the agent's task took to be learned, times exp(U(-j
 windows begins with the agent, with an empty context.
 
 Such windows hardly ever show someone who has not met the goal for long: among an agent's ten environments one meets it
-early, and then all are told. So a share of the windows begins with episodes of a search: of the same agent at the same
-time, but each of an environment that has not shown it a reward yet. At first they move at random, later by what the
-others found.
+early, and then all are told. So a share of the windows begins with a search (`darkroom.searching`).
 
 `consecutive` takes the steps as they came, as the source of this study does: a dozen episodes of an agent that needs a
 hundred, in which hardly anything is learned.
@@ -23,11 +21,11 @@ import numpy as np
 
 from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
 from darkroom.histories import Histories
+from darkroom.searching import Searches
 
 KINDS = ("subsampled", "consecutive")
 LEARNED = 0.9  # share of the final return at which a task counts as learned
 SMOOTHED = 10  # episodes of each environment that are averaged to tell
-FOUND_BY_OTHERS = 0.4  # part of a task's search before which agents are much as they began
 
 
 @dataclass(frozen=True)
@@ -41,6 +39,7 @@ class Sampling:
         jitter: Of the stride, in its logarithm.
         fresh: Share of the windows that begin with the agent.
         searching: Share of the windows that begin with a search, of up to as many episodes as a window has.
+        candidates: Of how many episodes each one of a search is chosen.
     """
 
     kind: str = "subsampled"
@@ -49,6 +48,7 @@ class Sampling:
     jitter: float = 0.7
     fresh: float = 0.5
     searching: float = 0.5
+    candidates: int = 32
 
 
 @dataclass(frozen=True)
@@ -78,6 +78,7 @@ class Episodes:
         first, count: Of each stream's episodes, int64 [streams].
         stream: Of each episode, int64 [episodes].
         learned: Episodes that each stream's task took to be learned, float64 [streams].
+        unmet: Episodes before each stream's first reward, int64 [streams].
         searched: Episodes until each stream's task had shown a reward in every environment, int64 [streams].
     """
 
@@ -94,7 +95,6 @@ class Episodes:
                 starts.append(begins[:-1])
                 lengths.append(np.diff(begins))
                 returns.append(np.add.reduceat(rewards[env], begins)[:-1])
-                # How many episodes there were before one with a reward.
                 unmet.append(np.append(returns[-1] > 0, True).argmax())
             learned += [episodes_to_learn(returns)] * envs
         self.count = np.array([len(each) for each in starts])
@@ -102,34 +102,8 @@ class Episodes:
         self.starts, self.lengths = np.concatenate(starts), np.concatenate(lengths)
         self.learned = np.array(learned)
         self.stream = np.repeat(np.arange(len(self.count)), self.count)
-        numbers = np.arange(len(self.starts)) - self.first[self.stream]
-        self.searched = np.repeat(np.reshape(unmet, (-1, envs)).max(axis=1), envs)
-        # By task and number: a task has one of each number below `searched`, or more.
-        unrewarded = np.flatnonzero(numbers < np.array(unmet)[self.stream])
-        self._most = int(self.count.max()) + 1
-        keys = self._key(self.stream[unrewarded], numbers[unrewarded])
-        order = np.argsort(keys, kind="stable")
-        self._keys, self._unrewarded = keys[order], unrewarded[order]
-
-    def unrewarded(
-        self, streams: np.ndarray, numbers: np.ndarray, rng: np.random.Generator
-    ) -> np.ndarray:
-        """Draws episodes of these numbers, each of any stream of the task that has shown no reward until then.
-
-        Args:
-            streams: Of the task, any one, int [n].
-            numbers: Of the episodes in their stream, from 0 to below `searched`, int [n].
-            rng: Decides.
-
-        Returns:
-            int64 [n].
-        """
-        key = self._key(streams, numbers)
-        low, high = np.searchsorted(self._keys, key), np.searchsorted(self._keys, key + 1)
-        return self._unrewarded[low + (rng.random(key.shape) * (high - low)).astype(np.int64)]
-
-    def _key(self, streams: np.ndarray, numbers: np.ndarray) -> np.ndarray:
-        return streams // self.histories.shape[2] * self._most + numbers
+        self.unmet = np.array(unmet)
+        self.searched = np.repeat(self.unmet.reshape(-1, envs).max(axis=1), envs)
 
 
 def episodes_to_learn(returns: Sequence[np.ndarray]) -> float:
@@ -159,14 +133,15 @@ class Sampler:
     def __init__(
         self, sources: Sequence[Episodes], sampling: Sampling, rng: np.random.Generator
     ) -> None:
-        self.sources, self.sampling, self.rng = list(sources), sampling, rng
+        self.sampling, self.rng = sampling, rng
+        self.searches = [Searches(source, sampling.candidates) for source in sources]
 
     def draw(self, count: int) -> Windows:
         """Returns `count` windows."""
-        which = np.sort(self.rng.integers(len(self.sources), size=count))
+        which = np.sort(self.rng.integers(len(self.searches), size=count))
         parts = [
-            self._from(source, int((which == index).sum()))
-            for index, source in enumerate(self.sources)
+            self._from(searches, int((which == index).sum()))
+            for index, searches in enumerate(self.searches)
             if (which == index).any()
         ]
         if len(parts) == 1:
@@ -183,20 +158,21 @@ class Sampler:
         """Goes on from `state()`."""
         self.rng.bit_generator.state = state
 
-    def _from(self, source: Episodes, count: int) -> Windows:
+    def _from(self, searches: Searches, count: int) -> Windows:
+        source = searches.source
         streams = self.rng.integers(len(source.count), size=count)
         if self.sampling.kind == "consecutive":
             return gather(source, streams[:, None], self._consecutive(source, count))
-        return gather(source, *self._subsampled(source, streams))
+        return gather(source, *self._subsampled(searches, streams))
 
     def _consecutive(self, source: Episodes, count: int) -> np.ndarray:
         """Steps of the streams, int64 [R, 1 + n]; the first is the one before the window, or -1."""
         begin = self.rng.integers(source.steps - self.sampling.length + 1, size=count)
         return begin[:, None] + np.arange(-1, self.sampling.length)
 
-    def _subsampled(self, source: Episodes, streams: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    def _subsampled(self, searches: Searches, streams: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
         """The stream of each step, and steps as `_consecutive`; both int64 [R, 1 + n]."""
-        length, rng = self.sampling.length, self.rng
+        source, length, rng = searches.source, self.sampling.length, self.rng
         jitter = np.exp(rng.uniform(-self.sampling.jitter, self.sampling.jitter, len(streams)))
         stride = np.maximum(1.0, self.sampling.stride * source.learned[streams] * jitter)
         fresh = rng.random(len(streams)) < self.sampling.fresh
@@ -204,18 +180,17 @@ class Sampler:
         begin = np.where(fresh, 0, rng.random(len(streams)) ** 3 * source.count[streams])
         across = length // int(source.lengths.min()) + 2
         column, last = np.arange(across), source.count[streams, None] - 1
-        searched, numbers = self._search(source, streams, fresh, across)
-        # The stream goes on a stride behind its search.
-        behind = numbers.max(axis=1) + stride * (1 - searched)
+        search, searched = self._search(searches, streams)
+        # The stream goes on a stride behind what its task was searched.
+        behind = source.searched[streams] + stride * (1 - searched)
         begin = np.where(searched > 0, behind, begin)
         episodes = begin[:, None] + stride[:, None] * column
         # Beyond the end of a history its last strides are seen again, in which the agent no longer changes.
         late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)
         episodes = np.where(episodes > last, late, np.maximum(episodes, 0)).astype(np.int64)
         chosen = source.first[streams, None] + episodes
-        of_search = column < searched[:, None]
-        rows = np.nonzero(of_search)[0]
-        chosen[of_search] = source.unrewarded(streams[rows], numbers[of_search], rng)
+        of_search = column[: search.shape[1]] < searched[:, None]
+        chosen[:, : search.shape[1]][of_search] = search[of_search]
         starts, lengths = source.starts[chosen], source.lengths[chosen]
         # Steps of the first episode that lie before the window; a window that is not fresh begins anywhere in it.
         before = np.where(fresh, 0, 1 + (rng.random(len(streams)) * lengths[:, 0]).astype(np.int64))
@@ -229,24 +204,14 @@ class Sampler:
         steps[fresh, 0] = -1
         return np.take_along_axis(source.stream[chosen], place, 1), steps
 
-    def _search(
-        self, source: Episodes, streams: np.ndarray, fresh: np.ndarray, across: int
-    ) -> tuple[np.ndarray, np.ndarray]:
-        """With how many episodes of a search each window begins, int64 [R]; their numbers, then 0, [R, across]."""
-        rng, most = self.rng, self.sampling.length // source.histories.about.limit
-        count = np.zeros(len(streams), np.int64)
-        numbers = np.zeros((len(streams), across), np.int64)
-        if self.sampling.searching:
-            searching = rng.random(len(streams)) < self.sampling.searching
-            searching &= (most > 0) & (source.searched[streams] > 0)
-            count[searching] = rng.integers(1, most + 1, searching.sum())
-            part = FOUND_BY_OTHERS + (1 - FOUND_BY_OTHERS) * rng.random(numbers.shape)
-            part[fresh, 0] = 0.0
-            part = np.where(np.arange(across) < count[:, None], part, np.inf)
-            part.sort(axis=1)
-            part[np.isinf(part)] = 0.0
-            numbers = (part * source.searched[streams, None]).astype(np.int64)
-        return count, numbers
+    def _search(self, searches: Searches, streams: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+        """Episodes that the windows begin with, int64 [R, most], and how many of them do, int64 [R]."""
+        histories, tasks = searches.source.histories, searches.source.tasks
+        most = self.sampling.length // histories.about.limit
+        searching = self.rng.random(len(streams)) < self.sampling.searching
+        counts = self.rng.integers(min(1, most), most + 1, len(streams)) * searching
+        goals = np.array(histories.about.goals)[tasks[streams // histories.shape[2]]]
+        return searches.draw(goals, counts, self.rng)
 
 
 def moved(

@@ -1,7 +1,6 @@
 """Windows: against a loop that follows the episodes one by one, and what may be drawn."""
 
 import itertools
-from collections.abc import Iterable
 from pathlib import Path
 
 import numpy as np
@@ -10,8 +9,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from darkroom import a2c, curves, histories, windows
-from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD
+from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
 from darkroom.grid import transitions
+from darkroom.searching import Searches
 from record import Seeds
 
 GOALS = (0, 3, 7, 12)
@@ -55,36 +55,45 @@ def test_the_index_is_that_of_a_loop(kept):
             place += 1
 
 
-def follow(kept, task, window, row, sampling) -> list[int]:
-    """Checks a subsampled window against the file; returns the numbers of its episodes."""
-    context, targets = window.context, window.targets
-    # Each episode of the window has to be one of the file, whole but for the two at the ends.
+def spans(context: Context, row: int) -> list[tuple[int, int]]:
+    """(begin, end) of a window's episodes; those at its ends may be cut."""
     n = len(context)
-    begins = [t for t in range(n) if context.times[row, t] == 0]
-    if not begins or begins[0] != 0:
-        begins = [0, *begins]
-    found = []
-    for begin, end in zip(begins, [*begins[1:], n], strict=True):
-        matches = []
-        for env in range(kept.shape[2]):
-            for number, (first, last) in enumerate(episodes_of(kept, task, env)):
-                here = first + int(context.times[row, begin])
-                there = here + end - begin
-                if there > last or (end < n and there != last):
-                    continue
-                same = all(
-                    (getattr(kept, f)[task, env, here:there] == values[row, begin:end]).all()
-                    for f, values in (
-                        ("cells", context.cells),
-                        ("times", context.times),
-                        ("actions", targets),
-                    )
+    begins = {0, *(t for t in range(n) if context.times[row, t] == 0)}
+    return list(itertools.pairwise([*sorted(begins), n]))
+
+
+def matches(kept, task, window, row, begin, end) -> list[tuple[int, int]]:
+    """(environment, number) of a task's episodes that are what a window shows from `begin` to `end`."""
+    context, found = window.context, []
+    for env in range(kept.shape[2]):
+        for number, (first, last) in enumerate(episodes_of(kept, task, env)):
+            here = first + int(context.times[row, begin])
+            there = here + end - begin
+            if there > last or (end < len(context) and there != last):
+                continue
+            same = all(
+                (getattr(kept, f)[task, env, here:there] == values[row, begin:end]).all()
+                for f, values in (
+                    ("cells", context.cells),
+                    ("times", context.times),
+                    ("actions", window.targets),
                 )
-                if same:
-                    matches.append((env, number))
-        assert matches, f"steps {begin} to {end} are no episode of task {task}"
-        found.append(matches)
+            )
+            if same:
+                found.append((env, number))
+    assert found, f"steps {begin} to {end} are no episode of task {task}"
     return found
+
+
+def in_order(kept, found, late: float) -> bool:
+    """Whether episodes can be of one environment, each behind the last one, or of its history's end."""
+    envs = set.intersection(*({env for env, _ in each} for each in found))
+    assert envs, "a window mixes environments"
+    numbers = ([[n for e, n in each if e == env] for each in found] for env in envs)
+    return any(
+        all(max(b) > min(a) or max(b) >= late for a, b in itertools.pairwise(each))
+        for each in numbers
+    )
 
 
 def test_subsampled_windows_are_episodes_of_one_stream_in_their_order(kept):
@@ -94,20 +103,15 @@ def test_subsampled_windows_are_episodes_of_one_stream_in_their_order(kept):
         sampler = windows.Sampler([source], sampling, np.random.default_rng(task))
         drawn = sampler.draw(8)
         for row in range(8):
-            found = follow(kept, task, drawn, row, sampling)
-            envs = set.intersection(*({env for env, _ in matches} for matches in found))
-            assert envs, "a window mixes environments"
-            ordered = False
-            for env in envs:
-                last = len(episodes_of(kept, task, env)) - 1
-                numbers = [[n for e, n in matches if e == env] for matches in found]
-                # At the end of the history its last strides are seen again and again.
-                late = last - max(1, sampling.stride * source.learned[0] * np.exp(0.7)) - 1
-                ordered |= all(
-                    max(after) > min(before) or max(after) >= late
-                    for before, after in itertools.pairwise(numbers)
-                )
-            assert ordered
+            found = [matches(kept, task, drawn, row, *span) for span in spans(drawn.context, row)]
+            assert in_order(kept, found, seen_again(source, task=0, sampling=sampling))
+
+
+def seen_again(source: windows.Episodes, task: int, sampling: windows.Sampling) -> float:
+    """Number of the first episode of a history's last strides, which are seen again and again."""
+    stream = task * source.histories.shape[2]
+    stride = max(1, sampling.stride * source.learned[stream] * np.exp(sampling.jitter))
+    return source.count[stream:][: source.histories.shape[2]].min() - stride - 2
 
 
 def unmet(kept: histories.Histories, task: int) -> set[tuple[int, int]]:
@@ -121,60 +125,105 @@ def unmet(kept: histories.Histories, task: int) -> set[tuple[int, int]]:
     return found
 
 
-def environments(matches: Iterable[tuple[int, int]]) -> set[int]:
-    return {env for env, _ in matches}
+def walked(kept: histories.Histories, task: int, env: int, number: int) -> set[int]:
+    """Cells of an episode, move by move, with the one in which its last move ended."""
+    begin, end = episodes_of(kept, task, env)[number]
+    cell, found = int(kept.cells[task, env, begin]), set()
+    for step in range(begin, end):
+        assert cell == kept.cells[task, env, step]
+        found.add(cell)
+        cell = int(transitions(kept.about.size)[cell, kept.actions[task, env, step]])
+    return found | {cell}
 
 
-def test_episodes_of_a_search_are_those_before_their_environments_first_reward(kept):
+def named(kept: histories.Histories, index: windows.Episodes, episode: int) -> tuple[int, int, int]:
+    """(task, environment, number) of an episode of an index."""
+    stream = int(index.stream[episode])
+    return (*divmod(stream, kept.shape[2]), int(episode - index.first[stream]))
+
+
+def test_searches_are_made_of_episodes_before_their_environments_first_reward(kept):
     index = windows.Episodes(kept, np.arange(4), kept.shape[3])
-    rng = np.random.default_rng(0)
+    expected = {(task, *each) for task in range(4) for each in unmet(kept, task)}
+    searches = Searches(index, 1)
+    assert {named(kept, index, episode) for episode in searches.store} == expected
+    for episode in searches.store:
+        assert set(searches.cells(episode)) == walked(kept, *named(kept, index, episode))
     for task in range(4):
-        expected = unmet(kept, task)
-        stream = task * kept.shape[2] + 1
-        assert index.searched[stream] == max((n + 1 for _, n in expected), default=0)
-        drawn = set()
-        for number in range(index.searched[stream]):
-            for episode in index.unrewarded(np.full(40, stream), np.full(40, number), rng):
-                own = index.stream[episode]
-                assert own // kept.shape[2] == task
-                assert episode - index.first[own] == number
-                drawn.add((int(own % kept.shape[2]), number))
-        assert drawn == expected
+        numbers = [number for of, _, number in expected if of == task]
+        assert index.searched[task * kept.shape[2]] == max(numbers, default=-1) + 1
 
 
-def test_windows_with_a_search_begin_with_it_and_go_on_in_one_stream_behind_it(kept):
-    length, limit = 42, kept.about.limit
-    sampling = windows.Sampling(length=length, stride=0.1, fresh=1.0, searching=1.0)
-    lengths, mixed = [], 0
-    for task in range(4):
-        source = windows.Episodes(kept, np.array([task]), kept.shape[3])
-        if not source.searched.any():
-            continue
-        before, far = unmet(kept, task), int(windows.FOUND_BY_OTHERS * source.searched[0])
-        drawn = windows.Sampler([source], sampling, np.random.default_rng(task)).draw(30)
-        late = source.count.min() - 2 - max(1, sampling.stride * source.learned[0] * np.exp(0.7))
-        for row in range(30):
-            found = follow(kept, task, drawn, row, sampling)
-            search = [before & set(matches) for matches in found]
-            leading = [*map(bool, search), False].index(False)
-            # Its stream may go on before its first reward, too: where the search ended, one has to fit.
-            numbers = [sorted(n for _, n in each) for each in search]
-            fits = [
-                count
-                for count in range(1, leading + 1)
-                if all(max(each) >= far for each in numbers[1:count])
-                and all(b[-1] >= a[0] for a, b in itertools.pairwise(numbers[:count]))
-                and (count == len(found) or set.intersection(*map(environments, found[count:])))
-                and all(
-                    max(n for _, n in e) > min(numbers[count - 1][0], late) for e in found[count:]
-                )
-            ]
-            assert fits
-            lengths += fits
-            mixed += not set.intersection(*map(environments, search[: fits[-1]]))
-            assert numbers[0][0] == 0  # a fresh window begins with the agent
-    assert np.bincount(lengths, minlength=length // limit + 1)[1:].min() > 0
-    assert mixed > 10
+@pytest.mark.parametrize("candidates", [1, 3])
+def test_a_search_takes_what_has_most_new_cells_and_never_touches_the_goal(kept, candidates):
+    """Beside a loop that walks through the same candidates."""
+    index = windows.Episodes(kept, np.arange(4), kept.shape[3])
+    searches = Searches(index, candidates)
+    goals, wanted = np.repeat([0, 6, 11, 15], 6), np.tile([0, 1, 3, 5, 5, 5], 4)
+    chosen, counts = searches.draw(goals, wanted, np.random.default_rng(3))
+    rng = np.random.default_rng(3)
+    offered = [
+        searches.store[rng.integers(len(searches.store), size=(len(goals), candidates))]
+        for _ in range(5)
+    ]
+    for row, (goal, most) in enumerate(zip(goals, wanted, strict=True)):
+        seen: set[int] = set()
+        taken = []
+        for each in offered[:most]:
+            walks = [walked(kept, *named(kept, index, episode)) for episode in each[row]]
+            new = [-1 if goal in walk else len(walk - seen) for walk in walks]
+            best = new.index(max(new))
+            if new[best] < 0:
+                break
+            taken.append(each[row][best])
+            seen |= walks[best]
+        assert counts[row] == len(taken)
+        assert chosen[row, : counts[row]].tolist() == taken
+    assert (counts < wanted).any()  # where all that were drawn had touched the goal
+    assert counts.max() == 5
+
+
+def test_where_every_episode_met_the_goal_nothing_is_searched(tmp_path):
+    about = histories.About(3, 2, False, (5,), 1)
+    made = histories.Histories.create(tmp_path / "h", about, 1, 9)
+    made.cells[:], made.actions[:], made.rewards[:] = 4, 2, 1
+    made.times[:] = np.arange(9) % 2
+    source = windows.Episodes(made, np.array([0]), 9)
+    sampling = windows.Sampling(length=4, searching=1.0)
+    drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(5)
+    assert (drawn.targets == 2).all()
+    _, counts = Searches(source, 4).draw(np.full(3, 5), np.full(3, 2), np.random.default_rng(0))
+    assert counts.tolist() == [0, 0, 0]
+
+
+def test_windows_with_a_search_begin_with_it_and_go_on_in_one_stream_behind_it(kept, monkeypatch):
+    made = []
+
+    def draw(self, goals, counts, rng, original=Searches.draw):
+        found = original(self, goals, counts, rng)
+        made.append((goals, *found))
+        return found
+
+    monkeypatch.setattr(Searches, "draw", draw)
+    sampling = windows.Sampling(length=42, stride=0.1, fresh=1.0, searching=0.9)
+    source = windows.Episodes(kept, np.arange(4), kept.shape[3])
+    drawn = windows.Sampler([source], sampling, np.random.default_rng(1)).draw(80)
+    [(goals, searches, counts)] = made
+    for row in range(80):
+        task, each = GOALS.index(goals[row]), spans(drawn.context, row)
+        for span, episode in zip(each[: counts[row]], searches[row], strict=False):
+            of, env, number = named(kept, source, episode)
+            assert (env, number) in matches(kept, of, drawn, row, *span)
+        if rest := each[counts[row] :]:
+            found = [matches(kept, task, drawn, row, *span) for span in rest]
+            late = seen_again(source, task, sampling)
+            assert in_order(kept, found, late)
+            if counts[row]:
+                searched = source.searched[task * kept.shape[2]]
+                assert all(max(n for _, n in e) >= min(searched, late) for e in found)
+        ended = each[counts[row] - 1][1] if counts[row] else 0
+        assert (drawn.context.rewards[row, 1:ended] == 0).all()
+    assert set(counts) == set(range(8))
 
 
 def test_what_is_seen_is_what_was_done_a_step_before(kept):
