@@ -54,23 +54,35 @@ class Child:
     def start(
         self, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Starts the run as a user would, with flags as they are typed; one that has begun goes on with its own.
+        """Starts the run as a user would, with flags as they are typed; one that has begun goes on.
 
         Args:
             flags: By name.
             environment: Variables besides those that there are.
         """
-        words = ["run", "--yes"]
-        if (self.directory / ".guild" / "attrs" / "started").exists():
-            words += ["--restart", self.run]
+        # Guild rewrites its attributes in place whenever it starts a run; a kill in that moment leaves one empty or
+        # none. Without its flags a run would go on at the defaults, and without the operation not at all.
+        if self._known_to_guild():
+            words = ["run", "--yes", "--restart", self.run]
         else:
-            words += [self.operation, "--run-dir", str(self.directory)]
-            words += [f"{name}={value}" for name, value in flags.items()]
+            words = ["run", "--yes", self.operation, "--run-dir", str(self.directory)]
+        words += [f"{name}={value}" for name, value in flags.items()]
         command = [sys.executable, "-m", "guild.main_bootstrap", *words]
         folder = os.environ.get("PROJECT_DIR", ".")
         return subprocess.Popen(
             command, cwd=folder, env={**outer.environment(), **(environment or {})}
         )
+
+    def _known_to_guild(self) -> bool:
+        """Whether the run has begun, and Guild's attributes tell how."""
+        import yaml
+        from guild import run
+
+        began = run.for_dir(str(self.directory))
+        try:
+            return bool(began.get("started") and (began.get("op") or {}).get("op-cmd"))
+        except (yaml.YAMLError, AttributeError):
+            return False
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
