@@ -22,11 +22,11 @@ STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
-    "searching", "candidates", "stride-growth", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
+    "searching", "candidates", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
     "embedding-dropout", "window", "batch-size",
 )  # fmt: skip
-# Where neither a record's flags nor its settings tell: there was no such flag yet, or there is none any more.
-EARLIER = {"searching": 0.0, "stride-growth": 1.0}
+# Where neither a record's flags nor its settings tell: there was no such flag yet.
+EARLIER = {"searching": 0.0}
 
 
 def main() -> None:

@@ -136,7 +136,7 @@ def test_figures_are_drawn_from_records(tmp_path):
             "ad:train", {}, run=f"run {index}", flags=flags | more,
             result={
                 "objective": {"name": name, "value": value, "at": updates},
-                **({} if "stride-growth" in more else {"settings": today | more}),
+                **({} if "jitter" in more else {"settings": today | more}),
             },
         )
         for index, (more, value, updates) in enumerate((
@@ -145,7 +145,8 @@ def test_figures_are_drawn_from_records(tmp_path):
             ({"layout": "three"}, 0.5, 2500),
             ({}, 0.6, 5000),  # the default of another time
             ({"validation-share": 0}, 0.1, 2500),
-            ({"stride-growth": 2.0}, 0.4, 2500),  # of a time with other flags
+            ({"jitter": 0.5}, 0.4, 2500),  # of a time with fewer flags
+            ({"searching": 0.0, "candidates": 4}, 0.3, 2500),  # of which none is drawn
         ))
     ]  # fmt: skip
     told = {"metrics": {"validation_9/episodes_36_40": 0.7}}
@@ -163,7 +164,8 @@ def test_figures_are_drawn_from_records(tmp_path):
     assert ad_redraw.variants(found["ad:train"][:4] + found["ad:train"][5:], played) == {
         "default": [(0.9, 3), (0.7, 10), (0.8, 3)],
         "layout=three": [(0.5, 3)],
-        "searching=0 stride-growth=2": [(0.4, 3)],
+        "searching=0": [(0.3, 3)],
+        "searching=0 jitter=0.5": [(0.4, 3)],
         "updates=5000": [(0.6, 3)],
     }
     (tmp_path / "one").mkdir()
