@@ -62,6 +62,37 @@ def by_goal(
         figure.colorbar(image, ax=list(panels), shrink=0.8, label="normalised return")
 
 
+def paths(path: Path, size: int, goals: np.ndarray, cells: np.ndarray) -> None:
+    """Draws where agents went, a row for each and a column for each episode.
+
+    Args:
+        path: SVG to write.
+        size: Side of the room.
+        goals: Cells, int [T].
+        cells: Those of each episode in their order, int [T, episodes, steps + 1]; -1 behind its end.
+    """
+    agents, episodes = cells.shape[:2]
+    # Ways there and back lie beside each other, rooms a cell apart.
+    aside, apart = np.linspace(-0.2, 0.2, cells.shape[2]), size + 1
+    with sheet(path, (0.5 * episodes, 0.5 * agents + 0.4), "darkroom") as figure:
+        axes = figure.subplots()
+        for agent, episode in np.ndindex(agents, episodes):
+            right, down = apart * episode, apart * agent
+            walked = cells[agent, episode][cells[agent, episode] >= 0]
+            rows, columns = np.divmod(walked, size)
+            row, column = divmod(int(goals[agent]), size)
+            shown = aside[: len(walked)]
+            walls = np.array([0, size, size, 0, 0]) - 0.5
+            axes.plot(right + walls, down + np.roll(walls, 1), color=GREY, linewidth=0.5)
+            axes.plot(right + columns + shown, down + rows + shown, color=COLOURS[0], linewidth=1)
+            axes.plot(right + column, down + row, "*", color=COLOURS[1], markersize=5)
+        axes.set(xlim=(-1, apart * episodes - 1), ylim=(apart * agents - 1, -1), yticks=())
+        axes.set_xticks(apart * np.arange(episodes) + size // 2, range(1, episodes + 1), fontsize=8)
+        axes.set(aspect="equal", xlabel="episode in the context; star: the goal")
+        axes.tick_params(length=0)
+        axes.spines[:].set_visible(False)
+
+
 def bars(path: Path, plays: Mapping[str, Sequence[tuple[float, float]]], label: str) -> None:
     """Draws a bar, the weighted mean, with its points for each name; a point's area is its weight.
 

@@ -16,9 +16,23 @@ if TYPE_CHECKING:
 
 
 def finish_evaluation(
-    run: record.Run, config: Config, trained: Trained, parts: Sequence[Learned], steps: int
+    run: record.Run,
+    config: Config,
+    trained: Trained,
+    parts: Sequence[Learned],
+    watched: tuple[np.ndarray, np.ndarray],
+    steps: int,
 ) -> dict[str, Any]:
-    """Journals, draws and ends the run."""
+    """Journals, draws and ends the run.
+
+    Args:
+        run: That goes on.
+        config: Its flags.
+        trained: What played.
+        parts: What it did.
+        watched: Goals of some of the first part's tasks, and where agents went, as :func:`darkroom.ad_figures.paths`.
+        steps: Of the environments.
+    """
     metrics: dict[str, float] = {}
     for learned in parts:
         log(run, learned)
@@ -46,6 +60,7 @@ def finish_evaluation(
             if each.part in ("held_out", "validation", "unseen_offset")
         }
         ad_figures.by_goal(run.artifact("by_goal.svg"), rooms, marked)
+        ad_figures.paths(run.artifact("paths.svg"), parts[0].size, *watched)
     except Exception as error:  # whatever matplotlib finds: the run has its result without it
         run.event(f"no figure: {type(error).__name__}: {error}")
     return run.finish(result(config, trained, parts, metrics, steps))

@@ -17,6 +17,7 @@ if TYPE_CHECKING:
     from darkroom.model import Transformer
 
 MOST = 23  # of the rooms' sides, what a figure can show
+WATCHED = 4, 20  # tasks and their first episodes, of which a figure shows the paths
 
 
 @dataclass(frozen=True)
@@ -176,7 +177,7 @@ def main(config: Config) -> dict[str, Any]:
 
     from darkroom import grid
     from darkroom.ad_scores import Learned
-    from darkroom.play import Tasks, learn_in_context
+    from darkroom.play import Tasks, learn_in_context, paths
 
     torch.set_num_threads(1)
     trained = load(config.model)
@@ -205,9 +206,16 @@ def main(config: Config) -> dict[str, Any]:
             parts.append(Learned(side, part, np.asarray(goals), values, lengths, met, chance))
             steps += int(lengths.sum())
             run.progress(index + 1, len(wanted), "part")
+        side, _, goals = wanted[0]
+        farthest = sorted(goals, key=lambda goal: -grid.distances(side)[goal])[: WATCHED[0]]
+        tasks = Tasks.of([(side, farthest)], about["limit"], about["terminating"])
+        watched = paths(
+            trained.model, tasks, WATCHED[1], run.seeds.generator("paths"), when_full,
+            greedy=config.actions == "greedy",
+        )  # fmt: skip
         from darkroom.ad_results import finish_evaluation
 
-        return finish_evaluation(run, config, trained, parts, steps)
+        return finish_evaluation(run, config, trained, parts, (tasks.goals, watched), steps)
 
 
 if __name__ == "__main__":

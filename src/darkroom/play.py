@@ -2,13 +2,13 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from darkroom import grid
-from darkroom.batch import RoomBatch
+from darkroom.batch import RoomBatch, Step
 from darkroom.model import Transformer
 from darkroom.player import Player
 
@@ -97,6 +97,36 @@ def learn_in_context(
     return returns, lengths
 
 
+def paths(
+    model: Transformer,
+    tasks: Tasks,
+    episodes: int,
+    rng: np.random.Generator,
+    when_full: str = "halve",
+    *,
+    greedy: bool = False,
+) -> np.ndarray:
+    """Plays every task with one agent, as :func:`learn_in_context`, and returns where it went.
+
+    Returns:
+        Cells, the first of an episode and that after each step, int64 [T, episodes, limit + 1]; -1 behind its end.
+    """
+    count, times = np.zeros((2, len(tasks)), np.int64)
+    agents = np.arange(len(tasks))
+    found = np.full((len(tasks), episodes + 1, tasks.limit + 1), -1)
+    found[:, 0, 0] = [grid.centre(int(size)) for size in tasks.sizes]
+    for step in _moves(model, tasks, rng, when_full, greedy):
+        times += 1
+        found[agents, count, times] = step.final
+        ended = step.terminated | step.truncated
+        count = np.minimum(count + ended, episodes)
+        times = np.where(ended, 0, times)
+        found[agents[ended], count[ended], 0] = step.cells[ended]
+        if count.min() == episodes:
+            break
+    return found[:, :-1]
+
+
 def _play(
     model: Transformer,
     tasks: Tasks,
@@ -105,16 +135,26 @@ def _play(
     when_full: str,
     greedy: bool,
 ) -> np.ndarray:
-    rooms = RoomBatch(tasks.goals, tasks.sizes, limit=tasks.limit, terminating=tasks.terminating)
-    player = Player(model, rooms.cells, rooms.sizes, when_full)
     count, agents = np.zeros(len(tasks), np.int64), np.arange(len(tasks))
     # The last episode is for those who go on while others have not done all.
     returns, lengths = np.zeros((2, len(tasks), episodes + 1), np.float32)
-    while count.min() < episodes:
-        actions = player.best() if greedy else player.act(rng.random(len(tasks)))
-        step = rooms.step(actions)
+    for step in _moves(model, tasks, rng, when_full, greedy):
         returns[agents, count] += step.rewards
         lengths[agents, count] += 1
         count = np.minimum(count + (step.terminated | step.truncated), episodes)
-        player.saw(actions, step.rewards, step.cells, rooms.times)
+        if count.min() == episodes:
+            break
     return np.stack([returns, lengths])[:, :, :-1]
+
+
+def _moves(
+    model: Transformer, tasks: Tasks, rng: np.random.Generator, when_full: str, greedy: bool
+) -> Iterator[Step]:
+    """The steps of agents that see all of their own before, without an end."""
+    rooms = RoomBatch(tasks.goals, tasks.sizes, limit=tasks.limit, terminating=tasks.terminating)
+    player = Player(model, rooms.cells, rooms.sizes, when_full)
+    while True:
+        actions = player.best() if greedy else player.act(rng.random(len(tasks)))
+        step = rooms.step(actions)
+        yield step
+        player.saw(actions, step.rewards, step.cells, rooms.times)

@@ -1,5 +1,6 @@
 """The transformer: against one written plainly, with its cache against without, and what it cannot see."""
 
+import itertools
 import math
 from dataclasses import replace
 
@@ -10,9 +11,11 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
+from darkroom import play
 from darkroom.batch import RoomBatch
 from darkroom.blocks import causal_with_dropout
 from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
+from darkroom.grid import centre, transitions
 from darkroom.model import Transformer
 from darkroom.player import Player
 from darkroom.shape import LAYOUTS, STATES, Shape
@@ -325,6 +328,26 @@ def test_actions_are_drawn_with_their_chances():
     assert np.abs(drawn - chances).max() < 4 * 0.5 / 20_000**0.5
     best = Player(model, cells[:3], np.full(3, 5)).best()
     assert (best == chances.argmax()).all()
+
+
+@pytest.mark.parametrize("terminating", [True, False])
+def test_paths_are_where_agents_that_learn_in_context_go(terminating):
+    """The same agents, told by what they were paid and by where they were."""
+    model, goals = model_of(), [6, 7, 11, 13, 17, 24]
+    tasks = play.Tasks.of([(5, goals)], 6, terminating)
+    returns, lengths = play.learn_in_context(model, tasks, 7, 1, np.random.default_rng(2))
+    cells = play.paths(model, tasks, 7, np.random.default_rng(2))
+    assert cells.shape == (len(goals), 7, 7)
+    for task, goal in enumerate(goals):
+        for episode, each in enumerate(cells[task]):
+            walked = each[each >= 0]
+            assert walked[0] == centre(5)
+            assert (each[len(walked) :] == -1).all()
+            assert len(walked) == lengths[task, 0, episode] + 1
+            assert (walked[1:] == goal).sum() == returns[task, 0, episode]
+            for here, there in itertools.pairwise(walked):
+                assert there in transitions(5)[here]
+    assert returns.any()
 
 
 def test_dropout_is_off_when_it_plays_and_on_when_it_learns():

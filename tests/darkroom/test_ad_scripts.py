@@ -107,12 +107,12 @@ def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path, monkeypa
     assert parts == {"held_out_4", "training_4", "unseen_offset_6", "shown_offset_6"}
     assert told["env_steps"] == (15 + 35) * 2 * 6 * 6
     assert [row[1] for row in told["table"]["rows"]] == ["4", "11", "24", "11"]
-    for name in ("in_context.svg", "by_goal.svg"):
+    for name in ("in_context.svg", "by_goal.svg", "paths.svg"):
         assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
     assert "held_out_4/source" in (tmp_path / "e/journal/metrics.jsonl").read_text()
     again = done(monkeypatch, tmp_path / "again", evaluate_ad, **flags)["result"]
     assert again["metrics"] == told["metrics"]
-    for name in ("in_context.svg", "by_goal.svg"):
+    for name in ("in_context.svg", "by_goal.svg", "paths.svg"):
         one, two = (tmp_path / f / "artifacts" / name for f in ("e", "again"))
         assert one.read_bytes() == two.read_bytes()
 
