@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import itertools
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
@@ -11,6 +10,8 @@ import numpy as np
 
 from darkroom.ad_scores import Line
 from record.figures import COLOURS, GREY, dress, sheet
+
+STROKES = ("-", ":", "--", "-.")
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -26,18 +27,29 @@ def in_context(
         lines: Each with its interval.
         source: Environment steps of a task, and the mean normalised return of its agent then.
     """
-    with sheet(path, (10, 3.6), "darkroom") as figure:
+    # A colour for each size, a stroke for each kind of tasks; beside the figure there is room for ten of them.
+    rooms, kinds = ([*dict.fromkeys(each)] for each in zip(*map(_words, lines), strict=True))
+    with sheet(path, (11, 3.6), "darkroom") as figure:
         left, right = figure.subplots(1, 2)
-        for colour, line in zip(itertools.cycle(COLOURS), lines, strict=False):
+        for line in lines:
+            room, kind = _words(line)
+            colour = COLOURS[rooms.index(room) % len(COLOURS)]
+            style = STROKES[kinds.index(kind) % len(STROKES)]
             for axes, x in ((left, np.arange(1, len(line.curve) + 1)), (right, line.steps)):
                 axes.fill_between(x, line.low, line.high, color=colour, alpha=0.25, linewidth=0)
-                axes.plot(x, line.curve, color=colour, linewidth=1.5, label=line.label)
+                axes.plot(x, line.curve, style, color=colour, linewidth=1.5, label=line.label)
         if source is not None:
             right.plot(*source, color=GREY, linewidth=1.5, label="source agents")
         _ends(left, "episode in the context")
         _ends(right, "environment steps of a task")
         right.set_xscale("log")
-        right.legend(loc="upper left", fontsize=7)
+        right.legend(loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=7)
+
+
+def _words(line: Line) -> tuple[str, str]:
+    """Rooms and kind of tasks of a line."""
+    room, _, kind = line.label.partition(", ")
+    return room, kind
 
 
 def by_goal(

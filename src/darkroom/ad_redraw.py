@@ -122,10 +122,13 @@ def variants(
         of.append((objective["value"], float(each["flags"]["copies"])))
         block = objective["name"].rpartition("/")[2]
         for evaluation in played:
-            told = evaluation["result"]["metrics"].get(f"validation_9/{block}")
+            # All `metrics` of an evaluation in many sizes would be too long for its record.
+            first = evaluation["result"]["objective"]
+            told = {one["name"]: one["value"] for one in (first, *first.get("also", ()))}
             sampled = evaluation["flags"].get("actions", "sampled") == "sampled"
-            if told is not None and sampled and each["run"] in evaluation["parents"]:
-                of.append((told, float(evaluation["flags"]["copies"])))
+            name = f"validation_9/{block}"
+            if name in told and sampled and each["run"] in evaluation["parents"]:
+                of.append((told[name], float(evaluation["flags"]["copies"])))
     order = sorted(found, key=lambda name: (name != "default", name))
     return {name: found[name] for name in order}
 

@@ -125,7 +125,7 @@ def test_figures_are_drawn_from_records(tmp_path):
             "ad:evaluate",
             {"held_out_9/by_goal": [(0, v), (goal, 1.0)]},
             parents=[],
-            result={"metrics": {}},
+            result={"objective": {"name": "held_out_9/episodes_76_80", "value": v}},
         )
         for v, goal in ((0.2, 3), (0.6, 4))
     ]
@@ -149,7 +149,8 @@ def test_figures_are_drawn_from_records(tmp_path):
             ({"searching": 0.0, "candidates": 4}, 0.3, 2500),  # of which none is drawn
         ))
     ]  # fmt: skip
-    told = {"metrics": {"validation_9/episodes_36_40": 0.7}}
+    also = [{"name": "validation_9/episodes_36_40", "value": 0.7}]
+    told = {"objective": {"name": "validation_9/episodes_76_80", "value": 0.8, "also": also}}
     played = [
         as_record("ad:evaluate", {}, parents=[parent], flags={"copies": 10, **more}, result=told)
         for parent, more in (("run 0", {}), ("run 1", {"actions": "greedy"}), ("run 4", {}))
