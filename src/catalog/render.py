@@ -87,11 +87,23 @@ class Catalog:
         group: bool = False,
         flags: Sequence[str] | None = None,
         reused: Mapping[str, str] | None = None,
+        changed: bool = False,
     ) -> str:
-        """The table of some operations and its folded facts; see :func:`catalog.tables.rows`."""
+        """The table of some operations and its folded facts; see :func:`catalog.tables.rows`.
+
+        With `changed`, a flag is shown where it is not the operation's default.
+        """
         names = _list(operations)
         self.shown.update(names)
-        made = tables.rows(self.store, names, group=group, flags=flags, reused=reused)
+        declared = self.store.operations
+        unsaid = {
+            name: rerun.defaults(self.project.root, declared[name])
+            for name in names
+            if changed and name in declared
+        }
+        made = tables.rows(
+            self.store, names, group=group, flags=flags, reused=reused, unsaid=unsaid
+        )
         # Which figures show a row is known once the whole file is there.
         self._later.append(lambda shown: facts.folded(self.project.root, self.store, made, shown))
         return f"{tables.markdown(made, breaks=True)}\n\n\0{len(self._later) - 1}\0"

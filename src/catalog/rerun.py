@@ -39,7 +39,7 @@ class Options:
         if flag not in self.choices:
             return True
         wanted = value if isinstance(value, list) else [value]
-        return all(any(_same(each, one) for each in self.choices[flag]) for one in wanted)
+        return all(any(same_value(each, one) for each in self.choices[flag]) for one in wanted)
 
 
 @dataclass(frozen=True)
@@ -89,14 +89,14 @@ def rerun(
         if grid is None:
             return Rerun(note="trials that are no grid; `catalog row RUN` gives each one's command")
         flags = grid
-    own = {**options.defaults, **operation.canonical_flags}
+    own = defaults(root, operation)
     known = {**flags} if not options.complete else {n: v for n, v in flags.items() if n in own}
     refused = {n: v for n, v in known.items() if not options.allows(n, v)}
     known = {n: v for n, v in known.items() if n not in refused}
     parts = [
         f"{name}={_shell(value)}"
         for name, value in sorted(known.items(), key=lambda item: (item[0] == "seed", item[0]))
-        if name not in own or not _same(own[name], value)
+        if name not in own or not same_value(own[name], value)
     ]
     parents = dict.fromkeys(p for each in (trials or [head]) for p in each.parents)
     # A script names what it began from in the order in which its operation requires it.
@@ -110,6 +110,11 @@ def rerun(
     ]
     command = " ".join(["guild run", quoted(head.operation), *parts, "-y"])
     return Rerun(command, "; ".join(notes))
+
+
+def defaults(root: Path, operation: Operation) -> dict[str, Any]:
+    """What an operation's flags are where none is typed, by flag, as far as it can be read."""
+    return {**options_of(root, operation.main).defaults, **operation.canonical_flags}
 
 
 def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
@@ -128,7 +133,8 @@ def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
     return {name: column if len(column) > 1 else column[0] for name, column in columns.items()}
 
 
-def _same(default: Any, value: Any) -> bool:
+def same_value(default: Any, value: Any) -> bool:
+    """Whether a flag's value is a default, however the two are written."""
     if isinstance(default, list) and isinstance(value, list):
         return {values.flag_text(v) for v in default} == {values.flag_text(v) for v in value}
     if isinstance(default, list) or isinstance(value, list):

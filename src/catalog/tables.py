@@ -10,6 +10,7 @@ from typing import Any
 from catalog import batches, sentences, text
 from catalog.model import RunRecord
 from catalog.project import Operation, Reported
+from catalog.rerun import same_value
 
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")
 SHOWN = 10  # rows of an operation that a table shows; earlier ones are folded
@@ -103,6 +104,7 @@ def rows(
     group: bool = False,
     flags: Sequence[str] | None = None,
     reused: Mapping[str, str] | None = None,
+    unsaid: Mapping[str, Mapping[str, Any]] | None = None,
 ) -> list[Row]:
     """Returns the rows of a table.
 
@@ -112,6 +114,7 @@ def rows(
         group: Put single runs that differ in their seed alone into one row.
         flags: Flags to show with the names; by default all in which single runs differ.
         reused: Operation to the series whose run is used again here.
+        unsaid: By operation, values that are not shown, by flag.
     """
     made: list[Row] = []
     for operation in operations:
@@ -125,7 +128,8 @@ def rows(
         new: list[Row] = []
         for head in heads:
             if head.run in own:
-                new.append(single_row(store, own[head.run], name, shown))
+                known = (unsaid or {}).get(operation)
+                new.append(single_row(store, own[head.run], name, shown, known))
             elif head.run not in among:
                 new.append(_batch_row(store, head, name))
         if reused and operation in reused:
@@ -190,9 +194,19 @@ def _by_flags(store: Store, single: Sequence[RunRecord]) -> list[list[RunRecord]
     grouped: dict[str, list[RunRecord]] = {}
     for record in single:
         began = [_lineage(store, record, parent) for parent in record.parents]
-        key = repr((_but_seed(record), _label(record), record.reported_by, began))
-        grouped.setdefault(key, []).append(record)
-    return list(grouped.values())
+        grouped.setdefault(repr((_alike(record), began)), []).append(record)
+    # What all began from one run, whose seed is that of some of them, belongs together as well.
+    merged: dict[str, list[RunRecord]] = {}
+    for key, members in grouped.items():
+        alone = len({member.parents for member in members}) == 1
+        merged.setdefault(
+            repr((_alike(members[0]), members[0].parents)) if alone else key, []
+        ).extend(members)
+    return [sorted(each, key=batches.order) for each in merged.values()]
+
+
+def _alike(record: RunRecord) -> tuple[object, ...]:
+    return _but_seed(record), _label(record), record.reported_by
 
 
 def _but_seed(record: RunRecord) -> dict[str, Any]:
@@ -207,7 +221,14 @@ def _lineage(store: Store, record: RunRecord, parent: str) -> object:
     return known.operation, _but_seed(known), known.reported_by
 
 
-def single_row(store: Store, members: Sequence[RunRecord], name: str, shown: Sequence[str]) -> Row:
+def single_row(
+    store: Store,
+    members: Sequence[RunRecord],
+    name: str,
+    shown: Sequence[str],
+    unsaid: Mapping[str, Any] | None = None,
+) -> Row:
+    """The row of runs that differ in their seed alone, or of one; see :func:`rows`."""
     first = members[0]
     if len(members) == 1:
         result = sentences.sentence(first)
@@ -220,7 +241,12 @@ def single_row(store: Store, members: Sequence[RunRecord], name: str, shown: Seq
     title = _title(name, label)
     # What the label says already is not said again.
     words = set(label.split())
-    told = {n: v for n, v in first.flags.items() if n in shown}
+    known = unsaid or {}
+    told = {
+        n: v
+        for n, v in first.flags.items()
+        if n in shown and not (n in known and same_value(known[n], v))
+    }
     flags = {n: v for n, v in told.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
         title += " " + batches.point_text(flags, list(flags), named=True)

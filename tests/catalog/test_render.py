@@ -159,6 +159,31 @@ def test_runs_of_seeds_share_a_row_though_each_began_from_a_run_of_its_own_seed(
     ]  # fmt: skip
 
 
+def test_runs_that_all_began_from_one_share_a_row_though_it_has_the_seed_of_one(project, make):
+    template = '{{ table(["toy:train"], group=true, flags=[]) }}'
+    (project.experiments / "toy" / "catalog.md.j2").write_text(template)
+    parents = [make(i, value=0.5, operation="toy:opt", seed=1, lr=i) for i in (1, 2)]
+    runs = [
+        make(10 + 10 * n + seed, value=0.9, seed=seed, parents=(parents[n].run,))
+        for seed in (1, 2, 3)
+        for n in (0, 1)
+    ]
+    found = rows(render.Catalog(project, [*parents, *runs]).markdown(), "train")
+    assert [line[2] for line in found] == ["1–3", "1–3"]
+
+
+def test_a_flag_is_shown_where_it_is_not_the_default(project, make):
+    template = '{{ table(["toy:train"], flags=["lr", "updates"], changed=true) }}'
+    (project.experiments / "toy" / "catalog.md.j2").write_text(template)
+    flags = {"lr": 0.005, "updates": 30}
+    runs = [
+        make(n, value=0.9, **(flags | more))
+        for n, more in enumerate(({}, {"lr": 0.1}, {"updates": 60}))
+    ]
+    found = rows(render.Catalog(project, runs).markdown(), "train")
+    assert [line[0] for line in found] == ["train", "train lr=0.1", "train updates=60"]
+
+
 def test_the_seed_in_a_label_parts_no_row_and_nothing_is_said_twice(project, make):
     template = '{{ table(["toy:train"], group=true) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
