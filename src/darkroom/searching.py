@@ -51,20 +51,21 @@ class Searches:
             Episodes, int64 [R, largest count], and how many of them are the search, int64 [R]: fewer than wanted where
             all that were drawn had touched the goal.
         """
-        rows, each = np.arange(len(goals)), np.arange(self.candidates)
         counts = np.array(counts if len(self.store) else np.zeros_like(counts))
         chosen = np.zeros((len(goals), int(counts.max(initial=0))), np.int64)
         seen = np.zeros((len(goals), self.source.histories.about.size**2), bool)
         for column in range(chosen.shape[1]):
             drawn = self.store[rng.integers(len(self.store), size=(len(goals), self.candidates))]
+            rows = np.flatnonzero(counts > column)
+            each, drawn = np.arange(len(rows)), drawn[rows]
             visited = np.zeros((*drawn.shape, seen.shape[1]), bool)
             np.put_along_axis(visited, self.cells(drawn), True, axis=2)
-            new = (visited & ~seen[:, None]).sum(axis=2)
-            new[visited[rows[:, None], each, goals[:, None]]] = -1
+            new = (visited & ~seen[rows, None]).sum(axis=2)
+            new[visited[each, :, goals[rows]]] = -1
             best = new.argmax(axis=1)
-            counts = np.where(new[rows, best] < 0, np.minimum(counts, column), counts)
-            chosen[:, column] = drawn[rows, best]
-            seen |= visited[rows, best]
+            counts[rows[new[each, best] < 0]] = column
+            chosen[rows, column] = drawn[each, best]
+            seen[rows] |= visited[each, best]
         return chosen, counts
 
     def cells(self, episodes: np.ndarray) -> np.ndarray:
