@@ -43,9 +43,9 @@ def draw(found: committed.Records, folder: Path) -> list[Path]:
         if operation in found:
             drawn.append(folder / name)
             ad_figures.in_context(drawn[-1], *curves(found[operation][-1]))
-    if rooms := goals(found.get("ad:evaluate", [])):
+    if "ad:study" in found and "ad:evaluate" in found:
         drawn.append(folder / "ad_by_goal.svg")
-        ad_figures.by_goal(drawn[-1], rooms)
+        ad_figures.by_goal(drawn[-1], goals(found["ad:study"][-1], found["ad:evaluate"]))
     chosen = [
         each
         for each in found.get("ad:train", [])
@@ -76,12 +76,12 @@ def curves(study: dict[str, Any]) -> tuple[list[Line], tuple[np.ndarray, np.ndar
     return lines, source
 
 
-def goals(evaluations: list[dict[str, Any]]) -> dict[int, np.ndarray]:
-    """Mean over evaluations of the last block at the goals that were kept out, by size; actions drawn, not greedy."""
+def goals(study: dict[str, Any], evaluations: list[dict[str, Any]]) -> dict[int, np.ndarray]:
+    """Mean over a study's evaluations of the last block at the goals that were kept out, by size."""
     sums: dict[int, np.ndarray] = {}
     counts: dict[int, np.ndarray] = {}
     for each in evaluations:
-        if each["flags"].get("actions", "sampled") != "sampled":
+        if each["run"] not in study["parents"]:
             continue
         for name, metric in each["metrics"].items():
             part, _, what = name.rpartition("/")

@@ -83,7 +83,7 @@ def learn_in_context(
         copies: Agents of each task, which know nothing of each other.
         rng: Draws the actions.
         when_full: See :data:`darkroom.shape.WHEN_FULL`.
-        greedy: Take the likeliest actions, which never explore, in place of drawn ones.
+        greedy: Take the likeliest actions in place of drawn ones.
 
     Returns:
         Return and length of each episode, both float32 [T, copies, episodes].

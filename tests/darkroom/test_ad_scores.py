@@ -119,15 +119,17 @@ def test_figures_are_drawn_from_records(tmp_path):
     study = as_record(
         "ad:study",
         {f"held_out_9/{n}": curve for n in names} | {"held_out_9/source": [(100, 0.0), (900, 1.0)]},
+        parents=["evaluated 3", "evaluated 4"],
     )
     evaluated = [
         as_record(
             "ad:evaluate",
             {"held_out_9/by_goal": [(0, v), (goal, 1.0)]},
+            run=f"evaluated {goal}",
             parents=[],
             result={"objective": {"name": "held_out_9/episodes_76_80", "value": v}},
         )
-        for v, goal in ((0.2, 3), (0.6, 4))
+        for v, goal in ((0.2, 3), (0.6, 4), (0.0, 5))  # the last is of no study
     ]
     flags = {"validation-share": 0.2, "layout": "preset", "copies": 3}
     name, today = "validation/episodes_36_40", vars(ad_options.PRESETS["default"])
@@ -152,13 +154,20 @@ def test_figures_are_drawn_from_records(tmp_path):
     also = [{"name": "validation_9/episodes_36_40", "value": 0.7}]
     told = {"objective": {"name": "validation_9/episodes_76_80", "value": 0.8, "also": also}}
     played = [
-        as_record("ad:evaluate", {}, parents=[parent], flags={"copies": 10, **more}, result=told)
+        as_record(
+            "ad:evaluate",
+            {},
+            run="played",
+            parents=[parent],
+            flags={"copies": 10, **more},
+            result=told,
+        )
         for parent, more in (("run 0", {}), ("run 1", {"actions": "greedy"}), ("run 4", {}))
     ]
     for i, each in enumerate([study, *evaluated, *trained, *played]):
-        (records / f"{i}.json").write_text(json.dumps(each))
+        (records / f"{i:02}.json").write_text(json.dumps(each))
     found = committed.finished(records)
-    rooms = ad_redraw.goals(found["ad:evaluate"])
+    rooms = ad_redraw.goals(found["ad:study"][-1], found["ad:evaluate"])
     assert rooms[9][0] == pytest.approx(0.4)  # of two splits that kept it out
     assert rooms[9][[3, 4]].tolist() == [1, 1]
     assert np.isnan(rooms[9]).sum() == 81 - 3
