@@ -1,9 +1,10 @@
 """Searches: episodes without a reward, put together so that each looks where those before it did not.
 
-Before an agent has met its goal it knows nothing of its task, and an episode that never touches a cell is the same in
-the room whose goal lies there, to the last reward. So the episodes in which agents of all tasks had not met a reward
-yet are one store, from which a search is made up for any goal: the next episode is, of some that are drawn, the one
-with the most cells that the search has not visited. No step is changed, and none shows the goal.
+An episode that never touches a cell is the same in the room whose goal lies there, to the last reward. So the episodes
+that came before the first reward of their environment are one store for all tasks, from which a search is made up for
+any goal: the next episode is, of some that are drawn, the one with the most cells that the search has not visited. No
+step is changed, and none shows the goal. (The agent of an environment without a reward may have met its goal in another
+one. It leans towards that, which in the room of another goal is a direction like any other.)
 
 A model that is trained on windows that begin so learns to go where its context has not been; one that sees each agent's
 episodes as they came learns to move at random until it meets the goal, as the agents did.
