@@ -28,7 +28,8 @@ def in_context(
         source: Environment steps of a task, and the mean normalised return of its agent then.
     """
     # A colour for each size, a stroke for each kind of tasks; beside the figure there is room for ten of them.
-    rooms, kinds = ([*dict.fromkeys(each)] for each in zip(*map(_words, lines), strict=True))
+    rooms = [*dict.fromkeys(_words(line)[0] for line in lines)]
+    kinds = [*dict.fromkeys(_words(line)[1] for line in lines)]
     with sheet(path, (11, 3.6), "darkroom") as figure:
         left, right = figure.subplots(1, 2)
         for line in lines:
