@@ -11,10 +11,10 @@ import numpy as np
 from darkroom.ad_scores import Line
 from record.figures import COLOURS, GREY, dress, sheet
 
-STROKES = ("-", ":", "--", "-.")
-
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
+
+STROKES = ("-", ":", "--", "-.")
 
 
 def in_context(
@@ -28,12 +28,12 @@ def in_context(
         source: Environment steps of a task, and the mean normalised return of its agent then.
     """
     # A colour for each size, a stroke for each kind of tasks; beside the figure there is room for ten of them.
-    rooms = [*dict.fromkeys(_words(line)[0] for line in lines)]
-    kinds = [*dict.fromkeys(_words(line)[1] for line in lines)]
+    names = [line.label.partition(", ")[::2] for line in lines]
+    rooms = [*dict.fromkeys(room for room, _ in names)]
+    kinds = [*dict.fromkeys(kind for _, kind in names)]
     with sheet(path, (11, 3.6), "darkroom") as figure:
         left, right = figure.subplots(1, 2)
-        for line in lines:
-            room, kind = _words(line)
+        for (room, kind), line in zip(names, lines, strict=True):
             colour = COLOURS[rooms.index(room) % len(COLOURS)]
             style = STROKES[kinds.index(kind) % len(STROKES)]
             for axes, x in ((left, np.arange(1, len(line.curve) + 1)), (right, line.steps)):
@@ -45,12 +45,6 @@ def in_context(
         _ends(right, "environment steps of a task")
         right.set_xscale("log")
         right.legend(loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=7)
-
-
-def _words(line: Line) -> tuple[str, str]:
-    """Rooms and kind of tasks of a line."""
-    room, _, kind = line.label.partition(", ")
-    return room, kind
 
 
 def by_goal(

@@ -207,11 +207,12 @@ def main(config: Config) -> dict[str, Any]:
             steps += int(lengths.sum())
             run.progress(index + 1, len(wanted), "part")
         side, _, goals = wanted[0]
-        farthest = sorted(goals, key=lambda goal: -grid.distances(side)[goal])[: WATCHED[0]]
+        away = grid.distances(side)
+        farthest = sorted(goals, key=lambda goal: -away[goal])[: WATCHED[0]]
         tasks = Tasks.of([(side, farthest)], about["limit"], about["terminating"])
         watched = paths(
             trained.model, tasks, WATCHED[1], run.seeds.generator("paths"), when_full,
-            greedy=config.actions == "greedy",
+            config.actions == "greedy",
         )  # fmt: skip
         from darkroom.ad_results import finish_evaluation
 

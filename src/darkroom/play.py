@@ -102,28 +102,19 @@ def paths(
     tasks: Tasks,
     episodes: int,
     rng: np.random.Generator,
-    when_full: str = "halve",
-    *,
-    greedy: bool = False,
+    when_full: str,
+    greedy: bool,
 ) -> np.ndarray:
     """Plays every task with one agent, as :func:`learn_in_context`, and returns where it went.
 
     Returns:
         Cells, the first of an episode and that after each step, int64 [T, episodes, limit + 1]; -1 behind its end.
     """
-    count, times = np.zeros((2, len(tasks)), np.int64)
     agents = np.arange(len(tasks))
     found = np.full((len(tasks), episodes + 1, tasks.limit + 1), -1)
-    found[:, 0, 0] = [grid.centre(int(size)) for size in tasks.sizes]
-    for step in _moves(model, tasks, rng, when_full, greedy):
-        times += 1
+    found[:, :, 0] = np.array([grid.centre(int(size)) for size in tasks.sizes])[:, None]
+    for count, times, step in _moves(model, tasks, episodes, rng, when_full, greedy):
         found[agents, count, times] = step.final
-        ended = step.terminated | step.truncated
-        count = np.minimum(count + ended, episodes)
-        times = np.where(ended, 0, times)
-        found[agents[ended], count[ended], 0] = step.cells[ended]
-        if count.min() == episodes:
-            break
     return found[:, :-1]
 
 
@@ -135,26 +126,35 @@ def _play(
     when_full: str,
     greedy: bool,
 ) -> np.ndarray:
-    count, agents = np.zeros(len(tasks), np.int64), np.arange(len(tasks))
-    # The last episode is for those who go on while others have not done all.
+    agents = np.arange(len(tasks))
     returns, lengths = np.zeros((2, len(tasks), episodes + 1), np.float32)
-    for step in _moves(model, tasks, rng, when_full, greedy):
+    for count, _, step in _moves(model, tasks, episodes, rng, when_full, greedy):
         returns[agents, count] += step.rewards
         lengths[agents, count] += 1
-        count = np.minimum(count + (step.terminated | step.truncated), episodes)
-        if count.min() == episodes:
-            break
     return np.stack([returns, lengths])[:, :, :-1]
 
 
 def _moves(
-    model: Transformer, tasks: Tasks, rng: np.random.Generator, when_full: str, greedy: bool
-) -> Iterator[Step]:
-    """The steps of agents that see all of their own before, without an end."""
+    model: Transformer,
+    tasks: Tasks,
+    episodes: int,
+    rng: np.random.Generator,
+    when_full: str,
+    greedy: bool,
+) -> Iterator[tuple[np.ndarray, np.ndarray, Step]]:
+    """Plays until all have done so many episodes.
+
+    Yields:
+        Of each agent, the number of the episode, which is `episodes` for those who go on while others have not done
+        all, and its steps with this one, both int [T]; and the step.
+    """
     rooms = RoomBatch(tasks.goals, tasks.sizes, limit=tasks.limit, terminating=tasks.terminating)
     player = Player(model, rooms.cells, rooms.sizes, when_full)
-    while True:
+    count = np.zeros(len(tasks), np.int64)
+    while count.min() < episodes:
+        times = rooms.times + 1
         actions = player.best() if greedy else player.act(rng.random(len(tasks)))
         step = rooms.step(actions)
-        yield step
+        yield count, times, step
+        count = np.minimum(count + (step.terminated | step.truncated), episodes)
         player.saw(actions, step.rewards, step.cells, rooms.times)

@@ -336,7 +336,7 @@ def test_paths_are_where_agents_that_learn_in_context_go(terminating):
     model, goals = model_of(), [6, 7, 11, 13, 17, 24]
     tasks = play.Tasks.of([(5, goals)], 6, terminating)
     returns, lengths = play.learn_in_context(model, tasks, 7, 1, np.random.default_rng(2))
-    cells = play.paths(model, tasks, 7, np.random.default_rng(2))
+    cells = play.paths(model, tasks, 7, np.random.default_rng(2), "halve", False)
     assert cells.shape == (len(goals), 7, 7)
     for task, goal in enumerate(goals):
         for episode, each in enumerate(cells[task]):
