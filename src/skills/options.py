@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import record
 from record import option
 from record.config import checkpoint_folder
-from skills.schedule import COURSES, ELSEWHERE, EPOCH_STEPS, Course
+from skills.schedule import COURSES, ELSEWHERE, EPOCH_STEPS, LR, LR_END, Course
 
 if TYPE_CHECKING:
     from rl.ppo import PPOSettings
@@ -23,7 +23,7 @@ class Common(record.Config):
     stage: str = option("gtg0", "what it is trained on", choices=tuple(COURSES))
     epochs: int = option(0, "of epoch-steps; 0: those of the stage in the source's table", low=0)
     epoch_steps: int = option(
-        EPOCH_STEPS, "environment steps of an epoch; the source does not tell its own", low=1
+        1_000_000, "environment steps of an epoch; the source does not tell its own", low=1
     )
     lr: float = option(
         0.0, "Adam's first step size [1]; 0: the source's for the stage", low=0, high=1
@@ -149,6 +149,17 @@ class Config(PPO):
     """Flags of `skill:train`."""
 
     env: str = option("", "an environment of BabyAI instead of the stage, as BabyAI-GoToLocal-v0")
+    epoch_steps: int = option(
+        EPOCH_STEPS, "environment steps of an epoch; the source does not tell its own", low=1
+    )
+    lr: float = option(
+        LR, "Adam's first step size [1]; 0: the source's for the stage", low=0, high=1
+    )
+    lr_end: float = option(LR_END, "the last one; 0: the source's for the stage", low=0, high=1)
+    passes: int = option(1, "over a rollout", low=1, high=50)
+    eval_interval: int = option(
+        244, "updates between validations, about a quarter of an epoch; 0: none", low=0
+    )
     bank: int = option(20_000, "levels of env that are made to learn on", low=1, high=10_000_000)
     frozen: str = option(
         "nothing",

@@ -2,14 +2,16 @@
 
 The source gives a model's name with its stage, epochs, and the learning rate from start to end. Which weights a stage
 begins with it does not tell; our reading: a stage goes on from the one before it, and the C variants, "fine tune all
-model", from the last of ALL. Nor does it tell what an epoch is: `EPOCH_STEPS`.
+model", from the last of ALL. Nor does it tell what an epoch is, `EPOCH_STEPS`, nor how many samples a step is made of,
+without which a step size says little: `LR` is what works with the updates made here, and `lr=0` the source's.
 """
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-EPOCH_STEPS = 1_000_000  # environment steps of an epoch; all 29 stages are then 156 million
+EPOCH_STEPS = 4_000_000  # environment steps of an epoch; all 29 stages are then at most 624 million
+LR, LR_END = 2e-3, 2e-5  # Adam's first and last step size in a stage, four steps for 4,096 samples
 
 
 @dataclass(frozen=True)
@@ -18,7 +20,7 @@ class Course:
 
     Attributes:
         epochs: Of `EPOCH_STEPS`.
-        lr: Adam's step size at the start.
+        lr: Adam's step size at the start, the source's.
         lr_end: At the end.
         after: The stage whose weights it begins with; empty: none.
     """
