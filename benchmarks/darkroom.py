@@ -3,8 +3,10 @@
 The peer is Decision Transformer's architecture as published (Chen et al. 2021, section 3) and as its one-file versions
 lay it out: three tokens a step, torch's MultiheadAttention with a mask, LayerNorm before it, GELU. An update is
 forward, backward, clipping and optimizer, on windows that lie ready. The first two rows compare equal tokens, widths
-and dropouts; the third is what the default preset saves. Playing: 80 rooms at once after the window is full, with the
-cache (over a cycle of forgetting half of it and filling it again) against computing the full window anew at each step.
+and dropouts; the third is what the default preset saves. A batch of the seed is computed in parts that a processor's
+caches hold: the next two rows compare that with all at once, and products in bf16 with those in fp32. Playing: 80 rooms
+at once after the window is full, with the cache (over a cycle of forgetting half of it and filling it again) against
+computing the full window anew at each step.
 """
 
 import argparse
@@ -28,17 +30,19 @@ from benchmarks._decision_transformer import DecisionTransformer  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
 from darkroom.ad_options import Config  # noqa: E402
+from darkroom.ad_training import add_gradients, rows_at_once  # noqa: E402
 from darkroom.batch import RoomBatch  # noqa: E402
 from darkroom.context import Context  # noqa: E402
 from darkroom.grid import tasks  # noqa: E402
 from darkroom.model import Transformer  # noqa: E402
 from darkroom.player import Player  # noqa: E402
 from darkroom.shape import Shape  # noqa: E402
+from darkroom.windows import Windows  # noqa: E402
 
 SIZE, LIMIT, ACTIONS = 9, 20, 5
 
 
-def windows(count: int, steps: int) -> tuple[Context, np.ndarray]:
+def windows(count: int, steps: int) -> Windows:
     """Random steps: what they are does not matter for how long they take."""
     rng = np.random.default_rng(0)
     draw = partial(rng.integers, size=(count, steps))
@@ -46,25 +50,31 @@ def windows(count: int, steps: int) -> tuple[Context, np.ndarray]:
     context = Context(
         cells, times, actions, draw(2), draw(SIZE**2), draw(LIMIT), np.full(count, SIZE)
     )
-    return context, draw(ACTIONS)
+    return Windows(context, draw(ACTIONS))
 
 
 class Ours:
     """Updates of the project's transformer."""
 
-    def __init__(self, shape: Shape, batch: int) -> None:
+    def __init__(
+        self, shape: Shape, batch: int, rows: int | None = None, precision: str = "fp32"
+    ) -> None:
         self.model = Transformer(shape, torch.Generator().manual_seed(0)).train()
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
-        self.context, targets = windows(batch, shape.window)
-        self.targets = torch.from_numpy(targets)
+        self.windows = windows(batch, shape.window)
+        self.count = self.windows.targets.size
+        self._how = rows or rows_at_once(shape), precision
 
     def update(self) -> None:
         """One."""
-        loss = F.cross_entropy(self.model(self.context).flatten(0, 1), self.targets.flatten())
         self.optimizer.zero_grad()
-        loss.backward()
+        self.gradients()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
+
+    def gradients(self) -> None:
+        """Forward and backward."""
+        add_gradients(self.model, self.windows, None, 0.0, *self._how)
 
 
 class Peer(Ours):
@@ -77,10 +87,16 @@ class Peer(Ours):
             attention_dropout=shape.attention_dropout, residual_dropout=shape.residual_dropout,
         ).train()  # fmt: skip
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        context, targets = windows(batch, shape.window)
-        self.targets = torch.from_numpy(targets)
-        fields = context.rewards, context.cells, targets, context.times
+        made = windows(batch, shape.window)
+        self.count, self.targets = made.targets.size, torch.from_numpy(made.targets)
+        seen = made.context
+        fields = seen.rewards, seen.cells, made.targets, seen.times
         self.context = tuple(map(torch.from_numpy, fields))
+
+    def gradients(self) -> None:
+        """See `Ours`."""
+        logits = self.model(self.context)
+        F.cross_entropy(logits.flatten(0, 1), self.targets.flatten()).backward()
 
 
 def rate(learner: Ours, updates: int) -> float:
@@ -88,7 +104,7 @@ def rate(learner: Ours, updates: int) -> float:
     begin = time.perf_counter()
     for _ in range(updates):
         learner.update()
-    return learner.targets.numel() * updates / (time.perf_counter() - begin)
+    return learner.count * updates / (time.perf_counter() - begin)
 
 
 class Playing:
@@ -134,7 +150,7 @@ def main() -> None:
     parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     options = parser.parse_args()
     torch.set_num_threads(1)
-    rows = training_rows(options) + playing_rows(options)
+    rows = training_rows(options) + part_rows(options) + playing_rows(options)
     if options.dry_run:
         print(json.dumps(rows, indent=1))
     else:
@@ -166,6 +182,30 @@ def training_rows(options: argparse.Namespace) -> list[dict]:
             )
         )  # fmt: skip
     return rows
+
+
+def part_rows(options: argparse.Namespace) -> list[dict]:
+    """The seed's whole batch: in parts and at once, in bf16 and in fp32."""
+    shape, batch = Config(preset="seed").shape(SIZE, LIMIT), 2 * options.batch
+    learners = {
+        "once": Ours(shape, batch, batch),
+        "parts": Ours(shape, batch),
+        "bf16": Ours(shape, batch, precision="bf16"),
+    }
+    for each in learners.values():
+        each.update()
+    measures = {name: partial(rate, each, 1) for name, each in learners.items()}
+    found = _report.alternate(measures, options.repeats)
+    return [
+        _report.row(
+            f"training, the seed's layout, size and dropouts, {batch} windows: {what}",
+            found[ours], found[peer], peer_name=name, unit="transitions/s", target=None,
+        )
+        for what, ours, name, peer in (
+            (f"in parts of {rows_at_once(shape)}", "parts", "all at once", "once"),
+            ("in parts, products in bf16", "bf16", "the same in fp32", "parts"),
+        )
+    ]  # fmt: skip
 
 
 def playing_rows(options: argparse.Namespace) -> list[dict]:

@@ -153,6 +153,12 @@ class Config(record.Config):
         choices=("cpu", "cuda"),
         resumable=True,
     )
+    precision: str = option(
+        "fp32",
+        "of the products; bf16: wide layers are twice as fast where the device has units for it",
+        choices=("fp32", "bf16"),
+        resumable=True,
+    )
     save_interval: int = option(250, "updates between checkpoints", low=1, resumable=True)
 
     def __post_init__(self) -> None:

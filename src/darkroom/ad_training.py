@@ -18,10 +18,13 @@ from darkroom.histories import Histories
 from darkroom.model import WEIGHTS, Transformer
 from darkroom.muon import Muon
 from darkroom.play import Tasks, learn_in_context
-from darkroom.windows import Episodes, Sampler, moved
+from darkroom.shape import TOKENS, Shape
+from darkroom.windows import Episodes, Sampler, Windows, moved
 
 TOLD = 5  # episodes at the beginning and at the end that are averaged
 POINTS = 200  # of the loss's curve
+# Numbers that a layer puts out at its widest: of more at once, a processor's caches keep too few (half the speed).
+AT_ONCE = 7_000_000
 
 
 class Learner:
@@ -51,6 +54,7 @@ class Learner:
         self.device = torch.device(config.device)
         self.model = Transformer(shape, seeds.torch("first weights")).to(self.device)
         self.optimizers = optimizers(self.model, settings)
+        self._rows = rows_at_once(shape) if config.device == "cpu" else settings.batch_size
         sources = [
             Episodes(each, _tasks(each, division), used_steps(each, settings.history_steps))
             for each, division in zip(histories, divisions, strict=True)
@@ -82,19 +86,15 @@ class Learner:
             for group in optimizer.param_groups:
                 group["lr"] = fraction * highest
         self.model.train()
-        logits = self.model(windows.context, places=places)
-        loss = F.cross_entropy(
-            logits.flatten(0, 1),
-            torch.from_numpy(windows.targets).to(self.device).flatten(),
-            label_smoothing=settings.label_smoothing,
-        )
         self.model.zero_grad()
-        loss.backward()
+        loss = add_gradients(
+            self.model, windows, places, settings.label_smoothing, self._rows, self.config.precision
+        )
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), self.config.max_grad_norm)
         for optimizer in self.optimizers:
             optimizer.step()
         self.update += 1
-        return loss.detach()
+        return loss
 
     def state(self) -> dict[str, Any]:
         """What it needs to go on to the bit, besides the weights."""
@@ -118,6 +118,48 @@ class Learner:
         if state["device"] == self.device.type:  # the two have other generators
             (torch.cuda if self.device.type == "cuda" else torch).set_rng_state(state["dropout"])
         self.update = int(state["update"])
+
+
+def rows_at_once(shape: Shape) -> int:
+    """How many windows a processor's caches hold."""
+    widest = TOKENS[shape.layout] * shape.window * max(shape.width, shape.feed_forward)
+    return max(1, AT_ONCE // widest)
+
+
+def add_gradients(
+    model: Transformer,
+    windows: Windows,
+    places: torch.Tensor | None,
+    label_smoothing: float,
+    rows: int,
+    precision: str,
+) -> torch.Tensor:
+    """Adds the gradients of the windows' mean loss to those of the weights; returns it.
+
+    Args:
+        model: Learns.
+        windows: R of them.
+        places: See `darkroom.tokens.Tables`, of all windows.
+        label_smoothing: Share of a target that is spread over all actions.
+        rows: Windows that are computed at once; the gradients of such parts add up.
+        precision: Of products, "fp32" or "bf16".
+    """
+    device, count = model.head.weight.device, len(windows.targets)
+    losses = []
+    for begin in range(0, count, rows):
+        part = slice(begin, begin + rows)
+        targets = torch.from_numpy(windows.targets[part]).to(device)
+        with torch.autocast(device.type, torch.bfloat16, precision == "bf16"):
+            logits = model(
+                windows.context.rows(part), places=places if places is None else places[part]
+            )
+        loss = F.cross_entropy(
+            logits.float().flatten(0, 1), targets.flatten(), label_smoothing=label_smoothing
+        )
+        loss = loss * (len(targets) / count)
+        loss.backward()
+        losses.append(loss.detach())
+    return torch.stack(losses).sum()
 
 
 def optimizers(model: Transformer, settings: Settings) -> list[torch.optim.Optimizer]:

@@ -161,19 +161,31 @@ class Block(nn.Module):
         if memory is not None and place is not None:
             key, value = memory.keys[..., : place.seen, :], memory.values[..., : place.seen, :]
             mask = place.mask
+        # Keys are read where they lie: rolled past each other they would be copied, all of them at each step.
+        read = [
+            torch.cat(
+                [
+                    self._read(query[stream], key[other], value[other], mask, causal=place is None)
+                    for other in (*range(stream, self.streams), *range(stream))
+                ],
+                dim=-1,
+            )
+            for stream in range(self.streams)
+        ]
+        return self.collect(torch.stack(read) if self.streams > 1 else read[0][None])
+
+    def _read(
+        self, query: Tensor, key: Tensor, value: Tensor, mask: Tensor | None, *, causal: bool
+    ) -> Tensor:
+        """What tokens of one stream, [R, heads, n, d], read from those of another; [R, n, width]."""
         share = self.shape.attention_dropout if self.training else 0.0
-        read = []
-        for other in range(self.streams):
-            keys, values = (part.roll(-other, 0) if other else part for part in (key, value))
-            parts = query.flatten(0, 1), keys.flatten(0, 1), values.flatten(0, 1)
-            if share and x.device.type == "cpu":
-                heads = causal_with_dropout(*parts, share)
-            else:
-                heads = F.scaled_dot_product_attention(
-                    *parts, attn_mask=mask, dropout_p=share, is_causal=place is None
-                )
-            read.append(heads.transpose(1, 2).flatten(2).unflatten(0, query.shape[:2]))
-        return self.collect(torch.cat(read, dim=-1) if self.streams > 1 else read[0])
+        if share and query.device.type == "cpu":
+            heads = causal_with_dropout(query, key, value, share)
+        else:
+            heads = F.scaled_dot_product_attention(
+                query, key, value, attn_mask=mask, dropout_p=share, is_causal=causal
+            )
+        return heads.transpose(1, 2).flatten(2)
 
     def _dropped(self, x: Tensor) -> Tensor:
         return F.dropout(x, self.shape.residual_dropout, self.training)

@@ -57,6 +57,10 @@ class Context:
         """Steps `begin` to `end`; shares memory."""
         return Context(*(getattr(self, name)[:, begin:end] for name in FIELDS), self.sizes)
 
+    def rows(self, which: slice) -> Context:
+        """Some of the windows; shares memory."""
+        return Context(*(getattr(self, name)[which] for name in (*FIELDS, "sizes")))
+
     def put(self, at: int, other: Context) -> None:
         """Overwrites the steps from `at` on."""
         for name in FIELDS:

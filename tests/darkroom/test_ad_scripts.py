@@ -1,6 +1,5 @@
 """Training and evaluation as scripts: killed and continued, what they tell, and what wrong input gets."""
 
-import itertools
 import json
 import os
 import signal
@@ -14,31 +13,12 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom import a2c, ad_training, division, evaluate_ad, histories, train_ad
+from darkroom import ad_training, division, evaluate_ad, histories, train_ad
 from darkroom.ad_options import PRESETS, Config
 from record import Seeds, UserError
+from small_histories import SMALL, recorded
 
 ROOT = Path(__file__).parents[2]
-SMALL = {
-    "sizes": "4", "window": 24, "width": 8, "layers": 2, "heads": 2, "feed_forward": 16, "updates": 40,
-    "batch_size": 4, "evaluations": 2, "episodes": 5, "copies": 1, "save_interval": 10, "warmup": 5,
-    "residual_dropout": 0.1, "shift": 1, "stretch": 0.5,
-}  # fmt: skip
-
-
-def recorded(folder: Path, size: int = 4, steps: int = 400, **changes) -> Path:
-    """Histories of a run that learned for a moment."""
-    goals = np.delete(np.arange(size**2), (size // 2) * (size + 1))
-    config = a2c.Settings(
-        size=size, limit=6, hidden=8, envs=4, lr=3e-2, terminating=False, **changes
-    )
-    agents = a2c.SourceAgents(goals, config, Seeds(1))
-    about = histories.About(size, config.limit, config.terminating, tuple(goals.tolist()), 1)
-    made = histories.Histories.create(folder / "histories", about, 4, steps)
-    for begin in range(0, steps, 10):
-        made.write(begin, agents.update())
-    made.flush()
-    return folder
 
 
 @pytest.fixture(scope="module")
@@ -356,40 +336,3 @@ def _seed_model():
     from darkroom.model import Transformer
 
     return Transformer(Config(preset="seed").shape(9, 20), torch.Generator())
-
-
-def test_the_step_size_rises_and_falls():
-    settings = Config(lr=0.5, lr_min=0.1, warmup=10, updates=100).settings()
-    sizes = [ad_training.step_size(settings, u) for u in range(100)]
-    assert sizes[0] == pytest.approx(0.05, rel=1e-2)
-    assert max(sizes) == sizes[9]
-    assert all(after < before for before, after in itertools.pairwise(sizes[9:]))
-    assert sizes[50] == pytest.approx(0.3)
-    assert 0.1 < sizes[-1] < 0.101
-
-
-def test_it_learns_what_it_is_shown(tmp_path):
-    """Agents that go by the cell that they are in: nothing is left to chance."""
-    folder = recorded(tmp_path / "certain", steps=200)
-    made = histories.Histories.open(folder, mode="r+")
-    made.actions[:] = made.cells % 5
-    made.flush()
-    config = Config(
-        **{**SMALL, "histories": str(folder), "updates": 80, "lr": 1e-2, "batch_size": 16}
-    )
-    opened = division.open_histories(config)
-    learner = ad_training.Learner(config, opened, division.divide(config, opened), Seeds(1))
-    losses = [float(learner.step()) for _ in range(80)]
-    assert abs(np.mean(losses[:2]) - np.log(5)) < 0.1
-    assert np.mean(losses[-5:]) < 0.7
-
-
-def test_the_pace_counts_updates_alone(monkeypatch):
-    """Two updates of 2 s and 1 s; 100 s of playing between them are not training."""
-    now = iter([0.0, 2.0, 2.0, 102.0, 103.0, 103.0])
-    monkeypatch.setattr(ad_training.time, "perf_counter", lambda: next(now))
-    pace = ad_training.Pace(30)
-    pace.add(torch.tensor(1.0))
-    pace.skip()
-    pace.add(torch.tensor(2.0))
-    assert pace.point() == {"loss": 1.5, "time/transitions_per_s": 20.0}
