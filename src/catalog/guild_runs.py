@@ -23,6 +23,9 @@ from record.journal import read_json
 from record.redact import Redactor
 
 _ID = re.compile("[0-9a-f]{32}")
+WEIGHTS_ONLY = (
+    "weights_only"  # attribute of a run of which nothing else is there, see `catalog.weights`
+)
 
 
 @dataclass(frozen=True)
@@ -235,7 +238,7 @@ def guild_home() -> Path | None:
 
 
 def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
-    """Returns the runs in a Guild home, oldest first; runs that have not begun are none.
+    """Returns the runs in a Guild home, oldest first; those that have not begun or are mere weights are none.
 
     Args:
         home: The home.
@@ -249,7 +252,11 @@ def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
             run = GuildRun(entry.name, entry.path)
             if cache is not None and cache.fill(run):
                 found.append(run)  # it had begun before
-            elif (run.directory / ".guild" / "opref").is_file() and not run.is_waiting:
+            elif (
+                (run.directory / ".guild" / "opref").is_file()
+                and not run.is_waiting
+                and not run.attr(WEIGHTS_ONLY)
+            ):
                 found.append(run)
     return sorted(found, key=lambda run: (run.started or 0, run.id))
 

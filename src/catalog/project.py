@@ -108,6 +108,10 @@ class Project:
         return self.experiments / "records"
 
     @property
+    def weights(self) -> Path:
+        return self.experiments / "weights"
+
+    @property
     def catalog(self) -> Path:
         return self.root / CATALOG_FILE
 

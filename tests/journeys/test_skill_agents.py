@@ -33,6 +33,7 @@ def test_a_killed_curriculum_and_what_its_agents_are_for(
     """One test: a process of the suite that has one of its own would train the agents again."""
     _it_goes_on(project, curriculum)
     _its_agents_play_the_same_episodes_again(project)
+    _weights_that_are_kept_are_runs_in_a_clone(project)
     _mistakes_get_one_clear_line(project)
 
 
@@ -73,6 +74,33 @@ def _its_agents_play_the_same_episodes_again(project: Project) -> None:
     (second,) = project.runs_of("gtg1")
     trained = written(second)["result"]["metrics"]
     assert result["metrics"]["success/gtg1/gtg1/greedy"] == trained["success/greedy"]
+
+
+def _weights_that_are_kept_are_runs_in_a_clone(project: Project) -> None:
+    (first,), (benchmark,) = project.runs_of("gtg0"), project.runs_of("benchmark")
+    project.good("catalog sync -q && catalog export")
+    project.bad(f"catalog weights {benchmark.name[:8]}", "no checkpoint")
+    project.bad("catalog weights abcdef", "'abcdef' has no record")
+    assert "skill:gtg0" in project.good(f"catalog weights {first.name[:8]}")
+    kept = project.root / "experiments/weights" / first.name
+    content = b"".join(path.read_bytes() for path in kept.rglob("*") if path.is_file())
+    assert str(project.root).encode() not in content
+    (project.root / "clone").mkdir()
+    clone = {"GUILD_HOME": str(project.root / "clone"), "MLFLOW_TRACKING_URI": "sqlite:///clone.db"}
+    project.good("catalog import -q && guild import experiments/weights -y", **clone)
+    assert ": 0 sent" in project.good("catalog sync", **clone)  # its record tells more
+    project.good("guild run skill:benchmark agents=gtg0 stages=gtg0 -y", **clone)
+    (played,) = (project.root / "clone/runs").glob("*/result.json")
+    metrics = json.loads(played.read_text())["result"]["metrics"]
+    trained = written(first)["result"]["metrics"]
+    assert metrics["success/gtg0/gtg0/greedy"] == trained["success/greedy"]
+    parents = json.loads((played.parent / "journal/parents.json").read_text())["parents"]
+    assert parents == [first.name]
+    # Other weights than its record tells are not kept.
+    (last,) = sorted((first / "checkpoints").glob("0*"))[-1:]
+    (last / "weights.safetensors").unlink()
+    project.bad(f"catalog weights {first.name[:8]}", first.name[:8])
+    assert (kept / "checkpoints" / last.name / "weights.safetensors").is_file()
 
 
 def _mistakes_get_one_clear_line(project: Project) -> None:

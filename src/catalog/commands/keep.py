@@ -1,4 +1,4 @@
-"""`catalog sync`, `import` and `export`: runs into MLflow, and from there to records."""
+"""`catalog sync`, `import` and `export`: runs into MLflow, and from there to records; `weights` beside these."""
 
 from __future__ import annotations
 
@@ -111,6 +111,33 @@ def import_(options: argparse.Namespace) -> int:
     return 1 if problems else 0
 
 
+def weights(options: argparse.Namespace) -> int:
+    """catalog weights"""
+    from catalog.commands.common import committed
+    from catalog.errors import CatalogError
+    from catalog.guild_runs import GuildRun, guild_home
+    from catalog.weights import keep
+
+    project, home = Project.find(), guild_home()
+    if home is None:
+        raise CatalogError("no Guild home, so no run whose weights could be kept")
+    records = committed(project)
+    for wanted in options.runs:
+        found = [each for each in records if each.run.startswith(wanted.lower())]
+        if len(found) != 1:
+            told = "could be several runs" if found else "has no record; `catalog export` writes it"
+            raise CatalogError(f"{wanted!r} {told}")
+        (record,) = found
+        directory = home / "runs" / record.run
+        if not directory.is_dir():
+            raise CatalogError(f"{record.run[:8]} is not in {home}")
+        size = keep(record, GuildRun(record.run, str(directory)), project.weights)
+        print(
+            f"{record.operation}, {record.run[:8]}: {size / 1000:.0f} kB in {os.path.relpath(project.weights)}"
+        )
+    return 0
+
+
 def _arrange(project: Project, store: Store) -> None:
     from catalog.mlflow_ui import arrange
 
@@ -171,3 +198,13 @@ def add(commands: Commands) -> None:
     reaches_mlflow(sub)
     sub.add_argument("runs", nargs="*", metavar="RUN", help="only these (8 digits are enough)")
     sub.add_argument("--to", metavar="DIR", help="another folder")
+
+    sub = commands.add(
+        "weights",
+        weights,
+        "keep the weights of recorded runs, to commit: experiments/weights/",
+        "Of a run's last checkpoint, without what only its own training needs; at most a megabyte. Export its record "
+        "first. In a clone `guild import experiments/weights` makes runs of them that operations find.",
+        "catalog weights 7623993d",
+    )
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="8 digits are enough")
