@@ -18,14 +18,26 @@ from typing import Any
 import numba
 from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
 
-_OPTIONS = {"error_model": "numpy", "nogil": True}
-part = numba.njit(**_OPTIONS, no_cpython_wrapper=True, no_cfunc_wrapper=True)
+_OPTIONS = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
+_FUSED = {"fastmath": {"contract"}}  # a product and a sum round once
+part = numba.njit(**_OPTIONS, no_cpython_wrapper=True)
 """Compiles a function that kernels call; Python cannot."""
+fused_part = numba.njit(**_OPTIONS, **_FUSED, no_cpython_wrapper=True)
+"""The same with products and sums in one instruction, where the processor has it."""
 
 
 def kernel(function: Callable[..., Any]) -> Any:
     """Compiles a function that Python calls; the machine code is kept, where a folder for it can be written."""
-    dispatcher = numba.njit(**_OPTIONS, no_cfunc_wrapper=True)(function)
+    return _kept(function, numba.njit(**_OPTIONS))
+
+
+def fused_kernel(function: Callable[..., Any]) -> Any:
+    """The same with products and sums in one instruction, where the processor has it."""
+    return _kept(function, numba.njit(**_OPTIONS, **_FUSED))
+
+
+def _kept(function: Callable[..., Any], compiled: Callable[..., Any]) -> Any:
+    dispatcher = compiled(function)
     with suppress(RuntimeError):  # numba's, where no place is found
         dispatcher._cache = _Cache(function)
     return dispatcher

@@ -9,7 +9,8 @@ from numpy.typing import NDArray
 
 from skills import gates
 from skills.engine import Step
-from skills.network import Array, Films, Missions, Network, Sequences
+from skills.films import Array, Films, Missions
+from skills.network import Network, Sequences
 
 
 class Agent(ABC):

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import numpy as np
 
-from rl.kernels import kernel, part
+from rl.kernels import fused_kernel, fused_part, kernel, part
 from skills.codes import DOOR, KEY, LOCKED, VIEW
 
 AREA = VIEW * VIEW
@@ -42,7 +42,7 @@ _B4, _B6 = _f(1.18534705686654e-04), _f(1.19825839466702e-06)
 _HALF, _ONE, _ZERO = _f(0.5), _f(1), _f(0)
 
 
-@part
+@fused_part
 def tanh(x):  # type: ignore[no-untyped-def]
     """Of a float32."""
     x = _REACH if x > _REACH else x
@@ -60,7 +60,7 @@ def tanh(x):  # type: ignore[no-untyped-def]
     return x * top / bottom
 
 
-@part
+@fused_part
 def sigmoid(x):  # type: ignore[no-untyped-def]
     """Of a float32."""
     return _HALF + _HALF * tanh(_HALF * x)
@@ -147,7 +147,7 @@ def bias_relu_backward(x, of_x, directions, rows, which, of_direction, of_missio
                 second[i] += value
 
 
-@kernel
+@fused_kernel
 def gru(gates, of_hidden, bias, before, after):  # type: ignore[no-untyped-def]
     """A step of a gated recurrent unit (Cho et al. 2014, with torch's order and place of the reset gate).
 
@@ -171,7 +171,7 @@ def gru(gates, of_hidden, bias, before, after):  # type: ignore[no-untyped-def]
             after[s, i] = new + gate[size + i] * (before[s, i] - new)
 
 
-@kernel
+@fused_kernel
 def gru_backward(gates, of_hidden, before, of_after, of_before):  # type: ignore[no-untyped-def]
     """Gradients of a step: `gates` and `of_hidden` become those of what inputs and hidden state gave.
 
@@ -196,6 +196,50 @@ def gru_backward(gates, of_hidden, before, of_after, of_before):  # type: ignore
             given[size + i] = by_update
             given[2 * size + i] = by_new * reset
             of_before[s, i] = delta * update
+
+
+@kernel
+def remember(gates, across, weights, bias, begins, which, before, memory):  # type: ignore[no-untyped-def]
+    """A gated recurrent unit through T steps of S sequences; where an episode begins its memory is empty.
+
+    Args:
+        gates: What the inputs give, float32 [T, S, 3 G]; becomes the gates, see `gru`.
+        across: What the memory gives, written, float32 [T, S, 3 G].
+        weights: From the memory, float32 [G, 3 G].
+        bias: See `gru`.
+        begins: bool [T, N].
+        which: Columns of `begins`, int64 [S].
+        before: The memory that each step had, written, float32 [T, S, G].
+        memory: float32 [T + 1, S, G]; the first is given, the others are written.
+    """
+    for t in range(len(gates)):
+        for s in range(len(which)):
+            if begins[t, which[s]]:
+                before[t, s] = _ZERO
+            else:
+                before[t, s] = memory[t, s]
+        np.dot(before[t], weights, across[t])
+        gru(gates[t], across[t], bias, before[t], memory[t + 1])
+
+
+@kernel
+def remember_backward(gates, across, weights, begins, which, before, of_memory):  # type: ignore[no-untyped-def]
+    """Gradients of `remember`: `gates` and `across` become theirs; see `gru_backward`.
+
+    Args:
+        weights: As the network has them, float32 [3 G, G].
+        of_memory: Gradient of each memory after a step as far as it comes from outputs, float32 [T, S, G]; that of
+            later steps is added.
+    """
+    direct, through = np.empty_like(before[0]), np.empty_like(before[0])
+    for t in range(len(gates) - 1, -1, -1):
+        gru_backward(gates[t], across[t], before[t], of_memory[t], direct)
+        if t:
+            np.dot(across[t], weights, through)
+            for s in range(len(which)):
+                if not begins[t, which[s]]:
+                    for i in range(direct.shape[1]):
+                        of_memory[t - 1, s, i] += direct[s, i] + through[s, i]
 
 
 @kernel

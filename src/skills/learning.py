@@ -13,6 +13,7 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 from numpy.typing import NDArray
+from threadpoolctl import threadpool_limits
 
 from rl.adam import Adam
 from rl.gae import gae
@@ -280,8 +281,9 @@ class Learner:
 
 
 def one_thread() -> None:
-    """Lets torch use one thread from here on: the workers are what runs side by side."""
+    """Lets matrix products use one thread from here on: the workers are what runs side by side."""
     torch.set_num_threads(1)
+    threadpool_limits(1, "blas")
 
 
 def thread_pool(count: int) -> ThreadPoolExecutor:

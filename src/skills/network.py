@@ -17,24 +17,11 @@ import torch
 from numpy.typing import NDArray
 
 from skills import gates
-from skills.codes import (
-    ACTIONS,
-    ANY_COLOUR,
-    ANY_TYPE,
-    BALL,
-    BOX,
-    DOOR,
-    GOAL,
-    KEY,
-    MISSION_SIZES,
-)
-from skills.gates import AREA, CELL_SIZES, CELLS
+from skills.codes import ACTIONS, MISSION_SIZES
+from skills.films import CELL_PARTS, PARTS, Array, Films, Missions
+from skills.gates import AREA, CELL_SIZES
 
-Array = NDArray[np.float32]
-PARTS = ("verb", "colour", "kind", "place")  # of a mission
 EMBEDDING_SPREAD = 0.3  # at first; with sums of wider ones the gates begin saturated
-CELL_PARTS = ("cell_type", "cell_colour", "cell_state")
-OBJECTS = (DOOR, KEY, BALL, BOX, GOAL)  # that a mission can speak of
 _EYES = (*CELL_PARTS, "match", "input", "direction")
 FROZEN = {
     "nothing": (),
@@ -126,95 +113,6 @@ def initial(shape: Shape, generator: torch.Generator) -> Array:
     return flat
 
 
-class Missions:
-    """The missions met so far, in the order in which they came.
-
-    Args:
-        codes: uint8 [M, 4].
-
-    Attributes:
-        codes: The same, and those that came since.
-    """
-
-    def __init__(self, codes: NDArray[np.uint8] | None = None) -> None:
-        self._row = np.full(int(np.prod(MISSION_SIZES)), -1, np.int64)
-        self.codes = np.zeros((0, len(PARTS)), np.uint8)
-        if codes is not None:
-            self._row[_index(codes)] = np.arange(len(codes))
-            self.codes = np.array(codes)
-
-    def rows(self, missions: NDArray[np.uint8]) -> NDArray[np.int64]:
-        """Which of `codes` each mission is; new ones are added. uint8 [..., 4] to int64 [...]."""
-        index = _index(missions)
-        found = self._row[index]
-        if (found < 0).any():
-            new = np.unique(index[found < 0])
-            self._row[new] = len(self.codes) + np.arange(len(new))
-            parts = np.stack(np.unravel_index(new, MISSION_SIZES), -1).astype(np.uint8)
-            self.codes = np.concatenate([self.codes, parts])
-            found = self._row[index]
-        return found
-
-
-def _index(missions: NDArray[np.uint8]) -> NDArray[np.int64]:
-    return np.ravel_multi_index(tuple(np.moveaxis(missions, -1, 0)), MISSION_SIZES)
-
-
-@dataclass
-class Films:
-    """What missions make of cells with given weights.
-
-    Attributes:
-        codes: uint8 [M, 4].
-        cells: Sum of the embeddings of type, colour and state, float32 [len(gates.CELLS), C].
-        match: Which cells have the mission's colour, plus 2 for its type, int64 [M, len(gates.CELLS)].
-        film: Sum of the embeddings of the mission's parts, float32 [M, 2 C + H].
-        tables: Embedding of each cell, float32 [M, len(gates.CELLS), C].
-        bias: Of the layer, float32 [M, H].
-    """
-
-    codes: NDArray[np.uint8]
-    cells: Array
-    match: NDArray[np.int64]
-    film: Array
-    tables: Array
-    bias: Array
-
-    @classmethod
-    def of(cls, codes: NDArray[np.uint8], weights: Mapping[str, Array], channels: int) -> Films:
-        """The films of missions."""
-        film = sum(weights[name][codes[:, i]] for i, name in enumerate(PARTS))
-        scale, shift = 1 + film[:, None, :channels], film[:, None, channels : 2 * channels]
-        cells = sum(weights[name][CELLS[:, i]] for i, name in enumerate(CELL_PARTS))
-        match = _match(codes)
-        tables = np.maximum(cells * scale + shift + weights["match"][match], 0)
-        return cls(codes, cells, match, film, tables, np.ascontiguousarray(film[:, 2 * channels :]))
-
-    def backward(self, of_tables: Array, of_bias: Array, gradients: Mapping[str, Array]) -> None:
-        """Writes the gradients of cells and missions' parts."""
-        channels = self.tables.shape[2]
-        inner = np.where(self.tables > 0, of_tables, 0)
-        of_cells = (inner * (1 + self.film[:, None, :channels])).sum(0)
-        for i, name in enumerate(CELL_PARTS):
-            gradients[name][:] = 0
-            np.add.at(gradients[name], CELLS[:, i], of_cells)
-        for kind, gradient in enumerate(gradients["match"]):
-            np.sum(inner[self.match == kind], 0, out=gradient)
-        of_scale = np.einsum("mvc,vc->mc", inner, self.cells)
-        of_film = np.concatenate([of_scale, inner.sum(1), of_bias], 1)
-        for i, name in enumerate(PARTS):
-            gradients[name][:] = 0
-            np.add.at(gradients[name], self.codes[:, i], of_film)
-
-
-def _match(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
-    """See `Films.match`; a mission without a colour or a type means any."""
-    colour, kind = codes[:, 1, None], codes[:, 2, None]
-    colour_fits = (colour == ANY_COLOUR) | (colour == CELLS[:, 1])
-    type_fits = (kind == ANY_TYPE) | (kind == CELLS[:, 0])
-    return np.where(np.isin(CELLS[:, 0], OBJECTS), colour_fits + 2 * type_fits, 0)
-
-
 @dataclass(frozen=True)
 class Sequences:
     """What a network saw in T steps of N environments, and which of these are meant.
@@ -256,7 +154,7 @@ class Network:
 
     def films(self, missions: Missions) -> Films:
         """Of all missions met so far."""
-        return Films.of(missions.codes, self.weights, self.shape.channels)
+        return Films.of(missions, self.weights, self.shape.channels)
 
     def forward(self, seen: Sequences, films: Films) -> Array:
         """Returns logits and value, float32 [T, S, choices + 1]; the next call overwrites them.
@@ -267,7 +165,8 @@ class Network:
         self._room(steps, columns)
         self._seen, self._films = seen, films
         gates.look_up(seen.images, seen.which, seen.rows, films.tables, self._cells)
-        torch.mm(_flat(self._cells), self._torch["input"].T, out=_flat(self._hidden))
+        across = {name: torch.from_numpy(layer) for name, layer in films.across.items()}
+        torch.mm(_flat(self._cells), across["input"], out=_flat(self._hidden))
         gates.add_bias_relu(
             self._hidden,
             seen.directions,
@@ -279,11 +178,11 @@ class Network:
         torch.addmm(
             self._torch["inner_bias"],
             _flat(self._hidden),
-            self._torch["inner"].T,
+            across["inner"],
             out=_flat(self._gates),
         )
         if self.shape.recurrent:
-            self._remember(seen)
+            self._remember(seen, films)
         else:
             np.maximum(self._gates, 0, out=self._memory[1:])
         torch.addmm(
@@ -338,37 +237,19 @@ class Network:
         gates.look_up_backward(seen.images, seen.which, seen.rows, self._cells, of_tables)
         films.backward(of_tables, of_bias, gradients)
 
-    def _remember(self, seen: Sequences) -> None:
+    def _remember(self, seen: Sequences, films: Films) -> None:
         """The GRU through all steps."""
         self._memory[0] = seen.memory[seen.which]
-        begins = seen.begins[:, seen.which]
-        across = self._torch["memory"].T
-        for t in range(len(begins)):
-            before = self._before[t]
-            before[:] = self._memory[t]
-            gates.keep(before, begins[t])
-            torch.mm(torch.from_numpy(before), across, out=torch.from_numpy(self._across[t]))
-            gates.gru(
-                self._gates[t],
-                self._across[t],
-                self.weights["memory_bias"],
-                before,
-                self._memory[t + 1],
-            )
+        gates.remember(
+            self._gates, self._across, films.across["memory"], self.weights["memory_bias"],
+            seen.begins, seen.which, self._before, self._memory,
+        )  # fmt: skip
 
     def _remember_backward(self, seen: Sequences, grads: Mapping[str, torch.Tensor]) -> None:
         """Through all steps back; `_gates` becomes its own gradient."""
-        begins = seen.begins[:, seen.which]
-        of_before = np.zeros_like(self._of_memory[0])
-        given = torch.from_numpy(of_before)
-        for t in range(len(begins) - 1, -1, -1):
-            of_after = self._of_memory[t]
-            of_after += of_before
-            gates.gru_backward(
-                self._gates[t], self._across[t], self._before[t], of_after, of_before
-            )
-            given.addmm_(torch.from_numpy(self._across[t]), self._torch["memory"])
-            gates.keep(of_before, begins[t])
+        gates.remember_backward(
+            self._gates, self._across, self.weights["memory"], seen.begins, seen.which, self._before, self._of_memory
+        )  # fmt: skip
         of_across = _flat(self._across)
         torch.mm(of_across.T, _flat(self._before), out=grads["memory"])
         torch.sum(of_across[:, 2 * self.shape.memory :], 0, out=grads["memory_bias"])

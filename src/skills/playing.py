@@ -13,7 +13,8 @@ from numpy.typing import NDArray
 from skills import gates
 from skills.acting import Agent
 from skills.engine import Engine, Step
-from skills.network import Array, Films, Missions, Network, Sequences
+from skills.films import Array, Films, Missions
+from skills.network import Network, Sequences
 from skills.state import Levels
 
 FIRST_TRAINING_SEED = 1 << 32  # levels of lower seeds are kept for evaluation

@@ -6,11 +6,9 @@ import torch
 
 from skills import gates
 from skills.codes import ACTIONS, DOOR, MISSION_SIZES
+from skills.films import CELL_PARTS, PARTS, Missions
 from skills.gates import AREA, CELL_SIZES
 from skills.network import (
-    CELL_PARTS,
-    PARTS,
-    Missions,
     Network,
     Sequences,
     Shape,
