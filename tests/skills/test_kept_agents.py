@@ -1,0 +1,32 @@
+"""The agents in experiments/weights are those of their records, and play as these say."""
+
+import json
+import shlex
+from pathlib import Path
+
+import pytest
+
+import record
+from record.digest import weights_digest
+from skills import agents
+from skills.learning import one_thread
+from skills.playing import play
+
+EXPERIMENTS = Path(__file__).parents[2] / "experiments"
+KEPT = sorted((EXPERIMENTS / "weights").iterdir())
+EPISODES = 200
+
+
+@pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name[:8])
+def test_an_agent_plays_as_its_record_says(folder: Path) -> None:
+    told = json.loads((EXPERIMENTS / f"records/skills/{folder.name[:8]}.json").read_text())
+    assert told["run"] == folder.name
+    assert shlex.split((folder / ".guild/opref").read_text())[2:] == told["operation"].split(":")
+    assert weights_digest(record.load_checkpoint(folder).tensors) == told["digest"]["weights"]
+    one_thread()
+    agent = agents.load(folder)
+    assert agent.run_id == folder.name
+    successes = play(agent, agent.stage, agents.TEST[:EPISODES], None).success.sum()
+    expected = told["result"]["metrics"]["success/greedy"]
+    spread = (EPISODES * expected * (1 - expected)) ** 0.5
+    assert abs(successes - EPISODES * expected) < 4 * spread + 1
