@@ -10,7 +10,7 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-EPOCH_STEPS = 4_000_000  # environment steps of an epoch; all 29 stages are then at most 624 million
+EPOCH_STEPS = 8_000_000  # environment steps of an epoch; few stages need theirs all
 LR, LR_END = 2e-3, 2e-5  # Adam's first and last step size in a stage, four steps for 4,096 samples
 
 
