@@ -157,9 +157,7 @@ class Config(PPO):
     )
     lr_end: float = option(LR_END, "the last one; 0: the source's for the stage", low=0, high=1)
     passes: int = option(1, "over a rollout", low=1, high=50)
-    eval_interval: int = option(
-        244, "updates between validations, a million steps; 0: none", low=0
-    )
+    eval_interval: int = option(244, "updates between validations, a million steps; 0: none", low=0)
     bank: int = option(20_000, "levels of env that are made to learn on", low=1, high=10_000_000)
     frozen: str = option(
         "nothing",
