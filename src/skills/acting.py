@@ -75,7 +75,7 @@ class NetworkAgent(Agent):
     """
 
     def __init__(self, network: Network, stage: str = "", run_id: str = "") -> None:
-        super().__init__(stage, run_id, network.shape.memory)
+        super().__init__(stage, run_id, network.shape.kept)
         self.network = network
         self._missions = Missions()
         self._films: Films | None = None

@@ -12,9 +12,7 @@ from rl.kernels import fused_kernel, fused_part, kernel, part
 from skills.codes import DOOR, KEY, LOCKED, VIEW
 
 AREA = VIEW * VIEW
-FITS = (
-    4  # as a state: a key whose locked door is in view, or a locked door whose key is in the hand
-)
+FITS = 4  # as a state: a key whose locked door is known, or a locked door whose key is in the hand
 CELL_SIZES = (11, 6, FITS + 1)  # values of a cell's type, colour and state, minigrid's and `FITS`
 COLOUR_VALUES, STATE_VALUES = CELL_SIZES[1:]
 CELLS = np.array(
@@ -66,14 +64,33 @@ def sigmoid(x):  # type: ignore[no-untyped-def]
     return _HALF + _HALF * tanh(_HALF * x)
 
 
-@part
-def _seen_locks(image):  # type: ignore[no-untyped-def]
-    """Colours of the locked doors in a view, a bit each."""
-    locks = 0
-    for i in range(AREA):
-        if image[3 * i] == DOOR and image[3 * i + 2] == LOCKED:
-            locks |= 1 << np.int64(image[3 * i + 1])
-    return locks
+@kernel
+def known_locks(images, which, begins, known, lasting, out):  # type: ignore[no-untyped-def]
+    """Writes the colours of locked doors, a bit each: of those in view, or of all that the episode has shown.
+
+    Args:
+        images: uint8 [T, N, 147], type, colour and state of each cell.
+        which: The environments that are wanted, int64 [S].
+        begins: Whether an episode begins there, bool [T, N].
+        known: What was known before the first step, float32 [N].
+        lasting: Whether a lock stays known until its door was seen unlocked, or the episode ends.
+        out: int64 [T, S].
+    """
+    for s in range(len(which)):
+        locks = np.int64(known[which[s]])
+        for t in range(len(images)):
+            image, locked, others = images[t, which[s]], 0, 0
+            if not lasting or begins[t, which[s]]:
+                locks = 0
+            for i in range(AREA):
+                if image[3 * i] == DOOR:
+                    colour = 1 << np.int64(image[3 * i + 1])
+                    if image[3 * i + 2] == LOCKED:
+                        locked |= colour
+                    else:
+                        others |= colour
+            locks = (locks & ~others) | locked
+            out[t, s] = locks
 
 
 @part
@@ -88,13 +105,14 @@ def _row(image, i, locks):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def look_up(images, which, rows, tables, out):  # type: ignore[no-untyped-def]
+def look_up(images, which, rows, locks, tables, out):  # type: ignore[no-untyped-def]
     """Writes the embeddings of all cells of views.
 
     Args:
         images: uint8 [T, N, 147], type, colour and state of each cell.
         which: The environments that are wanted, int64 [S].
         rows: Of their mission in `tables`, int64 [T, N].
+        locks: What `known_locks` says, int64 [T, S].
         tables: Embedding of each of `CELLS` under each mission, float32 [M, len(CELLS), C].
         out: float32 [T, S, 49 C].
     """
@@ -102,23 +120,21 @@ def look_up(images, which, rows, tables, out):  # type: ignore[no-untyped-def]
     for t in range(len(images)):
         for s in range(len(which)):
             image, table, written = images[t, which[s]], tables[rows[t, which[s]]], out[t, s]
-            locks = _seen_locks(image)
             for i in range(AREA):
-                row = _row(image, i, locks)
+                row = _row(image, i, locks[t, s])
                 for c in range(width):
                     written[i * width + c] = table[row, c]
 
 
 @kernel
-def look_up_backward(images, which, rows, of_out, of_tables):  # type: ignore[no-untyped-def]
+def look_up_backward(images, which, rows, locks, of_out, of_tables):  # type: ignore[no-untyped-def]
     """Adds the gradient of `look_up`'s output, float32 [T, S, 49 C], to that of its tables."""
     width = of_tables.shape[2]
     for t in range(len(images)):
         for s in range(len(which)):
             image, table, given = images[t, which[s]], of_tables[rows[t, which[s]]], of_out[t, s]
-            locks = _seen_locks(image)
             for i in range(AREA):
-                row = _row(image, i, locks)
+                row = _row(image, i, locks[t, s])
                 for c in range(width):
                     table[row, c] += given[i * width + c]
 

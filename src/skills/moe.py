@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -45,10 +45,8 @@ class Config(PPO, Specialists):
 
     def shape(self) -> Shape:
         """Of the gate's network."""
-        from skills.network import Shape
-
         experts = len(self.specialists()) + len(self.more.split())
-        return Shape(self.channels, self.hidden, self.memory, self.recurrent, experts)
+        return replace(super().shape(), choices=experts)
 
     def others(self, run: record.Run) -> dict[str, Path]:
         """Where the further experts lie, by name."""

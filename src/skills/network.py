@@ -41,6 +41,8 @@ class Shape:
         memory: Width of the GRU, or of a plain layer if not `recurrent`.
         recurrent: Whether there is a GRU.
         choices: What is chosen from: the actions, or a gate's experts.
+        keep_locks: Whether the colours of locked doors that an episode has shown are kept beside the memory, so that
+            a key is known to fit while its door is out of sight.
     """
 
     channels: int = 16
@@ -48,6 +50,12 @@ class Shape:
     memory: int = 128
     recurrent: bool = True
     choices: int = ACTIONS
+    keep_locks: bool = False
+
+    @property
+    def kept(self) -> int:
+        """What is kept of a step for the next one: the memory, and the known locks as a number."""
+        return self.memory + self.keep_locks
 
     def weights(self) -> dict[str, tuple[int, ...]]:
         """Shapes of all weights by name."""
@@ -122,7 +130,7 @@ class Sequences:
         directions: uint8 [T, N].
         rows: Of the missions among those of the films, int64 [T, N].
         begins: Whether an episode begins there, bool [T, N]; the memory is empty then.
-        memory: Before the first step, float32 [N, G].
+        memory: What was kept before the first step, float32 [N, kept].
         which: Columns, int64 [S].
     """
 
@@ -164,7 +172,10 @@ class Network:
         steps, columns = len(seen.images), len(seen.which)
         self._room(steps, columns)
         self._seen, self._films = seen, films
-        gates.look_up(seen.images, seen.which, seen.rows, films.tables, self._cells)
+        gates.known_locks(
+            seen.images, seen.which, seen.begins, seen.memory[:, -1], self.shape.keep_locks, self._locks
+        )  # fmt: skip
+        gates.look_up(seen.images, seen.which, seen.rows, self._locks, films.tables, self._cells)
         across = {name: torch.from_numpy(layer) for name, layer in films.across.items()}
         torch.mm(_flat(self._cells), across["input"], out=_flat(self._hidden))
         gates.add_bias_relu(
@@ -196,8 +207,11 @@ class Network:
 
     @property
     def memory_after(self) -> Array:
-        """After the last step, float32 [S, G]."""
-        return self._memory[-1]
+        """What is kept after the last step, float32 [S, kept]."""
+        if not self.shape.keep_locks:
+            return self._memory[-1]
+        self._kept[:, :-1], self._kept[:, -1] = self._memory[-1], self._locks[-1]
+        return self._kept
 
     def backward(self, of_outputs: Array, gradients: Mapping[str, Array]) -> None:
         """From the gradient of the last outputs, float32 [T, S, choices + 1], to those of the weights, written."""
@@ -234,12 +248,14 @@ class Network:
         torch.mm(
             of_hidden, self._torch["input"], out=_flat(self._cells)
         )  # what was seen is not needed again
-        gates.look_up_backward(seen.images, seen.which, seen.rows, self._cells, of_tables)
+        gates.look_up_backward(
+            seen.images, seen.which, seen.rows, self._locks, self._cells, of_tables
+        )
         films.backward(of_tables, of_bias, gradients)
 
     def _remember(self, seen: Sequences, films: Films) -> None:
         """The GRU through all steps."""
-        self._memory[0] = seen.memory[seen.which]
+        self._memory[0] = seen.memory[seen.which, : self.shape.memory]
         gates.remember(
             self._gates, self._across, films.across["memory"], self.weights["memory_bias"],
             seen.begins, seen.which, self._before, self._memory,
@@ -269,6 +285,8 @@ class Network:
         self._memory = empty(steps + 1, columns, shape.memory)
         self._of_memory = empty(steps, columns, shape.memory)
         self._outputs = empty(steps, columns, self.shape.choices + 1)
+        self._locks = np.zeros((steps, columns), np.int64)
+        self._kept = empty(columns, shape.kept)
         if shape.recurrent:
             self._across, self._before = (
                 empty(steps, columns, gate),

@@ -51,6 +51,10 @@ class Common(record.Config):
     channels: int = option(16, "of the embedding of a cell", low=1, high=256)
     hidden: int = option(128, "width of the layer over all cells", low=1, high=4096)
     memory: int = option(128, "width of the GRU", low=1, high=4096)
+    keep_locks: bool = option(
+        True, "the memory also holds the colours of the locked doors that the episode has shown, so that their keys "
+        "look like it while the door is out of sight; without effect if not recurrent",
+    )  # fmt: skip
     stop_at: float = option(
         0.99,
         "ends once three validations in a row reach this success rate on average; 0: never",
@@ -107,7 +111,8 @@ class Common(record.Config):
         """Of the network."""
         from skills.network import Shape
 
-        return Shape(self.channels, self.hidden, self.memory, self.recurrent)
+        keep_locks = self.keep_locks and self.recurrent
+        return Shape(self.channels, self.hidden, self.memory, self.recurrent, keep_locks=keep_locks)
 
 
 @dataclass(frozen=True)

@@ -44,7 +44,7 @@ class Player:
         values: float32 [T + 1, N]; the last row for what follows.
         final_values: Value of an episode's last view where the time limit alone has ended it, elsewhere 0;
             float32 [T, N].
-        first_memory: Before the rollout, float32 [N, G].
+        first_memory: What was kept before the rollout, float32 [N, kept].
         potentials: How far keys and locks have come, see `skills.shaping`, float32 [T + 1, N]; 0 unless `shaping`.
     """
 
@@ -69,7 +69,7 @@ class Player:
         self.actions = np.zeros((steps, count), np.int64)
         self.log_probs, self.final_values = np.zeros((2, steps, count), np.float32)
         self.values = np.zeros((steps + 1, count), np.float32)
-        self.first_memory = np.zeros((count, network.shape.memory), np.float32)
+        self.first_memory = np.zeros((count, network.shape.kept), np.float32)
         self.potentials = np.zeros((steps + 1, count), np.float32)
         self._memory = self.first_memory.copy()
         self._all = np.arange(count)

@@ -7,6 +7,7 @@ import time
 from collections.abc import Iterator
 from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
+from dataclasses import replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -112,7 +113,7 @@ class Training:
                 raise record.UserError(
                     f"--pretrained {self.config.pretrained}: it is no single network"
                 )
-            if pretrained.network.shape != shape:
+            if replace(pretrained.network.shape, keep_locks=shape.keep_locks) != shape:
                 raise record.UserError(
                     f"--pretrained {self.config.pretrained}: its network is {pretrained.network.shape}, not {shape}"
                 )

@@ -136,7 +136,7 @@ def test_labels_are_what_the_teacher_gives_for_the_whole_episode() -> None:
             begins, teacher = pupil.begins[:steps], pupil.teacher.network
             seen = Sequences(
                 pupil.images[:steps], pupil.steps.direction[:steps], pupil.rows[:steps], begins,
-                np.zeros((count, teacher.shape.memory), np.float32), np.arange(count),
+                np.zeros((count, teacher.shape.kept), np.float32), np.arange(count),
             )  # fmt: skip
             whole = Network(teacher.shape, teacher.flat).forward(
                 seen, teacher.films(pupil.missions)

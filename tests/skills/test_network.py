@@ -27,12 +27,15 @@ def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray
     cells[2][cells[0] != DOOR] = 0
     parts = [rng.integers(0, size, (STEPS, ENVS)) for size in MISSION_SIZES]
     codes, missions = np.stack(parts, -1).astype(np.uint8), Missions()
+    kept = rng.standard_normal((ENVS, shape.kept)).astype(np.float32)
+    if shape.keep_locks:
+        kept[:, -1] = rng.integers(0, 1 << CELL_SIZES[1], ENVS)
     seen = Sequences(
         np.stack(cells, -1).reshape(STEPS, ENVS, -1).astype(np.uint8),
         rng.integers(0, 4, (STEPS, ENVS)).astype(np.uint8),
         missions.rows(codes),
         rng.random((STEPS, ENVS)) < 0.3,
-        rng.standard_normal((ENVS, shape.memory)).astype(np.float32),
+        kept,
         WHICH,
     )
     return seen, codes, missions
@@ -43,10 +46,15 @@ def _weights(shape: Shape) -> np.ndarray:
     return flat + 0.1 * np.random.default_rng(2).standard_normal(len(flat)).astype(np.float32)
 
 
-def _fitting(triples: np.ndarray) -> np.ndarray:
-    """A state of its own for keys whose locked door is seen, and for locked doors whose key is carried."""
+def _locked(triples: np.ndarray, known: set[int]) -> set[int]:
+    """Colours of locked doors: those known before, but for doors that are seen not to be locked, and those seen."""
+    others = {colour for kind, colour, state in triples.tolist() if kind == 4 and state != 2}
+    return known - others | {c for kind, c, state in triples.tolist() if (kind, state) == (4, 2)}
+
+
+def _fitting(triples: np.ndarray, locked: set[int]) -> np.ndarray:
+    """A state of its own for keys whose locked door is known, and for locked doors whose key is carried."""
     changed = triples.copy()
-    locked = {colour for kind, colour, state in triples if (kind, state) == (4, 2)}
     carried = {colour for kind, colour, _ in triples[27:28] if kind == 5}
     for new, (kind, colour, state) in zip(changed, triples, strict=True):
         if (kind == 5 and colour in locked) or ((kind, state) == (4, 2) and colour in carried):
@@ -68,11 +76,15 @@ def _plain(
     """Logits and values [T, S, 8], a step and a sequence at a time."""
     columns = []
     for n in seen.which:
-        memory, rows = torch.from_numpy(seen.memory[n]).double(), []
+        memory, rows = torch.from_numpy(seen.memory[n, : shape.memory]).double(), []
+        locks = {c for c in range(6) if shape.keep_locks and int(seen.memory[n, -1]) >> c & 1}
         for t in range(STEPS):
             film = sum(weights[name][int(codes[t, n, i])] for i, name in enumerate(PARTS))
             scale, shift, bias = film.split((shape.channels, shape.channels, shape.hidden))
-            triples = _fitting(seen.images[t, n].reshape(AREA, 3).astype(int))
+            triples = seen.images[t, n].reshape(AREA, 3).astype(int)
+            known = locks if shape.keep_locks and not seen.begins[t, n] else set()
+            locks = _locked(triples, known)
+            triples = _fitting(triples, locks)
             cells = sum(weights[name][triples[:, i]] for i, name in enumerate(CELL_PARTS))
             match = weights["match"][[_fits(cell, codes[t, n]) for cell in triples]]
             hidden = weights["input"] @ torch.relu(cells * (1 + scale) + shift + match).flatten()
@@ -97,12 +109,12 @@ def _plain(
     return torch.stack(columns, 1)
 
 
-@pytest.mark.parametrize("recurrent", [True, False])
-def test_outputs_and_gradients_are_those_of_a_plain_unroll(recurrent: bool) -> None:
-    shape, rng = (
-        Shape(channels=8, hidden=24, memory=16, recurrent=recurrent),
-        np.random.default_rng(3),
-    )
+@pytest.mark.parametrize(("recurrent", "keep_locks"), [(True, False), (True, True), (False, False)])
+def test_outputs_and_gradients_are_those_of_a_plain_unroll(
+    recurrent: bool, keep_locks: bool
+) -> None:
+    shape = Shape(channels=8, hidden=24, memory=16, recurrent=recurrent, keep_locks=keep_locks)
+    rng = np.random.default_rng(3)
     seen, codes, missions = _seen(shape, rng)
     flat = _weights(shape)
     network = Network(shape, flat)
@@ -125,8 +137,10 @@ def test_outputs_and_gradients_are_those_of_a_plain_unroll(recurrent: bool) -> N
         assert np.abs(wanted).max() > 1e-3, name
 
 
-def test_the_memory_of_the_episode_before_is_gone() -> None:
-    shape, rng = Shape(channels=4, hidden=16, memory=12), np.random.default_rng(4)
+@pytest.mark.parametrize("keep_locks", [True, False])
+def test_the_memory_of_the_episode_before_is_gone(keep_locks: bool) -> None:
+    shape = Shape(channels=4, hidden=16, memory=12, keep_locks=keep_locks)
+    rng = np.random.default_rng(4)
     seen, _, missions = _seen(shape, rng)
     seen.begins[:] = False
     seen.begins[3] = True
@@ -134,14 +148,16 @@ def test_the_memory_of_the_episode_before_is_gone() -> None:
     films = network.films(missions)
     before = network.forward(seen, films).copy()
     seen.images[:3] = 0
-    seen.memory[:] += 1
+    seen.memory[:, : shape.memory] += 1
     after = network.forward(seen, films)
     assert (before[:3] != after[:3]).all(axis=(1, 2)).all()
     np.testing.assert_array_equal(before[3:], after[3:])
 
 
-def test_steps_one_by_one_give_what_the_sequence_gives() -> None:
-    shape, rng = Shape(channels=4, hidden=16, memory=12), np.random.default_rng(5)
+@pytest.mark.parametrize("keep_locks", [True, False])
+def test_steps_one_by_one_give_what_the_sequence_gives(keep_locks: bool) -> None:
+    shape = Shape(channels=4, hidden=16, memory=12, keep_locks=keep_locks)
+    rng = np.random.default_rng(5)
     seen, _, missions = _seen(shape, rng)
     network = Network(shape, _weights(shape))
     films = network.films(missions)
