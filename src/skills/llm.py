@@ -49,7 +49,7 @@ class Config(record.Config):
     actions: str = option(
         "sampled", "of the agent: drawn from its policy, or the likeliest", choices=("sampled", "greedy")
     )  # fmt: skip
-    patience: int = option(40, "steps after which a sub-task is given up", low=1)
+    patience: int = option(20, "steps after which a sub-task is given up", low=1)
     forget: bool = option(True, "the agent's memory is emptied at each sub-task")
     guard: bool = option(
         True, "the agent, which learned single verbs, is kept from what is known to end the task: opening a box, "
