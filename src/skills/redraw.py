@@ -63,12 +63,12 @@ def matrices(benchmark: dict[str, Any], folder: Path) -> list[Path]:
 
 
 def _rates(benchmark: dict[str, Any]) -> dict[tuple[str, str], float]:
-    """Success with actions drawn, by agent and stage."""
+    """Success with actions drawn, by agent and stage; of many agents there is too much for a record's result."""
     found = {}
-    for name, value in benchmark["result"]["metrics"].items():
+    for name, metric in benchmark["metrics"].items():
         what, *words = name.split("/")
         if what == "success" and words[-1] == "sampled":
-            found[words[0], words[1]] = value
+            found[words[0], words[1]] = metric["last"]
     return found
 
 

@@ -8,6 +8,7 @@ import pytest
 import torch
 
 import record
+from record import committed
 from skills import agents, benchmark, blends, distill, drawing, figures, film, moe, redraw
 from skills.acting import NetworkAgent
 from skills.env import SkillsEnv
@@ -170,7 +171,8 @@ def test_figures_show_what_the_records_tell(tmp_path) -> None:
     }
     played = {
         "started": 2, "flags": {"agents": " ".join(names), "stages": " ".join(stages)},
-        "result": {"metrics": {f"success/{n}/{s}/sampled": rate for (n, s), rate in rates.items()}},
+        "metrics": {f"success/{n}/{s}/sampled": {"last": rate} for (n, s), rate in rates.items()},
+        "result": {},  # that of many agents has no room for them
     }  # fmt: skip
     ends = {"chain/end/gtg0": 4e6, "chain/end/gtg1": 6e6}
     curves = {"chain/success": [[1e6, 0.5], [6e6, 0.9]], "chain/lr": [[1e6, 1e-3], [6e6, 1e-5]]}
@@ -197,6 +199,13 @@ def test_figures_show_what_the_records_tell(tmp_path) -> None:
     assert ">10.0<" not in ways
     assert ">gtg0<" in chain
     assert ">learning rate<" in chain
+
+
+def test_the_committed_records_can_be_drawn(tmp_path) -> None:
+    records = committed.finished(Path(__file__).parents[2] / "experiments/records/skills")
+    assert {"skill:benchmark", "skill:moe", "skill:curriculum"} <= records.keys()
+    drawn = [path.name for path in redraw.draw(records, tmp_path)]
+    assert drawn[:3] == ["benchmark_agents.svg", "benchmark_ways.svg", "gate.svg"]
 
 
 def test_a_chain_is_read_back_as_it_was_logged() -> None:
