@@ -47,7 +47,7 @@ class AnyAction(Executor):
 
 def _episodes(planner, executor=None, seeds=SEEDS, **more) -> Episodes:
     executor = executor or SearchExecutor(len(seeds), Oracle())
-    return Episodes("nlm2", seeds, planner, executor, more.pop("patience", 40), **more)
+    return Episodes("nlm2", seeds, planner, executor, more.pop("patience", 20), **more)
 
 
 def _agent() -> NetworkAgent:
