@@ -238,9 +238,8 @@ def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
 
 
 def test_a_stage_goes_on_from_another_one(tmp_path: Path) -> None:
-    _run(
-        tmp_path / "first", **{"keep-locks": "no"}
-    )  # an agent may learn without, and go on with it
+    # An agent may learn without its locks kept, and go on with them.
+    _run(tmp_path / "first", **{"keep-locks": "no"})
     second = tmp_path / "second"
     _run(second, pretrained=tmp_path / "first", frozen="trunk", stage="pkp1")
     first = json.loads((tmp_path / "first/journal/run.json").read_text())["id"]
