@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 import record
 from record import option
+from record.config import RUN_ID, find_folder
 from skills import chat, finding, source
 from skills.schedule import COURSES
 
@@ -39,7 +40,10 @@ class Config(record.Config):
         "ppo", "who carries them out: ppo, dis, con, moe, nlm (the newest finished run of skill:all6, distill, "
         "continue, moe, nlm2), a stage, a folder of a run or checkpoint; search: shortest ways",
     )  # fmt: skip
-    model: str = option("", "the language model's name, as the server knows it")
+    model: str = option(
+        "", "the language model's name, as the server knows it; or the id of a run of skill:planner_model whose "
+        "artifacts/model is served",
+    )  # fmt: skip
     url: str = option("", f"of the server; empty: {chat.DEFAULT_URL} by the interface")
     stage: str = option("nlm2", "of the composite task", choices=WHOLE)
     shared: int = option(
@@ -80,6 +84,12 @@ class Config(record.Config):
         return self.planner in chat.INTERFACES
 
     @property
+    def served(self) -> str:
+        """The model's name as the server knows it; of a run's model that is where it lies."""
+        folder = find_folder(self.model) if RUN_ID.fullmatch(self.model) else None
+        return str(folder / "artifacts/model") if folder else self.model
+
+    @property
     def address(self) -> str:
         """The server's."""
         return self.url or chat.DEFAULT_URL[self.planner]
@@ -95,12 +105,12 @@ def main(config: Config) -> dict[str, Any]:
     model = None
     if config.asks:
         model = chat.Chat(
-            config.planner, config.address, config.model, config.timeout, config.retries, config.seed
+            config.planner, config.address, config.served, config.timeout, config.retries, config.seed
         )  # fmt: skip
         model.check()
     one_thread()
     with record.start(config, study="skills") as run:
-        if config.asks and (trained := trained_here(config.model)):
+        if config.asks and (trained := trained_here(config.served)):
             run.add_parent(trained)
         seeds, oracle = TEST[: config.shared + config.more], Oracle()
         uniform = run.seeds.generator("actions") if config.actions == "sampled" else None

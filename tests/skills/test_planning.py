@@ -366,3 +366,12 @@ def test_levels_of_the_source_are_the_first_ones() -> None:
     assert {len(rewards) for rewards in llm.source.REWARDS.values()} == {10}
     means = {name: round(100 * sum(each) / 10) for name, each in llm.source.REWARDS.items()}
     assert means == {"NLM": 43, "DIS": 55, "PPO": 33, "MOE": 57}
+
+
+def test_a_run_stands_for_the_model_that_it_trained(monkeypatch, tmp_path) -> None:
+    run = "0123abcd" * 4
+    model = tmp_path / "runs" / run / "artifacts/model"
+    model.mkdir(parents=True)
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path))
+    for named, served in ((run, str(model)), (run[:8], str(model)), ("qwen2.5:7b", "qwen2.5:7b")):
+        assert llm.Config(planner="openai", model=named).served == served
