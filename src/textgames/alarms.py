@@ -50,7 +50,8 @@ class Alarms:
             seen: `games` (played), `success` (share of them), `group_spread` (of the scores, mean over those of the
                 same seed; 0 where none was played twice), `entropy`, `grad_norm`, `commonest`.
         """
-        norms = [each["grad_norm"] for each in self._seen]
+        # While a critic warms up there is no gradient.
+        norms = [each["grad_norm"] for each in self._seen if each["grad_norm"]]
         signs = []
         if len(norms) >= 2 * WINDOW and seen["grad_norm"] > GRADIENT * float(np.median(norms)):
             signs.append("gradient")

@@ -151,7 +151,7 @@ class Learner:
             trajectories: At least one; the same ones in every process.
             groups: Equal where the game is, int64 [B].
             rng: Of the order in which they come.
-            critic_alone: The model stays as it is.
+            critic_alone: The model stays as it is; its gradient is not computed and told as 0.
 
         Returns:
             Means over tokens, and the largest norm of a gradient.
@@ -227,7 +227,7 @@ class Learner:
             weight = self.ranks.size * counts / count
             batch = self._batch([piece.texts for piece in part])
             advantage = torch.cat([piece.advantage for piece in part])
-            with self._cast():
+            with self._cast(), torch.set_grad_enabled(not critic_alone):
                 logs, entropy = self._scorer(batch, settings.temperature)
             for piece, found_now in zip(
                 part, logs.detach().split([piece.count for piece in part]), strict=True
@@ -248,7 +248,8 @@ class Learner:
                 apart = divergence(logs, _joined(piece.reference for piece in part))
                 loss = loss + settings.kl_coef * apart.sum()
                 found["kl/reference"] = apart
-            (weight * loss).backward()
+            if not critic_alone:
+                (weight * loss).backward()
             if self.critic is not None:
                 with self._cast():
                     values = self.critic(batch)
@@ -257,13 +258,15 @@ class Learner:
                 found["loss/value"] = off
             for name, each in found.items():
                 sums[name] = sums.get(name, 0.0) + counts * float(each.detach().sum())
-        norm = torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip)
+        norm = 0.0
         if not critic_alone:
+            found_norm = torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip)
+            norm = float(ranks.full(found_norm))
             self.optimizer.step()
         if self.critic_optimizer:
             torch.nn.utils.clip_grad_norm_(self.critic.parameters(), settings.grad_clip)
             self.critic_optimizer.step()
-        sums["grad_norm"] = max(sums.get("grad_norm", 0.0), float(ranks.full(norm)))
+        sums["grad_norm"] = max(sums.get("grad_norm", 0.0), norm)
         sums["tokens"] = sums.get("tokens", 0.0) + count
 
     @torch.no_grad()

@@ -66,3 +66,10 @@ def test_a_small_rise_counts_if_there_are_many_games():
         alarms = Alarms()
         course(alarms, 10, games=games)
         assert course(alarms, 20, 10, games=games, success=0.34, commonest=1.1) == seen
+
+
+def test_updates_without_a_gradient_do_not_make_the_first_ones_a_spike():
+    alarms = Alarms()
+    assert course(alarms, 3 * WINDOW, grad_norm=0.0) == []  # a critic warms up
+    assert course(alarms, 3 * WINDOW, 3 * WINDOW) == []
+    assert course(alarms, 1, 6 * WINDOW, grad_norm=40.0) == ["gradient"]
