@@ -150,13 +150,13 @@ class Learner:
         Args:
             trajectories: At least one; the same ones in every process.
             groups: Equal where the game is, int64 [B].
-            rng: Of the order in which they come.
+            rng: Of the order in which they come, games one after the other.
             critic_alone: The model stays as it is; its gradient is not computed and told as 0.
 
         Returns:
             Means over tokens, and the largest norm of a gradient.
         """
-        orders = [rng.permutation(len(trajectories)) for _ in range(self.settings.epochs)]
+        orders = [_shuffled(groups, rng) for _ in range(self.settings.epochs)]
         pieces = self._pieces(trajectories, groups, orders[0][: self.settings.minibatch])
         sums: dict[str, float] = {}
         self.model.train()
@@ -349,6 +349,13 @@ class Learner:
         ranks.restore_moments(self.optimizer, state["optimizer"])
         if self.critic_optimizer:
             ranks.restore_moments(self.critic_optimizer, state["critic_optimizer"])
+
+
+def _shuffled(groups: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """A random order in which those of a group stand together: what they share is computed once."""
+    order = rng.permutation(len(groups))
+    _, first, of = np.unique(groups[order], return_index=True, return_inverse=True)
+    return order[np.argsort(first[of], kind="stable")]
 
 
 def _joined(tensors: Any) -> Tensor:

@@ -185,6 +185,53 @@ class Reading:
         for layer in self._cache.layers:
             layer.cut(columns)
 
+    @property
+    def size(self) -> int:
+        """How many numbers the cache holds."""
+        return sum(2 * layer.keys.numel() for layer in self._cache.layers)
+
+    @torch.inference_mode()
+    def copy(self, which: NDArray[np.int64]) -> Reading:
+        """Returns conversations of their own that begin like some of those that are going on.
+
+        Args:
+            which: Of those that are going on, each as often as one likes, int64 [m].
+        """
+        found = Reading(self.model, len(which))
+        used, found._at = np.unique(self._at[which], return_inverse=True)
+        chosen = torch.from_numpy(used).to(self._device)
+        found._valid = self._valid[chosen]
+        for index, layer in enumerate(self._cache.layers):
+            found._cache.update(layer.keys[chosen], layer.values[chosen], index)
+        return found
+
+    @torch.inference_mode()
+    def join(self, other: Reading) -> None:
+        """Goes on with another reading's conversations, too, which come behind; there is none that ended in either."""
+        both = (self, other) if len(self.rows) else (other,)
+        longest = max(each.columns for each in both)
+
+        def beside(tensors: Sequence[Tensor], columns: int) -> Tensor:
+            """One below the other, each with empty columns in front; `columns` is the dimension they are in."""
+            wide = [
+                each.new_zeros([longest if d == columns else n for d, n in enumerate(each.shape)])
+                for each in tensors
+            ]
+            for to, each in zip(wide, tensors, strict=True):
+                to.narrow(columns, longest - each.shape[columns], each.shape[columns]).copy_(each)
+            return torch.cat(wide)
+
+        self._at = np.concatenate([self._at, len(self._valid) * bool(len(self.rows)) + other._at])
+        self.rows = np.arange(len(self.rows) + len(other.rows))
+        self._valid = beside([each._valid for each in both], 1)
+        cache = Cache(layer_class_to_replicate=_Layer)
+        for index in range(len(other._cache.layers)):
+            layers = [each._cache.layers[index] for each in both]
+            cache.update(
+                beside([each.keys for each in layers], 2), beside([each.values for each in layers], 2), index
+            )  # fmt: skip
+        self._cache = cache
+
     @torch.inference_mode()
     def keep(self, going: NDArray[np.bool_]) -> None:
         """Goes on with some conversations.

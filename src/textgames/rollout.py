@@ -21,6 +21,7 @@ from textgames import wording
 from textgames.chat import Pieces, pieces
 from textgames.games import Game, GameConfig
 from textgames.reading import Reading
+from textgames.recall import Recall
 from textgames.trajectories import Text, Trajectory, Turn
 
 CLOSE = "</answer>"
@@ -62,18 +63,16 @@ class _Talk:
         self._around: Pieces = pieces(tokenizer, think=speech.think)
         self._end = tokenizer.convert_tokens_to_ids(self._around.end)
         self._closing = _closing(tokenizer)
-        self._model, self.reading, self.read = model, Reading(model, count), 0
+        # Conversations that only grow keep their own cache, those that begin anew each turn what they had before.
+        self.reading: Reading | Recall = Reading(model, count) if remembers else Recall(model)
         self._tokens: list[list[int]] = [[] for _ in range(count)]
         self._said: list[list[int]] = [[] for _ in range(count)]  # the turn, -1: not said
         self._pending: list[list[int]] = [[] for _ in range(count)]  # not read yet
 
     def hear(self, going: NDArray[np.int64], messages: Sequence[str]) -> Tensor:
         """The user's messages, to the conversations that are going on; returns the logits of the first tokens."""
-        fresh = not self._remembers or not self._tokens[going[0]]
-        if fresh:
+        if not self._remembers or not self._tokens[going[0]]:
             texts = [self._around.first(message) for message in messages]
-            self.read += self.reading.read
-            self.reading = Reading(self._model, len(going))
             for row in going:
                 self._tokens[row], self._said[row], self._pending[row] = [], [], []
         else:
@@ -84,7 +83,12 @@ class _Talk:
         chunks = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
         for row, chunk in zip(going, chunks, strict=True):
             self._add(row, chunk, -1)
-        return self.reading.add([self._read(row) for row in going])
+        chunks = [self._read(row) for row in going]
+        if isinstance(self.reading, Recall):
+            return self.reading.begin(chunks)
+        logits = self.reading.add(chunks)
+        self._columns = self.reading.columns
+        return logits
 
     def reply(self, going: NDArray[np.int64], logits: Tensor) -> list[list[int]]:
         """The replies' tokens; the last of each is not read yet."""
@@ -115,11 +119,10 @@ class _Talk:
             self._add(row, reply, turn)
             self._pending[row] = list(reply[-1:])
 
-    def replace(
-        self, going: NDArray[np.int64], turn: int, columns: int, replies: Sequence[str]
-    ) -> None:
-        """Other replies take the place of those that were drawn after `columns` columns had been read."""
-        self.reading.cut(columns)
+    def replace(self, going: NDArray[np.int64], turn: int, replies: Sequence[str]) -> None:
+        """Other replies take the place of those that were drawn."""
+        if isinstance(self.reading, Reading):
+            self.reading.cut(self._columns)
         chunks = self._tokenizer(
             [each + self._around.end for each in replies], add_special_tokens=False
         )
@@ -128,7 +131,7 @@ class _Talk:
 
     def keep(self, going: NDArray[np.bool_]) -> None:
         """Goes on with some of those that are going on; bool [n]."""
-        if self._remembers and going.any():
+        if isinstance(self.reading, Reading) and going.any():
             self.reading.keep(going)
 
     def text(self, row: int) -> Text:
@@ -179,7 +182,6 @@ def play(
     shown = {int(b): wording.first_prompt(config, game, int(b), think=speech.think) for b in going}
     for turn in range(speech.max_turns):
         logits = talk.hear(going, [shown[int(b)] for b in going])
-        columns = talk.reading.columns
         replies = talk.reply(going, logits)
         words = talk.words(replies)
         actions = np.array([wording.parse(game, each) for each in words])
@@ -188,7 +190,7 @@ def play(
                 wording.answer(game, int(action), "number" if speech.numbers else "word")
                 for action in actions
             ]
-            talk.replace(going, turn, columns, kept)
+            talk.replace(going, turn, kept)
         else:
             kept = words
             talk.remember(going, turn, replies)
@@ -223,5 +225,5 @@ def play(
         for b, each in enumerate(found):
             each.texts.append(talk.text(b))
     if told is not None:
-        told(talk.read + talk.reading.read)
+        told(talk.reading.read)
     return found

@@ -9,7 +9,7 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from textgames import scoring
-from textgames.learning import Learner, Settings, divergence, policy_losses
+from textgames.learning import Learner, Settings, divergence, policy_losses, _shuffled
 from textgames.scoring import Batch, Critic, log_probs
 from textgames.trajectories import Text, Trajectory
 
@@ -268,3 +268,14 @@ def test_a_learner_goes_on_to_the_bit():
     again.restore(state)
     again.update(played, GROUPS, np.random.default_rng(2))
     torch.testing.assert_close(weights(other), weights(model), rtol=0, atol=0)
+
+
+def test_an_order_has_each_trajectory_once_and_those_of_a_game_together():
+    groups, rng, firsts = np.array([4, 2, 4, 9, 2, 4, 9]), np.random.default_rng(3), set()
+    for _ in range(60):
+        order = _shuffled(groups, rng)
+        assert sorted(order) == list(range(7))
+        names = groups[order]
+        assert (names[1:] != names[:-1]).sum() == 2
+        firsts.add(int(order[0]))
+    assert firsts == set(range(7))
