@@ -9,7 +9,7 @@ import torch
 from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
 
 from textgames import scoring
-from textgames.learning import Learner, Settings, divergence, policy_losses, _shuffled
+from textgames.learning import Learner, Settings, _shuffled, divergence, policy_losses
 from textgames.scoring import Batch, Critic, log_probs
 from textgames.trajectories import Text, Trajectory
 

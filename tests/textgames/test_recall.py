@@ -3,8 +3,8 @@
 import numpy as np
 import pytest
 import torch
-
 from tests.textgames.test_reading import VOCABULARY, from_the_beginning, made
+
 from textgames import recall
 from textgames.recall import DEEP, Recall
 
