@@ -74,6 +74,7 @@ def of_tokens(
     credit: str,
     gamma: float,
     gae_lambda: float,
+    critic_lambda: float | None = None,
 ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]]]:
     """Generalised advantages of tokens, with a critic's values.
 
@@ -83,6 +84,9 @@ def of_tokens(
         values: The critic's, before each token.
         credit: `outcome`: the sum of rewards comes with the last token; `turn`: each with its turn's last one.
         gamma, gae_lambda: From token to token.
+        critic_lambda: Of the returns, which the critic learns, in place of `gae_lambda`; None: the same. Far-sighted
+            returns have a critic that begins with nothing learn at all, short-sighted advantages have little noise
+            (Yuan et al. 2025, arXiv 2503.01491, section 4.2, "decoupled GAE").
 
     Returns:
         Advantages and returns of each trajectory's tokens.
@@ -100,6 +104,8 @@ def of_tokens(
             paid[last, b] = np.asarray(rewards[b])[of[last]]
     never = np.zeros_like(over)
     advantages, returns = gae(paid, told, over, never, gamma=gamma, gae_lambda=gae_lambda)
+    if critic_lambda is not None and critic_lambda != gae_lambda:
+        _, returns = gae(paid, told, over, never, gamma=gamma, gae_lambda=critic_lambda)
     lengths = [len(of) for of in turns]
     return (
         [advantages[:n, b] for b, n in enumerate(lengths)],

@@ -31,6 +31,7 @@ class Settings:
         estimator: One of `advantages.ESTIMATORS`.
         credit: One of `advantages.CREDITS`, of `gae`.
         gamma, gae_lambda: Of `gae`.
+        critic_lambda: Of the returns that the critic learns; None: as `gae_lambda`.
         clip_low, clip_high: How far below and above 1 the ratio of probabilities still pays.
         entropy_coef: Of the entropy, which is added to what is made large.
         kl_coef: Of the divergence from the reference, which is made small.
@@ -46,6 +47,7 @@ class Settings:
     credit: str = "outcome"
     gamma: float = 1.0
     gae_lambda: float = 1.0
+    critic_lambda: float | None = None
     clip_low: float = 0.2
     clip_high: float = 0.2
     entropy_coef: float = 0.001
@@ -202,7 +204,7 @@ class Learner:
             values = [each.cpu().numpy() for each in self._values(texts)]
             raw, returned = advantages.of_tokens(
                 [each.rewards for each in trajectories], turns, values, credit=settings.credit,
-                gamma=settings.gamma, gae_lambda=settings.gae_lambda,
+                gamma=settings.gamma, gae_lambda=settings.gae_lambda, critic_lambda=settings.critic_lambda,
             )  # fmt: skip
             everything = np.concatenate(raw)
             mean, spread = everything.mean(), everything.std() + 1e-8

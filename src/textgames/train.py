@@ -44,6 +44,9 @@ class Config(PlayConfig):
     )  # fmt: skip
     gamma: float = option(1.0, "discount from token to token, of gae", low=0, high=1)
     gae_lambda: float = option(1.0, "decay from token to token, of gae", low=0, high=1)
+    critic_lambda: float = option(
+        -1.0, "the same, of the returns that the critic learns; -1: gae-lambda", low=-1, high=1
+    )
     filter: float = option(
         1.0, "share of the games that are learned from, those whose outcomes differ most (StarPO-S: 0.25)",
         low=0, low_open=True, high=1,
@@ -333,6 +336,7 @@ def settings(config: Config) -> Settings:
 
     return Settings(
         estimator=config.adv_estimator, credit=config.credit, gamma=config.gamma, gae_lambda=config.gae_lambda,
+        critic_lambda=None if config.critic_lambda < 0 else config.critic_lambda,
         clip_low=config.clip_low, clip_high=config.clip_high, entropy_coef=config.entropy_coef,
         kl_coef=config.kl_coef, minibatch=config.ppo_batch_size, micro=config.micro_batch_size,
         epochs=config.ppo_epochs, all_tokens=config.loss_tokens == "all", temperature=config.temperature,

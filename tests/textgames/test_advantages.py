@@ -40,15 +40,16 @@ def test_the_games_whose_outcomes_differ_most_are_kept():
 
 
 @given(
-    st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.sampled_from(advantages.CREDITS)
-)
-def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, credit):
+    st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1) | st.none(),
+    st.sampled_from(advantages.CREDITS),
+)  # fmt: skip
+def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, critics, credit):
     rng = np.random.default_rng(seed)
     turns = [np.sort(rng.integers(3, size=rng.integers(1, 9))) for _ in range(3)]
     rewards = [rng.normal(size=3).tolist() for _ in turns]
     values = [rng.normal(size=len(each)) for each in turns]
     found, returns = advantages.of_tokens(
-        rewards, turns, values, credit=credit, gamma=gamma, gae_lambda=decay
+        rewards, turns, values, credit=credit, gamma=gamma, gae_lambda=decay, critic_lambda=critics
     )  # fmt: skip
     for b, of in enumerate(turns):
         paid = [0.0] * len(of)
@@ -58,11 +59,14 @@ def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, credit)
             for turn in set(of.tolist()):
                 paid[max(np.flatnonzero(of == turn))] = rewards[b][turn]
         for t in range(len(of)):
-            wanted = 0.0
-            for later in range(t, len(of)):
-                after = values[b][later + 1] if later + 1 < len(of) else 0.0
-                wanted += (gamma * decay) ** (later - t) * (
-                    paid[later] + gamma * after - values[b][later]
-                )
-            assert found[b][t] == pytest.approx(wanted, abs=1e-4)
-            assert returns[b][t] == pytest.approx(wanted + values[b][t], abs=1e-4)
+            for own, told, start in (
+                (decay, found, 0.0),
+                (decay if critics is None else critics, returns, values[b][t]),
+            ):
+                wanted = start
+                for later in range(t, len(of)):
+                    after = values[b][later + 1] if later + 1 < len(of) else 0.0
+                    wanted += (gamma * own) ** (later - t) * (
+                        paid[later] + gamma * after - values[b][later]
+                    )
+                assert told[b][t] == pytest.approx(wanted, abs=1e-4)
