@@ -6,7 +6,8 @@ the same advantage (RAGEN, Wang et al. 2025, section 3; group-relative: Shao et 
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Hashable, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 from numpy.typing import NDArray
@@ -14,7 +15,7 @@ from numpy.typing import NDArray
 from rl.gae import gae
 
 Floats = NDArray[np.float64]
-ESTIMATORS = ("brpo", "grpo", "arpo", "gae")
+ESTIMATORS = ("brpo", "grpo", "arpo", "states", "gae")
 CREDITS = ("outcome", "turn")
 _EPSILON = 1e-6
 
@@ -74,7 +75,6 @@ def of_tokens(
     credit: str,
     gamma: float,
     gae_lambda: float,
-    critic_lambda: float | None = None,
 ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]]]:
     """Generalised advantages of tokens, with a critic's values.
 
@@ -84,12 +84,6 @@ def of_tokens(
         values: The critic's, before each token.
         credit: `outcome`: the sum of rewards comes with the last token; `turn`: each with its turn's last one.
         gamma, gae_lambda: From token to token.
-        critic_lambda: Of the returns, which the critic learns, in place of `gae_lambda`; None: the same. Far-sighted
-            returns have a critic that begins with nothing learn at all, short-sighted advantages have little noise
-            (Yuan et al. 2025, arXiv 2503.01491, section 4.2, "decoupled GAE").
-
-    Returns:
-        Advantages and returns of each trajectory's tokens.
     """
     count, longest = len(turns), max(map(len, turns))
     paid, told = np.zeros((longest, count)), np.zeros((longest + 1, count))
@@ -104,10 +98,78 @@ def of_tokens(
             paid[last, b] = np.asarray(rewards[b])[of[last]]
     never = np.zeros_like(over)
     advantages, returns = gae(paid, told, over, never, gamma=gamma, gae_lambda=gae_lambda)
-    if critic_lambda is not None and critic_lambda != gae_lambda:
-        _, returns = gae(paid, told, over, never, gamma=gamma, gae_lambda=critic_lambda)
     lengths = [len(of) for of in turns]
     return (
         [advantages[:n, b] for b, n in enumerate(lengths)],
         [returns[:n, b] for b, n in enumerate(lengths)],
     )
+
+
+@dataclass(frozen=True)
+class Path:
+    """A trajectory as states and what was done there.
+
+    Attributes:
+        states: What the model was told at each turn, equal where it is the same.
+        actions: What it did.
+        rewards: Of each turn.
+        done: The game is over; else turns ran out, and it is not known what came of the last one.
+    """
+
+    states: Sequence[Hashable]
+    actions: Sequence[int]
+    rewards: Sequence[float]
+    done: bool
+
+
+def of_turns(paths: Sequence[Path], gamma: float) -> list[NDArray[np.float64]]:
+    """Advantages of what was done at each turn, from all trajectories of a game.
+
+    A state is where several trajectories meet (as in GiGPO, Feng et al. 2025, arXiv 2505.10978). What an action is
+    worth there is not taken from what each of them came to, but from where the action led, and what it is worth to be
+    there, which all of them tell: the certainty-equivalence estimate, which TD(0) converges to on a batch (Sutton and
+    Barto 2018, section 6.3). Of chance that leaves the draws of single steps.
+
+    Chance at a turn is the same in all trajectories of a game: what one action in one state came to at one turn counts
+    once. A turn is worth nothing where no other trajectory did anything else in its state, or where it is not known
+    what came of it.
+
+    Args:
+        paths: Of one game.
+        gamma: Discount from turn to turn.
+
+    Returns:
+        One of each turn, for each trajectory.
+    """
+    names: dict[Hashable, int] = {}
+    pairs: dict[tuple[int, int], int] = {}
+    where = [[names.setdefault(state, len(names)) for state in path.states] for path in paths]
+    did = [
+        [pairs.setdefault(each, len(pairs)) for each in zip(at, path.actions, strict=True)]
+        for at, path in zip(where, paths, strict=True)
+    ]
+    led: dict[
+        tuple[int, int], tuple[int, float]
+    ] = {}  # pair and turn: where to, -1 nowhere, and the reward
+    for at, of, path in zip(where, did, paths, strict=True):
+        to = [*at[1:], -1]
+        for turn in range(len(of) if path.done else len(of) - 1):
+            led[of[turn], turn] = to[turn], path.rewards[turn]
+    from_pair = np.array([pair for pair, _ in led], int)
+    to_state, paid = (
+        (np.array(each) for each in zip(*led.values(), strict=True)) if led else ([], [])
+    )
+    count = np.bincount(from_pair, minlength=len(pairs))
+    known = count > 0
+    reward = np.bincount(from_pair, paid, len(pairs)) / np.maximum(count, 1)
+    chance = np.zeros((len(pairs), len(names) + 1))  # a last column for the end
+    np.add.at(chance, (from_pair, np.asarray(to_state, int)), 1 / np.maximum(count, 1)[from_pair])
+    policy = np.zeros((len(names), len(pairs)))
+    for (state, _), pair in pairs.items():
+        policy[state, pair] = known[pair] * sum(of.count(pair) for of in did)
+    policy /= np.maximum(policy.sum(1, keepdims=True), 1)
+    worth = reward
+    for _ in range(max(map(len, did))):
+        worth = reward + gamma * chance[:, :-1] @ (policy @ worth)
+    better = np.array([worth[pair] - policy[state] @ worth for (state, _), pair in pairs.items()])
+    return [(better * known)[of] for of in did]

@@ -30,8 +30,8 @@ class Settings:
     Attributes:
         estimator: One of `advantages.ESTIMATORS`.
         credit: One of `advantages.CREDITS`, of `gae`.
-        gamma, gae_lambda: Of `gae`.
-        critic_lambda: Of the returns that the critic learns; None: as `gae_lambda`.
+        gamma: Of `gae` from token to token, of `states` from turn to turn.
+        gae_lambda: Of `gae`.
         clip_low, clip_high: How far below and above 1 the ratio of probabilities still pays.
         entropy_coef: Of the entropy, which is added to what is made large.
         kl_coef: Of the divergence from the reference, which is made small.
@@ -47,7 +47,6 @@ class Settings:
     credit: str = "outcome"
     gamma: float = 1.0
     gae_lambda: float = 1.0
-    critic_lambda: float | None = None
     clip_low: float = 0.2
     clip_high: float = 0.2
     entropy_coef: float = 0.001
@@ -97,6 +96,9 @@ class _Piece:
     @property
     def count(self) -> int:
         return len(self.advantage)
+
+
+_Part = tuple[list[_Piece], Batch, float]
 
 
 class Learner:
@@ -156,26 +158,33 @@ class Learner:
             critic_alone: The model stays as it is; its gradient is not computed and told as 0.
 
         Returns:
-            Means over tokens, and the largest norm of a gradient.
+            Means over tokens, and the largest norm of the model's gradient; of the critic alone its loss and no more.
         """
-        orders = [_shuffled(groups, rng) for _ in range(self.settings.epochs)]
-        pieces = self._pieces(trajectories, groups, orders[0][: self.settings.minibatch])
+        settings = self.settings
+        orders = [_shuffled(groups, rng) for _ in range(settings.epochs)]
+        pieces = self._pieces(trajectories, groups, orders[0][: settings.minibatch], critic_alone)
         sums: dict[str, float] = {}
         self.model.train()
+        largest = 0.0
         for order in orders:
-            for start in range(0, len(order), self.settings.minibatch):
-                part = [pieces[i] for i in order[start : start + self.settings.minibatch]]
-                self._step(part, sums, critic_alone)
-        largest, tokens = sums.pop("grad_norm"), sums.pop("tokens")
+            for start in range(0, len(order), settings.minibatch):
+                chosen = [pieces[i] for i in order[start : start + settings.minibatch]]
+                parts = self._parts(chosen)
+                if not critic_alone:
+                    largest = max(largest, self._learn(parts, sums))
+                if self.critic is not None:
+                    self._learn_values(parts, sums)
+        tokens = sum(piece.count for piece in pieces)
         sums = self.ranks.sums(sums)
-        means = {name: value / tokens for name, value in sums.items()}
-        return {**means, "grad_norm": largest, "tokens": tokens / self.settings.epochs}
+        means = {name: value / (tokens * settings.epochs) for name, value in sums.items()}
+        return {**means, "grad_norm": largest, "tokens": float(tokens)}
 
     def _pieces(
         self,
         trajectories: Sequence[Trajectory],
         groups: NDArray[np.int64],
         first: NDArray[np.int64],
+        critic_alone: bool,
     ) -> list[_Piece]:
         """Args: see `update`; `first` are the trajectories of the first step, int64 [n]."""
         settings = self.settings
@@ -187,7 +196,7 @@ class Learner:
         turns = [each[each >= 0] for each in turns]
         # Those of the first step are found there: until then the model stays as it was. In a later epoch another
         # process may have them.
-        later = np.arange(len(texts))
+        later = np.arange(0 if critic_alone else len(texts))
         if self.ranks.size == 1 or settings.epochs == 1:
             later = np.setdiff1d(later, first)
         old: list[Tensor | None] = [None] * len(texts)
@@ -196,7 +205,7 @@ class Learner:
         ):
             old[i] = each
         reference: list[Tensor | None] = [None] * len(texts)
-        if settings.kl_coef:
+        if settings.kl_coef and not critic_alone:
             with self._before() as before:
                 reference = self._log_probs(before, texts)
         returns: list[Tensor | None] = [None] * len(texts)
@@ -204,12 +213,16 @@ class Learner:
             values = [each.cpu().numpy() for each in self._values(texts)]
             raw, returned = advantages.of_tokens(
                 [each.rewards for each in trajectories], turns, values, credit=settings.credit,
-                gamma=settings.gamma, gae_lambda=settings.gae_lambda, critic_lambda=settings.critic_lambda,
+                gamma=settings.gamma, gae_lambda=settings.gae_lambda,
             )  # fmt: skip
             everything = np.concatenate(raw)
             mean, spread = everything.mean(), everything.std() + 1e-8
             worth = [(each - mean) / spread for each in raw]
             returns = [torch.from_numpy(each).to(self._device) for each in returned]
+        elif settings.estimator == "states":
+            of_turns = self._of_turns(trajectories, groups)
+            spread = np.concatenate(of_turns).std() + 1e-8
+            worth = [each[turn] / spread for each, turn in zip(of_turns, turns, strict=True)]
         else:
             scores = np.array([each.score for each in trajectories])
             of = advantages.of_outcomes(settings.estimator, scores, groups)
@@ -217,19 +230,31 @@ class Learner:
         given = [torch.from_numpy(np.float32(each)).to(self._device) for each in worth]
         return [_Piece(*each) for each in zip(texts, given, returns, old, reference, strict=True)]
 
-    def _step(self, pieces: list[_Piece], sums: dict[str, float], critic_alone: bool) -> None:
-        """A step of the optimisers from a minibatch."""
-        settings, count = self.settings, sum(piece.count for piece in pieces)
+    def _of_turns(
+        self, trajectories: Sequence[Trajectory], groups: NDArray[np.int64]
+    ) -> list[NDArray[np.float64]]:
+        """Advantages of each trajectory's turns, from those of the same game."""
+        found: list[NDArray[np.float64]] = [np.zeros(0)] * len(trajectories)
+        for group in np.unique(groups):
+            which = np.flatnonzero(groups == group)
+            paths = [
+                advantages.Path(
+                    trajectories[i].told(), [turn.action for turn in trajectories[i].turns],
+                    trajectories[i].rewards, trajectories[i].done,
+                )
+                for i in which
+            ]  # fmt: skip
+            for i, each in zip(which, advantages.of_turns(paths, self.settings.gamma), strict=True):
+                found[i] = each
+        return found
+
+    def _learn(self, parts: list[_Part], sums: dict[str, float]) -> float:
+        """A step of the model's optimiser from a minibatch; returns the norm of the gradient."""
+        settings = self.settings
         self.optimizer.zero_grad()
-        if self.critic_optimizer:
-            self.critic_optimizer.zero_grad()
-        for chosen, counts in self.ranks.turns(self._together([piece.texts for piece in pieces])):
-            part = [pieces[i] for i in chosen]
-            # Gradients become the mean over the processes.
-            weight = self.ranks.size * counts / count
-            batch = self._batch([piece.texts for piece in part])
+        for part, batch, weight in parts:
             advantage = torch.cat([piece.advantage for piece in part])
-            with self._cast(), torch.set_grad_enabled(not critic_alone):
+            with self._cast():
                 logs, entropy = self._scorer(batch, settings.temperature)
             for piece, found_now in zip(
                 part, logs.detach().split([piece.count for piece in part]), strict=True
@@ -250,26 +275,34 @@ class Learner:
                 apart = divergence(logs, _joined(piece.reference for piece in part))
                 loss = loss + settings.kl_coef * apart.sum()
                 found["kl/reference"] = apart
-            if not critic_alone:
-                (weight * loss).backward()
-            if self.critic is not None:
-                with self._cast():
-                    values = self.critic(batch)
-                off = (values - _joined(piece.returns for piece in part)) ** 2
-                (0.5 * weight * off.sum()).backward()
-                found["loss/value"] = off
-            for name, each in found.items():
-                sums[name] = sums.get(name, 0.0) + counts * float(each.detach().sum())
-        norm = 0.0
-        if not critic_alone:
-            found_norm = torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip)
-            norm = float(ranks.full(found_norm))
-            self.optimizer.step()
-        if self.critic_optimizer:
-            torch.nn.utils.clip_grad_norm_(self.critic.parameters(), settings.grad_clip)
-            self.critic_optimizer.step()
-        sums["grad_norm"] = max(sums.get("grad_norm", 0.0), norm)
-        sums["tokens"] = sums.get("tokens", 0.0) + count
+            (weight * loss).backward()
+            _add(sums, found, weight)
+        norm = torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip)
+        self.optimizer.step()
+        return float(ranks.full(norm))
+
+    def _learn_values(self, parts: list[_Part], sums: dict[str, float]) -> None:
+        """A step of the critic's optimiser from a minibatch."""
+        self.critic_optimizer.zero_grad()
+        for part, batch, weight in parts:
+            with self._cast():
+                values = self.critic(batch)
+            off = (values - _joined(piece.returns for piece in part)) ** 2
+            (0.5 * weight * off.sum()).backward()
+            _add(sums, {"loss/value": off}, weight)
+        torch.nn.utils.clip_grad_norm_(self.critic.parameters(), self.settings.grad_clip)
+        self.critic_optimizer.step()
+
+    def _parts(self, pieces: list[_Piece]) -> list[_Part]:
+        """What is computed together of a minibatch, and the weight of its tokens; 0 where another process counts it."""
+        count = sum(piece.count for piece in pieces)
+        found: list[_Part] = []
+        for chosen, counts in self.ranks.turns(self._together([piece.texts for piece in pieces])):
+            part = [pieces[i] for i in chosen]
+            # Gradients become the mean over the processes.
+            weight = self.ranks.size * counts / count
+            found.append((part, self._batch([piece.texts for piece in part]), weight))
+        return found
 
     @torch.no_grad()
     def _log_probs(self, scorer: Scorer, texts: Sequence[list[Text]]) -> list[Tensor]:
@@ -358,6 +391,12 @@ def _shuffled(groups: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np
     order = rng.permutation(len(groups))
     _, first, of = np.unique(groups[order], return_index=True, return_inverse=True)
     return order[np.argsort(first[of], kind="stable")]
+
+
+def _add(sums: dict[str, float], found: dict[str, Tensor], weight: float) -> None:
+    """Adds up what was found of tokens that count."""
+    for name, each in found.items():
+        sums[name] = sums.get(name, 0.0) + bool(weight) * float(each.detach().sum())
 
 
 def _joined(tensors: Any) -> Tensor:

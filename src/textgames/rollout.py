@@ -202,10 +202,8 @@ def play(
                 Turn(shown[int(b)], words[i], kept[i], int(actions[i]), float(rewards[i]))
             )
             each.rewards.append(float(rewards[i]))
-            each.success, each.effective = (
-                bool(outcome.success[i]),
-                each.effective + int(outcome.effective[i]),
-            )
+            each.success, each.done = bool(outcome.success[i]), bool(outcome.done[i])
+            each.effective += int(outcome.effective[i])
             if not remembers:
                 each.texts.append(talk.text(int(b)))
         rest = ~outcome.done & (turn + 1 < speech.max_turns)

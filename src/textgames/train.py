@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from textgames.learning import Learner, Settings
     from textgames.models import Loaded
 
-ESTIMATORS = ("brpo", "grpo", "arpo", "gae")
+ESTIMATORS = ("brpo", "grpo", "arpo", "states", "gae")
 POINTS = 200  # of a curve
 
 
@@ -36,17 +36,17 @@ class Config(PlayConfig):
     micro_batch_size: int = option(1, "trajectories that are computed together", low=1)
     ppo_epochs: int = option(1, "times that a trajectory is learned from", low=1)
     adv_estimator: str = option(
-        "grpo", "what a trajectory is compared with: brpo the batch, grpo its own game, arpo nothing; gae: a critic",
+        "grpo", "what a trajectory is compared with: brpo the batch, grpo its own game, arpo nothing; states: a turn "
+        "with others in its state; gae: a critic",
         choices=ESTIMATORS,
     )  # fmt: skip
     credit: str = option(
         "outcome", "of gae: all rewards come at the end, or each with its turn", choices=("outcome", "turn")
     )  # fmt: skip
-    gamma: float = option(1.0, "discount from token to token, of gae", low=0, high=1)
-    gae_lambda: float = option(1.0, "decay from token to token, of gae", low=0, high=1)
-    critic_lambda: float = option(
-        -1.0, "the same, of the returns that the critic learns; -1: gae-lambda", low=-1, high=1
+    gamma: float = option(
+        1.0, "discount, of gae from token to token, of states from turn to turn", low=0, high=1
     )
+    gae_lambda: float = option(1.0, "decay from token to token, of gae", low=0, high=1)
     filter: float = option(
         1.0, "share of the games that are learned from, those whose outcomes differ most (StarPO-S: 0.25)",
         low=0, low_open=True, high=1,
@@ -95,6 +95,10 @@ class Config(PlayConfig):
         if self.filter < 1 and self.n_rollout == 1:
             raise record.UserError(
                 "--filter: games that are played once (n-rollout=1) do not differ in outcome"
+            )
+        if self.adv_estimator == "states" and self.n_rollout == 1:
+            raise record.UserError(
+                "--adv-estimator: a game that is played once (n-rollout=1) is in no state twice; give n-rollout=16"
             )
         if self.loss_tokens == "all" and self.context != "whole":
             raise record.UserError(
@@ -193,12 +197,10 @@ class Course:
             self._seen.append(found)
             if self.update % every == 0 or self.update == config.updates:
                 seen, self._seen = self._seen, []
-                run.log(
-                    {name: sum(each[name] for each in seen) / len(seen) for name in found},
-                    self.update,
-                )
+                run.log(_means(seen), self.update)
             run.progress(self.update, config.updates, "update")
-            self._watch(found)
+            if self.update > config.warm_up:  # until then the model stays as it is
+                self._watch(found)
             if self._ended:
                 break
             if self.update % config.test_freq == 0 and self.update < config.updates:
@@ -330,13 +332,19 @@ class Course:
         return told | {"env_steps": self.turns}
 
 
+def _means(seen: list[dict[str, float]]) -> dict[str, float]:
+    """Means of what updates told; while a critic warms up there is less to tell."""
+    names = dict.fromkeys(name for each in seen for name in each)
+    values = {name: [each[name] for each in seen if name in each] for name in names}
+    return {name: sum(each) / len(each) for name, each in values.items()}
+
+
 def settings(config: Config) -> Settings:
     """What an update needs to know, from the flags."""
     from textgames.learning import Settings
 
     return Settings(
         estimator=config.adv_estimator, credit=config.credit, gamma=config.gamma, gae_lambda=config.gae_lambda,
-        critic_lambda=None if config.critic_lambda < 0 else config.critic_lambda,
         clip_low=config.clip_low, clip_high=config.clip_high, entropy_coef=config.entropy_coef,
         kl_coef=config.kl_coef, minibatch=config.ppo_batch_size, micro=config.micro_batch_size,
         epochs=config.ppo_epochs, all_tokens=config.loss_tokens == "all", temperature=config.temperature,

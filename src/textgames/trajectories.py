@@ -58,7 +58,7 @@ class Trajectory:
         texts: One, or one a turn where each turn shows the last state alone.
         turns: What was said.
         rewards: Of each turn, penalties included.
-        success: See `Game`.
+        success, done: See `Game`.
         effective: Actions that changed something.
     """
 
@@ -67,6 +67,7 @@ class Trajectory:
     turns: list[Turn] = field(default_factory=list)
     rewards: list[float] = field(default_factory=list)
     success: bool = False
+    done: bool = False
     effective: int = 0
 
     @property
@@ -78,3 +79,11 @@ class Trajectory:
     def valid(self) -> int:
         """Turns with an action."""
         return sum(turn.action > 0 for turn in self.turns)
+
+    def told(self) -> list[bytes]:
+        """What the model had been told when it spoke, of each turn; equal where all of it is."""
+        found = {}
+        for text in self.texts:
+            at = np.flatnonzero(np.diff(text.turns, prepend=-1) != 0)
+            found |= {text.turns[i]: text.tokens[:i].tobytes() for i in at if text.turns[i] >= 0}
+        return [found[turn] for turn in sorted(found)]

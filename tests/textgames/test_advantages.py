@@ -6,6 +6,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from textgames import advantages
+from textgames.advantages import Path
 
 SCORES = st.lists(st.floats(-20, 20), min_size=4, max_size=12)
 
@@ -40,16 +41,15 @@ def test_the_games_whose_outcomes_differ_most_are_kept():
 
 
 @given(
-    st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.floats(0, 1) | st.none(),
-    st.sampled_from(advantages.CREDITS),
-)  # fmt: skip
-def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, critics, credit):
+    st.integers(0, 10_000), st.floats(0, 1), st.floats(0, 1), st.sampled_from(advantages.CREDITS)
+)
+def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, credit):
     rng = np.random.default_rng(seed)
     turns = [np.sort(rng.integers(3, size=rng.integers(1, 9))) for _ in range(3)]
     rewards = [rng.normal(size=3).tolist() for _ in turns]
     values = [rng.normal(size=len(each)) for each in turns]
     found, returns = advantages.of_tokens(
-        rewards, turns, values, credit=credit, gamma=gamma, gae_lambda=decay, critic_lambda=critics
+        rewards, turns, values, credit=credit, gamma=gamma, gae_lambda=decay
     )  # fmt: skip
     for b, of in enumerate(turns):
         paid = [0.0] * len(of)
@@ -59,14 +59,94 @@ def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, critics
             for turn in set(of.tolist()):
                 paid[max(np.flatnonzero(of == turn))] = rewards[b][turn]
         for t in range(len(of)):
-            for own, told, start in (
-                (decay, found, 0.0),
-                (decay if critics is None else critics, returns, values[b][t]),
-            ):
-                wanted = start
-                for later in range(t, len(of)):
-                    after = values[b][later + 1] if later + 1 < len(of) else 0.0
-                    wanted += (gamma * own) ** (later - t) * (
-                        paid[later] + gamma * after - values[b][later]
-                    )
-                assert told[b][t] == pytest.approx(wanted, abs=1e-4)
+            wanted = 0.0
+            for later in range(t, len(of)):
+                after = values[b][later + 1] if later + 1 < len(of) else 0.0
+                wanted += (gamma * decay) ** (later - t) * (
+                    paid[later] + gamma * after - values[b][later]
+                )
+            assert found[b][t] == pytest.approx(wanted, abs=1e-4)
+            assert returns[b][t] == pytest.approx(wanted + values[b][t], abs=1e-4)
+
+
+def played(rng, moves, rewards, policy, start, turns, luck=None):
+    """A path through states; the last one ends it. Args: moves [S, A, outcomes]."""
+    states, actions, paid, at = [], [], [], start
+    for turn in range(turns):
+        action = int(rng.choice(policy.shape[1], p=policy[at]))
+        outcome = rng.integers(moves.shape[2]) if luck is None else luck[turn]
+        states.append(f"state {at}")
+        actions.append(action)
+        paid.append(float(rewards[at, action]))
+        at = int(moves[at, action, outcome])
+        if at == len(moves):
+            return Path(states, actions, paid, True)
+    return Path(states, actions, paid, False)
+
+
+def by_dynamic_programming(moves, rewards, policy, gamma, turns):
+    """Advantages [S, A]."""
+    values = np.zeros(len(moves) + 1)
+    for _ in range(turns):
+        worth = rewards + gamma * values[moves].mean(2)
+        values[:-1] = (policy * worth).sum(1)
+    worth = rewards + gamma * values[moves].mean(2)
+    return worth - (policy * worth).sum(1)[:, None]
+
+
+@pytest.mark.parametrize("seed", range(3))
+def test_without_chance_turns_have_the_advantage_that_dynamic_programming_finds(seed):
+    """Of the policy that the trajectories had, as often as they did what they did."""
+    rng = np.random.default_rng(seed)
+    moves, rewards = rng.integers(6, size=(5, 3, 1)), rng.normal(size=(5, 3))
+    moves[4, 0] = 5  # there is an end
+    policy = rng.dirichlet(np.ones(3) * 3, size=5)
+    paths = [played(rng, moves, rewards, policy, k % 5, 50) for k in range(60)]
+    did = [(int(s[-1]), a) for p in paths for s, a in zip(p.states, p.actions, strict=True)]
+    seen = np.array([[did.count((s, a)) for a in range(3)] for s in range(5)])
+    assert (seen > 0).all()
+    wanted = by_dynamic_programming(
+        moves, rewards, seen / seen.sum(1, keepdims=True), 0.5, max(len(p.rewards) for p in paths)
+    )
+    for path, found in zip(paths, advantages.of_turns(paths, 0.5), strict=True):
+        for state, action, each in zip(path.states, path.actions, found, strict=True):
+            assert each == pytest.approx(wanted[int(state[-1]), action], abs=1e-6)
+
+
+def test_far_less_of_it_is_chance_than_of_what_trajectories_came_to():
+    """Games with luck of their own, the same in all trajectories of a game, as in `FrozenLake`."""
+    rng = np.random.default_rng(4)
+    moves = rng.integers(6, size=(5, 3, 3))
+    rewards = np.zeros((5, 3))
+    rewards[0, 0] = 1.0
+    moves[0, 0] = 5
+    policy = np.full((5, 3), 1 / 3)
+    wanted = by_dynamic_programming(moves, rewards, policy, 0.9, 60)
+    pairs: list[tuple[float, float, float]] = []
+    for _ in range(60):
+        luck = rng.integers(3, size=20)
+        paths = [played(rng, moves, rewards, policy, 1, 20, luck) for _ in range(24)]
+        came_to = advantages.of_outcomes("grpo", np.array([sum(p.rewards) for p in paths]), np.zeros(24, int))  # fmt: skip
+        for path, each, whole in zip(paths, advantages.of_turns(paths, 0.9), came_to, strict=True):
+            pairs += [
+                (wanted[int(state[-1]), action], of, whole)
+                for state, action, of in zip(path.states, path.actions, each, strict=True)
+            ]
+    true, of_turns, of_outcomes = np.array(pairs).T
+    assert np.corrcoef(true, of_turns)[0, 1] > 2 * abs(np.corrcoef(true, of_outcomes)[0, 1])
+    # A state that few are in is compared with little else than itself.
+    assert 0.6 < np.polyfit(true, of_turns, 1)[0] < 1.1
+
+
+def test_a_turn_that_nothing_can_be_compared_with_is_worth_nothing():
+    alone = Path(["a", "b", "c"], [1, 2, 1], [0.0, 0.0, 5.0], True)
+    np.testing.assert_allclose(advantages.of_turns([alone], 1.0)[0], 0, atol=1e-12)
+    # In a, action 1 leads to 5, action 2 to 1: of each half the time.
+    other = Path(["a", "d"], [2, 1], [0.0, 1.0], True)
+    found = advantages.of_turns([alone, other], 1.0)
+    np.testing.assert_allclose(found[0], [2.0, 0, 0])
+    np.testing.assert_allclose(found[1], [-2.0, 0])
+    # What came of the last turn is not known: it says nothing of d.
+    cut = Path(["a", "d"], [2, 3], [0.0, 9.0], False)
+    found = advantages.of_turns([alone, other, cut], 1.0)
+    np.testing.assert_allclose(np.concatenate(found), [8 / 3, 0, 0, -4 / 3, 0, -4 / 3, 0])
