@@ -126,7 +126,8 @@ def test_far_less_of_it_is_chance_than_of_what_trajectories_came_to():
     for _ in range(60):
         luck = rng.integers(3, size=20)
         paths = [played(rng, moves, rewards, policy, 1, 20, luck) for _ in range(24)]
-        came_to = advantages.of_outcomes("grpo", np.array([sum(p.rewards) for p in paths]), np.zeros(24, int))  # fmt: skip
+        scores = np.array([sum(path.rewards) for path in paths])
+        came_to = advantages.of_outcomes("grpo", scores, np.zeros(24, int))
         for path, each, whole in zip(paths, advantages.of_turns(paths, 0.9), came_to, strict=True):
             pairs += [
                 (wanted[int(state[-1]), action], of, whole)
