@@ -131,7 +131,16 @@ def test_what_was_said_and_what_it_was_worth_can_be_read_off_the_tokens(spoken, 
             assert turn.reward == pytest.approx(float(outcome.reward[0] + outcome.penalty[0]))
         assert each.score == pytest.approx(sum(turn.reward for turn in each.turns))
         assert each.success == again.success[b]
+        assert each.done == again.done[b]
         assert again.done[b] or len(each.turns) == config.max_turns
+        states = each.told()
+        assert len(states) == len(each.turns)
+        for turn, state in zip(each.turns, states, strict=True):
+            heard = tokenizer.decode(np.frombuffer(state, np.int64))
+            assert turn.shown in heard
+            assert heard.endswith("<|im_start|>assistant\n")
+        shown = [turn.shown for turn in each.turns]
+        assert len(set(states)) == (len(set(shown)) if context == "last" else len(shown))
     assert any(each.valid for each in found)
     if context == "whole":  # no token is computed twice, and the last replies' last ones never are
         tokens = [text.tokens.tolist() for each in found for text in each.texts]

@@ -53,6 +53,7 @@ def test_a_bandit_is_learned_from_reward_alone(trained, tmp_path):
     [
         {}, {"adv_estimator": "gae", "warm_up": 1, "credit": "turn"}, {"lora_rank": 2},
         {"env": "sokoban", "max_turns": 3, "context": "last", "filter": 0.5, "ppo_epochs": 2},
+        {"env": "frozenlake", "max_turns": 4, "context": "last", "adv_estimator": "states", "gamma": 0.9},
         {"no_think_rl": True, "think": True, "loss_tokens": "all", "env": "frozenlake", "max_turns": 2},
     ],
 )  # fmt: skip
@@ -191,6 +192,10 @@ def test_a_run_that_a_sign_has_ended_does_not_learn_on_when_it_goes_on(
         ({"filter": 0.5, "n_rollout": 1}, "--filter"),
         ({"loss_tokens": "all", "context": "last"}, "--loss-tokens"),
         ({"warm_up": 3}, "--warm-up"),
+        (
+            {"adv_estimator": "states", "n_rollout": 1, "train_batch_size": 8},
+            "--adv-estimator: .* give n-rollout",
+        ),
         (
             {"adv_estimator": "gae", "quantise": "4bit", "lora_rank": 2},
             "--adv-estimator: .* quantise=none",
