@@ -68,6 +68,9 @@ class _Talk:
         self._tokens: list[list[int]] = [[] for _ in range(count)]
         self._said: list[list[int]] = [[] for _ in range(count)]  # the turn, -1: not said
         self._pending: list[list[int]] = [[] for _ in range(count)]  # not read yet
+        # What is said is often said again, in other games or later.
+        self._coded: dict[str, list[int]] = {}
+        self._closes: dict[tuple[int, ...], bool] = {}
 
     def hear(self, going: NDArray[np.int64], messages: Sequence[str]) -> Tensor:
         """The user's messages, to the conversations that are going on; returns the logits of the first tokens."""
@@ -80,8 +83,7 @@ class _Talk:
                 self._around.next(message, ended=self._tokens[row][-1:] == [self._end])
                 for row, message in zip(going, messages, strict=True)
             ]
-        chunks = self._tokenizer(texts, add_special_tokens=False)["input_ids"]
-        for row, chunk in zip(going, chunks, strict=True):
+        for row, chunk in zip(going, self._code(texts), strict=True):
             self._add(row, chunk, -1)
         chunks = [self._read(row) for row in going]
         if isinstance(self.reading, Recall):
@@ -101,7 +103,7 @@ class _Talk:
                 replies[i].append(int(tokens[i]))
             over = tokens == self._end
             for i in np.flatnonzero(speaking & ~over & self._closing[tokens]):
-                over[i] = CLOSE in self._tokenizer.decode(replies[i])
+                over[i] = self._closed(tuple(replies[i]))
             speaking &= ~over
             if (
                 not speaking.any()
@@ -123,10 +125,8 @@ class _Talk:
         """Other replies take the place of those that were drawn."""
         if isinstance(self.reading, Reading):
             self.reading.cut(self._columns)
-        chunks = self._tokenizer(
-            [each + self._around.end for each in replies], add_special_tokens=False
-        )
-        for row, chunk in zip(going, chunks["input_ids"], strict=True):
+        chunks = self._code([each + self._around.end for each in replies])
+        for row, chunk in zip(going, chunks, strict=True):
             self._add(row, chunk, turn)
 
     def keep(self, going: NDArray[np.bool_]) -> None:
@@ -142,6 +142,20 @@ class _Talk:
         """Replies as texts, without what ends a message."""
         cut = [reply[:-1] if reply[-1:] == [self._end] else reply for reply in replies]
         return list(self._tokenizer.batch_decode(cut))
+
+    def _code(self, texts: Sequence[str]) -> list[list[int]]:
+        """Tokens of texts."""
+        new = [text for text in dict.fromkeys(texts) if text not in self._coded]
+        if new:
+            found = self._tokenizer(new, add_special_tokens=False)["input_ids"]
+            self._coded |= dict(zip(new, found, strict=True))
+        return [self._coded[text] for text in texts]
+
+    def _closed(self, reply: tuple[int, ...]) -> bool:
+        """Whether a reply has ended its answer."""
+        if reply not in self._closes:
+            self._closes[reply] = CLOSE in self._tokenizer.decode(reply)
+        return self._closes[reply]
 
     def _add(self, row: int, tokens: Sequence[int], turn: int) -> None:
         self._tokens[row] += tokens
