@@ -53,6 +53,15 @@ def packed(texts: Sequence[Ints], balance: int) -> Packed | None:
     Returns:
         The rows; None where nothing is shared.
     """
+    names: dict[bytes, int] = {}
+    of = [names.setdefault(text.tobytes(), len(names)) for text in texts]
+    if len(names) < len(texts):  # the same text several times
+        different = [np.frombuffer(text, np.int64) for text in names]
+        found = packed(different, balance) or _side_by_side(
+            [_Tree(len(text), [(i, np.arange(len(text)), 0)]) for i, text in enumerate(different)],
+            different,
+        )
+        return found._replace(places=[found.places[i] for i in of])
     trees: list[_Tree] = []
     for which in sorted(range(len(texts)), key=lambda i: texts[i].tobytes()):
         text = texts[which]
