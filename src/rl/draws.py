@@ -34,6 +34,13 @@ def draw(rng, count):  # type: ignore[no-untyped-def]
 
 
 @part
+def other_luck(rng, luck):  # type: ignore[no-untyped-def]
+    """Goes on with another stream from here on, a different one for each luck over 0; with 0 it stays as it is."""
+    if luck > 0:
+        begin(rng, np.int64(mix(rng[0] ^ np.uint64(luck)) >> _1))
+
+
+@part
 def following(seed):  # type: ignore[no-untyped-def]
     """The seed of the level after that of `seed`, 0 to 2^63 - 1."""
     return np.int64(mix(np.uint64(seed) ^ _NEXT) >> _1)

@@ -113,6 +113,7 @@ class Path:
         states: What the model was told at each turn, equal where it is the same.
         actions: What it did.
         rewards: Of each turn.
+        luck: How chance treated it; the draws of a turn are the same where it is.
         done: The game is over; else turns ran out, and it is not known what came of the last one.
     """
 
@@ -120,6 +121,7 @@ class Path:
     actions: Sequence[int]
     rewards: Sequence[float]
     done: bool
+    luck: int = 0
 
 
 def of_turns(paths: Sequence[Path], gamma: float) -> list[NDArray[np.float64]]:
@@ -130,9 +132,9 @@ def of_turns(paths: Sequence[Path], gamma: float) -> list[NDArray[np.float64]]:
     there, which all of them tell: the certainty-equivalence estimate, which TD(0) converges to on a batch (Sutton and
     Barto 2018, section 6.3). Of chance that leaves the draws of single steps.
 
-    Chance at a turn is the same in all trajectories of a game: what one action in one state came to at one turn counts
-    once. A turn is worth nothing where no other trajectory did anything else in its state, or where it is not known
-    what came of it.
+    Chance at a turn is the same in all trajectories of a game with the same luck: what one action in one state came to
+    at one turn counts once. A turn is worth nothing where no other trajectory did anything else in its state, or where
+    it is not known what came of it.
 
     Args:
         paths: Of one game.
@@ -148,14 +150,13 @@ def of_turns(paths: Sequence[Path], gamma: float) -> list[NDArray[np.float64]]:
         [pairs.setdefault(each, len(pairs)) for each in zip(at, path.actions, strict=True)]
         for at, path in zip(where, paths, strict=True)
     ]
-    led: dict[
-        tuple[int, int], tuple[int, float]
-    ] = {}  # pair and turn: where to, -1 nowhere, and the reward
+    # Of a pair at a turn with a luck: where to, -1 nowhere, and the reward.
+    led: dict[tuple[int, int, int], tuple[int, float]] = {}
     for at, of, path in zip(where, did, paths, strict=True):
         to = [*at[1:], -1]
         for turn in range(len(of) if path.done else len(of) - 1):
-            led[of[turn], turn] = to[turn], path.rewards[turn]
-    from_pair = np.array([pair for pair, _ in led], int)
+            led[of[turn], turn, path.luck] = to[turn], path.rewards[turn]
+    from_pair = np.array([pair for pair, _, _ in led], int)
     to_state, paid = (
         (np.array(each) for each in zip(*led.values(), strict=True)) if led else ([], [])
     )

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rl.draws import begin, draw
+from rl.draws import begin, draw, other_luck
 from rl.kernels import kernel, part
 from textgames.games import BANDIT, NONE, Outcome, checked
 
@@ -39,14 +39,15 @@ class Bandit:
         self._order = order
         self.reset(np.zeros(0, np.int64))
 
-    def reset(self, seeds: NDArray[np.int64]) -> None:
+    def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
         """See `games.Game`. What either arm would give is drawn here."""
         count = len(seeds)
         self.success, self.done = np.zeros(count, bool), np.zeros(count, bool)
         self.steps = np.zeros(count, np.int64)
         self._rewards = np.empty((count, 2), np.float32)
         self.first, self.pulled = np.empty(count, np.int64), np.zeros(count, np.int64)
-        _draw(np.asarray(seeds, np.int64), self._rewards, self.first)
+        luck = np.zeros(count, np.int64) if luck is None else np.asarray(luck, np.int64)
+        _draw(np.asarray(seeds, np.int64), luck, self._rewards, self.first)
         if self._order != "shuffled":
             self.first[:] = LOW if self._order == "low-first" else HIGH
 
@@ -75,11 +76,12 @@ def _normal(rng):  # type: ignore[no-untyped-def]
 
 
 @kernel
-def _draw(seeds, rewards, first):  # type: ignore[no-untyped-def]
+def _draw(seeds, luck, rewards, first):  # type: ignore[no-untyped-def]
     rng = np.empty(1, np.uint64)
     for n in range(len(seeds)):
         begin(rng, seeds[n])
         first[n] = LOW + draw(rng, 2)
+        other_luck(rng, luck[n])
         rewards[n, 0] = LOW_MEAN + SPREAD * _normal(rng)
         mean = HIGH_RARE if draw(rng, _WORD) < HIGH_CHANCE * _WORD else HIGH_USUAL
         rewards[n, 1] = mean + SPREAD * _normal(rng)

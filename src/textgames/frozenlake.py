@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rl.draws import begin, draw
+from rl.draws import begin, draw, other_luck
 from rl.kernels import kernel, part
 from textgames.games import FROZENLAKE, INVALID_PENALTY, NONE, Outcome, checked, grids
 
@@ -43,10 +43,12 @@ class FrozenLake:
         self.max_steps = max_steps
         self.reset(np.zeros(0, np.int64))
 
-    def reset(self, seeds: NDArray[np.int64]) -> None:
-        """See `games.Game`. The seed tells the slips, too: the k-th action that is understood slips the same way,
+    def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
+        """See `games.Game`. Seed and luck tell the slips: the k-th action that is understood slips the same way,
         whatever it is and wherever."""
         self.cells, self.player, self._rng = generate(seeds, self.size, self.frozen)
+        if luck is not None:
+            _change(self._rng, np.asarray(luck, np.int64))
         self.success, self.done = np.zeros(len(seeds), bool), np.zeros(len(seeds), bool)
         self.steps = np.zeros(len(seeds), np.int64)
 
@@ -112,6 +114,12 @@ def moved(cell, action, size):  # type: ignore[no-untyped-def]
 def slipped(action, slip):  # type: ignore[no-untyped-def]
     """Where an action goes on ice: with slip 1 itself, with 0 and 2 its neighbours in the circle of the four."""
     return 1 + (action + slip + 2) % 4
+
+
+@kernel
+def _change(rng, luck):  # type: ignore[no-untyped-def]
+    for n in range(len(luck)):
+        other_luck(rng[n], luck[n])
 
 
 @kernel

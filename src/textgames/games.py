@@ -130,7 +130,7 @@ class Outcome(NamedTuple):
 
 
 class Game(Protocol):
-    """A batch of B games of one kind. Each depends on its seed and its actions alone.
+    """A batch of B games of one kind. Each depends on its seed, its luck and its actions alone.
 
     Attributes:
         name: One of `GAMES`.
@@ -146,8 +146,13 @@ class Game(Protocol):
     done: NDArray[np.bool_]
     steps: NDArray[np.int64]
 
-    def reset(self, seeds: NDArray[np.int64]) -> None:
-        """Begins one game for each seed, int64 [B], 0 or more."""
+    def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
+        """Begins one game for each seed, int64 [B], 0 or more.
+
+        Args:
+            luck: How chance treats each game: what is seen at its beginning is the same with all, slips and rewards are
+                others. 0: as the seed has it; int64 [B], 0 or more. None: 0 for all.
+        """
 
     def step(self, actions: NDArray[np.int64], which: NDArray[np.int64]) -> Outcome:
         """Takes an action, int [n], in each of the games `which`, int64 [n], all different.

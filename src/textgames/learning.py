@@ -240,7 +240,7 @@ class Learner:
             paths = [
                 advantages.Path(
                     trajectories[i].told(), [turn.action for turn in trajectories[i].turns],
-                    trajectories[i].rewards, trajectories[i].done,
+                    trajectories[i].rewards, trajectories[i].done, trajectories[i].luck,
                 )
                 for i in which
             ]  # fmt: skip

@@ -175,6 +175,7 @@ def play(
     seeds: NDArray[np.int64],
     speech: Speech,
     told: Callable[[int], None] | None = None,
+    luck: NDArray[np.int64] | None = None,
 ) -> list[Trajectory]:
     """Plays a game for each seed.
 
@@ -185,13 +186,15 @@ def play(
         config: The games' flags: how they are shown, and whether a turn shows the whole conversation.
         seeds: Of the games, int64 [B].
         speech: How the model speaks.
+        luck: Of the games, see `Game.reset`.
         told: Called with the tokens that were computed, at the end.
     """
     model.eval()
-    game.reset(seeds)
+    game.reset(seeds, luck)
     remembers = config.context == "whole"
     talk = _Talk(model, tokenizer, speech, len(seeds), remembers)
-    found = [Trajectory(int(seed)) for seed in seeds]
+    lucks = np.zeros(len(seeds), np.int64) if luck is None else luck
+    found = [Trajectory(int(seed), luck=int(of)) for seed, of in zip(seeds, lucks, strict=True)]
     going = np.arange(len(seeds))
     shown = {int(b): wording.first_prompt(config, game, int(b), think=speech.think) for b in going}
     for turn in range(speech.max_turns):

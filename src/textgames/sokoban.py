@@ -52,8 +52,8 @@ class Sokoban:
         self.max_steps = max_steps
         self.load(np.zeros((0, size, size), np.uint8))
 
-    def reset(self, seeds: NDArray[np.int64]) -> None:
-        """See `games.Game`."""
+    def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
+        """See `games.Game`. Nothing is left to luck."""
         self.load(generate(seeds, self.size, self.boxes, self.search_depth))
 
     def load(self, cells: NDArray[np.uint8]) -> None:

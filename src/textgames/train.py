@@ -30,6 +30,9 @@ class Config(PlayConfig):
     updates: int = option(200, "batches of games that are learned from", low=1)
     train_batch_size: int = option(8, "games of an update", low=1)
     n_rollout: int = option(16, "times that each of them is played", low=1)
+    own_luck: bool = option(
+        False, "slips and rewards differ when a game is played again; no: they are its seed's, as in the source"
+    )  # fmt: skip
     ppo_batch_size: int = option(
         128, "trajectories a step of the optimiser; 0: all of an update", low=0
     )
@@ -219,12 +222,13 @@ class Course:
 
         config, run = self.config, self.record
         drawn = self.ranks.share(np.repeat(self._drawn(), config.n_rollout))
+        luck = np.tile(np.arange(config.n_rollout), config.train_batch_size) * config.own_luck
         how = playing.speech(config, run.seeds.torch(self.ranks.stream("play"), self.update))
         read: list[int] = []
         with self.learner.playing(), self.loaded.autocast():
             played = play(
                 self.loaded.model, self.loaded.tokenizer, games.make(config), config, drawn, how,
-                read.append,
+                read.append, self.ranks.share(luck),
             )  # fmt: skip
         played = self.ranks.gather(played)
         self.tokens += sum(self.ranks.gather(read))

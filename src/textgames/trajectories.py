@@ -54,7 +54,7 @@ class Trajectory:
     """A game from its beginning to its end or the limit of turns.
 
     Attributes:
-        seed: Of the game.
+        seed, luck: Of the game.
         texts: One, or one a turn where each turn shows the last state alone.
         turns: What was said.
         rewards: Of each turn, penalties included.
@@ -69,6 +69,7 @@ class Trajectory:
     success: bool = False
     done: bool = False
     effective: int = 0
+    luck: int = 0
 
     @property
     def score(self) -> float:

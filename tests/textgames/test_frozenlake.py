@@ -188,3 +188,25 @@ def test_training_and_validation_share_no_level(env, first):
     game.reset(plain := (first or levels.FIRST[env]) + np.arange(700))
     fitting = [text not in shown[0] for text in game.render(np.arange(700))]
     assert (plain[fitting] == seeds[: sum(fitting)]).all()
+
+
+def test_luck_changes_the_slips_and_nothing_that_is_seen():
+    seeds, luck = np.full(4000, 100_007), np.arange(4000)
+    one, other = frozenlake.FrozenLake(), frozenlake.FrozenLake()
+    one.reset(seeds[:3])
+    other.reset(seeds, luck)
+    assert (other.cells == one.cells[0]).all()
+    assert (other.player == one.player[0]).all()
+    one.reset(seeds[:1], luck[:1])
+    again = frozenlake.FrozenLake()
+    again.reset(seeds[:1])
+    assert one.slips(np.array([0])) == again.slips(np.array([0]))
+    # From one cell an action leads to each of its three outcomes as often.
+    start = int(other.player[0])
+    other.step(np.full(4000, 2), luck)
+    y, x = divmod(start, 4)
+    ways = [(y, max(x - 1, 0)), (min(y + 1, 3), x), (y, min(x + 1, 3))]  # left, down, right
+    ways = [4 * row + column for row, column in ways]
+    led, count = np.unique(other.player, return_counts=True)
+    wanted = {way: ways.count(way) * 4000 / 3 for way in set(ways)}
+    assert dict(zip(led.tolist(), count.tolist(), strict=True)) == pytest.approx(wanted, rel=0.1)
