@@ -151,3 +151,11 @@ def test_a_turn_that_nothing_can_be_compared_with_is_worth_nothing():
     cut = Path(["a", "d"], [2, 3], [0.0, 9.0], False)
     found = advantages.of_turns([alone, other, cut], 1.0)
     np.testing.assert_allclose(np.concatenate(found), [8 / 3, 0, 0, -4 / 3, 0, -4 / 3, 0])
+
+
+def test_with_luck_of_their_own_trajectories_tell_of_different_draws():
+    """In a, action 1 pays 4 or 0 by chance, action 2 always 1; one kind of luck has said the same three times."""
+    paths = [Path(["a"], [1], [4.0], True, 5)] * 3 + [Path(["a"], [1], [0.0], True, 6)]
+    paths += [Path(["a"], [2], [1.0], True, 7)] * 4
+    found = np.concatenate(advantages.of_turns(paths, 1.0))
+    np.testing.assert_allclose(found, [0.5] * 4 + [-0.5] * 4)
