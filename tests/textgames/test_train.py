@@ -53,7 +53,10 @@ def test_a_bandit_is_learned_from_reward_alone(trained, tmp_path):
     [
         {}, {"adv_estimator": "gae", "warm_up": 1, "credit": "turn"}, {"lora_rank": 2},
         {"env": "sokoban", "max_turns": 3, "context": "last", "filter": 0.5, "ppo_epochs": 2},
-        {"env": "frozenlake", "max_turns": 4, "context": "last", "adv_estimator": "states", "gamma": 0.9, "own_luck": True},
+        {
+            "env": "frozenlake", "max_turns": 4, "context": "last", "adv_estimator": "states", "gamma": 0.9,
+            "own_luck": True,
+        },
         {"no_think_rl": True, "think": True, "loss_tokens": "all", "env": "frozenlake", "max_turns": 2},
     ],
 )  # fmt: skip
