@@ -84,6 +84,9 @@ def of_tokens(
         values: The critic's, before each token.
         credit: `outcome`: the sum of rewards comes with the last token; `turn`: each with its turn's last one.
         gamma, gae_lambda: From token to token.
+
+    Returns:
+        Advantages and returns of each trajectory's tokens.
     """
     count, longest = len(turns), max(map(len, turns))
     paid, told = np.zeros((longest, count)), np.zeros((longest + 1, count))
@@ -113,8 +116,8 @@ class Path:
         states: What the model was told at each turn, equal where it is the same.
         actions: What it did.
         rewards: Of each turn.
-        luck: How chance treated it; the draws of a turn are the same where it is.
         done: The game is over; else turns ran out, and it is not known what came of the last one.
+        luck: How chance treated it; the draws of a turn are the same where it is.
     """
 
     states: Sequence[Hashable]
@@ -165,12 +168,12 @@ def of_turns(paths: Sequence[Path], gamma: float) -> list[NDArray[np.float64]]:
     reward = np.bincount(from_pair, paid, len(pairs)) / np.maximum(count, 1)
     chance = np.zeros((len(pairs), len(names) + 1))  # a last column for the end
     np.add.at(chance, (from_pair, np.asarray(to_state, int)), 1 / np.maximum(count, 1)[from_pair])
+    states = np.array([state for state, _ in pairs])
     policy = np.zeros((len(names), len(pairs)))
-    for (state, _), pair in pairs.items():
-        policy[state, pair] = known[pair] * sum(of.count(pair) for of in did)
+    policy[states, np.arange(len(pairs))] = known * np.bincount(np.concatenate(did))
     policy /= np.maximum(policy.sum(1, keepdims=True), 1)
     worth = reward
     for _ in range(max(map(len, did))):
         worth = reward + gamma * chance[:, :-1] @ (policy @ worth)
-    better = np.array([worth[pair] - policy[state] @ worth for (state, _), pair in pairs.items()])
-    return [(better * known)[of] for of in did]
+    better = known * (worth - (policy @ worth)[states])
+    return [better[of] for of in did]
