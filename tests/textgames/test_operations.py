@@ -1,5 +1,6 @@
 """The operations of `ragen`, as a user starts them."""
 
+import itertools
 from pathlib import Path
 
 from guild import guildfile, op_util
@@ -17,9 +18,11 @@ def test_the_flags_of_every_training_go_together() -> None:
             flags = op_util.flag_vals_for_opdef(operation, {}, force=True)
             named = {name.replace("-", "_"): value for name, value in flags.items()}
             wanted = kind.__dataclass_fields__.keys() & named.keys()
-            found[operation.name] = kind(
-                **{name: named[name] for name in wanted if named[name] is not None}
-            )
+            given = {name: named[name] for name in wanted if named[name] is not None}
+            # A list is a batch: each run has one of its values.
+            lists = [each if isinstance(each, list) else [each] for each in given.values()]
+            for values in itertools.product(*lists):
+                found[operation.name] = kind(**dict(zip(given, values, strict=True)))
     assert len(found) >= 30
     # The source's RL learns from all 32 trajectories of an update at once (its command's ppo_batch_size).
     of_source = [config for name, config in found.items() if "_ragen_" in name]
