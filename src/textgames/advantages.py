@@ -18,6 +18,8 @@ Floats = NDArray[np.float64]
 ESTIMATORS = ("brpo", "grpo", "arpo", "states", "gae")
 CREDITS = ("outcome", "turn")
 _EPSILON = 1e-6
+_SHRUNK = 10.0  # how many transitions what is known of a whole game counts for
+_OF_SPREAD, _OF_ERROR, _CLIP = 0.1, 0.5, 5.0  # see `preferred`
 
 
 def of_outcomes(estimator: str, scores: Floats, groups: NDArray[np.int64]) -> Floats:
@@ -127,8 +129,23 @@ class Path:
     luck: int = 0
 
 
-def of_turns(paths: Sequence[Path], gamma: float) -> list[NDArray[np.float64]]:
-    """Advantages of what was done at each turn, from all trajectories of a game.
+@dataclass(frozen=True)
+class Judged:
+    """What was done at the turns of a trajectory.
+
+    Attributes:
+        advantage: How much more it is worth than what else is done in that state [n].
+        error: The standard error that chance at this turn leaves in it [n].
+        state: A number of the state within the game, int64 [n].
+    """
+
+    advantage: Floats
+    error: Floats
+    state: NDArray[np.int64]
+
+
+def of_turns(paths: Sequence[Path], gamma: float) -> list[Judged]:
+    """How good what was done at each turn is, from all trajectories of a game.
 
     A state is where several trajectories meet (as in GiGPO, Feng et al. 2025, arXiv 2505.10978). What an action is
     worth there is not taken from what each of them came to, but from where the action led, and what it is worth to be
@@ -144,7 +161,7 @@ def of_turns(paths: Sequence[Path], gamma: float) -> list[NDArray[np.float64]]:
         gamma: Discount from turn to turn.
 
     Returns:
-        One of each turn, for each trajectory.
+        One of each trajectory.
     """
     names: dict[Hashable, int] = {}
     pairs: dict[tuple[int, int], int] = {}
@@ -175,5 +192,39 @@ def of_turns(paths: Sequence[Path], gamma: float) -> list[NDArray[np.float64]]:
     worth = reward
     for _ in range(max(map(len, did))):
         worth = reward + gamma * chance[:, :-1] @ (policy @ worth)
-    better = known * (worth - (policy @ worth)[states])
-    return [better[of] for of in did]
+    values = policy @ worth
+    better = known * (worth - values[states])
+    came_to = np.asarray(paid) + gamma * np.append(values, 0.0)[np.asarray(to_state, int)]
+    off = np.bincount(from_pair, (came_to - worth[from_pair]) ** 2, len(pairs))
+    # What an action came to once or twice says little of its spread; that of the state and of the game say more.
+    of_state = np.bincount(states, count, len(names)) + _SHRUNK
+    spread = (np.bincount(states, off, len(names)) + _SHRUNK * off.sum() / max(len(led), 1)) / of_state
+    error = np.sqrt(spread[states] / (count + 1))
+    return [Judged(better[of], error[of], np.array(at)) for of, at in zip(did, where, strict=True)]
+
+
+def preferred(turns: Sequence[Judged], spread: float) -> list[Floats]:
+    """Advantages that count each state alike, however little its actions differ.
+
+    The policy that is gone towards prefers an action by e to the power of its advantage, which is clipped (clipped
+    MPO, Hessel et al. 2021, section 4.1): said is how much likelier it makes what was done, less 1. The unit of an
+    advantage is its own error, so that little is made of little evidence, and a share of the spread of all of them.
+    Plain advantages let the few states in which much is at stake speak loudest, where the policy is sure before it
+    tells actions apart in the others.
+
+    Args:
+        turns: Of all trajectories of a game.
+        spread: The standard deviation of advantages, of this and other games.
+
+    Returns:
+        One of each turn, for each trajectory; their mean in a state is 0.
+    """
+    better, error, state = (
+        np.concatenate([getattr(each, name) for each in turns])
+        for name in ("advantage", "error", "state")
+    )
+    unit = _OF_SPREAD * spread + _OF_ERROR * error + _EPSILON
+    liking = np.exp(np.clip(better / unit, -_CLIP, _CLIP))
+    mean = np.bincount(state, liking) / np.maximum(np.bincount(state), 1)
+    found = liking / mean[state] - 1
+    return np.split(found, np.cumsum([len(each.state) for each in turns])[:-1])

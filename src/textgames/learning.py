@@ -98,9 +98,6 @@ class _Piece:
         return len(self.advantage)
 
 
-_Part = tuple[list[_Piece], Batch, float]
-
-
 class Learner:
     """A policy, perhaps a critic, and their optimisers.
 
@@ -168,12 +165,8 @@ class Learner:
         largest = 0.0
         for order in orders:
             for start in range(0, len(order), settings.minibatch):
-                chosen = [pieces[i] for i in order[start : start + settings.minibatch]]
-                parts = self._parts(chosen)
-                if not critic_alone:
-                    largest = max(largest, self._learn(parts, sums))
-                if self.critic is not None:
-                    self._learn_values(parts, sums)
+                part = [pieces[i] for i in order[start : start + settings.minibatch]]
+                largest = max(largest, self._step(part, sums, critic_alone))
         tokens = sum(piece.count for piece in pieces)
         sums = self.ranks.sums(sums)
         means = {name: value / (tokens * settings.epochs) for name, value in sums.items()}
@@ -221,8 +214,7 @@ class Learner:
             returns = [torch.from_numpy(each).to(self._device) for each in returned]
         elif settings.estimator == "states":
             of_turns = self._of_turns(trajectories, groups)
-            spread = np.concatenate(of_turns).std() + 1e-8
-            worth = [each[turn] / spread for each, turn in zip(of_turns, turns, strict=True)]
+            worth = [each[turn] for each, turn in zip(of_turns, turns, strict=True)]
         else:
             scores = np.array([each.score for each in trajectories])
             of = advantages.of_outcomes(settings.estimator, scores, groups)
@@ -234,75 +226,80 @@ class Learner:
         self, trajectories: Sequence[Trajectory], groups: NDArray[np.int64]
     ) -> list[NDArray[np.float64]]:
         """Advantages of each trajectory's turns, from those of the same game."""
+        paths = [
+            advantages.Path(
+                each.told(), [turn.action for turn in each.turns], each.rewards, each.done, each.luck
+            )
+            for each in trajectories
+        ]  # fmt: skip
+        games = [np.flatnonzero(groups == group) for group in np.unique(groups)]
+        judged = [
+            advantages.of_turns([paths[i] for i in which], self.settings.gamma) for which in games
+        ]
+        spread = np.concatenate([turns.advantage for game in judged for turns in game]).std()
         found: list[NDArray[np.float64]] = [np.zeros(0)] * len(trajectories)
-        for group in np.unique(groups):
-            which = np.flatnonzero(groups == group)
-            paths = [
-                advantages.Path(
-                    trajectories[i].told(), [turn.action for turn in trajectories[i].turns],
-                    trajectories[i].rewards, trajectories[i].done, trajectories[i].luck,
-                )
-                for i in which
-            ]  # fmt: skip
-            for i, each in zip(which, advantages.of_turns(paths, self.settings.gamma), strict=True):
+        for which, game in zip(games, judged, strict=True):
+            for i, each in zip(which, advantages.preferred(game, spread), strict=True):
                 found[i] = each
         return found
 
-    def _learn(self, parts: list[_Part], sums: dict[str, float]) -> float:
-        """A step of the model's optimiser from a minibatch; returns the norm of the gradient."""
-        settings = self.settings
+    def _step(self, pieces: list[_Piece], sums: dict[str, float], critic_alone: bool) -> float:
+        """A step of the optimisers from a minibatch; returns the norm of the model's gradient."""
+        settings, count = self.settings, sum(piece.count for piece in pieces)
         self.optimizer.zero_grad()
-        for part, batch, weight in parts:
-            advantage = torch.cat([piece.advantage for piece in part])
-            with self._cast():
-                logs, entropy = self._scorer(batch, settings.temperature)
-            for piece, found_now in zip(
-                part, logs.detach().split([piece.count for piece in part]), strict=True
-            ):
-                piece.old = found_now if piece.old is None else piece.old
-            old = _joined(piece.old for piece in part)
-            losses, clipped = policy_losses(
-                logs, old, advantage, settings.clip_low, settings.clip_high
-            )
-            loss = losses.sum() - settings.entropy_coef * entropy.sum()
-            found = {
-                "loss/policy": losses,
-                "entropy": entropy,
-                "clipped": clipped,
-                "kl/old": divergence(logs, old),
-            }
-            if settings.kl_coef:
-                apart = divergence(logs, _joined(piece.reference for piece in part))
-                loss = loss + settings.kl_coef * apart.sum()
-                found["kl/reference"] = apart
-            (weight * loss).backward()
-            _add(sums, found, weight)
-        norm = torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip)
-        self.optimizer.step()
-        return float(ranks.full(norm))
-
-    def _learn_values(self, parts: list[_Part], sums: dict[str, float]) -> None:
-        """A step of the critic's optimiser from a minibatch."""
-        self.critic_optimizer.zero_grad()
-        for part, batch, weight in parts:
-            with self._cast():
-                values = self.critic(batch)
-            off = (values - _joined(piece.returns for piece in part)) ** 2
-            (0.5 * weight * off.sum()).backward()
-            _add(sums, {"loss/value": off}, weight)
-        torch.nn.utils.clip_grad_norm_(self.critic.parameters(), self.settings.grad_clip)
-        self.critic_optimizer.step()
-
-    def _parts(self, pieces: list[_Piece]) -> list[_Part]:
-        """What is computed together of a minibatch, and the weight of its tokens; 0 where another process counts it."""
-        count = sum(piece.count for piece in pieces)
-        found: list[_Part] = []
+        if self.critic_optimizer:
+            self.critic_optimizer.zero_grad()
         for chosen, counts in self.ranks.turns(self._together([piece.texts for piece in pieces])):
             part = [pieces[i] for i in chosen]
             # Gradients become the mean over the processes.
             weight = self.ranks.size * counts / count
-            found.append((part, self._batch([piece.texts for piece in part]), weight))
-        return found
+            batch = self._batch([piece.texts for piece in part])
+            found: dict[str, Tensor] = {}
+            if not critic_alone:
+                loss, found = self._loss(part, batch)
+                (weight * loss).backward()
+            if self.critic is not None:
+                with self._cast():
+                    values = self.critic(batch)
+                off = (values - _joined(piece.returns for piece in part)) ** 2
+                (0.5 * weight * off.sum()).backward()
+                found["loss/value"] = off
+            for name, each in found.items():
+                sums[name] = sums.get(name, 0.0) + counts * float(each.detach().sum())
+        norm = 0.0
+        if not critic_alone:
+            clipped = torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip)
+            norm = float(ranks.full(clipped))
+            self.optimizer.step()
+        if self.critic_optimizer:
+            torch.nn.utils.clip_grad_norm_(self.critic.parameters(), settings.grad_clip)
+            self.critic_optimizer.step()
+        return norm
+
+    def _loss(self, part: list[_Piece], batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """The model's loss, summed over tokens, and what is told of each of them [N]."""
+        settings = self.settings
+        advantage = torch.cat([piece.advantage for piece in part])
+        with self._cast():
+            logs, entropy = self._scorer(batch, settings.temperature)
+        for piece, found_now in zip(
+            part, logs.detach().split([piece.count for piece in part]), strict=True
+        ):
+            piece.old = found_now if piece.old is None else piece.old
+        old = _joined(piece.old for piece in part)
+        losses, clipped = policy_losses(logs, old, advantage, settings.clip_low, settings.clip_high)
+        loss = losses.sum() - settings.entropy_coef * entropy.sum()
+        found = {
+            "loss/policy": losses,
+            "entropy": entropy,
+            "clipped": clipped,
+            "kl/old": divergence(logs, old),
+        }
+        if settings.kl_coef:
+            apart = divergence(logs, _joined(piece.reference for piece in part))
+            loss = loss + settings.kl_coef * apart.sum()
+            found["kl/reference"] = apart
+        return loss, found
 
     @torch.no_grad()
     def _log_probs(self, scorer: Scorer, texts: Sequence[list[Text]]) -> list[Tensor]:
@@ -391,12 +388,6 @@ def _shuffled(groups: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np
     order = rng.permutation(len(groups))
     _, first, of = np.unique(groups[order], return_index=True, return_inverse=True)
     return order[np.argsort(first[of], kind="stable")]
-
-
-def _add(sums: dict[str, float], found: dict[str, Tensor], weight: float) -> None:
-    """Adds up what was found of tokens that count."""
-    for name, each in found.items():
-        sums[name] = sums.get(name, 0.0) + bool(weight) * float(each.detach().sum())
 
 
 def _joined(tensors: Any) -> Tensor:

@@ -1,7 +1,8 @@
-"""Two updates of a learner in some number of processes: `spread_learner.py PROCESSES KIND OUT`."""
+"""Updates of learners of each kind, in some number of processes: `spread_learner.py PROCESSES OUT`."""
 
 import copy
 import sys
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,30 +21,36 @@ KINDS = {
 }
 
 
-def main(processes: int, kind: str, out: str) -> None:
-    """Writes the weights, what was measured, and the weights once more after a restart from the state."""
-    settings = Settings(**{"minibatch": 3, "micro": 2, **KINDS[kind]})
+def main(processes: int, out: str) -> None:
+    """Writes what each kind of learner came to."""
     with ranks.join(processes, "cpu") as among:
         torch.set_num_threads(1)
-        played, found = talks(np.random.default_rng(6)), {}
-        learner = built(settings, kind, among)
-        found["first"] = spoken(learner)
-        found["said"] = learner.update(played, GROUPS, np.random.default_rng(1))
-        stored = {name: ranks.full(each.detach()) for name, each in named(learner)}
-        stored = {name: each.clone() for name, each in stored.items()}
-        state = copy.deepcopy(learner.state())
-        learner.update(played, GROUPS, np.random.default_rng(2))
-        found["weights"] = {name: ranks.full(each.detach()) for name, each in named(learner)}
-        again = built(settings, kind, among)
-        with torch.no_grad():
-            for name, each in named(again):
-                ranks.put(each, stored[name])
-        again.restore(state)
-        again.update(played, GROUPS, np.random.default_rng(2))
-        found["again"] = {name: ranks.full(each.detach()) for name, each in named(again)}
-        found["last"] = spoken(again)
+        found = {kind: learned(kind, among) for kind in KINDS}
         if among.first:
             torch.save(found, out)
+
+
+def learned(kind: str, among: ranks.Ranks) -> dict[str, Any]:
+    """The weights after two updates, what was measured, and the weights once more after a restart from the state."""
+    settings = Settings(**{"minibatch": 3, "micro": 2, **KINDS[kind]})
+    played, found = talks(np.random.default_rng(6)), {}
+    learner = built(settings, kind, among)
+    found["first"] = spoken(learner)
+    found["said"] = learner.update(played, GROUPS, np.random.default_rng(1))
+    stored = {name: ranks.full(each.detach()) for name, each in named(learner)}
+    stored = {name: each.clone() for name, each in stored.items()}
+    state = copy.deepcopy(learner.state())
+    learner.update(played, GROUPS, np.random.default_rng(2))
+    found["weights"] = {name: ranks.full(each.detach()) for name, each in named(learner)}
+    again = built(settings, kind, among)
+    with torch.no_grad():
+        for name, each in named(again):
+            ranks.put(each, stored[name])
+    again.restore(state)
+    again.update(played, GROUPS, np.random.default_rng(2))
+    found["again"] = {name: ranks.full(each.detach()) for name, each in named(again)}
+    found["last"] = spoken(again)
+    return found
 
 
 def built(settings: Settings, kind: str, among: ranks.Ranks) -> Learner:
@@ -78,4 +85,4 @@ def named(learner: Learner) -> list[tuple[str, torch.Tensor]]:
 
 
 if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2], sys.argv[3])
+    main(int(sys.argv[1]), sys.argv[2])

@@ -69,6 +69,10 @@ def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, credit)
             assert returns[b][t] == pytest.approx(wanted + values[b][t], abs=1e-4)
 
 
+def of_turns(paths, gamma):
+    return [each.advantage for each in advantages.of_turns(paths, gamma)]
+
+
 def played(rng, moves, rewards, policy, start, turns, luck=None):
     """A path through states; the last one ends it. Args: moves [S, A, outcomes]."""
     states, actions, paid, at = [], [], [], start
@@ -108,7 +112,7 @@ def test_without_chance_turns_have_the_advantage_that_dynamic_programming_finds(
     wanted = by_dynamic_programming(
         moves, rewards, seen / seen.sum(1, keepdims=True), 0.5, max(len(p.rewards) for p in paths)
     )
-    for path, found in zip(paths, advantages.of_turns(paths, 0.5), strict=True):
+    for path, found in zip(paths, of_turns(paths, 0.5), strict=True):
         for state, action, each in zip(path.states, path.actions, found, strict=True):
             assert each == pytest.approx(wanted[int(state[-1]), action], abs=1e-6)
 
@@ -128,28 +132,28 @@ def test_far_less_of_it_is_chance_than_of_what_trajectories_came_to():
         paths = [played(rng, moves, rewards, policy, 1, 20, luck) for _ in range(24)]
         scores = np.array([sum(path.rewards) for path in paths])
         came_to = advantages.of_outcomes("grpo", scores, np.zeros(24, int))
-        for path, each, whole in zip(paths, advantages.of_turns(paths, 0.9), came_to, strict=True):
+        for path, each, whole in zip(paths, of_turns(paths, 0.9), came_to, strict=True):
             pairs += [
                 (wanted[int(state[-1]), action], of, whole)
                 for state, action, of in zip(path.states, path.actions, each, strict=True)
             ]
-    true, of_turns, of_outcomes = np.array(pairs).T
-    assert np.corrcoef(true, of_turns)[0, 1] > 2 * abs(np.corrcoef(true, of_outcomes)[0, 1])
+    true, of_states, of_outcomes = np.array(pairs).T
+    assert np.corrcoef(true, of_states)[0, 1] > 2 * abs(np.corrcoef(true, of_outcomes)[0, 1])
     # A state that few are in is compared with little else than itself.
-    assert 0.6 < np.polyfit(true, of_turns, 1)[0] < 1.1
+    assert 0.6 < np.polyfit(true, of_states, 1)[0] < 1.1
 
 
 def test_a_turn_that_nothing_can_be_compared_with_is_worth_nothing():
     alone = Path(["a", "b", "c"], [1, 2, 1], [0.0, 0.0, 5.0], True)
-    np.testing.assert_allclose(advantages.of_turns([alone], 1.0)[0], 0, atol=1e-12)
+    np.testing.assert_allclose(of_turns([alone], 1.0)[0], 0, atol=1e-12)
     # In a, action 1 leads to 5, action 2 to 1: of each half the time.
     other = Path(["a", "d"], [2, 1], [0.0, 1.0], True)
-    found = advantages.of_turns([alone, other], 1.0)
+    found = of_turns([alone, other], 1.0)
     np.testing.assert_allclose(found[0], [2.0, 0, 0])
     np.testing.assert_allclose(found[1], [-2.0, 0])
     # What came of the last turn is not known: it says nothing of d.
     cut = Path(["a", "d"], [2, 3], [0.0, 9.0], False)
-    found = advantages.of_turns([alone, other, cut], 1.0)
+    found = of_turns([alone, other, cut], 1.0)
     np.testing.assert_allclose(np.concatenate(found), [8 / 3, 0, 0, -4 / 3, 0, -4 / 3, 0])
 
 
@@ -157,5 +161,5 @@ def test_with_luck_of_their_own_trajectories_tell_of_different_draws():
     """In a, action 1 pays 4 or 0 by chance, action 2 always 1; one kind of luck has said the same three times."""
     paths = [Path(["a"], [1], [4.0], True, 5)] * 3 + [Path(["a"], [1], [0.0], True, 6)]
     paths += [Path(["a"], [2], [1.0], True, 7)] * 4
-    found = np.concatenate(advantages.of_turns(paths, 1.0))
+    found = np.concatenate(of_turns(paths, 1.0))
     np.testing.assert_allclose(found, [0.5] * 4 + [-0.5] * 4)

@@ -18,15 +18,21 @@ ROOT = Path(__file__).parents[2]
 SCRIPT = Path(__file__).with_name("spread_learner.py")
 
 
-def learned(processes, kind, out):
-    done = finished([sys.executable, str(SCRIPT), str(processes), kind, str(out)], out)
-    assert done.returncode == 0, done.stderr
-    return torch.load(out, weights_only=True)
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """What every kind of learner came to, by the number of processes."""
+    found = {}
+    for count in (1, 2):
+        out = tmp_path_factory.mktemp("learned") / "found.pt"
+        done = finished([sys.executable, str(SCRIPT), str(count), str(out)], out)
+        assert done.returncode == 0, done.stderr
+        found[count] = torch.load(out, weights_only=True)
+    return found
 
 
 @pytest.mark.parametrize("kind", ["full", "critic", "lora", "checkpointing"])
-def test_two_processes_learn_what_one_learns(tmp_path, kind):
-    one, two = (learned(count, kind, tmp_path / str(count)) for count in (1, 2))
+def test_two_processes_learn_what_one_learns(learned, kind):
+    one, two = (learned[count][kind] for count in (1, 2))
     assert two["said"] == pytest.approx(one["said"], rel=1e-3, abs=1e-5)
     assert one["weights"].keys() == two["weights"].keys()
     for name, each in two["weights"].items():
