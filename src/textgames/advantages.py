@@ -198,7 +198,9 @@ def of_turns(paths: Sequence[Path], gamma: float) -> list[Judged]:
     off = np.bincount(from_pair, (came_to - worth[from_pair]) ** 2, len(pairs))
     # What an action came to once or twice says little of its spread; that of the state and of the game say more.
     of_state = np.bincount(states, count, len(names)) + _SHRUNK
-    spread = (np.bincount(states, off, len(names)) + _SHRUNK * off.sum() / max(len(led), 1)) / of_state
+    spread = (
+        np.bincount(states, off, len(names)) + _SHRUNK * off.sum() / max(len(led), 1)
+    ) / of_state
     error = np.sqrt(spread[states] / (count + 1))
     return [Judged(better[of], error[of], np.array(at)) for of, at in zip(did, where, strict=True)]
 

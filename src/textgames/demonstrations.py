@@ -49,7 +49,6 @@ def texts(
     wander: int = 0,
     longest: int = 1 << 30,
     by_chance: bool = False,
-    epsilon: float = 0.0,
 ) -> list[Text]:
     """Returns what is said in the games of seeds: with `context=whole` a text a game, else one an action.
 
@@ -66,8 +65,6 @@ def texts(
         wander: Random actions before the solver takes over, at most; they are shown, but not learned from.
         longest: Tokens of a text; turns that do not fit are left out.
         by_chance: All actions are random, `max_turns` a game: they teach how to reply, and nothing of the game.
-        epsilon: Chance of each of the solver's actions to be a random one instead, which is learned from too: the
-            model stays in doubt, so that reinforcement has something to compare.
     """
     told = _Told(config, tokenizer, len(chosen), longest)
     game = games.make(config)
@@ -82,10 +79,6 @@ def texts(
         actions = rng.integers(1, len(game.actions) + 1, size=len(going))
         if not by_chance:
             actions[~wandering] = guide.actions(going[~wandering])
-            if epsilon:
-                other = (rng.random(len(going)) < epsilon) & ~wandering & (actions != NONE)
-                actions[other] = rng.integers(1, len(game.actions) + 1, size=other.sum())
-                guide.forget(going[other])
         known = actions != NONE
         going, actions = going[known], actions[known]
         told.said(game, going, actions, ~wandering[known])
@@ -119,11 +112,6 @@ class _Guide:
         for b, plan in zip(new, self._ways(new), strict=True):
             self._plans[b] = [] if plan is None else plan.tolist()
         return np.array([self._plans[b].pop(0) if self._plans[b] else NONE for b in which], int)
-
-    def forget(self, which: NDArray[np.int64]) -> None:
-        """Something else was done in the games `which`: their plans are made anew."""
-        for b in which:
-            self._plans.pop(int(b), None)
 
     def _ways(self, which: NDArray[np.int64]) -> list[NDArray[np.int64] | None]:
         game = self._game

@@ -36,10 +36,6 @@ class Config(PlayConfig):
     safe: bool = option(
         False, "FrozenLake: in each state the shortest way as if nothing slipped; no: what succeeds with a seed's slips"
     )  # fmt: skip
-    epsilon: float = option(
-        0.0, "chance that the solver's action is a random one instead, learned from too: for reinforcement to compare",
-        low=0, high=1, high_open=True,
-    )  # fmt: skip
     epochs: int = option(5, "times that all is learned from", low=1)
     lr: float = option(
         1e-4, "AdamW's highest step size [1]; a tiny model takes 2e-3", low=0, low_open=True, high=1
@@ -114,7 +110,6 @@ class Lesson:
             demonstrations.texts(
                 config, each, self.loaded.tokenizer, run.seeds.generator("wandering", i),
                 safe=config.safe, wander=config.wander, longest=config.max_length, by_chance=config.teacher == "chance",
-                epsilon=config.epsilon,
             )
             for i, each in enumerate(copies)
         ]  # fmt: skip

@@ -163,3 +163,53 @@ def test_with_luck_of_their_own_trajectories_tell_of_different_draws():
     paths += [Path(["a"], [2], [1.0], True, 7)] * 4
     found = np.concatenate(of_turns(paths, 1.0))
     np.testing.assert_allclose(found, [0.5] * 4 + [-0.5] * 4)
+
+
+def test_the_error_is_how_far_estimates_of_an_action_are_spread():
+    """One step pays 0 or 1; the same experiment over and over."""
+    rng = np.random.default_rng(7)
+    worth, told = [], []
+    for _ in range(400):
+        paid = np.concatenate([rng.random(60) < 0.3, rng.random(20) < 0.8]).astype(float)
+        paths = [Path(["a"], [int(k >= 60)], [each], True, luck=k) for k, each in enumerate(paid)]
+        found = advantages.of_turns(paths, 1.0)
+        worth.append((paid[:60].mean(), paid[60:].mean()))
+        told.append((found[0].error[0], found[-1].error[0]))
+    np.testing.assert_allclose(np.mean(told, axis=0), np.std(worth, axis=0), rtol=0.15)
+
+
+def judged(better, error, state):
+    return advantages.Judged(np.array(better, float), np.array(error, float), np.array(state))
+
+
+def test_what_is_preferred_is_the_improved_policy_beside_the_old_one():
+    rng = np.random.default_rng(8)
+    worth, error = rng.normal(size=(4, 3)), rng.uniform(0.1, 3, size=(4, 3))
+    paths = []
+    for length in rng.integers(1, 30, size=40):
+        state, action = rng.integers(4, size=length), rng.integers(3, size=length)
+        paths.append((state, action))
+    turns = [judged(worth[s, a], error[s, a], s) for s, a in paths]
+    found = advantages.preferred(turns, 0.7)
+    assert [len(each) for each in found] == [len(s) for s, _ in paths]
+    did = np.zeros((4, 3))
+    for s, a in paths:
+        np.add.at(did, (s, a), 1)
+    old = did / did.sum(1, keepdims=True)
+    new = old * np.exp(np.clip(worth / (0.1 * 0.7 + 0.5 * error), -5, 5))
+    new /= new.sum(1, keepdims=True)
+    for (s, a), each in zip(paths, found, strict=True):
+        np.testing.assert_allclose(each, (new / old)[s, a] - 1, rtol=1e-4)
+
+
+def test_a_state_with_little_at_stake_counts_as_much_as_one_with_much():
+    much = [judged([5.0], [1.0], [0]), judged([-5.0], [1.0], [0])]
+    little = [judged([0.05], [0.01], [1]), judged([-0.05], [0.01], [1])]
+    found = advantages.preferred([*much, *little], 0.0)
+    np.testing.assert_allclose(found[2:], found[:2], rtol=1e-3)
+    unsure = advantages.preferred([judged([0.05], [5.0], [0]), judged([-0.05], [5.0], [0])], 0.0)
+    np.testing.assert_allclose(unsure, [[0.02], [-0.02]], rtol=0.02)
+
+
+def test_nothing_is_preferred_where_nothing_was_learned():
+    assert advantages.preferred([judged([0.0, 0.0], [0.0, 0.0], [0, 1])], 0.0)[0].tolist() == [0, 0]

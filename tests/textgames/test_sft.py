@@ -1,6 +1,5 @@
 """Supervised training: what is learned from beside conversations told by hand, and how it is learned."""
 
-import copy
 import json
 import re
 from dataclasses import replace
@@ -352,44 +351,3 @@ def test_by_chance_each_action_is_as_frequent_and_no_game_is_longer_than_its_tur
     assert shares[0] == 0
     assert shares[1:] == pytest.approx([1 / len(game.actions)] * len(game.actions), abs=0.06)
     assert max(int(text.turns.max()) for text in made) <= 2
-
-
-@pytest.mark.parametrize("kind", ["sokoban", "lake", "firm lake"])
-def test_with_doubt_some_replies_are_random_and_the_solver_goes_on_from_what_came_of_them(
-    kind, tokenizer
-) -> None:
-    """A random action is on a shortest way, too, by chance: what is not is as frequent as that allows."""
-    config = sft.Config(**GAMES[kind], context="whole", think=False, prompt="grid")
-    chosen, _ = demonstrations.seeds(config, 150, 1)
-    made = texts(config, chosen, tokenizer, np.random.default_rng(2), epsilon=0.3)
-    assert len(made) == len(chosen)
-    game, off, expected = games.make(config), 0, 0.0
-    for seed, text in zip(chosen, made, strict=True):
-        game.reset(np.array([seed]))
-        replies = re.findall("<answer>.*?</answer>", tokenizer.decode(text.tokens))
-        assert len(set(text.turns[text.turns >= 0])) == len(replies)
-        for reply in replies:
-            on = [shortens(game, action + 1) for action in range(len(game.actions))]
-            expected += 0.3 * (1 - np.mean(on))
-            off += not on[wording.parse(game, reply) - 1]
-            game.step(np.array([wording.parse(game, reply)]), np.array([0]))
-    assert off == pytest.approx(expected, rel=0.25)
-    assert off > 30
-
-
-def shortens(game: games.Game, action: int) -> bool:
-    """Whether an action leaves a way that is a step shorter."""
-
-    def left(state: games.Game) -> int:
-        if state.success[0]:
-            return 0
-        if state.done[0]:
-            return 1000
-        if state.name == "sokoban":
-            return int(solver.lengths(state.cells)[0]) % 1000
-        (way,) = solver.walk(state.cells, state.player, state.slips(np.array([0])))
-        return 1000 if way is None else len(way)
-
-    tried = copy.deepcopy(game)
-    tried.step(np.array([action]), np.array([0]))
-    return left(tried) == left(game) - 1
