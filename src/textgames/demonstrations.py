@@ -140,13 +140,11 @@ class _Told:
     def shown(self, game: Game, going: NDArray[np.int64]) -> None:
         """The users' messages come to the games that go on."""
         whole = self._config.context == "whole"
-        texts = []
-        for b in going:
-            if whole and self._tokens[b]:
-                texts.append(self._around.next(self._messages[b], ended=True))
-            else:
-                message = wording.first_prompt(self._config, game, int(b), think=self._config.think)
-                texts.append(self._around.first(message))
+        if whole and len(going) and self._tokens[going[0]]:
+            texts = [self._around.next(self._messages[b], ended=True) for b in going]
+        else:
+            prompts = wording.first_prompts(self._config, game, going, think=self._config.think)
+            texts = [self._around.first(message) for message in prompts]
         for b, tokens in zip(going, self._cut(texts), strict=True):
             if not whole:
                 self._tokens[b], self._turns[b] = [], []

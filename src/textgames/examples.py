@@ -41,7 +41,7 @@ def _of(config: GameConfig) -> list[str]:
         for style in ("word", "number")
     ]
     going = np.arange(GAMES)
-    found += [wording.first_prompt(config, game, int(b), think=True) for b in going]
+    found += wording.first_prompts(config, game, going, think=True)
     for _ in range(TURNS):
         actions = rng.integers(len(game.actions) + 1, size=len(going))
         outcome = game.step(actions, going)

@@ -41,7 +41,8 @@ class Recall:
     def _forget(self) -> None:
         self._names: dict[tuple[int, ...], int] = {}
         self._prompts = Reading(self._model, 0)
-        self._logits: dict[_Key, Tensor] = {}
+        self._rows: dict[_Key, int] = {}  # where in the table of logits
+        self._table: Tensor | None = None
         self.held = 0
         self._part, self._in_part = self._prompts, np.zeros(0, np.int64)
 
@@ -63,7 +64,7 @@ class Recall:
             self._names |= {each: first + i for i, each in enumerate(new)}
             reading = Reading(self._model, len(new))
             logits = reading.add(new)
-            self._keep({(first + i, ()): each for i, each in enumerate(logits)})
+            self._keep([(first + i, ()) for i in range(len(new))], logits)
             self.read += reading.read
             self.held += reading.size
             self._prompts.join(reading)
@@ -91,7 +92,7 @@ class Recall:
         if len(missing):
             found = self._read_on(missing)
             if not deep:
-                self._keep({self._key(i): each for i, each in zip(missing, found, strict=True)})
+                self._keep([self._key(i) for i in missing], found)
         if not deep:
             found, missing = self._known(which), which
         logits = found.new_zeros(len(self._said), found.shape[1])
@@ -101,7 +102,7 @@ class Recall:
     def _unknown(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
         """Those that are not known, of several that are the same one, in rising order."""
         keys = {self._key(i): i for i in which}
-        found = [i for key, i in keys.items() if key not in self._logits]
+        found = [i for key, i in keys.items() if key not in self._rows]
         return np.array(sorted(found), np.int64)
 
     def _read_on(self, which: NDArray[np.int64]) -> Tensor:
@@ -120,9 +121,17 @@ class Recall:
     def _key(self, i: int) -> _Key:
         return int(self._at[i]), self._said[i]
 
-    def _keep(self, logits: dict[_Key, Tensor]) -> None:
-        self._logits |= logits
-        self.held += sum(each.numel() for each in logits.values())
+    def _keep(self, keys: Sequence[_Key], logits: Tensor) -> None:
+        used = len(self._rows)
+        if self._table is None:
+            self._table = logits.new_empty(0, logits.shape[1])
+        if used + len(keys) > len(self._table):  # twice as long: what is copied stays in proportion
+            more = logits.new_empty(used + len(keys), logits.shape[1])
+            self._table = torch.cat([self._table[:used], more])
+        self._table[used : used + len(keys)] = logits
+        self._rows |= {key: used + i for i, key in enumerate(keys)}
+        self.held += logits.numel()
 
     def _known(self, which: Any) -> Tensor:
-        return torch.stack([self._logits[self._key(i)] for i in which])
+        rows = [self._rows[self._key(i)] for i in which]
+        return self._table[torch.tensor(rows, device=self._table.device)]

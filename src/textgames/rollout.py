@@ -196,7 +196,8 @@ def play(
     lucks = np.zeros(len(seeds), np.int64) if luck is None else luck
     found = [Trajectory(int(seed), luck=int(of)) for seed, of in zip(seeds, lucks, strict=True)]
     going = np.arange(len(seeds))
-    shown = {int(b): wording.first_prompt(config, game, int(b), think=speech.think) for b in going}
+    prompts = wording.first_prompts(config, game, going, think=speech.think)
+    shown = dict(enumerate(prompts))
     for turn in range(speech.max_turns):
         logits = talk.hear(going, [shown[int(b)] for b in going])
         replies = talk.reply(going, logits)
@@ -224,18 +225,18 @@ def play(
             if not remembers:
                 each.texts.append(talk.text(int(b)))
         rest = ~outcome.done & (turn + 1 < speech.max_turns)
-        for i in np.flatnonzero(rest):
-            b = int(going[i])
-            if remembers:
-                shown[b] = wording.feedback(
-                    config, game, b, bool(actions[i]), float(outcome.reward[i]), False
-                )
-            else:
-                shown[b] = wording.first_prompt(config, game, b, think=speech.think)
         talk.keep(rest)
         going = going[rest]
         if not len(going):
             break
+        if remembers:
+            for b, action, reward in zip(going, actions[rest], outcome.reward[rest], strict=True):
+                shown[int(b)] = wording.feedback(
+                    config, game, int(b), bool(action), float(reward), False
+                )
+        else:
+            prompts = wording.first_prompts(config, game, going, think=speech.think)
+            shown |= dict(zip(going.tolist(), prompts, strict=True))
     if remembers:
         for b, each in enumerate(found):
             each.texts.append(talk.text(b))

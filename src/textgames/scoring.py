@@ -22,19 +22,21 @@ AT_ONCE = 2**25  # numbers of logits in a piece: 128 MiB
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts to be computed together.
+    """Texts to be computed together; of equal ones one is.
 
     Attributes:
         inputs: What a decoder takes, with at least `input_ids`, int64 [R, L].
-        before: Where in `inputs` the tokens stand from which the counted ones are foretold, int64 [N]: row times L
-            plus column; in order of texts and tokens.
-        said: The counted tokens, int64 [N].
-        counts: How many of them each text has.
+        before: Where in `inputs` the tokens stand from which the counted ones are foretold, int64 [M]: row times L
+            plus column; in order of different texts and their tokens.
+        said: The counted tokens, int64 [M].
+        which: Which of those M each counted token of the texts is, in order of texts and tokens, int64 [N].
+        counts: How many of the N each text has.
     """
 
     inputs: dict[str, Tensor]
     before: Tensor
     said: Tensor
+    which: Tensor
     counts: list[int]
 
     @classmethod
@@ -54,6 +56,7 @@ class Batch:
             all_tokens: See `Text.counted`.
             balance: See `sharing.packed`, which is used if it is not 0.
         """
+        of, texts = _different(texts, all_tokens)
         counted = [np.flatnonzero(text.counted(all_tokens=all_tokens) >= 0) for text in texts]
         # What stands behind the last token that is foretold is not needed, nor is that token itself.
         needed = [text.tokens[: at[-1]] for text, at in zip(texts, counted, strict=True)]
@@ -75,12 +78,27 @@ class Batch:
             longest = inputs["input_ids"].shape[1]
             before = [row * longest + at - 1 for row, at in enumerate(counted)]
         said = np.concatenate([text.tokens[at] for text, at in zip(texts, counted, strict=True)])
+        counts = np.array([len(at) for at in counted])
+        tokens = np.split(np.arange(len(said)), np.cumsum(counts)[:-1])
         return cls(
             {name: each.to(device) for name, each in inputs.items()},
             torch.from_numpy(np.concatenate(before)).to(device),
             torch.from_numpy(said).to(device),
-            [len(at) for at in counted],
+            torch.from_numpy(np.concatenate([tokens[i] for i in of])).to(device),
+            counts[of].tolist(),
         )
+
+
+def _different(texts: Sequence[Text], all_tokens: bool) -> tuple[list[int], list[Text]]:
+    """Of texts that are the same and count the same tokens one, and which each is."""
+    names: dict[tuple[bytes, bytes], int] = {}
+    found, of = [], []
+    for text in texts:
+        counts = text.counted(all_tokens=all_tokens) >= 0
+        of.append(names.setdefault((text.tokens.tobytes(), counts.tobytes()), len(found)))
+        if of[-1] == len(found):
+            found.append(text)
+    return of, found
 
 
 def balance(model: Any) -> int:
@@ -95,7 +113,7 @@ def balance(model: Any) -> int:
 
 
 def hidden(model: Any, batch: Batch) -> Tensor:
-    """The last layer's states from which the counted tokens are foretold, in order, float [N, width]."""
+    """The last layer's states from which the counted tokens of different texts are foretold, float [M, width]."""
     states = model.get_decoder()(**batch.inputs, use_cache=False).last_hidden_state
     return states.flatten(0, 1)[batch.before]
 
@@ -126,13 +144,14 @@ def log_probs(model: Any, batch: Batch, temperature: float) -> tuple[Tensor, Ten
 
     size = max(1, AT_ONCE // head.weight.shape[0])
     if len(tokens) <= size:
-        return judged(states, tokens)
+        logs, entropy = judged(states, tokens)
+        return logs[batch.which], entropy[batch.which]
     # A large vocabulary's logits are made again on the way back rather than kept.
     found = [
         checkpoint(judged, *each, use_reentrant=False)
         for each in zip(states.split(size), tokens.split(size), strict=True)
     ]
-    return torch.cat([each[0] for each in found]), torch.cat([each[1] for each in found])
+    return tuple(torch.cat(each)[batch.which] for each in zip(*found, strict=True))
 
 
 class Scorer(nn.Module):
@@ -174,4 +193,4 @@ class Critic(nn.Module):
     def forward(self, batch: Batch) -> Tensor:
         """Values before the counted tokens, float32 [N]."""
         values = self.head(hidden(self, batch).to(self.head.weight.dtype))
-        return values[:, 0].float().clone()  # no view: FSDP hooks on to what comes out
+        return values[:, 0].float()[batch.which]

@@ -85,6 +85,7 @@ class Trajectory:
         """What the model had been told when it spoke, of each turn; equal where all of it is."""
         found = {}
         for text in self.texts:
-            at = np.flatnonzero(np.diff(text.turns, prepend=-1) != 0)
-            found |= {text.turns[i]: text.tokens[:i].tobytes() for i in at if text.turns[i] >= 0}
+            said = text.turns
+            at = np.flatnonzero(said[1:] != said[:-1]) + 1  # a first token is never the model's
+            found |= {said[i]: text.tokens[:i].tobytes() for i in at if said[i] >= 0}
         return [found[turn] for turn in sorted(found)]

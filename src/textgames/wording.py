@@ -3,11 +3,14 @@
 from __future__ import annotations
 
 import re
+from functools import lru_cache
 from typing import TYPE_CHECKING
 
 from textgames.games import BANDIT, NONE, SOKOBAN, Game, GameConfig
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+
     from textgames.bandit import Bandit
 
 _ANSWER = re.compile(r"<answer>(.*?)</answer>", re.DOTALL)
@@ -95,8 +98,22 @@ def first_prompt(config: GameConfig, game: Game, b: int, *, think: bool = False)
         b: Index of the game.
         think: Thoughts are asked for, before the answer. Only said where the prompt says anything.
     """
+    return first_prompts(config, game, [b], think=think)[0]
+
+
+def first_prompts(
+    config: GameConfig, game: Game, which: Sequence[int], *, think: bool = False
+) -> list[str]:
+    """`first_prompt` of several games."""
+    import numpy as np
+
+    grids = [""] * len(which) if game.name == BANDIT else game.render(np.array(which))
     if config.prompt == "grid":
-        return _short(game, b)
+        return [_short(game, b, grid) for b, grid in zip(which, grids, strict=True)]
+    return [_whole(config, game, b, grid, think) for b, grid in zip(which, grids, strict=True)]
+
+
+def _whole(config: GameConfig, game: Game, b: int, grid: str, think: bool) -> str:
     if game.name == BANDIT:
         first, second = _shown(game, b)
         answers = f"{_FORM.format(first)} or {_FORM.format(second)}"
@@ -109,7 +126,7 @@ def first_prompt(config: GameConfig, game: Game, b: int, *, think: bool = False)
             text = _SOKOBAN.format(boxes=boxes, answers=answers)
         else:
             text = _FROZENLAKE.format(answers=answers, ice=_SLIPPERY if config.slippery else _FIRM)
-        text += _SEEN.format(grid=_grid(game, b))
+        text += _SEEN.format(grid=grid)
     before = "<think> your thoughts </think> " if think else ""
     return f"{text}\nAlways reply in the form {before}<answer> your answer </answer> and write nothing else."
 
@@ -126,7 +143,7 @@ def feedback(config: GameConfig, game: Game, b: int, valid: bool, reward: float,
         done: Whether the game is over.
     """
     if config.prompt == "grid":
-        return _short(game, b)
+        return first_prompt(config, game, b)
     if game.name == BANDIT:
         first, second = _shown(game, b)
         said = f"There is no such machine. Choose {first} or {second}."
@@ -149,10 +166,15 @@ def parse(game: Game, reply: str) -> int:
     action, or "1 (Up)" where both say the same, in any case, with nothing else but white space around it. Arms of a
     bandit are told by their names or by 1 and 2, that with little risk first.
     """
+    return _parsed(reply, tuple(game.actions), game.name == BANDIT)
+
+
+@lru_cache(maxsize=2**12)  # most replies come again and again
+def _parsed(reply: str, actions: tuple[str, ...], arms: bool) -> int:
     found = _ANSWER.search(reply)
     said = (found.group(1) if found else reply).strip().lower()
-    for k, word in enumerate(game.actions, 1):
-        forms = [word, str(k)] if game.name == BANDIT else [word, str(k), f"{k} ({word})"]
+    for k, word in enumerate(actions, 1):
+        forms = [word, str(k)] if arms else [word, str(k), f"{k} ({word})"]
         if said in (each.lower() for each in forms):
             return k
     return NONE
@@ -183,14 +205,19 @@ def _grid(game: Game, b: int) -> str:
     return game.render(np.array([b]))[0]
 
 
-def _short(game: Game, b: int) -> str:
+def _short(game: Game, b: int, grid: str) -> str:
     """The grid with a space before each cell and behind each row, without Sokoban's outer wall; the bandit's names.
 
     Whatever the grid, a tokenizer that was trained on such finds a token for each cell and one for each end of a row.
     """
     if game.name == BANDIT:
         return " or ".join(_shown(game, b))
-    rows = [row.split() for row in _grid(game, b).splitlines()]
-    if game.name == SOKOBAN:
+    return _in_short(grid, game.name == SOKOBAN)
+
+
+@lru_cache(maxsize=2**16)  # games come back to a state, and are played again
+def _in_short(grid: str, walled: bool) -> str:
+    rows = [row.split() for row in grid.splitlines()]
+    if walled:
         rows = [row[1:-1] for row in rows[1:-1]]
     return "".join("".join(f" {cell}" for cell in row) + " \n" for row in rows)
