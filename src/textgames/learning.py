@@ -126,7 +126,7 @@ class Learner:
         *,
         bf16: bool = False,
     ) -> None:
-        self.model, self.critic, self.settings = model, critic, settings
+        self.model, self.critic, self.settings, self._lr = model, critic, settings, lr
         self._scorer, self._cast, self.ranks = Scorer(model), cast, among or ranks.Ranks()
         self._reference = reference and Scorer(reference)
         for each in filter(None, (self._scorer, self._reference, critic)):
@@ -145,6 +145,7 @@ class Learner:
         rng: np.random.Generator,
         *,
         critic_alone: bool = False,
+        step: float = 1.0,
     ) -> dict[str, float]:
         """Learns from trajectories.
 
@@ -153,11 +154,14 @@ class Learner:
             groups: Equal where the game is, int64 [B].
             rng: Of the order in which they come, games one after the other.
             critic_alone: The model stays as it is; its gradient is not computed and told as 0.
+            step: The size of the model's steps, as a share of `lr`.
 
         Returns:
             Means over tokens, and the largest norm of the model's gradient; of the critic alone its loss and no more.
         """
         settings = self.settings
+        for group in self.optimizer.param_groups:
+            group["lr"] = step * self._lr
         orders = [_shuffled(groups, rng) for _ in range(settings.epochs)]
         pieces = self._pieces(trajectories, groups, orders[0][: settings.minibatch], critic_alone)
         sums: dict[str, float] = {}

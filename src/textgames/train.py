@@ -55,6 +55,9 @@ class Config(PlayConfig):
         low=0, low_open=True, high=1,
     )  # fmt: skip
     actor_lr: float = option(1e-6, "AdamW's step size [1]", low=0, low_open=True, high=1)
+    lr_decay: str = option(
+        "none", "actor-lr stays as it is, or falls in a line, to 0 after the last update", choices=("none", "linear")
+    )  # fmt: skip
     critic_lr: float = option(1e-5, "the critic's [1]", low=0, low_open=True, high=1)
     warm_up: int = option(0, "updates of the critic alone before the model learns, of gae", low=0)
     clip_low: float = option(
@@ -245,8 +248,9 @@ class Course:
         learned = [each for each, of in zip(played, kept, strict=True) if of]
         order = run.seeds.generator("order", self.update)
         found |= self.learner.update(
-            learned, groups[kept], order, critic_alone=self.update < config.warm_up
-        )
+            learned, groups[kept], order, critic_alone=self.update < config.warm_up,
+            step=1 - self.update / config.updates if config.lr_decay == "linear" else 1.0,
+        )  # fmt: skip
         return {name.replace("score/", "score_"): value for name, value in found.items()}
 
     def _drawn(self) -> NDArray[np.int64]:

@@ -270,6 +270,20 @@ def test_a_learner_goes_on_to_the_bit():
     torch.testing.assert_close(weights(other), weights(model), rtol=0, atol=0)
 
 
+def test_a_step_is_as_large_as_its_share_of_the_step_size():
+    """AdamW's first step, without its decay of weights."""
+    moved = []
+    for step in (1.0, 0.25, 0.0):
+        model = made()
+        of, before = learner(model, kl_coef=0.0, minibatch=len(GROUPS)), weights(model)
+        of.optimizer.param_groups[0]["weight_decay"] = 0.0
+        of.update(talks(np.random.default_rng(9)), GROUPS, np.random.default_rng(1), step=step)
+        moved.append(weights(model) - before)
+    torch.testing.assert_close(moved[1], moved[0] / 4, rtol=1e-3, atol=1e-6)
+    assert moved[0].abs().max() > 1e-4
+    assert (moved[2] == 0).all()
+
+
 def test_an_order_has_each_trajectory_once_and_those_of_a_game_together():
     groups, rng, firsts = np.array([4, 2, 4, 9, 2, 4, 9]), np.random.default_rng(3), set()
     for _ in range(60):
