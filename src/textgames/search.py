@@ -29,7 +29,7 @@ DEFAULTS = {
     "train-batch-size": 8, "n-rollout": 16, "actor-lr": 1e-6, "kl-coef": 0.04, "max-turns": 5, "temperature": 1.0,
 }  # fmt: skip
 # What a group takes over from an earlier one's search alone if both have it.
-_SHARED = ("env", "model", "train-size", "val-data-num", "train-flags", "seed")
+_SHARED = ("env", "model", "lr-scale", "train-size", "val-data-num", "train-flags", "seed")
 FREE = 0.5  # share of a GPU's memory that is free, for a run to be put there
 
 
@@ -44,6 +44,9 @@ class Config(record.Config):
     n_rollout: int = option(0, "in place of the best of group 1", low=0)
     actor_lr: float = option(0.0, "in place of the best of group 2", low=0)
     kl_coef: float = option(0.0, "in place of the best of group 3", low=0)
+    lr_scale: float = option(
+        1.0, "of the step sizes that are searched; 300 suits a tiny model", low=0, low_open=True
+    )  # fmt: skip
     train_size: int = option(500, "games to learn from, each once", low=1)
     val_data_num: int = option(50, "games that training never saw", low=1)
     train_flags: str = option("micro-batch-size=2", 'of every run, as "prompt=grid lora-rank=8"')
@@ -63,6 +66,18 @@ class Config(record.Config):
 
 def _of_itself(config: Config) -> set[str]:
     return {"env", "model", "train-size", "val-data-num", *GROUPS[config.group], *_before(config)}
+
+
+def searched(config: Config) -> dict[str, tuple[Any, ...]]:
+    """Values of what the group searches."""
+    return {
+        name: tuple(_scaled(config, name, value) for value in values)
+        for name, values in GROUPS[config.group].items()
+    }
+
+
+def _scaled(config: Config, name: str, value: Any) -> Any:
+    return float(f"{value * config.lr_scale:.9g}") if name == "actor-lr" else value
 
 
 def _before(config: Config) -> list[str]:
@@ -100,7 +115,11 @@ def settled(config: Config) -> dict[str, Any]:
     Raises:
         UserError: An earlier group was not searched.
     """
-    found = {name: DEFAULTS[name] for name in DEFAULTS if name not in GROUPS[config.group]}
+    found = {
+        name: _scaled(config, name, value)
+        for name, value in DEFAULTS.items()
+        if name not in GROUPS[config.group]
+    }
     for group in range(1, config.group):
         given = {name: getattr(config, name.replace("-", "_"), 0) for name in GROUPS[group]}
         if all(given.values()):
@@ -131,9 +150,9 @@ def _shared(config: Config) -> dict[str, Any]:
 
 def links_of(config: Config, fixed: dict[str, Any]) -> list[Link]:
     """The group's runs."""
-    searched, links = GROUPS[config.group], []
-    for values in itertools.product(*searched.values()):
-        point = dict(zip(searched, values, strict=True))
+    over, links = searched(config), []
+    for values in itertools.product(*over.values()):
+        point = dict(zip(over, values, strict=True))
         both = fixed | point
         flags: dict[str, Any] = {
             "env": config.env, "model": config.model, "seed": config.seed, "adv-estimator": "grpo",

@@ -22,14 +22,14 @@ def test_a_model_is_trained_evaluated_and_searched_for(project: Project) -> None
     assert parents == [trained.name]
     assert written(told)["result"]["objective"]["at"] == 6
     searched = (
-        f"guild run ragen:search env=frozenlake model=tiny {BATCH} train-size=2 val-data-num=4"
+        f"guild run ragen:search env=frozenlake model=tiny {BATCH} train-size=2 val-data-num=4 lr-scale=300"
         f" train-flags='{GAME}'"
     )
     project.bad(f"{searched} group=3 -y", "no finished search of group 2", "actor-lr=…")
     project.good(f"{searched} group=2 -y")
     found = written(project.finished("search"))["result"]
     rows = {row[0]: float(row[1]) for row in found["table"]["rows"]}
-    assert len(rows) == 4
+    assert set(rows) == {f"actor-lr={step}" for step in (0.00015, 0.0003, 0.0015, 0.003)}
     assert rows[f"actor-lr={found['best']['actor-lr']}"] == max(rows.values())
     planned = project.good(f"{searched} group=3 dry-run=yes -y")
     assert planned.count(f"actor-lr={found['best']['actor-lr']}") == 6
