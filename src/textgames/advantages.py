@@ -208,8 +208,8 @@ def of_turns(paths: Sequence[Path], gamma: float) -> list[Judged]:
 def preferred(turns: Sequence[Judged], spread: float) -> list[Floats]:
     """Advantages that count each state alike, however little its actions differ.
 
-    The policy that is gone towards prefers an action by e to the power of its advantage, which is clipped (clipped
-    MPO, "CMPO": Hessel et al. 2021, arXiv 2104.06159): said is how much likelier it makes what was done, less 1. The unit of an
+    The policy that is gone towards prefers an action by e to the power of its advantage, which is clipped ("CMPO",
+    Hessel et al. 2021, arXiv 2104.06159): said is how much likelier it makes what was done, less 1. The unit of an
     advantage is its own error, so that little is made of little evidence, and a share of the spread of all of them.
     Plain advantages let the few states in which much is at stake speak loudest, where the policy is sure before it
     tells actions apart in the others.
