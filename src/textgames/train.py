@@ -55,9 +55,12 @@ class Config(PlayConfig):
         low=0, low_open=True, high=1,
     )  # fmt: skip
     actor_lr: float = option(1e-6, "AdamW's step size [1]", low=0, low_open=True, high=1)
-    lr_decay: str = option(
-        "none", "actor-lr stays as it is, or falls in a line, to 0 after the last update", choices=("none", "linear")
-    )  # fmt: skip
+    lr_decay: float = option(
+        0.0,
+        "share of the updates, the last ones, in which actor-lr falls in a line to 0",
+        low=0,
+        high=1,
+    )
     critic_lr: float = option(1e-5, "the critic's [1]", low=0, low_open=True, high=1)
     warm_up: int = option(0, "updates of the critic alone before the model learns, of gae", low=0)
     clip_low: float = option(
@@ -249,7 +252,7 @@ class Course:
         order = run.seeds.generator("order", self.update)
         found |= self.learner.update(
             learned, groups[kept], order, critic_alone=self.update < config.warm_up,
-            step=1 - self.update / config.updates if config.lr_decay == "linear" else 1.0,
+            step=_step(config, self.update),
         )  # fmt: skip
         return {name.replace("score/", "score_"): value for name, value in found.items()}
 
@@ -338,6 +341,12 @@ class Course:
             told["variant"]["signs of collapse"] = raised
         told["metrics"]["tokens"] = float(self.tokens)
         return told | {"env_steps": self.turns}
+
+
+def _step(config: Config, update: int) -> float:
+    """The step size of an update, counted from 0, as a share of the largest."""
+    falling = config.lr_decay * config.updates
+    return min(1.0, (config.updates - update) / falling) if falling else 1.0
 
 
 def _means(seen: list[dict[str, float]]) -> dict[str, float]:

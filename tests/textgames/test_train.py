@@ -55,7 +55,7 @@ def test_a_bandit_is_learned_from_reward_alone(trained, tmp_path):
         {"env": "sokoban", "max_turns": 3, "context": "last", "filter": 0.5, "ppo_epochs": 2},
         {
             "env": "frozenlake", "max_turns": 4, "context": "last", "adv_estimator": "states", "gamma": 0.9,
-            "own_luck": True, "lr_decay": "linear",
+            "own_luck": True, "lr_decay": 0.5,
         },
         {"no_think_rl": True, "think": True, "loss_tokens": "all", "env": "frozenlake", "max_turns": 2},
     ],
@@ -67,7 +67,7 @@ def test_a_run_that_is_killed_goes_on_to_the_bit(trained, monkeypatch, tmp_path,
     same(trained(config, "broken"), whole)
 
 
-def test_steps_that_fall_in_a_line_are_whole_at_first_and_none_after_the_last(trained, monkeypatch):
+def test_steps_are_whole_at_first_and_fall_in_a_line_to_none_after_the_last(trained, monkeypatch):
     said = []
     update = Learner.update
 
@@ -77,8 +77,8 @@ def test_steps_that_fall_in_a_line_are_whole_at_first_and_none_after_the_last(tr
         return found
 
     monkeypatch.setattr(Learner, "update", listening)
-    trained(replace(TINY, lr_decay="linear"))
-    assert said == [(step, step * 1e-3) for step in (1.0, 0.75, 0.5, 0.25)]
+    trained(replace(TINY, lr_decay=0.5))
+    assert said == [(step, step * 1e-3) for step in (1.0, 1.0, 1.0, 0.5)]
 
 
 @pytest.mark.parametrize("update", [4, 5, 6])
