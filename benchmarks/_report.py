@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import argparse
 import ast
 import datetime
 import json
@@ -103,6 +104,26 @@ def where() -> dict[str, Any]:
         "date": datetime.date.today().isoformat(),
         "commit": facts["commit"][:8] + ("+" if facts["dirty"] else ""),
     }
+
+
+def parser(about: str | None) -> argparse.ArgumentParser:
+    """Returns a parser of what benchmarks take: how often, and whether to write.
+
+    Args:
+        about: The benchmark's docstring.
+    """
+    made = argparse.ArgumentParser(description=about)
+    made.add_argument("--repeats", type=int, default=REPEATS)
+    made.add_argument("--dry-run", action="store_true", help="print, write nothing")
+    return made
+
+
+def tell(name: str, rows: list[dict[str, Any]], *, dry_run: bool) -> None:
+    """Prints the rows as JSON if nothing should be written, and writes them (see `write`) if not."""
+    if dry_run:
+        print(json.dumps(rows, indent=1))
+    else:
+        write(name, rows)
 
 
 def write(name: str, rows: list[dict[str, Any]]) -> None:

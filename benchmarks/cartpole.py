@@ -95,19 +95,14 @@ def ours_to_return(point: PolicyGradientConfig, seeds: range, budget: int) -> tu
 
 def main() -> None:
     """Measures all in turn and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
+    parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=5000, help="of the whole study")
     parser.add_argument("--part", type=int, default=500, help="updates of the smaller study")
     parser.add_argument("--seconds", type=float, default=40.0, help="of the source's loop, a turn")
     parser.add_argument("--budget", type=int, default=BUDGET, help="environment steps of a peer")
-    parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     options = parser.parse_args()
     rows = study_rows(options) + return_rows(options)
-    if options.dry_run:
-        print(json.dumps(rows, indent=1))
-    else:
-        _report.write("cartpole", rows)
+    _report.tell("cartpole", rows, dry_run=options.dry_run)
 
 
 def study_rows(options: argparse.Namespace) -> list[dict]:

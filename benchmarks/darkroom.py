@@ -10,7 +10,6 @@ computing the full window anew at each step.
 """
 
 import argparse
-import json
 import os
 import sys
 import time
@@ -142,19 +141,14 @@ class Playing:
 
 def main() -> None:
     """Measures all in turn and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
+    parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=2, help="of a turn")
     parser.add_argument("--batch", type=int, default=16, help="windows of an update")
     parser.add_argument("--steps", type=int, default=2, help="of a turn that are computed anew")
-    parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = training_rows(options) + part_rows(options) + playing_rows(options)
-    if options.dry_run:
-        print(json.dumps(rows, indent=1))
-    else:
-        _report.write("darkroom", rows)
+    _report.tell("darkroom", rows, dry_run=options.dry_run)
 
 
 def training_rows(options: argparse.Namespace) -> list[dict]:

@@ -9,7 +9,6 @@ play its own levels, in the engine from a bank that was made before. The last ro
 import argparse
 import contextlib
 import io
-import json
 import os
 import sys
 import time
@@ -88,17 +87,12 @@ def reset(env: gymnasium.Env, count: int) -> float:
 
 def main() -> None:
     """Measures all in turn and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
+    parser = _report.parser(__doc__)
     parser.add_argument("--steps", type=int, default=2000, help="of a turn, of each environment")
-    parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     options = parser.parse_args()
     with contextlib.redirect_stdout(io.StringIO()):  # BabyAI tells of each level it throws away
         rows = [step_row(name, options) for name in CASES] + [generator_row(options)]
-    if options.dry_run:
-        print(json.dumps(rows, indent=1))
-    else:
-        _report.write("skills", rows)
+    _report.tell("skills", rows, dry_run=options.dry_run)
 
 
 def step_row(name: str, options: argparse.Namespace) -> dict:

@@ -5,8 +5,6 @@ levels differs. Minigrid's levels are drawn by the compiled generator too, which
 environments as the engine, each a process, and with 16 and longer rollouts, as its users have it.
 """
 
-import argparse
-import json
 import os
 import sys
 import time
@@ -128,10 +126,8 @@ class Learning:
 
 def main() -> None:
     """Measures all in turn and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
+    parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=60, help="of a turn; a peer makes a fifth")
-    parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     options = parser.parse_args()
     one_thread()
     many = Config().envs
@@ -153,10 +149,7 @@ def main() -> None:
     ]  # fmt: skip
     for each in peers.values():
         each.close()
-    if options.dry_run:
-        print(json.dumps(rows, indent=1))
-    else:
-        _report.write("skills_training", rows)
+    _report.tell("skills_training", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,6 @@ shortest solutions against a breadth-first search in plain Python, the one that 
 import argparse
 import contextlib
 import io
-import json
 import os
 import random
 import sys
@@ -81,19 +80,14 @@ def plainly_solved(texts: list[str]) -> float:
 
 def main() -> None:
     """Measures all in turn and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
+    parser = _report.parser(__doc__)
     parser.add_argument(
         "--levels", type=int, default=20_000, help="of a turn; the peers have fewer"
     )
-    parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
     options = parser.parse_args()
     rows = [drawn_row(*case, options) for case in CASES]
     rows += [solved_row(*case, options) for case in ((6, 1), (6, 2))]
-    if options.dry_run:
-        print(json.dumps(rows, indent=1))
-    else:
-        _report.write("textgames", rows)
+    _report.tell("textgames", rows, dry_run=options.dry_run)
 
 
 def drawn_row(size: int, boxes: int, options: argparse.Namespace) -> dict:

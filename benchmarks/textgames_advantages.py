@@ -6,7 +6,6 @@ Each repeat has maps of its own.
 """
 
 import argparse
-import json
 import sys
 from pathlib import Path
 
@@ -138,15 +137,9 @@ def row(times: int, own_luck: bool, options: argparse.Namespace) -> dict:
 
 def main() -> None:
     """Measures all in turn and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
-    parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
-    options = parser.parse_args()
+    options = _report.parser(__doc__).parse_args()
     rows = [row(times, luck, options) for times, luck in ((16, False), (16, True), (64, True))]
-    if options.dry_run:
-        print(json.dumps(rows, indent=1))
-    else:
-        _report.write("textgames_advantages", rows)
+    _report.tell("textgames_advantages", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

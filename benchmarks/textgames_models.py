@@ -10,10 +10,8 @@ turns it plays by a `rollout_func`: games are stepped together as here, `generat
 The last rows are rollouts alone. Replies are given, so that conversations are the same to the token, which is checked.
 """
 
-import argparse
 import copy
 import itertools
-import json
 import os
 import sys
 import tempfile
@@ -197,10 +195,7 @@ def kept_row(model: Any, tokenizer: Any, turns: int, count: int, repeats: int) -
 
 def main() -> None:
     """Measures all in turn and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
-    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
-    parser.add_argument("--dry-run", action="store_true", help="print, write nothing")
-    options = parser.parse_args()
+    options = _report.parser(__doc__).parse_args()
     torch.set_num_threads(1)
     first, tokenizer = made()
     model = taught(first, tokenizer)
@@ -219,10 +214,7 @@ def main() -> None:
         kept_row(model, tokenizer, turns, count, options.repeats)
         for turns, count in ((10, 128), (25, 64))
     ]
-    if options.dry_run:
-        print(json.dumps(rows, indent=1))
-    else:
-        _report.write("textgames_models", rows)
+    _report.tell("textgames_models", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from typing import Any
 
 import numpy as np
 import torch
+from numpy.typing import NDArray
 from torch import Tensor, nn
 from torch.nn.functional import nll_loss
 from torch.nn.utils.rnn import pad_sequence
@@ -56,8 +57,7 @@ class Batch:
             all_tokens: See `Text.counted`.
             balance: See `sharing.packed`, which is used if it is not 0.
         """
-        of, texts = _different(texts, all_tokens)
-        counted = [np.flatnonzero(text.counted(all_tokens=all_tokens) >= 0) for text in texts]
+        of, texts, counted = _different(texts, all_tokens)
         # What stands behind the last token that is foretold is not needed, nor is that token itself.
         needed = [text.tokens[: at[-1]] for text, at in zip(texts, counted, strict=True)]
         found = packed(needed, balance) if balance else None
@@ -89,16 +89,19 @@ class Batch:
         )
 
 
-def _different(texts: Sequence[Text], all_tokens: bool) -> tuple[list[int], list[Text]]:
-    """Of texts that are the same and count the same tokens one, and which each is."""
+def _different(
+    texts: Sequence[Text], all_tokens: bool
+) -> tuple[list[int], list[Text], list[NDArray[np.int64]]]:
+    """Which each text is of those that differ in what they are or count; those, and where they count."""
     names: dict[tuple[bytes, bytes], int] = {}
-    found, of = [], []
+    of, found, counted = [], [], []
     for text in texts:
         counts = text.counted(all_tokens=all_tokens) >= 0
         of.append(names.setdefault((text.tokens.tobytes(), counts.tobytes()), len(found)))
         if of[-1] == len(found):
             found.append(text)
-    return of, found
+            counted.append(np.flatnonzero(counts))
+    return of, found, counted
 
 
 def balance(model: Any) -> int:

@@ -56,11 +56,8 @@ class Config(PlayConfig):
     )  # fmt: skip
     actor_lr: float = option(1e-6, "AdamW's step size [1]", low=0, low_open=True, high=1)
     lr_decay: float = option(
-        0.0,
-        "share of the updates, the last ones, in which actor-lr falls in a line to 0",
-        low=0,
-        high=1,
-    )
+        0.0, "share of the updates, the last ones, in which actor-lr falls in a line to 0", low=0, high=1
+    )  # fmt: skip
     critic_lr: float = option(1e-5, "the critic's [1]", low=0, low_open=True, high=1)
     warm_up: int = option(0, "updates of the critic alone before the model learns, of gae", low=0)
     clip_low: float = option(
@@ -223,6 +220,7 @@ class Course:
         """An update: games are played and learned from."""
         import numpy as np
 
+        from rl.schedule import hold_and_fall
         from textgames import advantages, games, playing
         from textgames.rollout import play
 
@@ -252,7 +250,7 @@ class Course:
         order = run.seeds.generator("order", self.update)
         found |= self.learner.update(
             learned, groups[kept], order, critic_alone=self.update < config.warm_up,
-            step=_step(config, self.update),
+            step=hold_and_fall(self.update, config.updates, config.lr_decay),
         )  # fmt: skip
         return {name.replace("score/", "score_"): value for name, value in found.items()}
 
@@ -341,12 +339,6 @@ class Course:
             told["variant"]["signs of collapse"] = raised
         told["metrics"]["tokens"] = float(self.tokens)
         return told | {"env_steps": self.turns}
-
-
-def _step(config: Config, update: int) -> float:
-    """The step size of an update, counted from 0, as a share of the largest."""
-    falling = config.lr_decay * config.updates
-    return min(1.0, (config.updates - update) / falling) if falling else 1.0
 
 
 def _means(seen: list[dict[str, float]]) -> dict[str, float]:

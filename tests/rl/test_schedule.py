@@ -4,7 +4,7 @@ from itertools import pairwise
 
 import pytest
 
-from rl.schedule import rise_and_fall
+from rl.schedule import hold_and_fall, rise_and_fall
 
 
 def test_it_rises_in_a_line_and_falls_to_nothing():
@@ -20,3 +20,10 @@ def test_no_update_is_without_a_step_but_the_last(updates, warm_up):
     shares = [rise_and_fall(update, updates, warm_up) for update in range(1, updates + 1)]
     assert all(0 < share <= 1 for share in shares[:-1])
     assert max(shares) == 1
+
+
+def test_it_holds_and_falls_in_a_line():
+    falling = [hold_and_fall(update, 8, 0.5) for update in range(8)]
+    assert falling == [1] * 5 + [0.75, 0.5, 0.25]
+    assert [hold_and_fall(update, 4, 1.0) for update in range(4)] == [1, 0.75, 0.5, 0.25]
+    assert [hold_and_fall(update, 4, 0.0) for update in range(4)] == [1, 1, 1, 1]
