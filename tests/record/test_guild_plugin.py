@@ -1,10 +1,14 @@
 """Flags come out of Guild as without the plugin, and are copied without all that they belong to."""
 
 import copy
+import importlib
+import json
 import os
+import subprocess
 import sys
 import time
 from importlib.metadata import entry_points
+from pathlib import Path
 
 import pytest
 from guild import guildfile
@@ -120,6 +124,74 @@ def test_a_module_beside_the_script_counts(flags, tmp_path):
     os.utime(tmp_path / "s_start.py", (later, later))
     sys.modules.pop("s_start", None)
     assert flags()["one"]["lr"].default == 0.25
+
+
+def _asked(folder, monkeypatch, how) -> list[tuple[dict, str]]:
+    """Each script's flags and what was printed, asked for with `how`."""
+    found = []
+    monkeypatch.chdir(folder)
+    for script in ("packed/one.py", "broken.py", "says_no.py"):
+        kept = folder / "flags.json"
+        kept.write_text("{}")
+        path = os.pathsep.join([str(folder), *sys.path])
+        command = [
+            sys.executable, "-m", guild_plugin.ASKS, str(folder / script), Path(script).parent.name, "", str(kept)
+        ]  # fmt: skip
+        try:
+            told = how(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
+        except subprocess.CalledProcessError as error:
+            told = b"failed: " + error.output
+        found.append((json.loads(kept.read_text()), told.decode()))
+    return found
+
+
+def test_a_copy_of_the_process_answers_as_a_new_python(tmp_path, monkeypatch):
+    package = tmp_path / "packed"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "guild.yml").write_text(GUILD_YML)  # Guild would take the folder for one of models
+    (package / "other.py").write_text("START = 0.7")
+    script = SCRIPT.replace("0.1", "other.START")
+    (package / "one.py").write_text(
+        script.replace("argparse\n", "argparse\nfrom packed import other\n", 1)
+    )
+    (tmp_path / "broken.py").write_text("import argparse, no_such_module")
+    (tmp_path / "says_no.py").write_text("import argparse\nraise SystemExit('not today')")
+    plain, started = subprocess.check_output, []
+    with monkeypatch.context() as within:
+        within.setattr(
+            subprocess, "check_output", lambda *a, **k: started.append(a) or plain(*a, **k)
+        )
+        copied = _asked(tmp_path, within, guild_plugin._answer)
+    assert len(started) == 2  # to tell what is wrong
+    assert copied[0][0]["lr"]["default"] == 0.7
+    assert "no_such_module" in copied[1][1]
+    assert copied[2] == ({}, "failed: not today\n")
+    assert copied == _asked(tmp_path, monkeypatch, subprocess.check_output)
+
+
+def test_a_module_of_this_process_is_not_that_of_the_script(tmp_path, monkeypatch):
+    for name, start in (("here", 0.2), ("there", 0.4)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shared_name.py").write_text(f"START = {start}")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    assert importlib.import_module("shared_name").START == 0.2
+    script = SCRIPT.replace("0.1", "shared_name.START")
+    (tmp_path / "there/s.py").write_text(f"import shared_name\n{script}")
+    kept = tmp_path / "flags.json"
+    path = os.pathsep.join([str(tmp_path / "there"), *sys.path])
+    command = [
+        sys.executable,
+        "-m",
+        guild_plugin.ASKS,
+        str(tmp_path / "there/s.py"),
+        "",
+        "",
+        str(kept),
+    ]
+    guild_plugin._answer(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
+    assert json.loads(kept.read_text())["lr"]["default"] == 0.4
+    assert sys.modules.pop("shared_name").START == 0.2
 
 
 def _whole(flag, memo):
