@@ -10,3 +10,12 @@ from hypothesis import settings
 # A machine that is busy is slow, not wrong; pytest's own timeout ends what hangs.
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
+
+
+# Folders whose files take minutes come first, so that no process is left with one of them in the end.
+SLOW = ("journeys", "textgames", "faults", "record", "search")
+
+
+def pytest_collection_modifyitems(items):
+    ranks = {name: rank for rank, name in enumerate(SLOW)}
+    items.sort(key=lambda item: ranks.get(item.path.parent.name, len(SLOW)))
