@@ -4,6 +4,7 @@ import json
 
 from journeys.shell import Project, written
 
+ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 GAME = "prompt=grid context=last think=no max-response-length=2 width=32 layers=1 heads=2 micro-batch-size=2"
 BATCH = "train-batch-size=2 n-rollout=2"
 

@@ -8,7 +8,8 @@ import pytest
 from journeys.shell import Project
 
 TINY = "env=bandit train-levels=32 test-levels=4 epochs=1 val-data-num=8 width=32 layers=1 heads=2"
-ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1"}
+# Senders are in test_guild.py.
+ENVIRONMENT = {"HF_HUB_OFFLINE": "1", "OMP_NUM_THREADS": "1", "RECORD_MLFLOW": "off"}
 
 
 def _run_of(project: Project, label: str) -> Path:

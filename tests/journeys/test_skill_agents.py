@@ -8,6 +8,7 @@ import pytest
 
 from journeys.shell import Project, written
 
+ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 TINY = (
     "epochs=1 epoch-steps=8192 envs=16 workers=1 rollout=16 channels=4 hidden=16 memory=16 eval-interval=16 "
     "eval-episodes=10 save-interval=4"

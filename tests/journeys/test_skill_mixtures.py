@@ -8,6 +8,7 @@ from PIL import Image
 
 from journeys.shell import Project, written
 
+ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 SHORT = (
     "epochs=1 epoch-steps=8192 envs=16 rollout=16 minibatches=2 channels=4 hidden=16 memory=16 eval-interval=32 "
     "eval-episodes=5 save-interval=4 threads=1"

@@ -15,6 +15,7 @@ import pytest
 
 from journeys.shell import Project
 
+ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 TINY = "stage=nlm0 levels=10 validation=2 updates=12 batch=8 width=32 layers=1 heads=2"
 
 

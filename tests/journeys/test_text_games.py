@@ -2,6 +2,8 @@
 
 from journeys.shell import Project
 
+ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
+
 
 def test_levels_are_listed_with_their_bounds(project: Project) -> None:
     project.good("guild run ragen:levels_multi levels=200 validation=40 -y")
