@@ -11,12 +11,12 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import numba
 import numpy as np
 
 from darkroom.batch import RoomBatch
 from darkroom.grid import ACTIONS
 from record import Seeds
+from rl.kernels import kernel
 
 OUTPUTS = ACTIONS + 1  # logits, and the value
 AHEAD = 100  # updates whose uniform numbers are drawn together: a call a task and update would cost more than the rest
@@ -285,7 +285,7 @@ def _gradients(
     return np.ascontiguousarray(gradient.T).reshape(tasks, cells, OUTPUTS)
 
 
-@numba.njit(cache=True)
+@kernel
 def _square(gradient):  # type: ignore[no-untyped-def]
     """The square of each row's norm, float64 [T], of float32 [T, n]."""
     square = np.zeros(len(gradient))
@@ -301,7 +301,7 @@ def _square(gradient):  # type: ignore[no-untyped-def]
     return square
 
 
-@numba.njit(cache=True, error_model="numpy")
+@kernel
 def _adam(values, gradient, first, second, scale, step, root, beta1, beta2, epsilon):  # type: ignore[no-untyped-def]
     """Adam (Kingma & Ba 2015, arXiv 1412.6980) in one pass over float32 [T, n], in place."""
     one = np.float32(1)

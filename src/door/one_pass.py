@@ -10,13 +10,13 @@ from __future__ import annotations
 
 import math
 
-import numba
 import numpy as np
 import torch
 from torch import Tensor
 
 from door.hypernetwork import Hypernetwork
 from door.theta import BETAS, Theta, ThetaSettings
+from rl.kernels import reordered_kernel
 
 SMALLEST = 1 << 18  # weights of a last layer for which it is worth the second that compiling takes
 
@@ -91,8 +91,7 @@ _KEEP, _KEEP_SQUARE = (np.float32(beta) for beta in BETAS)
 _NEW, _NEW_SQUARE = (np.float32(1 - beta) for beta in BETAS)
 
 
-# The order of a sum may change, and a product and a sum may be one operation; NaN and infinity stay what they are.
-@numba.njit(fastmath={"reassoc", "contract"}, error_model="numpy", nogil=True)
+@reordered_kernel
 def _pass(
     weight, mean, square, bias, bias_mean, bias_square,
     factor, inputs, old, targets, towards, strength, look_ahead, lr, unbias, eps,

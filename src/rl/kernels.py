@@ -36,6 +36,11 @@ def fused_kernel(function: Callable[..., Any]) -> Any:
     return _kept(function, numba.njit(**_OPTIONS, **_FUSED))
 
 
+def reordered_kernel(function: Callable[..., Any]) -> Any:
+    """The same with sums in whatever order is fastest, too; NaN and infinity stay what they are."""
+    return _kept(function, numba.njit(**_OPTIONS, fastmath={"contract", "reassoc"}))
+
+
 def _kept(function: Callable[..., Any], compiled: Callable[..., Any]) -> Any:
     dispatcher = compiled(function)
     with suppress(RuntimeError):  # numba's, where no place is found
