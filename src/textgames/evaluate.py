@@ -47,6 +47,9 @@ class Config(record.Config):
         500, "games that training never saw; no more than it kept out", low=1, high=playing.VAL_DATA_MOST
     )  # fmt: skip
     val_batch_size: int = option(500, "of them that are played together", low=1, resumable=True)
+    repeats: int = option(
+        1, "how often each is played: first with its own slips or rewards, then with others", low=1, high=10_000
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -75,6 +78,8 @@ def as_trained(config: Config) -> PlayConfig:
 
 def main(config: Config) -> dict[str, Any]:
     """Plays and returns what the record says."""
+    import numpy as np
+
     from textgames import dialogues, examples, levels, models
 
     played_as = as_trained(config)
@@ -83,14 +88,20 @@ def main(config: Config) -> dict[str, Any]:
             f"--checkpoint: {config.checkpoint} was trained over 4-bit weights and cannot be laid over them again; "
             "give a run that has finished, which has its model as a whole, or the folder of a model"
         )
+    if config.repeats > 1 and config.actions == "greedy" and not played_as.left_to_chance:
+        raise record.UserError(
+            f"--repeats: nothing is left to chance in {played_as.env} with likeliest replies; "
+            "--actions=sampled draws them"
+        )
     playing.check(played_as, training=False)
     playing.one_thread(played_as)
     with record.start(config, study="textgames") as run:
         loaded = models.load(played_as, run, lambda: examples.texts(played_as), training=False)
         run.add_parent(loaded.run_id)
         seeds = levels.validation(played_as, config.val_data_num)
+        games, luck = np.repeat(seeds, config.repeats), np.tile(np.arange(config.repeats), len(seeds))
         generator = run.seeds.torch("validation draws") if config.actions == "sampled" else None
-        played = playing.validate(loaded, played_as, seeds, generator, run=run)
+        played = playing.validate(loaded, played_as, games, generator, run=run, luck=luck)
         run.artifact("dialogues.md").write_text(dialogues.page(played_as.env, played))
         curves = {
             "success": results.by_turn(played, config.max_turns),

@@ -105,6 +105,11 @@ class GameConfig(record.Config):
         return self.env, self.side, self.boxes if self.env == SOKOBAN else 0
 
     @property
+    def left_to_chance(self) -> bool:
+        """Whether the same actions may come to something else when a game is played again."""
+        return self.env == BANDIT or (self.env == FROZENLAKE and self.slippery)
+
+    @property
     def names(self) -> tuple[str, str]:
         """Names of the bandit's arms, that with little risk first."""
         names = self.low_name, self.high_name

@@ -87,24 +87,31 @@ def validate(
     generator: Any | None = None,
     max_turns: int = 0,
     run: record.Run | None = None,
+    luck: NDArray[np.int64] | None = None,
 ) -> list[Trajectory]:
     """Plays games, `val_batch_size` at a time; see `speech` for the other arguments.
 
     Args:
         loaded: The model, see `models.load`.
-        seeds: Of the games.
+        seeds: Of the games, int64 [n].
         run: Is told the progress.
+        luck: Of the games, int64 [n], see `Game.reset`; None: the seeds' own.
     """
+    import numpy as np
+
     from textgames import games
     from textgames.rollout import play
 
     found: list[Trajectory] = []
     how = speech(config, generator, max_turns)
     own = loaded.ranks.share(seeds)
+    own_luck = loaded.ranks.share(np.zeros(len(seeds), np.int64) if luck is None else luck)
     for start in range(0, len(own), config.val_batch_size):
-        part = own[start : start + config.val_batch_size]
+        part = slice(start, start + config.val_batch_size)
         with loaded.autocast():
-            found += play(loaded.model, loaded.tokenizer, games.make(config), config, part, how)
+            found += play(
+                loaded.model, loaded.tokenizer, games.make(config), config, own[part], how, luck=own_luck[part]
+            )  # fmt: skip
         if run is not None and len(found) < len(own):
             run.progress(len(found), len(own), "game")
     return loaded.ranks.gather(found)

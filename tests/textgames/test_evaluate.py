@@ -1,16 +1,30 @@
 """Evaluation: what it takes over from a training, and success by the number of turns."""
 
+import itertools
 import json
 from dataclasses import replace
 
 import numpy as np
 import pytest
 import torch
+from transformers import AutoTokenizer
 
 from record import UserError
 from record.config import flags_of
-from textgames import chances, demonstrations, evaluate, levels, playing, results, sft, train
+from textgames import (
+    chances,
+    demonstrations,
+    dialogues,
+    evaluate,
+    frozenlake,
+    levels,
+    playing,
+    results,
+    sft,
+    train,
+)
 from textgames.evaluate import Config, as_trained
+from textgames.rollout import Speech
 from textgames.trajectories import Trajectory, Turn
 
 TRAINED = train.Config(
@@ -68,6 +82,59 @@ def test_the_curve_is_told_beside_random_and_best_play(trained, tmp_path, monkey
     played_as = as_trained(config)
     low, high = chances.bounds(played_as, levels.validation(played_as, 20), 4)
     assert (curves["random"][4], curves["optimum"][4]) == (pytest.approx(low), pytest.approx(high))
+
+
+def always_down(grid, player, turns):
+    """The chance that only going down, slips or not, gets to the goal: every way it can slip, one by one."""
+    won = 0
+    for slips in itertools.product((-1, 0, 1), repeat=turns):
+        y, x = divmod(player, len(grid))
+        for slip in slips:
+            across, down = (slip, 0) if slip else (0, 1)
+            x, y = (min(max(at, 0), len(grid) - 1) for at in (x + across, y + down))
+            if grid[y, x]:
+                won += grid[y, x] == frozenlake.GOAL
+                break
+    return won / 3**turns
+
+
+def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "slippery"))
+    train.main(replace(TRAINED, slippery=True))
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    played = []
+
+    def speech(config, generator, max_turns):
+        (down,) = AutoTokenizer.from_pretrained(trained / "artifacts/model").encode("Down")
+        return Speech(lambda logits: torch.full((len(logits),), down), config.max_turns, 1)
+
+    def by_level(of, trajectories):
+        played.extend(trajectories)
+        return ""
+
+    monkeypatch.setattr(playing, "speech", speech)
+    monkeypatch.setattr(dialogues, "page", by_level)
+    config = Config(
+        checkpoint=str(tmp_path / "slippery"), max_turns=5, val_data_num=12, val_batch_size=700, repeats=500
+    )  # fmt: skip
+    objective = evaluate.main(config)["result"]["objective"]
+    assert objective["count"] == len(played) == 6000
+    seeds = levels.validation(as_trained(config), 12)
+    cells, player, _ = frozenlake.generate(seeds, 4, 0.8)
+    exact = [always_down(*each, 5) for each in zip(cells, player, strict=True)]
+    assert 0 < np.mean(exact) < 1
+    shares = [np.mean([each.success for each in played if each.seed == seed]) for seed in seeds]
+    assert shares == pytest.approx(exact, abs=0.1)
+    error = np.sqrt(np.mean(np.multiply(exact, np.subtract(1, exact))) / 6000)
+    assert objective["value"] == pytest.approx(np.mean(exact), abs=4 * error)
+    assert objective["value"] == np.mean([each.success for each in played])
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "once"))
+    once = evaluate.main(replace(config, repeats=1))["result"]["objective"]["value"]
+    assert once == np.mean([each.success for each in played[:6000] if each.luck == 0])
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "refused"))
+    with pytest.raises(UserError, match="--repeats: nothing is left to chance"):
+        evaluate.main(Config(checkpoint=str(trained), repeats=2))
 
 
 @pytest.mark.parametrize(
