@@ -99,7 +99,10 @@ def main(config: Config) -> dict[str, Any]:
         loaded = models.load(played_as, run, lambda: examples.texts(played_as), training=False)
         run.add_parent(loaded.run_id)
         seeds = levels.validation(played_as, config.val_data_num)
-        games, luck = np.repeat(seeds, config.repeats), np.tile(np.arange(config.repeats), len(seeds))
+        games, luck = (
+            np.repeat(seeds, config.repeats),
+            np.tile(np.arange(config.repeats), len(seeds)),
+        )
         generator = run.seeds.torch("validation draws") if config.actions == "sampled" else None
         played = playing.validate(loaded, played_as, games, generator, run=run, luck=luck)
         run.artifact("dialogues.md").write_text(dialogues.page(played_as.env, played))
