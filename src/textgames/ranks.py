@@ -27,6 +27,7 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
+_STARTED_BY = "TEXTGAMES_STARTED_BY"  # a process of a run: the first one's number
 
 
 class Ranks:
@@ -270,7 +271,7 @@ def _start(count: int) -> list[subprocess.Popen[bytes]]:
     return [
         subprocess.Popen(
             [sys.executable, *sys.argv],
-            env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank)},
+            env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), _STARTED_BY: str(os.getpid())},
             stdin=subprocess.DEVNULL,
         )
         for rank in range(1, count)
@@ -281,3 +282,6 @@ def _end_with_the_first() -> None:
     """Lets the kernel end this process if the one that started it is gone, which could not say so."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
+    # It may be gone already: this process has imported torch first.
+    if os.environ.get(_STARTED_BY, str(os.getppid())) != str(os.getppid()):
+        os._exit(1)

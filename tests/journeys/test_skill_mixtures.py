@@ -65,7 +65,7 @@ def _a_student_stands_beside_its_teachers(project: Project, student: Path) -> No
 def _all_of_them_are_benchmarked_and_drawn(
     project: Project, student: Path, specialists: str
 ) -> None:
-    project.good(f"guild run skill:continue stage=all0 {SHORT} workers=2 -y")
+    project.good(f"guild run skill:continue stage=gtg0 {SHORT} workers=2 -y")
     going_on = project.finished("continue")
     parents = json.loads((going_on / "journal/parents.json").read_text())["parents"]
     assert parents == [student.name]

@@ -91,37 +91,36 @@ def result(folder):
 
 
 def begun(folder):
-    """A training whose second process is known, after its first checkpoint."""
+    """A training with its second process, once there is a checkpoint."""
     process = subprocess.Popen(TRAIN, env=environment(folder), stderr=subprocess.PIPE, text=True)
-    while not (folder / "checkpoints/00000002").is_dir():
+    while True:
         assert process.poll() is None, process.stderr.read()
+        for each in psutil.Process(process.pid).children():
+            if "--processes" in each.cmdline() and (folder / "checkpoints/00000002").is_dir():
+                return process, each
         time.sleep(0.01)
-    children = psutil.Process(process.pid).children()
-    return process, next(each for each in children if "--processes" in each.cmdline())
 
 
-def test_a_run_that_is_killed_takes_its_processes_with_it_and_goes_on_to_the_bit(tmp_path):
+def test_a_run_whose_processes_are_killed_ends_and_goes_on_to_the_bit(tmp_path):
     whole = finished(TRAIN, tmp_path / "whole")
     assert whole.returncode == 0, whole.stderr
     assert whole.stdout.count("update 0 of 4") == 1  # one of them speaks
-    process, other = begun(tmp_path / "killed")
+    folder = tmp_path / "killed"
+    process, other = begun(folder)
+    other.kill()
+    _, said = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "process 1 of the run ended with -9" in said
+    assert result(folder)["status"] != "finished"
+    process, other = begun(folder)
     process.kill()
     process.communicate()
     psutil.wait_procs([other], timeout=30)
     assert not other.is_running()
-    again = finished(TRAIN, tmp_path / "killed")
+    again = finished(TRAIN, folder)
     assert again.returncode == 0, again.stderr
     assert "continued after update" in again.stdout
     one, two = (result(tmp_path / name) for name in ("whole", "killed"))
     assert two["digest"] == one["digest"]
     assert two["result"] == one["result"]
-    assert (tmp_path / "killed/artifacts/model/model.safetensors").exists()
-
-
-def test_a_run_ends_if_one_of_its_processes_does(tmp_path):
-    process, other = begun(tmp_path)
-    other.kill()
-    _, said = process.communicate(timeout=120)
-    assert process.returncode != 0
-    assert "process 1 of the run ended with -9" in said
-    assert result(tmp_path)["status"] != "finished"
+    assert (folder / "artifacts/model/model.safetensors").exists()
