@@ -271,7 +271,8 @@ def _start(count: int) -> list[subprocess.Popen[bytes]]:
     return [
         subprocess.Popen(
             [sys.executable, *sys.argv],
-            env=os.environ | {"RANK": str(rank), "LOCAL_RANK": str(rank), _STARTED_BY: str(os.getpid())},
+            env=os.environ
+            | {"RANK": str(rank), "LOCAL_RANK": str(rank), _STARTED_BY: str(os.getpid())},
             stdin=subprocess.DEVNULL,
         )
         for rank in range(1, count)
