@@ -24,7 +24,7 @@ demo: setup ## train a hypernetwork PPO until the door opens, record it, show it
 
 test: setup ## run all tests
 	@tools/setup-browser
-	@$(BIN)/python -m pytest -n 3 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
 lint: setup ## ruff and the import contracts
 	@$(BIN)/ruff check .

@@ -2,7 +2,7 @@
 
 import os
 
-# Before numpy or torch is imported: three test processes share two cores, and each would start a thread per core.
+# Before numpy or torch is imported: four test processes share two cores, and each would start a thread per core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
 from hypothesis import settings

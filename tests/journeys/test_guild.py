@@ -160,7 +160,8 @@ def test_mlflow_runs_the_same_job(project: Project) -> None:
     database = project.root / "from_mlflow.db"
     tracking = f"sqlite:///{database}"
     project.good(
-        "mlflow run . -e ppo_train -P task=pull -P env_steps=2048 -P seed=5 --env-manager local",
+        "mlflow run . -e ppo_train -P task=pull -P env_steps=2048 -P seed=5 -P eval-interval=0 -P video=no"
+        " --env-manager local",
         MLFLOW_TRACKING_URI=tracking,
     )
     project.good("catalog sync", MLFLOW_TRACKING_URI=tracking)

@@ -5,6 +5,7 @@ import os
 import subprocess
 import sys
 import time
+from contextlib import suppress
 from pathlib import Path
 
 import psutil
@@ -96,8 +97,9 @@ def begun(folder):
     while True:
         assert process.poll() is None, process.stderr.read()
         for each in psutil.Process(process.pid).children():
-            if "--processes" in each.cmdline() and (folder / "checkpoints/00000002").is_dir():
-                return process, each
+            with suppress(psutil.Error):  # others come and go
+                if "--processes" in each.cmdline() and (folder / "checkpoints/00000002").is_dir():
+                    return process, each
         time.sleep(0.01)
 
 

@@ -148,9 +148,9 @@ def test_games_come_all_once_in_a_round_and_each_as_often_as_wanted(trained, mon
 def test_all_games_are_played_in_the_precision_that_is_learned_in(trained, monkeypatch, precision):
     play, seen = rollout.play, set()
 
-    def watching(model, *rest):
+    def watching(model, *rest, **named):
         seen.add((len(rest[3]), torch.is_autocast_enabled("cpu")))
-        return play(model, *rest)
+        return play(model, *rest, **named)
 
     monkeypatch.setattr(rollout, "play", watching)
     trained(replace(TINY, precision=precision, updates=2, adv_estimator="gae", lora_rank=2))
