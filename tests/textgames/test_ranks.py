@@ -65,7 +65,7 @@ def test_a_gpu_is_wanted_for_each_process(monkeypatch):
 
 FLAGS = """
     --processes 2 --device cpu --env sokoban --prompt grid --think no --max-turns 3 --max-response-length 3 --width 32
-    --layers 2 --heads 2 --temperature 1 --top-p 1 --train-size 64 --train-batch-size 8 --n-rollout 4 --filter 0.5
+    --layers 2 --heads 2 --temperature 1 --top-p 1 --train-size 64 --train-batch-size 4 --n-rollout 3 --filter 0.5
     --ppo-batch-size 6 --micro-batch-size 2 --ppo-epochs 2 --updates 4 --test-freq 2 --save-freq 2 --val-data-num 7
     --kl-coef 0.01 --actor-lr 1e-3 --adv-estimator gae
 """
