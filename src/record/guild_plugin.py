@@ -37,7 +37,7 @@ ASKS = "guild.plugins.import_argparse_flags_main"  # what Guild runs in a new Py
 
 
 class FlagCopies(Plugin):
-    """Gives Guild's flags a way of being copied, and of being read once."""
+    """Gives Guild's flags a way of being copied, and of being read once, and Guild a faster reader of YAML."""
 
     def __init__(self, ep: Any) -> None:
         # Not before Guild does it: it moves what its modules and ours are found by.
@@ -71,7 +71,7 @@ def _chosen(choice: guildfile.FlagChoice, memo: dict[int, Any]) -> guildfile.Fla
 
 
 def _load(stream: Any) -> Any:
-    """As `yaml.safe_load`, with the parser that is compiled, where there is one: four times as fast."""
+    """As `yaml.safe_load`, with the parser that is compiled, where there is one: in an eighth of the time."""
     return yaml.load(stream, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 

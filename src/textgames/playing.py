@@ -104,13 +104,13 @@ def validate(
 
     found: list[Trajectory] = []
     how = speech(config, generator, max_turns)
-    own = loaded.ranks.share(seeds)
-    own_luck = loaded.ranks.share(np.zeros(len(seeds), np.int64) if luck is None else luck)
+    own = loaded.ranks.share(np.arange(len(seeds)))
     for start in range(0, len(own), config.val_batch_size):
-        part = slice(start, start + config.val_batch_size)
+        part = own[start : start + config.val_batch_size]
         with loaded.autocast():
             found += play(
-                loaded.model, loaded.tokenizer, games.make(config), config, own[part], how, luck=own_luck[part]
+                loaded.model, loaded.tokenizer, games.make(config), config, seeds[part], how,
+                luck=None if luck is None else luck[part],
             )  # fmt: skip
         if run is not None and len(found) < len(own):
             run.progress(len(found), len(own), "game")

@@ -11,6 +11,7 @@ from importlib.metadata import entry_points
 from pathlib import Path
 
 import pytest
+import yaml
 from guild import guildfile
 
 from record import guild_plugin
@@ -69,6 +70,19 @@ def test_flags_are_what_they_are_without_the_plugin(flags, monkeypatch):
         assert {n: _told(f) for n, f in named.items()} == {
             n: _told(f) for n, f in with_it[operation].items()
         }
+
+
+def test_yaml_is_read_as_by_the_slower_parser(flags):
+    flags()  # with Guild's plugins
+    assert yaml.safe_load is guild_plugin._load
+    files = sorted(Path(guild_plugin.__file__).parents[2].glob("experiments/**/*.yml"))
+    texts = [path.read_text() for path in files]
+    texts += ["", "1e-3", "1.e-3", "0x1f", "yes", "2026-11-24", "[a, ~, .inf]", "{a: 'b: c'}"]
+    for text in texts:
+        assert yaml.safe_load(text) == yaml.load(text, yaml.SafeLoader)
+    assert len(files) >= 5
+    with pytest.raises(yaml.YAMLError):
+        yaml.safe_load("a: [")
 
 
 def test_flags_that_guild_has_kept_are_those_of_its_own_reading(flags, tmp_path, monkeypatch):

@@ -109,12 +109,12 @@ def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
         (down,) = AutoTokenizer.from_pretrained(trained / "artifacts/model").encode("Down")
         return Speech(lambda logits: torch.full((len(logits),), down), config.max_turns, 1)
 
-    def by_level(of, trajectories):
+    def kept(of, trajectories):
         played.extend(trajectories)
         return ""
 
     monkeypatch.setattr(playing, "speech", speech)
-    monkeypatch.setattr(dialogues, "page", by_level)
+    monkeypatch.setattr(dialogues, "page", kept)
     config = Config(
         checkpoint=str(tmp_path / "slippery"), max_turns=5, val_data_num=12, val_batch_size=700, repeats=500
     )  # fmt: skip

@@ -96,10 +96,11 @@ def begun(folder):
     process = subprocess.Popen(TRAIN, env=environment(folder), stderr=subprocess.PIPE, text=True)
     while True:
         assert process.poll() is None, process.stderr.read()
-        for each in psutil.Process(process.pid).children():
-            with suppress(psutil.Error):  # others come and go
-                if "--processes" in each.cmdline() and (folder / "checkpoints/00000002").is_dir():
-                    return process, each
+        if (folder / "checkpoints/00000002").is_dir():
+            for each in psutil.Process(process.pid).children():
+                with suppress(psutil.Error):  # others come and go
+                    if "--processes" in each.cmdline():
+                        return process, each
         time.sleep(0.01)
 
 
