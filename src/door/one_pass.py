@@ -18,9 +18,7 @@ from door.hypernetwork import Hypernetwork
 from door.theta import BETAS, Theta, ThetaSettings
 from rl.kernels import reordered_kernel
 
-SMALLEST = (
-    1 << 18
-)  # weights of a last layer for which it is worth the second that numba takes to begin
+SMALLEST = 1 << 18  # weights of a last layer that are worth the second numba takes to begin
 
 
 class OnePass(Theta):
