@@ -36,7 +36,7 @@ def ours(folder: Path, steps: int) -> float:
     """The project's recording, its sender at work beside it."""
     os.environ |= {"PROJECT_DIR": str(folder), "MLFLOW_TRACKING_URI": f"sqlite:///{folder}/ours.db"}
     sys.path[0] = str(Path(__file__).resolve().parent.parent / "src")
-    import record
+    from runcatalog import record
 
     with record.start(record.Config(), study="bench") as run:
         spent = timed(steps, lambda step, told: run.log(told, step))

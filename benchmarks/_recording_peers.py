@@ -45,7 +45,7 @@ if __name__ == "__main__":
 _RECORDED = """\
 import argparse
 
-import record
+from runcatalog import record
 
 
 def main(config):
@@ -102,7 +102,7 @@ def guild_run(folder: Path, repeats: int) -> dict[str, Any]:
     """Returns the row of `guild run` of a trivial script, with recording and without."""
     source = folder / "src"
     (source / "trivial").mkdir(parents=True)
-    shutil.copytree(ROOT / "src" / "record", source / "record")
+    shutil.copytree(ROOT / "src" / "runcatalog", source / "runcatalog")
     (folder / "guild.yml").write_text(_GUILD_YML)
     (source / "trivial" / "plain.py").write_text(_PLAIN)
     (source / "trivial" / "recorded.py").write_text(_RECORDED)
@@ -162,7 +162,9 @@ def _senders(folder: Path) -> list[int]:
             words = path.read_bytes().split(b"\0")
         except OSError:
             continue
-        if b"record.sender" in words and any(os.fsencode(folder) in word for word in words):
+        if b"runcatalog.record.delivery.sender" in words and any(
+            os.fsencode(folder) in word for word in words
+        ):
             found.append(int(path.parent.name))
     return found
 

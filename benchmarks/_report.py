@@ -15,7 +15,7 @@ from typing import Any
 
 import numpy as np
 
-from record.facts import commit_facts, cpu_name
+from runcatalog.record.provenance.environment import commit_facts, cpu_name
 
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"

@@ -19,8 +19,8 @@ from functools import partial
 from pathlib import Path
 from typing import Any
 
-import record
-from record.digest import metrics_digest
+from runcatalog import record
+from runcatalog.record.digest import metrics_digest
 
 STEPS = 20
 METRICS = ("return", "loss", "entropy", "kl", "success")  # STEPS points of each: 100 points a run

@@ -68,7 +68,7 @@ def run_catalog(root: Path, *words: str) -> Cost:
     }
     begin = time.perf_counter()
     with subprocess.Popen(
-        [sys.executable, "-m", "catalog.cli", *words],
+        [sys.executable, "-m", "runcatalog.cli.main", *words],
         cwd=root,
         env=env,
         stdout=subprocess.PIPE,

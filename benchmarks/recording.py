@@ -22,7 +22,7 @@ sys.path[0] = str(ROOT)
 
 from benchmarks import _report  # noqa: E402
 
-import record  # noqa: E402
+from runcatalog import record  # noqa: E402
 
 TARGET = 1.01
 

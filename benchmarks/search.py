@@ -22,8 +22,8 @@ sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks import _report  # noqa: E402
 
-from search.core import Observation, Settings, propose  # noqa: E402
-from search.space import Dimension, Point  # noqa: E402
+from runcatalog.search.core import Observation, Settings, propose  # noqa: E402
+from runcatalog.search.space import Dimension, Point  # noqa: E402
 
 # Hartmann 6: its weights, widths and centres.
 ALPHA = np.array([1.0, 1.2, 3.0, 3.2])

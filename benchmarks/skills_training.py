@@ -24,8 +24,8 @@ from benchmarks import _report  # noqa: E402
 from gymnasium.spaces import Box, Dict, Discrete  # noqa: E402
 from gymnasium.vector import AsyncVectorEnv, AutoresetMode  # noqa: E402
 
-import record  # noqa: E402
 import skills  # noqa: E402
+from runcatalog import record  # noqa: E402
 from skills.engine import Engine, Step  # noqa: E402
 from skills.learning import Learner, one_thread, thread_pool  # noqa: E402
 from skills.options import Config  # noqa: E402

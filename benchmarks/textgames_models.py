@@ -33,7 +33,7 @@ from benchmarks import _report  # noqa: E402
 from benchmarks import _textgames_peers as peers  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor  # noqa: E402
 
-import record  # noqa: E402
+from runcatalog import record  # noqa: E402
 from textgames import demonstrations, examples, games, levels, models, playing, tiny  # noqa: E402
 from textgames.imitation import Imitation  # noqa: E402
 from textgames.learning import Learner  # noqa: E402

@@ -13,7 +13,7 @@ settings.load_profile("project")
 
 
 # Folders whose files take minutes come first, so that no process is left with one of them in the end.
-SLOW = ("journeys", "textgames", "faults", "record", "search")
+SLOW = ("journeys", "textgames", "faults", "lifecycle", "record", "search")
 # On a fresh machine it compiles what other files then find; two at once would both compile it, for 20 s.
 FIRST = "test_skill_agents.py"
 

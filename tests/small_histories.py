@@ -5,7 +5,7 @@ from pathlib import Path
 import numpy as np
 
 from darkroom import a2c, histories
-from record import Seeds
+from runcatalog.record import Seeds
 
 SMALL = {
     "sizes": "4", "window": 24, "width": 8, "layers": 2, "heads": 2, "feed_forward": 16, "updates": 40,

@@ -21,7 +21,7 @@ from door.robots import ROBOTS, get_robot
 from door.scripted import ScriptedGripper, ScriptedHook
 from door.tasks import TASKS
 from door.worlds import Settings, sample_world
-from record.seeds import Seeds
+from runcatalog.record.seeds import Seeds
 
 ROOT = Path(__file__).parents[1]
 SEEDS = 1, 9  # of the worlds; of the robots, where the door is light

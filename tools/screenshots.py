@@ -185,16 +185,24 @@ def main() -> None:
         sys.exit("no Chromium: apt-get install chromium fonts-liberation, or $CHROMIUM=PATH")
     with tempfile.TemporaryDirectory() as folder:
         uri = f"sqlite:///{folder}/mlflow.db"
-        command = [sys.executable, "-m", "catalog.cli", "import", "-q", "--tracking-uri", uri]
+        command = [
+            sys.executable,
+            "-m",
+            "runcatalog.cli.main",
+            "import",
+            "-q",
+            "--tracking-uri",
+            uri,
+        ]
         subprocess.run(command, cwd=ROOT, check=True)
         with served(uri, Path(folder)) as address, browser_page(executable, address) as page:
             _take(page, address, uri, to)
 
 
 def _take(page: Page, address: str, uri: str, to: Path) -> None:
-    from catalog.mlflow_ui import arrange
-    from catalog.project import Project
-    from catalog.store import Store
+    from runcatalog.mlflow_ui.arrange import arrange
+    from runcatalog.model.project import Project
+    from runcatalog.store.client import Store
 
     batch, names = newest(OPERATION)
     pages = arrange(Project(ROOT), Store(uri))

@@ -12,8 +12,8 @@ from cartpole import bc_figures, bc_results
 from cartpole.demonstrations import RESTRICTIONS, VARIABLES
 from cartpole.restrictions import REPORTED, RERUN, WHOLE
 from cartpole.survival import Shares
-from record import committed
-from record.committed import values
+from runcatalog.model import committed
+from runcatalog.model.committed import values
 
 # The series of bc_survival.svg: what is learned from, by operation.
 SERIES = {

@@ -7,11 +7,11 @@ from typing import Any
 
 import numpy as np
 
-import record
 from cartpole.cloning import CloneConfig, Outcome
 from cartpole.demonstrations import VARIABLES
 from cartpole.env import MAX_STEPS
 from cartpole.survival import Shares, whole
+from runcatalog import record
 
 LIFETIME_BIN = 10  # steps, as in the source's histograms
 # Half of each variable's axis, in its unit, and its number of bins; what lies beyond is put into the

@@ -6,11 +6,11 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-import record
 from cartpole import bc_results, expert
 from cartpole.cloning import CloneConfig, clone
 from cartpole.demonstrations import RESTRICTIONS
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 
 @dataclass(frozen=True)

@@ -8,12 +8,12 @@ from functools import cached_property
 
 import numpy as np
 
-import record
 from cartpole import algorithms, networks, survival
 from cartpole.demonstrations import ACTING, Pairs, as_labelled, left, play, sampling
 from cartpole.env import MAX_STEPS, random_starts
 from cartpole.networks import Adam, Params, Shape
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 # Updates whose pairs are gathered at once: memory against the cost of a call.
 _CHUNK = 200

@@ -7,11 +7,11 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-import record
 from cartpole import networks
 from cartpole.env import STATE, CartPoleBatch
 from cartpole.expert import greedy
 from cartpole.networks import Params
+from runcatalog import record
 
 VARIABLES = ("position", "velocity", "angle", "angular_velocity")  # in the order of an observation
 UNITS = ("m", "m/s", "rad", "rad/s")

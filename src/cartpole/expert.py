@@ -7,11 +7,11 @@ from pathlib import Path
 
 import numpy as np
 
-import record
 from cartpole import networks
 from cartpole.networks import Params
-from record.config import find_folder
-from record.journal import read_json
+from runcatalog import record
+from runcatalog.record.config import find_folder
+from runcatalog.record.journal import read_json
 
 # What an expert has to have learned with: the cloned policy is to be the source's, an RLOO policy.
 ALGORITHM = "rloo"

@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-import record
 from cartpole import expert, networks
 from cartpole.env import MAX_STEPS, random_starts
 from cartpole.learner import Learner, Setting
 from cartpole.survival import lifetimes, whole
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 EPISODES = 10  # of one update, as `pg:train algo=rloo`
 GOOD = 0.99  # share of starts from which an expert has to last 500 steps

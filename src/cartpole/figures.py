@@ -8,12 +8,12 @@ from typing import Any
 
 import numpy as np
 
-import record
 from cartpole import intervals
 from cartpole.env import MAX_STEPS
 from cartpole.plateau import HELD, REACHED
 from cartpole.results import QUARTILES, Summary, grid
-from record.figures import COLOURS, GREY, dress, sheet
+from runcatalog import record
+from runcatalog.plots.study_style import COLOURS, GREY, dress, sheet
 
 LINES = ("-", "--", ":")
 

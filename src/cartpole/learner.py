@@ -14,7 +14,7 @@ import numpy as np
 from cartpole import algorithms, networks
 from cartpole.env import MAX_STEPS, STATE, CartPoleBatch, random_starts
 from cartpole.networks import BLOCK, Adam, Params, Shape
-from record import Seeds
+from runcatalog.record import Seeds
 
 RESETS = ("fixed", "random")
 # Finished runs are dropped from a round when they are this share of those still played: copying the

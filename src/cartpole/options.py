@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-import record
 from cartpole.algorithms import ALGORITHMS, EPISODES_PER_UPDATE
 from cartpole.learner import RESETS, Setting
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 DEFAULT_UPDATES = 5000
 

@@ -20,8 +20,8 @@ from typing import Any
 
 import numpy as np
 
-import record
 from cartpole.learner import Learner, Setting
+from runcatalog import record
 
 # Time of a lockstep step: a part that does not depend on the number of poles, and one for each pole, in
 # units of the first. Measured with 4-8-4-2 networks on one core; only the division hangs on it.
@@ -201,7 +201,7 @@ def _end_of(exit_code: int | None) -> record.RunFailed:
 
 def _work(piece: Piece, folder: Path, pipe: Any) -> None:
     """A worker process: trains a piece and writes its outcome."""
-    from record.ends import die_with_parent
+    from runcatalog.record.lifecycle.signals import die_with_parent
 
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the parent
     die_with_parent()

@@ -16,14 +16,14 @@ from typing import Any
 
 import numpy as np
 
-import record
 from cartpole import expert, intervals, networks, survival
 from cartpole.cloning import CloneConfig, Clones, PairOrder, demonstrate, fit, new_clones
 from cartpole.demonstrations import RESTRICTIONS, Actor, Pairs, as_labelled, left, play
 from cartpole.env import MAX_STEPS, STATE, random_starts
 from cartpole.expert import greedy
 from cartpole.networks import Params
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 METHODS = ("dagger", "dart", "expert", "again")
 LASTING = 3  # rounds in a row, as one may be luck: every clone learns anew

@@ -6,11 +6,11 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-import record
 from cartpole import bc_results, expert
 from cartpole.cloning import CloneConfig, Outcome, clone
 from cartpole.demonstrations import RESTRICTIONS
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 # Shares that the source reported (fact sheet, section 5: read from its histograms of 800 episodes), worst
 # first: its order is the claim that is tested.

@@ -10,10 +10,10 @@ from typing import Any
 
 import numpy as np
 
-import record
 from cartpole import intervals
 from cartpole.options import PolicyGradientConfig
 from cartpole.plateau import NEVER, cost, plateau, recent_mean
+from runcatalog import record
 
 MARKS = (2000, 5000)  # episodes; the source's sweeps end at 2,000, its main comparison at 5,000
 CURVE = 100  # points of a curve

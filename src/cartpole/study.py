@@ -13,9 +13,9 @@ from collections import deque
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-import record
 from cartpole.options import BudgetConfig, PolicyGradientConfig, widths
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 if TYPE_CHECKING:
     from cartpole.learner import Setting

@@ -8,10 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-import record
 from cartpole import intervals, networks
 from cartpole.env import MAX_STEPS, STATE, CartPoleBatch, random_starts
 from cartpole.networks import Params
+from runcatalog import record
 
 
 def lifetimes(policies: Params, starts: np.ndarray) -> np.ndarray:

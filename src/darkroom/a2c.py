@@ -15,8 +15,8 @@ import numpy as np
 
 from darkroom.batch import RoomBatch
 from darkroom.grid import ACTIONS
-from record import Seeds
 from rl.kernels import kernel
+from runcatalog.record import Seeds
 
 OUTPUTS = ACTIONS + 1  # logits, and the value
 AHEAD = 100  # updates whose uniform numbers are drawn together: a call a task and update would cost more than the rest

@@ -4,10 +4,10 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-import record
 from darkroom.shape import LAYOUTS, POSITIONS, STATES, WHEN_FULL, Architecture, Shape
 from darkroom.windows import KINDS, Sampling
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 OPTIMIZERS = ("adamw", "muon")
 OWN = "preset"  # of a flag with words; of one with a number: -1

@@ -15,8 +15,8 @@ import numpy as np
 from darkroom import ad_figures
 from darkroom.ad_options import OWN, PRESETS, Config
 from darkroom.ad_scores import Line, label_of
-from record import committed
-from record.committed import values
+from runcatalog.model import committed
+from runcatalog.model.committed import values
 
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.

@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import record
 from darkroom import ad_figures, ad_scores, grid
 from darkroom.ad_scores import Learned
+from runcatalog import record
 
 if TYPE_CHECKING:
     from darkroom.evaluate_ad import Config, Trained

@@ -8,11 +8,12 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import record
 from darkroom import ad_options
 from darkroom.evaluate_ad import MOST
-from record import chain, option
-from record.chain import Link
+from runcatalog import record
+from runcatalog.guild import child_runs
+from runcatalog.guild.child_runs import Link
+from runcatalog.record import option
 
 if TYPE_CHECKING:
     import numpy as np
@@ -67,10 +68,10 @@ def main(config: Config) -> dict[str, Any]:
     from darkroom import ad_summary
 
     with record.start(config, study="darkroom") as run:
-        links = chain.plan(run.directory / "study.json", runs_of(config))
+        links = child_runs.plan(run.directory / "study.json", runs_of(config))
         for link in links.values():
             run.add_parent(link.run)
-        chain.complete(
+        child_runs.complete(
             links, config.jobs, run.event, lambda done: run.progress(done, len(links), "run")
         )
         played = [link for link in links.values() if link.operation == "ad:evaluate"]
@@ -114,8 +115,8 @@ def runs_of(config: Config) -> list[Link]:
 
 def _finished(operation: str, flags: dict[str, str]) -> Iterator[str]:
     """Runs that are what these flags start now."""
-    for run in chain.same(operation, flags):
-        child = chain.Child(operation, run)
+    for run in child_runs.same(operation, flags):
+        child = child_runs.Child(operation, run)
         if operation.startswith("ad:train"):
             # What a preset stands for may have changed since.
             settings = record.config.of_run(child.directory, ad_options.Config).settings()

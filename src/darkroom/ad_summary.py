@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import record
 from darkroom import ad_figures, ad_scores
-from record import journal
+from runcatalog import record
+from runcatalog.record import journal
 
 if TYPE_CHECKING:
     from darkroom.ad_study import Config
-    from record.chain import Link
+    from runcatalog.guild.child_runs import Link
 
 
 def summarise(

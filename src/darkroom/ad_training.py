@@ -11,7 +11,6 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-import record
 from darkroom.ad_options import Config, Settings
 from darkroom.division import Division, used_steps
 from darkroom.histories import Histories
@@ -20,6 +19,7 @@ from darkroom.muon import Muon
 from darkroom.play import Tasks, learn_in_context
 from darkroom.shape import TOKENS, Shape
 from darkroom.windows import Episodes, Sampler, Windows, moved
+from runcatalog import record
 
 TOLD = 5  # episodes at the beginning and at the end that are averaged
 POINTS = 200  # of the loss's curve

@@ -7,11 +7,11 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import record
 from darkroom.grid import recentred
 from darkroom.histories import Histories, read_tasks, split, write_tasks
-from record.config import find_folder
-from record.journal import read_json
+from runcatalog import record
+from runcatalog.record.config import find_folder
+from runcatalog.record.journal import read_json
 
 if TYPE_CHECKING:
     from darkroom.ad_options import Config

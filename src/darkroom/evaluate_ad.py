@@ -8,9 +8,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import record
-from record import option
-from record.config import checkpoint_folder
+from runcatalog import record
+from runcatalog.record import option
+from runcatalog.record.config import checkpoint_folder
 
 if TYPE_CHECKING:
     from darkroom.division import Division

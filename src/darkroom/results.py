@@ -7,9 +7,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import record
 from darkroom import grid
 from darkroom.a2c import Policies
+from runcatalog import record
 
 if TYPE_CHECKING:
     from collections.abc import Iterator

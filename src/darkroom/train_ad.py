@@ -5,8 +5,8 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-import record
 from darkroom.ad_options import Config
+from runcatalog import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

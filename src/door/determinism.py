@@ -22,10 +22,10 @@ from typing import Any
 
 import numpy as np
 
-import record
 from door.options import ROBOTS
 from door.tasks import TASKS
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 ENVS_PER_CALL = (0, 8, 5)  # of the runs in turn; 0: all
 

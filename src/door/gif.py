@@ -11,8 +11,8 @@ from pathlib import Path
 
 import numpy as np
 
-import record
 from door.worlds import DECISION
+from runcatalog import record
 
 SIZE = (280, 210)  # pixels; a 4:3 picture is drawn larger and scaled down, which smooths its edges
 COLOURS = 96

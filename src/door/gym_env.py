@@ -15,7 +15,7 @@ from gymnasium import spaces
 from door.env import HORIZON, DoorVecEnv
 from door.reward import RewardConfig
 from door.worlds import DECISION
-from record.seeds import Seeds
+from runcatalog.record.seeds import Seeds
 
 
 class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):

@@ -15,9 +15,9 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-import record
 from door import continual
-from record import journal, option
+from runcatalog import record
+from runcatalog.record import journal, option
 
 if TYPE_CHECKING:
     from door.held_out import HeldOutWorlds

@@ -6,11 +6,11 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import record
 from door.tasks import TASKS
 from door.tuned import Tuned, fill
-from record import option
-from record.config import checkpoint_folder
+from runcatalog import record
+from runcatalog.record import option
+from runcatalog.record.config import checkpoint_folder
 
 ROBOTS = ("floatinghook", "floatinggripper")
 STARTS = ("near", "original")

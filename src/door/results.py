@@ -5,11 +5,11 @@ from __future__ import annotations
 import dataclasses
 from typing import Any
 
-import record
 from door.figures import learning_curve
 from door.training import TEST, DoorAgent, Training
 from door.tuned import Tuned
 from rl.policy import Policy
+from runcatalog import record
 
 
 def finish(

@@ -10,9 +10,10 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import record
-from record import chain, journal, option
-from record.chain import Child
+from runcatalog import record
+from runcatalog.guild import child_runs
+from runcatalog.guild.child_runs import Child
+from runcatalog.record import journal, option
 
 PASSED = ("env_steps", "stop_at", "threads", "video")  # flags that go on to the steps
 
@@ -101,7 +102,7 @@ def _choose(operation: str, operations: list[str], config: Config) -> Step:
     if config.reuse and _model(operation) != _model(operations[-1]):
         wanted = {"seed": config.seed} | config.passed()
         del wanted["threads"]
-        if found := next(chain.same(operation, wanted), None):
+        if found := next(child_runs.same(operation, wanted), None):
             return Step(operation, found, reused=True)
     return Step(operation, uuid.uuid4().hex)
 
@@ -123,7 +124,7 @@ def _complete(run: record.Run, step: Step, before: Step | None, config: Config) 
     try:
         code = process.wait()
     finally:
-        chain.stop(process)
+        child_runs.stop(process)
     if code != 0:
         raise record.RunFailed(f"{step.operation}, run {step.run[:8]}, ended with status {code}")
 

@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-import record
 from door.series_figures import Course, matrix, over_series
-from record import committed
+from runcatalog import record
+from runcatalog.model import committed
 
 _TASK = re.compile(r"(matrix|success)/(\d+)_(\w+)")
 

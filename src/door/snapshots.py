@@ -12,9 +12,9 @@ from pathlib import Path
 
 import torch
 
-import record
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
+from runcatalog import record
 
 FOLDER = "policies"
 

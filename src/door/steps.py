@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import record
-from record import journal
+from runcatalog import record
+from runcatalog.record import journal
 
 _NAME = re.compile(r"(\d+)_(\w+)")  # of a link: place in the series, task
 _EARLIER = re.compile(r"opening_rate/(\d+)_\w+")  # of a metric: place in the series, task

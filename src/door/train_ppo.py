@@ -6,7 +6,6 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import record
 from door import tuned
 from door.options import (
     DoorConfig,
@@ -15,7 +14,8 @@ from door.options import (
     target_kl_option,
     value_loss_option,
 )
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 if TYPE_CHECKING:
     from door.training import Training

@@ -10,7 +10,6 @@ from typing import Any, Protocol
 import numpy as np
 import torch
 
-import record
 from door import snapshots
 from door.env import HORIZON
 from door.evaluate import Evaluation, evaluate
@@ -21,6 +20,7 @@ from rl.normalise import ReturnScaler
 from rl.policy import NetworkShape, Policy
 from rl.ppo import PPOSettings
 from rl.rollout import NonFiniteError, Rollout, collect
+from runcatalog import record
 
 TEST, VALIDATION = 0, 1  # sets of held-out worlds: reported; and looked at while training
 # KL divergence of an update [nats] of an exploded policy, at least. Three of 391 committed records have more: two with

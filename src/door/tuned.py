@@ -10,13 +10,13 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from record import UserError
-from record.config import Config, flag_name
-from record.facts import project_root
-from record.journal import write_json
+from runcatalog.record import UserError
+from runcatalog.record.config import Config, flag_name
+from runcatalog.record.journal import write_json
+from runcatalog.record.provenance.environment import project_root
 
 if TYPE_CHECKING:
-    from record import Run
+    from runcatalog.record import Run
 
 # Where Guild links what a run requires of a search (`requires:` in guild.yml, `target-path: tuned`).
 LINKED = Path("tuned") / "result.json"

@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import torch
 
-import record
+from runcatalog import record
 from skills.acting import Agent, NetworkAgent
 from skills.levels import STAGES, levels_of
 from skills.mixing import Mixture

@@ -8,8 +8,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import record
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 from skills import finding, source
 from skills.schedule import COURSES, CURRICULA
 

@@ -17,7 +17,7 @@ import urllib.request
 from dataclasses import dataclass, field
 from typing import Any
 
-import record
+from runcatalog import record
 
 INTERFACES = ("ollama", "openai")
 DEFAULT_URL = {"ollama": "http://127.0.0.1:11434", "openai": "http://127.0.0.1:8000"}

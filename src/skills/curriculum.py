@@ -7,9 +7,10 @@ import os
 from dataclasses import dataclass
 from typing import Any
 
-import record
-from record import chain, option
-from record.chain import Link
+from runcatalog import record
+from runcatalog.guild import child_runs
+from runcatalog.guild.child_runs import Link
+from runcatalog.record import option
 from skills import schedule
 
 
@@ -34,10 +35,12 @@ def main(config: Config) -> dict[str, Any]:
     if not os.environ.get("GUILD_HOME") or not os.environ.get("RUN_DIR"):
         raise record.UserError("a curriculum runs under Guild: `guild run skill:curriculum`")
     with record.start(config, study="skills") as run:
-        links = chain.plan(run.directory / "curriculum.json", links_of(config))
+        links = child_runs.plan(run.directory / "curriculum.json", links_of(config))
         for link in links.values():
             run.add_parent(link.run)
-        chain.complete(links, 1, run.event, lambda done: run.progress(done, len(links), "stage"))
+        child_runs.complete(
+            links, 1, run.event, lambda done: run.progress(done, len(links), "stage")
+        )
         curves(run, links)
         return run.finish(summary(links))
 
@@ -51,14 +54,14 @@ def links_of(config: Config) -> list[Link]:
         after = {"previous": links[-1].name} if links else {}
         before = {"previous": links[-1].run} if links else {}  # whose weights it begins with
         known = config.reuse and all(before.values())
-        found = next(chain.same(f"skill:{stage}", flags | before), "") if known else ""
+        found = next(child_runs.same(f"skill:{stage}", flags | before), "") if known else ""
         links.append(Link(f"skill:{stage}", found, name=stage, flags=flags, after=after))
     return links
 
 
 def curves(run: record.Run, links: dict[str, Link]) -> None:
     """Logs validations and step sizes of all stages by the steps of the whole chain, and draws them."""
-    from record import journal
+    from runcatalog.record import journal
     from skills import drawing
 
     told = {"validation/sampled": "success", "lr": "lr"}

@@ -7,8 +7,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import NamedTuple
 
-import record
-from record import journal
+from runcatalog import record
+from runcatalog.record import journal
 from skills import prompts
 from skills.codes import COLOURS, KEY, LOCKED, PKP
 from skills.perfect import Oracle, SearchExecutor

@@ -11,7 +11,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-import record
+from runcatalog import record
 from skills.codes import mission_text
 from skills.levels import SIZE, STAGES, levels_of
 

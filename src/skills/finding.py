@@ -5,9 +5,9 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-import record
-from record import chain
-from record.config import find_folder
+from runcatalog import record
+from runcatalog.guild import child_runs
+from runcatalog.record.config import find_folder
 from skills.schedule import COURSES
 
 OTHERS = (
@@ -29,7 +29,7 @@ def located(flag: str, words: str, run: record.Run) -> dict[str, Path]:
     Raises:
         UserError: One is none of these, or has no finished run.
     """
-    from record import journal
+    from runcatalog.record import journal
 
     path = run.directory / "agents.json"
     known = journal.read_json(path) or {}
@@ -46,8 +46,8 @@ def _folder(flag: str, word: str) -> Path:
     if word not in (*COURSES, *OTHERS) or not os.environ.get("GUILD_HOME"):
         raise record.UserError(f"--{flag}: {word!r} is neither a folder nor, under Guild, a stage")
     operation = f"skill:{word}"
-    if not (found := chain.newest(operation, {})):
+    if not (found := child_runs.newest(operation, {})):
         raise record.UserError(
             f"--{flag}: no finished run of {operation}; `guild run {operation}` makes one"
         )
-    return chain.Child(operation, found).directory
+    return child_runs.Child(operation, found).directory

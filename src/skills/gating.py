@@ -9,8 +9,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import record
-from record.checkpoint import find_checkpoint
+from runcatalog import record
+from runcatalog.record.checkpoint import find_checkpoint
 from skills import agents
 from skills.acting import NetworkAgent
 from skills.codes import VERBS

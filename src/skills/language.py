@@ -19,8 +19,8 @@ from torch.nn import functional as F
 from transformers import LlamaConfig, LlamaForCausalLM, PreTrainedTokenizerFast
 from transformers.utils.logging import disable_progress_bar
 
-import record
 from rl.schedule import rise_and_fall
+from runcatalog import record
 from skills import prompts
 from skills.codes import COLOURS
 from skills.demonstrations import Demonstration

@@ -7,9 +7,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import record
-from record import option
-from record.config import RUN_ID, find_folder
+from runcatalog import record
+from runcatalog.record import option
+from runcatalog.record.config import RUN_ID, find_folder
 from skills import chat, finding, source
 from skills.schedule import COURSES
 
@@ -131,7 +131,7 @@ def main(config: Config) -> dict[str, Any]:
 
 def trained_here(model: str) -> str:
     """The run of `skill:planner_model` in whose artifacts a model lies; empty if it lies elsewhere."""
-    from record import journal
+    from runcatalog.record import journal
 
     above = Path(model).parents
     known = journal.read_json(above[1] / "journal/run.json") if len(above) > 2 else None

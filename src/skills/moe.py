@@ -7,8 +7,8 @@ from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import record
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 from skills import finding
 from skills.distill import ALL
 from skills.options import PPO, Specialists

@@ -6,9 +6,9 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-import record
-from record import option
-from record.config import checkpoint_folder
+from runcatalog import record
+from runcatalog.record import option
+from runcatalog.record.config import checkpoint_folder
 from skills.schedule import COURSES, ELSEWHERE, EPOCH_STEPS, LR, LR_END, Course
 
 if TYPE_CHECKING:

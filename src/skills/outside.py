@@ -13,7 +13,7 @@ os.environ.setdefault("PYGAME_HIDE_SUPPORT_PROMPT", "1")
 
 import gymnasium
 
-import record
+from runcatalog import record
 from skills.codes import mission_code
 from skills.engine import Step
 from skills.loading import bank, begin

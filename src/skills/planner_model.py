@@ -7,8 +7,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import record
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 
 if TYPE_CHECKING:
     from skills.demonstrations import Demonstration

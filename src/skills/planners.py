@@ -10,8 +10,8 @@ from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 from typing import Any
 
-import record
-from record import journal
+from runcatalog import record
+from runcatalog.record import journal
 from skills import prompts
 from skills.chat import Chat
 from skills.perfect import Oracle

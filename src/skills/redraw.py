@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from record import committed
+from runcatalog.model import committed
 from skills import drawing
 from skills.benchmark import WAYS, title, ways_to
 

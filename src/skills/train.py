@@ -5,7 +5,7 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-import record
+from runcatalog import record
 from skills.options import Config
 
 if TYPE_CHECKING:

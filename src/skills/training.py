@@ -13,8 +13,8 @@ from typing import Any, TypeVar
 import numpy as np
 import torch
 
-import record
 from rl.rollout import NonFiniteError
+from runcatalog import record
 from skills import agents
 from skills.acting import NetworkAgent
 from skills.learning import Learner, one_thread, thread_pool

@@ -9,7 +9,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from typing import Any
 
-import record
+from runcatalog import record
 
 THINK = "<think>"
 _ASKED, _SAID, _AGAIN = "\x01asked\x01", "\x01said\x01", "\x01again\x01"

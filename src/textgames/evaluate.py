@@ -6,9 +6,9 @@ import argparse
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-import record
-from record import option
-from record.config import flag_name
+from runcatalog import record
+from runcatalog.record import option
+from runcatalog.record.config import flag_name
 from textgames import playing, results, sources
 from textgames.games import GAMES, ORDERS
 from textgames.playing import PlayConfig

@@ -10,8 +10,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-import record
 from rl.schedule import rise_and_fall
+from runcatalog import record
 from textgames import models
 from textgames.models import Loaded
 from textgames.scoring import Batch, log_probs

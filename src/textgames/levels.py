@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-import record
+from runcatalog import record
 from textgames.games import BANDIT, FROZENLAKE, SOKOBAN, GameConfig
 
 FIRST = {SOKOBAN: 10_000, FROZENLAKE: 100_000, BANDIT: 100_000}

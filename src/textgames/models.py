@@ -15,8 +15,8 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-import record
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 from textgames.ranks import Ranks, full, put
 from textgames.sources import FIRST, TINY, Source, find, longest, run_of
 

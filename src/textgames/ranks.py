@@ -18,7 +18,7 @@ import threading
 from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
-import record
+from runcatalog import record
 
 if TYPE_CHECKING:
     import torch

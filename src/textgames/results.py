@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 if TYPE_CHECKING:
     from numpy.typing import NDArray
 
-    import record
+    from runcatalog import record
     from textgames.games import GameConfig
     from textgames.models import Loaded
     from textgames.playing import PlayConfig

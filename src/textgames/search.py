@@ -12,9 +12,10 @@ import shlex
 from dataclasses import dataclass
 from typing import Any
 
-import record
-from record import chain, option
-from record.chain import Link
+from runcatalog import record
+from runcatalog.guild import child_runs
+from runcatalog.guild.child_runs import Link
+from runcatalog.record import option
 from textgames.games import GAMES
 
 OPERATION, SEARCH = "ragen:train", "ragen:search"
@@ -98,11 +99,11 @@ def main(config: Config) -> dict[str, Any]:
                 flags = " ".join(f"{name}={value}" for name, value in link.flags.items())
                 run.event(f"guild run {link.operation} {flags} -y")
             return run.finish({"summary": f"{len(links)} runs, none of them started"})
-        planned = chain.plan(run.directory / "search.json", links)
+        planned = child_runs.plan(run.directory / "search.json", links)
         for link in planned.values():
             run.add_parent(link.run)
         failed: dict[str, int] = {}
-        chain.complete(
+        child_runs.complete(
             planned, places, run.event, lambda done: run.progress(done, len(planned), "run"),
             lambda link, code: failed.update({link.name: code}),
         )  # fmt: skip
@@ -139,8 +140,8 @@ def settled(config: Config) -> dict[str, Any]:
 
 def best_of(config: Config, group: int) -> dict[str, Any] | None:
     """The best point of the newest finished search of a group, for the same games and model; None without one."""
-    found = chain.newest(SEARCH, {**_shared(config), "group": group, "dry-run": "no"})
-    return chain.Child(SEARCH, found).written["result"]["best"] if found else None
+    found = child_runs.newest(SEARCH, {**_shared(config), "group": group, "dry-run": "no"})
+    return child_runs.Child(SEARCH, found).written["result"]["best"] if found else None
 
 
 def _shared(config: Config) -> dict[str, Any]:
@@ -162,7 +163,7 @@ def links_of(config: Config, fixed: dict[str, Any]) -> list[Link]:
         flags |= both
         flags |= dict(word.split("=", 1) for word in config.train_flags.split())
         typed = {name: str(value) for name, value in flags.items()}
-        known = next(chain.same(OPERATION, typed), None) if config.reuse else None
+        known = next(child_runs.same(OPERATION, typed), None) if config.reuse else None
         name = " ".join(f"{name}={value}" for name, value in point.items())
         links.append(Link(OPERATION, known or "", name=name, flags=typed))
     return links

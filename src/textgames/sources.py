@@ -9,8 +9,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-import record
-from record.config import RUN_ID, find_folder
+from runcatalog import record
+from runcatalog.record.config import RUN_ID, find_folder
 
 TINY = "tiny"
 FIRST = "first_model"  # in a run's folder: the tiny model that it began with

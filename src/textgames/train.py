@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-import record
-from record import option
+from runcatalog import record
+from runcatalog.record import option
 from textgames import alarms
 from textgames.playing import PlayConfig
 

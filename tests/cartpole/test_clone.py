@@ -5,12 +5,12 @@ import numpy as np
 import pytest
 import torch
 
-import record
 from cartpole import cloning, networks, survival
 from cartpole.cloning import CloneConfig, Clones, PairOrder
 from cartpole.demonstrations import as_labelled, play, sampling
 from cartpole.env import MAX_STEPS, random_starts
 from cartpole.networks import Shape
+from runcatalog import record
 
 SEEDS = record.Seeds(3)
 # Balances the pole from any start: pushes to where the pole falls.

@@ -5,10 +5,10 @@ import json
 import numpy as np
 import pytest
 
-import record
 from cartpole import expert, experts, networks
 from cartpole.networks import Shape
-from record.checkpoint import save_checkpoint
+from runcatalog import record
+from runcatalog.record.checkpoint import save_checkpoint
 
 
 def policies(count, hidden=(8, 4)):

@@ -8,7 +8,7 @@ from torch import nn
 
 from cartpole import algorithms
 from cartpole.learner import Learner, Setting
-from record import Seeds
+from runcatalog.record import Seeds
 
 # Different in everything a run may differ in, so that nothing can be mixed up between runs.
 SINGLE = [

@@ -3,13 +3,13 @@
 import numpy as np
 import pytest
 
-import record
 from cartpole import networks, remedies
 from cartpole.demonstrations import RESTRICTIONS
 from cartpole.env import MAX_STEPS, CartPoleBatch
 from cartpole.expert import greedy
 from cartpole.networks import Shape
-from record.checkpoint import save_checkpoint
+from runcatalog import record
+from runcatalog.record.checkpoint import save_checkpoint
 
 SMALL = {
     "episodes": 20, "horizon": 30, "limit": 40, "updates": 20, "batch_size": 5, "orders": 2,

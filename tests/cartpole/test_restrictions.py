@@ -5,12 +5,12 @@ import json
 import numpy as np
 import pytest
 
-import record
 from cartpole import bc_redraw, bc_results, demonstrations, networks, remedies, restrictions
 from cartpole.demonstrations import RESTRICTIONS, Pairs
 from cartpole.networks import Shape
-from record import committed
-from record.checkpoint import save_checkpoint
+from runcatalog import record
+from runcatalog.model import committed
+from runcatalog.record.checkpoint import save_checkpoint
 
 SMALL = {
     "episodes": 12, "horizon": 40, "updates": 30, "batch_size": 5, "orders": 2, "starts": 20,

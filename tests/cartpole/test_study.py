@@ -8,10 +8,10 @@ import numpy as np
 import pytest
 import yaml
 
-import record
 from cartpole import intervals, pieces, results, study
 from cartpole.learner import Learner, Setting
 from cartpole.pieces import Piece
+from runcatalog import record
 
 FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
 

@@ -8,9 +8,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import record
 from cartpole import train
 from cartpole.learner import Learner, Setting
+from runcatalog import record
 
 FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
 SCRIPT = Path(train.__file__)

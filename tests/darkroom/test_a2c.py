@@ -8,7 +8,7 @@ import torch
 
 from darkroom import a2c
 from darkroom.env import DarkRoom, EpisodeLimit
-from record import Seeds
+from runcatalog.record import Seeds
 
 GOALS = np.array([0, 3, 13])
 

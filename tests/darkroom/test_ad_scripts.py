@@ -15,7 +15,7 @@ import torch
 
 from darkroom import ad_training, division, evaluate_ad, histories, train_ad
 from darkroom.ad_options import PRESETS, Config
-from record import Seeds, UserError
+from runcatalog.record import Seeds, UserError
 from small_histories import SMALL, recorded
 
 ROOT = Path(__file__).parents[2]

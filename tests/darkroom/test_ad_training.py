@@ -8,7 +8,7 @@ import torch
 
 from darkroom import ad_training, division, histories
 from darkroom.ad_options import Config
-from record import Seeds
+from runcatalog.record import Seeds
 from small_histories import SMALL, recorded
 
 

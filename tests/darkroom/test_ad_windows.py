@@ -12,7 +12,7 @@ from darkroom import a2c, curves, histories, windows
 from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
 from darkroom.grid import transitions
 from darkroom.searching import Searches
-from record import Seeds
+from runcatalog.record import Seeds
 
 GOALS = (0, 3, 7, 12)
 

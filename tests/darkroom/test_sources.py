@@ -15,7 +15,7 @@ from hypothesis import strategies as st
 
 from darkroom import a2c, curves, film, grid, histories, results, train_sources
 from darkroom.env import DarkRoom, EpisodeLimit
-from record import Seeds, UserError
+from runcatalog.record import Seeds, UserError
 
 ROOT = Path(__file__).parents[2]
 SMALL = [

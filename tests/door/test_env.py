@@ -13,7 +13,7 @@ from door.models import BOLT_RELEASE
 from door.reward import RewardConfig
 from door.scripted import ScriptedHook
 from door.tasks import TASKS
-from record.seeds import Seeds
+from runcatalog.record.seeds import Seeds
 
 
 def commands(env: DoorVecEnv, steps: int, seed: int = 0) -> np.ndarray:

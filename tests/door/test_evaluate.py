@@ -7,7 +7,7 @@ from door.env import DoorVecEnv
 from door.evaluate import DECISIONS, WORLDS, evaluate
 from door.scripted import ScriptedGripper, ScriptedHook
 from door.worlds import DECISION
-from record.seeds import Seeds
+from runcatalog.record.seeds import Seeds
 
 
 @pytest.mark.parametrize("task", ["pull_left_fixed", "lever", "round_left", "lever_push_left"])

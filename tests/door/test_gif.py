@@ -8,12 +8,12 @@ import pytest
 import torch
 from PIL import Image, ImageSequence
 
-import record
 from door import gif, snapshots
 from door.render import draw, film
-from record.seeds import Seeds
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
+from runcatalog import record
+from runcatalog.record.seeds import Seeds
 
 
 def moving(count: int) -> list[np.ndarray]:

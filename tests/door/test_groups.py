@@ -6,10 +6,10 @@ import torch
 
 from door.env import DoorVecEnv
 from door.groups import GROUPS, DoorGroups
-from record import Seeds
 from rl.normalise import ObservationNormaliser
 from rl.policy import NetworkShape, Policy, initial_weights, unflatten
 from rl.rollout import collect
+from runcatalog.record import Seeds
 
 STEPS = 20
 

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 import door
 from door.env import DoorVecEnv
 from door.reward import RewardConfig
-from record.seeds import Seeds
+from runcatalog.record.seeds import Seeds
 
 
 @pytest.mark.parametrize("robot", ["floatinghook", "floatinggripper"])

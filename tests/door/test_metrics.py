@@ -10,7 +10,6 @@ import numpy as np
 import pytest
 import torch
 
-import record
 from door import (
     continual,
     evaluate,
@@ -24,9 +23,11 @@ from door import (
 )
 from door.held_out import HeldOutWorlds
 from door.scripted import ScriptedHook
-from record import committed, journal
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
+from runcatalog import record
+from runcatalog.model import committed
+from runcatalog.record import journal
 
 FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
 WORLDS = 12  # instead of 100, in training and here

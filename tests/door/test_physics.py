@@ -14,7 +14,7 @@ from door.robots import ROBOTS
 from door.stress import KINDS, play, player
 from door.tasks import TASKS
 from door.worlds import Settings, sample_world
-from record.seeds import Seeds
+from runcatalog.record.seeds import Seeds
 
 PENETRATION = 0.003  # m
 # J; a shove leaves up to half a joule. What a compressed contact gives back is not counted as energy

@@ -10,7 +10,7 @@ import pytest
 from door.render import draw, film, record_video, world_of
 from door.tasks import TASKS
 from door.worlds import sample_world
-from record.seeds import Seeds
+from runcatalog.record.seeds import Seeds
 
 
 def idle(obs: np.ndarray) -> np.ndarray:

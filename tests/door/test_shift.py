@@ -7,10 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-import record
 from door import evaluate, shift, train_ppo, training
 from door.tasks import TASKS
 from door.worlds import World, parameters, sample_world
+from runcatalog import record
 from world_ranges import RANGES
 
 WORLDS = 6  # instead of 100

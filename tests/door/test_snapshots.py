@@ -4,11 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-import record
 from door import snapshots
 from door.hyper_agent import HyperAgent, HyperSettings
 from rl.agent import AgentSettings, PPOAgent
 from rl.policy import NetworkShape
+from runcatalog import record
 
 SHAPE = NetworkShape(5, 2, (7, 3))
 

@@ -12,10 +12,10 @@ import numpy as np
 import pytest
 import torch
 
-import record
 from door import determinism, options, snapshots, train_hnppo, train_ppo, training
-from record.digest import weights_digest
 from rl import gae, ppo
+from runcatalog import record
+from runcatalog.record.digest import weights_digest
 
 FOREIGN = (
     "RUN_DIR",

@@ -7,8 +7,8 @@ from types import SimpleNamespace
 import pytest
 
 from door import train_hnppo, train_ppo, tuned
-from record import UserError
-from record.config import flags_of
+from runcatalog.record import UserError
+from runcatalog.record.config import flags_of
 
 SEARCH = "ppo:lr_size_clip_opt_ppo_lever"
 DEFAULT = train_ppo.Config()

@@ -285,7 +285,7 @@ class Arena:
     def catalog(self, *arguments, cwd=None, **more):
         """Starts the `catalog` command."""
         return subprocess.Popen(
-            [sys.executable, "-m", "catalog.cli", *arguments], env=self._environment(**more),
+            [sys.executable, "-m", "runcatalog.cli.main", *arguments], env=self._environment(**more),
             cwd=cwd or self.project, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
         )  # fmt: skip
 

@@ -21,15 +21,15 @@ import sitecustomize
 
 LOADED = (
     "numpy",
-    "record.checkpoint",
-    "record.publish",
+    "runcatalog.record.checkpoint",
+    "runcatalog.record.delivery.publish",
     "mlflow.tracking.client",
     "mlflow.store.tracking.sqlalchemy_store",
     "mlflow.store.artifact.local_artifact_repo",
     "mlflow.server.fastapi_app",
     "mlflow.cli",
     "uvicorn",
-    "catalog.sync",
+    "runcatalog.sync.sync",
 )
 
 

@@ -8,7 +8,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-import record
+from runcatalog import record
 
 ODD = (math.nan, math.inf, -math.inf, 5e-324, -0.0, 1 / 3)
 

@@ -15,8 +15,8 @@ from pathlib import Path
 import pytest
 
 import ends_table
-from record.journal import read_json
-from record.status import last_session, process_state
+from runcatalog.record.journal import read_json
+from runcatalog.record.lifecycle.status import last_session, process_state
 from small_disk import small_cgroup, small_disk
 
 ROOT = Path(__file__).parents[2]
@@ -129,7 +129,7 @@ class Group:
 
     def catalog(self, line):
         """Types `catalog …`."""
-        command = [sys.executable, "-m", "catalog.cli", *line.split()]
+        command = [sys.executable, "-m", "runcatalog.cli.main", *line.split()]
         done = subprocess.run(command, cwd=self.root, env=self.env, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -8,7 +8,7 @@ from pathlib import Path
 
 import pytest
 
-from catalog.project import Project
+from runcatalog.model.project import Project
 
 ROOT = Path(__file__).parents[2]
 HEAVY = ("torch", "mlflow")

@@ -7,8 +7,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from catalog.project import Project
-from record import config
+from runcatalog.model.project import Project
+from runcatalog.record import config
 
 ROOT = Path(__file__).parents[2]
 ENTRIES = yaml.safe_load((ROOT / "MLproject").read_text())["entry_points"]

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-import record
 from rl.ppo import PPOSettings
+from runcatalog import record
 from skills import agents, blends
 from skills.acting import NetworkAgent
 from skills.codes import ACTIONS, VERBS

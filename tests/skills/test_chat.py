@@ -8,7 +8,7 @@ import threading
 import pytest
 
 from chat_server import ChatServer, options_of
-from record import RunFailed, UserError
+from runcatalog.record import RunFailed, UserError
 from skills import chat, prompts
 from skills.chat import Chat
 

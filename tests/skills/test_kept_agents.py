@@ -6,8 +6,8 @@ from pathlib import Path
 
 import pytest
 
-import record
-from record.digest import weights_digest
+from runcatalog import record
+from runcatalog.record.digest import weights_digest
 from skills import agents
 from skills.learning import one_thread
 from skills.playing import play

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-import record
-from record import committed
+from runcatalog import record
+from runcatalog.model import committed
 from skills import agents, benchmark, blends, distill, drawing, figures, film, moe, redraw
 from skills.acting import NetworkAgent
 from skills.env import SkillsEnv

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-import record
 from rl.ppo import PPOSettings
+from runcatalog import record
 from skills import agents, env_id
 from skills.acting import Agent, NetworkAgent
 from skills.engine import Engine, Step

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import torch
 
-import record
+from runcatalog import record
 from skills import language, planner_model, prompts
 from skills.demonstrations import Demonstration, demonstrate
 from skills.language import ASSISTANT, END, USER, Pupil, Sizes, Texts

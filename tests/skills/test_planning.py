@@ -9,8 +9,8 @@ import numpy as np
 import pytest
 import torch
 
-import record
 from chat_server import ChatServer, options_of
+from runcatalog import record
 from skills import agents, codes, llm, planners, prompts, subtasks
 from skills.acting import NetworkAgent
 from skills.chat import Chat

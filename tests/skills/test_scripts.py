@@ -6,7 +6,7 @@ from pathlib import Path
 import pytest
 from matplotlib.image import imread
 
-from record import UserError
+from runcatalog.record import UserError
 from skills import check_engine, comparing, show_levels
 from skills.levels import STAGES
 

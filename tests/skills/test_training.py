@@ -13,8 +13,8 @@ import numpy as np
 import pytest
 import torch
 
-import record
 from rl.ppo import PPOSettings
+from runcatalog import record
 from skills import agents
 from skills.acting import NetworkAgent
 from skills.engine import Engine

@@ -5,7 +5,7 @@ from itertools import chain
 import pytest
 from transformers import Qwen2Tokenizer
 
-import record
+from runcatalog import record
 from textgames import chat, tiny
 
 # Templates in the manner of well-known models, and what each ends a reply with.

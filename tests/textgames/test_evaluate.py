@@ -9,8 +9,8 @@ import pytest
 import torch
 from transformers import AutoTokenizer
 
-from record import UserError
-from record.config import flags_of
+from runcatalog.record import UserError
+from runcatalog.record.config import flags_of
 from textgames import (
     chances,
     demonstrations,

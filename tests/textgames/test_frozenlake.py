@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from record import UserError
+from runcatalog.record import UserError
 from textgames import chances, frozenlake, games, levels, solver
 
 SEEDS = np.arange(50) * 7919 + 5

@@ -12,7 +12,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-import record
+from runcatalog import record
 from textgames import models, tiny
 from textgames.models import ModelConfig
 

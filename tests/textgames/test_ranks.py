@@ -12,7 +12,7 @@ import psutil
 import pytest
 import torch
 
-from record import UserError
+from runcatalog.record import UserError
 from textgames import ranks
 
 ROOT = Path(__file__).parents[2]

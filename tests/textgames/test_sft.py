@@ -10,7 +10,7 @@ import pytest
 import torch
 from torch.nn import functional as F
 
-import record
+from runcatalog import record
 from textgames import demonstrations, examples, games, levels, models, sft, solver, tiny, wording
 from textgames.demonstrations import texts
 from textgames.imitation import Imitation, judged, updates_of_an_epoch

@@ -5,7 +5,7 @@ import json
 import numpy as np
 import pytest
 
-from record import UserError
+from runcatalog.record import UserError
 from textgames import show_levels
 
 

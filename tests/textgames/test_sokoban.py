@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 
 from naive_games import Warehouse
-from record import UserError
+from runcatalog.record import UserError
 from textgames import chances, games, levels, sokoban, solver
 
 VARIANTS = [

@@ -7,8 +7,8 @@ import numpy as np
 import pytest
 import torch
 
-import record
-from record import UserError
+from runcatalog import record
+from runcatalog.record import UserError
 from textgames import results, rollout, train
 from textgames.learning import Learner
 from textgames.train import Config

@@ -11,7 +11,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import textgames
-from record import UserError
+from runcatalog.record import UserError
 from textgames import games, levels, wording
 from textgames.bandit import HIGH, LOW
 

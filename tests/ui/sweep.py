@@ -47,8 +47,8 @@ class Sweep:
             self._import()
 
     def _import(self) -> None:
-        from catalog import cli
+        from runcatalog.cli import main
 
         with pytest.raises(SystemExit) as ended:
-            cli.main(["import", "-q"])
+            main.main(["import", "-q"])
         assert ended.value.code == 0

@@ -5,9 +5,9 @@ import shutil
 
 import pytest
 
-from catalog import mlflow_ui, mlflow_views
-from catalog.project import Project
-from catalog.store import Store
+from runcatalog.mlflow_ui import arrange, views
+from runcatalog.model.project import Project
+from runcatalog.store.client import Store
 from ui.sweep import Sweep
 
 
@@ -26,20 +26,20 @@ def tags(store):
     return experiment.experiment_id, dict(experiment.tags)
 
 
-def arrange(sweep, store):
-    return mlflow_ui.arrange(Project(sweep.root), store)
+def arranged(sweep, store):
+    return arrange.arrange(Project(sweep.root), store)
 
 
 def test_what_is_arranged(sweep, store):
     experiment, held = tags(store)
     name = f"lr_opt_pull {sweep.batch[:8]}"
-    keys = [key for key in held if key.startswith(mlflow_views.TAG)]
-    views = {key.removeprefix(mlflow_views.TAG): json.loads(held[key]) for key in keys}
-    assert {key: view["name"] for key, view in views.items()} == {
+    keys = [key for key in held if key.startswith(views.TAG)]
+    named = {key.removeprefix(views.TAG): json.loads(held[key]) for key in keys}
+    assert {key: view["name"] for key, view in named.items()} == {
         "overview": "door: all runs",
         sweep.batch[:8]: name,
     }
-    state = json.loads(views[sweep.batch[:8]]["state"])
+    state = json.loads(named[sweep.batch[:8]]["state"])
     assert state["searchFilter"] == f"tags.batch = '{sweep.batch}'"
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`opening_rate`", False)
     assert state["selectedColumns"] == [
@@ -52,14 +52,14 @@ def test_what_is_arranged(sweep, store):
     drawn = [c["metricKey"] for c in state["compareRunCharts"] if c["type"] == "LINE"]
     assert drawn[0] == "validation_opening_rate"
     link = f"#/experiments/{experiment}/runs?viewStateShareKey={sweep.batch[:8]}"
-    assert link in held[mlflow_ui.NOTE]
-    assert held[mlflow_ui.NOTE].startswith("# Doors")
+    assert link in held[arrange.NOTE]
+    assert held[arrange.NOTE].startswith("# Doors")
 
     runs = {run.run: run for run in store.runs()}
     batch = runs.pop(sweep.batch)
     assert batch.tags["mlflow.runName"] == name
-    assert batch.tags[mlflow_ui.NOTE].startswith("best ")
-    assert "\\" not in batch.tags[mlflow_ui.NOTE]
+    assert batch.tags[arrange.NOTE].startswith("best ")
+    assert "\\" not in batch.tags[arrange.NOTE]
     assert {run.tags["mlflow.parentRunId"] for run in runs.values()} == {batch.id}
     assert {run.tags["mlflow.runName"] for run in runs.values()} == sweep.names
 
@@ -73,7 +73,7 @@ def test_again_changes_nothing(sweep, store, monkeypatch):
 
     for name in ("set_experiment_tag", "delete_experiment_tag", "update_run", "log_batch"):
         monkeypatch.setattr(client, name, refuse)
-    pages = arrange(sweep, store)
+    pages = arranged(sweep, store)
     assert [page.batch for page in pages] == ["", sweep.batch]
     assert tags(store) == before
 
@@ -81,29 +81,29 @@ def test_again_changes_nothing(sweep, store, monkeypatch):
 def test_a_persons_words_stay(sweep, tmp_path):
     shutil.copy(sweep.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     store = Store(f"sqlite:///{tmp_path}/mlflow.db")
-    client, view = store.client, f"{mlflow_views.TAG}{sweep.batch[:8]}"
+    client, view = store.client, f"{views.TAG}{sweep.batch[:8]}"
     experiment, before = tags(store)
-    client.set_experiment_tag(experiment, mlflow_ui.NOTE, "mine")
-    client.set_experiment_tag(experiment, f"{mlflow_views.TAG}my-own", "{}")
+    client.set_experiment_tag(experiment, arrange.NOTE, "mine")
+    client.set_experiment_tag(experiment, f"{views.TAG}my-own", "{}")
     client.delete_experiment_tag(experiment, view)
     batch = next(run for run in store.runs() if run.run == sweep.batch)
     client.update_run(batch.id, name="the one of the paper")
-    client.set_tag(batch.id, mlflow_ui.NOTE, "mine too")
-    arrange(sweep, store)
+    client.set_tag(batch.id, arrange.NOTE, "mine too")
+    arranged(sweep, store)
     _, held = tags(store)
-    assert held[mlflow_ui.NOTE] == "mine"
-    assert held[f"{mlflow_views.TAG}my-own"] == "{}"
+    assert held[arrange.NOTE] == "mine"
+    assert held[f"{views.TAG}my-own"] == "{}"
     assert view not in held
     kept = next(run for run in store.runs() if run.run == sweep.batch)
     assert kept.tags["mlflow.runName"] == "the one of the paper"
-    assert kept.tags[mlflow_ui.NOTE] == "mine too"
+    assert kept.tags[arrange.NOTE] == "mine too"
 
     # What is old and as it was written here follows the runs.
-    written = json.loads(held[mlflow_ui.WRITTEN])
-    old = f"{mlflow_views.TAG}00000000"
+    written = json.loads(held[arrange.WRITTEN])
+    old = f"{views.TAG}00000000"
     client.set_experiment_tag(experiment, old, "gone")
-    written[old] = mlflow_ui._digest("gone")
-    client.set_experiment_tag(experiment, mlflow_ui.WRITTEN, json.dumps(written))
-    arrange(sweep, store)
+    written[old] = arrange._digest("gone")
+    client.set_experiment_tag(experiment, arrange.WRITTEN, json.dumps(written))
+    arranged(sweep, store)
     assert old not in tags(store)[1]
     assert before.keys() - tags(store)[1].keys() == {view}

@@ -5,9 +5,9 @@ from pathlib import Path
 
 import pytest
 
-from catalog.mlflow_ui import arrange
-from catalog.project import Project
-from catalog.store import Store
+from runcatalog.mlflow_ui.arrange import arrange
+from runcatalog.model.project import Project
+from runcatalog.store.client import Store
 from ui.sweep import ROOT, Sweep
 
 METRIC = "validation_opening_rate"

@@ -24,10 +24,10 @@ from pathlib import Path
 FOLDER = Path(os.environ.get("FAULTS", "/nonexistent"))
 HURRY = 1.0  # s
 ROLES = {  # by what is on the command line
-    "sender": "record.sender",
+    "sender": "runcatalog.record.delivery.sender",
     "server": "uvicorn",
     "command": "-m mlflow server",
-    "sync": "catalog.cli",
+    "sync": "runcatalog.cli.main",
     "training": "walk.py",
 }
 CLIENT = ("create_experiment", "create_run", "log_batch", "log_artifact", "set_terminated")

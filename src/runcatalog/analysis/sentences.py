@@ -1,0 +1,215 @@
+"""What a run came to, as one sentence computed from its record."""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from runcatalog.model import statistics, values
+from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.text import markdown
+
+_AT = re.compile(r"(?P<what>.+?) at (?P<axis>[a-z][a-z _]*?) (?P<step>\d+)(?:: (?P<more>.*))?")
+
+
+def sentence(record: RunRecord) -> str:
+    """Returns the result cell of a single run, as Markdown."""
+    parts = [_state(record)]
+    if variant := variant_text(record):
+        parts.append(variant)
+    if record.parents:
+        known = ", ".join(markdown.escape(parent[:8]) for parent in record.parents)
+        parts.append(f"from {known}")
+    if record.reported_by:
+        parts.append(f"imported: {markdown.escape(record.reported_by)}")
+    return "; ".join(part for part in parts if part)
+
+
+def _state(record: RunRecord) -> str:
+    if record.status == FINISHED:
+        return outcome(record)
+    if record.status == RUNNING:
+        return f"running{_so_far(record)}"
+    if record.status == FAILED:
+        return failure(record)
+    return killed(record)
+
+
+def outcome(record: RunRecord) -> str:
+    """Returns what a finished run reached, with its interval."""
+    result = record.result or {}
+    if summary := markdown.escape(result.get("summary") or "", markdown.MAX_RESULT):
+        return summary
+    objective = record.objective
+    if objective is None:
+        return "finished, with no result"
+    shown = objective_text(objective, objective["value"])
+    if _is_rate(objective) and objective["value"] > 1:
+        shown += " (above 100 %: counted wrongly in the source)"
+    return f"{shown}{after(objective)}{own_interval(objective)}{also([objective])}"
+
+
+def objective_text(objective: dict[str, Any], value: float) -> str:
+    """Returns "93 % opening rate" or "episode return 7696"."""
+    name = markdown.words(objective["name"])
+    if _is_rate(objective):
+        return f"{rate_text(value)} {name}"
+    return f"{name} {markdown.number(value)}"
+
+
+def rate_text(value: float) -> str:
+    """Returns "93 %"; what is no rate is said as it is."""
+    if not math.isfinite(value):
+        return markdown.number(value)
+    return f"{markdown.percent(value)} %" if value <= 1 else f"{value * 100:.0f} %"
+
+
+def value_text(objective: dict[str, Any], value: float) -> str:
+    """Returns a value without its name: "93 %" or "7696"."""
+    return rate_text(value) if _is_rate(objective) else markdown.number(value)
+
+
+def after(objective: dict[str, Any]) -> str:
+    """Returns " after 360 updates", or nothing if the objective does not say."""
+    at = objective.get("at")
+    if isinstance(at, bool) or not isinstance(at, int | float) or not math.isfinite(at):
+        return ""
+    return f" after {markdown.count(at, str(objective.get('axis') or 'step'))}"
+
+
+def own_interval(objective: dict[str, Any]) -> str:
+    """Returns the Wilson interval " [86, 97]" of a counted rate."""
+    return interval([objective])
+
+
+def counted(objective: dict[str, Any]) -> int:
+    """Returns how often a rate was counted; 0 if it is none, or not told."""
+    count = objective.get("count")
+    usable = isinstance(count, int) and not isinstance(count, bool) and count >= 1
+    return count if _is_rate(objective) and usable and 0 <= objective["value"] <= 1 else 0
+
+
+def interval(objectives: Sequence[dict[str, Any]]) -> str:
+    """Returns the interval of :func:`bounds` as " [86, 97]"; nothing without one."""
+    found = bounds(objectives)
+    return _interval_text(objectives[0], *found) if found else ""
+
+
+def also(objectives: Sequence[dict[str, Any]]) -> str:
+    """Returns "; 99 % remembering [98, 100]" for each further number that all objectives tell as `also`."""
+    told = [_further(objective) for objective in objectives]
+    parts = []
+    for name, first in told[0].items():
+        each = [further[name] for further in told if name in further]
+        if len(each) == len(told):
+            mean = statistics.mean([entry["value"] for entry in each])
+            parts.append(f"; {objective_text(first, mean)}{interval(each)}")
+    return "".join(parts)
+
+
+def _further(objective: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    found = {}
+    told = objective.get("also")
+    for entry in told if isinstance(told, list) else []:
+        with contextlib.suppress(TypeError, KeyError, ValueError):
+            found[str(entry["name"])] = {**entry, "value": values.number(entry["value"])}
+    return found
+
+
+def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
+    """Returns the 95 % interval over seeds: bootstrap of the mean; of a single run its own.
+
+    A few seeds that happen to agree say less than it seems: where successes were counted, the interval
+    is never narrower than Wilson's of all of them together. A single run that counted nothing has none.
+    """
+    numbers = [o["value"] for o in objectives]
+    if not all(math.isfinite(v) for v in numbers):
+        return None
+    counts = [counted(o) for o in objectives]
+    low, high = statistics.bootstrap(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
+    if all(counts):
+        pooled = sum(v * n for v, n in zip(numbers, counts, strict=True))
+        least, most = statistics.wilson(min(pooled, sum(counts)), sum(counts))
+        low, high = min(low, least), max(high, most)
+    return (low, high) if low <= high else None
+
+
+def _interval_text(objective: dict[str, Any], low: float, high: float) -> str:
+    if _is_rate(objective):
+        return f" [{math.floor(100 * low + 0.5)}, {math.floor(100 * high + 0.5)}]"
+    return f" [{markdown.number(low)}, {markdown.number(high)}]"
+
+
+def failure(record: RunRecord) -> str:
+    """Returns "failed at update 1: gradient explosion (log_std is not finite)"."""
+    reason = record.reason or "no reason was told"
+    match = _AT.fullmatch(" ".join(reason.split()))
+    if match is None:
+        return f"failed{_reached(record)}: {markdown.escape(reason, markdown.MAX_RESULT)}"
+    more = f" ({markdown.escape(match['more'], markdown.MAX_RESULT)})" if match["more"] else ""
+    what = markdown.escape(match["what"], markdown.MAX_RESULT)
+    return f"failed at {match['axis']} {match['step']}: {what}{more}"
+
+
+def failure_kind(record: RunRecord) -> str:
+    """Returns the failure without the numbers of this one run, to count failures by kind."""
+    if record.status == KILLED:
+        return "lost" if record.reason.startswith("lost") else f"killed ({killer(record)})"
+    match = _AT.fullmatch(" ".join(record.reason.split()))
+    if match is not None:
+        return markdown.escape(match["what"])
+    return markdown.escape(record.reason.partition("\n")[0] or "no reason was told")
+
+
+def failure_place(record: RunRecord) -> str:
+    """Returns " at update 12" where the reason says so."""
+    match = _AT.fullmatch(" ".join(record.reason.split()))
+    return f" at {match['axis']} {match['step']}" if match else ""
+
+
+def killed(record: RunRecord) -> str:
+    """Returns "killed after step 40: SIGTERM", or "lost: …"."""
+    if record.reason.startswith("lost"):
+        return markdown.escape(record.reason, markdown.MAX_RESULT) + _so_far(record)
+    return f"killed{_reached(record)}: {killer(record)}"
+
+
+def killer(record: RunRecord) -> str:
+    """Returns what killed a run."""
+    return markdown.escape(record.reason or "by whom was not told", markdown.MAX_RESULT)
+
+
+def variant_text(record: RunRecord) -> str:
+    """Returns the options that the script wants shown, for example its reward."""
+    variant = (record.result or {}).get("variant")
+    if not isinstance(variant, dict):
+        return ""
+    parts = [
+        f"{markdown.words(name)} {markdown.flag_value(values.flag(value))}"
+        for name, value in sorted(variant.items())
+        if value not in (None, "")
+    ]
+    return ", ".join(parts)
+
+
+def last_step(record: RunRecord) -> int | None:
+    """The last step that any metric reached."""
+    steps = [metric.curve[-1][0] for metric in record.metrics.values() if metric.curve]
+    return max(steps) if steps else None
+
+
+def _reached(record: RunRecord) -> str:
+    step = last_step(record)
+    return f" after step {step}" if step is not None else ""
+
+
+def _so_far(record: RunRecord) -> str:
+    step = last_step(record)
+    return f", step {step} so far" if step is not None else ""
+
+
+def _is_rate(objective: dict[str, Any]) -> bool:
+    return objective.get("kind") == "rate"

@@ -1,0 +1,331 @@
+"""Runs that are going on, read from their journals: MLflow is not asked."""
+
+from __future__ import annotations
+
+import os
+import time
+from collections import deque
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from runcatalog.guild.runs import GuildRun
+from runcatalog.model.project import Project
+from runcatalog.record.journal import points_of, read_json, read_lines
+from runcatalog.record.lifecycle.status import RUNNING, Status, last_session, status_of
+
+RECENT = 60.0  # s that a rate is taken over
+TAIL = 1 << 16  # bytes of a journal that are read when a run is first seen
+RESCAN = 2.0  # s between looks for new runs
+STALE = 120.0  # s without a sign after which a run is suspect: four heartbeats
+SETTLE = 5.0  # s in which an end may still be told better: Guild notes exit statuses last
+_LIKELY = ("rate", "return", "reward", "length", "accuracy", "loss")
+
+
+@dataclass
+class Job:
+    """A run that is going on, or has ended while someone watched.
+
+    Attributes:
+        directory: The run's directory.
+        run: Its id.
+        operation: As typed after `guild run`, or the script's name.
+        label: Its label, the automatic one of Guild included.
+        begun: When its session began, milliseconds since the epoch.
+        done, total, unit: How far it says it is; total 0 if it does not say.
+        sign: Its last sign of life, milliseconds since the epoch.
+        last: Last value of each metric.
+        status: What has become of it.
+        is_batch: Whether it is a batch, whose trials are `done`.
+    """
+
+    directory: Path
+    run: str
+    operation: str = ""
+    label: str = ""
+    begun: int = 0
+    done: float = 0.0
+    total: float = 0.0
+    unit: str = ""
+    sign: int = 0
+    last: dict[str, float] = field(default_factory=dict)
+    status: Status = Status(RUNNING, "", None)  # noqa: RUF009  an immutable tuple
+    is_batch: bool = False
+    ended_at: float = 0.0  # by this process's clock
+    _session: int = 0
+    _told: int = 0  # when it said how far it is
+    _offset: int = 0
+    _written: tuple[int, int] = (0, 0)
+    _steps: deque[tuple[float, float]] = field(default_factory=deque)
+    _progress: deque[tuple[float, float]] = field(default_factory=deque)
+
+    @property
+    def share(self) -> float | None:
+        """How much is done, 0 … 1; None if it does not say."""
+        return min(1.0, max(0.0, self.done / self.total)) if self.total > 0 else None
+
+    @property
+    def steps_per_second(self) -> float | None:
+        """As the script logs it, else how fast its metrics' steps go by."""
+        for name, value in self.last.items():
+            if name.endswith("steps_per_second"):
+                return value
+        return _rate(self._steps)
+
+    def left(self, now: float) -> float | None:
+        """Returns the seconds that it needs yet at its recent speed; None if that is not known.
+
+        Args:
+            now: Seconds since the epoch.
+        """
+        if self.total <= 0 or self.status.status != RUNNING:
+            return None
+        if self.done >= self.total:
+            return 0.0
+        rate = _rate(self._progress)
+        if rate is None and self._session == 1 and self._progress and self._progress[-1][0] > 0:
+            rate = self.done / self._progress[-1][0]  # on average, so far
+        if not rate:
+            return None
+        passed = min(max(0.0, now - self._told / 1000), RECENT)
+        return max(0.0, (self.total - self.done) / rate - passed)
+
+    def silent(self, now: float) -> float:
+        """Returns the seconds since its last sign of life."""
+        return max(0.0, now - self.sign / 1000) if self.sign else 0.0
+
+    def metric(self, wanted: Iterable[str]) -> tuple[str, float] | None:
+        """Returns name and last value of the metric that it is about.
+
+        Args:
+            wanted: Names to look for first.
+        """
+        names = [name for name in self.last if not name.startswith("time/")]
+        likely = [
+            n for part in _LIKELY for n in sorted(names, key=lambda n: (len(n), n)) if part in n
+        ]
+        for name in (*wanted, *likely, *sorted(names)):
+            if name in self.last:
+                return name, self.last[name]
+        return None
+
+    def refresh(self) -> None:
+        """Reads what the run has written since."""
+        session = last_session(self.directory)
+        if session is None:
+            return
+        if session["session"] != self._session:
+            self._begin(session)
+        path = self.directory / "journal" / "progress.json"
+        written = _signature(path)
+        if written != self._written:
+            self._written = written
+            self._read_progress(read_json(path) or {})
+        self._read_metrics()
+        self.status = status_of(self.directory)
+
+    def _begin(self, session: Mapping[str, Any]) -> None:
+        self._session, self.begun, self.sign = (
+            session["session"],
+            session["started"],
+            session["started"],
+        )
+        facts = read_json(self.directory / "journal" / "run.json") or {}
+        self.run = str(facts.get("id") or self.run)
+        self.operation = self.operation or str(facts.get("operation") or "")
+        metrics = self.directory / "journal" / "metrics.jsonl"
+        size = metrics.stat().st_size if metrics.exists() else 0
+        self._offset = max(0, size - TAIL)
+        self._written = (0, 0)
+        self._steps.clear()
+        self._progress.clear()
+
+    def _read_progress(self, progress: Mapping[str, Any]) -> None:
+        if progress.get("session", self._session) != self._session:
+            return
+        self.sign = max(self.sign, _whole(progress.get("t")))
+        done, total = _number(progress.get("done")), _number(progress.get("total"))
+        if done is None or total is None:
+            return
+        self.done, self.total, self.unit = done, total, str(progress.get("unit") or "")
+        self._told = _whole(progress.get("t"))
+        seconds = _number(progress.get("seconds"))
+        if seconds is None:
+            seconds = (_whole(progress.get("t")) - self.begun) / 1000
+        _push(self._progress, seconds, done)
+
+    def _read_metrics(self) -> None:
+        path = self.directory / "journal" / "metrics.jsonl"
+        size = path.stat().st_size if path.exists() else 0
+        if size < self._offset:  # what a crash left of a line was cut off
+            self._offset = size
+        for line, end in read_lines(path, self._offset) if size > self._offset else ():
+            self._offset = end
+            try:
+                points = points_of(line)
+            except (KeyError, TypeError, ValueError, AttributeError):
+                continue  # the rest of a line that the tail begins in
+            for point in points:
+                self.last[point.name] = point.value
+                self.sign = max(self.sign, point.time)
+            if points and points[0].time >= self.begun:
+                _push(self._steps, points[0].time / 1000, points[0].step)
+
+
+class Jobs:
+    """The runs that are going on in a Guild home and in the project's runs/ folder.
+
+    Args:
+        project: The project.
+        home: Guild's home; None without one.
+
+    Attributes:
+        running: Those that go on, by start.
+        ended: Those that ended meanwhile, the latest first.
+    """
+
+    def __init__(self, project: Project, home: Path | None) -> None:
+        self._folders = [(home / "runs", True)] if home else []
+        self._folders.append((project.root / "runs", False))
+        self._known: dict[str, tuple[object, ...]] = {}  # runs that do not go on, as they were
+        self._jobs: dict[str, Job] = {}
+        self._ended: dict[str, Job] = {}
+        self._scanned = 0.0
+
+    @property
+    def running(self) -> list[Job]:
+        return sorted(self._jobs.values(), key=lambda job: (job.begun or job.sign, job.run))
+
+    @property
+    def ended(self) -> list[Job]:
+        return sorted(self._ended.values(), key=lambda job: -job.ended_at)
+
+    def refresh(self) -> None:
+        """Reads what is new."""
+        now = time.monotonic()
+        if not self._scanned or now - self._scanned >= RESCAN:
+            self._scanned = now
+            for folder, is_guild in self._folders:
+                self._scan(folder, is_guild)
+        for path, job in [*self._jobs.items()]:
+            self._refresh(path, job)
+        for job in self._ended.values():
+            if now - job.ended_at < SETTLE and not job.is_batch and job.directory.exists():
+                job.refresh()
+
+    def _refresh(self, path: str, job: Job) -> None:
+        try:
+            if job.is_batch or not (job.directory / "journal" / "sessions.jsonl").exists():
+                _refresh_guild(job)
+            else:
+                job.refresh()
+        except (OSError, KeyError, TypeError, ValueError):
+            why = (
+                "its journal cannot be read" if job.directory.exists() else "its directory is gone"
+            )
+            job.status = Status("KILLED", why, None)
+        if job.status.status != RUNNING:
+            job.ended_at = time.monotonic()
+            self._known[path] = _state(path)
+            self._ended[path] = self._jobs.pop(path)
+
+    def _scan(self, folder: Path, is_guild: bool) -> None:
+        try:
+            paths = [entry.path for entry in os.scandir(folder) if entry.is_dir()]
+        except OSError:
+            return
+        for path in paths:
+            if path in self._jobs:
+                continue
+            state = _state(path)
+            if self._known.get(path) == state:
+                continue
+            job = _job(Path(path), is_guild)
+            if job is None:
+                self._known[path] = state
+            else:
+                self._jobs[path] = job
+                self._ended.pop(path, None)  # it goes on again
+
+
+def _job(directory: Path, is_guild: bool) -> Job | None:
+    """The run in a directory if it is going on."""
+    job = Job(directory, directory.name)
+    locks = (directory / ".guild" / name for name in ("LOCK", "LOCK.remote"))
+    if is_guild and not any(lock.exists() for lock in locks):
+        return None  # Guild holds one while a run goes on
+    try:
+        guild = GuildRun(directory.name, str(directory))
+        if is_guild and not guild.is_waiting:
+            job.operation = guild.proto_operation or guild.operation
+            job.label = str(guild.attr("label") or "")
+            job.is_batch = bool(guild.proto_operation)
+        if (directory / "journal" / "sessions.jsonl").exists() and not job.is_batch:
+            return job if status_of(directory).status == RUNNING else None
+        goes_on = is_guild and not guild.is_waiting and guild.end()[0] == RUNNING
+        return job if goes_on else None
+    except (OSError, ValueError, KeyError, TypeError):
+        return None  # half-written, or no run at all: looked at again when it changes
+
+
+def _refresh_guild(job: Job) -> None:
+    """A batch, or a run that has not come as far as recording."""
+    guild = GuildRun(job.directory.name, str(job.directory))
+    status, reason = guild.end()
+    job.begun = job.begun or guild.started or 0
+    job.sign = int(time.time() * 1000) if status == RUNNING else job.sign
+    job.status = Status(status, reason, None)
+    if job.is_batch:
+        states = [
+            GuildRun(t, str(job.directory.parent / t)).attr("exit_status") for t in guild.trials
+        ]
+        job.done = sum(state is not None for state in states)
+        job.total, job.unit = float(guild.attr("max_trials") or 0), "trial"
+        if job.total < len(states):
+            job.total = 0.0
+
+
+def _state(path: str) -> tuple[object, ...]:
+    """Changes when a run begins, goes on again or is started anew."""
+    return (_signature(f"{path}/journal/sessions.jsonl"), _signature(f"{path}/.guild"))
+
+
+def _signature(path: str | Path) -> tuple[int, int]:
+    try:
+        told = os.stat(path)
+    except OSError:
+        return 0, 0
+    return told.st_mtime_ns, told.st_size
+
+
+def _push(samples: deque[tuple[float, float]], at: float, value: float) -> None:
+    if samples and at < samples[-1][0]:
+        samples.clear()
+    samples.append((at, value))
+    while len(samples) > 2 and at - samples[1][0] >= RECENT:
+        samples.popleft()
+
+
+def _rate(samples: deque[tuple[float, float]]) -> float | None:
+    """Change per second over the samples; None of too few."""
+    if len(samples) < 2 or samples[-1][0] - samples[0][0] <= 0:
+        return None
+    return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
+
+
+def _number(value: Any) -> float | None:
+    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+
+
+def _whole(value: Any) -> int:
+    return int(value) if isinstance(value, int | float) and value == value else 0
+
+
+def metrics_of(project: Project) -> dict[str, list[str]]:
+    """Returns the metrics that each operation's columns of `guild compare` name, by operation."""
+    found = {}
+    for operation in project.operations().values():
+        columns = [c for c in operation.compare if not c.startswith(("=", "."))]
+        found[operation.name] = [word for column in columns for word in column.split()]
+    return found

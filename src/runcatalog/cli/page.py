@@ -1,0 +1,143 @@
+"""`catalog render`, `check` and `row`: the generated page."""
+
+from __future__ import annotations
+
+import argparse
+import os
+import re
+import sys
+from typing import TYPE_CHECKING
+
+from runcatalog.cli.common import Commands, chosen, committed, reaches_mlflow
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.project import CATALOG_FILE, Project
+
+if TYPE_CHECKING:
+    from runcatalog.model.run_record import RunRecord
+
+
+def render(options: argparse.Namespace) -> int:
+    """catalog render"""
+    from runcatalog.pages.render import write
+    from runcatalog.store.sqlite_reader import reader
+
+    project = Project.find()
+    records = committed(project) if options.records else reader(options.tracking_uri).records()
+    links = _links(options) if options.server and not options.records else None
+    shown = [os.path.relpath(path) for path in write(project, records, links)]
+    print("\n".join(f"wrote {path}" for path in shown) or f"{CATALOG_FILE} is up to date")
+    return 0
+
+
+def _links(options: argparse.Namespace) -> dict[str, str]:
+    """Addresses of the runs' pages in MLflow, by run."""
+    from runcatalog.store.client import Store
+
+    base = options.server.rstrip("/")
+    if not re.fullmatch(r"https?://[^\s()<>]+", base):
+        raise CatalogError(f"--server {base}: http://HOST:PORT or https://HOST is expected")
+    store, found = Store(options.tracking_uri), {}
+    for each in store.runs():
+        page = f"{base}/#/experiments/{store.experiment(each.experiment)}/runs/{each.id}"
+        found.setdefault(each.run, page)
+    return found
+
+
+def check(options: argparse.Namespace) -> int:
+    """catalog check"""
+    from runcatalog.pages.check import difference
+
+    project = Project.find()
+    records = committed(project)
+    told = difference(project, records)
+    if not told:
+        print(f"{CATALOG_FILE} is what {len(records)} records give")
+    for line in told:
+        print(line, file=sys.stderr)
+    return 1 if told else 0
+
+
+def row(options: argparse.Namespace) -> int:
+    """catalog row"""
+    from runcatalog.pages.render import Catalog
+    from runcatalog.store.sqlite_reader import reader
+
+    project = Project.find()
+    source = reader(options.tracking_uri)
+    stored = chosen(source.runs(), [options.run_id], trials=False)
+    record = stored[0].record
+    records = source.with_points(stored)
+    catalog = Catalog(project, records)
+    print(catalog.row(catalog.store.by_id[record.run]))
+    for requirement in options.require:
+        _require(catalog.store.by_id[record.run], requirement)
+    return 0
+
+
+def _require(record: RunRecord, requirement: str) -> None:
+    """Raises CatalogError unless a run's metric is at least a number: `opening_rate=0.95`."""
+    match = re.fullmatch(r"(.+?)>?=(.+)", requirement)
+    try:
+        name, least = (match[1], float(match[2])) if match else ("", 0.0)
+    except ValueError:
+        name = ""
+    if not name:
+        raise CatalogError(f"--require {requirement}: METRIC=NUMBER is expected")
+    objective = record.objective or {}
+    told = (record.result or {}).get("metrics")
+    value = told.get(name) if isinstance(told, dict) else None
+    if objective.get("name") == name:
+        value = objective["value"]
+    elif name in record.metrics:
+        value = record.metrics[name].last
+    if not isinstance(value, int | float) or not value >= least:
+        shown = f"{value:g}" if isinstance(value, int | float) else "not there"
+        raise CatalogError(f"run {record.id8}: {name} is {shown}, required is at least {least:g}")
+
+
+def add(commands: Commands) -> None:
+    """Declares the commands."""
+    sub = commands.add(
+        "render",
+        render,
+        f"write {CATALOG_FILE} and its figures",
+        "From MLflow alone; the prose comes from experiments/*/catalog.md.j2.",
+        "catalog sync && catalog render\n"
+        "catalog render --records     without MLflow, as in a fresh clone\n"
+        "catalog render --server http://mlflow.lab:8080     each id a link to the run's page there",
+    )
+    reaches_mlflow(sub)
+    source = sub.add_mutually_exclusive_group()
+    source.add_argument(
+        "--records", action="store_true", help="from experiments/records instead of MLflow"
+    )
+    source.add_argument(
+        "--server",
+        default=os.environ.get("MLFLOW_UI", ""),
+        metavar="URL",
+        help="where MLflow's pages are served: ids become links ($MLFLOW_UI; by default none)",
+    )
+
+    commands.add(
+        "check",
+        check,
+        f"say whether {CATALOG_FILE} is what the committed records give",
+        "Exit 1 and the first row that differs, if it is not. Does not need MLflow.",
+        "catalog check     in a commit hook or in CI",
+    )
+
+    sub = commands.add(
+        "row",
+        row,
+        "print the row of one run or batch as Markdown",
+        examples="catalog row latest\ncatalog row 7623993d --require opening_rate=0.9",
+    )
+    reaches_mlflow(sub)
+    sub.add_argument("run_id", metavar="RUN", help="id, its first digits, or latest")
+    sub.add_argument(
+        "--require",
+        action="append",
+        default=[],
+        metavar="METRIC=NUMBER",
+        help="exit 1 unless the run's METRIC is at least NUMBER",
+    )

@@ -1,0 +1,109 @@
+"""The committed records: experiments/records/STUDY/RUN8.json, one per catalogued run."""
+
+from __future__ import annotations
+
+import json
+import os
+from collections.abc import Iterable
+from pathlib import Path
+from typing import Any
+
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.run_record import RunRecord, from_json, to_json
+
+MAX_BYTES = 32 * 1024 * 1024  # a record of 100 points a curve is far below; read nothing larger
+
+
+def dumps(record: RunRecord) -> str:
+    """Returns a record's text: sorted keys, one line per field and per metric."""
+    content = to_json(record)
+    metrics = content.pop("metrics")
+    lines = {name: _line(value) for name, value in content.items()}
+    inner = ",\n".join(f"  {_line(name)}: {_line(metrics[name])}" for name in sorted(metrics))
+    lines["metrics"] = f"{{\n{inner}\n }}" if inner else "{}"
+    body = ",\n".join(f" {_line(name)}: {lines[name]}" for name in sorted(lines))
+    return f"{{\n{body}\n}}\n"
+
+
+def read(path: Path) -> RunRecord:
+    """Returns the record in a file.
+
+    Raises:
+        CatalogError: It is no record, or too large to be one.
+    """
+    try:
+        size = path.stat().st_size
+        if size > MAX_BYTES:
+            raise CatalogError(f"{path}: {size} bytes; a record has at most {MAX_BYTES}")
+        content = json.loads(path.read_text(encoding="utf-8"))
+    except OSError as error:
+        raise CatalogError(f"{path}: {error.strerror}") from None
+    except (ValueError, RecursionError) as error:
+        raise CatalogError(f"{path}: no JSON ({error})") from None
+    return from_json(content, str(path))
+
+
+def read_all(folder: Path) -> list[RunRecord]:
+    """Returns the records below a folder, by path.
+
+    Raises:
+        CatalogError: One is broken, or two are of the same run.
+    """
+    seen: dict[str, Path] = {}
+    found = []
+    for path in sorted(folder.glob("*/*.json")):
+        record = read(path)
+        if record.run in seen:
+            raise CatalogError(f"{path}: run {record.id8} is in {seen[record.run]} too")
+        seen[record.run] = path
+        found.append(record)
+    return found
+
+
+def write_all(records: Iterable[RunRecord], folder: Path) -> tuple[int, int]:
+    """Writes the records; files that are the same already are not touched.
+
+    A file that an earlier export left of such a run in another study's folder is removed: the study's
+    name has changed since.
+
+    Returns:
+        (number of records, number of files written).
+    """
+    count = written = 0
+    taken: dict[Path, str] = {}
+    there: dict[str, list[Path]] = {}
+    for path in folder.glob("*/*.json"):
+        there.setdefault(path.name[:8], []).append(path)
+    for record in sorted(records, key=lambda r: r.run):
+        path = folder / record.study / f"{record.id8}.json"
+        if path in taken:  # another run with the same 8 digits
+            path = path.with_name(f"{record.run[:16]}.json")
+        taken[path] = record.run
+        count += 1
+        written += write_text(path, dumps(record))
+        for other in there.get(record.id8, ()):
+            if other.parent != path.parent and other.is_file() and read(other).run == record.run:
+                other.unlink()
+    return count, written
+
+
+def write_text(path: Path, text: str) -> bool:
+    """Writes a file in one step, unless it holds just that; says whether it did.
+
+    Raises:
+        CatalogError: The folder cannot be written.
+    """
+    try:
+        if path.is_file() and path.read_bytes() == text.encode():
+            return False
+        path.parent.mkdir(parents=True, exist_ok=True)
+        temporary = path.with_name(f".{path.name}.{os.getpid()}")
+        temporary.write_bytes(text.encode())
+        os.replace(temporary, path)
+    except OSError as error:
+        raise CatalogError(f"cannot write {path}: {error.strerror}") from None
+    return True
+
+
+def _line(value: Any) -> str:
+    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)

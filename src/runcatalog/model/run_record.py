@@ -1,0 +1,336 @@
+"""A catalogued run: what a record holds, whether it came from MLflow or from JSON.
+
+Both ways give the same: every field is put into its canonical form on construction, curves included,
+so that the catalog rendered from MLflow and the one rendered from the records are the same bytes.
+"""
+
+from __future__ import annotations
+
+import copy
+import math
+import operator
+import re
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import lru_cache
+from typing import Any
+
+from runcatalog.model import values
+from runcatalog.model.errors import CatalogError
+
+CURVE_POINTS = 100
+STATUSES = ("RUNNING", "FINISHED", "FAILED", "KILLED")
+FINISHED, FAILED, KILLED, RUNNING = "FINISHED", "FAILED", "KILLED", "RUNNING"
+
+_RUN = re.compile(r"[0-9a-f]{8,32}")
+_STUDY = re.compile(r"[^A-Za-z0-9_-]+")
+# Without an objective's goal, the name says whether small is good.
+_SMALL_IS_GOOD = re.compile(r"loss|error|penetration|regret|kl\b|^time/", re.IGNORECASE)
+
+Point = tuple[int, float]
+
+
+@dataclass(frozen=True)
+class Metric:
+    """A metric of a run.
+
+    Attributes:
+        last: Value at the last step.
+        best: Best value: the largest, or the smallest if small is good.
+        step_of_best: First step with that value.
+        curve: (step, value) by step, at most CURVE_POINTS, with the first, last and best point.
+    """
+
+    last: float
+    best: float
+    step_of_best: int
+    curve: tuple[Point, ...]
+
+    @classmethod
+    def of(cls, points: Iterable[Point], *, maximize: bool = True) -> Metric:
+        """Returns the metric of a run's points; the first value of a step counts.
+
+        Raises:
+            ValueError: There is no point.
+        """
+        points = list(points)
+        if not points:
+            raise ValueError("a metric needs a point")
+        steps, numbers = zip(*points, strict=True)
+        if not _plain(steps, numbers):
+            by_step: dict[int, float] = {}
+            for step, value in points:
+                if step not in by_step:
+                    by_step[int(step)] = values.number(value)
+            steps, numbers = zip(*sorted(by_step.items()), strict=True)
+        elif len(steps) <= CURVE_POINTS and 0.0 not in numbers:  # nor a negative zero
+            first = numbers.index(max(numbers) if maximize else min(numbers))
+            return cls(numbers[-1], numbers[first], steps[first], tuple(map(tuple, points)))
+        best = best_index(numbers, maximize=maximize)
+        kept = range(len(steps))
+        if len(steps) > CURVE_POINTS:
+            kept = downsample(len(steps), best)
+        curve = tuple((steps[i], numbers[i] + 0.0) for i in kept)  # no negative zero
+        return cls(numbers[-1] + 0.0, numbers[best] + 0.0, steps[best], curve)
+
+
+def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
+    """Whether points are in order, each step once, and finite numbers below the largest: most are."""
+    return (
+        set(map(type, steps)) == {int}
+        and set(map(type, numbers)) == {float}
+        and all(map(operator.lt, steps, steps[1:]))
+        and math.isfinite(sum(numbers))
+        and max(numbers) < values.HUGE
+        and min(numbers) > -values.HUGE
+    )
+
+
+def best_index(numbers: Sequence[float], *, maximize: bool) -> int:
+    """Index of the first best value; NaN is worse than everything."""
+    if not any(map(math.isnan, numbers)):
+        return numbers.index(max(numbers) if maximize else min(numbers))
+    sign = -1 if maximize else 1
+    return min(
+        range(len(numbers)),
+        key=lambda i: (
+            math.isnan(numbers[i]),
+            sign * numbers[i] if numbers[i] == numbers[i] else 0,
+        ),
+    )
+
+
+def downsample(count: int, best: int, limit: int = CURVE_POINTS) -> list[int]:
+    """Returns which of `count` points a record keeps: all, or `limit` evenly spaced by index.
+
+    The first, the last and the best are always kept; keeping what is kept already changes nothing.
+    """
+    if count <= limit:
+        return list(range(count))
+    even = {round(i * (count - 1) / (limit - 1)) for i in range(limit)}
+    if best not in even:
+        even = {round(i * (count - 1) / (limit - 2)) for i in range(limit - 1)} | {best}
+    return sorted(even)
+
+
+@dataclass(frozen=True)
+class RunRecord:
+    """One run, or one batch (which other records name as theirs).
+
+    Attributes:
+        run: Id, 8 to 32 hex digits.
+        batch: Id of the batch that it is a trial of; "" if of none.
+        operation: As typed after `guild run`.
+        label: A person's label; "" without one.
+        study: The study.
+        status: One of STATUSES.
+        reason: Why it did not finish.
+        result: What the script returned, with `objective`, `summary`, `variant`, …; None without.
+        reported_by: Where an imported run comes from; "" for one that was recorded here.
+        seed: The seed, if it has one.
+        flags: Flags by name.
+        metrics: Metrics by name.
+        machine, gpu, host_cpu: Where it ran.
+        versions: Versions of Python and packages.
+        commit, dirty: Commit, and digest of what differed from it.
+        started: Milliseconds since the epoch.
+        wall_seconds: Seconds that it took, over all sessions.
+        env_steps: Environment steps.
+        digest: Digests of the final `weights` and of the `metrics`.
+        environment: Environment variables that may change a run, on the allow-list of `redact`.
+        parents: Ids of the runs from whose checkpoint or result it began.
+    """
+
+    run: str
+    operation: str
+    study: str
+    status: str
+    batch: str = ""
+    label: str = ""
+    reason: str = ""
+    result: dict[str, Any] | None = None
+    reported_by: str = ""
+    seed: int | None = None
+    flags: dict[str, values.Scalar] = field(default_factory=dict)
+    metrics: dict[str, Metric] = field(default_factory=dict)
+    machine: str = ""
+    gpu: str = ""
+    host_cpu: str = ""
+    versions: dict[str, str] = field(default_factory=dict)
+    commit: str = ""
+    dirty: str = ""
+    started: int | None = None
+    wall_seconds: float | None = None
+    env_steps: int | None = None
+    digest: dict[str, str] = field(default_factory=dict)
+    environment: dict[str, str] = field(default_factory=dict)
+    parents: tuple[str, ...] = ()
+
+    def __post_init__(self) -> None:
+        _check_id("run", self.run)
+        if self.batch:
+            _check_id("batch", self.batch)
+        if self.status not in STATUSES:
+            raise CatalogError(
+                f"run {self.run[:8]}: status is one of {', '.join(STATUSES)}, got {self.status!r}"
+            )
+        put = object.__setattr__
+        put(self, "label", values.label(self.label)[:_MAX_TEXT])
+        for name in ("operation", "reason", "reported_by", "machine", "gpu", "host_cpu"):
+            put(self, name, values.text(getattr(self, name))[:_MAX_TEXT])
+        for name in ("commit", "dirty"):
+            put(self, name, values.text(getattr(self, name))[:64])
+        put(
+            self, "study", _STUDY.sub("-", values.text(self.study)).strip("-")[:100] or "unassigned"
+        )
+        put(self, "flags", {values.text(k): values.flag(v) for k, v in sorted(self.flags.items())})
+        for name in ("versions", "environment"):
+            put(self, name, _texts(getattr(self, name)))
+        put(self, "digest", {k: v for k, v in _texts(self.digest).items() if v})
+        put(self, "result", None if self.result is None else values.plain(self.result))
+        put(self, "parents", tuple(values.text(p) for p in self.parents if p))
+        if self.wall_seconds is not None:
+            put(self, "wall_seconds", round(float(self.wall_seconds), 3))
+
+    @property
+    def id8(self) -> str:
+        """The 8 hex digits that the catalog shows."""
+        return self.run[:8]
+
+    @property
+    def objective(self) -> dict[str, Any] | None:
+        """The result's objective, if it has a name and a number."""
+        told = (self.result or {}).get("objective")
+        if not isinstance(told, dict) or not told.get("name"):
+            return None
+        try:
+            value = values.number(told["value"])
+        except (KeyError, ValueError):
+            return None
+        return {**told, "name": str(told["name"]), "value": value}
+
+    def with_points(self, points: Mapping[str, Iterable[Point]]) -> RunRecord:
+        """Returns the record with the metrics of these points."""
+        told = self.objective or {}
+        made = copy.copy(self)  # its fields have their canonical form already
+        metrics = {
+            name: Metric.of(of, maximize=is_maximized(name, told))
+            for name, of in sorted(points.items())
+        }
+        object.__setattr__(made, "metrics", metrics)
+        return made
+
+
+def is_maximized(name: str, objective: Mapping[str, Any] | None) -> bool:
+    """Whether a metric's largest value is its best one."""
+    if objective and objective.get("name") == name:
+        return objective.get("goal", "max") != "min"
+    return not _SMALL_IS_GOOD.search(name)
+
+
+_MAX_TEXT = 1500  # characters; MLflow takes 8000 bytes
+
+
+def _check_id(what: str, value: object) -> None:
+    if not isinstance(value, str) or not _RUN.fullmatch(value):
+        raise CatalogError(f"{what} {str(value)[:40]!r}: 8 to 32 hex digits are expected")
+
+
+def _texts(mapping: Mapping[str, Any]) -> dict[str, str]:
+    items = tuple(sorted(mapping.items()))
+    if all(type(value) is str for _, value in items):  # 1 and 1.0 would be remembered as one
+        return dict(_canonical(items))
+    return {values.text(name): values.text(value) for name, value in items}
+
+
+@lru_cache(1000)
+def _canonical(items: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
+    """Texts by name; runs of a machine have the same versions."""
+    return tuple({values.text(name): values.text(value) for name, value in items}.items())
+
+
+def to_json(record: RunRecord) -> dict[str, Any]:
+    """Returns the record as strict JSON holds it, with the fields of the design."""
+    number = values.json_number
+    content = {name: getattr(record, name) for name in record.__dataclass_fields__}
+    content["parents"] = list(record.parents)
+    if not record.environment:
+        del content["environment"]
+    content["flags"] = dict(record.flags)
+    content["metrics"] = {
+        name: {
+            "last": number(metric.last),
+            "best": number(metric.best),
+            "step_of_best": metric.step_of_best,
+            "curve": [[step, number(value)] for step, value in metric.curve],
+        }
+        for name, metric in sorted(record.metrics.items())
+    }
+    return content
+
+
+def from_json(content: Any, where: str = "record") -> RunRecord:
+    """Returns the record of a JSON value.
+
+    Args:
+        content: The value.
+        where: Its file, for messages.
+
+    Raises:
+        CatalogError: It is no record.
+    """
+    if not isinstance(content, dict):
+        raise CatalogError(f"{where}: a record is a JSON object")
+    known = RunRecord.__dataclass_fields__
+    unknown = sorted(set(content) - set(known))
+    if unknown:
+        raise CatalogError(f"{where}: unknown field {unknown[0]!r}")
+    missing = [name for name in ("run", "operation", "study", "status") if name not in content]
+    if missing:
+        raise CatalogError(f"{where}: field {missing[0]!r} is missing")
+    fields = dict(content)
+    try:
+        points = {
+            str(name): [(_step(step), values.number(value)) for step, value in metric["curve"]]
+            for name, metric in (fields.pop("metrics", None) or {}).items()
+        }
+        for name, kind in _KINDS.items():
+            if not isinstance(fields.get(name), kind):
+                raise TypeError(f"field {name!r} is of the wrong type")
+        fields["parents"] = tuple(fields.get("parents") or ())
+        for name in ("flags", "versions", "digest", "environment"):
+            fields[name] = fields.get(name) or {}
+        return RunRecord(**fields).with_points(points)
+    except CatalogError as error:
+        raise CatalogError(f"{where}: {error}") from None
+    except (TypeError, ValueError, KeyError, AttributeError, OverflowError) as error:
+        raise CatalogError(f"{where}: {error}") from None
+
+
+def _step(value: Any) -> int:
+    step = int(value)
+    if not -(1 << 63) <= step < 1 << 63:
+        raise ValueError("a step is beyond what a database holds")
+    return step
+
+
+_NONE = type(None)
+_KINDS: dict[str, Any] = {
+    "run": str,
+    "operation": str,
+    "study": str,
+    "status": str,
+    "batch": str | _NONE,
+    "label": str | _NONE,
+    "reason": str | _NONE,
+    "result": dict | _NONE,
+    "seed": int | _NONE,
+    "flags": dict | _NONE,
+    "versions": dict | _NONE,
+    "digest": dict | _NONE,
+    "environment": dict | _NONE,
+    "parents": list | _NONE,
+    "started": int | _NONE,
+    "wall_seconds": int | float | _NONE,
+    "env_steps": int | _NONE,
+}

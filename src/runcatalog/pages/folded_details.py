@@ -1,0 +1,89 @@
+"""What a row leaves out: how to run it again, its code, hardware, time and digests; folded below a table."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+from runcatalog.model import rerun_command
+from runcatalog.model.run_record import RUNNING, RunRecord
+from runcatalog.pages import tables
+from runcatalog.text import markdown
+
+COLUMNS = ("batch id", "run again", "code", "hardware", "time", "digests", "figure")
+_COMMIT = 7  # digits of a commit
+
+
+def folded(
+    root: Path,
+    store: tables.Store,
+    rows: Sequence[tables.Row],
+    figures: Mapping[str, Sequence[str]] | None = None,
+) -> str:
+    """Returns the folded table of some rows' facts; nothing where no row is of a run.
+
+    Args:
+        root: The project's folder.
+        store: All records.
+        rows: The table's rows.
+        figures: Paths from `root` of the figures that show a run, by its id.
+    """
+    lines = [_line(root, store, head, figures or {}) for row in rows for head in row.heads]
+    if not lines:
+        return ""
+    kept = [i for i in range(len(COLUMNS)) if i < 2 or any(line[i] for line in lines)]
+    names = [COLUMNS[i] for i in kept]
+    table = tables.pipes(names, [[line[i] for i in kept] for line in lines])
+    return tables.fold(f"{', '.join(names[1:])}".capitalize(), table)
+
+
+def _line(
+    root: Path, store: tables.Store, head: RunRecord, figures: Mapping[str, Sequence[str]]
+) -> list[str]:
+    trials = store.members(head)
+    runs = trials or [head]
+    batch = None if head.batch and trials else head
+    id8 = (batch.run if batch else head.batch)[:8]
+    # A run that goes on is not exported; a batch without a record of its own has no file.
+    if batch is not None and batch.status != RUNNING:
+        id8 = f"[{id8}](experiments/records/{batch.study}/{id8}.json)"
+    paths = dict.fromkeys(p for r in [head, *trials] for p in figures.get(r.run, ()))
+    return [
+        id8,
+        rerun_command.rerun(root, store.operations, head, trials).markdown(),
+        _joined(_code(r) for r in runs),
+        _joined(_hardware(r) for r in runs),
+        _time(batch, trials),
+        _digests(head) if not trials else "",
+        ", ".join(f"[{markdown.escape(Path(path).stem)}]({path})" for path in paths),
+    ]
+
+
+def _code(record: RunRecord) -> str:
+    if not record.commit:
+        return ""
+    shown = markdown.code(record.commit[:_COMMIT])
+    return f"{shown} with changes {markdown.code(record.dirty[:8])}" if record.dirty else shown
+
+
+def _hardware(record: RunRecord) -> str:
+    return ", ".join(markdown.escape(part) for part in (record.gpu, record.host_cpu) if part)
+
+
+def _time(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
+    if batch is not None and batch.wall_seconds is not None:
+        return markdown.duration(batch.wall_seconds)
+    told = [t.wall_seconds for t in trials if t.wall_seconds is not None]
+    return f"{markdown.duration(sum(told))} in all" if told else ""
+
+
+def _digests(record: RunRecord) -> str:
+    return ", ".join(
+        f"{markdown.escape(name)} {markdown.code(digest[:8])}"
+        for name, digest in sorted(record.digest.items())
+    )
+
+
+def _joined(found: object) -> str:
+    distinct = list(dict.fromkeys(each for each in found if each))  # type: ignore[attr-defined]
+    return ", ".join(distinct[:4]) + (", …" if len(distinct) > 4 else "")

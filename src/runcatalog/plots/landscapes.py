@@ -1,0 +1,292 @@
+"""What a search saw, as SVG: its objective over each parameter and over two of them."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import TYPE_CHECKING, Any
+
+from runcatalog.analysis import groups
+from runcatalog.model import statistics, values
+from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
+from runcatalog.plots import style
+from runcatalog.plots.study_style import COLOURS, GREY
+
+if TYPE_CHECKING:
+    from matplotlib.axes import Axes
+    from matplotlib.figure import Figure as Page
+
+LOG_FROM = 30.0  # ratio of largest to smallest from which an axis is logarithmic
+# The shade of a pair: means by Gaussian weights of this width (share of each axis), as far as NEAR from a trial.
+WIDTH, NEAR, CELLS, LEVELS = 0.12, 0.25, 32, 9
+PAD = 0.06  # beyond the outermost trials, as a share of the axis
+MAX_PANELS = 6
+
+
+@dataclass(frozen=True)
+class Landscape:
+    """The trials of one search.
+
+    Attributes:
+        batch: The search; None where it has no record of its own.
+        runs: Its trials, with what the search optimised as their objective.
+        parameters: Those to show; by default all that vary.
+        pair: Two of them, to be drawn against each other; by default the first two with numbers.
+        units: Unit by parameter.
+        label: What the objective is called, with its unit; by default its name.
+    """
+
+    batch: RunRecord | None
+    runs: Sequence[RunRecord]
+    parameters: Sequence[str] | None = None
+    pair: tuple[str, str] | None = None
+    units: Mapping[str, str] = field(default_factory=dict)
+    label: str | None = None
+
+    def svg(self) -> str:
+        """Draws it."""
+        names = list(self.parameters or groups.varying(self.runs))[:MAX_PANELS]
+        columns = {name: _Column.of(name, self.runs, self.units.get(name, "")) for name in names}
+        told = next((o for r in self.runs if (o := r.objective)), {})
+        rate = told.get("kind") == "rate"
+        label = style.named(str(told.get("name") or "objective"), "%" if rate else "", self.label)
+        trials = _Trials.of(self.runs, told.get("goal") == "min")
+        pair = self.pair or _pair(columns)
+        panels = len(names) + (1 if pair else 0)
+        across = 2 if panels == 4 else min(3, panels)
+        down = math.ceil(panels / across)
+
+        def draw(page: Page) -> None:
+            grid = page.add_gridspec(down, across)
+            first = None
+            for i, name in enumerate(names):
+                axis = page.add_subplot(grid[i // across, i % across], sharey=first)
+                first = first or axis
+                _one(axis, columns[name], trials)
+                if rate:
+                    style.percent(axis.yaxis)
+                if i % across == 0:
+                    axis.set_ylabel(label)
+                else:
+                    axis.tick_params(labelleft=False)
+            if pair:  # in what is left of its row
+                axis = page.add_subplot(grid[len(names) // across, len(names) % across :])
+                _two(page, axis, [columns[n] for n in pair], trials, label, rate)
+            _legend(page, trials)
+
+        return style.drawn((2.9 * across + 0.4, 2.6 * down + 0.4), draw)
+
+
+@dataclass(frozen=True)
+class _Column:
+    """A parameter's values, one per trial, as places on an axis."""
+
+    name: str
+    unit: str
+    places: Sequence[float]
+    words: Sequence[str]  # of a parameter that has no numbers: the values at 0, 1, …
+    logarithmic: bool
+
+    @classmethod
+    def of(cls, name: str, runs: Sequence[RunRecord], unit: str) -> _Column:
+        given = [run.flags.get(name) for run in runs]
+        if all(values.order(v)[0] == 0 for v in given):
+            places = [float(v) for v in given]  # type: ignore[arg-type]
+            low, high = min(places), max(places)
+            return cls(name, unit, places, (), low > 0 and high >= LOG_FROM * low)
+        told = {style.value(v): values.order(v) for v in given}
+        words = sorted(told, key=lambda word: told[word])
+        return cls(name, unit, [float(words.index(style.value(v))) for v in given], words, False)
+
+    def scaled(self) -> list[float]:
+        """Its places in [0, 1], as the axis has them."""
+        places = [math.log(p) for p in self.places] if self.logarithmic else list(self.places)
+        low, high = min(places), max(places)
+        return [(p - low) / ((high - low) or 1.0) for p in places]
+
+    def dress(self, axis: Axes, *, upright: bool = False) -> None:
+        """Names an axis, with a scale or words."""
+        which = axis.yaxis if upright else axis.xaxis
+        label = axis.set_ylabel if upright else axis.set_xlabel
+        if self.logarithmic:
+            style.logarithmic(axis, upright=upright)
+        if self.words:
+            which.set_ticks(range(len(self.words)), [style.plain(w, 14) for w in self.words])
+            limits = axis.set_ylim if upright else axis.set_xlim
+            limits(-0.5, len(self.words) - 0.5)
+        label(style.named(self.name, self.unit).replace("_", " "))
+
+
+@dataclass(frozen=True)
+class _Trials:
+    """What became of the trials, by index: values of those that finished; initial and failed ones."""
+
+    values: Mapping[int, float]
+    initial: frozenset[int]
+    failed: Sequence[int]
+    best: int | None
+    small_is_good: bool
+    method: str
+
+    @classmethod
+    def of(cls, runs: Sequence[RunRecord], small_is_good: bool) -> _Trials:
+        values = {
+            i: o["value"]
+            for i, run in enumerate(runs)
+            if run.status == FINISHED and (o := run.objective) and math.isfinite(o["value"])
+        }
+        kinds = [(run.result or {}).get("search") for run in runs]
+        names = [str(k.get("kind") or "") if isinstance(k, dict) else "" for k in kinds]
+        sign = 1 if small_is_good else -1
+        best = min(values, key=lambda i: (sign * values[i], i), default=None)
+        return cls(
+            values,
+            frozenset(i for i, name in enumerate(names) if name == "initial"),
+            [i for i, run in enumerate(runs) if run.status in (FAILED, KILLED)],
+            best,
+            small_is_good,
+            next((name for name in names if name not in ("", "initial")), ""),
+        )
+
+
+def _one(axis: Axes, column: _Column, trials: _Trials) -> None:
+    """The objective over one parameter; failed trials at the foot."""
+    for i, value in sorted(trials.values.items()):
+        _mark(axis, column.places[i], value, trials, i)
+    if trials.failed:
+        places = [column.places[i] for i in trials.failed]
+        foot = axis.get_xaxis_transform()
+        axis.plot(
+            places,
+            [0.03] * len(places),
+            "x",
+            color=COLOURS[1],
+            transform=foot,
+            clip_on=False,
+        )
+    values = list(trials.values.values())
+    if values and min(values) > 0 and max(values) >= LOG_FROM * min(values):
+        style.logarithmic(axis, upright=True)
+    axis.margins(0.08)
+    style.dress(axis)
+    column.dress(axis)
+
+
+def _mark(axis: Axes, x: float, y: float, trials: _Trials, i: int, face: Any = None) -> None:
+    """A trial: hollow if it was initial, in the colour of its value where it has one, the best a star."""
+    colour = COLOURS[0]
+    best = i == trials.best
+    fill = face or ("none" if i in trials.initial and not best else colour)
+    edge = COLOURS[1] if best else (GREY if face else colour)
+    axis.plot(
+        [x], [y], "*" if best else "o", markersize=12 if best else (7 if face else 5),
+        markerfacecolor=fill, markeredgecolor=edge, zorder=4 if best else 3,
+    )  # fmt: skip
+
+
+def _two(
+    page: Page, axis: Axes, pair: Sequence[_Column], trials: _Trials, label: str, rate: bool
+) -> None:
+    """Trials over two parameters, coloured by the objective, and the mean of those nearby as a shade."""
+    from matplotlib.cm import ScalarMappable
+    from matplotlib.colors import LogNorm, Normalize
+
+    x, y = pair
+    x.dress(axis)
+    y.dress(axis, upright=True)
+    axis.spines[["top", "right"]].set_visible(False)
+    values = trials.values
+    if values:
+        low, high = min(values.values()), max(values.values())
+        kind = LogNorm if low > 0 and high >= LOG_FROM * low else Normalize
+        colours = ScalarMappable(kind(low, high), style.colours(reverse=trials.small_is_good))
+        _shade(axis, pair, values, colours)
+        for i, value in sorted(values.items()):
+            _mark(axis, x.places[i], y.places[i], trials, i, colours.to_rgba(value))
+        bar = page.colorbar(colours, ax=axis)
+        bar.outline.set_visible(False)  # type: ignore[operator]
+        bar.set_label(label)
+        if rate:
+            style.percent(bar.ax.yaxis)
+    failed = trials.failed
+    axis.plot([x.places[i] for i in failed], [y.places[i] for i in failed], "x", color=COLOURS[1])
+
+
+def _shade(axis: Axes, pair: Sequence[_Column], values: Mapping[int, float], colours: Any) -> None:
+    """The mean of trials nearby, as far as NEAR from each."""
+    from matplotlib.path import Path
+
+    known = sorted(values)
+    points = [(pair[0].scaled()[i], pair[1].scaled()[i]) for i in known]
+    told = [values[i] for i in known]
+    grid = [(1 + 2 * PAD) * i / (CELLS - 1) - PAD for i in range(CELLS)]
+    surface = [[nearby(points, told, (a, b)) for a in grid] for b in grid]
+    across, up = ([_place(column, g) for g in grid] for column in pair)
+    axis.set_xlim(across[0], across[-1])
+    axis.set_ylim(up[0], up[-1])
+    if min(told) == max(told):
+        return
+    norm = colours.norm
+    levels = [norm.inverse(i / LEVELS) for i in range(LEVELS + 1)]
+    shade = axis.contourf(
+        across, up, surface, levels=levels, norm=norm, cmap=colours.cmap, alpha=0.45
+    )
+    size = 1 + 2 * PAD
+    circles = [
+        Path.circle(((a + PAD) / size, (b + PAD) / size), NEAR / size, readonly=True)
+        for a, b in points
+    ]
+    shade.set_clip_path(Path.make_compound_path(*circles), axis.transAxes)
+
+
+def nearby(
+    points: Sequence[tuple[float, float]], values: Sequence[float], at: tuple[float, float]
+) -> float:
+    """Returns the mean of values, by Gaussian weights of their distance to a place.
+
+    Args:
+        points: Places in the unit square, one at least.
+        values: One per point.
+        at: A place there.
+    """
+    squares = [math.dist(point, at) ** 2 for point in points]
+    nearest = min(squares)  # so that the largest weight is 1
+    weights = [math.exp((nearest - square) / (2 * WIDTH**2)) for square in squares]
+    return statistics.mean([w * v for w, v in zip(weights, values, strict=True)]) / statistics.mean(
+        weights
+    )
+
+
+def _place(column: _Column, share: float) -> float:
+    """What is at a share of the way from a parameter's least value to its largest."""
+    low, high = min(column.places), max(column.places)
+    if column.logarithmic:
+        return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
+    return low + share * ((high - low) or 1.0)
+
+
+def _pair(columns: Mapping[str, _Column]) -> tuple[str, str] | None:
+    """The two parameters with the most different numbers."""
+    numeric = [c for c in columns.values() if not c.words and len(set(c.places)) > 2]
+    ranked = sorted(numeric, key=lambda c: (-len(set(c.places)), c.name))
+    return (ranked[0].name, ranked[1].name) if len(ranked) > 1 else None
+
+
+def _legend(page: Page, trials: _Trials) -> None:
+    from matplotlib.lines import Line2D
+
+    colour, warm = COLOURS[0], COLOURS[1]
+
+    def entry(marker: str, label: str, **more: Any) -> Line2D:
+        return Line2D([], [], linestyle="", marker=marker, label=label, **more)
+
+    handles = []
+    if trials.initial:
+        handles.append(entry("o", "initial", markerfacecolor="none", markeredgecolor=colour))
+    said = f"proposed by {style.plain(trials.method, 20)}" if trials.method else "trial"
+    handles.append(entry("o", said, color=colour))
+    handles.append(entry("*", "best", color=colour, markersize=11, markeredgecolor=warm))
+    if trials.failed:
+        handles.append(entry("x", "failed", color=warm))
+    page.legend(handles=handles, loc="outside lower center", ncols=len(handles))

@@ -1,0 +1,251 @@
+"""Checkpoints: written under a temporary name, synced, renamed; loaded without unpickling code."""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import os
+import pickle
+import shutil
+import time
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from runcatalog.record.errors import UserError
+from runcatalog.record.journal import read_json, sync_directory, write_json
+
+if TYPE_CHECKING:
+    import torch
+
+WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "checkpoint.json"
+_ARRAY = "__ndarray__"
+# What torch raises for a file that is none of its own, and what unpacking odd content does.
+_DAMAGES = (RuntimeError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError)
+
+
+class Checkpoint(NamedTuple):
+    """A checkpoint in memory.
+
+    Attributes:
+        step: Step that it was taken at.
+        tensors: Weights by name, on the CPU.
+        state: Everything else: optimizer, random number generators, environments.
+        path: Its folder.
+        run_id: Id of the run that wrote it; empty if unknown.
+    """
+
+    step: int
+    tensors: dict[str, torch.Tensor]
+    state: dict[str, Any]
+    path: Path
+    run_id: str
+
+
+def save_checkpoint(
+    folder: Path,
+    step: int,
+    tensors: Mapping[str, Any],
+    state: Mapping[str, Any],
+    *,
+    keep: int | None = None,
+    run_id: str = "",
+) -> Path:
+    """Writes a checkpoint that is there entirely or not at all.
+
+    Args:
+        folder: The run's ``checkpoints`` folder.
+        step: Step; a checkpoint of the same step is replaced.
+        tensors: Weights by name (torch tensors or numpy arrays).
+        state: Tensors, numpy arrays, numbers, strings and nested dicts, lists and tuples of them.
+        keep: Number of newest checkpoints to keep; None keeps all.
+        run_id: Id of the run.
+
+    Returns:
+        The checkpoint's folder, ``<step:08d>``.
+
+    Raises:
+        TypeError: The state holds something that could not be loaded with ``weights_only=True``.
+    """
+    import safetensors.torch
+    import torch
+
+    path = folder / f"{int(step):08d}"
+    temporary = folder / f".writing-{path.name}-{os.getpid()}"
+    shutil.rmtree(temporary, ignore_errors=True)
+    temporary.mkdir(parents=True)
+    try:
+        weights = {name: _plain_tensor(tensor) for name, tensor in tensors.items()}
+        safetensors.torch.save_file(weights, temporary / WEIGHTS)
+        with (temporary / STATE).open("wb") as file:  # torch's own writer hides that a disk is full
+            torch.save(_pack(dict(state), "state"), file)
+        files = {name: _file_digest(temporary / name) for name in (WEIGHTS, STATE)}
+        for name in files:
+            _sync_file(temporary / name)
+        manifest = {"step": int(step), "created": int(time.time() * 1000), "files": files}
+        write_json(temporary / MANIFEST, manifest | {"run": run_id})
+        if path.exists():
+            shutil.rmtree(path)
+        os.rename(temporary, path)
+        sync_directory(folder)
+    except BaseException:
+        shutil.rmtree(temporary, ignore_errors=True)
+        raise
+    if keep is not None:
+        for old in checkpoints_in(folder)[max(keep, 1) :]:
+            shutil.rmtree(old, ignore_errors=True)
+    return path
+
+
+def load_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Checkpoint:
+    """Loads a checkpoint.
+
+    Args:
+        path: A run's directory, its ``checkpoints`` folder, or one checkpoint's folder.
+        step: Step to load; by default the newest one.
+
+    Raises:
+        UserError: There is none, or it is damaged.
+    """
+    return _load(find_checkpoint(path, step))
+
+
+def find_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Path:
+    """Returns the folder that :func:`load_checkpoint` loads, without loading it; see there."""
+    where = Path(path)
+    if where.is_file():
+        raise UserError(
+            f"checkpoint {where}: a file; a folder with {WEIGHTS} is expected (a pickle could run code, "
+            "none is loaded)"
+        )
+    if not where.is_dir():
+        raise UserError(f"checkpoint {where}: no such directory")
+    if (where / MANIFEST).exists() or (where / WEIGHTS).exists():
+        return where
+    folder = where / "checkpoints" if (where / "checkpoints").is_dir() else where
+    found = checkpoints_in(folder)
+    if step is not None:
+        wanted = folder / f"{step:08d}"
+        if wanted not in found:
+            steps = ", ".join(str(int(each.name)) for each in reversed(found)) or "none"
+            raise UserError(f"checkpoint {where}: no step {step} there (there are: {steps})")
+        return wanted
+    if not found:
+        raise UserError(f"checkpoint {where}: no checkpoint there")
+    return found[0]
+
+
+def newest_checkpoint(folder: Path) -> Checkpoint | None:
+    """Returns the newest checkpoint that is complete, or None."""
+    for path in checkpoints_in(folder):
+        with contextlib.suppress(UserError):
+            return _load(path)
+    return None
+
+
+def checkpoints_in(folder: Path) -> list[Path]:
+    """Returns the folders of the checkpoints, the newest first."""
+    if not folder.is_dir():
+        return []
+    found = [path for path in folder.iterdir() if path.name.isdecimal() and path.is_dir()]
+    return sorted(found, key=lambda path: int(path.name), reverse=True)
+
+
+def _load(path: Path) -> Checkpoint:
+    import safetensors
+    import safetensors.torch
+    import torch
+
+    step, run_id = _checked_manifest(path)
+    try:
+        tensors = safetensors.torch.load_file(path / WEIGHTS)
+    except (safetensors.SafetensorError, OSError, ValueError) as error:
+        raise UserError(f"checkpoint {path}: {WEIGHTS} is damaged ({_short(error)})") from None
+    try:
+        state = _unpack(torch.load(path / STATE, weights_only=True, map_location="cpu"))
+    except pickle.UnpicklingError:
+        raise UserError(
+            f"checkpoint {path}: {STATE} holds more than tensors and plain values (a pickle could run "
+            "code): refused"
+        ) from None
+    except _DAMAGES as error:
+        raise UserError(f"checkpoint {path}: {STATE} is damaged ({_short(error)})") from None
+    if not isinstance(state, dict):
+        raise UserError(f"checkpoint {path}: {STATE} is no state of a run")
+    return Checkpoint(step, tensors, state, path, run_id)
+
+
+def _checked_manifest(path: Path) -> tuple[int, str]:
+    """Returns (step, run id) of a checkpoint whose two files are what its manifest says.
+
+    The folder may come from anywhere: nothing outside of it is opened.
+    """
+    manifest = read_json(path / MANIFEST)
+    if manifest is None:
+        raise UserError(f"checkpoint {path}: {MANIFEST} is missing or damaged")
+    files, step, run_id = (manifest.get(name) for name in ("files", "step", "run"))
+    if not isinstance(files, dict) or type(step) is not int or not isinstance(run_id or "", str):
+        raise UserError(f"checkpoint {path}: {MANIFEST} is none of a checkpoint")
+    for name in sorted({WEIGHTS, STATE, *files}):
+        if name not in (WEIGHTS, STATE):
+            raise UserError(f"checkpoint {path}: {MANIFEST} names {name[:80]!r}: refused")
+        file = path / name
+        if not file.resolve().is_relative_to(path.resolve()):
+            raise UserError(f"checkpoint {path}: {name} leads out of the folder: refused")
+        if not file.is_file() or _file_digest(file) != files.get(name):
+            raise UserError(f"checkpoint {path}: {name} is missing or damaged")
+    return step, run_id or ""
+
+
+def _short(error: Exception) -> str:
+    lines = str(error).splitlines() or [type(error).__name__]
+    return lines[0][:200]
+
+
+def _plain_tensor(tensor: Any) -> torch.Tensor:
+    import torch
+
+    # A copy: safetensors takes no tensors that share memory, as tied weights do.
+    return torch.as_tensor(tensor).detach().cpu().clone(memory_format=torch.contiguous_format)
+
+
+def _pack(value: Any, where: str) -> Any:
+    """Makes numpy values loadable with ``weights_only=True``, and refuses what is not."""
+    import numpy as np
+    import torch
+
+    if isinstance(value, torch.Tensor | torch.dtype | str | bytes | bool | int | float | None):
+        return value.detach() if isinstance(value, torch.Tensor) else value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, np.ndarray):
+        try:
+            return {_ARRAY: torch.from_numpy(np.ascontiguousarray(value).reshape(value.shape))}
+        except TypeError:
+            raise TypeError(f"{where}: arrays of {value.dtype} cannot be saved") from None
+    if isinstance(value, Mapping):
+        return {key: _pack(item, f"{where}[{key!r}]") for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        items = [_pack(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return items if isinstance(value, list) else tuple(items)
+    raise TypeError(f"{where}: a {type(value).__name__} cannot be saved in a checkpoint")
+
+
+def _unpack(value: Any) -> Any:
+    if isinstance(value, dict):
+        if value.keys() == {_ARRAY}:
+            return value[_ARRAY].numpy()
+        return {key: _unpack(item) for key, item in value.items()}
+    if isinstance(value, list | tuple):
+        return type(value)(_unpack(item) for item in value)
+    return value
+
+
+def _file_digest(path: Path) -> str:
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def _sync_file(path: Path) -> None:
+    with path.open("rb") as file:
+        os.fsync(file.fileno())

@@ -1,0 +1,290 @@
+"""A frozen dataclass as the one declaration of a script's flags.
+
+Guild reads flags by running the script with ``argparse`` patched, so a script creates its own
+``argparse.ArgumentParser`` and hands it to :func:`run_script`, which does nothing heavy before parsing.
+"""
+
+from __future__ import annotations
+
+import argparse
+import dataclasses
+import json
+import math
+import os
+import re
+import signal
+import sys
+from collections.abc import Callable, Sequence
+from pathlib import Path
+from typing import Any, TypeVar
+
+from runcatalog.record.errors import RunFailed, UserError
+
+C = TypeVar("C", bound="Config")
+
+_TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
+_TRUE = {"true", "yes", "1", "on"}
+RUN_ID = re.compile(r"[0-9a-f]{8,32}")
+_FALSE = {"false", "no", "0", "off", ""}  # Guild passes False as an empty string
+
+
+def option(
+    default: Any,
+    text: str,
+    *,
+    choices: Sequence[Any] | None = None,
+    low: float | None = None,
+    high: float | None = None,
+    low_open: bool = False,
+    high_open: bool = False,
+    resumable: bool = False,
+) -> Any:
+    """Declares one field of a :class:`Config`.
+
+    Args:
+        default: Value without a flag.
+        text: Meaning, unit, range and source; the help text of the flag.
+        choices: The values that are allowed.
+        low: Least value; with ``low_open`` it is itself not allowed.
+        high: Largest value; with ``high_open`` it is itself not allowed.
+        resumable: True if a run may be continued with another value of it (for example threads).
+    """
+    limits = {"low": low, "high": high, "low_open": low_open, "high_open": high_open}
+    meta = {"text": text, "choices": tuple(choices) if choices else None, "resumable": resumable}
+    return dataclasses.field(default=default, metadata=meta | limits)
+
+
+@dataclasses.dataclass(frozen=True)
+class Config:
+    """Flags that every script has. Subclasses are frozen dataclasses that add their own.
+
+    Raises:
+        UserError: A value has the wrong type, is no choice or is out of its range.
+    """
+
+    seed: int = option(1, "seed of every random number of the run", low=0, high=2**63 - 1)
+    resume: str = option("", "run directory to continue (empty: a new run)", resumable=True)
+
+    def __post_init__(self) -> None:
+        for field in dataclasses.fields(self):
+            value = _checked(field, getattr(self, field.name))
+            object.__setattr__(self, field.name, value)
+
+
+def flag_name(field_name: str) -> str:
+    """Returns the flag of a field: ``te_dim`` is ``te-dim``."""
+    return field_name.replace("_", "-")
+
+
+def find_folder(named: str) -> Path | None:
+    """Where the folder that a flag names lies; None if there is none.
+
+    As given, or below the project's folder; or, under Guild, that of the run with this id, of which the first eight
+    digits are enough.
+    """
+    for path in (Path(named), Path(os.environ.get("PROJECT_DIR", ".")) / named):
+        if path.is_dir():
+            return path.resolve()
+    if RUN_ID.fullmatch(named) and (home := os.environ.get("GUILD_HOME")):
+        found = list(Path(home, "runs").glob(f"{named}*"))
+        if len(found) == 1 and found[0].is_dir():
+            return found[0].resolve()
+    return None
+
+
+def checkpoint_folder(flag: str, named: str) -> Path:
+    """Where the run or checkpoint that a flag names lies, see :func:`find_folder`.
+
+    Raises:
+        UserError: There is no such folder.
+    """
+    if (found := find_folder(named)) is None:
+        raise UserError(
+            f"--{flag}: {named} is no directory and no id of a run; give one of a run or a checkpoint"
+        )
+    return found
+
+
+def flags_of(config: Any) -> dict[str, Any]:
+    """Returns a configuration's fields by flag name, but not ``resume``, which is no property of a run."""
+    values = dataclasses.asdict(config)
+    return {flag_name(name): value for name, value in values.items() if name != "resume"}
+
+
+def field_type(field: dataclasses.Field[Any]) -> type:
+    """Returns the field's type: int, float, str or bool (annotations may be strings)."""
+    name = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
+    if name not in _TYPES:
+        raise TypeError(f"{field.name}: a flag is an int, float, str or bool, not {field.type}")
+    return _TYPES[name]
+
+
+def parse(
+    config_class: type[C],
+    argv: Sequence[str] | None = None,
+    parser: argparse.ArgumentParser | None = None,
+) -> C:
+    """Reads flags into a configuration; a wrong one ends the process with one line and exit code 2.
+
+    With ``--resume DIR`` the flags that are not given are those of the run in DIR.
+    """
+    parser = parser or argparse.ArgumentParser(description=config_class.__doc__)
+    parser.formatter_class = _HelpFormatter
+    parser.error = lambda message: _fail(parser.prog, message, 2)  # type: ignore[method-assign]
+    parser.allow_abbrev = False
+    _add_options(parser, config_class)
+    values = vars(parser.parse_args(argv))
+    try:
+        if values.get("resume"):
+            parser.set_defaults(**_flags_of_run(values["resume"], config_class))
+            values = vars(parser.parse_args(argv))
+        names = {field.name for field in dataclasses.fields(config_class)}
+        return config_class(**{name: value for name, value in values.items() if name in names})
+    except UserError as error:
+        _fail(parser.prog, str(error), 2)
+
+
+def run_script(
+    main: Callable[[C], Any],
+    config_class: type[C],
+    parser: argparse.ArgumentParser,
+    argv: Sequence[str] | None = None,
+) -> None:
+    """Parses the flags, runs ``main(config)`` and turns expected errors into one line.
+
+    Exit codes: 2 for a UserError, 1 for a RunFailed or lack of memory. After SIGTERM, SIGHUP or
+    Ctrl-C the process ends by that same signal, so that Guild and the shell see what happened.
+    """
+    parser.usage = parser.usage or "%(prog)s [--flag value ...]"
+    config = parse(config_class, argv, parser)
+    from runcatalog.record.lifecycle.signals import Killed
+
+    try:
+        main(config)
+    except UserError as error:
+        _fail(parser.prog, str(error), 2)
+    except RunFailed as error:
+        _fail(parser.prog, str(error), 1)
+    except MemoryError:
+        _fail(parser.prog, "out of memory", 1)
+    except (Killed, KeyboardInterrupt) as killed:
+        number = getattr(killed, "number", signal.SIGINT)
+        sys.stdout.flush()
+        signal.signal(number, signal.SIG_DFL)
+        os.kill(os.getpid(), number)
+
+
+def check_same_flags(config: Config, stored: dict[str, Any]) -> None:
+    """Raises UserError if a run would be continued with another value of a flag that matters.
+
+    Args:
+        config: Configuration of the process that continues the run.
+        stored: Flags of the run, by flag name.
+    """
+    for field in dataclasses.fields(config):
+        flag = flag_name(field.name)
+        if field.metadata.get("resumable"):
+            continue
+        before, now = stored.get(flag, field.default), getattr(config, field.name)
+        if before != now:
+            raise UserError(
+                f"--{flag}: the run to continue was started with {before!r}, not {now!r}; "
+                f"use {before!r}, or start a new run"
+            )
+
+
+class _HelpFormatter(argparse.HelpFormatter):
+    """Shows the default, and takes a per cent sign in a help text as it is."""
+
+    def _expand_help(self, action: argparse.Action) -> str:
+        if action.default in (None, argparse.SUPPRESS) or not action.option_strings:
+            return action.help or ""
+        return f"{action.help} (default: {action.default})"
+
+
+class _BoolChoices(list):
+    """Shown as true and false, but taking every usual spelling."""
+
+    def __contains__(self, value: object) -> bool:
+        return str(value).lower() in _TRUE | _FALSE
+
+
+def _add_options(parser: argparse.ArgumentParser, config_class: type[Config]) -> None:
+    for field in dataclasses.fields(config_class):
+        kind, meta = field_type(field), field.metadata
+        extra: dict[str, Any] = {}
+        if kind is bool:
+            extra = {"choices": _BoolChoices([True, False]), "metavar": "{yes,no}"}
+        else:
+            extra = {"type": kind, "choices": meta.get("choices"), "metavar": kind.__name__.upper()}
+            if meta.get("choices"):
+                extra["choices"], extra["metavar"] = list(meta["choices"]), None
+        parser.add_argument(
+            f"--{flag_name(field.name)}",
+            dest=field.name,
+            default=field.default,
+            help=meta.get("text", field.name),
+            **extra,
+        )
+
+
+def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
+    flag, kind, meta = f"--{flag_name(field.name)}", field_type(field), field.metadata
+    value = _converted(flag, kind, value)
+    choices = meta.get("choices")
+    if choices and value not in choices:
+        raise UserError(f"{flag}: {value!r} is none of {', '.join(map(str, choices))}")
+    if kind in (int, float):
+        low, high = meta.get("low"), meta.get("high")
+        below = low is not None and (value < low or (value == low and meta["low_open"]))
+        above = high is not None and (value > high or (value == high and meta["high_open"]))
+        if below or above or not math.isfinite(value):
+            raise UserError(f"{flag}: {value} is not {_range_text(meta)}")
+    return value
+
+
+def _converted(flag: str, kind: type, value: Any) -> Any:
+    if kind is bool:
+        if str(value).lower() not in _TRUE | _FALSE:
+            raise UserError(f"{flag}: {value!r} is neither yes nor no")
+        return str(value).lower() in _TRUE
+    if kind is float and isinstance(value, int) and not isinstance(value, bool):
+        return float(value)
+    if not isinstance(value, kind) or isinstance(value, bool):
+        raise UserError(f"{flag}: {value!r} is no {kind.__name__}")
+    return value
+
+
+def _range_text(meta: Any) -> str:
+    if meta.get("low") is None and meta.get("high") is None:
+        return "a finite number"
+    left = "(" if meta["low_open"] or meta["low"] is None else "["
+    right = ")" if meta["high_open"] or meta["high"] is None else "]"
+    low = "-inf" if meta["low"] is None else f"{meta['low']:g}"
+    high = "inf" if meta["high"] is None else f"{meta['high']:g}"
+    return f"in {left}{low}, {high}{right}"
+
+
+def _flags_of_run(directory: str, config_class: type[Config]) -> dict[str, Any]:
+    path = Path(directory) / "journal" / "run.json"
+    try:
+        flags = json.loads(path.read_text())["flags"]
+    except (OSError, ValueError, KeyError):
+        raise UserError(f"--resume {directory}: no run there ({path} cannot be read)") from None
+    names = {flag_name(field.name): field.name for field in dataclasses.fields(config_class)}
+    return {names[flag]: value for flag, value in flags.items() if flag in names}
+
+
+def of_run(directory: str | os.PathLike[str], config_class: type[C]) -> C:
+    """Returns the flags of the run in a directory.
+
+    Raises:
+        UserError: There is none, or one of them is no longer allowed.
+    """
+    return config_class(**_flags_of_run(os.fspath(directory), config_class))
+
+
+def _fail(prog: str, message: str, code: int) -> Any:
+    sys.stdout.flush()
+    print(f"{prog}: {message}", file=sys.stderr)
+    raise SystemExit(code)

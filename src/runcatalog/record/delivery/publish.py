@@ -1,0 +1,360 @@
+"""Sends a run's journal to MLflow, as often as wanted: what is there already is not added again.
+
+A point's key in MLflow is (run, name, time, step, value), and all of these come from the journal.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import hashlib
+import json
+import os
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, NamedTuple
+
+from runcatalog.record import console, journal
+from runcatalog.record.delivery.mlflow_client import (
+    MlflowError,
+    connect,
+    experiment_id,
+    one_line_errors,
+    shown,
+    tracking_uri,
+)
+from runcatalog.record.delivery.tags import run_tags
+from runcatalog.record.delivery.untrusted import checked_facts, guild_attribute, inside
+from runcatalog.record.errors import UserError
+from runcatalog.record.lifecycle import crash
+from runcatalog.record.lifecycle.signals import FINISHED, RUNNING
+from runcatalog.record.lifecycle.status import Status, last_session, status_of
+from runcatalog.record.provenance import patch
+from runcatalog.record.provenance.redact import Redactor
+
+if TYPE_CHECKING:
+    from mlflow import MlflowClient
+    from mlflow.entities import Run
+
+# s to wait for a run's own sender, which on a busy machine gets only what trainings leave over
+_PATIENCE = 240.0
+BATCH = 1000  # points in one request; MLflow takes no more
+_PATCH = f"artifacts/{patch.NAME}"  # holds no secrets, and would not apply with a line changed
+
+
+class Published(NamedTuple):
+    """What MLflow holds after :func:`publish`.
+
+    Attributes:
+        mlflow_run_id: The run's id in MLflow; empty if someone deleted it there.
+        status: The run's status.
+        points: Number of points that were sent now.
+    """
+
+    mlflow_run_id: str
+    status: Status
+    points: int
+
+
+def publish(
+    run_dir: str | os.PathLike[str],
+    tracking_uri: str | None = None,
+    extra_tags: Mapping[str, str] | None = None,
+    parent: str | None = None,
+    client: MlflowClient | None = None,
+) -> Published:
+    """Sends what MLflow does not hold yet of one run.
+
+    Args:
+        run_dir: The run's directory; it may be copied from another machine.
+        tracking_uri: Server or database; see :func:`runcatalog.record.delivery.mlflow_client.tracking_uri`.
+        extra_tags: Tags that the journal does not know, for example ``batch``.
+        parent: ``run_id`` of the batch that the run is a trial of, if that is in MLflow.
+        client: What to send with; by default a client of its own.
+
+    Raises:
+        UserError: There is no journal.
+        MlflowError: MLflow did not take everything.
+    """
+    return Publisher(run_dir, tracking_uri, client).send(extra_tags or {}, parent)
+
+
+class Publisher:
+    """The connection of one run to MLflow.
+
+    Args:
+        run_dir: The run's directory.
+        uri: Server or database; see :func:`runcatalog.record.delivery.mlflow_client.tracking_uri`.
+        client: What to send with; by default a client of its own.
+    """
+
+    def __init__(
+        self,
+        run_dir: str | os.PathLike[str],
+        uri: str | None = None,
+        client: MlflowClient | None = None,
+    ) -> None:
+        self.directory = Path(run_dir)
+        self.uri = tracking_uri(uri)
+        self._journal = self.directory / "journal"
+        self._client = client
+        self._hide = Redactor.of_run(self.directory)
+
+    def send(
+        self, extra_tags: Mapping[str, str] | None = None, parent: str | None = None
+    ) -> Published:
+        """Sends what is missing; see :func:`publish`."""
+        facts = checked_facts(self.directory)
+        if last_session(self.directory) is None:
+            raise UserError(
+                f"{self.directory}: no run there (journal/sessions.jsonl cannot be read)"
+            )
+        with self._alone():
+            status = self._status()  # before the points: an end that is told is complete
+            with one_line_errors(self.uri):
+                return self._send(facts, status, dict(extra_tags or {}), parent)
+
+    def _status(self) -> Status:
+        try:
+            return status_of(self.directory)
+        except (KeyError, TypeError, ValueError, AttributeError) as error:
+            text = f"{type(error).__name__}: {error}"
+            raise UserError(f"{self.directory}: its journal is damaged ({text})") from None
+
+    def _send(
+        self, facts: dict[str, Any], status: Status, extra: dict[str, str], parent: str | None
+    ) -> Published:
+        state = self._state()
+        result = journal.read_json(self.directory / "result.json") or {}
+        label = self._hide.text(str(guild_attribute(self.directory, "label") or ""))
+        client = self._connected()
+        run = self._find(client, state, facts, label)
+        if run is None or run.info.lifecycle_stage == "deleted":
+            return Published("", status, 0)
+        run_id = run.info.run_id
+        if state.get("run") != run_id:
+            state.clear()
+            state["run"] = run_id
+        result = self._hide.value(result)
+        tags = {**run_tags(self.directory, facts, result, status, label), **extra}
+        tags = {name: self._hide.text(value) for name, value in tags.items()}
+        if parent:
+            tags |= _parent_tag(client, run.info.experiment_id, parent)
+        self._send_facts(client, run, facts, tags)
+        points = self._send_points(client, run_id, state)
+        if status.status != RUNNING:
+            self._send_files(client, run_id, state, status)
+        self._send_status(client, run, status, label or facts["operation"])
+        self._tell_strays(state)
+        return Published(run_id, status, points)
+
+    def _connected(self) -> MlflowClient:
+        if self._client is None:
+            self._client = connect(self.uri)
+        return self._client
+
+    def _find(
+        self, client: MlflowClient, state: dict[str, Any], facts: dict[str, Any], label: str
+    ) -> Run | None:
+        """Returns the run in MLflow: the known one, one with the same run_id tag, or a new one."""
+        from mlflow.entities import ViewType
+
+        if state.get("run"):
+            known = _get_run(client, state["run"])
+            if known is not None and known.data.tags.get("run_id") == facts["id"]:
+                return known
+        experiment = experiment_id(client, self.uri, facts["study"])
+        query = f"tags.run_id = '{facts['id']}'"
+        found = client.search_runs([experiment], query, ViewType.ALL, max_results=1)
+        if found:
+            return found[0]
+        given = facts.get("mlflow_run_id")  # `mlflow run` made one
+        if given:
+            run = _get_run(client, given)
+            # The trials of a batch inherit the variable: the first of them takes the run.
+            if run is not None and run.data.tags.get("run_id", facts["id"]) == facts["id"]:
+                client.set_tag(given, "run_id", facts["id"])
+                return run
+        return client.create_run(
+            experiment,
+            start_time=facts["started"],
+            tags={"run_id": facts["id"]},
+            run_name=label or facts["operation"],
+        )
+
+    def _send_facts(
+        self, client: MlflowClient, run: Run, facts: dict[str, Any], tags: dict[str, str]
+    ) -> None:
+        from mlflow.entities import Param, RunTag
+
+        flags = {name: self._hide.flag(name, value) for name, value in facts["flags"].items()}
+        params = {name: _param(value) for name, value in flags.items()}
+        # MLflow never changes a param: a flag that a continuation changed is told in a tag.
+        changed = {
+            name: value
+            for name, value in params.items()
+            if run.data.params.get(name, value) != value
+        }
+        if changed:
+            tags["changed_flags"] = json.dumps(changed, sort_keys=True)
+        new_params = [Param(*item) for item in params.items() if item[0] not in run.data.params]
+        new_tags = [
+            RunTag(name, value) for name, value in tags.items() if run.data.tags.get(name) != value
+        ]
+        for group in _groups(new_params, 100):
+            client.log_batch(run.info.run_id, params=group)
+        for group in _groups(new_tags, 100):
+            client.log_batch(run.info.run_id, tags=group)
+
+    def _send_points(self, client: MlflowClient, run_id: str, state: dict[str, Any]) -> int:
+        from mlflow.entities import Metric
+
+        path, sent = self._journal / "metrics.jsonl", 0
+        offset = state.get("offset", 0)
+        # What a power cut took away would be computed again, and be in MLflow twice.
+        safe = journal.size_on_disk(path)
+        if offset > safe:  # another journal than the one sent
+            offset = 0
+        batch: list[Metric] = []
+        for line, end in journal.read_lines(path, offset):
+            if end > safe:
+                break
+            points = [
+                Metric(point.name, point.value, point.time, point.step)
+                for point in self._points_of(line)
+            ]
+            if batch and len(batch) + len(points) > BATCH:
+                sent += self._send_batch(client, run_id, batch, state, offset)
+                batch = []
+            batch, offset = batch + points, end
+        return sent + self._send_batch(client, run_id, batch, state, offset)
+
+    def _points_of(self, line: dict[str, Any]) -> list[journal.Point]:
+        try:
+            points = journal.points_of(line)
+            if all(type(p.step) is type(p.time) is int for p in points):
+                return points
+        except (KeyError, TypeError, ValueError, AttributeError):
+            pass
+        raise UserError(f"{self._journal}/metrics.jsonl: {str(line)[:80]} is no line of a journal")
+
+    def _send_batch(
+        self, client: MlflowClient, run_id: str, batch: list[Any], state: dict[str, Any], end: int
+    ) -> int:
+        if batch:
+            for group in _groups(batch, BATCH):  # a single line may hold more
+                client.log_batch(run_id, metrics=group)
+            state["offset"] = end
+            self._keep(state)
+        return len(batch)
+
+    def _send_files(
+        self, client: MlflowClient, run_id: str, state: dict[str, Any], status: Status
+    ) -> None:
+        """Uploads result.json, what is in artifacts/, and what a run that failed left behind."""
+        files = [path for path in (self.directory / "artifacts").rglob("*") if path.is_file()]
+        known = state.setdefault("files", {})
+        for path in [self.directory / "result.json", *sorted(files)]:
+            if not path.exists():
+                continue
+            name = path.relative_to(self.directory).as_posix()
+            if not inside(self.directory, path):
+                state.setdefault("strays", {}).setdefault(name, "")
+                continue
+            stamp = [path.stat().st_size, path.stat().st_mtime_ns]
+            if known.get(name) != stamp:
+                folder = os.path.dirname(name.removeprefix("artifacts/"))
+                clean = None if name == _PATCH else self._hide.file(path)
+                if clean is None:
+                    client.log_artifact(run_id, str(path), folder or None)
+                else:
+                    client.log_text(run_id, clean, os.path.join(folder, path.name))
+                known[name] = stamp
+                self._keep(state)
+        if status.status == FINISHED:
+            return
+        told = {
+            "error.txt": (crash.report_path(self.directory), crash.report),
+            "log_tail.txt": (console.output_path(self.directory), console.tail_of),
+        }
+        for name, (path, read) in told.items():
+            text = read(path) if inside(self.directory, path) else ""
+            # What was sent is not sent again: another shell may not know the secrets to hide.
+            stamp = hashlib.sha256(text.encode()).hexdigest()[:16]
+            if text and known.get(name) != stamp:
+                client.log_text(run_id, f"{self._hide.text(text)}\n", name)
+                known[name] = stamp
+                self._keep(state)
+
+    def _tell_strays(self, state: dict[str, Any]) -> None:
+        """Raises UserError, once, if files lead out of the run's directory; all else has been sent."""
+        strays = state.get("strays", {})
+        new = [name for name, told in strays.items() if not told]
+        if new:
+            state["strays"] = dict.fromkeys(strays, "told")
+            self._keep(state)
+            names = ", ".join(new[:5])
+            raise UserError(
+                f"{self.directory}: {names}: leads out of the run's directory, not sent"
+            )
+
+    def _send_status(self, client: MlflowClient, run: Run, status: Status, name: str) -> None:
+        info = run.info
+        if status.status == RUNNING:
+            if info.status != RUNNING:
+                client.update_run(info.run_id, status=RUNNING)
+        elif (info.status, info.end_time) != (status.status, status.ended):
+            client.set_terminated(info.run_id, status.status, status.ended)
+        if info.run_name != name:
+            client.update_run(info.run_id, name=name)
+
+    def _state(self) -> dict[str, Any]:
+        content = journal.read_json(self._journal / "mlflow.json") or {}
+        state = content.get(shown(self.uri))
+        return state if isinstance(state, dict) else {}
+
+    def _keep(self, state: dict[str, Any]) -> None:
+        path = self._journal / "mlflow.json"
+        content = journal.read_json(path) or {}
+        content[shown(self.uri)] = state
+        # Someone else's journal, a full disk: then all is sent again, which adds nothing.
+        with contextlib.suppress(OSError):
+            journal.write_json(path, content, durable=False)
+
+    @contextlib.contextmanager
+    def _alone(self) -> Iterator[None]:
+        """Lets one process at a time send a run, so that MLflow never gets two runs for one."""
+        with contextlib.ExitStack() as stack:
+            try:
+                stack.enter_context(
+                    journal.locked(self._journal / "mlflow.lock", timeout=_PATIENCE)
+                )
+            except TimeoutError as error:
+                raise MlflowError(f"{self.directory}: another process is sending it") from error
+            except OSError:
+                pass
+            yield
+
+
+def _parent_tag(client: MlflowClient, experiment: str, parent: str) -> dict[str, str]:
+    found = client.search_runs([experiment], f"tags.run_id = '{parent}'", max_results=1)
+    return {"mlflow.parentRunId": found[0].info.run_id} if found else {}
+
+
+def _get_run(client: MlflowClient, run_id: str) -> Run | None:
+    from mlflow.exceptions import MlflowException
+
+    try:
+        return client.get_run(run_id)
+    except MlflowException as error:
+        if error.error_code == "RESOURCE_DOES_NOT_EXIST":
+            return None
+        raise
+
+
+def _param(value: Any) -> str:
+    return repr(value) if isinstance(value, float) else str(value)
+
+
+def _groups(items: list[Any], size: int) -> Iterator[list[Any]]:
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]

@@ -1,0 +1,79 @@
+"""What MLflow is told of a run in its tags: where, on what, from which commit, and how it ended."""
+
+from __future__ import annotations
+
+import json
+from pathlib import Path
+from typing import Any
+
+from runcatalog.record import journal
+from runcatalog.record.lifecycle.status import Status, last_session, wall_seconds
+from runcatalog.record.provenance.redact import allowed
+
+_TAG_LENGTH = 7900  # characters; MLflow cuts a tag at 8000
+
+
+def run_tags(
+    directory: Path, facts: dict[str, Any], result: dict[str, Any], status: Status, label: str
+) -> dict[str, str]:
+    """Returns the tags of a run.
+
+    Args:
+        directory: The run's directory.
+        facts: Content of ``journal/run.json``.
+        result: Content of ``result.json``; empty without one.
+        status: What has become of the run.
+        label: The label that a person gave.
+    """
+    session = last_session(directory) or {}
+    current = result if result.get("session") == session.get("session") else {}
+    parents = (journal.read_json(directory / "journal" / "parents.json") or {}).get("parents", [])
+    digest = current.get("digest", {})
+    wall = current.get("wall_seconds")
+    if wall is None and status.ended is not None:
+        wall = wall_seconds(directory, session)
+    content = {
+        "run_id": facts["id"],
+        "operation": facts["operation"],
+        "label": label,
+        "study": facts["study"],
+        "machine": facts["machine"],
+        "host": facts["host"],
+        "gpu": facts["gpu"],
+        "host_cpu": facts["host_cpu"],
+        "commit": facts["commit"],
+        "dirty": facts["dirty"],
+        "seed": facts["seed"],
+        "versions": json.dumps(facts["versions"], sort_keys=True),
+        "environment": json.dumps(allowed(facts.get("environment", {})), sort_keys=True),
+        "command": facts["command"],
+        "started": facts["started"],
+        "reason": status.reason,
+        "digest_weights": digest.get("weights", ""),
+        "digest_metrics": digest.get("metrics", ""),
+        "wall_seconds": "" if wall is None else f"{wall:.3f}",
+        "env_steps": current.get("env_steps"),
+        "result": _short_result(current.get("result")),
+        "parents": ",".join(parents),
+        "mlflow.source.name": facts["operation"],
+        "mlflow.source.git.commit": facts["commit"],
+    }
+    if current.get("resume_mismatch"):
+        content["resume_mismatch"] = current["resume_mismatch"]
+    if current.get("failed_at"):
+        content["failed_at"] = json.dumps(current["failed_at"], sort_keys=True)
+    if not facts["commit"]:
+        del content["mlflow.source.git.commit"]
+    return {name: "" if value is None else str(value) for name, value in content.items()}
+
+
+def _short_result(result: dict[str, Any] | None) -> str:
+    """Returns the result as JSON that fits in a tag; what is long and also elsewhere is left out."""
+    if result is None:
+        return ""
+    for dropped in ((), ("metrics",), ("metrics", "variant")):
+        kept = {name: value for name, value in result.items() if name not in dropped}
+        text = json.dumps(kept, sort_keys=True, ensure_ascii=False)
+        if len(text) <= _TAG_LENGTH:
+            return text
+    return json.dumps({"objective": result.get("objective")})[:_TAG_LENGTH]

@@ -1,0 +1,118 @@
+"""TensorBoard event files, so that ``guild compare`` and TensorBoard read a run's scalars.
+
+Written here, not by the tensorboard package: its import takes longer than some runs' first update. The
+format is TFRecord (length, masked CRC-32C, data, masked CRC-32C) around ``tensorflow.Event`` protocol
+buffers, of which scalars need five fields (tensorflow/core/util/event.proto, framework/summary.proto).
+"""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import socket
+import struct
+import time
+from collections.abc import Iterable, Mapping
+from pathlib import Path
+
+from runcatalog.record.journal import Point
+
+_CASTAGNOLI = 0x82F63B78  # reflected polynomial of CRC-32C
+_FLUSH_BYTES = 1 << 16
+
+
+def _table() -> list[int]:
+    table = []
+    for byte in range(256):
+        for _ in range(8):
+            byte = (byte >> 1) ^ (_CASTAGNOLI if byte & 1 else 0)
+        table.append(byte)
+    return table
+
+
+_TABLE = _table()
+
+
+class EventFile:
+    """One event file in a run's directory. Values are float32 there; the journal keeps float64.
+
+    Args:
+        directory: The run's directory; older event files in it are replaced.
+        points: What the journal already holds.
+    """
+
+    def __init__(self, directory: Path, points: Iterable[Point] = ()) -> None:
+        old = sorted(directory.glob("events.out.tfevents.*"))
+        name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
+        self._buffer = bytearray()
+        # Under a name that no reader takes for an event file, until the old points are in it.
+        temporary = directory / f".{name}".replace("tfevents", "writing")
+        self._file = temporary.open("wb", buffering=0)
+        version = _field(3, b"brain.Event:2")
+        self._add(_double(1, time.time()) + version)
+        for point in points:
+            self.append(point.time, point.step, {point.name: point.value})
+        self.flush()
+        os.rename(temporary, directory / name)
+        for path in old:
+            path.unlink(missing_ok=True)
+
+    def append(self, time_ms: int, step: int, metrics: Mapping[str, float]) -> None:
+        """Adds scalars of one step."""
+        values = b"".join(
+            _field(1, _field(1, name.encode()) + struct.pack("<Bf", 0x15, _float32(value)))
+            for name, value in metrics.items()
+        )
+        self._add(_double(1, time_ms / 1000) + _varint_field(2, step) + _field(5, values))
+        if len(self._buffer) > _FLUSH_BYTES:
+            self.flush()
+
+    def flush(self) -> None:
+        """Writes what is buffered; a full disk costs these points here, never the run."""
+        data, self._buffer = bytes(self._buffer), bytearray()
+        with contextlib.suppress(OSError):
+            self._file.write(data)
+
+    def close(self) -> None:
+        """Writes what is buffered and closes the file."""
+        self.flush()
+        self._file.close()
+
+    def _add(self, event: bytes) -> None:
+        length = struct.pack("<Q", len(event))
+        self._buffer += length + _masked_crc(length) + event + _masked_crc(event)
+
+
+def _masked_crc(data: bytes) -> bytes:
+    crc, table = 0xFFFFFFFF, _TABLE
+    for byte in data:
+        crc = table[(crc ^ byte) & 0xFF] ^ (crc >> 8)
+    crc ^= 0xFFFFFFFF
+    rotated = ((crc >> 15) | (crc << 17)) & 0xFFFFFFFF
+    return struct.pack("<I", (rotated + 0xA282EAD8) & 0xFFFFFFFF)
+
+
+def _float32(value: float) -> float:
+    return value if abs(value) <= 3.4028234663852886e38 or value != value else value * float("inf")
+
+
+def _varint(value: int) -> bytes:
+    value &= 0xFFFFFFFFFFFFFFFF
+    out = bytearray()
+    while value > 0x7F:
+        out.append(value & 0x7F | 0x80)
+        value >>= 7
+    out.append(value)
+    return bytes(out)
+
+
+def _varint_field(number: int, value: int) -> bytes:
+    return _varint(number << 3) + _varint(value)
+
+
+def _double(number: int, value: float) -> bytes:
+    return struct.pack("<Bd", number << 3 | 1, value)
+
+
+def _field(number: int, data: bytes) -> bytes:
+    return _varint(number << 3 | 2) + _varint(len(data)) + data

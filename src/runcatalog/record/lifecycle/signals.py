@@ -1,0 +1,205 @@
+"""How a run ends: signals become exceptions, exceptions become a status and a reason."""
+
+from __future__ import annotations
+
+import contextlib
+import ctypes
+import errno
+import os
+import signal
+import sys
+import threading
+import time
+from collections.abc import Iterator
+from pathlib import Path
+from typing import NamedTuple
+
+from runcatalog.record.errors import RunFailed, UserError
+
+RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
+
+NO_RESULT = "the script ended without a result"
+GONE = "process gone (SIGKILL or os._exit)"  # nobody is left who could tell which
+
+_PR_SET_PDEATHSIG = 1
+_GUILD_CTRL_C = -16  # guild.exit_code.KEYBOARD_INTERRUPT
+# What ends a process unless it is caught: a user, a terminal, a time limit, a queue's warning.
+_ASKS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGXCPU)
+_ASKS_BY_DEFAULT = (signal.SIGUSR1, signal.SIGUSR2)  # these a script may want for itself
+_CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
+_DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
+_NO_MEMORY = ("can't allocate memory", os.strerror(errno.ENOMEM))  # the first is torch's
+_NO_GPU_MEMORY = (
+    "CUDA out of memory",
+    "CUDA error: out of memory",
+    "CUBLAS_STATUS_ALLOC_FAILED",
+    "CUDNN_STATUS_ALLOC_FAILED",
+)
+
+
+class Killed(BaseException):
+    """A signal asked the run to end. Not an Exception, so that no ``except Exception`` swallows it.
+
+    Args:
+        number: Number of the signal.
+        reason: What the record says.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(reason)
+        self.number = number
+        self.reason = reason
+
+
+class End(NamedTuple):
+    """The end of a run.
+
+    Attributes:
+        status: FINISHED, FAILED or KILLED.
+        reason: One line; empty for FINISHED.
+    """
+
+    status: str
+    reason: str
+
+
+def end_of(error: BaseException) -> End:
+    """Returns the status and reason that an exception stands for."""
+    if isinstance(error, Killed):
+        return End(KILLED, error.reason)
+    if isinstance(error, KeyboardInterrupt):
+        return End(KILLED, "Ctrl-C")
+    text = " ".join(str(error).split())[:500]
+    if isinstance(error, RunFailed | UserError):
+        return End(FAILED, text)
+    if isinstance(error, SystemExit):
+        return End(FAILED, f"exit {error.code}" if error.code else NO_RESULT)
+    if lack := out_of_memory(error):
+        return End(FAILED, lack)
+    if is_disk_full(error):
+        name = Path(str(getattr(error, "filename", None) or "")).name
+        return End(FAILED, cannot_write(name, error) if name else "disk full")
+    name = type(error).__name__
+    return End(FAILED, f"{name}: {text}" if text else name)
+
+
+def out_of_memory(error: BaseException) -> str:
+    """Returns which memory an exception says is used up, "" if it says no such thing."""
+    text = str(error)
+    by_name = type(error).__name__ == "OutOfMemoryError"  # torch's; torch itself may not be there
+    if by_name or any(each in text for each in _NO_GPU_MEMORY):
+        return "out of memory (GPU)"
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM  # a process, a mapping
+    if isinstance(error, MemoryError) or refused or any(each in text for each in _NO_MEMORY):
+        return "out of memory"
+    return ""
+
+
+def is_disk_full(error: BaseException | None) -> bool:
+    """Says whether an exception, or what it came from, is the disk or a quota that is used up."""
+    while error is not None:
+        if isinstance(error, OSError) and error.errno in _DISK_FULL:
+            return True
+        # safetensors and torch write from Rust and C++, and hand on the text alone.
+        if any(os.strerror(number) in str(error) for number in _DISK_FULL):
+            return True
+        error = error.__cause__ or error.__context__
+    return False
+
+
+def cannot_write(what: str, error: Exception) -> str:
+    """Returns the reason of a run that could not write something."""
+    if is_disk_full(error):
+        return f"disk full: cannot write {what}"
+    return f"cannot write {what}: {getattr(error, 'strerror', None) or error}"
+
+
+def end_of_exit(code: int) -> End | None:
+    """Returns what the exit status of a process that wrote no end stands for.
+
+    Args:
+        code: Exit status as Guild keeps it: negative for a signal, or a shell's 128 + number.
+
+    Returns:
+        The end; None if the status is no signal's and not 0.
+    """
+    if code == 0:
+        return End(FAILED, NO_RESULT)
+    if code in (-signal.SIGINT, 128 + signal.SIGINT, _GUILD_CTRL_C):
+        return End(KILLED, "Ctrl-C")
+    shells = (128 + signal.SIGKILL, 128 + signal.SIGTERM)
+    number = -code if code < 0 else code - 128 if code in shells else 0
+    try:
+        name = signal.Signals(number).name
+    except ValueError:
+        return None
+    return End(FAILED, f"crashed: {name}") if number in _CRASHES else End(KILLED, name)
+
+
+class Signals:
+    """Turns signals that ask for an end into Killed in the main thread, but never inside a write."""
+
+    def __init__(self) -> None:
+        self._pid = os.getpid()
+        self._parent = os.getppid()
+        self._depth = 0
+        self._pending: Killed | None = None
+        self._previous: dict[int, object] = {}
+
+    def install(self) -> None:
+        """Takes the signals over, unless they are ignored (nohup) or this is not the main thread."""
+        if threading.current_thread() is not threading.main_thread():
+            return
+        for number in (*_ASKS, *_ASKS_BY_DEFAULT):
+            handler = signal.getsignal(number)
+            free = handler is signal.SIG_DFL or number in _ASKS
+            if free and handler is not signal.SIG_IGN:
+                self._previous[number] = signal.signal(number, self._handle)
+
+    def restore(self) -> None:
+        """Gives the signals back."""
+        for number, handler in self._previous.items():
+            signal.signal(number, handler)  # type: ignore[arg-type]
+        self._previous = {}
+
+    @contextlib.contextmanager
+    def deferred(self) -> Iterator[None]:
+        """Lets a write end before a signal that arrives in it takes effect."""
+        self._depth += 1
+        try:
+            yield
+        finally:
+            self._depth -= 1
+            if self._pending and not self._depth and sys.exc_info()[0] is None:
+                pending, self._pending = self._pending, None
+                raise pending
+
+    def ignore(self) -> None:
+        """From here on the end is being written: further signals change nothing."""
+        self._depth += 1_000_000
+
+    def _handle(self, number: int, frame: object) -> None:
+        if os.getpid() != self._pid:  # a forked worker inherited the handler: it just dies
+            signal.signal(number, signal.SIG_DFL)
+            os.kill(os.getpid(), number)
+            return
+        reason = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
+        if number == signal.SIGTERM and self._is_orphan():
+            reason += " (the process that started the run is gone)"
+        self._pending = Killed(number, reason)
+        if not self._depth:
+            pending, self._pending = self._pending, None
+            raise pending
+
+    def _is_orphan(self) -> bool:
+        """Says whether the parent is gone, or going: its threads end one by one."""
+        from runcatalog.record.lifecycle.status import process_state
+
+        time.sleep(0.01)  # Linux sends the signal while the first of them ends
+        return os.getppid() != self._parent or process_state(self._parent)[0] in ("Z", "X")
+
+
+def die_with_parent() -> None:
+    """Asks Linux for SIGTERM when the parent dies, so that killing ``guild run`` leaves no orphan."""
+    with contextlib.suppress(OSError, AttributeError):
+        ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

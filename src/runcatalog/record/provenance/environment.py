@@ -1,0 +1,224 @@
+"""What a run ran on: machine, GPU, versions, commit."""
+
+from __future__ import annotations
+
+import contextlib
+import functools
+import hashlib
+import os
+import platform
+import shlex
+import shutil
+import socket
+import subprocess
+import sys
+import time
+from collections.abc import Mapping, Sequence
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+from runcatalog.record.config import Config, flags_of
+from runcatalog.record.provenance import redact
+
+PACKAGES = [
+    "guildai",
+    "gymnasium",
+    "minigrid",
+    "mlflow",
+    "mujoco",
+    "numpy",
+    "safetensors",
+    "scikit-optimize",
+    "scipy",
+    "stable-baselines3",
+    "torch",
+    "transformers",
+]
+# Prose and what the catalog and the benchmarks write do not change what a run computes.
+NOT_CODE = (
+    ":(exclude)experiments/records",
+    ":(exclude)benchmarks/results",
+    ":(exclude,glob)**/*.md",
+    ":(exclude,glob)**/figures/**",
+)
+
+
+def project_root() -> Path:
+    """Returns the project's directory: $PROJECT_DIR, else the nearest ancestor with a guild.yml.
+
+    Looked for from the working directory, then from this file; the working directory if there is none.
+    """
+    if os.environ.get("PROJECT_DIR"):
+        return Path(os.environ["PROJECT_DIR"]).resolve()
+    for start in (Path.cwd(), Path(__file__).resolve()):
+        for directory in (start, *start.parents):
+            if (directory / "guild.yml").is_file():
+                return directory
+    return Path.cwd()
+
+
+def script(config: Config) -> str:
+    """Returns the name of the script that a configuration is of, whether it runs as one or is called."""
+    module = type(config).__module__
+    return Path(sys.argv[0]).stem if module == "__main__" else module.rpartition(".")[2]
+
+
+def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
+    """Returns what is true of a run from its first start on: the content of ``run.json``."""
+    return {
+        "id": run_id,
+        "study": study,
+        "operation": os.environ.get("GUILD_OP") or Path(sys.argv[0]).stem,
+        "script": script(config),
+        "flags": flags_of(config),
+        "seed": config.seed,
+        "command": shlex.join([Path(sys.executable).name, *sys.argv]),
+        "started": int(time.time() * 1000),
+        "project": str(project),
+        "versions": versions(),
+        "environment": redact.allowed(os.environ),
+        "mlflow_run_id": os.environ.get("MLFLOW_RUN_ID", ""),
+        **machine_facts(project),
+        **commit_facts(project),
+    }
+
+
+def machine_facts(project: Path) -> dict[str, Any]:
+    """Returns host, machine (its name in experiments/machines.yml, else the host), CPU and GPU."""
+    host = socket.gethostname()
+    return {
+        "host": host,
+        "machine": machine_name(project, host),
+        "host_cpu": cpu_name(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "gpu": gpu_name(),
+        "platform": platform.platform(),
+    }
+
+
+def machine_name(project: Path, host: str) -> str:
+    """Returns the name that the inventory gives a host; the host itself if it is not listed."""
+    path = project / "experiments" / "machines.yml"
+    if not path.is_file():
+        return host
+    with contextlib.suppress(Exception):  # an inventory with a slip in it must not stop a training
+        import yaml
+
+        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        if isinstance(content, dict):
+            content = content.get("machines", content)
+        if isinstance(content, list):
+            content = {entry.get("host"): entry for entry in content}
+        entry = content.get(host)
+        if isinstance(entry, dict):
+            return str(entry.get("name") or host)
+        if entry:
+            return str(entry)
+    return host
+
+
+@functools.cache
+def cpu_name() -> str:
+    """Returns the CPU's model name."""
+    with contextlib.suppress(OSError):
+        for line in Path("/proc/cpuinfo").read_text().splitlines():
+            if line.startswith("model name"):
+                return line.partition(":")[2].strip()
+    return platform.processor() or platform.machine()
+
+
+@functools.cache
+def gpu_name() -> str:
+    """Returns the GPUs that this process may use, for example "2 x NVIDIA A100"; empty without any."""
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in ("", "-1") or not shutil.which("nvidia-smi"):
+        return ""
+    text = _output(["nvidia-smi", "--query-gpu=index,uuid,name", "--format=csv,noheader"]).decode()
+    rows = [[cell.strip() for cell in line.split(",", 2)] for line in text.splitlines() if line]
+    rows = [row for row in rows if len(row) == 3]
+    if visible:
+        wanted = [each.strip() for each in visible.split(",")]
+        named = [row for row in rows if row[0] in wanted or row[1] in wanted]
+        rows = named or rows[: len(wanted)]
+    names = [row[2] for row in rows]
+    parts = [
+        f"{names.count(name)} x {name}" if names.count(name) > 1 else name
+        for name in dict.fromkeys(names)
+    ]
+    return ", ".join(parts)
+
+
+def versions() -> dict[str, str]:
+    """Returns the versions of Python and of the packages that results may depend on."""
+    found = {"python": platform.python_version()}
+    for name in PACKAGES:
+        with contextlib.suppress(metadata.PackageNotFoundError):
+            found[name] = metadata.version(name)
+    return found
+
+
+def commit_facts(project: Path) -> dict[str, str]:
+    """Returns the commit, and a digest of what differs from it ("" if nothing does).
+
+    Changes count if they can change a run: code and declarations, not Markdown, figures or records.
+    Both are empty outside of a git repository.
+    """
+    commit = git(["rev-parse", "HEAD"], project).decode().strip()
+    if not commit:
+        return {"commit": "", "dirty": ""}
+    changed = git(["diff", "HEAD", "--binary", "--", ".", *NOT_CODE], project)
+    digest = hashlib.sha256(changed)
+    new = untracked(project)
+    for name in new:
+        digest.update(f"\0{name}\0".encode("utf-8", "surrogateescape"))
+        with contextlib.suppress(OSError):
+            if (project / name).stat().st_size < 1 << 20:
+                digest.update((project / name).read_bytes())
+    return {"commit": commit, "dirty": digest.hexdigest()[:12] if changed or new else ""}
+
+
+def untracked(project: Path) -> list[str]:
+    """Returns the files that git neither tracks nor ignores, and that can change a run, sorted."""
+    listing = ["ls-files", "--others", "--exclude-standard", "-z", "--", ".", *NOT_CODE]
+    return sorted(map(os.fsdecode, filter(None, git(listing, project).split(b"\0"))))
+
+
+def git(
+    arguments: Sequence[str],
+    project: Path,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> bytes:
+    """Returns what a git command prints; nothing if it fails.
+
+    Args:
+        arguments: What comes after ``git``.
+        project: Directory that it runs in.
+        environment: Variables that it gets besides this process's.
+        given: Its standard input.
+    """
+    return _output(["git", *arguments], project, environment, given)
+
+
+def _output(
+    command: Sequence[str],
+    directory: Path | None = None,
+    environment: Mapping[str, str] | None = None,
+    given: bytes = b"",
+) -> bytes:
+    try:
+        done = subprocess.run(
+            command,
+            cwd=directory,
+            env={**os.environ, "GIT_OPTIONAL_LOCKS": "0", "LC_ALL": "C", **(environment or {})},
+            input=given,
+            capture_output=True,
+            timeout=20,
+            check=True,
+        )
+    except (OSError, subprocess.SubprocessError):
+        return b""
+    return done.stdout

@@ -1,0 +1,402 @@
+"""A run: what a script calls to start, log, checkpoint and finish."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import shutil
+import subprocess
+import threading
+import time
+import traceback
+from collections.abc import Mapping
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from runcatalog.record import journal
+from runcatalog.record.config import Config, check_same_flags
+from runcatalog.record.console import OutputCopy
+from runcatalog.record.delivery import outcome
+from runcatalog.record.digest import metrics_digest, weights_digest
+from runcatalog.record.errors import NumericalError, RunFailed, UserError
+from runcatalog.record.lifecycle import session, signals, status
+from runcatalog.record.lifecycle.crash import CrashReport
+from runcatalog.record.provenance import environment, patch, redact
+from runcatalog.record.seeds import Seeds
+
+if TYPE_CHECKING:
+    from types import TracebackType
+
+    from runcatalog.record.checkpoint import Checkpoint
+    from runcatalog.record.delivery.tensorboard import EventFile
+
+HEARTBEAT = 30.0  # s between signs of life; see status.LOST_AFTER
+_RESERVE_BYTES = 1 << 17  # given back when the disk is full, so that the end can be written
+
+
+def start(config: Config, *, study: str) -> Run:
+    """Begins a run, or continues the one that is in the directory.
+
+    The directory is $RUN_DIR (Guild), else ``config.resume``, else ``runs/<8 hex>`` in the project.
+    ``RECORD=off`` gives a run with the same interface that records nothing.
+
+    Args:
+        config: The script's flags.
+        study: Name of the study; MLflow's experiment.
+
+    Returns:
+        The run, to be used as a context manager; the journal is opened on entering.
+
+    Raises:
+        UserError: The directory cannot be written, belongs to a run that is alive, or to one that
+            was started with other flags.
+    """
+    if os.environ.get("RECORD", "").lower() in ("off", "0", "no"):
+        from runcatalog.record.disabled import OffRun
+
+        return OffRun(config, study)
+    return Run(config, study)
+
+
+class Run:
+    """A recorded run; see :func:`start`.
+
+    Attributes:
+        config: The script's flags.
+        study: Name of the study.
+        id: 32 hex digits; Guild's run id under Guild.
+        directory: The run's directory; everything that the run leaves is in it.
+        seeds: The run's random streams.
+        resumed: True if the directory already held a run.
+    """
+
+    def __init__(self, config: Config, study: str) -> None:
+        self.config = config
+        self.study = study
+        self.seeds = Seeds(config.seed)
+        self.directory, self.id = session.place(config)
+        self.resumed = (self.directory / "journal" / "run.json").exists()
+        self._journal = self.directory / "journal"
+        self._reserve = self._journal / "reserve"
+        self._session: session.Session | None = None
+        self._progress: dict[str, Any] = {}
+        self._written_progress = 0.0
+        self._weights, self._finished = "", False
+        self._signals = signals.Signals()
+        self._stop_beating = threading.Event()
+        self._output: OutputCopy | None = None
+        self._crash: CrashReport
+        self._metrics: journal.MetricsFile
+        self._tfevents: EventFile
+        self._sender: subprocess.Popen[bytes] | None = None
+
+    def __enter__(self) -> Run:
+        try:
+            self._open()
+        except OSError as error:
+            if self._session is not None:
+                with contextlib.suppress(OSError):
+                    self._end(signals.end_of(error), None)
+                self._signals.restore()
+            where = getattr(error, "filename", None) or self.directory
+            raise UserError(f"cannot record in {where}: {error.strerror or error}") from None
+        return self
+
+    def __exit__(
+        self,
+        kind: type[BaseException] | None,
+        error: BaseException | None,
+        trace: TracebackType | None,
+    ) -> None:
+        if self._session is None or os.getpid() != self._session.pid:
+            return  # a forked worker unwinds: not its run
+        self._signals.ignore()
+        try:
+            if error is None and not self._finished:
+                self._end(signals.End(signals.FAILED, signals.NO_RESULT), None)
+            elif error is not None:
+                self._end_with(error)
+        finally:
+            self._close()
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Appends metrics to the journal; never waits for MLflow.
+
+        The first value of a (name, step) counts: what a resumed run computes again is not written.
+
+        Args:
+            metrics: Values by name (letters, digits, ``_ - . / :`` and spaces); a name beginning with
+                ``time/`` reads the clock and is left out of digests.
+            step: Whole number, at least 0: the update, unless the study says otherwise.
+        """
+        now = self._clock.now()
+        with self._signals.deferred():
+            values = {name: float(value) for name, value in metrics.items()}
+            try:
+                new = self._metrics.append(now, step, values)
+            except OSError as error:
+                raise RunFailed(signals.cannot_write("journal/metrics.jsonl", error)) from error
+            if new:
+                self._tfevents.append(now, int(step), new)
+
+    def progress(self, done: float, total: float, unit: str) -> None:
+        """Says how far the run is, for whoever looks at ``journal/progress.json``.
+
+        Args:
+            done: How much is done.
+            total: How much there is to do.
+            unit: Of what, for example "update".
+        """
+        self._progress = {"done": done, "total": total, "unit": unit}
+        if time.monotonic() - self._written_progress > 5.0 or done >= total:
+            # A full disk is told by what needs to be written; this does not.
+            with self._signals.deferred(), contextlib.suppress(OSError):
+                self._beat()
+                self._tfevents.flush()
+
+    def event(self, text: str) -> None:
+        """Prints a remark and keeps it in the journal."""
+        print(text, flush=True)
+        line = {"t": self._clock.now(), "text": text}
+        with self._signals.deferred():
+            journal.append_line(self._journal / "events.jsonl", line)
+
+    def checkpoint(
+        self,
+        step: int,
+        tensors: Mapping[str, Any],
+        state: Mapping[str, Any],
+        keep: int | None = 3,
+    ) -> Path:
+        """Writes a checkpoint that survives a kill at any moment, and the points up to it.
+
+        Args:
+            step: Step to continue from.
+            tensors: Weights by name.
+            state: All else that a bit-equal continuation needs; see
+                :func:`runcatalog.record.checkpoint.save_checkpoint`.
+            keep: Number of newest checkpoints to keep; None keeps all.
+
+        Returns:
+            The checkpoint's folder.
+
+        Raises:
+            RunFailed: The disk is full; older checkpoints are as they were.
+        """
+        from runcatalog.record.checkpoint import save_checkpoint
+
+        folder = self.directory / "checkpoints"
+        with self._signals.deferred():
+            try:
+                self._metrics.sync()
+                self._tfevents.flush()
+                return save_checkpoint(folder, step, tensors, state, keep=keep, run_id=self.id)
+            except Exception as error:
+                if signals.is_disk_full(error):
+                    raise RunFailed(signals.cannot_write(f"checkpoint {step}", error)) from error
+                raise
+
+    def restore(self) -> Checkpoint | None:
+        """Returns the newest complete checkpoint of a resumed run; None if there is none."""
+        if not self.resumed:
+            return None
+        from runcatalog.record.checkpoint import newest_checkpoint
+
+        return newest_checkpoint(self.directory / "checkpoints")
+
+    def add_parent(self, run_id: str) -> None:
+        """Notes that this run began from another one's checkpoint (``Checkpoint.run_id``)."""
+        path = self._journal / "parents.json"
+        parents = (journal.read_json(path) or {}).get("parents", [])
+        if run_id and run_id not in parents:
+            journal.write_json(path, {"parents": [*parents, run_id]})
+
+    def artifact(self, name: str | os.PathLike[str]) -> Path:
+        """Returns where to write a file that MLflow gets too (a figure, a video).
+
+        Args:
+            name: Name in ``artifacts/``, with folders if wanted; a file of the run's directory that lies
+                elsewhere is copied there.
+        """
+        folder = self.directory / "artifacts"
+        path = Path(name)
+        target = folder / (path.name if path.is_absolute() else path)
+        if path.is_absolute() and path.is_relative_to(folder):
+            target = path
+        target.parent.mkdir(parents=True, exist_ok=True)
+        if path.is_absolute() and path.exists() and path != target:
+            shutil.copy2(path, target)
+        return target
+
+    def digest_weights(self, tensors: Mapping[str, Any]) -> str:
+        """Returns the digest of the final weights and keeps it for the result."""
+        self._weights = weights_digest(tensors)
+        return self._weights
+
+    def finish(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Writes ``result.json`` and ends the run as FINISHED.
+
+        Args:
+            result: ``objective`` (name, value, kind, count, goal, at, axis), and if wanted ``summary``,
+                ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``, and ``table`` (columns and rows
+                that the catalog's ``details`` shows). The objective's value also becomes the metric ``objective``,
+                which a search optimises where the operation declares ``objective: {maximize: objective}``.
+
+        Returns:
+            What was written, with status, digests and times.
+        """
+        objective = result.get("objective") or {}
+        if objective.get("value") is not None:
+            at = self._metrics.last_step if objective.get("at") is None else objective["at"]
+            self.log({"objective": objective["value"]}, at)
+        if not self._weights:
+            from runcatalog.record.checkpoint import newest_checkpoint
+
+            last = newest_checkpoint(self.directory / "checkpoints")
+            self._weights = weights_digest(last.tensors) if last else ""
+        with self._signals.deferred():
+            written = self._end(signals.End(signals.FINISHED, ""), dict(result))
+            self._finished = True
+        return written
+
+    def _open(self) -> None:
+        self._journal.mkdir(parents=True, exist_ok=True)
+        with journal.locked(self._journal / "start.lock"):
+            before = status.last_session(self.directory)
+            if before and status.status_of(self.directory).status == signals.RUNNING:
+                raise UserError(
+                    f"{self.directory}: this run is still going on (process {before['pid']} on "
+                    f"{before['host']}); stop it first"
+                )
+            static = self._static_facts()
+            self.id = static["id"]
+            self._metrics = journal.MetricsFile(self._journal / "metrics.jsonl")
+            self._session = session.begin(self.directory)
+            self._clock = self._session.clock
+        self._begin()
+
+    def _begin(self) -> None:
+        from runcatalog.record.delivery.sender import start_sender
+        from runcatalog.record.delivery.tensorboard import EventFile
+
+        self._signals.install()
+        if os.environ.get("GUILD_OP"):
+            signals.die_with_parent()
+        for name in ("artifacts", "checkpoints"):
+            (self.directory / name).mkdir(exist_ok=True)
+        (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
+        outcome.tell_guild(self.directory, "")
+        self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))  # zeros may be stored as nothing
+        self._crash = CrashReport(self.directory)
+        if not (self.directory / ".guild").is_dir():
+            self._output = OutputCopy(self._journal / "output.txt")
+            self._output.start()
+        for stale in (self.directory / "checkpoints").glob(".writing-*"):
+            shutil.rmtree(stale, ignore_errors=True)
+        self._tfevents = EventFile(self.directory, journal.read_points(self._metrics.path))
+        self._beat()
+        self._sender = start_sender(self.directory, environment.project_root())
+        threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True).start()
+
+    def _static_facts(self) -> dict[str, Any]:
+        path = self._journal / "run.json"
+        stored = journal.read_json(path)
+        if stored is not None:
+            now = environment.script(self.config)
+            if (begun := stored.get("script", now)) != now:  # older runs do not tell
+                raise UserError(f"--resume: a run of {begun}.py; {now}.py cannot continue it")
+            check_same_flags(self.config, stored["flags"])
+            return stored
+        if path.exists():
+            raise UserError(f"{path}: damaged; it cannot be continued")
+        project = environment.project_root()
+        static = environment.run_facts(self.config, self.study, self.id, project)
+        if static["dirty"]:
+            patch.write(project, static["commit"], self.artifact(patch.NAME))
+        journal.write_json(path, static)
+        return static
+
+    def _end_with(self, error: BaseException) -> None:
+        end, hide = signals.end_of(error), redact.Redactor([os.environ]).text
+        if self._finished and end.status == signals.KILLED:
+            return  # the result was complete before the signal came
+        if self._finished and isinstance(error, SystemExit) and not error.code:
+            return
+        if signals.is_disk_full(error):
+            self._reserve.unlink(missing_ok=True)
+        if end.status == signals.FAILED:
+            text = hide("".join(traceback.format_exception(error)))
+            with contextlib.suppress(OSError):
+                (self.directory / "artifacts" / "error.txt").write_text(text, encoding="utf-8")
+        late = "after the end of the training: " if self._finished else ""
+        end = signals.End(end.status, hide(f"{late}{end.reason}"))
+        extra: dict[str, Any] = {}
+        if isinstance(error, NumericalError):
+            extra["failed_at"] = {"update": error.update, "tensor": error.tensor_name}
+        self._end(end, None, extra)
+
+    def _end(
+        self, end: signals.End, result: dict[str, Any] | None, extra: Mapping[str, Any] = {}
+    ) -> dict[str, Any]:
+        assert self._session is not None
+        try:
+            self._metrics.sync()
+        except OSError:
+            if end.status == signals.FINISHED:
+                raise
+        points = journal.read_points(self._metrics.path)
+        metrics = metrics_digest((point.name, point.step, point.value) for point in points)
+        written = {
+            "status": end.status,
+            "reason": end.reason,
+            "result": result,
+            "digest": {"weights": self._weights, "metrics": metrics},
+            "session": self._session.number,
+            "started": (journal.read_json(self._journal / "run.json") or {})["started"],
+            "ended": self._clock.now(),
+            "wall_seconds": round(self._session.earlier_seconds + self._clock.seconds(), 3),
+            "env_steps": (result or {}).get("env_steps"),
+            "resume_mismatch": self._metrics.mismatches,
+            "progress": self._progress,
+            **extra,
+        }
+        content, path = journal.plain(written), self.directory / "result.json"
+        try:
+            journal.write_json(path, content)
+        except OSError as error:
+            if not signals.is_disk_full(error):
+                raise
+            self._reserve.unlink(missing_ok=True)
+            journal.write_json(path, content)
+        line = outcome.line(result, end.reason, killed=end.status == signals.KILLED)
+        outcome.tell_guild(self.directory, line)
+        return written
+
+    def _close(self) -> None:
+        self._stop_beating.set()
+        self._crash.close()
+        if self._output:
+            self._output.close()
+        self._reserve.unlink(missing_ok=True)
+        self._tfevents.close()
+        self._metrics.close()
+        if self._sender and self._sender.stdin:
+            self._sender.stdin.close()  # tells the sender, which needs no waiting for
+        self._signals.restore()
+
+    def _beat(self) -> None:
+        self._written_progress = time.monotonic()
+        assert self._session is not None
+        # Other machines compare "t" with their clocks; the seconds are right even if this one is set.
+        beat = {"t": int(time.time() * 1000), "seconds": round(self._clock.seconds(), 3)}
+        beat |= {"session": self._session.number, **self._progress}
+        journal.write_json(self._journal / "progress.json", journal.plain(beat), durable=False)
+
+    def _heartbeat(self) -> None:
+        while not self._stop_beating.wait(HEARTBEAT):
+            try:
+                self._beat()
+            except FileNotFoundError:  # someone deleted the run
+                return
+            except OSError:  # the disk is full; it may get better
+                continue

@@ -1,0 +1,296 @@
+"""The quick way to read an MLflow in SQLite: its tables, by the standard library.
+
+Importing MLflow takes longer than reading ten thousand runs, and its client makes an object of every tag.
+What is read is what :class:`runcatalog.store.client.Store` reads of the same database.
+"""
+
+from __future__ import annotations
+
+import contextlib
+import math
+import sqlite3
+from collections.abc import Collection, ItemsView, Iterable, Iterator, Mapping, Sequence
+from functools import partial
+from itertools import groupby
+from operator import itemgetter
+from pathlib import Path
+from typing import Any
+
+import orjson
+
+from runcatalog.model.run_record import Point
+from runcatalog.record.delivery.mlflow_client import one_line_errors, tracking_uri
+from runcatalog.store.run_rows import Reader, Stored, decode, parsed
+
+BUSY = 20.0  # s to wait for a writer, as MLflow does
+ROWS = 500  # runs of which a kind is read by itself; then all of it is as quick
+# The columns that are read: without one of them the schema is another than this was written for.
+_COLUMNS = {
+    "experiments": {"experiment_id", "name", "lifecycle_stage"},
+    "runs": {"run_uuid", "experiment_id", "status", "start_time", "lifecycle_stage"},
+    "tags": {"run_uuid", "key", "value"},
+    "params": {"run_uuid", "key", "value"},
+    "latest_metrics": {"run_uuid", "key", "value", "is_nan"},
+    "metrics": {"run_uuid", "key", "value", "timestamp", "step", "is_nan"},
+}
+_RUNS = """
+SELECT runs.run_uuid, experiments.name, runs.status, runs.lifecycle_stage, COALESCE(tags.value, '')
+FROM runs JOIN experiments ON experiments.experiment_id = runs.experiment_id
+LEFT JOIN tags ON tags.run_uuid = runs.run_uuid AND tags.key = 'run_id'
+WHERE experiments.lifecycle_stage = 'active' AND (runs.lifecycle_stage = 'active' OR ?)
+ORDER BY runs.start_time IS NULL, runs.start_time, runs.run_uuid
+"""
+_OBJECTS = "SELECT run_uuid, json_group_object(key, value) FROM {} GROUP BY run_uuid"
+_VALUE = "CASE WHEN is_nan THEN NULL ELSE value END"
+# JSON would hold 15 digits of a number.
+_LATEST = f"SELECT run_uuid, key, {_VALUE} FROM latest_metrics"
+_COLUMN = {
+    "tags": "SELECT run_uuid, value FROM tags WHERE key = ?",
+    "params": "SELECT run_uuid, value FROM params WHERE key = ?",
+    "metrics": f"SELECT run_uuid, {_VALUE} FROM latest_metrics WHERE key = ?",
+}
+_ROW = {
+    "tags": "SELECT key, value FROM tags WHERE run_uuid = ?",
+    "params": "SELECT key, value FROM params WHERE run_uuid = ?",
+    "metrics": f"SELECT key, {_VALUE} FROM latest_metrics WHERE run_uuid = ?",
+}
+# All keys by steps through the primary key, which begins with it: DISTINCT would read every row.
+_KEYS = """
+WITH RECURSIVE each(key) AS (
+    SELECT MIN(key) FROM {0}
+    UNION ALL
+    SELECT (SELECT MIN(key) FROM {0} WHERE key > each.key) FROM each WHERE each.key IS NOT NULL
+)
+SELECT each.key FROM each WHERE EXISTS (
+    SELECT 1 FROM {0} JOIN runs ON runs.run_uuid = {0}.run_uuid
+    JOIN experiments ON experiments.experiment_id = runs.experiment_id
+    JOIN tags AS ids ON ids.run_uuid = runs.run_uuid AND ids.key = 'run_id'
+    WHERE {0}.key = each.key AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
+)
+"""
+_POINTS = f"SELECT key, step, {_VALUE} FROM metrics WHERE run_uuid = ? ORDER BY key, step"
+_CURVE = f"""
+SELECT step, {_VALUE} FROM metrics WHERE run_uuid = ? AND key = ?
+ORDER BY step, timestamp, is_nan, value
+"""
+
+
+def reader(uri: str | None = None) -> Reader:
+    """Returns what reads the runs of an MLflow the fastest.
+
+    That is the database itself where it is an SQLite of the known schema, and else MLflow's client.
+
+    Args:
+        uri: Server or database; by default $MLFLOW_TRACKING_URI or the project's own.
+    """
+    uri = tracking_uri(uri)
+    path = sqlite_path(uri)
+    if path is not None:
+        if not path.exists():
+            return Database(uri, None)
+        connection = _opened(path)
+        if connection is not None:
+            return Database(uri, connection)
+    from runcatalog.store.client import Store
+
+    return Store(uri)
+
+
+class Database(Reader):
+    """An MLflow database, opened for reading alone.
+
+    Args:
+        uri: Its URI.
+        connection: The database; None for one that does not exist yet, which holds no runs.
+    """
+
+    def __init__(self, uri: str, connection: sqlite3.Connection | None) -> None:
+        self.uri = uri
+        self._connection = connection
+
+    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[Stored]:
+        """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
+        if self._connection is None:
+            return []
+        held = _Held(self.uri, self._connection)
+        with one_line_errors(self.uri), _snapshot(self._connection) as database:
+            rows = database.execute(_RUNS, (deleted,)).fetchall()
+            for kind in {"tags", "params", "metrics"}.difference(rarely):
+                held.read(kind)
+        made = (Stored.of(row[:4], row[4], partial(held.of, row[0])) for row in rows)
+        return [each for each in made if each is not None]
+
+    def names(self, stored: Iterable[Stored]) -> tuple[set[str], set[str]]:
+        """See :meth:`runcatalog.store.run_rows.Reader.names`."""
+        if self._connection is None:
+            return set(), set()
+        with one_line_errors(self.uri):
+            flags, metrics = (
+                {decode(row[0]) for row in self._connection.execute(_KEYS.format(table))}
+                for table in ("params", "latest_metrics")
+            )
+        for each in stored:
+            if each.tag("changed_flags"):
+                flags.update(each.flags)
+        return flags, metrics
+
+    def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
+        """See :meth:`runcatalog.store.run_rows.Reader.points`."""
+        found: dict[str, dict[str, list[Point]]] = {}
+        if self._connection is None:
+            return found
+        with one_line_errors(self.uri):
+            for run_id in run_ids:
+                rows = self._connection.execute(_POINTS, (run_id,)).fetchall()
+                curves = {
+                    decode(key): self._curve(run_id, key, [row[1:] for row in of])
+                    for key, of in groupby(rows, itemgetter(0))
+                }
+                if curves:
+                    found[run_id] = curves
+        return found
+
+    def _curve(self, run_id: str, key: str, curve: list[Any]) -> list[Point]:
+        """Its points with NaN as it is; of a step with several, which one counts is asked again."""
+        assert self._connection is not None
+        steps, numbers = zip(*curve, strict=True)
+        if len(set(steps)) < len(steps):
+            curve = self._connection.execute(_CURVE, (run_id, key)).fetchall()
+            numbers = [value for _, value in curve]
+        if None in numbers:
+            curve = [(step, math.nan if value is None else value) for step, value in curve]
+        return curve
+
+
+class _Held:
+    """What MLflow keeps of runs: of a kind for all of them together, one name for all, or of one run.
+
+    A few names are a fraction of what there is, and few runs are too.
+    """
+
+    def __init__(self, uri: str, connection: sqlite3.Connection) -> None:
+        self._uri, self._connection = uri, connection
+        self._texts: dict[str, dict[str, str]] = {}  # of tags and params: JSON objects
+        self._metrics: dict[str, dict[str, Any]] | None = None
+        self._columns: dict[tuple[str, str], dict[str, Any]] = {}
+        self._rows: dict[tuple[str, str], dict[str, Any]] = {}
+
+    def read(self, kind: str) -> None:
+        """Takes a kind from the database as it is now."""
+        with one_line_errors(self._uri):
+            if kind == "metrics":
+                self._metrics = _by_run(self._connection.execute(_LATEST))
+            else:
+                self._texts[kind] = dict(self._connection.execute(_OBJECTS.format(kind)))
+
+    def of(self, run_id: str, kind: str) -> Mapping[str, Any]:
+        """Returns what is kept of a kind."""
+        whole = self._whole(run_id, kind)
+        return _Row(self, run_id, kind) if whole is None else whole
+
+    def column(self, kind: str, name: str) -> dict[str, Any]:
+        """Returns what runs have under a name, by run."""
+        if (kind, name) not in self._columns:
+            with one_line_errors(self._uri):
+                rows = self._connection.execute(_COLUMN[kind], (name,))
+                self._columns[kind, name] = dict(rows.fetchall())
+        return self._columns[kind, name]
+
+    def row(self, run_id: str, kind: str) -> Mapping[str, Any]:
+        """Returns all that a run has of a kind."""
+        whole = self._whole(run_id, kind)
+        if whole is None and len(self._rows) >= ROWS:
+            self.read(kind)
+            whole = self._whole(run_id, kind)
+        if whole is not None:
+            return whole
+        if (run_id, kind) not in self._rows:
+            with one_line_errors(self._uri):
+                rows = self._connection.execute(_ROW[kind], (run_id,))
+                self._rows[run_id, kind] = dict(rows.fetchall())
+        return self._rows[run_id, kind]
+
+    def _whole(self, run_id: str, kind: str) -> Mapping[str, Any] | None:
+        """What a run has of a kind that was read for all of them; None if it was not."""
+        if kind == "metrics":
+            return None if self._metrics is None else self._metrics.get(run_id, {})
+        return self._parsed(run_id, kind) if kind in self._texts else None
+
+    def _parsed(self, run_id: str, kind: str) -> dict[str, Any]:
+        text = self._texts[kind].get(run_id, "{}")
+        try:
+            return orjson.loads(text)  # all of its values are texts: no number can be rounded
+        except ValueError:
+            return parsed(text)
+
+
+class _Row(Mapping[str, Any]):
+    """What a run has of a kind, read when it is asked for: a name for all runs at once."""
+
+    def __init__(self, held: _Held, run_id: str, kind: str) -> None:
+        self._held, self._run_id, self._kind = held, run_id, kind
+
+    def __getitem__(self, name: str) -> Any:
+        return self._held.column(self._kind, name)[self._run_id]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._held.row(self._run_id, self._kind))
+
+    def __len__(self) -> int:
+        return len(self._held.row(self._run_id, self._kind))
+
+    def items(self) -> ItemsView[str, Any]:
+        """All names and values, of this run alone."""
+        return self._held.row(self._run_id, self._kind).items()
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """Returns the file of an SQLite URI; None for anything else, a database in memory included."""
+    if not uri.startswith("sqlite:///") or "?" in uri:
+        return None
+    name = uri.removeprefix("sqlite:///")
+    return Path(name) if name and not name.startswith((":", "file:")) else None
+
+
+def _opened(path: Path) -> sqlite3.Connection | None:
+    """A connection that only reads; None if the schema is not the known one or it cannot be read.
+
+    A database whose last writer was killed cannot be read without repairing it, which MLflow's client does.
+    """
+    try:
+        uri = f"{path.absolute().as_uri()}?mode=ro"
+        connection = sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None)
+        with contextlib.closing(connection.cursor()) as cursor:
+            for table, columns in _COLUMNS.items():
+                held = {row[1] for row in cursor.execute(f"PRAGMA table_info({table})")}
+                if not columns <= held:
+                    return None
+            cursor.execute("SELECT json_group_object('a', 1)")  # SQLite may be built without it
+            held = {row[1] for row in cursor.execute("PRAGMA table_info(experiments)")}
+            others = "SELECT 1 FROM experiments WHERE workspace <> 'default' LIMIT 1"
+            if "workspace" in held and cursor.execute(others).fetchone():
+                return None  # MLflow's client refuses it unless workspaces are switched on
+    except sqlite3.Error:
+        return None
+    return connection
+
+
+@contextlib.contextmanager
+def _snapshot(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
+    """Lets several queries see the database at one moment."""
+    connection.execute("BEGIN")
+    try:
+        yield connection
+    finally:
+        connection.execute("COMMIT")
+
+
+def _by_run(rows: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
+    """(run, key, value) as values by key, by run."""
+    found: dict[str, dict[str, Any]] = {}
+    for run_id, key, value in rows:
+        if run_id in found:
+            found[run_id][key] = value
+        else:
+            found[run_id] = {key: value}
+    return found

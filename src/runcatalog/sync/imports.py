@@ -1,0 +1,197 @@
+"""Records, copied run directories and CSV exports into MLflow; doing it again changes nothing."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import Any
+
+from runcatalog.model import record_files as files
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.guild_columns import columns
+from runcatalog.model.project import Project
+from runcatalog.model.rerun_command import options_of
+from runcatalog.model.run_record import RunRecord
+from runcatalog.store.client import DIGEST, INCOMPLETE, Store
+from runcatalog.store.run_index import Held
+from runcatalog.store.run_rows import Stored, digest
+from runcatalog.sync import compare_csv
+from runcatalog.sync.sync import STAMP
+
+
+@dataclass
+class Counts:
+    """What an import did.
+
+    Attributes:
+        seen: Runs that were read.
+        added: Those that were new or had changed.
+        deleted: Those that someone deleted in MLflow; they are left so.
+    """
+
+    seen: int = 0
+    added: int = 0
+    deleted: int = 0
+
+
+def kind_of(path: Path) -> str:
+    """Says what a path is: "csv", "record", "records" or "journals".
+
+    Raises:
+        CatalogError: None of these.
+    """
+    if path.is_file():
+        if path.suffix.lower() == ".csv":
+            return "csv"
+        if path.suffix.lower() == ".json":
+            return "record"
+        raise CatalogError(f"{path}: a .csv or .json file, or a directory is expected")
+    if not path.is_dir():
+        raise CatalogError(f"{path}: no such file or directory")
+    if journals(path):
+        return "journals"
+    if next(path.glob("*/*.json"), None) or next(path.glob("*.json"), None):
+        return "records"
+    raise CatalogError(
+        f"{path}: neither a run's directory (journal/run.json or .guild/opref) nor records in it"
+    )
+
+
+def journals(path: Path) -> list[Path]:
+    """Returns the run directories at a path or up to two levels below it, Guild's batches too.
+
+    Links are not followed: a batch's lead to its trials, which lie beside it.
+    """
+    level, found = [path], []
+    for depth in range(3):
+        found += [each for each in level if _is_run(each)]
+        if depth < 2:
+            level = [below for each in level for below in _folders(each)]
+    return sorted(found)
+
+
+def _is_run(path: Path) -> bool:
+    marks = ("journal/run.json", ".guild/opref")
+    return any((path / name).is_file() for name in marks)
+
+
+def _folders(path: Path) -> list[Path]:
+    """The folders in a folder, but not what Guild and others hide there, such as a batch's prototype."""
+    try:
+        entries = list(os.scandir(path))
+    except OSError:
+        return []
+    return [
+        Path(entry.path)
+        for entry in entries
+        if entry.is_dir(follow_symlinks=False) and not entry.name.startswith(".")
+    ]
+
+
+def put_records(store: Store, found: Sequence[RunRecord], say: Callable[[str], None]) -> Counts:
+    """Adds records that MLflow does not hold yet; what a journal or a record told stays as it is."""
+    counts, held = Counts(seen=len(found)), Held(store)
+    parents = {each.run: each.id for each in held if not each.deleted}
+    for record in _in_known_batches(found, held):
+        known = held.get(record.run)
+        if known is not None and known.deleted:
+            counts.deleted += 1
+            continue
+        tags = {}
+        if record.batch and record.batch in parents:
+            tags["mlflow.parentRunId"] = parents[record.batch]
+        if known is not None and _tells_as_much(known, record):
+            # A batch that was written anew has another id there.
+            if DIGEST in known.tags and any(known.tags.get(k) != v for k, v in tags.items()):
+                store.tag(known.id, tags)
+            continue
+        if known is not None:
+            held.forget(known)
+        parents[record.run] = store.write(record, tags)
+        counts.added += 1
+        say(f"{record.id8}  {record.operation}  {record.status}")
+    if counts.added:
+        held.tidy()
+    return counts
+
+
+def _in_known_batches(found: Sequence[RunRecord], held: Held) -> list[RunRecord]:
+    """Names a CSV's batches as MLflow does, where it holds trials of them; each batch before its trials.
+
+    A CSV does not say which batch its runs are of. One whose runs are all known better is left out.
+    """
+    names: dict[str, str] = {}
+    told: set[str] = set()
+    for record in (each for each in found if each.batch):
+        known = held.live(record.run)
+        if not record.reported_by or known is None or known.tags.get("reported_by"):
+            told.add(record.batch)
+        elif batch := known.tags.get("batch"):
+            names.setdefault(record.batch, batch)
+    named = [
+        replace(r, run=names.get(r.run, r.run), batch=names.get(r.batch, r.batch))
+        for r in found
+        if not r.reported_by or not (r.result or {}).get("batch") or r.run in told
+    ]
+    return sorted(named, key=lambda r: (bool(r.batch), r.run))
+
+
+def _tells_as_much(known: Stored, record: RunRecord) -> bool:
+    """Whether MLflow has a run from journal or Guild, or this very record, or one that a CSV is no match for."""
+    told = known.tags.get(DIGEST)
+    if told is None or (STAMP in known.tags and told != INCOMPLETE):
+        return True
+    if told == INCOMPLETE or known.status != record.status:
+        return False
+    if told == digest(record):
+        return True
+    return bool(record.reported_by and not known.tags.get("reported_by"))
+
+
+def read_csv(
+    project: Project, path: Path, study: str, options: compare_csv.Options
+) -> list[RunRecord]:
+    """Returns the records of a CSV export, with the study found or given.
+
+    Raises:
+        CatalogError: The file is wrong, or its study is not known.
+    """
+    _, rows = compare_csv.read(path)
+    if not rows:
+        raise CatalogError(f"{path}: no runs in it")
+    chosen = study or project.study_of(rows[0]["operation"])
+    if not chosen:
+        known = ", ".join(project.studies()) or "none"
+        raise CatalogError(
+            f"{path}: which study is {rows[0]['operation']!r} of? --study NAME says so; "
+            f"there are: {known}"
+        )
+    return compare_csv.records(path, replace(options, study=chosen, **_declared(project)))
+
+
+def _declared(project: Project) -> dict[str, Any]:
+    """What the project says of its operations' columns and flags, and of its machines."""
+    operations = project.operations()
+    return {
+        "columns": {name: columns(each.compare) for name, each in operations.items()},
+        "flags": {
+            name: frozenset({*each.flags, *options_of(project.root, each.main).defaults})
+            for name, each in operations.items()
+        },
+        "machines": {m.host: m.name for m in project.machines() if m.host},
+    }
+
+
+def read_records(path: Path) -> list[RunRecord]:
+    """Returns the records in a folder, or one study's folder, or a file.
+
+    Raises:
+        CatalogError: One is broken.
+    """
+    if path.is_file():
+        return [files.read(path)]
+    if next(path.glob("*/*.json"), None):
+        return files.read_all(path)
+    return [files.read(each) for each in sorted(path.glob("*.json"))]

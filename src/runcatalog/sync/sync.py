@@ -1,0 +1,377 @@
+"""Guild's runs and the journals to MLflow: what is missing or has changed, as often as wanted."""
+
+from __future__ import annotations
+
+import functools
+import json
+from collections.abc import Callable, Iterator, Sequence
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from pathlib import Path
+from typing import Any
+
+from runcatalog.guild import file_stamps
+from runcatalog.guild import runs as guild_runs
+from runcatalog.guild.run_cache import Cache
+from runcatalog.guild.runs import Batch, GuildRun
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.project import Project
+from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.record import journal
+from runcatalog.record.console import output_path, tail_of
+from runcatalog.record.delivery.mlflow_client import MlflowError
+from runcatalog.record.delivery.publish import Published, publish
+from runcatalog.record.delivery.untrusted import inside
+from runcatalog.record.errors import UserError
+from runcatalog.record.lifecycle.signals import GONE
+from runcatalog.record.lifecycle.status import last_session, status_of
+from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
+from runcatalog.store.run_index import Held
+from runcatalog.store.run_rows import Stored, digest
+from runcatalog.store.sqlite_writer import RunExists
+
+STAMP = "catalog.stamp"  # tag: sizes and times of the files that were sent, once a run has ended
+
+
+@dataclass
+class Report:
+    """What a sync did.
+
+    Attributes:
+        runs: Runs and batches that were looked at.
+        sent: Those that were new or had changed.
+        deleted: Those that someone deleted in MLflow; they are left so.
+        problems: One line for each that could not be sent.
+    """
+
+    runs: int = 0
+    sent: int = 0
+    deleted: int = 0
+    problems: list[str] = field(default_factory=list)
+
+
+@contextmanager
+def alone(project: Project) -> Iterator[None]:
+    """Lets one process at a time change the project's MLflow from the catalog.
+
+    Raises:
+        CatalogError: Another one goes on for ten minutes, or the folder cannot be written.
+    """
+    folder = project.root / ".cache"
+    try:
+        folder.mkdir(exist_ok=True)
+        with journal.locked(folder / "catalog.lock", timeout=600):
+            yield
+    except TimeoutError:
+        raise CatalogError("another catalog command has been at work for ten minutes") from None
+    except PermissionError as error:
+        raise CatalogError(f"cannot write {error.filename}: {error.strerror}") from None
+
+
+class Sync:
+    """One pass over all runs.
+
+    Args:
+        project: The project.
+        store: Its MLflow.
+        say: Called with a line for each run that is sent.
+    """
+
+    def __init__(self, project: Project, store: Store, say: Callable[[str], None]) -> None:
+        self.project = project
+        self.store = store
+        self.say = say
+        self.report = Report()
+        self.operations = project.operations()
+        # Each reads the studies' declarations again.
+        self._operation_of = functools.cache(project.operation_of_script)
+        self._study_of = functools.cache(project.study_of)
+        self.held = Held(store)
+
+    def run(self, home: Path | None) -> Report:
+        """Sends what is missing of a Guild home and of the project's runs/ folder."""
+        cache = Cache(self.project.root / ".cache" / "guild_runs.json")
+        runs = guild_runs.read(home, cache)
+        self._send_all(runs)
+        self._send_removed(home, {run.id for run in runs})
+        for directory in sorted((self.project.root / "runs").glob("*")):
+            if (directory / "journal" / "run.json").is_file():
+                self._send_plain(directory)
+        cache.keep(runs)
+        return self._tidied()
+
+    def send_copied(self, directories: Sequence[Path]) -> Report:
+        """Sends runs that were copied from another machine, Guild's with the batches that they are of."""
+        runs: dict[str, GuildRun] = {}
+        for directory in directories:
+            if (directory / ".guild" / "opref").is_file():
+                try:
+                    run = guild_runs.copied(directory)
+                except CatalogError as error:
+                    self.report.problems.append(str(error))
+                    continue
+                if not run.is_waiting:
+                    runs.setdefault(run.id, run)  # a copy may hold a batch's trials twice
+            else:
+                self._send_plain(directory)
+        self._send_all(list(runs.values()))
+        return self._tidied()
+
+    def _send_all(self, runs: Sequence[GuildRun]) -> None:
+        by_id = {run.id: run for run in runs}
+        batch_of: dict[str, tuple[str, str]] = {}
+        for batch in guild_runs.batches(runs, self.operations):
+            members = [by_id[trial] for trial in batch.trials]
+            batch_id = self._batch_id(batch)
+            with self._problems(batch_id):
+                parent = self._send_batch(batch_id, batch, members)
+                batch_of |= dict.fromkeys(batch.trials, (batch_id, parent))
+        for run in runs:
+            if not run.proto_operation:
+                with self._problems(run.id):
+                    self._send_run(run, *(batch_of.get(run.id) or self._known_batch(run.id)))
+
+    def _send_removed(self, home: Path | None, there: set[str]) -> None:
+        """Tells the end of runs that MLflow takes for running, though Guild's user has deleted them."""
+        for stored in self.held:
+            if stored.status != RUNNING or stored.deleted or stored.run in there or home is None:
+                continue
+            run = GuildRun(stored.run, str(home / "trash" / "runs" / stored.run))
+            if file_stamps.has_journal(file_stamps.of(run.where)):
+                with self._problems(run.id):
+                    self._send_run(run, *self._known_batch(run.id))
+
+    def _tidied(self) -> Report:
+        if self.report.sent:
+            self.held.tidy()
+        return self.report
+
+    def _known_batch(self, run_id: str) -> tuple[str, str]:
+        """The batch of a trial whose fellows Guild has deleted, as MLflow knows it: (id, MLflow's id)."""
+        known = self.held.live(run_id)
+        batch = ""
+        # A CSV knows nothing of batches.
+        if known is not None and known.tags.get("batch") and not known.record.reported_by:
+            batch = known.record.batch
+        parent = self.held.live(batch) if batch else None
+        return batch, parent.id if parent is not None else ""
+
+    def _send_plain(self, directory: Path) -> None:
+        """Sends a run that was started without Guild."""
+        with self._problems(directory.name):
+            facts = journal.read_json(directory / "journal" / "run.json") or {}
+            script, study = str(facts.get("operation") or ""), str(facts.get("study") or "")
+            tags = {"operation": self._operation_of(script, study), "batch": ""}
+            self._publish(str(facts.get("id") or ""), str(directory), tags)
+
+    @contextmanager
+    def _problems(self, run_id: str) -> Iterator[None]:
+        """Goes on with the next run when one is broken."""
+        self.report.runs += 1
+        try:
+            yield
+        except MlflowError:
+            raise  # the next one would meet the same
+        except (UserError, CatalogError, OSError, ValueError, KeyError, TypeError) as error:
+            self.report.problems.append(f"{run_id[:8]}: {str(error) or type(error).__name__}")
+
+    def _batch_id(self, batch: Batch) -> str:
+        """The id that the batch has in MLflow already, else Guild's, else one made of its key."""
+        stored = self.held.batch(batch.key)
+        if stored is not None:
+            return stored.run
+        for trial in batch.trials:
+            known = self.held.get(trial)
+            if known is not None and known.record.batch and not known.record.reported_by:
+                return known.record.batch
+        return batch.run.id if batch.run else batch.key
+
+    def _send_batch(self, batch_id: str, batch: Batch, members: list[GuildRun]) -> str:
+        """Sends a batch's own row; returns MLflow's id of it."""
+        stored = self.held.get(batch_id)
+        if stored is not None and stored.deleted:
+            self.report.deleted += 1
+            return ""
+        status, reason = batch.run.end() if batch.run else ("FINISHED", "")
+        first = _facts(members[0]) if members else {}
+        ends = [
+            m.started + int(1000 * (m.wall_seconds or 0)) for m in members if m.started is not None
+        ]
+        begun = [m.started for m in members if m.started is not None]
+        started = min(begun, default=None)
+        if batch.run is not None and batch.run.started is not None:
+            started = batch.run.started
+        wall = batch.run.wall_seconds if batch.run else None
+        if wall is None and ends and started is not None and status != RUNNING:
+            wall = max(0, max(ends) - started) / 1000
+        labels = {m.label for m in members}
+        label = batch.run.label if batch.run else ""
+        record = RunRecord(
+            run=batch_id,
+            operation=batch.operation,
+            study=self._study(batch.operation, first),
+            status=status,
+            reason=reason,
+            label=label or (labels.pop() if len(labels) == 1 else ""),
+            result={"batch": True, "method": batch.method, **_searched(members)},
+            flags=batch.run.shown_flags if batch.run and batch.run.operation != "+" else {},
+            started=started,
+            wall_seconds=wall,
+            **{name: str(first.get(name) or "") for name in ("machine", "gpu", "host_cpu")},
+        )
+        if stored is not None:
+            record = self._with_removed(record, stored, batch)
+        return self._put(record, {BATCH_KEY: batch.key})
+
+    def _with_removed(self, record: RunRecord, stored: Stored, batch: Batch) -> RunRecord:
+        """Keeps in a batch's row what came from runs that Guild's user has deleted since."""
+        before = stored.record
+        complete = batch.run is not None and self.held.trials(before.run) <= set(batch.trials)
+        if complete or before.status == RUNNING or before.reported_by or DIGEST not in stored.tags:
+            return record
+        started = min(filter(None, (before.started, record.started)), default=None)
+        ends = [r.started + 1000 * (r.wall_seconds or 0) for r in (before, record) if r.started]
+        return replace(
+            before if batch.run is None else record,
+            result={**(record.result or {}), **(before.result or {})},
+            started=started,
+            wall_seconds=(max(ends) - started) / 1000 if ends and started else None,
+        )
+
+    def _send_run(self, run: GuildRun, batch: str, parent: str) -> None:
+        tags = {"operation": run.operation, "batch": batch, "label": run.label}
+        if parent:
+            tags["mlflow.parentRunId"] = parent
+        if run.search:
+            tags["search"] = run.search
+        if run.parents:
+            own = (journal.read_json(run.directory / "journal" / "parents.json") or {}).get(
+                "parents", []
+            )
+            tags["parents"] = ",".join(dict.fromkeys([*own, *run.parents]))
+        if self._publish(run.id, run.where, tags, run.stamp):
+            return
+        status, reason = run.end()
+        if status == KILLED and reason == GONE:
+            reason = "process gone before it recorded anything"
+        search = tags.pop("search", "")
+        record = RunRecord(
+            run=run.id,
+            operation=run.operation,
+            study=self._study(run.operation, {}),
+            status=status,
+            reason=reason,
+            batch=batch,
+            label=run.label,
+            result={"search": json.loads(search)} if search else None,
+            seed=run.flags.get("seed") if isinstance(run.flags.get("seed"), int) else None,
+            flags=run.shown_flags,
+            machine=self._machine(run),
+            started=run.started,
+            wall_seconds=run.wall_seconds,
+            parents=tuple(run.parents),
+        )
+        sent = self.report.sent
+        mlflow_id = self._put(record, {k: tags[k] for k in ("mlflow.parentRunId",) if k in tags})
+        log = output_path(run.directory)
+        if self.report.sent > sent and status in (FAILED, KILLED) and inside(run.directory, log):
+            tail = run.hide.text(tail_of(log))
+            self.store.client.log_text(mlflow_id, f"{tail}\n", "log_tail.txt")
+
+    def _put(self, record: RunRecord, tags: dict[str, str]) -> str:
+        """Adds or changes a run that has no journal; returns MLflow's id of it."""
+        tags = {**tags, STAMP: "guild"}
+        stored = self.held.get(record.run)
+        if stored is None:
+            self._told(record.run, record.operation, record.status)
+            return self.store.write(record, tags)
+        if stored.deleted:
+            self.report.deleted += 1
+            return ""
+        wanted = {**tags, DIGEST: digest(record)}
+        changed = any(stored.tags.get(name) != value for name, value in wanted.items())
+        if changed or stored.status != record.status:
+            self._told(record.run, record.operation, record.status)
+            # An experiment cannot be changed; what was written in part, or from a CSV, is written anew.
+            partly = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
+            if partly or stored.record.study != record.study:
+                self.held.forget(stored)
+                return self.store.write(record, tags)
+            self.store.update(stored, record, tags)
+        return stored.id
+
+    def _publish(self, run_id: str, where: str, tags: dict[str, str], known: str = "") -> bool:
+        """Sends a run that has a journal, unless nothing has changed since it ended.
+
+        Returns False for one that died before it had written down that it began.
+
+        Args:
+            run_id: The run.
+            where: Its directory.
+            tags: Tags of what the journal does not say.
+            known: Its stamp, which holds if the run has ended by itself: without a new session nothing
+                is written to it. One that was killed or lost may turn out to be alive.
+        """
+        stored = self.held.get(run_id)
+        ended = stored is not None and stored.status in (FINISHED, FAILED)
+        stamp = known if known and ended else file_stamps.of(where)
+        if not file_stamps.has_journal(stamp):
+            return False
+        if stored is not None and stored.deleted:
+            self.report.deleted += 1
+            return True
+        if stored is None or DIGEST in stored.tags:
+            if last_session(Path(where)) is None:
+                return False
+            if stored is not None:  # from a record; here is the journal itself
+                self.held.forget(stored)
+            stored = None
+        if stored is not None and stored.status != RUNNING:
+            same = all(stored.tags.get(name, "") == value for name, value in tags.items())
+            told = stored.tags.get(STAMP, "")
+            if (same and told == stamp) or file_stamps.is_older(stamp, told):
+                return True
+        fresh = stored is None and status_of(Path(where)).status != RUNNING
+        published = self._send_journal(Path(where), tags | ({STAMP: stamp} if fresh else {}), fresh)
+        if not published.mlflow_run_id:
+            self.report.deleted += 1
+            return True
+        final = published.status.status
+        if final != RUNNING and not fresh:
+            self.store.tag(published.mlflow_run_id, {STAMP: stamp})
+        operation = tags.get("operation", "")
+        if stored is None or published.points or stored.status != final:
+            self._told(run_id, operation, final)
+        return True
+
+    def _send_journal(self, directory: Path, tags: dict[str, str], fresh: bool) -> Published:
+        """Publishes a run; one that has ended and is new in one step."""
+        if fresh:
+            with suppress(RunExists):
+                return publish(directory, self.store.uri, tags, client=self.store.adder())
+        return publish(directory, self.store.uri, tags)
+
+    def _told(self, run_id: str, operation: str, status: str) -> None:
+        self.report.sent += 1
+        self.say(f"{run_id[:8]}  {operation}  {status}")
+
+    def _study(self, operation: str, facts: dict[str, Any]) -> str:
+        return str(facts.get("study") or self._study_of(operation) or "unassigned")
+
+    def _machine(self, run: GuildRun) -> str:
+        from runcatalog.record.provenance.environment import machine_name
+
+        host = str(run.attr("host") or "")
+        return machine_name(self.project.root, host) if host else ""
+
+
+def _facts(run: GuildRun) -> dict[str, Any]:
+    return journal.read_json(run.directory / "journal" / "run.json") or {}
+
+
+def _searched(members: list[GuildRun]) -> dict[str, Any]:
+    """The metric that a search looked at, and where it looked, as its first trial's note says."""
+    objective = next((m.objective for m in members if m.objective), None)
+    space = next((m.space for m in members if m.space), None)
+    told = {"optimised": objective, "space": space}
+    return {name: value for name, value in told.items() if value}

@@ -1,0 +1,182 @@
+"""`catalog best`: how points are ranked, and that a lucky seed does not win."""
+
+import random
+import re
+
+import pytest
+
+from memory_reader import MemoryReader
+from runcatalog.analysis import ranking, sentences
+from runcatalog.model.errors import CatalogError
+
+
+def ranked(records, operation="toy:train", *options, **more):
+    return ranking.rank(MemoryReader(records), operation, *options, **more)
+
+
+def lrs(found):
+    return [group.point["lr"] for group in found.groups]
+
+
+def seeds(make, first, values, **flags):
+    """Runs of one point, a seed each; None is one that failed."""
+    for number, value in enumerate(values):
+        told = {"value": value} if value is not None else {"status": "FAILED", "reason": "exploded"}
+        yield make(first + number, seed=number, **told, **flags)
+
+
+def mean_kind(runs):
+    """The same runs with an objective that was not counted, so that the interval is over seeds alone."""
+    for run in runs:
+        if run.objective:
+            run.result["objective"] |= {"kind": "mean", "name": "score"}
+    return list(runs)
+
+
+def test_a_lucky_seed_stands_below_points_of_several_seeds_and_is_told(make):
+    runs = mean_kind([*seeds(make, 1, [0.8, 0.7, 0.75], lr=1), *seeds(make, 10, [0.99], lr=2)])
+    found = ranked(runs)
+    assert lrs(found) == [1, 2]
+    text = "\n".join(ranking.as_table(found, 10, None))
+    assert "single seeds stand below" in text
+    assert "2. reached 0.99 with one seed, which may be luck" in text
+    alone = ranked(mean_kind([*seeds(make, 1, [0.8], lr=1), *seeds(make, 10, [0.99], lr=2)]))
+    assert lrs(alone) == [2, 1]
+    assert "one seed each: no interval over seeds" in ranking.as_table(alone, 10, None)[-1]
+
+
+def test_ranked_by_the_worse_end_of_the_interval(make):
+    """The better mean with the wider spread stands second, whichever way is good."""
+    wide, narrow = [0.2, 1.0, 1.0, 1.0], [0.7, 0.72, 0.74, 0.76]
+    runs = mean_kind([*seeds(make, 1, wide, lr=1), *seeds(make, 10, narrow, lr=2)])
+    assert lrs(ranked(runs)) == [2, 1]
+    found = ranked(runs)
+    for group in found.groups:
+        told = [{"value": v, "kind": "mean"} for v in group.numbers]
+        assert group.bounds == sentences.bounds(told)
+        assert group.rank == min(group.bounds)
+    down = ranked(runs, "toy:train", "", "min")
+    assert [group.rank for group in down.groups] == sorted(max(g.bounds) for g in down.groups)
+
+
+def test_failed_runs_count_as_the_worst_value_and_are_shown(make):
+    """Two of five that survived with 0.9 do not beat five that all reached 0.8."""
+    runs = mean_kind(
+        [
+            *seeds(make, 1, [0.9, 0.9, None, None, None], lr=1),
+            *seeds(make, 10, [0.8] * 5, lr=2),
+            *seeds(make, 20, [0.1, 0.1], lr=3),
+            *seeds(make, 30, [None, None], lr=4),
+            make(40, lr=2, seed=7, status="KILLED", reason="SIGTERM"),
+        ]
+    )
+    found = ranked(runs)
+    assert lrs(found)[0] == 2
+    lines = ranking.as_table(found, 10, None)
+    assert "15 runs, 4 points, 5 failed, 1 killed" in lines[0]
+    assert any(re.match(r"\d\.  +1 .* 3 of 5 ", line) for line in lines)
+    assert "lr=4: no value (2 runs)" in lines
+
+
+def test_the_same_seed_again_is_no_further_seed(make):
+    runs = mean_kind([make(n, value=0.9, seed=1, lr=1) for n in range(1, 9)])
+    runs += mean_kind([*seeds(make, 20, [0.5, 0.6], lr=2)])
+    found = ranked(runs)
+    assert lrs(found) == [2, 1]
+    assert found.again == 7
+    assert "7 left out, for the same seed ran again" in ranking.as_table(found, 10, None)[0]
+    failed_later = [make(1, value=0.9, seed=1), make(2, seed=1, status="FAILED")]
+    assert ranked(failed_later).groups[0].numbers == [0.9]
+
+
+def test_runs_of_a_seed_that_a_group_puts_together_are_no_further_seeds(make):
+    """Four clips of one lucky seed are one seed; the interval is that of the means by seed."""
+    clips = {
+        1: [[0.9, 0.92, 0.94, 0.96]],
+        2: [[0.5, 0.7], [0.6, 0.8, 0.7]],
+        3: [[0.1, None], [0.2]],
+    }
+    runs = []
+    for lr, by_seed in clips.items():
+        for seed, values in enumerate(by_seed):
+            for clip, value in enumerate(values):
+                told = {"status": "FAILED"} if value is None else {"value": value}
+                runs.append(make(100 * lr + 10 * seed + clip, seed=seed, lr=lr, clip=clip, **told))
+    runs = mean_kind(runs)
+    found = ranked(runs, "toy:train", by=["lr"])
+    groups = {group.point["lr"]: group for group in found.groups}
+    assert lrs(found) == [2, 3, 1]
+    assert groups[1].bounds is None
+    assert groups[1].mean == pytest.approx(0.93)
+    means = [{"value": v, "kind": "mean"} for v in (0.6, 0.7)]
+    assert groups[2].bounds == pytest.approx(sentences.bounds(means))
+    assert groups[2].mean == pytest.approx(0.65)
+    worst = [{"value": v, "kind": "mean"} for v in ((0.1 + 0.1) / 2, 0.2)]
+    assert groups[3].rank == pytest.approx(min(sentences.bounds(worst)))
+    lines = ranking.as_table(found, 0, None)
+    assert re.match(r"1\.  +2 .* 2 +5 ", lines[3]), lines  # two seeds, five runs
+    assert "one seed, which may be luck" in "\n".join(lines)
+
+
+def test_the_order_in_which_runs_come_changes_nothing(make):
+    runs = [
+        *seeds(make, 1, [0.3, 0.9, None], lr=1),
+        *seeds(make, 10, [0.5] * 3, lr=2),
+        make(30, value=0.7, lr=3),
+    ]
+    first = ranking.as_table(ranked(runs), 10, None)
+    for number in range(5):
+        shuffled = random.Random(number).sample(runs, len(runs))
+        assert ranking.as_table(ranked(shuffled), 10, None) == first
+
+
+def test_metrics_goals_and_flags_to_group_by(make):
+    points = {1: [0.1, 0.9, 0.2], 2: [0.5, 0.5, 0.5]}
+    runs = [
+        make(10 * lr + seed, lr=lr, seed=seed, clip=seed).with_points(
+            {"rate": list(enumerate(points[lr]))}
+        )
+        for lr in (1, 2)
+        for seed in (1, 2)
+    ]
+    assert len(ranked(runs, "toy:train", "rate").groups) == 4
+    assert lrs(ranked(runs, "toy:train", "rate", by=["lr"])) == [2, 1]
+    assert lrs(ranked(runs, "toy:train", "best:rate", by=["lr"])) == [1, 2]
+    assert lrs(ranked(runs, "toy:train", "best:rate", "min", by=["lr"])) == [
+        1,
+        2,
+    ]  # 0.1 is the smallest
+    assert ranked(runs, "toy:train", "rate", by=[]).groups[0].point == {}
+    with pytest.raises(CatalogError, match="--group-by lrr: no run has this flag, did you mean lr"):
+        ranked(runs, "toy:train", "rate", by=["lrr"])
+    with pytest.raises(CatalogError, match="has the metric 'rat', did you mean rate"):
+        ranked(runs, "toy:train", "rat")
+    with pytest.raises(CatalogError, match="no run of toy:train has an objective: --metric NAME"):
+        ranked(runs)
+    with pytest.raises(CatalogError, match="did you mean toy:train"):
+        ranked(runs, "toy:trian", "rate")
+
+
+def test_a_batch_is_asked_for_by_its_operation_and_is_no_run_itself(make):
+    result = {"batch": True, "method": "gp", "optimised": {"name": "early", "goal": "min"}}
+    head = make(99, operation="toy:opt@gp", result=result, lr=7)
+    trials = [
+        make(n, value=0.5, lr=n, batch=head.run).with_points({"early": [(0, float(n))]})
+        for n in (3, 1, 2)
+    ]
+    searched = ranked([head, *trials], "toy:opt@gp")
+    assert lrs(searched) == [1, 2, 3]  # by what the search looked at
+    assert str(searched.measure) == "early (min)"
+    assert len(ranked([head, *trials]).runs) == 3
+
+
+def test_not_more_than_asked_for_and_not_wider_than_the_terminal(make):
+    runs = [make(n, value=n / 50, lr=n, a_very_long_name=f"value {n}" * 9) for n in range(20)]
+    lines = ranking.as_table(ranked(runs), 3, 60)
+    assert sum(bool(re.match(r" *\d+\.", line)) for line in lines) == 3
+    assert "17 more (-n 0 shows all)" in lines
+    assert max(map(len, lines[1:6])) <= 60
+    assert (
+        sum(bool(re.match(r" *\d+\.", line)) for line in ranking.as_table(ranked(runs), 0, None))
+        == 20
+    )

@@ -1,0 +1,292 @@
+"""The `catalog` command as it is typed: real Guild, real MLflow, a real clone."""
+
+import json
+import os
+import re
+import shutil
+import signal
+from pathlib import Path
+
+import pytest
+
+SMALL = Path(__file__).parents[1] / "data" / "compare.csv"
+
+
+def row(text: str, name: str) -> list[str]:
+    """Cells of the first row whose name begins so."""
+    for line in text.splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if cells and cells[0].startswith(name):
+            return cells
+    raise AssertionError(f"no row {name} in\n{text}")
+
+
+HEAVY = ("mlflow", "torch", "matplotlib", "pandas", "numpy", "scipy", "sqlalchemy", "guild", "yaml")
+
+
+def probe(shell, *lines, env=""):
+    """Types `catalog …` lines in one new process; returns what they print, and which heavy modules came."""
+    calls = "".join(f"call({line!r})\n" for line in lines)
+    (shell.root / "probe.py").write_text(
+        "import sys, shlex\nfrom runcatalog.cli import main as cli\n"
+        "def call(line):\n"
+        "    try: cli.main(shlex.split(line))\n"
+        "    except SystemExit as end: print('exit', end.code)\n"
+        f"{calls}print([m for m in {HEAVY} if m in sys.modules])"
+    )
+    *text, heavy = shell("python probe.py").strip().splitlines()
+    return "\n".join(text), heavy
+
+
+def test_help_reads_well_and_imports_little(shell):
+    text = shell.catalog("--help")
+    commands = re.findall(r"^    (\w+) ", text, re.MULTILINE)
+    assert {"sync", "render", "check", "export", "import", "row"} < set(commands)
+    assert {"search", "best", "diff", "watch"} < set(commands)
+    helps, heavy = probe(shell, *(f"{command} --help" for command in commands))
+    assert heavy == "[]"
+    each = re.split(r"^exit 0$", helps, flags=re.MULTILINE)
+    for command, shown in zip(commands, each, strict=False):
+        assert shown.strip().startswith(f"usage: catalog {command} ")
+        assert re.search(rf"^examples:\n  .*catalog {command}", shown, re.MULTILINE), shown
+        assert max(map(len, shown.splitlines())) <= 100
+    assert max(map(len, text.splitlines())) <= 100
+    assert probe(shell, "check")[1] == "[]"
+
+
+def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell):
+    assert "none of 0 runs: `catalog sync`" in shell.catalog("search lr>1", code=1)
+    shell.inside(f"import {SMALL} -q")
+    told = {
+        "search 'lr>0' -n 2": (0, "the newest 2 are shown"),
+        "search 'lr>1e9'": (1, "none of 8 runs"),
+        "search 'lr>1e9' --json": (1, "[]"),
+        "search 'lr>0 lr<1'": (
+            2,
+            "catalog: query, character 6: `and` or `or` is expected: lr>0 ^lr<1",
+        ),
+        "search lrr>1": (2, "did you mean lr?"),
+        "best lr_clip_opt_toy": (0, "lr_clip_opt_toy: "),
+        "diff latest latest": (1, "catalog: latest and latest are the same run"),
+    }
+    text, heavy = probe(shell, *told)
+    assert heavy == "[]"
+    assert [int(code) for code in re.findall(r"^exit (\d)$", text, re.MULTILINE)] == [
+        code for code, _ in told.values()
+    ]
+    for _, words in told.values():
+        assert words in text
+    assert json.loads(shell.inside("search 'lr>0' --json"))
+    nowhere = "search lr --tracking-uri http://127.0.0.1:9"
+    assert "127.0.0.1:9" in shell.inside(nowhere, code=2)
+
+
+@pytest.mark.parametrize(
+    ("line", "code", "words"),
+    [
+        ("", 2, "required: COMMAND"),
+        ("chek", 2, "invalid choice"),
+        ("check", 1, "runs_catalog.md: missing; `catalog render` writes it"),
+        ("import nowhere.csv", 1, "nowhere.csv: no such file or directory"),
+        ("import guild.yml", 1, "a .csv or .json file, or a directory"),
+        ("import src", 1, "neither a run's directory"),
+        ("row 1234", 1, "no run '1234' in MLflow"),
+        ("diff 1234 latest", 1, "no run '1234' in MLflow"),
+        ("best toy:train", 1, "no run of 'toy:train' in MLflow; `catalog sync`"),
+        ("best toy:train -n x", 2, "a whole number is expected, not 'x'"),
+        ("search", 2, "required: QUERY"),
+        ("search ''", 2, "query, character 1: a condition is expected"),
+        (f"import {SMALL} --tracking-uri sqlite:////proc/none/x.db", 1, "/proc/none"),
+    ],
+)
+def test_errors_are_one_line(shell, line, code, words):
+    text = shell.catalog(line, code=code)
+    assert words in text
+    assert len([each for each in text.splitlines() if each.startswith("catalog: ")]) <= 1
+
+
+def test_outside_of_a_project(shell, tmp_path):
+    shell.root = tmp_path / "guild"
+    assert "no guild.yml in" in shell.catalog("check", code=1)
+
+
+def test_a_csv_and_a_clone(shell, tmp_path):
+    assert "8 runs read: 8 imported" in shell.catalog(f"import {SMALL} -q")
+    assert "8 runs read: 0 imported" in shell.inside(f"import {SMALL}")
+    shell.inside("render")
+    text = (shell.root / "runs_catalog.md").read_text()
+    assert "best cluster (2 of 5)" in row(text, "lr_clip_opt_toy")[2]
+    shell.inside("export")
+    assert shell.catalog("check") == "runs_catalog.md is what 8 records give\n"
+
+    # With a server, ids are links to MLflow's pages, and that is still what the records give.
+    shell.inside("render --server http://mlflow.lab:8080/")
+    linked = (shell.root / "runs_catalog.md").read_text()
+    link = r"\[[0-9a-f]{8}\]\(http://mlflow\.lab:8080/#/experiments/\d+/runs/[0-9a-f]{32}\)"
+    assert re.fullmatch(link, row(linked, "lr_clip_opt_toy")[1])
+    shell.inside("check")
+    assert "http://HOST:PORT" in shell.inside("render --server mlflow.lab", code=1)
+
+    clone = tmp_path / "clone"
+    shutil.copytree(shell.root / "experiments", clone / "experiments")
+    shutil.copy(shell.root / "guild.yml", clone)
+    shell.root = clone
+    assert "8 imported" in shell.catalog("import -q")
+    assert shell.catalog("render") == "wrote runs_catalog.md\n"
+    assert (clone / "runs_catalog.md").read_text() == text
+
+
+@pytest.fixture
+def ran(shell):
+    """The toy project after some runs through Guild: good, exploded, killed, broken, staged, a sweep."""
+    for line in (
+        "toy:train --label 'my | label'",
+        "toy:train explode=7 updates=20",
+        "toy:train die=9 updates=21",
+        "toy:broken",
+        "toy:train --stage",
+        "toy:sweep",
+    ):
+        shell(f"guild run {line} -y", code=None, RECORD_MLFLOW="off")
+    return shell
+
+
+def test_from_guild_to_the_catalog(ran, tmp_path):
+    shell = ran
+    assert "9 runs in" in shell.catalog("sync")
+    again = shell.inside("sync")
+    assert again.endswith("0 sent\n")
+    shell.inside("render")
+    text = (shell.root / "runs_catalog.md").read_text()
+
+    good = row(text, "train “my \\| label”")
+    assert re.search(r"% opening rate after 30 updates \[\d+, \d+\]; reward capped", good[-2])
+    assert "failed at update 7: gradient explosion (log_std is not finite)" in text
+    assert "killed after step 9: SIGKILL" in text
+    assert row(text, "broken")[-2] == "failed: exit status 1: no such file: weights.bin"
+    sweep = row(text, "sweep")
+    assert "best **5e-3**" in sweep[-2]
+    assert sweep[-1] == "5e-3 opens (a list)"
+    assert "declared, not run: `guild run toy:never -y`" in row(text, "never")[-2]
+    assert text.count("\n| train ") == 3  # the staged run is none
+
+    shell.inside("export")
+    records = [
+        json.loads(p.read_text()) for p in (shell.root / "experiments/records/toy").glob("*.json")
+    ]
+    assert len(records) == 9
+    trials = [r for r in records if r["operation"] == "toy:sweep" and r["batch"]]
+    assert len(trials) == 4
+    assert {r["batch"][:8] for r in trials} == {sweep[1]}
+    assert all(r["digest"]["metrics"] for r in trials)
+    shell.inside("check")
+
+    # One row, and one that is good enough.
+    assert row(shell.inside(f"row {good[1]} --require opening_rate=0.1"), "train")[1] == good[1]
+    assert "required is at least 2" in shell.inside(
+        f"row {good[1]} --require opening_rate=2", code=1
+    )
+    assert "sweep" in shell.inside("row latest")
+    one = next(r for r in trials if r["seed"] == 1)
+    assert row(shell.inside(f"row {one['run']}"), "sweep")[1] == one["run"][:8]
+
+    # And the questions that one asks of them.
+    found = json.loads(shell.inside("search 'status=FAILED and reason~explosion' --json"))
+    assert [each["values"]["status"] for each in found] == ["FAILED"]
+    assert found[0]["flags"]["explode"] == 7
+    ranked = shell.inside("best toy:sweep")
+    assert re.search(r"toy:sweep: opening_rate \(its objective, max\); 4 runs, 2 points", ranked)
+    assert re.search(r"^1\. +0.005 .* 2 +[0-9a-f]{8}$", ranked, re.MULTILINE)
+    compared = shell.inside(f"diff {trials[0]['run']} {trials[1]['run'][:12]}")
+    assert "flags" in compared
+    assert "no difference" not in compared
+
+    # A run deleted in Guild keeps its row.
+    shell(f"guild runs rm -y {good[1]}")
+    shell.inside("sync")
+    shell.inside("render")
+    assert (shell.root / "runs_catalog.md").read_text() == text
+
+    # A clone has the same bytes, figures included; with the runs beside it too.
+    figure = (shell.root / "experiments/toy/figures/sweep.svg").read_bytes()
+    (shell.root / "experiments/toy/figures/sweep.svg").unlink()
+    shell.new_mlflow(tmp_path / "other.db")
+    assert "9 imported" in shell.inside("import -q")
+    shell.inside("render")
+    assert (shell.root / "runs_catalog.md").read_text() == text
+    assert (shell.root / "experiments/toy/figures/sweep.svg").read_bytes() == figure
+    shell.inside("sync")
+    shell.inside("export")
+    shell.inside("render")
+    assert (shell.root / "runs_catalog.md").read_text() == text
+    shell.inside("check")
+
+
+def test_two_syncs_at_once_and_journals_from_elsewhere(shell, tmp_path):
+    for seed in (1, 2):
+        shell(f"python src/toy/train.py --seed {seed}", RECORD_MLFLOW="off")
+    bare = tmp_path / "bare"
+    shutil.copytree(shell.root / "runs", bare)
+    command = "python -m runcatalog.cli.main sync -q"
+    text = shell(f"{command} & {command} & wait")
+    assert sorted(re.findall(r"(\d) sent", text)) == ["0", "2"]
+    shell.inside("render")
+    catalog = (shell.root / "runs_catalog.md").read_text()
+    assert (
+        row(catalog, "train")[0] == "train"
+    )  # by its script's name, as the operation that declares it
+    ids = {
+        line.split("|")[2].strip() for line in catalog.splitlines() if line.startswith("| train")
+    }
+    assert ids == {path.name for path in bare.iterdir()}
+
+    shutil.rmtree(shell.root / "runs")
+    shell.new_mlflow(tmp_path / "other.db")
+    assert "2 runs read: 2 imported" in shell.inside(f"import {bare} -q")
+    assert "2 runs read: 0 imported" in shell.inside(f"import {bare} -q")
+    shell.inside("render")
+    assert (shell.root / "runs_catalog.md").read_text() == catalog
+
+
+def test_guild_home_is_found_as_guild_finds_it(tmp_path, monkeypatch):
+    from runcatalog.guild import runs
+    from runcatalog.model.errors import CatalogError
+
+    for name in ("GUILD_HOME", "VIRTUAL_ENV", "CONDA_PREFIX"):
+        monkeypatch.delenv(name, raising=False)
+    environment = tmp_path / "env"
+    (environment / ".guild").mkdir(parents=True)
+    monkeypatch.setattr("sys.prefix", str(environment))
+    assert runs.guild_home() == environment / ".guild"
+    other = tmp_path / "other"
+    (other / ".guild").mkdir(parents=True)
+    monkeypatch.setenv("VIRTUAL_ENV", str(other))
+    assert runs.guild_home() == other / ".guild"
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path / "missing"))
+    with pytest.raises(CatalogError, match="is no directory"):
+        runs.guild_home()
+
+
+@pytest.mark.parametrize(
+    ("status", "told"),
+    [
+        (0, ("FINISHED", "")),
+        (-signal.SIGTERM, ("KILLED", "SIGTERM")),
+        (137, ("KILLED", "SIGKILL")),
+        (-16, ("KILLED", "Ctrl-C")),
+        (3, ("FAILED", "exit status 3: the last word")),
+        (None, ("KILLED", "process gone (SIGKILL or os._exit)")),
+    ],
+)
+def test_what_guild_saw_of_an_end(tmp_path, status, told):
+    from runcatalog.guild.runs import GuildRun
+
+    attributes = tmp_path / ".guild" / "attrs"
+    attributes.mkdir(parents=True)
+    (tmp_path / ".guild" / "output").write_text("loading\nthe last word\n\n")
+    if status is not None:
+        (attributes / "exit_status").write_text(f"{status}\n")
+    assert GuildRun("0" * 32, str(tmp_path)).end() == told
+    if status is None:
+        (tmp_path / ".guild" / "LOCK").write_text(str(os.getpid()))
+        assert GuildRun("0" * 32, str(tmp_path)).end() == ("RUNNING", "")

@@ -1,0 +1,399 @@
+"""`catalog watch`: real journals, a real terminal, and views of every size."""
+
+import contextlib
+import fcntl
+import os
+import pty
+import re
+import select
+import signal
+import struct
+import subprocess
+import sys
+import termios
+import time
+from pathlib import Path
+
+import pytest
+from hypothesis import HealthCheck, given, settings
+from hypothesis import strategies as st
+
+from runcatalog.cli import watch
+from runcatalog.cli.job_progress import STALE, Job, Jobs, metrics_of
+from runcatalog.model.project import Project
+from runcatalog.record import journal
+from runcatalog.record.lifecycle import session
+from runcatalog.record.lifecycle.status import Status
+from runcatalog.text import terminal
+
+SCRIPT = """
+import argparse, os, time
+from dataclasses import dataclass
+from runcatalog import record
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    lr: float = record.option(5e-3, "learning rate", low=0, high=1)
+
+def main(config):
+    with record.start(config, study="toy") as run:
+        for update in range(1, 9):
+            run.log({"opening_rate": update / 10, "loss": 1.0}, step=update)
+        run.progress(8, 8, "update")  # at once, where the others wait for their turn
+        print("ready", flush=True)
+        while not os.path.exists(os.environ["GO"]):
+            time.sleep(0.05)
+        return run.finish({"objective": {"name": "opening_rate", "value": 0.8}})
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser())
+"""
+
+
+class Journal:
+    """A run's directory whose process is this one."""
+
+    def __init__(self, directory: Path) -> None:
+        (directory / "journal").mkdir(parents=True)
+        self.directory = directory
+        self.begun = session.begin(directory).clock.started
+        facts = {"id": directory.name.ljust(32, "0"), "operation": "train"}
+        journal.write_json(directory / "journal" / "run.json", facts)
+
+    def says(self, done, total, seconds, **more):
+        told = {"t": self.begun + 1000 * seconds, "seconds": seconds, "session": 1}
+        told |= {"done": done, "total": total, "unit": "update"} | more
+        journal.write_json(self.directory / "journal" / "progress.json", told)
+
+    def logs(self, step, seconds, **metrics):
+        line = {"t": self.begun + 1000 * seconds, "step": step, "m": metrics}
+        journal.append_line(self.directory / "journal" / "metrics.jsonl", line)
+
+
+@pytest.fixture
+def jobs(project: Project):
+    return Jobs(project, None)
+
+
+def test_time_left_follows_the_recent_speed(project, jobs):
+    run = Journal(project.root / "runs" / "aaaaaaaa")
+    run.says(10, 100, 100)
+    jobs.refresh()
+    (job,) = jobs.running
+    now = run.begun / 1000 + 100
+    assert job.left(now) == pytest.approx(900)  # on average so far: one in ten seconds
+    run.says(30, 100, 110)
+    jobs.refresh()
+    assert job.left(now + 10) == pytest.approx(70 / 2)  # two a second lately
+    assert job.left(now + 15) == pytest.approx(70 / 2 - 5)  # and time goes by
+    for second in range(111, 300):  # from here on a tenth of that
+        run.says(30 + (second - 110) * 0.2, 100, second)
+        job.refresh()
+    assert job.left(now + 199) == pytest.approx((100 - job.done) / 0.2, rel=0.01)
+    run.says(100, 100, 301)
+    jobs.refresh()
+    assert job.left(now + 201) == 0
+
+
+def test_speed_is_of_the_metrics_steps_unless_the_script_tells_it(project, jobs):
+    run = Journal(project.root / "runs" / "aaaaaaaa")
+    for second in range(20):
+        run.logs(5 * second, second, rate=second)
+    jobs.refresh()
+    (job,) = jobs.running
+    assert job.steps_per_second == pytest.approx(5)
+    assert job.last == {"rate": 19}
+    with (run.directory / "journal" / "metrics.jsonl").open("a") as file:
+        file.write('{"t":1,"step":9')  # a line that is being written
+    jobs.refresh()
+    run.directory.joinpath("journal", "metrics.jsonl").open("a").write('9,"m":{"rate":0.5}}\n')
+    run.logs(100, 20, **{"time/steps_per_second": 1234.0})
+    jobs.refresh()
+    assert job.last["rate"] == 0.5
+    assert job.steps_per_second == 1234
+
+
+def test_a_long_journal_is_read_from_its_end(project, jobs):
+    run = Journal(project.root / "runs" / "aaaaaaaa")
+    lines = "".join(
+        f'{{"t":{run.begun + i},"step":{i},"m":{{"rate":{i},"x":"NaN"}}}}\n' for i in range(20_000)
+    )
+    (run.directory / "journal" / "metrics.jsonl").write_text(lines)
+    jobs.refresh()
+    (job,) = jobs.running
+    assert job.last["rate"] == 19_999
+    assert job.last["x"] != job.last["x"]
+
+
+def test_what_comes_goes_on_again_or_is_no_run(project, jobs):
+    runs = project.root / "runs"
+    (runs / "no-run").mkdir(parents=True)
+    (runs / "torn" / "journal").mkdir(parents=True)
+    (runs / "torn" / "journal" / "sessions.jsonl").write_text('{"session"')
+    jobs.refresh()
+    assert jobs.running == []
+    first = Journal(runs / "aaaaaaaa")
+    ended = {"status": "FINISHED", "reason": "", "ended": 1, "session": 1}
+    journal.write_json(first.directory / "result.json", ended)
+    second = Journal(runs / "bbbbbbbb")
+    jobs._scanned = 0.0
+    jobs.refresh()
+    assert [job.run[:8] for job in jobs.running] == ["bbbbbbbb"]
+    journal.write_json(
+        second.directory / "result.json", ended | {"status": "FAILED", "reason": "why"}
+    )
+    jobs.refresh()
+    assert jobs.running == []
+    assert [(job.run[:8], job.status.reason) for job in jobs.ended] == [("bbbbbbbb", "why")]
+    session.begin(second.directory)
+    jobs._scanned = 0.0
+    jobs.refresh()
+    assert [job.run[:8] for job in jobs.running] == ["bbbbbbbb"]
+    assert jobs.ended == []
+
+
+def test_the_metric_is_the_one_that_guild_compare_shows(project):
+    path = project.experiments / "toy" / "guild.yml"
+    text = path.read_text().replace(
+        "train: {main: src/toy.train,",
+        "train: {compare: ['=lr', .result, x step as n, loss], main: src/toy.train,",
+    )
+    path.write_text(text)
+    wanted = metrics_of(project)["toy:train"]
+    job = Job(project.root, "a" * 32, last={"opening_rate": 1.0, "loss": 2.0, "time/x": 3.0})
+    assert job.metric(wanted) == ("loss", 2.0)
+    assert job.metric(()) == ("opening_rate", 1.0)
+    assert Job(project.root, "a" * 32).metric(wanted) is None
+
+
+class Many:
+    """Jobs that were made up."""
+
+    def __init__(self, running, ended):
+        self.running, self.ended = running, ended
+
+
+names = st.text(max_size=40) | st.sampled_from(
+    ["train", "日本語の長いラベル", "a|b\x1b[31m\n", "🙂" * 9]
+)
+numbers = st.floats(allow_nan=True, allow_infinity=True) | st.integers(0, 10**9).map(float)
+
+
+@st.composite
+def made_up(draw, end=False):
+    job = Job(Path("/x"), f"{draw(st.integers(0, 2**32 - 1)):08x}" * 4)
+    job.operation, job.label, job.unit = draw(names), draw(names), draw(names)
+    job.done = draw(st.floats(0, 1e9))
+    job.total = draw(st.sampled_from([0.0, 1.0, 1e9]))
+    job.sign = draw(st.integers(0, 10**12))
+    job.last = draw(st.dictionaries(names, numbers, max_size=3))
+    if end:
+        job.status = Status(draw(st.sampled_from(["FAILED", "FINISHED"])), draw(names), 10**12)
+    return job
+
+
+@settings(max_examples=40, suppress_health_check=[HealthCheck.too_slow])
+@given(
+    st.lists(made_up(), max_size=4),
+    st.integers(1, 25),
+    st.lists(made_up(end=True), max_size=4),
+    st.integers(20, 160),
+    st.integers(3, 50),
+)
+def test_every_view_fits(running, times, ended, width, height):
+    lines = watch.frame(Many(running * times, ended), {}, 10**9, width, height)
+    assert len(lines) <= height
+    for line in lines:
+        assert terminal.width(line.text) <= width
+        assert "\x1b" not in line.text
+        assert "\n" not in line.text
+
+
+def test_a_hundred_jobs_are_counted_and_the_silent_come_first():
+    now = 10**9
+    running = []
+    for n in range(100):
+        job = Job(Path("/x"), f"{n:08x}", "hnppo:train", "lever", sign=1000 * (now - n % 7))
+        job.done, job.total, job.last = n, 100.0, {"opening_rate": n / 100}
+        running.append(job)
+    running[60].sign = 1000 * (now - int(STALE) - 5)
+    lines = [line.text for line in watch.frame(Many(running, []), {}, now, 100, 30)]
+    assert lines[0].startswith("100 running, 1 without a sign of life")
+    assert lines[2].startswith("0000003c")
+    assert "silent 2:05" in lines[2]
+    assert lines[-1].startswith("… 73 more") or lines[-1].startswith("… 74 more")
+    assert len(lines) <= 30
+    shown = int(re.search(r"\d+", lines[-1])[0]) + sum(
+        bool(re.match("0000", each)) for each in lines
+    )
+    assert shown == 100
+    narrow = [line.text for line in watch.frame(Many(running, []), {}, now, 40, None)]
+    assert len(narrow) == 102
+    assert all(re.match(r"[0-9a-f]{8} .* \d+ %", line) for line in narrow[2:])
+
+
+def _in_a_terminal():
+    os.setsid()
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    # Tests that run under nohup or in the background would hand on that these are ignored.
+    for number in (signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGTSTP):
+        signal.signal(number, signal.SIG_DFL)
+
+
+class Terminal:
+    """A command in a terminal of its own."""
+
+    def __init__(self, shell, *arguments):
+        outer, inner = pty.openpty()
+        fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
+        env = {k: v for k, v in shell.env.items() if k not in ("COLUMNS", "LINES")}
+        self.process = subprocess.Popen(
+            [sys.executable, "-m", "runcatalog.cli.main", *arguments],
+            cwd=shell.root,
+            env=env | {"TERM": "xterm"},
+            stdin=inner,
+            stdout=inner,
+            stderr=inner,
+            preexec_fn=_in_a_terminal,
+        )
+        os.close(inner)
+        self.outer, self.text = outer, ""
+
+    def read_until(self, pattern, seconds=60.0):
+        end = time.monotonic() + seconds
+        while not re.search(pattern, self.text):
+            assert time.monotonic() < end, f"no {pattern!r} in {self.text!r}"
+            if select.select([self.outer], [], [], 0.2)[0]:
+                with contextlib.suppress(OSError):  # the other side is closed
+                    self.text += os.read(self.outer, 65536).decode(errors="replace")
+
+    def type(self, text):
+        os.write(self.outer, text.encode())
+
+    def end(self):
+        """Waits for the end; returns the exit status."""
+        code = None
+        while code is None:
+            with contextlib.suppress(OSError):
+                if select.select([self.outer], [], [], 0.05)[0]:
+                    self.text += os.read(self.outer, 65536).decode(errors="replace")
+            code = self.process.poll()
+        with contextlib.suppress(OSError):
+            while select.select([self.outer], [], [], 0.05)[0]:
+                self.text += os.read(self.outer, 65536).decode(errors="replace")
+        os.close(self.outer)
+        return code
+
+    @property
+    def is_restored(self):
+        """Whether cursor and screen are as before."""
+        shows, hides = self.text.rfind("\x1b[?25h"), self.text.rfind("\x1b[?25l")
+        back, other = self.text.rfind("\x1b[?1049l"), self.text.rfind("\x1b[?1049h")
+        return shows > hides >= 0 and back > other >= 0
+
+
+@pytest.fixture
+def training(shell):
+    """Starts a run that has logged eight updates and waits for a file; they end with the test."""
+    (shell.root / "train.py").write_text(SCRIPT)
+    started = []
+
+    def start(go="never"):
+        process = subprocess.Popen(
+            [sys.executable, "train.py"],
+            cwd=shell.root,
+            env=shell.env | {"RECORD_MLFLOW": "off", "GO": str(shell.root / go)},
+            stdout=subprocess.PIPE,
+            text=True,
+        )
+        started.append(process)
+        assert process.stdout.readline() == "ready\n"
+        return process
+
+    yield start
+    for process in started:
+        process.kill()
+        process.communicate()
+
+
+def test_in_a_terminal_it_follows_a_run_to_its_end_and_leaves_cleanly(shell, training):
+    finishes, dies = training("go"), training()
+    view = Terminal(shell, "watch")
+    view.read_until(r"2 running")
+    view.read_until(r"train .*#{12}.*100 %.*8/8 update.*opening_rate 0\.8")
+    (shell.root / "go").touch()
+    view.read_until(r"train +FINISHED +opening_rate 0\.8 ")
+    dies.kill()
+    finishes.wait()
+    dies.wait()
+    view.read_until(r"train +KILLED +process gone")
+    view.read_until(r"nothing is running, 2 ended meanwhile")
+    assert not view.is_restored
+    view.type("\x03")
+    assert view.end() == 0
+    assert view.is_restored
+    left = view.text[view.text.rfind("\x1b[?1049l") :]
+    assert "FINISHED" in left  # its last state stays on the screen
+    assert "KILLED" in left
+    assert "Traceback" not in view.text
+
+
+@pytest.mark.parametrize("number", [signal.SIGTERM, signal.SIGHUP])
+def test_ended_by_a_signal_it_gives_the_terminal_back(shell, number):
+    view = Terminal(shell, "watch")
+    view.read_until("nothing is running")
+    view.process.send_signal(number)
+    assert view.end() == 128 + number
+    assert view.is_restored
+
+
+def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(shell):
+    view = Terminal(shell, "watch")
+    view.read_until("nothing is running")
+    view.process.send_signal(signal.SIGTSTP)
+    _, status = os.waitpid(view.process.pid, os.WUNTRACED)
+    assert os.WIFSTOPPED(status)
+    view.read_until(r"\x1b\[\?1049l")
+    assert view.is_restored
+    before = len(view.text)
+    view.process.send_signal(signal.SIGCONT)
+    view.read_until(r"(?s)1049l.*1049h.*nothing is running")
+    assert len(view.text) > before
+    view.type("\x03")
+    assert view.end() == 0
+    assert view.is_restored
+
+
+def test_without_a_terminal_it_prints_once(shell, training):
+    assert shell.catalog("watch").startswith("nothing is running")
+    training()
+    text = shell.catalog("watch --once")
+    assert re.search(r"1 running.*\n.*\n[0-9a-f]{8} +train .*100 %", text)
+    assert "\x1b" not in text
+
+
+def test_guilds_batches_and_their_trials(shell):
+    (shell.root / "src" / "toy" / "slow.py").write_text(SCRIPT)
+    slow = "slow: {main: src/toy.slow, flags-import: all}\n    broken:"
+    path = shell.root / "experiments" / "toy" / "guild.yml"
+    path.write_text(path.read_text().replace("broken:", slow))
+    batch = subprocess.Popen(
+        [Path(sys.executable).parent / "guild", "run", "toy:slow", "lr=[1e-3,5e-3]", "-y"],
+        cwd=shell.root,
+        env=shell.env | {"RECORD_MLFLOW": "off", "GO": str(shell.root / "go")},
+        stdout=subprocess.DEVNULL,
+        stderr=subprocess.DEVNULL,
+    )
+    try:
+        text, end = "", time.monotonic() + 200
+        while not re.search(r"toy:slow  .*lr=0\.001.* 100 %.*opening_rate", text):
+            assert batch.poll() is None
+            assert time.monotonic() < end, text
+            time.sleep(0.2)
+            text = shell.inside("watch")
+        assert text.startswith("2 running")
+        assert re.search(r"toy:slow batch .* 0 trials done", text)
+    finally:
+        (shell.root / "go").touch()
+        assert batch.wait(200) == 0
+    assert shell.inside("watch").startswith("nothing is running")

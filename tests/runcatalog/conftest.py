@@ -1,0 +1,143 @@
+"""Records made by hand, and a small project with a study of its own."""
+
+import io
+import os
+import shlex
+import shutil
+import subprocess
+import sys
+from contextlib import redirect_stderr, redirect_stdout
+from pathlib import Path
+
+import pytest
+
+from runcatalog.model.project import Project
+from runcatalog.model.run_record import RunRecord
+
+HERE = Path(__file__).parent
+FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "VIRTUAL_ENV", "CONDA_")
+
+
+@pytest.fixture
+def make():
+    """Returns a function that makes a run: `make(1, value=0.93, lr=5e-3)`."""
+
+    def run(number: int, *, value: float | None = None, **fields) -> RunRecord:
+        known = set(RunRecord.__dataclass_fields__)
+        flags = {k.replace("_", "-"): v for k, v in fields.items() if k not in known}
+        given = {k: v for k, v in fields.items() if k in known}
+        objective = {
+            "name": "opening_rate",
+            "value": value,
+            "kind": "rate",
+            "count": 100,
+            "goal": "max",
+            "at": 360,
+            "axis": "update",
+        }
+        base = {
+            "run": f"{number:08x}" * 4,
+            "operation": "toy:train",
+            "study": "toy",
+            "status": "FINISHED",
+            "started": number,
+            "result": None if value is None else {"objective": objective},
+            "flags": flags,
+        }
+        return RunRecord(**(base | given))
+
+    return run
+
+
+@pytest.fixture
+def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Project:
+    """The toy project, without any run."""
+    for name in list(os.environ):
+        if name.startswith(FOREIGN):
+            monkeypatch.delenv(name)
+    root = tmp_path / "project"
+    shutil.copytree(HERE / "toy", root, ignore=shutil.ignore_patterns("__pycache__"))
+    monkeypatch.setenv("PROJECT_DIR", str(root))
+    return Project(root)
+
+
+class Shell:
+    """Types commands in a folder.
+
+    Attributes:
+        root: The folder.
+        env: The environment.
+    """
+
+    def __init__(self, root: Path, home: Path) -> None:
+        self.root = root
+        home.mkdir(exist_ok=True)
+        kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
+        self.env = kept | {
+            "GUILD_HOME": str(home),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PYTHONPATH": f"{root / 'src'}{os.pathsep}{HERE.parents[1] / 'src'}",
+            "PYTHONWARNINGS": "ignore",
+            "OMP_NUM_THREADS": "1",
+            "COLUMNS": "100",
+        }
+
+    def __call__(self, line: str, *, code: int | None = 0, **env: str) -> str:
+        """Runs a line; returns what it printed. `code` is the exit status expected."""
+        done = subprocess.run(
+            line,
+            shell=True,
+            cwd=self.root,
+            env=self.env | env,
+            text=True,
+            timeout=240,
+            stdin=subprocess.DEVNULL,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+        )
+        assert code is None or done.returncode == code, f"$ {line}\n{done.stdout}"
+        assert "Traceback" not in done.stdout, done.stdout
+        return done.stdout
+
+    def catalog(self, line: str, *, code: int = 0) -> str:
+        """Runs `catalog …` as a command of its own."""
+        return self(f"{sys.executable} -m runcatalog.cli.main {line}", code=code)
+
+    def inside(self, line: str, *, code: int = 0) -> str:
+        """Runs `catalog …` in this process, which has imported MLflow already."""
+        from runcatalog.cli import main
+
+        told = io.StringIO()
+        with pytest.MonkeyPatch.context() as patch, redirect_stdout(told), redirect_stderr(told):
+            patch.chdir(self.root)
+            for name in [n for n in os.environ if n.startswith(FOREIGN)]:
+                patch.delenv(name)
+            for name, value in self.env.items():
+                patch.setenv(name, value)
+            with pytest.raises(SystemExit) as caught:
+                main.main(shlex.split(line))
+        assert caught.value.code == code, f"$ catalog {line}\n{told.getvalue()}"
+        return told.getvalue()
+
+    def new_mlflow(self, path: Path) -> None:
+        """Goes on with another, empty MLflow."""
+        self.env["MLFLOW_TRACKING_URI"] = f"sqlite:///{path}"
+
+
+@pytest.fixture(scope="session")
+def shell_in():
+    """Returns a function that gives a shell in the toy project of a folder, copied there at need."""
+
+    def make(folder: Path) -> Shell:
+        root = folder / "project"
+        if not root.exists():
+            shutil.copytree(HERE / "toy", root, ignore=shutil.ignore_patterns("__pycache__"))
+        return Shell(root, folder / "guild")
+
+    return make
+
+
+@pytest.fixture
+def shell(shell_in, tmp_path: Path) -> Shell:
+    """A shell in the toy project, with a Guild home of its own."""
+    return shell_in(tmp_path)

@@ -1,0 +1,225 @@
+"""Flags come out of Guild as without the plugin, and are copied without all that they belong to."""
+
+import copy
+import importlib
+import json
+import os
+import subprocess
+import sys
+import time
+from importlib.metadata import entry_points
+from pathlib import Path
+
+import pytest
+import yaml
+from guild import guildfile
+
+from runcatalog.guild import plugin
+
+SCRIPT = """
+import argparse
+parser = argparse.ArgumentParser()
+parser.add_argument("--lr", type=float, default=0.1, help="step size")
+parser.add_argument("--kind", choices=["a", "b"], default="b")
+if __name__ == "__main__":
+    parser.parse_args()
+"""
+GUILD_YML = """
+- model: m
+  operations:
+    one: {main: s, flags-import: all}
+    two: {main: s, flags-import: all, flags: {lr: {default: 7, min: 1}, kind: a}}
+"""
+
+
+@pytest.fixture
+def flags(tmp_path, monkeypatch):
+    """Loads a project's flags with Guild: operation to name to attributes."""
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path / "home"))
+    (tmp_path / "home").mkdir()
+    (tmp_path / "s.py").write_text(SCRIPT)
+    (tmp_path / "guild.yml").write_text(GUILD_YML)
+
+    def load():
+        loaded = guildfile.for_dir(str(tmp_path), no_cache=True)
+        return {
+            op.name: {flag.name: flag for flag in op.flags} for op in loaded.models["m"].operations
+        }
+
+    return load
+
+
+def _told(flag) -> dict:
+    plain = {k: v for k, v in vars(flag).items() if k not in ("opdef", "choices")}
+    return plain | {"choices": [choice.value for choice in flag.choices]}
+
+
+def test_guild_finds_the_plugin():
+    found = [each for each in entry_points(group="guild.plugins") if each.name == "flag_copies"]
+    assert [each.load() for each in found] == [plugin.FlagCopies]
+
+
+def test_flags_are_what_they_are_without_the_plugin(flags, monkeypatch):
+    with_it = flags()
+    assert guildfile.FlagDef.__deepcopy__ is plugin._copied
+    assert with_it["two"]["lr"].default == 7
+    assert with_it["two"]["lr"].description == "step size"
+    monkeypatch.setattr(guildfile.FlagDef, "__deepcopy__", lambda flag, memo: _whole(flag, memo))
+    without = flags()
+    for operation, named in without.items():
+        assert {n: _told(f) for n, f in named.items()} == {
+            n: _told(f) for n, f in with_it[operation].items()
+        }
+
+
+def test_yaml_is_read_as_by_the_slower_parser(flags):
+    flags()  # with Guild's plugins
+    assert yaml.safe_load is plugin._load
+    files = sorted(Path(plugin.__file__).parents[3].glob("experiments/**/*.yml"))
+    texts = [path.read_text() for path in files]
+    texts += ["", "1e-3", "1.e-3", "0x1f", "yes", "2026-11-24", "[a, ~, .inf]", "{a: 'b: c'}"]
+    for text in texts:
+        assert yaml.safe_load(text) == yaml.load(text, yaml.SafeLoader)
+    assert len(files) >= 5
+    with pytest.raises(yaml.YAMLError):
+        yaml.safe_load("a: [")
+
+
+def test_flags_that_guild_has_kept_are_those_of_its_own_reading(flags, tmp_path, monkeypatch):
+    fresh = flags()
+    kept = list((tmp_path / "home").rglob("import-flags/*"))
+    assert len(kept) == 1
+    again = flags()
+    plain = _plain_plugin(monkeypatch)
+    for each in (again, flags()):
+        for operation, named in fresh.items():
+            told = {name: _told(flag) for name, flag in each[operation].items()}
+            assert told == {name: _told(flag) for name, flag in named.items()}
+    assert plain  # the last was read without ours
+
+
+def _plain_plugin(monkeypatch) -> list:
+    """Lets Guild read what it keeps as it does by itself; the list grows with each reading."""
+    import yaml
+    from guild.plugins.python_script import PythonScriptPlugin
+
+    readings = []
+
+    def read(self, path, base_args):
+        kept = self._cached_data_path(path, base_args)
+        with open(kept) as file:
+            readings.append(kept)
+            return yaml.safe_load(file), kept
+
+    monkeypatch.setattr(PythonScriptPlugin, "_cached_data", read)
+    return readings
+
+
+def test_what_is_kept_is_read_once_and_again_when_it_has_changed(flags, tmp_path, monkeypatch):
+    flags()
+    plugin._read.cache_clear()
+    flags()
+    assert plugin._read.cache_info().misses == 1
+    assert plugin._read.cache_info().hits == 1  # the other operation of the script
+    (tmp_path / "s.py").write_text(SCRIPT.replace("0.1", "0.3"))
+    assert flags()["one"]["lr"].default == 0.3
+    assert flags()["one"]["lr"].default == 0.3
+
+
+def test_a_module_beside_the_script_counts(flags, tmp_path):
+    script = SCRIPT.replace("0.1", "START").replace(
+        "import argparse", "import argparse\nfrom s_start import START"
+    )
+    (tmp_path / "s_start.py").write_text("START = 0.1")
+    (tmp_path / "s.py").write_text(script)
+    assert flags()["one"]["lr"].default == 0.1
+    (tmp_path / "s_start.py").write_text("START = 0.25")
+    later = time.time() + 2
+    os.utime(tmp_path / "s_start.py", (later, later))
+    sys.modules.pop("s_start", None)
+    assert flags()["one"]["lr"].default == 0.25
+
+
+def _asked(folder, monkeypatch, how) -> list[tuple[dict, str]]:
+    """Each script's flags and what was printed, asked for with `how`."""
+    found = []
+    monkeypatch.chdir(folder)
+    for script in ("packed/one.py", "broken.py", "says_no.py"):
+        kept = folder / "flags.json"
+        kept.write_text("{}")
+        path = os.pathsep.join([str(folder), *sys.path])
+        command = [
+            sys.executable, "-m", plugin.ASKS, str(folder / script), Path(script).parent.name, "", str(kept)
+        ]  # fmt: skip
+        try:
+            told = how(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
+        except subprocess.CalledProcessError as error:
+            told = b"failed: " + error.output
+        found.append((json.loads(kept.read_text()), told.decode()))
+    return found
+
+
+def test_a_copy_of_the_process_answers_as_a_new_python(tmp_path, monkeypatch):
+    package = tmp_path / "packed"
+    package.mkdir()
+    (package / "__init__.py").write_text("")
+    (package / "guild.yml").write_text(GUILD_YML)  # Guild would take the folder for one of models
+    (package / "other.py").write_text("START = 0.7")
+    script = SCRIPT.replace("0.1", "other.START")
+    (package / "one.py").write_text(
+        script.replace("argparse\n", "argparse\nfrom packed import other\n", 1)
+    )
+    (tmp_path / "broken.py").write_text("import argparse, no_such_module")
+    (tmp_path / "says_no.py").write_text("import argparse\nraise SystemExit('not today')")
+    plain, started = subprocess.check_output, []
+    with monkeypatch.context() as within:
+        within.setattr(
+            subprocess, "check_output", lambda *a, **k: started.append(a) or plain(*a, **k)
+        )
+        copied = _asked(tmp_path, within, plugin._answer)
+    assert len(started) == 2  # to tell what is wrong
+    assert copied[0][0]["lr"]["default"] == 0.7
+    assert "no_such_module" in copied[1][1]
+    assert copied[2] == ({}, "failed: not today\n")
+    assert copied == _asked(tmp_path, monkeypatch, subprocess.check_output)
+
+
+def test_a_module_of_this_process_is_not_that_of_the_script(tmp_path, monkeypatch):
+    for name, start in (("here", 0.2), ("there", 0.4)):
+        (tmp_path / name).mkdir()
+        (tmp_path / name / "shared_name.py").write_text(f"START = {start}")
+    monkeypatch.syspath_prepend(tmp_path / "here")
+    assert importlib.import_module("shared_name").START == 0.2
+    script = SCRIPT.replace("0.1", "shared_name.START")
+    (tmp_path / "there/s.py").write_text(f"import shared_name\n{script}")
+    kept = tmp_path / "flags.json"
+    path = os.pathsep.join([str(tmp_path / "there"), *sys.path])
+    command = [
+        sys.executable,
+        "-m",
+        plugin.ASKS,
+        str(tmp_path / "there/s.py"),
+        "",
+        "",
+        str(kept),
+    ]
+    plugin._answer(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
+    assert json.loads(kept.read_text())["lr"]["default"] == 0.4
+    assert sys.modules.pop("shared_name").START == 0.2
+
+
+def _whole(flag, memo):
+    """What `copy.deepcopy` does by itself."""
+    made = guildfile.FlagDef.__new__(guildfile.FlagDef)
+    memo[id(flag)] = made
+    made.__dict__.update(copy.deepcopy(vars(flag), memo))
+    return made
+
+
+def test_a_copy_shares_its_operation_and_nothing_else(flags):
+    flag = flags()["one"]["kind"]
+    made = copy.deepcopy(flag)
+    assert made.opdef is flag.opdef
+    assert made.choices is not flag.choices
+    assert all(choice.flagdef is made for choice in made.choices)
+    assert _told(made) == _told(flag)

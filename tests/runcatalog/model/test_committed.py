@@ -1,0 +1,72 @@
+"""Reading committed records, and a script that draws from them."""
+
+import json
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runcatalog.model import committed
+from runcatalog.record import UserError
+
+ROOT = Path(__file__).resolve().parents[3]
+
+
+def _write(folder: Path, name: str, **changes) -> None:
+    about = {
+        "operation": "pg:train", "status": "FINISHED", "started": 5, "flags": {},
+        "metrics": {"return": {"curve": [[1, 0.5], [2, 0.25]]}},
+    }  # fmt: skip
+    folder.mkdir(parents=True, exist_ok=True)
+    (folder / f"{name}.json").write_text(json.dumps(about | {"run": name} | changes))
+
+
+def test_finished_records_by_operation_oldest_first(tmp_path):
+    _write(tmp_path, "a", started=9)
+    _write(tmp_path, "b", started=7)
+    _write(tmp_path, "c", started=8, status="FAILED")
+    _write(tmp_path, "d", operation="bc:train")
+    found = committed.finished(tmp_path)
+    assert {name: [run["run"] for run in runs] for name, runs in found.items()} == {
+        "pg:train": ["b", "a"], "bc:train": ["d"],
+    }  # fmt: skip
+    assert committed.values(found["pg:train"][0], "return").tolist() == [0.5, 0.25]
+
+
+def test_all_that_is_committed_can_be_read():
+    records = ROOT / "experiments" / "records"
+    for folder in records.iterdir():
+        told = [json.loads(path.read_text())["status"] for path in folder.glob("*.json")]
+        found = committed.finished(folder)
+        assert sum(len(runs) for runs in found.values()) == told.count("FINISHED") > 0
+
+
+@pytest.mark.parametrize("content", ["{}", "[]", "{", '{"operation": "pg:train"}'])
+def test_what_is_no_record_is_named(tmp_path, content):
+    (tmp_path / "bad.json").write_text(content)
+    with pytest.raises(UserError, match=r"bad\.json: no record"):
+        committed.finished(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("script", "study", "nothing"),
+    [
+        ("cartpole/bc_redraw.py", "cartpole", "no record of bc:restrictions"),
+        ("door/series_redraw.py", "door", "no record of door:metrics"),
+        ("darkroom/ad_redraw.py", "darkroom", "no record of ad:study"),
+    ],
+)
+def test_scripts_that_draw_say_what_is_missing(tmp_path, script, study, nothing):
+    def run() -> subprocess.CompletedProcess:
+        command = [sys.executable, ROOT / "src" / script, "--experiments", tmp_path]
+        return subprocess.run(command, capture_output=True, text=True, check=False)
+
+    ended = run()
+    assert ended.returncode == 1
+    assert ended.stderr.startswith(f"{Path(script).stem}: ")
+    assert "catalog export" in ended.stderr
+    _write(tmp_path / "records" / study, "a")
+    ended = run()
+    assert ended.returncode == 0, ended.stderr
+    assert ended.stdout.startswith(nothing)

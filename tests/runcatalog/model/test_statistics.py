@@ -1,0 +1,87 @@
+"""Intervals and clusters against scipy."""
+
+import math
+import random
+
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from scipy.cluster.hierarchy import fcluster, linkage
+from scipy.spatial.distance import pdist
+from scipy.stats import binomtest
+
+from runcatalog.model import statistics
+
+
+@given(st.integers(1, 500).flatmap(lambda n: st.tuples(st.integers(0, n), st.just(n))))
+def test_wilson_is_scipys(counted):
+    successes, count = counted
+    theirs = binomtest(successes, count).proportion_ci(0.95, method="wilson")
+    assert statistics.wilson(successes, count) == pytest.approx(
+        (theirs.low, theirs.high), abs=1e-12
+    )
+
+
+@pytest.mark.parametrize("counted", [(-1, 5), (6, 5), (0, 0)])
+def test_wilson_refuses_what_was_not_counted(counted):
+    with pytest.raises(ValueError, match="successes"):
+        statistics.wilson(*counted)
+
+
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=8), st.randoms())
+def test_bootstrap_holds_the_mean_and_knows_no_order(values, random):
+    low, high = statistics.bootstrap(values)
+    tolerance = 1e-9 * max(1, *map(abs, values))
+    assert min(values) - tolerance <= low <= high <= max(values) + tolerance
+    assert low - tolerance <= statistics.mean(values) <= high + tolerance or len(set(values)) > 1
+    random.shuffle(values)
+    assert statistics.bootstrap(values) == (low, high)
+
+
+@settings(max_examples=20)
+@given(st.lists(st.floats(-1e6, 1e6), min_size=1, max_size=30), st.integers(0, 5))
+def test_bootstrap_is_its_definition(values, seed):
+    ordered, generator = sorted(values), random.Random(seed)
+    draws = [generator.choices(ordered, k=len(ordered)) for _ in range(2000)]
+    means = sorted(math.fsum(draw) / len(draw) for draw in draws)
+    assert statistics.bootstrap(values, seed) == (means[50], means[1949])
+
+
+@pytest.mark.parametrize("count", [2, 7, 30])
+def test_bootstrap_gives_the_same_bounds_however_often_it_is_asked(count):
+    generator = random.Random(count)
+    cases = [[generator.choice((0.1, 0.3, 0.7)) for _ in range(count)] for _ in range(40)]
+    cases += [[generator.gauss(0, 1e3) for _ in range(count)] for _ in range(40)]
+    first = [statistics.bootstrap(values) for values in cases]
+    assert [statistics.bootstrap(values) for values in cases] == first
+
+
+def test_bootstrap_of_many_values_is_the_normal_interval():
+    values = [i / 99 for i in range(100)]
+    low, high = statistics.bootstrap(values)
+    half = statistics.Z95 * 0.2916 / 10
+    assert (low, high) == pytest.approx((0.5 - half, 0.5 + half), abs=0.01)
+
+
+@given(
+    st.lists(st.tuples(st.floats(0, 1), st.floats(0, 1)), min_size=2, max_size=14, unique=True),
+    st.floats(0.05, 0.8),
+)
+def test_single_linkage_is_scipys(points, distance):
+    theirs = fcluster(linkage(pdist(points), "single"), distance, "distance")
+    ours = statistics.single_linkage(points, distance)
+    as_sets = {frozenset(i for i, c in enumerate(theirs) if c == label) for label in set(theirs)}
+    assert {frozenset(group) for group in ours} == as_sets
+    assert ours == sorted(ours, key=lambda group: (-len(group), group[0]))
+
+
+def test_normalised_by_range_logarithm_and_value():
+    rows = statistics.normalised(
+        [[1e-4, 1e-2, 1e-3], [0, 5, 10], ["64 64", "64 64", "128"], [7, 7, 7]]
+    )
+    assert [row[0] for row in rows] == pytest.approx([0, 1, 0.5])
+    assert [row[1] for row in rows] == pytest.approx([0, 0.5, 1])
+    assert rows[0][2:4] == rows[1][2:4]
+    apart = sum((a - b) ** 2 for a, b in zip(rows[0][2:4], rows[2][2:4], strict=True))
+    assert apart == pytest.approx(1)
+    assert [row[-1] for row in rows] == [0, 0, 0]

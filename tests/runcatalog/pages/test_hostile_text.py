@@ -1,0 +1,147 @@
+"""Whatever names runs have, the catalog keeps its shape and says what was meant, to GitHub's own Markdown parser."""
+
+import re
+import unicodedata
+from html.parser import HTMLParser
+
+import cmarkgfm
+import pytest
+from cmarkgfm.cmark import Options
+from hypothesis import HealthCheck, example, given, settings
+from hypothesis import strategies as st
+
+from runcatalog.model.project import Reported
+from runcatalog.pages import render
+from runcatalog.text import markdown
+
+# What the catalog itself makes.
+OWN = {
+    "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "span", "strong",
+    "details", "summary", "a", "br",
+}  # fmt: skip
+ODD = (
+    "|", "\\", "\\|", "`", "``", "<b>", "</td>", "</table>", "<script>alert(1)</script>", "<!--", "-->",
+    "<details>", "\n", "\r\n", "\n\n| a | b |\n|---|---|\n", "\u2028", "\x00", "\x1b[31m", "$x$", "$$y$$", "$`z`$",
+    "[a](javascript:x)", "![i](http://x.example/i.png)", "[^1]", "[a]: http://x.example", "@octocat", "a@b.example",
+    "#12", ":smile:", ":+1:", "https://x.example/", "www.x.example", "_www.x.example", "xmpp:a@b.example",
+    "\u202e", "\u200f", "\u2066", "\ufeff", "🎉", "👩\u200d👩\u200d👧", "é", "العربية", "**b**", "_i_", "~~s~~", "&lt;",
+    "&#x7c;", "---", "- ", "1. ", "> ", "# ", "x" * 300, " ", "'", '"', "{{ 7 }}", "%", "\t", "    ",
+)  # fmt: skip
+FIELDS = ("label", "flag", "value", "reason", "machine", "cpu", "summary", "cell", "report")
+NAME = st.lists(st.sampled_from(ODD) | st.text(max_size=6), max_size=6).map("".join)
+
+
+class Page(HTMLParser):
+    """What a reader sees: tables of cells, the elements around each text, links."""
+
+    def __init__(self, text: str) -> None:
+        super().__init__()
+        self.tables: list[list[list[str]]] = []
+        self.kinds: set[str] = set()
+        self.links: list[str] = []
+        self.texts: list[tuple[str, tuple[str, ...]]] = []
+        self._open: list[str] = []
+        options = Options.CMARK_OPT_UNSAFE  # GitHub's sanitizer comes later; here nothing is hidden
+        self.feed(cmarkgfm.github_flavored_markdown_to_html(text, options))
+
+    def handle_starttag(self, tag, attributes):
+        self.kinds.add(tag)
+        if tag not in ("br", "img", "input"):
+            self._open.append(tag)
+        self.links += [value for name, value in attributes if name in ("href", "src")]
+        if tag == "table":
+            self.tables.append([])
+        if tag == "tr":
+            self.tables[-1].append([])
+        if tag in ("td", "th"):
+            self.tables[-1][-1].append("")
+
+    def handle_endtag(self, tag):
+        assert self._open.pop() == tag
+
+    def handle_data(self, data):
+        self.texts.append((data, tuple(self._open)))
+        if {"td", "th"} & set(self._open):
+            self.tables[-1][-1][-1] += data
+
+
+def seen(value: str) -> str:
+    """A text without what has no width, to be compared."""
+    return "".join(value.replace("\u200b", "").split())
+
+
+def meant(value: str, limit: int = markdown.MAX_NAME) -> str:
+    """What a name should be seen as."""
+    line = re.sub(r"\s+", " ", value).strip()
+    line = "".join(c for c in line if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
+    return seen(line if len(line) <= limit else line[: limit - 1].rstrip() + "…")
+
+
+def records(make, names):
+    told = {
+        "summary": names["summary"],
+        "table": {"columns": ["what", names["cell"]], "rows": [[names["cell"], "end"]] * 2},
+    }
+    return [
+        make(1, result=told, label=names["label"], seed=3, machine="m", host_cpu=names["cpu"],
+             flags={"a": 1, names["flag"]: 2}),
+        make(2, status="FAILED", reason=names["reason"], machine=names["machine"], commit="c" * 40,
+             dirty=names["label"], flags={"a": names["value"]}, digest={names["flag"]: "d" * 64}),
+    ]  # fmt: skip
+
+
+@settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
+@given(st.fixed_dictionaries(dict.fromkeys(FIELDS, NAME)))
+@example(dict.fromkeys(FIELDS, "".join(ODD)))
+def test_a_file_keeps_its_shape(make, project, names):
+    source = '{{ table(["toy:train"]) }}\n\n{{ details(["toy:train"]) }}\n'
+    (project.experiments / "toy" / "catalog.md.j2").write_text(source)
+    catalog = render.Catalog(project, records(make, names))
+    catalog.store.reported = {"toy:train": Reported(names["report"], "a list")}
+    text = catalog.markdown()
+    page = Page(text)
+
+    assert page.kinds <= OWN
+    record = "experiments/records/toy/0000000{}.json"
+    assert set(page.links) <= {record.format(1), record.format(2)}
+    _machines, main, facts, details, *others = page.tables
+    assert len(others) == 1  # operations that no section names; no table that a name opened
+    assert [len(table) for table in (main, facts, details)] == [3, 3, 3]
+    for table in page.tables:
+        assert {len(row) for row in table} == {len(table[0])}
+    column = main[0].index
+    assert [row[1] for row in main[1:]] == ["00000001", "00000002"]
+    title, summary = meant(names["label"]), meant(names["summary"], markdown.MAX_RESULT)
+    assert seen(main[1][0]).startswith(f"train“{title}”" if title else "train")
+    assert seen(main[1][column("result")]) == (summary or "finished,withnoresult")
+    assert seen(main[2][column("machine")]) == meant(names["machine"])
+    report = meant(names["report"], markdown.MAX_RESULT)
+    assert seen(main[1][column("reported")]) == report + "(alist)"
+    assert seen(details[1][2]) == meant(names["cell"])
+    assert [row[3] for row in details[1:]] == ["end", "end"]
+    no_command_of_a_reader(page)
+
+
+def no_command_of_a_reader(page: Page) -> None:
+    """Nothing in it that GitHub acts on after the Markdown is read."""
+    for shown, around in page.texts:
+        assert not re.search("[\u202a-\u202e\u2066-\u2069\u200e\u200f\ufeff\x00-\x08\x1b]", shown)
+        if "code" in around:
+            continue
+        assert "$" not in shown or (shown == "$" and around[-1] == "span")
+        assert not re.search(r"(?<!\w)@\w", shown, re.ASCII)
+        assert not re.search(r":[a-z0-9_+-]*[a-z][a-z0-9_+-]*:", shown)
+        assert not re.search(r"#\d", shown)
+        assert not re.search(r"\S{121}", shown.replace("\u200b", " "))
+
+
+@pytest.mark.parametrize("summary", ["a | b", "<b>b</b>", "@octocat", "$x$", "<https://x.example>"])
+def test_what_is_not_escaped_is_seen(make, project, monkeypatch, summary):
+    """That the test above can fail."""
+    monkeypatch.setattr(markdown, "escape", lambda value, limit=0: str(value))
+    names = {**dict.fromkeys(FIELDS, "x"), "summary": summary}
+    page = Page(render.Catalog(project, records(make, names)).markdown())
+    whole = page.tables[1][1][page.tables[1][0].index("result")] == summary
+    if whole and page.kinds <= OWN and not any("x.example" in link for link in page.links):
+        with pytest.raises(AssertionError):
+            no_command_of_a_reader(page)

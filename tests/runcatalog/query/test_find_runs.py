@@ -1,0 +1,263 @@
+"""`catalog search`: names, dates, what is read, and the forms of the output."""
+
+import csv
+import importlib
+import io
+import json
+import math
+import re
+import shlex
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from memory_reader import MemoryReader
+from runcatalog.cli import main
+from runcatalog.model.record_files import read_all
+from runcatalog.query import find_runs as searching
+from runcatalog.query.language import QueryError
+
+ROOT = Path(__file__).parents[3]
+
+
+def ids(found):
+    return [int(each.run[:8], 16) for each in found.stored]
+
+
+def find(records, query):
+    return ids(searching.search(MemoryReader(records), query))
+
+
+def test_a_name_that_is_a_flag_and_a_metric_is_the_flag(make):
+    runs = [make(1, entropy=0.1), make(2, entropy=0.5)]
+    runs = [run.with_points({"entropy": [(0, 9.0), (1, run.flags["entropy"] + 3)]}) for run in runs]
+    assert find(runs, "entropy<1") == [1, 2]
+    assert find(runs, "entropy>0.2") == [2]
+    assert find(runs, "flag:entropy>0.2") == [2]
+    assert find(runs, "last:entropy<3.3") == [1]
+    assert find(runs, "best:entropy=9") == [1, 2]
+
+
+@pytest.mark.parametrize(
+    ("query", "words"),
+    [
+        ("lrr>1", "no run has a flag, metric or field lrr, did you mean lr?"),
+        ("clip_coef>1", "did you mean clip-coef?"),
+        ("opening-rate>1", "did you mean opening_rate?"),
+        ("best:lr>1", "no run has a metric lr"),
+        ("flag:opening_rate>1", "no run has a flag opening_rate"),
+        ("xyzzy", "no run has a flag, metric or field xyzzy"),
+        ("status=finishd", "did you mean FINISHED?"),
+        ("status=7", "one of RUNNING, FINISHED, FAILED, KILLED"),
+        ("task>lever", "> compares numbers, lever is none"),
+        ("label>3", "> compares numbers and dates, label is text"),
+        ("opening_rate=high", "a number is expected for opening_rate, not high"),
+        ("opening_rate~0", "~ looks for text, opening_rate is a metric"),
+        ("seed=one", "a number is expected for seed"),
+        ("started>soon", "a date (UTC) is expected"),
+        ("started=2026-13", "a date (UTC) is expected"),
+        ("started~2026", "a date (UTC) is expected"),
+        ("lr=" + "9" * 5000, ""),
+    ],
+)
+def test_a_wrong_name_or_value_is_one_clear_error(make, query, words):
+    run = make(1, lr=1e-3, clip_coef=0.2, task="pull").with_points({"opening_rate": [(0, 0.5)]})
+    if not words:
+        assert find([run], query) == []
+        return
+    with pytest.raises(QueryError) as caught:
+        find([run], query)
+    assert words in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("value", "equal", "other"),
+    [
+        (5e-3, ["5e-3", "0.005", "'.005'", "+5E-03"], ["0.0051", "5", "five"]),
+        (64, ["64", "64.0", "6.4e1"], ["64 64", "6", "064x"]),
+        (True, ["yes", "True", "'true'"], ["no", "1", "''"]),
+        (False, ["no", "FALSE"], ["yes", "0"]),
+        (None, ["none", "null"], ["0", "''", "no"]),
+        ("64 64", ["'64 64'", '"64 64"'], ["64", "'64  64'"]),
+        ("", ["''"], ["none", "no"]),
+        ("Lever", ["Lever"], ["lever", "Leve"]),
+        ("1" * 20, ["1" * 20], ["1" * 19 + "2"]),
+    ],
+)
+def test_a_flag_is_equal_to_what_one_would_type(make, value, equal, other):
+    run = make(1, x=value)
+    for typed in equal:
+        assert find([run], f"x={typed}") == [1]
+        assert find([run], f"x!={typed}") == []
+    for typed in other:
+        typed = typed if typed.startswith("'") else f"'{typed}'"
+        assert find([run], f"x={typed}") == []
+        assert find([run], f"x!={typed}") == [1]
+
+
+def test_a_seed_of_many_digits_is_found_by_all_of_them(make):
+    seeds = [12345678901234567, 12345678901234568, 2**63 - 1]
+    runs = [make(n, seed=seed) for n, seed in enumerate(seeds)]
+    for number, seed in enumerate(seeds):
+        assert find(runs, f"seed={seed}") == [number]
+    assert find(runs, f"seed>{seeds[0]}") == [1, 2]
+    assert (
+        json.loads(searching.as_json(searching.search(MemoryReader(runs), "seed")))[2]["seed"]
+        == 2**63 - 1
+    )
+
+
+def test_a_value_that_no_run_has_is_told(make):
+    held = MemoryReader([make(1, task="lever", lr=1), make(2, task="pull", lr=2, label="mine")])
+    assert (
+        searching.search(held, "lr=1 and task=levr").hint
+        == "task is never levr, did you mean lever?"
+    )
+    assert searching.search(held, "operation=toy:trian").hint.endswith("did you mean toy:train?")
+    assert searching.search(held, "lr=3").hint == "lr is never 3"
+    assert searching.search(held, "lr=1 and task=pull").hint == ""
+    assert searching.search(held, "lr>3 and not label=x").hint == ""
+
+
+def test_ids_are_told_by_their_first_digits(make):
+    runs = [make(0xABC, commit="0123456789abcdef", batch="f" * 32), make(0xABD, dirty="77ff")]
+    assert find(runs, "run=00000abc") == [0xABC]
+    assert find(runs, "run=00000AB") == [0xABC, 0xABD]
+    assert find(runs, "commit=01234567") == [0xABC]
+    assert find(runs, "batch=ffff and not dirty") == [0xABC]
+    assert find(runs, "dirty") == [0xABD]
+    assert find(runs, "commit!=0123") == []  # the other has none: no comparison is true of it
+
+
+@pytest.mark.parametrize(
+    "text", ["2026", "2026-02", "2026-02-28", "2026-02-28T23:59", "2026-02-28 23:59:58"]
+)
+def test_a_date_is_all_that_it_leaves_open(make, text):
+    parts = [
+        int(each) for each in text.replace("T", "-").replace(" ", "-").replace(":", "-").split("-")
+    ]
+    begin = datetime(*[*parts, 1, 1][: max(3, len(parts))], tzinfo=UTC)
+    after = begin
+    while tuple(after.timetuple()[: len(parts)]) == tuple(begin.timetuple()[: len(parts)]):
+        after += timedelta(hours=1) if len(parts) < 4 else timedelta(seconds=1)
+    times = {
+        1: begin - timedelta(milliseconds=1),
+        2: begin,
+        3: after - timedelta(milliseconds=1),
+        4: after,
+    }
+    runs = [make(n, started=round(t.timestamp() * 1000)) for n, t in times.items()]
+    wanted = {"=": [2, 3], "!=": [1, 4], "<": [1], "<=": [1, 2, 3], ">": [4], ">=": [2, 3, 4]}
+    for sign, numbers in wanted.items():
+        assert find(runs, f"started{sign}'{text}'") == numbers
+
+
+def test_today_and_yesterday(make):
+    now = datetime.now(UTC)
+    runs = [make(n, started=round((now - timedelta(days=n)).timestamp() * 1000)) for n in (0, 1, 2)]
+    assert find(runs, "started=today or started>today") in ([0], [])  # midnight may have passed
+    assert set(find(runs, "started>=yesterday")) <= {0, 1}
+    assert find(runs, "started<yesterday")[-1:] == [2]
+
+
+def test_curves_are_read_only_where_the_rest_leaves_it_open(make):
+    runs = [make(n, lr=n).with_points({"rate": [(0, n / 10), (1, 0.0)]}) for n in range(10)]
+    held = MemoryReader(runs)
+    assert ids(searching.search(held, "lr>=7 and best:rate>0.75")) == [8, 9]
+    assert held.read == 3
+    assert ids(searching.search(held, "lr<2 or best:rate>=0.9")) == [0, 1, 9]
+    assert held.read == 3 + 8
+
+
+def test_best_is_the_smallest_where_small_is_good(make):
+    runs = [make(n).with_points({"loss": [(0, 5.0), (1, float(n)), (2, 4.0)]}) for n in (1, 2)]
+    assert find(runs, "best:loss<2") == [1]
+    assert find(runs, "loss=4") == [1, 2]
+
+
+def test_the_table_shows_what_was_asked_and_ends_with_the_newest(make):
+    runs = [
+        make(1, value=0.9, lr=1e-3, task="pull", label="a|b\n\x1b[31mred"),
+        make(2, lr=5e-3, task="lever", status="FAILED", reason="gradient explosion at update 7: x"),
+        make(3, lr=5e-3, task="lever", status="KILLED", reason="SIGTERM").with_points(
+            {"rate": [(8, 1.0)]}
+        ),
+    ]
+    found = searching.search(MemoryReader(runs), "lr>0 and (task=pull or rate or not rate)")
+    lines = searching.as_table(found, 0, None)
+    assert lines[0].split() == [
+        "run",
+        "operation",
+        "label",
+        "status",
+        "lr",
+        "task",
+        "rate",
+        "result",
+    ]
+    assert "a|b [31mred" in lines[1]
+    assert "90 % opening rate after 360 updates [83, 94]" in lines[1]
+    assert "failed at update 7: gradient explosion (x)" in lines[2]
+    assert "killed after step 8: SIGTERM" in lines[3]
+    assert lines[-1] == "3 of 3 runs"
+    narrow = searching.as_table(found, 2, 60)
+    assert [line[:8] for line in narrow[1:-1]] == ["00000002", "00000003"]
+    assert max(map(len, narrow[:-1])) <= 60
+    assert narrow[-1] == "3 of 3 runs, the newest 2 are shown (-n 0 shows all)"
+
+
+def test_for_machines_everything_is_there_and_strict(make):
+    run = make(1, value=0.5, lr=1e-3, net="64 64").with_points({"loss": [(0, 2.0), (1, math.nan)]})
+    other = make(2, lr=2e-3)
+    found = searching.search(MemoryReader([run, other]), "lr or best:loss<3")
+    whole = json.loads(searching.as_json(found), parse_constant=lambda name: pytest.fail(name))
+    assert [each["run"] for each in whole] == [run.run, other.run]
+    assert whole[0]["flags"] == {"lr": 0.001, "net": "64 64"}
+    assert whole[0]["metrics"] == {"loss": "NaN"}
+    assert whole[0]["values"] == {"lr": 0.001, "best:loss": 2.0}
+    assert whole[1]["values"] == {"lr": 0.002, "best:loss": None}
+    assert whole[0]["objective"] == {"name": "opening_rate", "value": 0.5}
+    rows = list(csv.DictReader(io.StringIO(searching.as_csv(found))))
+    assert [row["best:loss"] for row in rows] == ["2.0", ""]
+    assert [row["value"] for row in rows] == ["0.5", ""]
+    assert json.loads(searching.as_json(searching.search(MemoryReader([run]), "lr>1"))) == []
+
+
+@pytest.fixture(scope="module")
+def committed():
+    """The repository's own records."""
+    # These take the reader when they are imported: not while it is another.
+    for name in ("runcatalog.store.run_index", "runcatalog.mlflow_ui.arrange"):
+        importlib.import_module(name)
+    return MemoryReader(read_all(ROOT / "experiments/records"))
+
+
+def documented():
+    """The questions that README, docs and the commands' helps say to type, each once."""
+    subs = main.parser()._subparsers._group_actions[0].choices.values()
+    texts = [each.format_help() for each in (main.parser(), *subs)]
+    texts += [(ROOT / name).read_text() for name in ("README.md", "docs/catalog.md")]
+    found = re.findall(
+        r"catalog (?:search|best|diff|row|export)(?: (?:'[^']+'|[\w:.,=/-]+))+", "\n".join(texts)
+    )
+    return sorted({line.rstrip(",") for line in found if "RUN" not in line})
+
+
+@pytest.mark.parametrize("line", documented())
+def test_documented_examples_work_on_the_committed_records(line, committed, tmp_path, monkeypatch):
+    monkeypatch.setenv("PROJECT_DIR", str(ROOT))
+    monkeypatch.setattr("runcatalog.store.sqlite_reader.reader", lambda uri: committed)
+    options = main.parser().parse_args(shlex.split(line)[1:])
+    if "to" in options:
+        options.to = str(tmp_path)  # not the project's own records
+    code = options.run(options)
+    dated = "yesterday" in line or "today" in line  # no committed run need be so young
+    assert code == 0 or (dated and code == 1)
+
+
+def test_the_names_that_the_help_mentions_are_there(committed):
+    text = main.parser()._subparsers._group_actions[0].choices["search"].format_help()
+    for line in re.findall(r"^  (?:flags|metrics|dates|a name alone[^:]*:) +(.*)", text, re.M):
+        for query in filter(None, re.split(r"   +|, | *\([^)]*\)", line)):
+            searching.search(committed, query)  # an unknown name raises

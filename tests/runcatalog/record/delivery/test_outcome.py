@@ -1,0 +1,70 @@
+"""The outcome in one line: what is written reads back as the same result."""
+
+import json
+import math
+
+import pytest
+import yaml
+from hypothesis import given
+from hypothesis import strategies as st
+
+from runcatalog.record.delivery import outcome
+
+WORDS = st.text("abcdefghijklmnopqrstuvwxyz_/", min_size=1, max_size=12)
+OBJECTIVES = st.fixed_dictionaries(
+    {"name": WORDS, "goal": st.sampled_from(["max", "min"])},
+    optional={"count": st.integers(1, 10**6), "axis": WORDS},
+)
+
+
+@given(
+    OBJECTIVES,
+    st.tuples(st.integers(0, 2000), st.integers(1, 2000)) | st.floats(),
+    st.none() | st.integers(0, 10**6),
+    st.dictionaries(WORDS.filter(lambda name: name != "task_id"), WORDS, max_size=3),
+)
+def test_a_line_reads_back(objective, value, at, variant):
+    # A rate is a count over a count; any float is a mean.
+    rate = isinstance(value, tuple)
+    objective = objective | {
+        "value": min(value) / max(value) if rate else value,
+        "kind": "rate" if rate else "mean",
+    }
+    objective = objective if at is None else {"axis": "step", **objective, "at": at}
+    result = {"objective": objective, "task_id": 3} | ({"variant": variant} if variant else {})
+    line = outcome.line(result)
+    assert "\n" not in line
+    expected = {k: v for k, v in objective.items() if k != "axis" or at is not None}
+    found = outcome.parsed(line)
+    back, value = found["objective"].pop("value"), float(expected.pop("value"))
+    assert math.isclose(back, value, rel_tol=1e-11) if rate else repr(back) == repr(value)
+    assert found == result | {"objective": expected}
+
+
+@pytest.mark.parametrize(
+    "line",
+    [
+        "",
+        "gradient explosion at update 12: log_std is not finite",
+        "killed: SIGTERM",
+        "out of memory",
+    ],
+)
+def test_a_reason_is_no_result(line):
+    assert outcome.parsed(line) is None
+
+
+def test_what_guild_keeps(tmp_path):
+    outcome.tell_guild(tmp_path, "no Guild: nobody to tell")
+    assert not (tmp_path / ".guild").exists()
+    attributes = tmp_path / ".guild" / "attrs"
+    attributes.mkdir(parents=True)
+    for line in (
+        "opening_rate 97 % of 100",
+        outcome.line(None, "NaN: ‘é’\nand 'more'", killed=True),
+    ):
+        outcome.tell_guild(tmp_path, line)
+        assert yaml.safe_load((attributes / "result").read_text()) == line
+    assert json.loads((attributes / "result").read_text()).startswith("killed: NaN")
+    outcome.tell_guild(tmp_path, "")
+    assert not (attributes / "result").exists()

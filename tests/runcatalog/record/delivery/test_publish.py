@@ -1,0 +1,307 @@
+"""MLflow holds every point exactly once, whatever happens to it: real databases, a real server."""
+
+import contextlib
+import math
+import os
+import shutil
+import signal
+import socket
+import sqlite3
+import subprocess
+import sys
+import threading
+import time
+import urllib.request
+
+import pytest
+
+import ends_table
+from runcatalog import record
+from runcatalog.record.delivery.mlflow_client import MlflowError, shown, tracking_uri
+from runcatalog.record.delivery.publish import publish
+from runcatalog.record.journal import read_json, read_points
+
+LIGHT = ("--every", 0)  # no checkpoints, for which torch would be loaded
+
+
+def held(uri, run_id):
+    """Returns the points that MLflow holds of a run, as a sorted list."""
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    names = client.get_run(run_id).data.metrics
+    return sorted(
+        (point.timestamp, point.step, name, point.value)
+        for name in names
+        for point in client.get_metric_history(run_id, name)
+    )
+
+
+def logged(directory):
+    """Returns the points of the journal, as a sorted list."""
+    return sorted(tuple(p) for p in read_points(directory / "journal" / "metrics.jsonl"))
+
+
+def runs_of(uri, study="toy"):
+    from mlflow import MlflowClient
+
+    client = MlflowClient(uri)
+    return client.search_runs([client.get_experiment_by_name(study).experiment_id])
+
+
+@pytest.fixture
+def finished(toy):
+    assert toy.run("--updates", 8, "--lr", 0.02, *LIGHT)[0] == 0
+    return toy.directory
+
+
+def test_everything_arrives_and_sending_again_adds_nothing(project, finished):
+    uri = tracking_uri()
+    assert uri == f"sqlite:///{project}/mlflow.db"
+    first = publish(finished, extra_tags={"batch": "abc"})
+    assert first.points == len(logged(finished)) == 25
+    assert publish(finished).points == 0
+    (finished / "journal" / "mlflow.json").unlink()
+    again = publish(finished)
+    assert (again.mlflow_run_id, again.points) == (first.mlflow_run_id, 25)
+    (run,) = runs_of(uri)
+    assert held(uri, run.info.run_id) == logged(finished)
+    result = read_json(finished / "result.json")
+    assert run.info.status == "FINISHED"
+    assert run.info.end_time == result["ended"]
+    assert run.info.start_time == result["started"]
+    assert run.info.run_name == "toy_training"
+    assert run.data.params["lr"] == "0.02"
+    tags = run.data.tags
+    assert (tags["batch"], tags["seed"], tags["study"], tags["env_steps"]) == (
+        "abc",
+        "1",
+        "toy",
+        "80",
+    )
+    assert tags["run_id"] == read_json(finished / "journal" / "run.json")["id"]
+    assert tags["digest_metrics"] == result["digest"]["metrics"]
+    assert '"name": "loss"' in tags["result"]
+    files = [
+        path.relative_to(project / "mlartifacts").as_posix().split("/artifacts/")[1]
+        for path in (project / "mlartifacts").rglob("*")
+        if path.is_file()
+    ]
+    assert sorted(files) == ["figures/walk.txt", "result.json"]
+
+
+def test_a_copied_journal_with_nan_and_a_failure_is_told_as_it_was(project, monkeypatch):
+    monkeypatch.setenv("RUN_DIR", str(project / "here"))
+    run = record.start(record.Config(), study="toy")
+    with contextlib.suppress(ZeroDivisionError), run:
+        run.log({"loss": math.nan, "return": 1e-300}, 1)
+        run.log({"loss": -1.5}, 2)
+        run.artifact("video.mp4").write_bytes(b"video")
+        raise ZeroDivisionError("division by zero")
+    (run.directory / ".guild" / "attrs").mkdir(parents=True)
+    (run.directory / ".guild" / "attrs" / "label").write_text("lr=0.1\n")
+    (run.directory / ".guild" / "output").write_text("".join(f"line {i}\n" for i in range(30)))
+    shutil.copytree(run.directory, project / "copied")
+    shutil.rmtree(run.directory)
+    uri = f"sqlite:///{project}/other.db"
+    run_id = publish(project / "copied", uri).mlflow_run_id
+    (found,) = runs_of(uri)
+    assert (found.info.status, found.info.run_name) == ("FAILED", "lr=0.1")
+    assert found.data.tags["reason"] == "ZeroDivisionError: division by zero"
+    points = held(uri, run_id)
+    assert [point[1:3] for point in points] == [(1, "loss"), (1, "return"), (2, "loss")]
+    assert math.isnan(points[0][3])
+    assert points[1][3] == 1e-300
+    folder = project / "mlartifacts" / "toy" / run_id / "artifacts"
+    assert {path.name for path in folder.iterdir()} == {
+        "error.txt",
+        "log_tail.txt",
+        "result.json",
+        "video.mp4",
+    }
+    assert (folder / "log_tail.txt").read_text().splitlines()[0] == "line 10"
+
+
+def test_trials_hang_on_their_batch_and_a_lost_database_is_filled_again(project, finished):
+    uri = tracking_uri()
+    batch = publish(finished).mlflow_run_id
+    trial = project / "runs" / "trial"
+    shutil.copytree(finished, trial)
+    facts = read_json(trial / "journal" / "run.json")
+    record.journal.write_json(trial / "journal" / "run.json", facts | {"id": "e" * 32})
+    publish(trial, parent=facts["id"])
+    tags = {run.data.tags["run_id"]: run.data.tags for run in runs_of(uri)}
+    assert tags["e" * 32]["mlflow.parentRunId"] == batch
+    other = f"sqlite:///{project}/fresh.db"
+    state = (finished / "journal" / "mlflow.json").read_text()
+    (finished / "journal" / "mlflow.json").write_text(state.replace("mlflow.db", "fresh.db"))
+    run_id = publish(finished, other).mlflow_run_id
+    assert held(other, run_id) == logged(finished)
+
+
+def test_the_run_that_mlflow_run_made_is_used(project, monkeypatch, toy):
+    from mlflow import MlflowClient
+
+    uri = tracking_uri()
+    client = MlflowClient(uri)
+    made = client.create_run("0")
+    client.log_param(made.info.run_id, "lr", "2e-2")  # as it was typed
+    assert toy.run("--updates", 2, "--lr", "2e-2", env={"MLFLOW_RUN_ID": made.info.run_id})[0] == 0
+    assert publish(toy.directory).mlflow_run_id == made.info.run_id
+    assert client.get_run(made.info.run_id).data.params["lr"] == "2e-2"
+    assert held(uri, made.info.run_id) == logged(toy.directory)
+
+
+def test_a_locked_database_delays_but_loses_nothing(project, finished, toys, wait_until):
+    uri = tracking_uri()
+    publish(finished)
+    other = sqlite3.connect(project / "mlflow.db", isolation_level=None)
+    other.execute("BEGIN EXCLUSIVE")
+    late = toys("late")
+    assert late.run("--updates", 8, *LIGHT, env={"RECORD_MLFLOW": "on"})[0] == 0  # it does not wait
+    log = late.directory / "journal" / "sender.log"
+    wait_until(lambda: "locked" in log.read_text())
+    assert log.read_text().count("\n") == log.read_text().count("MLflow at")  # a line each
+    other.execute("ROLLBACK")
+    other.close()
+    published = publish(late.directory)
+    assert held(uri, published.mlflow_run_id) == logged(late.directory)
+    ends_table.check("MLflow locked", *published.status[:2])
+
+
+def test_two_senders_at_once_make_one_database_and_one_run(project, finished):
+    code = f"from runcatalog.record.delivery.publish import publish; publish({str(finished)!r})"
+    senders = [subprocess.Popen([sys.executable, "-c", code]) for _ in range(2)]
+    assert [sender.wait() for sender in senders] == [0, 0]
+    (run,) = runs_of(tracking_uri())
+    assert held(tracking_uri(), run.info.run_id) == logged(finished)
+
+
+def test_the_sender_delivers_while_nobody_waits(project, toy, wait_until):
+    process = toy.start("--updates", 10**6, *LIGHT, "--pause", 0.02, env={"RECORD_MLFLOW": "on"})
+    wait_until(lambda: "offset" in str(read_json(toy.directory / "journal" / "mlflow.json")))
+    (run,) = runs_of(tracking_uri())
+    assert run.info.status == "RUNNING"
+    os.kill(process.pid, signal.SIGKILL)
+    process.communicate()
+    # Nobody calls publish: the sender sees that the trainer is gone.
+    wait_until(lambda: runs_of(tracking_uri())[0].info.status == "KILLED")
+    assert held(tracking_uri(), run.info.run_id) == logged(toy.directory)
+    assert (toy.directory / "journal" / "sender.log").read_text() == ""
+
+
+@contextlib.contextmanager
+def server(project, port):
+    """Runs an MLflow server on a database in the project, and kills it hard."""
+    uri = f"http://127.0.0.1:{port}"
+    command = [sys.executable, "-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(port)]
+    command += ["--backend-store-uri", f"sqlite:///{project}/server.db", "--workers", "1"]
+    command += ["--artifacts-destination", str(project / "stored")]
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    quiet |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # eight processes that judge texts
+    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | quiet
+    with (project / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+    try:
+        yield lambda: _answers(uri)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _answers(uri):
+    try:
+        return urllib.request.urlopen(f"{uri}/health", timeout=5).status == 200
+    except OSError:
+        return False
+
+
+@contextlib.contextmanager
+def listener(port, answer):
+    """Takes connections, each of which `answer(connection)` serves; yields (its port, a list of them)."""
+    taken = []
+    with socket.create_server(("127.0.0.1", port)) as server:
+
+        def take():
+            with contextlib.suppress(OSError):
+                while True:
+                    taken.append(server.accept()[0])
+                    threading.Thread(target=answer, args=[taken[-1]], daemon=True).start()
+
+        threading.Thread(target=take, daemon=True).start()
+        yield server.getsockname()[1], taken
+        server.shutdown(socket.SHUT_RDWR)
+    for connection in taken:
+        connection.close()
+
+
+def slowly(port):
+    """Returns what hands a connection on to a port, and each part of an answer back half a second later."""
+
+    def copy(source, target, seconds):
+        with contextlib.suppress(OSError):
+            while data := source.recv(1 << 16):
+                time.sleep(seconds)
+                target.sendall(data)
+
+    def answer(connection):
+        with socket.create_connection(("127.0.0.1", port)) as server:
+            asking = threading.Thread(target=copy, args=[connection, server, 0], daemon=True)
+            asking.start()
+            copy(server, connection, 0.5)
+
+    return answer
+
+
+def test_a_server_that_hangs_is_down_and_is_killed_costs_no_point(project, toys, wait_until):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    uri = f"http://127.0.0.1:{port}"
+    environment = {"MLFLOW_TRACKING_URI": uri, "RECORD_MLFLOW": "on"}
+    hung, slow, early, late = (toys(name) for name in ("hung", "slow", "early", "late"))
+    with listener(port, lambda connection: None) as (_, taken):
+        assert hung.run("--updates", 5, *LIGHT, env=environment)[0] == 0
+        wait_until(lambda: taken)  # by the sender, which the training did not wait for
+    assert early.run("--updates", 5, *LIGHT, env=environment)[0] == 0  # nobody answers
+    with pytest.raises(MlflowError, match=f"127.0.0.1:{port} did not answer"):
+        publish(early.directory, uri)
+    with server(project, port) as answers:
+        wait_until(answers)
+        process = late.start("--updates", 10**6, *LIGHT, "--pause", 0.1, env=environment)
+        wait_until(lambda: "offset" in str(read_json(late.directory / "journal" / "mlflow.json")))
+    killed_at = late.lines()
+    wait_until(lambda: late.lines() > killed_at + 20)  # the training does not notice
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    with server(project, port) as answers, listener(0, slowly(port)) as (near, taken):
+        wait_until(answers)
+        behind = f"http://127.0.0.1:{near}"
+        assert (
+            slow.run("--updates", 5, *LIGHT, env=environment | {"MLFLOW_TRACKING_URI": behind})[0]
+            == 0
+        )
+        ended = {"MLflow hangs": hung, "MLflow away": early, "SIGTERM": late}
+        for case, toy in ended.items():
+            published = publish(toy.directory, uri)
+            assert held(uri, published.mlflow_run_id) == logged(toy.directory)
+            ends_table.check(case, *published.status[:2])
+        wait_until(lambda: "result.json" in str(read_json(slow.directory / "journal/mlflow.json")))
+        published = publish(slow.directory, uri)
+        assert taken
+        assert held(uri, published.mlflow_run_id) == logged(slow.directory)
+        ends_table.check("MLflow slow", *published.status[:2])
+        statuses = sorted(run.info.status for run in runs_of(uri))
+        assert statuses == ["FINISHED", "FINISHED", "FINISHED", "KILLED"]
+
+
+def test_no_password_is_shown_or_kept():
+    assert shown("postgresql://me:secret@box/db") == "postgresql://me:***@box/db"
+    assert shown("http://127.0.0.1:5000") == "http://127.0.0.1:5000"
+
+
+def test_no_journal_is_one_line(tmp_path):
+    with pytest.raises(record.UserError, match="no run there"):
+        publish(tmp_path)

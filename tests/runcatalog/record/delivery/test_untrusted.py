@@ -1,0 +1,220 @@
+"""Run directories and checkpoints from elsewhere: what is hostile is refused in one line."""
+
+import json
+import os
+import pickle
+
+import pytest
+import torch
+
+from runcatalog import record
+from runcatalog.record import journal
+from runcatalog.record.checkpoint import save_checkpoint
+from runcatalog.record.delivery.publish import publish
+from runcatalog.record.delivery.untrusted import checked_facts, guild_attribute
+
+MARK = "a line of the file outside"
+
+
+class Exploit:
+    """What runs when it is unpickled."""
+
+    def __init__(self, path):
+        self.path = path
+
+    def __reduce__(self):
+        return (open, (str(self.path), "w"))
+
+
+def forged(folder, **changes):
+    """Writes a checkpoint and makes its manifest agree with what `changes` puts into its files."""
+    path = save_checkpoint(folder, 1, {"a": torch.ones(2)}, {"b": 1})
+    manifest = json.loads((path / "checkpoint.json").read_text())
+    for name, content in changes.items():
+        (path / name).write_bytes(content)
+        manifest["files"][name] = journal_digest(content)
+    (path / "checkpoint.json").write_text(json.dumps(manifest))
+    return path
+
+
+def journal_digest(content):
+    import hashlib
+
+    return hashlib.sha256(content).hexdigest()
+
+
+def test_a_pickle_is_refused_and_does_not_run(tmp_path):
+    ran = tmp_path / "ran"
+    for content in (pickle.dumps(Exploit(ran)), _torch_saved(Exploit(ran), tmp_path)):
+        path = forged(tmp_path / "checkpoints", **{"state.pt": content})
+        with pytest.raises(record.UserError, match=r"state\.pt .*refused") as told:
+            record.load_checkpoint(path)
+        assert "\n" not in str(told.value)
+    assert not ran.exists()
+
+
+def _torch_saved(value, folder):
+    torch.save({"b": value}, folder / "saved.pt")
+    return (folder / "saved.pt").read_bytes()
+
+
+def test_a_file_in_place_of_a_folder_is_not_even_opened(tmp_path):
+    path = tmp_path / "model.pt"
+    path.write_bytes(pickle.dumps(Exploit(tmp_path / "ran")))
+    with pytest.raises(record.UserError, match=r"weights\.safetensors is expected"):
+        record.load_checkpoint(path)
+    assert not (tmp_path / "ran").exists()
+
+
+@pytest.mark.parametrize("content", [b"", b"\xff" * 64, b"\x80\x02}q\x00.", b"PK\x03\x04rest"])
+@pytest.mark.parametrize("name", ["state.pt", "weights.safetensors"])
+def test_nonsense_is_one_line(tmp_path, name, content):
+    path = forged(tmp_path, **{name: content})
+    with pytest.raises(record.UserError, match=name):
+        record.load_checkpoint(path)
+
+
+@pytest.mark.parametrize(
+    "manifest",
+    [
+        [],
+        {},
+        {"step": "1", "files": {}},
+        {"step": 1, "files": ["weights.safetensors"]},
+        {"step": 1, "files": {}, "run": 3},
+    ],
+)
+def test_a_manifest_of_another_shape_is_refused(tmp_path, manifest):
+    path = forged(tmp_path)
+    (path / "checkpoint.json").write_text(json.dumps(manifest))
+    with pytest.raises(record.UserError, match="checkpoint"):
+        record.load_checkpoint(path)
+
+
+def test_a_checkpoint_names_no_file_outside(tmp_path):
+    outside = tmp_path / "outside"
+    outside.write_text(MARK)
+    path = forged(tmp_path / "checkpoints", **{"../../outside": MARK.encode()})
+    with pytest.raises(record.UserError, match=r"\.\./\.\./outside.*refused"):
+        record.load_checkpoint(path)
+    path = forged(tmp_path / "links")
+    (path / "state.pt").unlink()
+    (path / "state.pt").symlink_to(outside)
+    with pytest.raises(record.UserError, match="leads out of the folder"):
+        record.load_checkpoint(path)
+    # A link to a whole folder, as Guild makes for what is required, is none of this.
+    whole = forged(tmp_path / "real")
+    (tmp_path / "link").symlink_to(whole)
+    assert record.load_checkpoint(tmp_path / "link").step == 1
+
+
+def test_a_2_gb_json_is_not_read(tmp_path):
+    path = tmp_path / "journal" / "run.json"
+    path.parent.mkdir()
+    with path.open("wb") as file:  # a hole: it takes no space on the disk
+        file.truncate(2 << 30)
+    assert journal.read_json(path) is None
+    with pytest.raises(record.UserError, match=r"2147483648 bytes"):
+        checked_facts(tmp_path)
+    with (path.parent / "metrics.jsonl").open("wb") as file:
+        file.truncate(2 << 30)
+    assert list(journal.read_lines(path.parent / "metrics.jsonl")) == []
+
+
+@pytest.mark.parametrize(
+    ("name", "value"),
+    [
+        ("id", "x' OR 1=1 --"),
+        ("id", None),
+        ("study", "../../elsewhere"),
+        ("operation", 3),
+        ("command", "x" * 5000),
+        ("flags", ["lr"]),
+        ("seed", 1 << 70),
+        ("started", "yesterday"),
+    ],
+)
+def test_facts_that_no_run_writes_are_refused(project, toy, name, value):
+    assert toy.run("--updates", 1)[0] == 0
+    path = toy.directory / "journal" / "run.json"
+    facts = json.loads(path.read_text())
+    path.write_text(json.dumps(facts | {name: value}))
+    with pytest.raises(record.UserError, match=f"'{name}'"):
+        publish(toy.directory)
+    assert not (project / "mlflow.db").exists()
+
+
+def test_yaml_that_unfolds_to_gigabytes_is_not_read(tmp_path):
+    attrs = tmp_path / ".guild" / "attrs"
+    attrs.mkdir(parents=True)
+    levels = ["&a0 [x, x, x, x, x, x, x, x, x, x]"]
+    levels += [f"&a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+    (attrs / "label").write_text("[" + ", ".join(levels) + "]")
+    assert guild_attribute(tmp_path, "label") is None
+    (attrs / "label").write_text("x" * (2 << 20))
+    assert guild_attribute(tmp_path, "label") is None
+    for text, value in [("a & b && c\n", "a & b && c"), ("{lr: 0.1}", {"lr": 0.1}), ("12\n", 12)]:
+        (attrs / "label").write_text(text)
+        assert guild_attribute(tmp_path, "label") == value
+    assert guild_attribute(tmp_path, "none") is None
+
+
+def test_what_leads_out_of_a_run_is_not_sent_and_the_rest_is(project, toy, tmp_path):
+    from mlflow import MlflowClient
+
+    outside = tmp_path / "outside.txt"
+    outside.write_text(MARK)
+    assert toy.run("--updates", 2)[0] == 0
+    (toy.directory / "artifacts" / "inside.txt").write_text("inside")
+    (toy.directory / "artifacts" / "stray.txt").symlink_to(outside)
+    with (toy.directory / "journal" / "metrics.jsonl").open("a") as file:
+        file.write('{"t": 1, "step": 1}\n')
+    with pytest.raises(record.UserError, match=r"no line of a journal"):
+        publish(toy.directory)
+    _cut_last_line(toy.directory / "journal" / "metrics.jsonl")
+    with pytest.raises(record.UserError, match=r"stray\.txt: leads out"):
+        publish(toy.directory)
+    again = publish(toy.directory)  # told once
+    assert again.status.status == "FINISHED"
+    client = MlflowClient(f"sqlite:///{project}/mlflow.db")
+    names = {each.path for each in client.list_artifacts(again.mlflow_run_id)}
+    assert "inside.txt" in names
+    assert "stray.txt" not in names
+    held = "".join(p.read_text(errors="replace") for p in _files(project / "mlartifacts"))
+    assert MARK not in held
+
+
+def _cut_last_line(path):
+    path.write_text("".join(path.read_text().splitlines(keepends=True)[:-1]))
+
+
+def _files(folder):
+    return [path for path in folder.rglob("*") if path.is_file()]
+
+
+def test_a_planted_token_is_in_nothing_that_is_published(project, toy):
+    """The environment holds it, the script prints it, writes it, takes it as a flag and dies of it."""
+    token = "planted-0123456789-token"
+    assert toy.run("--updates", 2, env={"HUB_TOKEN": token})[0] == 0
+    attrs = toy.directory / ".guild" / "attrs"
+    attrs.mkdir(parents=True)
+    (attrs / "env").write_text(f"HOME: /root\nHUB_TOKEN: {token}\n")
+    (attrs / "label").write_text(f"with {token}\n")
+    (toy.directory / "artifacts" / "notes.txt").write_text(f"curl -H {token}\n")
+    result = json.loads((toy.directory / "result.json").read_text())
+    result |= {"status": "FAILED", "reason": f"ValueError: 401 for {token}"}
+    result["result"] = {**(result["result"] or {}), "summary": f"as {token}", "key": [token]}
+    (toy.directory / "result.json").write_text(json.dumps(result))
+    (toy.directory / ".guild" / "output").write_text(f"login {token}\n" * 3)
+    path = toy.directory / "journal" / "run.json"
+    facts = json.loads(path.read_text())
+    facts["command"] += f" --hub {token}"
+    facts["flags"]["hub"] = token
+    facts["environment"]["HUB_TOKEN"] = token  # as if the allow-list had let it through
+    path.write_text(json.dumps(facts))
+    assert os.environ.get("HUB_TOKEN") is None
+    publish(toy.directory)
+    everything = [project / "mlflow.db", *_files(project / "mlartifacts")]
+    assert len(everything) > 3
+    for each in everything:
+        assert token.encode() not in each.read_bytes(), each

@@ -1,0 +1,74 @@
+"""The kernel's kill for lack of memory is told from a user's, by a real kernel."""
+
+import os
+import signal
+import subprocess
+
+import pytest
+
+import ends_table
+from runcatalog.record.lifecycle import out_of_memory
+from runcatalog.record.lifecycle.status import note_traces, status_of
+from small_disk import small_cgroup
+
+
+@pytest.fixture
+def ended_in_cgroup(toys):
+    """Runs the toy in a cgroup of 128 MB; returns it as it ends for lack of memory, and as a user kills it."""
+    with small_cgroup(128) as cgroup:
+        flags = ["--updates", 3, "--every", 0, "--cgroup", cgroup]
+        killed, starved = toys("killed"), toys("starved")
+        process = killed.start(*flags, "--updates", 10**6, "--pause", 0.1)
+        while not killed.lines():
+            assert process.poll() is None
+        process.kill()
+        process.communicate()
+        noted = status_of(killed.directory)
+        note_traces(killed.directory)
+        assert starved.run(*flags, "--end", "hog")[0] == -signal.SIGKILL
+        yield killed.directory, starved.directory, noted
+
+
+def test_the_kernels_kill_is_told_from_a_users(ended_in_cgroup, monkeypatch, tmp_path):
+    killed, starved, noted = ended_in_cgroup
+    ends_table.check("SIGKILL by hand", noted.status, noted.reason)
+    if os.access(out_of_memory.KERNEL_LOG, os.R_OK):
+        status = status_of(starved)
+        ends_table.check("out of memory, killed by the kernel", status.status, status.reason)
+    monkeypatch.setattr(out_of_memory, "KERNEL_LOG", tmp_path / "none")
+    status = status_of(starved)
+    ends_table.check("out of memory, log not readable", status.status, status.reason)
+    # The count has grown since; what was noted at the end of the other still holds.
+    status = status_of(killed)
+    ends_table.check("SIGKILL by hand", status.status, status.reason)
+    (killed / "journal" / "traces.json").unlink()
+    assert status_of(killed).reason == "out of memory (killed by the kernel)"  # the count alone
+
+
+def test_a_kill_elsewhere_on_the_machine_is_no_proof(toy, monkeypatch, tmp_path, wait_until):
+    process = toy.start("--updates", 10**6, "--every", 0)
+    wait_until(lambda: toy.lines() > 10)
+    with small_cgroup(16) as cgroup:
+        hog = "import sys, os; open(sys.argv[1], 'w').write(str(os.getpid())); bytearray(1 << 28)"
+        done = subprocess.run(["python3", "-c", hog, str(cgroup / "cgroup.procs")])
+        assert done.returncode == -signal.SIGKILL
+    process.kill()
+    process.communicate()
+    ends_table.check("SIGKILL by hand", *status_of(toy.directory)[:2])
+    monkeypatch.setattr(out_of_memory, "KERNEL_LOG", tmp_path / "none")
+    ends_table.check("SIGKILL by hand", *status_of(toy.directory)[:2])  # its own cgroup lost none
+    sessions = toy.directory / "journal" / "sessions.jsonl"
+    sessions.write_text(sessions.read_text().replace('"oom_file":"/', '"oom_file":"/none/'))
+    ends_table.check("out of memory somewhere", *status_of(toy.directory)[:2])
+
+
+def test_both_versions_of_cgroups_are_read(tmp_path):
+    # Lines of a kernel's own files; only one version exists on a machine.
+    (tmp_path / "memory.events").write_text("low 0\nhigh 0\nmax 7\noom 3\noom_kill 2\n")
+    (tmp_path / "memory.oom_control").write_text("oom_kill_disable 0\nunder_oom 0\noom_kill 1\n")
+    session = {"pid": 2**22 + 1, "oom_cgroup": 1}
+    version_2 = session | {"oom_file": str(tmp_path / "memory.events")}
+    version_1 = session | {"oom_file": str(tmp_path / "memory.oom_control")}
+    assert out_of_memory.evidence(version_2) == out_of_memory.CGROUP
+    assert out_of_memory.evidence(version_1) == out_of_memory.NONE
+    assert out_of_memory.evidence(session) == out_of_memory.NONE

@@ -1,0 +1,78 @@
+"""Checkpoints come back bit for bit, whole or not at all, and hold no code."""
+
+import os
+
+import numpy as np
+import pytest
+import torch
+
+from runcatalog import record
+from runcatalog.record.checkpoint import newest_checkpoint, save_checkpoint
+
+
+def test_everything_comes_back(tmp_path):
+    tied = torch.randn(3, 4)
+    optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
+    optimizer.param_groups[0]["params"][0].grad = torch.ones(2)
+    optimizer.step()
+    generator = np.random.default_rng(1)
+    state = {
+        "optimizer": optimizer.state_dict(),
+        "generator": generator.bit_generator.state,
+        "env": {
+            "qpos": np.arange(6.0).reshape(2, 3),
+            "count": np.int64(3),
+            "done": np.array([True]),
+        },
+        "pair": (1, [2.5, None, "text"]),
+        "scalar": np.array(2.0),
+    }
+    save_checkpoint(tmp_path, 7, {"a": tied, "b": tied.T, "c": np.float64([1, 2])}, state)
+    loaded = record.load_checkpoint(tmp_path, 7)
+    assert torch.equal(loaded.tensors["b"], tied.T)
+    assert loaded.tensors["c"].dtype == torch.float64
+    assert loaded.state["generator"] == generator.bit_generator.state
+    assert loaded.state["pair"] == (1, [2.5, None, "text"])
+    env = loaded.state["env"]
+    assert np.array_equal(env["qpos"], state["env"]["qpos"])
+    assert (env["count"], env["done"].dtype, loaded.state["scalar"].shape) == (3, bool, ())
+    again = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
+    again.load_state_dict(loaded.state["optimizer"])
+    assert torch.load(tmp_path / "00000007" / "state.pt", weights_only=True)
+
+
+def test_what_could_run_code_is_refused_and_leaves_nothing(tmp_path):
+    with pytest.raises(TypeError, match=r"state\['f'\]"):
+        save_checkpoint(tmp_path, 1, {"a": torch.ones(1)}, {"f": os.system})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_only_the_newest_are_kept(tmp_path):
+    for step in range(6):
+        save_checkpoint(tmp_path, step, {"a": torch.tensor([step])}, {}, keep=2)
+    assert sorted(path.name for path in tmp_path.iterdir()) == ["00000004", "00000005"]
+
+
+@pytest.mark.parametrize("name", ["weights.safetensors", "state.pt", "checkpoint.json"])
+def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(tmp_path, name):
+    folder = tmp_path / "checkpoints"
+    for step in (1, 2):
+        save_checkpoint(folder, step, {"a": torch.tensor([step])}, {"b": step})
+    content = (folder / "00000002" / name).read_bytes()
+    (folder / "00000002" / name).write_bytes(content[: len(content) // 2])
+    with pytest.raises(record.UserError, match=name):
+        record.load_checkpoint(tmp_path)
+    assert newest_checkpoint(folder).step == 1
+
+
+def test_a_missing_one_is_named(tmp_path):
+    with pytest.raises(record.UserError, match="nowhere"):
+        record.load_checkpoint(tmp_path / "nowhere")
+    with pytest.raises(record.UserError, match="no checkpoint there"):
+        record.load_checkpoint(tmp_path)
+    save_checkpoint(tmp_path / "checkpoints", 3, {"a": torch.ones(1)}, {}, run_id="f" * 32)
+    with pytest.raises(record.UserError, match="there are: 3"):
+        record.load_checkpoint(tmp_path, 4)
+    for path in (tmp_path, tmp_path / "checkpoints", tmp_path / "checkpoints" / "00000003"):
+        loaded = record.load_checkpoint(path)
+        assert (loaded.step, loaded.run_id) == (3, "f" * 32)

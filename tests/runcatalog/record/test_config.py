@@ -1,0 +1,178 @@
+"""Flags: types, ranges, spellings, and what Guild reads of them."""
+
+import argparse
+import os
+import subprocess
+import sys
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from runcatalog import record
+from runcatalog.record.config import find_folder, flags_of
+from runcatalog.record.journal import read_points
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    """Flags of a test."""
+
+    lr: float = record.option(5e-3, "rate, 100 %", low=0, low_open=True, high=1)
+    task: str = record.option("pull", "task", choices=("pull", "lever"))
+    te_dim: int = record.option(8, "length", low=1)
+    fresh: bool = record.option(True, "fresh")
+
+
+def test_defaults_and_values():
+    assert record.parse(Config, []) == Config()
+    config = record.parse(Config, ["--lr", "1e-2", "--task", "lever", "--te-dim", "3"])
+    assert (config.lr, config.task, config.te_dim, config.seed) == (0.01, "lever", 3, 1)
+    assert flags_of(config) == {
+        "seed": 1,
+        "lr": 0.01,
+        "task": "lever",
+        "te-dim": 3,
+        "fresh": True,
+    }
+
+
+@pytest.mark.parametrize(
+    ("text", "value"),
+    [("yes", True), ("True", True), ("1", True), ("no", False), ("false", False), ("", False)],
+)
+def test_every_spelling_of_a_bool(text, value):
+    assert record.parse(Config, ["--fresh", text]).fresh is value
+
+
+@pytest.mark.parametrize(
+    ("arguments", "words"),
+    [
+        (["--lr", "-1"], ["--lr", "-1", "(0, 1]"]),
+        (["--lr", "0"], ["--lr", "(0, 1]"]),
+        (["--lr", "nan"], ["--lr"]),
+        (["--lr", "fast"], ["--lr", "fast"]),
+        (["--te-dim", "0"], ["--te-dim", "[1, inf)"]),
+        (["--te-dim", "1.5"], ["--te-dim", "1.5"]),
+        (["--task", "nix"], ["--task", "nix", "lever"]),
+        (["--fresh", "maybe"], ["--fresh", "maybe"]),
+        (["--tas", "pull"], ["--tas"]),
+        (["--unknown", "1"], ["--unknown"]),
+        (["--resume", "nowhere"], ["--resume", "nowhere"]),
+        (["--seed", "-1"], ["--seed"]),
+    ],
+)
+def test_a_wrong_flag_is_one_line(arguments, words, capsys):
+    with pytest.raises(SystemExit) as exit_:
+        record.parse(Config, arguments)
+    assert exit_.value.code == 2
+    error = capsys.readouterr().err
+    assert error.count("\n") == 1
+    assert all(word in error for word in words)
+
+
+def test_values_are_checked_without_a_command_line_too():
+    with pytest.raises(record.UserError, match="--lr"):
+        Config(lr=2.0)
+    assert Config(lr=1).lr == 1.0  # a whole number where a float is meant
+
+
+def test_help_shows_texts_defaults_and_choices(capsys):
+    with pytest.raises(SystemExit):
+        record.parse(Config, ["--help"])
+    text = capsys.readouterr().out
+    assert "rate, 100 % (default: 0.005)" in text
+    assert "{pull,lever}" in text
+
+
+@pytest.mark.parametrize(
+    ("error", "code", "words"),
+    [
+        (record.UserError("--x: not there"), 2, "--x: not there"),
+        (record.RunFailed("the robot fell"), 1, "the robot fell"),
+        (record.NumericalError(12, "policy.bias"), 1, "update 12: policy.bias"),
+        (MemoryError(), 1, "out of memory"),
+    ],
+)
+def test_expected_errors_of_a_script_are_one_line(error, code, words, capsys):
+    def main(config):
+        raise error
+
+    with pytest.raises(SystemExit) as exit_:
+        record.run_script(main, Config, argparse.ArgumentParser(), [])
+    assert exit_.value.code == code
+    printed = capsys.readouterr().err
+    assert words in printed
+    assert printed.count("\n") == 1
+
+
+def test_importing_record_loads_neither_torch_nor_mlflow():
+    code = (
+        "import sys; from runcatalog import record; from runcatalog.record.delivery import publish, sender; "
+        "print(*sys.modules)"
+    )
+    done = subprocess.run([sys.executable, "-c", code], capture_output=True, text=True, check=True)
+    assert not {"torch", "mlflow", "tensorboard", "safetensors"} & set(done.stdout.split())
+
+
+GUILD = """
+- model: toy
+  operations:
+    train:
+      description: The toy
+      main: toy_training
+      flags-import: all
+      output-scalars: no
+      pip-freeze: no
+      sourcecode: {select: ['*.py']}
+"""
+
+
+def test_guild_reads_the_flags_and_the_scalars(project, tmp_path):
+    (project / "guild.yml").write_text(GUILD)
+    script = Path(__file__).parent / "toy_training.py"
+    (project / script.name).write_text(script.read_text())
+    (tmp_path / "home").mkdir()
+    environment = os.environ | {"GUILD_HOME": str(tmp_path / "home")}
+
+    def guild(*arguments):
+        command = [sys.executable, "-m", "guild.main_bootstrap", *arguments]
+        return subprocess.run(command, cwd=project, env=environment, capture_output=True, text=True)
+
+    text = " ".join(guild("help").stdout.split())
+    assert "lr step size [1], 100 % in (0, 1] (default is 0.005)" in text
+    assert "Choices: pull, lever" in text
+    assert "fresh begin at zero (default is yes)" in text
+
+    run = guild("run", "toy:train", "lr=1e-2", "fresh=no", "te-dim=3", "-y")
+    assert run.returncode == 0, run.stderr
+    table = guild("compare", "--csv", "-").stdout.splitlines()
+    row = dict(zip(table[0].split(","), table[1].split(","), strict=True))
+    assert (row["status"], row["fresh"], row["lr"]) == ("completed", "False", "0.01")
+    directory = next((tmp_path / "home" / "runs").glob("*/result.json")).parent
+    assert record.load_checkpoint(directory).run_id == directory.name
+    points = list(read_points(directory / "journal" / "metrics.jsonl"))
+    last = [point.value for point in points if point.name == "loss"][-1]
+    assert float(row["loss"]) == pytest.approx(last, rel=1e-6)
+    assert float(row["objective"]) == pytest.approx(last, rel=1e-6)
+
+    wrong = guild("run", "toy:train", "lr=-1", "-y")
+    assert wrong.returncode != 0
+    assert "--lr: -1.0 is not in (0, 1]" in wrong.stderr
+    assert "Traceback" not in wrong.stderr
+
+
+def test_a_folder_is_found_as_given_below_the_project_or_by_a_runs_id(tmp_path, monkeypatch):
+    project, home = tmp_path / "project", tmp_path / "home"
+    run = home / "runs/1234abcd5678ef001234abcd5678ef00"
+    for folder in (project / "below", run, home / "runs/99999999aa", home / "runs/99999999bb"):
+        folder.mkdir(parents=True)
+    monkeypatch.setenv("PROJECT_DIR", str(project))
+    monkeypatch.delenv("GUILD_HOME", raising=False)
+    assert find_folder(str(run)) == run
+    assert find_folder("below") == project / "below"
+    assert find_folder("1234abcd") is None
+    monkeypatch.setenv("GUILD_HOME", str(home))
+    assert find_folder("1234abcd") == find_folder(run.name) == run
+    for named in ("1234abc", "99999999", "abcdabcd", "../runs/1234abcd", "1234abc*"):
+        assert find_folder(named) is None

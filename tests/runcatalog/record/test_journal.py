@@ -1,0 +1,152 @@
+"""The journal keeps every bit, and a crash costs at most the line that was being written."""
+
+import math
+import struct
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from tensorboard.backend.event_processing.event_file_loader import EventFileLoader
+
+from runcatalog.record import journal
+from runcatalog.record.delivery.tensorboard import EventFile
+from runcatalog.record.digest import metrics_digest, weights_digest
+
+VALUES = st.floats(allow_nan=True, allow_infinity=True, width=64)
+
+
+def bits(value):
+    return struct.pack("<d", value if value == value else math.nan)
+
+
+@settings(max_examples=50)
+@given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), VALUES), max_size=30))
+def test_first_write_wins_and_every_bit_is_kept(tmp_path_factory, writes):
+    path = tmp_path_factory.mktemp("journal") / "metrics.jsonl"
+    expected = {}
+    file = journal.MetricsFile(path)
+    for number, (name, step, value) in enumerate(writes):
+        if number == len(writes) // 2:  # a restart in the middle
+            file.close()
+            file = journal.MetricsFile(path)
+        written = file.append(number, step, {name: value})
+        assert bool(written) == ((name, step) not in expected)
+        expected.setdefault((name, step), bits(value))
+    file.close()
+    read = {(p.name, p.step): bits(p.value) for p in journal.read_points(path)}
+    assert read == expected
+
+
+def test_a_line_cut_at_any_byte_is_no_line(tmp_path):
+    whole = tmp_path / "whole.jsonl"
+    file = journal.MetricsFile(whole)
+    for step in range(3):
+        file.append(step, step, {"loss": 0.1 * step, "return": -math.inf})
+    file.close()
+    content = whole.read_bytes()
+    last = content[:-1].rfind(b"\n") + 1
+    for cut in range(last, len(content)):
+        path = tmp_path / f"{cut}.jsonl"
+        path.write_bytes(content[:cut])
+        assert [point.step for point in journal.read_points(path)] == [0, 0, 1, 1]
+        file = journal.MetricsFile(path)
+        file.append(2, 2, {"loss": 0.2, "return": -math.inf})
+        file.close()
+        assert path.read_bytes() == content
+
+
+@pytest.mark.parametrize("step", [0.5, -1, -0.5, math.nan, math.inf, "1", None])
+def test_a_step_that_is_no_whole_number_is_refused(tmp_path, step):
+    """Cut to a whole one it could be that of a point that is there, and the first write wins."""
+    file = journal.MetricsFile(tmp_path / "metrics.jsonl")
+    with pytest.raises(ValueError, match="a whole number from 0 on"):
+        file.append(0, step, {"loss": 1.0})
+    file.append(0, np.int64(0), {"loss": 2.0})
+    file.append(0, 3.0, {"loss": 3.0})
+    file.close()
+    points = journal.read_points(tmp_path / "metrics.jsonl")
+    assert [(point.step, point.value) for point in points] == [(0, 2.0), (3, 3.0)]
+
+
+def test_a_differing_replay_is_counted_but_clocks_may_differ(tmp_path):
+    path = tmp_path / "metrics.jsonl"
+    file = journal.MetricsFile(path)
+    file.append(0, 1, {"loss": 1.0, "time/update": 5.0, "nan": math.nan})
+    file.close()
+    file = journal.MetricsFile(path)
+    assert file.append(1, 1, {"loss": 1.0, "time/update": 6.0, "nan": math.nan}) == {}
+    assert file.mismatches == 0
+    assert file.append(2, 1, {"loss": math.nextafter(1.0, 2)}) == {}
+    assert file.mismatches == 1
+    file.close()
+
+
+@pytest.mark.parametrize("name", ["", "a\nb", "a=b", "x" * 251, "../up", "/root"])
+def test_a_name_that_mlflow_refuses_is_refused_at_once(tmp_path, name):
+    file = journal.MetricsFile(tmp_path / "metrics.jsonl")
+    with pytest.raises(ValueError, match="metric"):
+        file.append(0, 0, {name: 1.0})
+    file.close()
+
+
+def test_json_is_replaced_whole_or_not_at_all(tmp_path):
+    path = tmp_path / "result.json"
+    journal.write_json(path, {"a": 1})
+    with pytest.raises(TypeError):
+        journal.write_json(path, {"a": object()})
+    assert journal.read_json(path) == {"a": 1}
+    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
+
+
+def test_tensorboard_reads_the_scalars(tmp_path):
+    points = [journal.Point(1000 + step, step, "loss", step / 3) for step in range(5)]
+    (tmp_path / "events.out.tfevents.1.old").write_bytes(b"torn")
+    events = EventFile(tmp_path, points)
+    events.append(2000, 5, {"loss": math.nan, "return": 1e300})
+    events.close()
+    (path,) = tmp_path.glob("*tfevents*")
+    read = {
+        (value.tag, event.step): (event.wall_time, _scalar(value))
+        for event in EventFileLoader(str(path)).Load()
+        for value in event.summary.value
+    }
+    for point in points:
+        time, value = read[point.name, point.step]
+        assert (time, value) == (point.time / 1000, pytest.approx(point.value, rel=1e-7))
+    assert math.isnan(read["loss", 5][1])
+    assert read["return", 5][1] == math.inf
+
+
+def _scalar(value):
+    if value.HasField("simple_value"):
+        return value.simple_value
+    return value.tensor.float_val[0]
+
+
+def test_metrics_digest_sees_bits_but_no_clock_and_no_order():
+    points = [("a", 1, 1.0), ("b", 1, math.nan), ("a", 2, 0.1)]
+    digest = metrics_digest(points)
+    assert metrics_digest([*reversed(points), ("time/update", 1, 3.0)]) == digest
+    assert metrics_digest([("a", 1, math.nextafter(1.0, 2)), *points[1:]]) != digest
+    assert metrics_digest(points[:2]) != digest
+
+
+def test_weights_digest_sees_names_shapes_types_and_bits():
+    import numpy as np
+    import torch
+
+    weights = {"b": torch.zeros(2, 3), "a": torch.arange(4.0)}
+    digest = weights_digest(weights)
+    assert (
+        weights_digest({name: each.numpy() for name, each in reversed(weights.items())}) == digest
+    )
+    assert weights_digest({"b": torch.zeros(2, 3).T.contiguous().T, "a": weights["a"]}) == digest
+    others = [
+        {"b": torch.zeros(3, 2), "a": weights["a"]},
+        {"c": weights["b"], "a": weights["a"]},
+        {"b": weights["b"], "a": weights["a"].double()},
+        {"b": -weights["b"], "a": weights["a"]},
+        {"b": np.zeros((2, 3)), "a": weights["a"]},
+    ]
+    assert digest not in [weights_digest(other) for other in others]

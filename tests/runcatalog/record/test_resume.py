@@ -1,0 +1,154 @@
+"""A killed and continued run is, bit for bit, the run that nobody disturbed."""
+
+import random
+import shutil
+
+import pytest
+
+from runcatalog import record
+from runcatalog.record.delivery.publish import publish
+from runcatalog.record.journal import read_json, read_points
+from runcatalog.record.lifecycle.status import status_of
+
+
+def result_of(toy):
+    return read_json(toy.directory / "result.json")
+
+
+@pytest.mark.parametrize(("seed", "kills"), [(1, 3), (2, 3)])
+def test_kill_minus_nine_and_restart_end_bit_equal(toys, wait_until, seed, kills):
+    chance = random.Random(seed)
+    calm, toy = toys("calm"), toys("killed")
+    flags = ["--seed", seed, "--updates", 120, "--every", 5]
+    assert calm.run(*flags)[0] == 0
+    uri = f"sqlite:///{toy.directory.parent}/mlflow.db"
+    goals = sorted(chance.sample(range(1, 100), kills))
+    for goal in goals:
+        process = toy.start(*flags, "--pause", 0.01)
+        # Two lines an update; what a restart repeats is not written again.
+        wait_until(lambda goal=goal: toy.lines() >= 2 * goal)
+        process.kill()
+        process.communicate()
+        assert status_of(toy.directory).status == "KILLED"
+        run = _in_mlflow(uri, publish(toy.directory, uri).mlflow_run_id)
+        assert run.info.status == "KILLED"
+        assert run.data.tags["reason"] == "process gone (SIGKILL or os._exit)"
+    assert toy.run(*flags)[0] == 0
+    assert result_of(toy)["digest"] == result_of(calm)["digest"]
+    assert result_of(toy)["resume_mismatch"] == 0
+    assert 1 < result_of(toy)["session"] <= kills + 1  # a kill may come before the journal opens
+    run = _in_mlflow(uri, publish(toy.directory, uri).mlflow_run_id)
+    assert (run.info.status, run.data.tags["reason"]) == ("FINISHED", "")
+    points = [p[1:3] for p in read_points(toy.directory / "journal" / "metrics.jsonl")]
+    assert len(points) == len(set(points)) == 120 * 3 + 1
+
+
+def _in_mlflow(uri, run_id):
+    from mlflow import MlflowClient
+
+    return MlflowClient(uri).get_run(run_id)
+
+
+def test_a_torn_journal_and_checkpoint_are_repaired(toys):
+    calm, toy = toys("calm"), toys("torn")
+    assert calm.run("--updates", 12)[0] == 0
+    assert toy.run("--updates", 8)[0] == 0
+    with (toy.directory / "journal" / "metrics.jsonl").open("ab") as file:
+        file.write(b'{"t":1,"step":9,"m":{"lo')
+    weights = toy.directory / "checkpoints" / "00000008" / "weights.safetensors"
+    weights.write_bytes(weights.read_bytes()[:50])
+    (toy.directory / "checkpoints" / ".writing-00000012-1").mkdir()
+    # The objective of the shorter run is a point of its own; it ends at another update.
+    assert toy.run("--updates", 12)[0] == 0
+    assert result_of(toy)["digest"]["weights"] == result_of(calm)["digest"]["weights"]
+    names = {path.name for path in (toy.directory / "checkpoints").iterdir()}
+    assert names == {"00000004", "00000008", "00000012"}
+
+
+def test_restarting_a_finished_run_changes_nothing(toy):
+    assert toy.run("--updates", 6)[0] == 0
+    before = result_of(toy)
+    lines = toy.lines()
+    assert toy.run("--updates", 6)[0] == 0
+    after = result_of(toy)
+    assert (after["digest"], after["resume_mismatch"]) == (before["digest"], 0)
+    assert toy.lines() == lines
+    assert after["wall_seconds"] > before["wall_seconds"]
+
+
+def test_resume_takes_the_flags_of_the_run(toy):
+    assert toy.run("--updates", 4, "--lr", 0.1, "--task", "lever")[0] == 0
+    resume = ["--resume", toy.directory]
+    without = {"RUN_DIR": ""}
+    assert toy.run(*resume, "--updates", 8, env=without)[0] == 0
+    assert read_json(toy.directory / "journal" / "run.json")["flags"]["lr"] == 0.1
+    assert result_of(toy)["progress"]["done"] == 8
+    code, errors = toy.run(*resume, "--lr", 0.2, env=without)
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "--lr: the run to continue was started with 0.1, not 0.2" in errors
+    assert result_of(toy)["status"] == "FINISHED"
+
+
+def test_another_script_does_not_resume_a_run(toy, tmp_path):
+    assert toy.run("--updates", 4)[0] == 0
+    before = (toy.directory / "result.json").read_bytes()
+    begun = toy.script
+    toy.script = tmp_path / "other.py"
+    toy.script.write_bytes(begun.read_bytes())
+    code, errors = toy.run("--resume", toy.directory, "--updates", 8, env={"RUN_DIR": ""})
+    assert (code, errors.count("\n")) == (2, 1)
+    assert "toy_training.py" in errors
+    assert "other.py cannot" in errors
+    assert (toy.directory / "result.json").read_bytes() == before
+    # A run of before scripts were told.
+    facts = toy.directory / "journal" / "run.json"
+    facts.write_text(facts.read_text().replace('"script"', '"another"'))
+    assert toy.run("--resume", toy.directory, "--updates", 8, env={"RUN_DIR": ""})[0] == 0
+
+
+def test_under_guild_another_run_is_not_resumed(toys):
+    old = toys("0123456789abcdef")
+    assert old.run("--updates", 2)[0] == 0
+    code, errors = toys("new").run("--resume", old.directory)
+    assert code == 2
+    assert "guild run --restart 01234567" in errors
+
+
+def test_recording_can_be_switched_off(project, monkeypatch):
+    monkeypatch.setenv("RECORD", "off")
+    with record.start(record.Config(seed=4), study="toy") as run:
+        assert run.restore() is None
+        run.log({"a": 1.0}, 1)
+        run.progress(1, 2, "update")
+        run.checkpoint(1, {}, {})
+        run.artifact("figure.txt").write_text("")
+        run.digest_weights({})
+        directory = run.directory
+        assert run.finish({"env_steps": 3})["result"] == {"env_steps": 3}
+    assert not directory.exists()
+    assert [path.name for path in project.iterdir()] == ["guild.yml"]
+
+
+def test_a_new_run_without_guild_lies_in_the_project(project):
+    with record.start(record.Config(), study="toy") as run:
+        with pytest.raises(ValueError, match="metric"):
+            run.log({"bad=name": 1.0}, 1)
+        run.log({"fine": 1.0}, 1)
+        run.event("half of it is done")
+        run.add_parent("f" * 32)
+        written = run.finish({"objective": {"name": "x", "value": float("nan")}})
+    assert run.directory == project / "runs" / run.id[:8]
+    assert written["result"]["objective"]["value"] != written["result"]["objective"]["value"]
+    assert read_json(run.directory / "result.json")["result"]["objective"]["value"] == "NaN"
+    shutil.rmtree(run.directory)
+
+
+@pytest.mark.parametrize(
+    ("at", "step"), [({"at": 0}, 0), ({"at": 5}, 5), ({"at": None}, 2), ({}, 2)]
+)
+def test_the_objective_is_a_point_where_it_was_reached(project, at, step):
+    with record.start(record.Config(), study="toy") as run:
+        run.log({"loss": 1.0}, 2)
+        run.finish({"objective": {"name": "loss", "value": 3.0} | at})
+    points = read_points(run.directory / "journal" / "metrics.jsonl")
+    assert [(each.step, each.value) for each in points if each.name == "objective"] == [(step, 3.0)]

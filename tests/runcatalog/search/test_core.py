@@ -1,0 +1,199 @@
+"""What is proposed: a function of space, history and seed; predictions against scikit-learn's."""
+
+import math
+
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from sklearn.gaussian_process import GaussianProcessRegressor
+from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+
+from runcatalog.search.core import Observation, Settings, propose
+from runcatalog.search.space import Dimension, SearchError, key
+
+SPACE = [
+    Dimension("lr", "real", 1e-4, 2e-2, log=True),
+    Dimension("clip", "real", 0.2, 0.6),
+    Dimension("depth", "integer", 2, 4),
+    Dimension("size", "choice", choices=("128 128", "64 64", "64 64 64")),
+]
+
+
+def surface(point):
+    """Smooth, with its minimum 0 at lr 10^-2.6, clip 0.4, depth 3, size "64 64"."""
+    return (
+        (math.log10(point["lr"]) + 2.6) ** 2
+        + 10 * (point["clip"] - 0.4) ** 2
+        + 0.1 * abs(point["depth"] - 3)
+        + 0.3 * (point["size"] != "64 64")
+    )
+
+
+def search(count, options, space=SPACE, function=surface):
+    history, proposals = [], []
+    for index in range(count):
+        proposal = propose(space, history, index, options)
+        if proposal is None:
+            break
+        proposals.append(proposal)
+        history.append(Observation(proposal.point, function(proposal.point)))
+    return proposals, history
+
+
+@pytest.mark.parametrize("method", ["gp", "random"])
+def test_a_proposal_depends_on_nothing_but_its_arguments(method):
+    options = Settings(method=method, seed=7)
+    proposals, history = search(8, options)
+    # Asked for again, in another order, as a restarted search would.
+    for index in (7, 2, 5):
+        assert propose(SPACE, history[:index], index, options) == proposals[index]
+    assert search(6, Settings(method=method, seed=8))[0] != proposals[:6]
+
+
+@settings(max_examples=15)
+@given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.data())
+def test_proposals_stay_within_the_space_whatever_came_before(seed, told, data):
+    rng = np.random.default_rng(seed)
+    values = st.one_of(st.none(), st.floats(-1e9, 1e9))
+    history = [
+        Observation({d.name: d.at(rng.random()) for d in SPACE}, data.draw(values))
+        for _ in range(told)
+    ]
+    proposal = propose(SPACE, history, told, Settings(seed=seed))
+    assert all(d.holds(proposal.point[d.name]) for d in SPACE)
+    assert key(SPACE, proposal.point) not in {key(SPACE, seen.point) for seen in history}
+
+
+def test_the_gp_finds_better_points_than_it_started_from():
+    for seed in range(2):
+        proposals, history = search(12, Settings(seed=seed))
+        assert [p.kind for p in proposals] == ["initial"] * 4 + ["gp"] * 8
+        values = [seen.value for seen in history]
+        assert min(values[4:]) < min(values[:4])
+
+
+def test_the_first_values_asked_for_come_first():
+    space = [Dimension("x", "real", 0, 1, first=0.25), Dimension("y", "real", 0, 1)]
+    first, second = search(2, Settings(), space, lambda p: p["x"])[0]
+    assert first.point["x"] == 0.25
+    assert second.point["x"] != 0.25
+
+
+def test_initial_points_cover_each_dimension():
+    """Four points of a Sobol sequence lie in four different quarters of every dimension."""
+    space = [Dimension(name, "real", 0, 1) for name in "abc"]
+    for seed in range(5):
+        points = [p.point for p in search(4, Settings(seed=seed), space, lambda _: 0.0)[0]]
+        for name in "abc":
+            assert {int(4 * point[name]) for point in points} == {0, 1, 2, 3}
+
+
+def test_random_search_is_uniform_on_the_scale_of_the_dimension():
+    space = [Dimension("lr", "real", 1e-4, 1.0, log=True)]
+    drawn = [propose(space, [], i, Settings("random", seed=1)).point["lr"] for i in range(2000)]
+    decades = np.histogram(np.log10(drawn), bins=4, range=(-4, 0))[0]
+    assert decades == pytest.approx(500, abs=4 * math.sqrt(2000 * 0.25 * 0.75))
+
+
+@pytest.mark.parametrize("method", ["gp", "random"])
+def test_a_discrete_space_is_tried_out_without_repeats_and_then_ends(method):
+    space = [Dimension("n", "integer", 1, 5), Dimension("c", "choice", choices=("a", "b"))]
+    proposals, history = search(20, Settings(method=method), space, lambda p: float(p["n"]))
+    assert len(proposals) == 10
+    assert len({key(space, seen.point) for seen in history}) == 10
+
+
+def test_no_trials_are_spent_right_beside_the_best_point():
+    """With its minimum in a corner, expected improvement alone goes there again and again."""
+    space = [Dimension("x", "real", 0, 1), Dimension("y", "real", 0, 1)]
+    _, history = search(14, Settings(seed=1), space, lambda p: p["x"] + p["y"])
+    points = np.array([[seen.point["x"], seen.point["y"]] for seen in history])
+    apart = np.abs(points[:, None] - points[None]).max(axis=2) + np.eye(len(points))
+    assert apart.min() >= 1e-3
+
+
+def test_failed_trials_count_as_the_worst_and_are_not_tried_for_ever():
+    """Everything above lr 5e-3 fails, so that the best point lies at the edge of what fails."""
+
+    def fragile(point):
+        return None if point["lr"] > 5e-3 else -point["lr"]
+
+    space = [Dimension("lr", "real", 1e-4, 2e-2, log=True)]
+    for seed in range(2):
+        _, history = search(16, Settings(seed=seed), space, fragile)
+        failed = [seen for seen in history if seen.value is None]
+        assert 0 < len(failed) < 10
+        assert min(seen.value for seen in history if seen.value is not None) < -4e-3
+
+
+def test_with_every_trial_failed_the_space_is_still_covered():
+    proposals, history = search(10, Settings(), SPACE, lambda _: None)
+    assert {p.kind for p in proposals} == {"initial"}
+    assert len({key(SPACE, seen.point) for seen in history}) == 10
+
+
+def test_a_flat_surface_is_survived():
+    assert len(search(7, Settings(), SPACE, lambda _: 1.0)[0]) == 7
+
+
+def test_the_prediction_is_that_of_an_independent_gaussian_process():
+    """scikit-learn's process, given the recorded kernel and data prepared here, agrees."""
+    proposals, history = search(10, Settings(seed=2))
+    last, seen = proposals[-1], history[:-1]
+    assert last.kind == "gp"
+
+    def unit(point):
+        one_hot = [float(point["size"] == choice) for choice in SPACE[3].choices]
+        return [
+            (math.log10(point["lr"]) + 4) / (math.log10(2e-2) + 4),
+            (point["clip"] - 0.2) / 0.4,
+            (point["depth"] - 2) / 2,
+            *one_hot,
+        ]
+
+    found = last.hyperparameters
+    scales = [s for d in SPACE for s in np.atleast_1d(found["length_scale"][d.name])]
+    kernel = ConstantKernel(found["amplitude"]) * Matern(scales, nu=2.5)
+    process = GaussianProcessRegressor(
+        kernel + WhiteKernel(found["noise"]), optimizer=None, normalize_y=True
+    )
+    process.fit([unit(o.point) for o in seen], [o.value for o in seen])
+    mean, std = process.predict([unit(last.point)], return_std=True)
+    # scikit-learn's deviation is that of an observation, the recorded one that of the mean.
+    spread = np.std([o.value for o in seen])
+    without_noise = math.sqrt(max(std[0] ** 2 - found["noise"] * spread**2, 0))
+    assert last.mean == pytest.approx(mean[0], rel=1e-5, abs=1e-7)
+    assert last.std == pytest.approx(without_noise, rel=1e-3)
+
+
+def test_predictions_do_not_depend_on_the_unit_of_the_objective():
+    ours = search(8, Settings(seed=4))[0]
+    scaled = search(8, Settings(seed=4), SPACE, lambda p: 1e4 * surface(p) - 7e3)[0]
+    for a, b in zip(ours, scaled, strict=True):
+        assert b.point["lr"] == pytest.approx(a.point["lr"], rel=0.05)
+        if a.kind == "gp":
+            assert b.mean == pytest.approx(1e4 * a.mean - 7e3, rel=0.05, abs=50)
+
+
+@pytest.mark.parametrize(
+    ("wrong", "told"),
+    [
+        ({"random_starts": 0}, "random-starts"),
+        ({"acq_func": "gp_hedge"}, "EI, LCB, PI"),
+        ({"xi": -1.0}, "xi"),
+        ({"kappa": float("nan")}, "kappa"),
+        ({"seed": -1}, "seed"),
+        ({"method": "grid"}, "gp, random"),
+    ],
+)
+def test_wrong_settings_are_named(wrong, told):
+    with pytest.raises(SearchError, match=told):
+        Settings(**wrong)
+
+
+@pytest.mark.parametrize("acq_func", ["LCB", "PI"])
+def test_the_other_acquisition_functions(acq_func):
+    _, history = search(12, Settings(acq_func=acq_func, seed=1))
+    values = [seen.value for seen in history]
+    assert min(values[4:]) < min(values[:4])

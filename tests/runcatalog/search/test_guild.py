@@ -1,0 +1,368 @@
+"""Searches through the `guild` command, in a project of one quick script."""
+
+import fcntl
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Callable
+from pathlib import Path
+
+import psutil
+import pytest
+import yaml
+
+from runcatalog.search.trials import end
+
+SOURCE = Path(__file__).parents[3] / "src"
+GUILD_YML = """
+- include: [src/runcatalog/search/guild.yml]
+- model: toy
+  sourcecode:
+    root: .
+    select: [surface.py, 'src/runcatalog/*.py']
+  operations:
+    train:
+      description: Branin's function, with a region in which it fails
+      main: surface
+      flags-import: all
+      pip-freeze: no
+      objective: {maximize: score}
+    plain:
+      main: surface
+      flags-import: all
+      pip-freeze: no
+    opt@gp:
+      description: A search of it
+      main: >-
+        src/runcatalog.search.opt --operation toy:train
+        --space 'x=uniform[-5.0:10.0]; y=[0.0:15.0]; size=[64 64, 128 128]'
+      flags-import: no
+      output-scalars: no
+      pip-freeze: no
+      flags:
+        mode: good
+        note: none given
+        loud: yes
+        sleep: 0.0
+        trials: 6
+        seed: 3
+"""
+SURFACE = """
+import argparse
+import json
+import math
+import sys
+import time
+
+
+def main():
+    parser = argparse.ArgumentParser()
+    parser.add_argument("--x", type=float, default=0.0)
+    parser.add_argument("--y", type=float, default=0.0)
+    parser.add_argument("--size", default="64 64")
+    parser.add_argument("--note", default="")
+    parser.add_argument("--loud", type=bool, default=False)
+    parser.add_argument("--mode", choices=["good", "broken", "silent", "odd"], default="good")
+    parser.add_argument("--sleep", type=float, default=0.0)
+    parser.add_argument("--seed", type=int, default=1)
+    a = parser.parse_args()
+    time.sleep(a.sleep)
+    if a.y > 10:
+        sys.exit("exploded")
+    score = -((a.y - 0.129 * a.x**2 + 1.59 * a.x - 6) ** 2 + 9.6 * math.cos(a.x) + 10)
+    if a.mode == "odd":  # what it is judged by came to nothing, what is searched did not
+        own = {"name": "rate", "value": "NaN" if a.seed == 1 else None}
+        with open("result.json", "w") as file:
+            json.dump({"result": {"objective": own}}, file)
+    if a.mode != "silent":
+        print(f"score: {math.nan if a.mode == 'broken' else score:.8f}")
+
+
+if __name__ == "__main__":
+    main()
+"""
+
+
+class Project:
+    """A project folder and the Guild home that its runs go to."""
+
+    def __init__(self, root: Path) -> None:
+        self.root = root / "project"
+        self.home = root / "home"  # outside of the project, whose files Guild looks through
+        self.home.mkdir()
+        self.root.mkdir()
+        (self.root / "guild.yml").write_text(GUILD_YML)
+        (self.root / "surface.py").write_text(SURFACE)
+        ignore = shutil.ignore_patterns("__pycache__")
+        shutil.copytree(SOURCE / "runcatalog", self.root / "src" / "runcatalog", ignore=ignore)
+        own = ("RUN_DIR", "RUN_ID", "GUILD_OP", "PROJECT_DIR", "PYTHONPATH")
+        self.environment = {k: v for k, v in os.environ.items() if k not in own}
+        self.environment |= {
+            "GUILD_HOME": str(self.home),
+            "PYTHONWARNINGS": "ignore:pkg_resources is deprecated",
+        }
+
+    def start(self, *arguments: str) -> subprocess.Popen:
+        command = [sys.executable, "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
+        return subprocess.Popen(
+            command,
+            cwd=self.root,
+            env=self.environment,
+            stdout=subprocess.PIPE,
+            stderr=subprocess.STDOUT,
+            text=True,
+        )
+
+    def run(self, *arguments: str, code: int = 0) -> str:
+        process = self.start(*arguments)
+        output, _ = process.communicate(timeout=240)
+        assert process.returncode == code, output
+        return output
+
+    def batch(self) -> Path:
+        """Directory of the newest batch."""
+        found = (self.home / "runs").glob("*/.guild/proto")
+        return max(found, key=lambda path: path.stat().st_mtime_ns).parents[1]
+
+    def attr(self, run: Path, name: str) -> str | None:
+        path = run / ".guild" / "attrs" / name
+        return path.read_text().strip() if path.exists() else None
+
+
+def note(run: Path) -> dict:
+    return json.loads((run / "search.json").read_text())
+
+
+def trial_runs(batch: Path) -> list[Path]:
+    """Directories of a batch's trials, by number."""
+    found = [path.parent for path in batch.glob("*/search.json")]
+    return sorted(found, key=lambda run: note(run)["trial"])
+
+
+def notes(batch: Path) -> list[dict]:
+    """The notes of a batch's trials, by number."""
+    return [note(run) for run in trial_runs(batch)]
+
+
+def result(batch: Path) -> dict:
+    return json.loads((batch / "result.json").read_text())["result"]
+
+
+def wait_for(condition: Callable[[], bool]) -> None:
+    deadline = time.monotonic() + 120
+    while not condition():
+        assert time.monotonic() < deadline, "nothing happened"
+        time.sleep(0.02)
+
+
+@pytest.fixture(scope="module")
+def project(tmp_path_factory) -> Project:
+    return Project(tmp_path_factory.mktemp("search"))
+
+
+@pytest.fixture(scope="module")
+def uninterrupted(project) -> Path:
+    """The batch of `guild run toy:opt@gp trials=6`, run through."""
+    project.run("toy:opt@gp", "trials=6")
+    assert project.attr(project.batch(), "exit_status") == "0"
+    return project.batch()
+
+
+def test_an_operation_that_searches_as_typed(project, uninterrupted):
+    trials = notes(uninterrupted)
+    assert [t["trial"] for t in trials] == [1, 2, 3, 4, 5, 6]
+    assert [t["kind"] for t in trials] == ["initial"] * 4 + ["gp"] * 2
+    assert {t["batch"] for t in trials} == {uninterrupted.name}
+    for trial in trials:
+        assert set(trial["point"]) == {"x", "y", "size"}
+        assert trial["space"]["x"] == {"low": -5.0, "high": 10.0, "log": False}
+        assert trial["space"]["size"] == {"choices": ["64 64", "128 128"]}
+        assert set(trial["told"]) | set(trial["told_failed"]) == set(range(1, trial["trial"]))
+        if trial["kind"] == "gp":
+            assert "Matern" in trial["kernel"]
+            assert set(trial["hyperparameters"]["length_scale"]) == {"x", "y", "size"}
+            assert trial["predicted"]["std"] > 0
+    # The run that was typed is the batch: one id, found by `guild runs`, restarted by it.
+    assert "toy opt@gp" in (uninterrupted / ".guild" / "opref").read_text()
+
+
+def test_failed_trials_are_counted_and_survived(uninterrupted):
+    trials = notes(uninterrupted)
+    failed = [t["trial"] for t in trials if t["point"]["y"] > 10]
+    found = result(uninterrupted)
+    assert failed
+    assert found["metrics"]["failed"] == len(failed)
+    assert trials[-1]["told_failed"] == [number for number in failed if number < 6]
+    assert f"{len(failed)} of 6 trials failed" in found["summary"]
+    assert found["objective"]["name"] == "score"
+    assert found["objective"]["at"] not in failed
+
+
+def test_killed_in_the_middle_and_restarted_it_tries_the_same_points(project, uninterrupted):
+    search = project.start("toy:opt@gp", "trials=6", "sleep=0.3")
+    wait_for(lambda: len(notes(project.batch())) == 5 and project.batch() != uninterrupted)
+    batch = project.batch()
+    ended = {run: project.attr(run, "stopped") for run in trial_runs(batch)[:4]}
+    for process in [*psutil.Process(search.pid).children(recursive=True), search]:
+        process.kill()
+    search.communicate()
+    assert not (batch / "result.json").exists()
+    # What a kill leaves that comes while Guild writes these.
+    attrs = trial_runs(batch)[4] / ".guild" / "attrs"
+    (attrs / "flags").write_text("")
+    (attrs / "op").unlink()
+    output = project.run("--restart", batch.name)
+    assert "trial 5 was interrupted" in output
+    assert [n["point"] for n in notes(batch)] == [n["point"] for n in notes(uninterrupted)]
+    assert {run: project.attr(run, "stopped") for run in trial_runs(batch)[:4]} == ended
+    assert result(batch)["objective"] == result(uninterrupted)["objective"]
+
+
+def test_a_stopped_search_goes_on_and_can_be_made_longer(project):
+    known = {path.name for path in (project.home / "runs").glob("*")}
+    search = project.start("toy:opt@gp", "trials=2", "sleep=600", "seed=1")
+
+    def trial() -> Path | None:
+        running = list((project.home / "runs").glob("*/.guild/LOCK"))
+        fresh = [path.parents[1] for path in running if path.parents[1].name not in known]
+        return next((run for run in fresh if (run / "search.json").exists()), None)
+
+    wait_for(lambda: trial() is not None)
+    stopped, batch = trial(), project.batch()
+    pid = int((batch / ".guild" / "LOCK").read_text())
+    psutil.Process(pid).terminate()  # what `guild stop` does
+    search.communicate(timeout=120)
+    assert project.attr(stopped, "exit_status") == "-15"
+    assert project.attr(batch, "exit_status") == "-15"
+    flags = stopped / ".guild" / "attrs" / "flags"
+    flags.write_text(flags.read_text().replace("sleep: 600", "sleep: 0"))
+    proto = batch / ".guild" / "proto" / ".guild" / "attrs" / "flags"
+    proto.write_text(proto.read_text().replace("sleep: 600", "sleep: 0"))
+    project.run("--restart", batch.name, "--max-trials", "3")
+    assert len(notes(batch)) == 3
+    assert project.attr(stopped, "exit_status") in ("0", "1")
+    # With nothing missing, a restart runs nothing.
+    assert "trial" not in project.run("--restart", batch.name).partition("best score")[0]
+
+
+def test_ending_a_trial_leaves_its_exit_status_to_its_parent():
+    for ignores, status in ((False, -15), (True, -9)):
+        waits = "import signal, time; signal.signal(15, signal.SIG_IGN); print(flush=True); time.sleep(600)"
+        code = waits if ignores else waits.replace("SIG_IGN", "SIG_DFL")
+        with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
+            process.stdout.readline()
+            end([psutil.Process(process.pid)], seconds=0.5 if ignores else 60)
+            assert process.wait(timeout=60) == status
+
+
+def test_a_search_that_runs_is_not_run_twice(project, uninterrupted):
+    with open(uninterrupted / ".guild" / "runcatalog.search.lock") as lock:
+        fcntl.flock(lock, fcntl.LOCK_EX)
+        output = project.run("--restart", uninterrupted.name, code=1)
+    assert "run by another process" in output
+    assert "Traceback" not in output
+
+
+def test_any_operation_with_optimizer_gp(project):
+    """With `--optimizer gp` typed, on a plain quadratic valley: better than where it began."""
+    arguments = ["--optimizer", "gp", "y=loguniform[0.5:9.0]", "--opt-flag", "seed=1"]
+    project.run("toy:train", *arguments, "--max-trials", "7")
+    batch = project.batch()
+    found = result(batch)
+    assert found["metrics"]["failed"] == 0
+    assert found["objective"]["at"] > 4
+    kinds = [n["kind"] for n in notes(batch)]
+    assert kinds == ["initial"] * 4 + ["gp"] * 3
+
+
+def test_earlier_trials_of_the_operation_can_count(project, uninterrupted):
+    space = ["x=[-5.0:10.0]", "y=[0.0:10.0]", "size=[64 64, 128 128]"]
+    arguments = ["--optimizer", "gp", *space, "--opt-flag", "prev-trials=operation"]
+    project.run(
+        "toy:train", *arguments, "seed=5", "loud=yes", "note=none given", "--max-trials", "1"
+    )
+    prior = json.loads((project.batch() / "prior.json").read_text())
+    good = [n["point"] for n in notes(uninterrupted) if n["point"]["y"] <= 10]
+    told = [entry["point"] for entry in prior]
+    assert all(point in told for point in good)
+    assert all(entry["value"] > 0 for entry in prior)  # the score is to be maximised
+    project.run("toy:train", *arguments, "sleep=0.01", "--max-trials", "1")
+    assert json.loads((project.batch() / "prior.json").read_text()) == []  # none slept so long
+
+
+def test_a_search_whose_points_earlier_trials_tried_says_that_it_ran_none(project):
+    space = ["size=[1 1, 2 2]", "--optimizer", "gp"]
+    project.run("toy:train", *space)
+    output = project.run("toy:train", *space, "--opt-flag", "prev-trials=operation", code=1)
+    assert "search: no trial was run: earlier ones tried every point" in output
+    assert "no trial succeeded" not in output
+    assert notes(project.batch()) == []
+
+
+def test_an_empty_text_and_a_switch_reach_the_trials_as_they_are(project):
+    project.run("toy:opt@gp", "trials=2", "note=", "loud=no")
+    flags = yaml.safe_load((trial_runs(project.batch())[0] / ".guild/attrs/flags").read_text())
+    assert (flags["note"], flags["loud"]) == ("", False)
+
+
+def test_random_search_is_what_a_range_alone_means(project):
+    project.run("toy:train", "x=[-5.0:10.0]", "--max-trials", "2")
+    assert "search random" in (project.batch() / ".guild" / "opref").read_text()
+    assert [n["kind"] for n in notes(project.batch())] == ["random", "random"]
+    project.run("toy:train", "size=[64 64, 128 128]", "--optimizer", "random")
+    assert len(notes(project.batch())) == 2  # the space has no more
+
+
+def test_without_a_finite_objective_a_trial_failed(project):
+    output = project.run("toy:train", "x=[-5.0:10.0]", "mode=broken", "--max-trials", "2", code=1)
+    assert "no trial succeeded; the last one: no finite score" in output
+    assert "Traceback" not in output
+    assert len(notes(project.batch())) == 2
+
+
+@pytest.mark.parametrize("operation", ["train", "plain"])
+def test_a_search_for_what_no_trial_tells_stops_after_the_first(project, operation):
+    """`plain` declares no objective, so that Guild fills in `loss`."""
+    mode = "silent" if operation == "train" else "good"
+    output = project.run(f"toy:{operation}", "x=[-5.0:10.0]", f"mode={mode}", code=1)
+    name = "score" if operation == "train" else "loss"
+    assert (
+        f"trial 1 ended well and told no {name}: declare `objective: {{maximize: NAME}}`" in output
+    )
+    assert f"in the guild.yml of toy:{operation}, or type --maximize NAME" in output
+    assert ("it told score" in output) == (operation == "plain")
+    assert "Traceback" not in output
+    assert len(notes(project.batch())) == 1
+    if operation == "plain":
+        said = ["--maximize", "score", "--max-trials", "1"]
+        project.run("toy:plain", "x=[-5.0:10.0]", *said)
+        assert result(project.batch())["objective"]["name"] == "score"
+
+
+@pytest.mark.parametrize("seed", [1, 2])
+def test_a_trial_whose_own_objective_is_no_number_tells_what_was_searched(project, seed):
+    project.run("toy:train", "x=[-5.0:10.0]", "mode=odd", f"seed={seed}", "--max-trials", "1")
+    (trial,) = trial_runs(project.batch())
+    printed = float((trial / ".guild" / "output").read_text().partition("score: ")[2].split()[0])
+    assert result(project.batch())["objective"]["name"] == "score"
+    assert result(project.batch())["objective"]["value"] == pytest.approx(printed)
+
+
+@pytest.mark.parametrize(
+    ("arguments", "told"),
+    [
+        (["toy:opt@gp", "mode=round"], "Unsupported value for 'mode'"),
+        (["toy:opt@gp", "trials=0"], "trials must be at least 1"),
+        (["toy:train", "--optimizer", "gp"], "nothing to search"),
+        (["toy:train", "--optimizer", "gp", "x=[5.0:1.0]"], "x=[5.0:1.0]"),
+        (["search:gp"], "--optimizer"),
+    ],
+)
+def test_a_mistake_is_one_line(project, arguments, told):
+    output = project.run(*arguments, code=1)
+    lines = [line for line in output.splitlines() if "Refreshing" not in line]
+    assert len(lines) == 1, output
+    assert told in lines[0]

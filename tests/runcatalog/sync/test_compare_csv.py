@@ -1,0 +1,130 @@
+"""`guild compare --csv`: a small export of the same shape, and the three of the original study."""
+
+import time
+from pathlib import Path
+
+import pytest
+from guild.util import format_timestamp
+
+from runcatalog.analysis import groups
+from runcatalog.model.errors import CatalogError
+from runcatalog.sync import compare_csv
+from runcatalog.sync.compare_csv import Options
+
+SMALL = Path(__file__).parents[1] / "data" / "compare.csv"
+REAL = Path(__file__).parents[4] / "shared" / "data" / "guild-compare"
+
+
+def said(path: Path, **options) -> tuple[str, list]:
+    batch, *trials = compare_csv.records(path, Options("door", **options))
+    assert all(t.batch == batch.run for t in trials)
+    return groups.summary(batch, trials), trials
+
+
+def test_a_small_export():
+    text, trials = said(SMALL)
+    assert text == (
+        "best **clip-param=0.478, lr=2.8e-3, network-size=64 64**: Episode rewards 5959, "
+        "101 % Opening rate per update (1a1b2c3d); best cluster (2 of 5): "
+        "clip-param=0.478–0.479, lr=2.8e-3–2.9e-3, network-size=64 64: 5828 to 5959; "
+        "7 trials are too few to tell which parameter matters; "
+        "2 of 7 trials failed: 1 × error at step 0, 1 × error before the first step; "
+        "imported: guild compare, compare.csv"
+    )
+    by_id = {t.run: t for t in trials}
+    assert "6a1b2c3d" not in by_id  # pending: it never ran
+    diverged = by_id["3a1b2c3d"]
+    assert diverged.status == "FINISHED"
+    assert diverged.metrics["Episode_rewards"].last == -9841083.0
+    assert diverged.flags["network-size"] == "64 64"
+    assert diverged.wall_seconds == 3 * 3600 + 23 * 60 + 57
+    assert by_id["5a1b2c3d"].metrics == {}
+
+
+def test_a_later_export_of_the_same_batch_is_the_same_batch(tmp_path):
+    lines = SMALL.read_text().splitlines()
+    oldest = min(range(1, len(lines)), key=lambda i: lines[i].split(",")[2])
+    fewer = tmp_path / "fewer.csv"
+    fewer.write_text("\n".join([lines[0], lines[1], lines[oldest]]))
+    options = Options("door")
+    assert compare_csv.records(fewer, options)[0].run == compare_csv.records(SMALL, options)[0].run
+    assert compare_csv.records(SMALL, Options("door", batch="ce5370cc"))[0].run == "ce5370cc"
+
+
+def test_flags_are_told_by_labels_where_there_is_no_step(tmp_path):
+    path = tmp_path / "c.csv"
+    path.write_text(
+        "run,operation,started,time,status,label,lr,seed,opening_rate\n"
+        "0a1b2c3d,hnppo:train,2026-01-01 00:00:00,0:01:00,completed,lr=0.1 seed=1,0.1,1,0.93\n"
+    )
+    _, trials = said(path)
+    assert trials[0].flags == {"lr": 0.1, "seed": 1}
+    assert trials[0].seed == 1
+    assert set(trials[0].metrics) == {"opening_rate"}
+
+
+@pytest.mark.parametrize("place", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_times_are_local_as_guild_writes_them(place, tmp_path, monkeypatch):
+    path, moments = tmp_path / "export.csv", [1_658_687_273, 1_700_000_000]  # summer and winter
+    try:
+        with monkeypatch.context() as patch:
+            patch.setenv("TZ", place)
+            time.tzset()
+            rows = [
+                f"0a1b2c3{n},o,{format_timestamp(each * 1e6)},0:05,completed,{n}"
+                for n, each in enumerate(moments)
+            ]
+            path.write_text("\n".join(["run,operation,started,time,status,score", *rows]) + "\n")
+            _, *trials = compare_csv.records(path, Options("door", objective="score"))
+    finally:
+        time.tzset()
+    assert sorted(trial.started for trial in trials) == [each * 1000 for each in moments]
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        ("a,b\n1,2\n", "no column 'run'"),
+        ("run,operation,status\nxyz,o,completed\n", ":2: run 'xyz' is no id"),
+        ("run,operation,status\n0a1b2c3d,o\n", ":2: 3 cells are expected"),
+        ("run,operation,status,lr,lr\n", "the same name"),
+        ("\x00", "no column 'run'"),
+    ],
+)
+def test_what_is_no_export_is_named(tmp_path, text, words):
+    path = tmp_path / "wrong.csv"
+    path.write_text(text)
+    with pytest.raises(CatalogError) as caught:
+        compare_csv.records(path, Options("door"))
+    assert str(path) in str(caught.value)
+    assert words in str(caught.value)
+
+
+def test_an_objective_that_is_not_there():
+    with pytest.raises(CatalogError, match="no metric 'x'; there are: Episode_rewards"):
+        compare_csv.records(SMALL, Options("door", objective="x"))
+
+
+@pytest.mark.parametrize(
+    ("name", "trials", "failed", "best", "value"),
+    [
+        ("lr_size_clip_opt_ppo_pull", 20, 4, "bcf307c8", 5958.57),
+        ("lr_size_clip_opt_hnppo_lever", 20, 1, "4173dc78", 9645.47),
+        ("lr_size_clip_entropy_opt_hnppo_lever", 40, 1, "66f0572e", 7890.53),
+    ],
+)
+def test_the_original_studys_exports(name, trials, failed, best, value):
+    path = REAL / f"{name}.csv"
+    if not path.exists():
+        pytest.skip(f"the original study's exports are not beside the repository ({REAL})")
+    text, found = said(path)
+    assert len(found) == trials
+    assert sum(t.status == "FAILED" for t in found) == failed
+    assert f"({best})" in text
+    assert f"{failed} of {trials} trials failed: error" in text
+    chosen = next(t for t in found if t.run == best)
+    assert chosen.objective["value"] == pytest.approx(value, abs=0.01)
+    if name.endswith("pull"):
+        assert "101 %" in text
+        assert min(t.objective["value"] for t in found if t.objective) < -9.8e6
+        assert "best cluster (3 of 16): clip-param=0.478, lr=2.78e-3, network-size=64 64" in text

@@ -1,0 +1,299 @@
+"""One right row for each run and batch: two at once, deleted here or there, restarted, imported again."""
+
+import os
+import re
+import shutil
+import signal
+import sqlite3
+import subprocess
+import time
+from pathlib import Path
+
+import pytest
+
+from runcatalog.model.record_files import read_all
+from runcatalog.record.delivery.mlflow_client import connect
+
+SWEEPS = {"": ("1e-3", "5e-3"), "die=9": ("2e-3", "4e-3")}
+
+
+@pytest.fixture(scope="module")
+def lab(shell_in, tmp_path_factory):
+    """Two sweeps that ran at once, of one both trials killed, and a run; sent by two syncs at once."""
+    shell = shell_in(tmp_path_factory.mktemp("lab"))
+    both = [f"guild run toy:train lr='[{','.join(lr)}]' {die} -y" for die, lr in SWEEPS.items()]
+    shell(" & ".join([*both, "wait"]), code=None, RECORD_MLFLOW="off")
+    shell("guild run toy:train updates=12 --label 'a | label' -y", RECORD_MLFLOW="off")
+    sync = "python -m runcatalog.cli.main sync"
+    shell.told = shell(f"{sync} & {sync} & wait")
+    shell(f"guild compare --csv {shell.root.parent / 'export.csv'} --operation toy:train")
+    # What an MLflow is before the first run: making one takes seconds.
+    connect(f"sqlite:///{shell.root.parent}/empty.db").search_experiments()
+    return shell
+
+
+@pytest.fixture
+def world(lab, shell_in, tmp_path):
+    """A copy of the lab that a test may change."""
+    shutil.copytree(lab.root.parent, tmp_path, symlinks=True, dirs_exist_ok=True)
+    return shell_in(tmp_path)
+
+
+def rows(shell):
+    """Renders the catalog; returns the rows of runs and batches by their id."""
+    shell.inside("render")
+    found = {}
+    for line in (shell.root / "runs_catalog.md").read_text().splitlines():
+        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        if len(cells) > 3 and re.fullmatch("[0-9a-f]{8}", cells[1]):
+            assert cells[1] not in found, line
+            found[cells[1]] = line
+    return found
+
+
+def ask(shell, query):
+    """Returns the rows of a query to MLflow's database."""
+    path = Path(shell.env.get("MLFLOW_TRACKING_URI", f"sqlite:///{shell.root}/mlflow.db")[10:])
+    with sqlite3.connect(path) as connection:
+        return connection.execute(query).fetchall()
+
+
+def live(shell):
+    """Returns (run_id, operation, batch, status) of each run that is not deleted in MLflow."""
+    tag = "(SELECT value FROM tags WHERE tags.run_uuid = runs.run_uuid AND key = '{}')".format
+    names = ", ".join(map(tag, ("run_id", "operation", "batch")))
+    return ask(shell, f"SELECT {names}, status FROM runs WHERE lifecycle_stage = 'active'")
+
+
+def check_points(shell):
+    """Each metric of each run that is not deleted has one point a step, from the first on."""
+    told = "SELECT m.run_uuid, key, COUNT(*), COUNT(DISTINCT step), MIN(step), MAX(step)"
+    query = f"{told} FROM metrics m JOIN runs r USING (run_uuid) WHERE lifecycle_stage = 'active'"
+    found = ask(shell, f"{query} AND key != 'objective' GROUP BY m.run_uuid, key")
+    assert found
+    for _, _, points, steps, first, last in found:
+        assert points == steps == last - first + 1
+        assert first == 1
+
+
+def trials(shell):
+    """Returns the ids of the trials of each sweep, by its killed ones."""
+    found = {"FINISHED": [], "KILLED": []}
+    for run_id, _, batch, status in live(shell):
+        if batch:
+            found[status].append(run_id)
+    return found
+
+
+def home(shell):
+    return Path(shell.env["GUILD_HOME"])
+
+
+def test_two_sweeps_and_two_syncs_at_once(lab):
+    assert sorted(re.findall(r"(\d) sent", lab.told)) == ["0", "7"]
+    found = live(lab)
+    assert len(found) == len({run_id for run_id, *_ in found}) == 7
+    by_batch = {}
+    for run_id, _, batch, status in found:
+        by_batch.setdefault(batch, set()).add((run_id, status))
+    heads = {run_id for run_id, _ in by_batch.pop("")}
+    assert len(heads) == 3
+    assert heads > set(by_batch)
+    assert sorted({s for _, s in each}.pop() for each in by_batch.values()) == [
+        "FINISHED",
+        "KILLED",
+    ]
+    assert set(map(len, by_batch.values())) == {2}
+    assert set(rows(lab)) == {run_id[:8] for run_id in heads}
+    check_points(lab)
+
+
+def test_a_restarted_trial_stays_in_its_sweep(world):
+    before, one = rows(world), trials(world)["KILLED"][0]
+    shutil.copytree(home(world) / "runs" / one, world.root.parent / "early", symlinks=True)
+    world(f"guild run --restart {one} -y", RECORD_MLFLOW="off")
+    world.inside("sync")
+    after = rows(world)
+    assert set(after) == set(before)
+    assert sum(after[name] != before[name] for name in before) == 1
+    assert len(live(world)) == 7
+    assert len(trials(world)["FINISHED"]) == 3
+    check_points(world)
+    world.inside("import ../early")  # a copy from before the restart takes nothing back
+    assert rows(world) == after
+
+
+def test_what_is_deleted_in_guild_keeps_its_row(world):
+    before, found = rows(world), trials(world)
+    for gone in (
+        found["FINISHED"][:1],  # of the other trial one cannot see any more that it is of a sweep
+        found["FINISHED"][1:],
+        [run_id for run_id, _, batch, _ in live(world) if not batch],
+    ):
+        world(f"guild runs rm -y {' '.join(gone)}", code=None)  # of a grid, no batch is left there
+        assert world.inside("sync").endswith(" 0 sent\n")
+        assert rows(world) == before
+
+
+def test_a_running_run_that_is_deleted_in_guild_is_told_to_its_end(world):
+    before, one = rows(world), trials(world)["FINISHED"][0]
+    where = f"(SELECT run_uuid FROM tags WHERE key = 'run_id' AND value = '{one}')"
+    ask(world, f"UPDATE runs SET status = 'RUNNING' WHERE run_uuid = {where}")
+    ask(world, f"DELETE FROM metrics WHERE run_uuid = {where} AND step > 5")
+    (home(world) / "runs" / one / "journal" / "mlflow.json").unlink()
+    assert rows(world) != before
+    world(f"guild runs rm -y {one}")
+    assert world.inside("sync").endswith("1 sent\n")
+    assert rows(world) == before
+    check_points(world)
+
+
+def test_a_sweep_that_was_stopped_and_deleted_keeps_its_row(world):
+    line = "exec guild run toy:train lr='[1e-3,2e-3]' updates=200000 -y"
+    there = set(home(world).glob("runs/*"))
+    quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
+    environment = world.env | {"RECORD_MLFLOW": "off"}
+    sweep = subprocess.Popen(line, shell=True, cwd=world.root, env=environment, **quiet)
+    try:
+        new = _wait(lambda: set(home(world).glob("runs/*/journal/metrics.jsonl")), there)
+        batch = next(p.parents[2] for p in home(world).glob("runs/*/.guild/proto/.guild"))
+    finally:
+        os.killpg(sweep.pid, signal.SIGKILL)
+        sweep.wait()
+    world.inside("sync")
+    before = rows(world)
+    assert batch.name[:8] in before
+    world(f"guild runs rm -y {batch.name}")
+    world.inside("sync")
+    assert rows(world) == before
+    world(f"guild runs rm -y {new.name}")
+    world.inside("sync")
+    assert rows(world) == before
+
+
+def _wait(found, before):
+    end = time.monotonic() + 60
+    while time.monotonic() < end:
+        for path in found():
+            if path.parents[1] not in before:
+                return path.parents[1]
+        time.sleep(0.05)
+    raise AssertionError("no run began")
+
+
+def test_what_is_deleted_in_mlflow_stays_so_until_it_is_restored(world):
+    from mlflow import MlflowClient
+
+    before = rows(world)
+    client = MlflowClient(f"sqlite:///{world.root}/mlflow.db")
+    world.inside("export")
+    ids = dict(ask(world, "SELECT value, run_uuid FROM tags WHERE key = 'run_id'"))
+    batches = {batch for _, _, batch, _ in live(world) if batch}
+    single = next(r for r, _, batch, _ in live(world) if not batch and r not in batches)
+    for gone in (single, min(batches)):
+        client.delete_run(ids[gone])
+    assert world.inside("sync").endswith("0 sent\n2 deleted in MLflow: left so\n")
+    world(f"guild run --restart {single} -y", RECORD_MLFLOW="off")
+    world.inside("sync")
+    assert "0 imported" in world.inside("import")
+    left = rows(world)
+    assert single[:8] not in left
+    assert len(left) == len(before) - 1  # the trials of a deleted batch are still one row
+    assert len(ask(world, "SELECT * FROM runs")) == 7
+    for gone in (single, min(batches)):
+        client.restore_run(ids[gone])
+    world.inside("sync")
+    assert set(rows(world)) == set(before)
+    assert len(live(world)) == 7
+    check_points(world)
+
+
+def test_a_request_that_was_carried_out_twice_leaves_one_run(world):
+    from mlflow import MlflowClient
+
+    before, one = rows(world), trials(world)["FINISHED"][0]
+    client = MlflowClient(f"sqlite:///{world.root}/mlflow.db")
+    experiment = client.get_experiment_by_name("toy").experiment_id
+    batch = next(batch for run_id, _, batch, _ in live(world) if run_id == one)
+    for run_id in (one, batch):
+        client.create_run(experiment, 1, {"run_id": run_id})
+    assert len(live(world)) == 9
+    assert world.inside("sync").endswith(" 0 sent\n")
+    assert len(live(world)) == 7
+    assert rows(world) == before
+    check_points(world)
+
+
+@pytest.mark.parametrize("order", ["journals", "records", "sync"])
+def test_imported_twice_and_synced_is_the_row_of_the_run_itself(world, tmp_path, order):
+    before = rows(world)
+    world.inside("export")
+    shutil.copytree(home(world) / "runs", tmp_path / "copied", symlinks=True)
+    shutil.copy(tmp_path / "empty.db", tmp_path / "other.db")
+    world.new_mlflow(tmp_path / "other.db")
+    ways = {"journals": f"import {tmp_path / 'copied'}", "records": "import", "sync": "sync"}
+    turn = [*ways][[*ways].index(order) :] + [*ways][: [*ways].index(order)]
+    for way in turn:
+        for _ in range(2):
+            told = world.inside(ways[way])
+            assert rows(world) == before, way
+            assert len(live(world)) == 7
+        assert " 0 imported" in told or " 0 sent" in told
+    check_points(world)
+
+
+def test_a_copied_guild_home_gives_the_rows_of_its_batches_and_of_runs_without_a_journal(
+    world, tmp_path
+):
+    """A batch that Guild kept has a name, an id, a method and an end of its own."""
+    quiet = {"RECORD_MLFLOW": "off"}
+    world("guild run toy:train lr='[6e-3,7e-3]' --keep-batch -y", **quiet)
+    world("guild run toy:broken -y", code=None, **quiet)
+    world.inside("sync")
+    before, told = rows(world), live(world)
+    assert len(told) == 7 + 3 + 1
+    (kept,) = (path.parents[1] for path in home(world).glob("runs/*/.guild/proto"))
+    assert kept.name in {run_id for run_id, *_ in told}
+    shutil.copytree(home(world), tmp_path / "copied", symlinks=True)
+    links = [path for path in (tmp_path / "copied/runs" / kept.name).iterdir() if path.is_symlink()]
+    assert len(links) == 2
+    for folder in ("copied/runs", "copied"):
+        shutil.copy(tmp_path / "empty.db", tmp_path / "other.db")
+        world.new_mlflow(tmp_path / "other.db")
+        said = world.inside(f"import {tmp_path / folder}")
+        assert said.endswith("11 runs read: 11 imported\n")
+        assert rows(world) == before
+        assert sorted(live(world)) == sorted(told)
+        assert world.inside(f"import {tmp_path / folder}").endswith(" 0 imported\n")
+    check_points(world)
+    (tmp_path / "odd" / "mine" / ".guild").mkdir(parents=True)
+    shutil.copy(kept / ".guild" / "opref", tmp_path / "odd" / "mine" / ".guild")
+    assert "mine: name it after its run's id" in world.inside(f"import {tmp_path}/odd", code=1)
+
+
+@pytest.mark.parametrize("first", ["csv", "records", "sync"])
+def test_a_csv_is_no_second_row(world, tmp_path, first):
+    wanted = rows(world)
+    world.inside("export")
+    shutil.copy(tmp_path / "empty.db", tmp_path / "other.db")
+    world.new_mlflow(tmp_path / "other.db")
+    csv = f"import {tmp_path / 'export.csv'}"
+    turn = {"csv": [csv, "sync"], "records": [csv, "import"], "sync": ["sync"]}[first]
+    for line in [*turn, csv, csv]:
+        world.inside(line)
+    found = rows(world)
+    assert len(found) == len(wanted)
+    batches = {batch for _, _, batch, _ in live(world) if batch}
+    assert {run_id for run_id, *_ in live(world)} >= batches
+    check_points(world)
+    if first != "csv":  # there is no CSV's word left
+        assert found == wanted
+
+
+def test_records_read_back_are_those_of_the_runs(world):
+    world.inside("export")
+    told = {record.run: record for record in read_all(world.root / "experiments" / "records")}
+    assert set(told) == {run_id for run_id, *_ in live(world)}
+    for run_id, operation, batch, status in live(world):
+        assert (told[run_id].operation, told[run_id].status) == (operation, status)
+        assert told[run_id].batch == batch
