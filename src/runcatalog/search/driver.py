@@ -104,7 +104,7 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
 @contextlib.contextmanager
 def _alone(batch: Any) -> Iterator[None]:
     """Holds the batch, so that a restart of a search that still runs does not run trials twice."""
-    with open(batch.guild_path("runcatalog.search.lock"), "w") as lock:
+    with open(batch.guild_path("search.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:

@@ -259,7 +259,7 @@ def test_ending_a_trial_leaves_its_exit_status_to_its_parent():
 
 
 def test_a_search_that_runs_is_not_run_twice(project, uninterrupted):
-    with open(uninterrupted / ".guild" / "runcatalog.search.lock") as lock:
+    with open(uninterrupted / ".guild" / "search.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         output = project.run("--restart", uninterrupted.name, code=1)
     assert "run by another process" in output
