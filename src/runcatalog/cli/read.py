@@ -36,7 +36,7 @@ exit status, as of grep: 0 if runs were found, 1 if none, 2 for an error"""
 
 def search(options: argparse.Namespace) -> int:
     """catalog search"""
-    from runcatalog.query import find_runs as searching
+    from runcatalog.analysis import find_runs as searching
     from runcatalog.store.sqlite_reader import reader
     from runcatalog.text import terminal
 

@@ -5,9 +5,8 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
-from runcatalog.model import rerun_command
 from runcatalog.model.run_record import RUNNING, RunRecord
-from runcatalog.pages import tables
+from runcatalog.pages import rerun_command, tables
 from runcatalog.text import markdown
 
 COLUMNS = ("batch id", "run again", "code", "hardware", "time", "digests", "figure")

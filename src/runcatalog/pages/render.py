@@ -10,11 +10,10 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.analysis import groups
-from runcatalog.model import rerun_command
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Machine, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.pages import folded_details, run_tables, tables
+from runcatalog.pages import folded_details, rerun_command, run_tables, tables
 from runcatalog.text import markdown
 
 if TYPE_CHECKING:

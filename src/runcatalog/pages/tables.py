@@ -9,8 +9,8 @@ from typing import Any
 
 from runcatalog.analysis import groups, sentences
 from runcatalog.model.project import Operation, Reported
-from runcatalog.model.rerun_command import same_value
 from runcatalog.model.run_record import RunRecord
+from runcatalog.pages.rerun_command import same_value
 from runcatalog.text import markdown
 
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")

@@ -6,9 +6,11 @@ import contextlib
 import os
 import shutil
 import subprocess
+import tempfile
 import threading
 import time
 import traceback
+import uuid
 from collections.abc import Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -52,9 +54,7 @@ def start(config: Config, *, study: str) -> Run:
             was started with other flags.
     """
     if os.environ.get("RECORD", "").lower() in ("off", "0", "no"):
-        from runcatalog.record.disabled import OffRun
-
-        return OffRun(config, study)
+        return DisabledRun(config, study)
     return Run(config, study)
 
 
@@ -400,3 +400,40 @@ class Run:
                 return
             except OSError:  # the disk is full; it may get better
                 continue
+
+
+class DisabledRun(Run):
+    """The run of ``RECORD=off``: its directory is a temporary one, and everything else does nothing."""
+
+    def __init__(self, config: Config, study: str) -> None:
+        self.config, self.study, self.seeds = config, study, Seeds(config.seed)
+        self.id, self.resumed, self._weights = uuid.uuid4().hex, False, ""
+
+    def __enter__(self) -> DisabledRun:
+        self._scratch = tempfile.TemporaryDirectory(prefix="run-")
+        self.directory = Path(self._scratch.name)
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        self._scratch.cleanup()
+
+    def log(self, metrics: Mapping[str, float], step: int) -> None:
+        """Does nothing."""
+
+    def progress(self, done: float, total: float, unit: str) -> None:
+        """Does nothing."""
+
+    def event(self, text: str) -> None:
+        """Prints the remark."""
+        print(text, flush=True)
+
+    def checkpoint(self, step: int, tensors: Any, state: Any, keep: int | None = 3) -> Path:
+        """Does nothing."""
+        return self.directory
+
+    def add_parent(self, run_id: str) -> None:
+        """Does nothing."""
+
+    def finish(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        """Returns the result as it is."""
+        return {"status": signals.FINISHED, "reason": "", "result": dict(result)}

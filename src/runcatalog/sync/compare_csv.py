@@ -1,7 +1,7 @@
 """Takes in what `guild compare --csv` wrote: the trials of a batch as imported records.
 
-An operation's `compare:` attribute says which column is a flag, which a metric, and of what unit the steps are; the
-column `result` (`record.delivery.outcome`) is the whole outcome of a run of this project. An export of another project has
+An operation's `compare:` attribute says which column is a flag, which a metric, and the unit of the steps; the column
+`result` (`record.delivery.outcome`) is the whole outcome of a run of this project. An export of another project has
 neither: there, position and labels tell flags, and the likeliest metric is the objective.
 """
 

@@ -12,8 +12,8 @@ from runcatalog.model import record_files as files
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.guild_columns import columns
 from runcatalog.model.project import Project
-from runcatalog.model.rerun_command import options_of
 from runcatalog.model.run_record import RunRecord
+from runcatalog.pages.rerun_command import options_of
 from runcatalog.store.client import DIGEST, INCOMPLETE, Store
 from runcatalog.store.run_index import Held
 from runcatalog.store.run_rows import Stored, digest

@@ -12,8 +12,7 @@ from typing import Any
 
 from runcatalog.guild import file_stamps
 from runcatalog.guild import runs as guild_runs
-from runcatalog.guild.run_cache import Cache
-from runcatalog.guild.runs import Batch, GuildRun
+from runcatalog.guild.runs import Batch, Cache, GuildRun
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord

@@ -8,8 +8,8 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from memory_reader import MemoryReader
+from runcatalog.analysis.find_runs import search
 from runcatalog.model.run_record import RunRecord
-from runcatalog.query.find_runs import search
 from runcatalog.query.language import MAX_DEPTH, Comparison, Not, QueryError, Several, parse, truth
 
 ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}

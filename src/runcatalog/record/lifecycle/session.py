@@ -13,7 +13,7 @@ from typing import NamedTuple
 from runcatalog.record import journal
 from runcatalog.record.config import Config
 from runcatalog.record.errors import UserError
-from runcatalog.record.lifecycle import out_of_memory, status
+from runcatalog.record.lifecycle import out_of_memory, process, status
 from runcatalog.record.provenance import environment
 
 
@@ -93,9 +93,9 @@ def begin(directory: Path) -> Session:
         "session": session.number,
         "started": session.clock.started,
         "pid": session.pid,
-        "pid_started": status.process_state(session.pid)[1],
-        "pid_namespace": status.pid_namespace(),
-        "boot": status.boot_id(),
+        "pid_started": process.process_state(session.pid)[1],
+        "pid_namespace": process.pid_namespace(),
+        "boot": process.boot_id(),
         "host": socket.gethostname(),
         "earlier_seconds": earlier,
         "offset": metrics.stat().st_size

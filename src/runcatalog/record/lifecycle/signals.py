@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import NamedTuple
 
 from runcatalog.record.errors import RunFailed, UserError
+from runcatalog.record.lifecycle.process import process_state
 
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 
@@ -23,7 +24,7 @@ GONE = "process gone (SIGKILL or os._exit)"  # nobody is left who could tell whi
 
 _PR_SET_PDEATHSIG = 1
 _GUILD_CTRL_C = -16  # guild.exit_code.KEYBOARD_INTERRUPT
-# What ends a process unless it is caught: a user, a terminal, a time limit, a queue's warning.
+# Termination signals sent by users, shells and schedulers.
 _ASKS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGXCPU)
 _ASKS_BY_DEFAULT = (signal.SIGUSR1, signal.SIGUSR2)  # these a script may want for itself
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
@@ -193,8 +194,6 @@ class Signals:
 
     def _is_orphan(self) -> bool:
         """Says whether the parent is gone, or going: its threads end one by one."""
-        from runcatalog.record.lifecycle.status import process_state
-
         time.sleep(0.01)  # Linux sends the signal while the first of them ends
         return os.getppid() != self._parent or process_state(self._parent)[0] in ("Z", "X")
 

@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 from runcatalog.record.delivery.untrusted import guild_attribute
 from runcatalog.record.journal import read_json, read_lines, write_json
 from runcatalog.record.lifecycle import crash, out_of_memory
+from runcatalog.record.lifecycle.process import boot_id, is_alive, pid_namespace
 from runcatalog.record.lifecycle.signals import FAILED, GONE, KILLED, RUNNING, End, end_of_exit
 
 LOST_AFTER = 15 * 60  # s; a run on another host that gave no sign for so long is lost
@@ -112,46 +113,6 @@ def wall_seconds(directory: Path, session: dict[str, Any]) -> float:
     if result.get("session") == session["session"] and "wall_seconds" in result:
         return float(result["wall_seconds"])
     return session["earlier_seconds"] + elapsed(directory, session)
-
-
-def is_alive(pid: int, started: float) -> bool:
-    """Says whether a process that began at ``started`` (clock ticks since boot) still runs."""
-    state, ticks = process_state(pid)
-    return ticks == started and state not in ("Z", "X")
-
-
-def process_state(pid: int) -> tuple[str, int]:
-    """Returns (state letter, start in clock ticks since boot) of a process; ("", -1) without one."""
-    try:
-        # The name in parentheses may hold spaces; the fields after it do not (man 5 proc).
-        fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
-        return fields[0], int(fields[19])
-    except (OSError, IndexError, ValueError):
-        pass
-    try:
-        import psutil
-
-        process = psutil.Process(pid)
-        state = "Z" if process.status() == psutil.STATUS_ZOMBIE else "R"
-        return state, int(process.create_time())
-    except Exception:
-        return "", -1
-
-
-def boot_id() -> str:
-    """Returns an id that changes with every boot of the machine; empty where there is none."""
-    try:
-        return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
-    except OSError:
-        return ""
-
-
-def pid_namespace() -> str:
-    """Returns what process numbers count in; containers on one machine differ in it."""
-    try:
-        return os.readlink("/proc/self/ns/pid")
-    except OSError:
-        return ""
 
 
 def _is_this_kernel(session: dict[str, Any]) -> bool:

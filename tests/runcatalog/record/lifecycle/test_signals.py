@@ -14,14 +14,9 @@ import pytest
 import ends_table
 from runcatalog import record
 from runcatalog.record.journal import append_line, read_json, read_points
+from runcatalog.record.lifecycle.process import boot_id, process_state
 from runcatalog.record.lifecycle.signals import end_of, end_of_exit
-from runcatalog.record.lifecycle.status import (
-    boot_id,
-    elapsed,
-    last_session,
-    process_state,
-    status_of,
-)
+from runcatalog.record.lifecycle.status import elapsed, last_session, status_of
 
 TOLD = ends_table.rows()
 

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from runcatalog.model import rerun_command
 from runcatalog.model.project import Operation
+from runcatalog.pages import rerun_command
 
 SCRIPTS = {
     "src/a/train.py": """
