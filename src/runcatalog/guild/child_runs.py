@@ -77,7 +77,8 @@ class Child:
     def _known_to_guild(self) -> bool:
         """Whether the run has begun, and Guild's attributes tell how."""
         import yaml
-        from guild import run
+
+        from runcatalog.guild.compat import run
 
         began = run.for_dir(str(self.directory))
         try:
@@ -121,7 +122,7 @@ def same(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
         operation: Of Guild, of the project in whose name this process runs.
         flags: As they are typed; runs with all their 32 hex digits.
     """
-    from guild import guildfile, op_util
+    from runcatalog.guild.compat import guildfile, op_util
 
     model, _, name = operation.partition(":")
     declared = guildfile.for_dir(os.environ.get("PROJECT_DIR", ".")).models.get(model)
@@ -139,7 +140,7 @@ def _ended(
     operation: str, flags: Mapping[str, Any], unknown: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
     """Runs that ended well with these flags; `unknown`: the values of those that a run does not tell."""
-    from guild import var
+    from runcatalog.guild.compat import var
 
     for run in var.runs(sort=["-timestamp"]):
         named = f"{run.opref.model_name}:{run.opref.op_name}"
@@ -150,7 +151,7 @@ def _ended(
 
 
 def _decoded(flags: Mapping[str, Any]) -> dict[str, Any]:
-    from guild import flag_util
+    from runcatalog.guild.compat import flag_util
 
     return {name: flag_util.decode_flag_val(str(value)) for name, value in flags.items()}
 

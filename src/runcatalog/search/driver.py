@@ -54,7 +54,7 @@ def _stopped(signal_number: int) -> None:
 
 def current_batch() -> Any:
     """The batch that this process runs; raises SearchError when it runs none."""
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     batch_util.init_logging()
     try:
@@ -150,7 +150,7 @@ def _run_missing(
     stop: threading.Event,
 ) -> None:
     """Runs interrupted trials on, then new ones until there are `count`."""
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     for trial in trials.read(batch, objective):
         if trial.state == "pending":
@@ -189,7 +189,7 @@ def _new_trial(
     settings: Settings,
 ) -> Any:
     """A Guild run for the proposal, with the note that makes it a trial."""
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     flags = batch.batch_proto.get("flags") or {}
     trial_run = batch_util.init_trial_run(batch, {**flags, **proposal.point})
@@ -222,8 +222,8 @@ def _new_trial(
 
 def _run_trial(trial_run: Any, stop: threading.Event) -> None:
     """Runs a trial to its end; whether it failed is read from the run afterwards."""
-    from guild import batch_util, exit_code
-    from guild import main as guild_main
+    from runcatalog.guild.compat import batch_util, exit_code
+    from runcatalog.guild.compat import main as guild_main
 
     if stop.is_set():
         raise Stopped(signal.SIGTERM)

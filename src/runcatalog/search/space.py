@@ -126,7 +126,7 @@ def _function(value: Any) -> tuple[str, tuple[Any, ...]] | None:
     """Name and arguments of Guild's flag function, None for a plain value."""
     # Guild's own reader of this notation works; only the module that goes on to build a space from
     # it does not (it imports numpy.core.umath_tests, which numpy 2 no longer has).
-    from guild import flag_util
+    from runcatalog.guild.compat import flag_util
 
     try:
         name, arguments = flag_util.decode_flag_function(value)

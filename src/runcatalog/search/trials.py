@@ -66,7 +66,7 @@ class Trial:
 
 def objective_of(batch: Any) -> Objective:
     """The objective of a batch; raises SearchError when it is not one scalar."""
-    from guild import batch_util, query
+    from runcatalog.guild.compat import batch_util, query
 
     spec, sign = batch_util.objective_scalar(batch)
     try:
@@ -81,7 +81,7 @@ def objective_of(batch: Any) -> Objective:
 
 def read(batch: Any, objective: Objective) -> list[Trial]:
     """The trials of a batch by number. One that was never completely set up is removed."""
-    from guild import batch_util, run
+    from runcatalog.guild.compat import batch_util, run
 
     found = []
     home = Path(os.path.realpath(batch.dir)).parent
@@ -135,7 +135,7 @@ def untold(batch: Any, trials: Sequence[Trial], objective: Objective) -> str | N
     Each further trial would be lost the same way. Guild fills in `loss` where nothing declares an objective.
     A NaN was told: such a trial has failed, and others need not.
     """
-    from guild import index, run_util
+    from runcatalog.guild.compat import index, run_util
 
     ended = [t for t in trials if t.state == "failed" and t.run.get("exit_status") == 0]
     if not ended or any(t.state == "done" for t in trials):
@@ -197,7 +197,7 @@ def prior(
 def _outside(
     batch: Any, dimensions: Sequence[Dimension], objective: Objective, mode: str
 ) -> list[dict[str, Any]]:
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     entries = []
     free = {"seed", *(d.name for d in dimensions)}
@@ -221,7 +221,7 @@ def renew(batch: Any, trial: Trial) -> None:
     Guild rewrites them in place whenever it starts a run. A kill in that moment leaves one empty or
     none, and a trial without its flags would be run at the defaults, as though at its point.
     """
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     flags = batch.batch_proto.get("flags") or {}
     fresh = batch_util.init_trial_run(batch, {**flags, **trial.point})
