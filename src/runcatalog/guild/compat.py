@@ -44,7 +44,7 @@ MODULES = {
     "var": "guild.var",
 }
 
-__all__ = [  # noqa: PLE0604 (loaded by `__getattr__`)
+__all__ = [
     "MODULES",
     "api",
     "batch_util",
