@@ -1,4 +1,4 @@
-"""Parts of numba 0.68's cache of compiled code, which it does not document: where a function's machine code is stored."""
+"""Undocumented parts of numba 0.68 that decide where the machine code of a function is stored."""
 
 from collections.abc import Callable
 from typing import Any
