@@ -1,4 +1,4 @@
-"""A search's trials: Guild runs linked from the batch's directory, each with a `runcatalog.search.json`.
+"""A search's trials: Guild runs linked from the batch's directory, each with a `search.json`.
 
 Nothing about a search is kept anywhere else, so what a restart sees is what an uninterrupted search
 would see.
