@@ -68,7 +68,7 @@ class Child:
         else:
             words = ["run", "--yes", self.operation, "--run-dir", str(self.directory)]
         words += [f"{name}={value}" for name, value in flags.items()]
-        command = [sys.executable, "-m", "guild.main_bootstrap", *words]
+        command = [sys.executable, "-P", "-m", "guild.main_bootstrap", *words]
         folder = os.environ.get("PROJECT_DIR", ".")
         return subprocess.Popen(
             command, cwd=folder, env={**child_environment.environment(), **(environment or {})}

@@ -96,7 +96,7 @@ def _stage(directory: Path, arguments: argparse.Namespace, fixed: dict[str, str]
     space = [part.strip() for part in arguments.space.split(";") if part.strip()]
     searched = {part.partition("=")[0] for part in space}
     flags = [f"{name}={value}" for name, value in fixed.items() if name not in searched]
-    command = [sys.executable, "-m", "guild.main_bootstrap", "run", arguments.operation]
+    command = [sys.executable, "-P", "-m", "guild.main_bootstrap", "run", arguments.operation]
     command += [*space, *flags, "--optimizer", arguments.method]
     command += ["--stage", "--run-dir", str(directory), "--quiet", "--yes"]
     done = subprocess.run(
