@@ -43,7 +43,7 @@ class Child:
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended well."""
+        """Return whether the run has ended well."""
         status = self.directory / ".guild" / "attrs" / "exit_status"
         return status.exists() and status.read_text().strip() == "0"
 
@@ -55,7 +55,7 @@ class Child:
     def start(
         self, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Starts the run as a user would, with flags as they are typed; one that has begun goes on.
+        """Start the run as a user would, with flags as they are typed; one that has begun goes on.
 
         Args:
             flags: By name.
@@ -75,7 +75,7 @@ class Child:
         )
 
     def _known_to_guild(self) -> bool:
-        """Whether the run has begun, and Guild's attributes tell how."""
+        """Return whether the run has begun, and Guild's attributes tell how."""
         import yaml
 
         from runcatalog.guild.compat import run
@@ -88,7 +88,7 @@ class Child:
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a run that still goes on, as a user would: its script first, which writes how it ended, then Guild."""
+    """End a run that still goes on, as a user would: its script first, which writes how it ended, then Guild."""
     import psutil
 
     if process.poll() is not None:
@@ -102,7 +102,7 @@ def stop(process: subprocess.Popen[bytes]) -> None:
 
 
 def newest(operation: str, flags: Mapping[str, Any]) -> str | None:
-    """Returns the newest run of an operation that ended well with these flags, whatever its others, 32 hex digits.
+    """Return the newest run of an operation that ended well with these flags, whatever its others, 32 hex digits.
 
     Args:
         operation: Of Guild.
@@ -112,7 +112,7 @@ def newest(operation: str, flags: Mapping[str, Any]) -> str | None:
 
 
 def same(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
-    """Gives the runs of an operation that ended well and are what these flags start now, the newest first.
+    """Return the runs of an operation that ended well and are what these flags start now, the newest first.
 
     A flag that is not typed has to have the operation's default, unless it is one of `NEUTRAL`. A flag that a run
     does not know, since it is older, counts as its default. What a run required of another is a flag too, the run
@@ -139,7 +139,7 @@ def same(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
 def _ended(
     operation: str, flags: Mapping[str, Any], unknown: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """Runs that ended well with these flags; `unknown`: the values of those that a run does not tell."""
+    """Run that ended well with these flags; `unknown`: the values of those that a run does not tell."""
     from runcatalog.guild.compat import var
 
     for run in var.runs(sort=["-timestamp"]):
@@ -173,7 +173,7 @@ class Link(Child):
 
 
 def plan(path: Path, links: Sequence[Link]) -> dict[str, Link]:
-    """Gives every link a run: that of an interrupted study, else a new one. Kept in a file before any starts.
+    """Return every link a run: that of an interrupted study, else a new one. Kept in a file before any starts.
 
     Args:
         path: The file.
@@ -193,7 +193,7 @@ def complete(
     done: Callable[[int], None],
     failed: Callable[[Link, int], None] | None = None,
 ) -> None:
-    """Runs what is missing, one at a place, each after those it needs.
+    """Run what is missing, one at a place, each after those it needs.
 
     Args:
         links: By name, as :func:`plan` gives them.

@@ -15,7 +15,7 @@ _FILES = (
 
 
 def of(where: str) -> str:
-    """Returns what changes when a file of a run's directory changes that its row is made of."""
+    """Return what changes when a file of a run's directory changes that its row is made of."""
     parts = []
     for name in _FILES:
         try:
@@ -27,13 +27,13 @@ def of(where: str) -> str:
 
 
 def has_journal(stamp: str) -> bool:
-    """Whether the script came as far as recording."""
+    """Return whether the script came as far as recording."""
     parts = _parts(stamp)
     return "-" not in (parts["/journal/run.json"], parts["/journal/sessions.jsonl"])
 
 
 def is_older(stamp: str, other: str) -> bool:
-    """Whether files are an early copy of those of another stamp: sessions and points only grow."""
+    """Return whether files are an early copy of those of another stamp: sessions and points only grow."""
     return _progress(stamp) < _progress(other)
 
 

@@ -35,7 +35,7 @@ class Column:
 
 
 def parsed(specification: str) -> Column:
-    """Returns what a specification such as "=lr", ".host" or "max loss step as updates" stands for.
+    """Return what a specification such as "=lr", ".host" or "max loss step as updates" stands for.
 
     The grammar is Guild's (`guild compare --help`, COLUMNS).
     """
@@ -60,12 +60,12 @@ def parsed(specification: str) -> Column:
 
 
 def values_of(declared: Iterable[Column]) -> list[Column]:
-    """Returns the columns that show the last value of a metric."""
+    """Return the columns that show the last value of a metric."""
     return [c for c in declared if c.kind == SCALAR and not c.is_step and c.of == "last"]
 
 
 def columns(specifications: Iterable[str]) -> list[Column]:
-    """Returns the columns of a `compare:` attribute."""
+    """Return the columns of a `compare:` attribute."""
     return [parsed(each) for each in specifications]
 
 

@@ -15,7 +15,7 @@ MAX_BYTES = 32 * 1024 * 1024  # a record of 100 points a curve is far below; rea
 
 
 def dumps(record: RunRecord) -> str:
-    """Returns a record's text: sorted keys, one line per field and per metric."""
+    """Return a record's text: sorted keys, one line per field and per metric."""
     content = to_json(record)
     metrics = content.pop("metrics")
     lines = {name: _line(value) for name, value in content.items()}
@@ -26,7 +26,7 @@ def dumps(record: RunRecord) -> str:
 
 
 def read(path: Path) -> RunRecord:
-    """Returns the record in a file.
+    """Return the record in a file.
 
     Raises:
         CatalogError: It is no record, or too large to be one.
@@ -44,7 +44,7 @@ def read(path: Path) -> RunRecord:
 
 
 def read_all(folder: Path) -> list[RunRecord]:
-    """Returns the records below a folder, by path.
+    """Return the records below a folder, by path.
 
     Raises:
         CatalogError: One is broken, or two are of the same run.
@@ -61,7 +61,7 @@ def read_all(folder: Path) -> list[RunRecord]:
 
 
 def write_all(records: Iterable[RunRecord], folder: Path) -> tuple[int, int]:
-    """Writes the records; files that are the same already are not touched.
+    """Write the records; files that are the same already are not touched.
 
     A file that an earlier export left of such a run in another study's folder is removed: the study's
     name has changed since.
@@ -88,7 +88,7 @@ def write_all(records: Iterable[RunRecord], folder: Path) -> tuple[int, int]:
 
 
 def write_text(path: Path, text: str) -> bool:
-    """Writes a file in one step, unless it holds just that; says whether it did.
+    """Write a file in one step, unless it holds just that; says whether it did.
 
     Raises:
         CatalogError: The folder cannot be written.

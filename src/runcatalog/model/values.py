@@ -22,19 +22,19 @@ Scalar = str | int | float | bool | None
 
 
 def text(value: object) -> str:
-    """Returns a value as text that every database and file can hold."""
+    """Return a value as text that every database and file can hold."""
     if type(value) is str and value.isascii() and "\0" not in value:
         return value
     return str(value).encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
 def label(value: object) -> str:
-    """Returns a label as text; quotes that Guild put round a number (`lr='0.02'`) are gone."""
+    """Return a label as text; quotes that Guild put round a number (`lr='0.02'`) are gone."""
     return _QUOTED.sub(r"\1", text(value))
 
 
 def number(value: object) -> float:
-    """Returns a float; "NaN" and the infinities may be given as text.
+    """Return a float; "NaN" and the infinities may be given as text.
 
     Raises:
         ValueError: It is no number.
@@ -50,7 +50,7 @@ def number(value: object) -> float:
 
 
 def json_number(value: float) -> float | str:
-    """Returns a float as strict JSON can hold it."""
+    """Return a float as strict JSON can hold it."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -59,7 +59,7 @@ def json_number(value: float) -> float | str:
 
 
 def flag(value: Any) -> Scalar:
-    """Returns a flag's value in its canonical type: what its text form reads as.
+    """Return a flag's value in its canonical type: what its text form reads as.
 
     MLflow keeps flags as text, so that "5" and 5 cannot be told apart there; they are not told
     apart anywhere.
@@ -70,7 +70,7 @@ def flag(value: Any) -> Scalar:
 
 
 def flag_text(value: Scalar) -> str:
-    """Returns the text of a flag's value."""
+    """Return the text of a flag's value."""
     shown = repr(value) if isinstance(value, float) else text(value)
     return shown if len(shown) <= _MAX_TEXT else shown[: _MAX_TEXT - 1] + "…"
 
@@ -96,7 +96,7 @@ def order(value: object) -> tuple[int, float, str]:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as strict JSON can hold it; keys as text, odd objects as their text."""
+    """Return a value as strict JSON can hold it; keys as text, odd objects as their text."""
     if isinstance(value, dict):
         return {text(key): plain(item) for key, item in sorted(value.items(), key=_key)}
     if isinstance(value, list | tuple):

@@ -13,7 +13,7 @@ UNFOLDED = 12  # lines of a table that runs computed; a longer one is folded
 
 
 def details(store: tables.Store, operations: Sequence[str], folded: bool = True) -> str:
-    """Returns the tables that runs computed themselves, as Markdown; nothing without one.
+    """Return the tables that runs computed themselves, as Markdown; nothing without one.
 
     A result may hold a `table`: `columns`, a list of text, and `rows`, a list of lists of text; or a list of such
     tables. Those whose columns are among those of another are put together, under each run's name and id; a long

@@ -349,5 +349,5 @@ def _estimator(space: Sequence[Any], random_state: int) -> Any:
 
 
 def is_value(value: object) -> bool:
-    """Whether a trial's objective is a number that a search can use."""
+    """Return whether a trial's objective is a number that a search can use."""
     return isinstance(value, int | float) and math.isfinite(value)

@@ -7,7 +7,7 @@ from runcatalog.search.driver import PRIOR_MODES
 
 
 def add(parser: argparse.ArgumentParser, method: str) -> None:
-    """Adds the options of a search method to a parser."""
+    """Add the options of a search method to a parser."""
     if method == "gp":
         defaults = Settings()
         parser.add_argument(

@@ -72,7 +72,7 @@ class Dimension:
         return abs(a - b) / (self.high - self.low)
 
     def holds(self, value: Value) -> bool:
-        """Whether `value` is a value of this dimension."""
+        """Return whether `value` is a value of this dimension."""
         if self.kind == "choice":
             return value in self.choices
         if isinstance(value, bool) or not isinstance(value, int | float):

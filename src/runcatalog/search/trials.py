@@ -130,7 +130,7 @@ def _failure(trial_run: Any, status: int, value: float | None, name: str) -> str
 
 
 def untold(batch: Any, trials: Sequence[Trial], objective: Objective) -> str | None:
-    """Says what to do if no trial has a value and one ended well without ever telling the objective.
+    """Return what to do if no trial has a value and one ended well without ever telling the objective.
 
     Each further trial would be lost the same way. Guild fills in `loss` where nothing declares an objective.
     A NaN was told: such a trial has failed, and others need not.
@@ -216,7 +216,7 @@ def _without(flags: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]
 
 
 def renew(batch: Any, trial: Trial) -> None:
-    """Writes Guild's attributes of an interrupted trial anew; what the trial itself wrote stays.
+    """Write Guild's attributes of an interrupted trial anew; what the trial itself wrote stays.
 
     Guild rewrites them in place whenever it starts a run. A kill in that moment leaves one empty or
     none, and a trial without its flags would be run at the defaults, as though at its point.
@@ -235,7 +235,7 @@ def renew(batch: Any, trial: Trial) -> None:
 
 
 def end_orphan(trial_run: Any) -> None:
-    """Ends what is left of a trial whose search was killed.
+    """End what is left of a trial whose search was killed.
 
     Nobody reads its output any more, so that its scalars are lost; it is run on from its last
     checkpoint instead. A process that merely has the same number by now is left alone.
@@ -272,7 +272,7 @@ def end(processes: Sequence[Any], seconds: float = STOP_SECONDS) -> None:
 
 
 def _runs(process: Any) -> bool:
-    """Whether a process has not ended; one that its parent has yet to wait for has."""
+    """Return whether a process has not ended; one that its parent has yet to wait for has."""
     import psutil
 
     try:
@@ -290,7 +290,7 @@ def load(path: Path) -> Any:
 
 
 def save(path: Path, data: Any) -> None:
-    """Writes JSON so that a reader finds the old file or the new one, never a part."""
+    """Write JSON so that a reader finds the old file or the new one, never a part."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
     temporary.replace(path)

@@ -84,7 +84,7 @@ class _Layout:
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Returns the columns and rows of a file.
+    """Return the columns and rows of a file.
 
     Raises:
         CatalogError: It is no export of `guild compare --csv`.
@@ -114,7 +114,7 @@ def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def records(path: Path, options: Options) -> list[RunRecord]:
-    """Returns the batch and its trials, one batch per operation in the file.
+    """Return the batch and its trials, one batch per operation in the file.
 
     Raises:
         CatalogError: The file is wrong, or a column that was asked for is not in it.
@@ -160,7 +160,7 @@ def _batch(
 
 
 def _is_grid(trials: Sequence[RunRecord]) -> bool:
-    """Whether flags take few values in all combinations, and not a new one in each trial.
+    """Return whether flags take few values in all combinations, and not a new one in each trial.
 
     A file does not say how its trials were chosen. Of a grid that was ended half way, half of the
     combinations are there; of a search over two flags or more, nearly none.
@@ -254,7 +254,7 @@ def _layout(
 
 
 def _split(columns: list[str], rows: list[dict[str, str]]) -> tuple[list[str], list[str]]:
-    """Returns the columns that are flags and those that are metrics, where nothing declares them.
+    """Return the columns that are flags and those that are metrics, where nothing declares them.
 
     Guild writes flags, then "step", then scalars. Without a step, the labels (`lr=0.1 seed=1`) tell the
     flags.

@@ -22,7 +22,7 @@ _ATTRIBUTES = ("id", "flags", "label", "initialized", "started", "stopped", "exi
 
 
 def keep(record: RunRecord, run: GuildRun, folder: Path) -> int:
-    """Writes a run's last checkpoint to a folder that `guild import` takes; returns its size in bytes.
+    """Write a run's last checkpoint to a folder that `guild import` takes; returns its size in bytes.
 
     Args:
         record: What is known of the run.
