@@ -250,7 +250,7 @@ def _group_batches(runs: Sequence[Stored]) -> tuple[list[Stored], list[_Batch]]:
 
 
 def _columns(operations: Sequence[Operation]) -> list[Column]:
-    return [column for op in operations for column in guild_columns.columns(op.compare)]
+    return [column for op in operations for column in guild_columns.parse_columns(op.compare)]
 
 
 def _operation(stored: Stored) -> str:

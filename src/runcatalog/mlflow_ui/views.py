@@ -15,7 +15,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runcatalog.analysis import groups
-from runcatalog.model.guild_columns import FLAG, Column, values_of
+from runcatalog.model.guild_columns import FLAG, Column, last_value_columns
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.store.run_rows import encode
 
@@ -111,7 +111,7 @@ class PageContents:
         name = str(objective_of_search.get("name") or "")
         # Scripts log the objective under its own name, or under the name `objective`.
         objective = next((n for n in (name, "objective") if n in lengths), "")
-        column_names = [c.name for c in values_of(declared)]
+        column_names = [c.name for c in last_value_columns(declared)]
         candidates = dict.fromkeys(
             [objective, str(declared_objective.get("name") or ""), *column_names]
         )
@@ -171,7 +171,7 @@ def study_view(
     """Return the view of all runs of a study, newest first, with the trials folded under their batch."""
     flags = Counter(c.name for c in declared if c.kind == FLAG)
     metrics = Counter(str(o["name"]) for head in heads if (o := head.objective))
-    metrics.update(column.name for column in values_of(declared))
+    metrics.update(column.name for column in last_value_columns(declared))
     state = _state("")
     state["selectedColumns"] = [
         "attributes.`Description`",

@@ -29,7 +29,7 @@ _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?)|
 _DATE = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d))?)?)?)?")
 _SPELLINGS = {True: ("yes", "true"), False: ("no", "false"), None: ("none", "null")}
 
-Test = Callable[[Any], bool]
+Predicate = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
@@ -48,7 +48,7 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Known:
+class KnownNames:
     """Names of the flags and metrics of all runs."""
 
     flags: frozenset[str]
@@ -77,11 +77,13 @@ class Known:
         kinds = {"flag": self.flags, "last": self.metrics, "best": self.metrics}
         expected = {"": "flag, metric or field", "flag": "flag"}.get(name.kind, "metric")
         candidates = kinds.get(name.kind) or {*FIELDS, *self.flags, *self.metrics}
-        hint = "".join(f", did you mean {best}?" for best in near(name.text, candidates)[:1])
+        hint = "".join(
+            f", did you mean {best}?" for best in close_matches(name.text, candidates)[:1]
+        )
         raise QueryError(query, name.at, f"no run has a {expected} {name.text}{hint}")
 
 
-def near(name: str, candidates: Iterable[str]) -> list[str]:
+def close_matches(name: str, candidates: Iterable[str]) -> list[str]:
     """Return up to three candidates close to a misspelt name, the closest first."""
     by_normal_form: dict[str, str] = {}
     for candidate in sorted(candidates):
@@ -92,17 +94,17 @@ def near(name: str, candidates: Iterable[str]) -> list[str]:
     ]
 
 
-def value_of(stored: Stored, column: Column) -> Any:
+def run_value(stored: Stored, column: Column) -> Any:
     """Return the value of a field or flag, or a metric's last value; MISSING if the run has none."""
     if column.kind == "flag":
         text = stored.flag(column.key, MISSING)
-        return MISSING if text is MISSING else values.flag(text)
+        return MISSING if text is MISSING else values.parse_flag(text)
     if column.kind == "last":
         return stored.last_of(column.key, MISSING)
     return _field_value(stored, column.key)
 
 
-def test_of(comparison: Comparison, column: Column, query: str) -> Test:
+def predicate(comparison: Comparison, column: Column, query: str) -> Predicate:
     """Return the predicate of a comparison; its argument is never MISSING.
 
     Raises:
@@ -146,7 +148,7 @@ def _field_value(stored: Stored, name: str) -> Any:
     return text or MISSING
 
 
-def _flag_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Test:
+def _flag_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Predicate:
     number = _number(value)
     if symbol in _ORDER:
         if number is None:
@@ -164,7 +166,9 @@ def _flag_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Test
     return _equal_or_not(symbol, equal)
 
 
-def _number_test(column: Column, symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Test:
+def _number_test(
+    column: Column, symbol: str, value: str, fail: Callable[[str], NoReturn]
+) -> Predicate:
     described = "a number" if column.kind == "field" else "a metric"
     if symbol == "~":
         fail(f"~ looks for text, {column.key} is {described} (= != < <= > >=)")
@@ -179,7 +183,7 @@ def _number_test(column: Column, symbol: str, value: str, fail: Callable[[str], 
     return _equal_or_not(symbol, lambda actual: actual == number)
 
 
-def _date_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Test:
+def _date_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Predicate:
     interval = _interval(value)
     if interval is None or symbol == "~":
         fail(f"{value}: a date (UTC) is expected, as 2026-11, 2026-11-21 or '2026-11-21 10:30'")
@@ -224,17 +228,17 @@ def _interval_end(begin: datetime, parts: int) -> datetime:
 
 def _status(value: str, fail: Callable[[str], NoReturn]) -> str:
     if value.upper() not in STATUSES:
-        hint = "".join(f", did you mean {best}?" for best in near(value, STATUSES)[:1])
+        hint = "".join(f", did you mean {best}?" for best in close_matches(value, STATUSES)[:1])
         fail(f"no status {value}{hint or ': one of ' + ', '.join(STATUSES)}")
     return value.upper()
 
 
-def _contains_test(value: str) -> Test:
+def _contains_test(value: str) -> Predicate:
     needle = value.casefold()
     return lambda actual: needle in values.flag_text(actual).casefold()
 
 
-def _equal_or_not(symbol: str, equal: Test) -> Test:
+def _equal_or_not(symbol: str, equal: Predicate) -> Predicate:
     return equal if symbol == "=" else lambda actual: not equal(actual)
 
 

@@ -73,14 +73,14 @@ class Not:
 
 
 @dataclass(frozen=True)
-class Several:
+class BooleanTerm:
     """Conjunction (`and`) or disjunction (`or`) of terms."""
 
     word: str
     terms: tuple[Term, ...]
 
 
-Term = Comparison | Not | Several
+Term = Comparison | Not | BooleanTerm
 Truth = bool | None  # None: undecided until more of the run is read
 
 
@@ -102,14 +102,14 @@ def comparisons(term: Term, *, under_not: bool = True) -> Iterator[Comparison]:
     """
     if isinstance(term, Comparison):
         yield term
-    elif isinstance(term, Several):
+    elif isinstance(term, BooleanTerm):
         for child in term.terms:
             yield from comparisons(child, under_not=under_not)
     elif under_not:
         yield from comparisons(term.term)
 
 
-def truth(term: Term, test: Callable[[Comparison], Truth]) -> Truth:
+def evaluate(term: Term, test: Callable[[Comparison], Truth]) -> Truth:
     """Evaluate a query in Kleene's three-valued logic.
 
     Args:
@@ -119,12 +119,12 @@ def truth(term: Term, test: Callable[[Comparison], Truth]) -> Truth:
     if isinstance(term, Comparison):
         return test(term)
     if isinstance(term, Not):
-        value = truth(term.term, test)
+        value = evaluate(term.term, test)
         return None if value is None else not value
     decisive = term.word == "or"  # one true term decides an `or`, one false term an `and`
     undecided = False
     for child in term.terms:
-        value = truth(child, test)
+        value = evaluate(child, test)
         if value is decisive:
             return decisive
         undecided |= value is None
@@ -168,7 +168,7 @@ class _Parser:
         while self.tokens[self.next].is_word(word):
             self.next += 1
             terms.append(part())
-        return terms[0] if len(terms) == 1 else Several(word, tuple(terms))
+        return terms[0] if len(terms) == 1 else BooleanTerm(word, tuple(terms))
 
     def _term(self) -> Term:
         token = self._take()

@@ -14,7 +14,7 @@ from typing import Any
 
 MAX_BYTES = 1 << 20  # of a copy; beyond it, only the last half remains
 TAIL_LINES = 20  # lines of output in the record of a failed run
-_TAIL_BYTES = 1 << 16  # read by tail_of
+_TAIL_BYTES = 1 << 16  # read by last_lines
 
 
 class OutputCopy:
@@ -95,7 +95,7 @@ def output_path(directory: Path) -> Path:
     return guild if guild.parent.is_dir() else directory / "journal" / "output.txt"
 
 
-def tail_of(path: Path, lines: int = TAIL_LINES) -> str:
+def last_lines(path: Path, lines: int = TAIL_LINES) -> str:
     """Return the last lines of an output file; a line redrawn with carriage returns in its last state."""
     try:
         with path.open("rb") as file:

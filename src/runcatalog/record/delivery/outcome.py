@@ -1,7 +1,7 @@
 """A run's outcome in one line, for Guild's attribute `result` and the column `.result` of `guild compare`.
 
 `opening_rate 97 % of 100 after 90 updates; task_id 0; reward shaped` for a finished run, the reason for
-others. :func:`parsed` is the inverse of :func:`line`, so that exports of `guild compare` can be imported.
+others. :func:`parse` is the inverse of :func:`summary_line`, so that exports of `guild compare` can be imported.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ _OBJECTIVE = re.compile(
 KILLED = "killed: "  # prefix of the reason of a run that a signal ended
 
 
-def line(result: Mapping[str, Any] | None, reason: str = "", *, killed: bool = False) -> str:
+def summary_line(
+    result: Mapping[str, Any] | None, reason: str = "", *, killed: bool = False
+) -> str:
     """Return a run's outcome; "" without an objective or reason.
 
     Args:
@@ -53,7 +55,7 @@ def line(result: Mapping[str, Any] | None, reason: str = "", *, killed: bool = F
     return "; ".join([sentence, *attribute_parts])
 
 
-def parsed(line: str) -> dict[str, Any] | None:
+def parse(line: str) -> dict[str, Any] | None:
     """Return the result that a line describes; None if it describes none."""
     head, *tail = line.split("; ")
     match = _OBJECTIVE.fullmatch(head)
@@ -83,7 +85,7 @@ def parsed(line: str) -> dict[str, Any] | None:
     return result | ({"variant": variant} if variant else {})
 
 
-def tell_guild(directory: Path, line: str) -> None:
+def write_guild_result(directory: Path, line: str) -> None:
     """Write a line to the attribute `result` of Guild's run; "" removes the attribute.
 
     Does nothing without Guild, and ignores a full disk.

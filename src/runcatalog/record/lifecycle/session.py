@@ -56,7 +56,7 @@ class Session(NamedTuple):
     earlier_seconds: float
 
 
-def place(config: Config) -> tuple[Path, str]:
+def locate(config: Config) -> tuple[Path, str]:
     """Return the run's directory and id."""
     resume = Path(config.resume).resolve() if config.resume else None
     guild_directory = Path(os.environ["RUN_DIR"]).resolve() if os.environ.get("RUN_DIR") else None
@@ -74,7 +74,7 @@ def place(config: Config) -> tuple[Path, str]:
     return directory, guild_id if re.fullmatch("[0-9a-f]{32}", guild_id) else uuid.uuid4().hex
 
 
-def begin(directory: Path) -> Session:
+def start_session(directory: Path) -> Session:
     """Append a start to ``sessions.jsonl``; the caller ensures that no other session is running.
 
     Raises:

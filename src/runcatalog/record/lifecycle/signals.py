@@ -67,7 +67,7 @@ class End(NamedTuple):
     reason: str
 
 
-def end_of(error: BaseException) -> End:
+def end_from_exception(error: BaseException) -> End:
     """Return the status and reason for an exception."""
     if isinstance(error, Killed):
         return End(KILLED, error.reason)
@@ -120,7 +120,7 @@ def cannot_write(what: str, error: Exception) -> str:
     return f"cannot write {what}: {getattr(error, 'strerror', None) or error}"
 
 
-def end_of_exit(code: int) -> End | None:
+def end_from_exit_status(code: int) -> End | None:
     """Return the end that the exit status of a process implies, if the process wrote none.
 
     Args:

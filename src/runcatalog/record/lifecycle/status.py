@@ -12,7 +12,14 @@ from runcatalog.record.delivery.untrusted import guild_attribute
 from runcatalog.record.journal import read_json, read_lines, write_json
 from runcatalog.record.lifecycle import crash, out_of_memory
 from runcatalog.record.lifecycle.process import boot_id, is_alive, pid_namespace
-from runcatalog.record.lifecycle.signals import FAILED, GONE, KILLED, RUNNING, End, end_of_exit
+from runcatalog.record.lifecycle.signals import (
+    FAILED,
+    GONE,
+    KILLED,
+    RUNNING,
+    End,
+    end_from_exit_status,
+)
 
 LOST_AFTER = 15 * 60  # s without a heartbeat, after which a run on another host is lost
 _TAIL_BYTES = 65536  # of metrics.jsonl; contains its last line
@@ -72,7 +79,7 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
     return Status(end.status, end.reason, ended)
 
 
-def note_traces(run_dir: Path) -> None:
+def save_kill_evidence(run_dir: Path) -> None:
     """Save this machine's evidence of a killed run's end, before its cgroup and the logs disappear.
 
     Call it soon after the end; later calls change nothing.
@@ -138,7 +145,7 @@ def _end_from_traces(directory: Path, session: dict[str, Any], here: bool) -> En
     if report := crash.reason(directory):
         return End(FAILED, report)
     code = _guild_exit(directory, session)
-    end = None if code is None else end_of_exit(code) or End(FAILED, f"exit status {code}")
+    end = None if code is None else end_from_exit_status(code) or End(FAILED, f"exit status {code}")
     if end is not None and end.reason != "SIGKILL":
         return end
     traces = _traces(directory, session)
