@@ -12,7 +12,7 @@ from darkroom import ad_options
 from darkroom.evaluate_ad import MOST
 from runcatalog import record
 from runcatalog.guild import child_runs
-from runcatalog.guild.child_runs import Link
+from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import option
 
 if TYPE_CHECKING:
@@ -71,16 +71,16 @@ def main(config: Config) -> dict[str, Any]:
         links = child_runs.plan(run.directory / "study.json", runs_of(config))
         for link in links.values():
             run.add_parent(link.run)
-        child_runs.complete(
+        child_runs.run_all(
             links, config.jobs, run.event, lambda done: run.progress(done, len(links), "run")
         )
         played = [link for link in links.values() if link.operation == "ad:evaluate"]
         return run.finish(ad_summary.summarise(run, config, played, trained(links)))
 
 
-def runs_of(config: Config) -> list[Link]:
+def runs_of(config: Config) -> list[PlannedRun]:
     """The study's runs: histories of each size, and for each split and seed a training and an evaluation."""
-    links: list[Link] = []
+    links: list[PlannedRun] = []
 
     def add(operation: str, name: str, flags: dict[str, str], after: dict[str, str]) -> str:
         runs = {link.name: link.run for link in links}
@@ -88,7 +88,7 @@ def runs_of(config: Config) -> list[Link]:
         same = {name: text for name, text in flags.items() if name != "video"}
         known = config.reuse and all(used.values())
         found = next(_finished(operation, same | used), "") if known else ""
-        links.append(Link(operation, found, name=name, flags=flags, after=after))
+        links.append(PlannedRun(operation, found, name=name, flags=flags, after=after))
         return name
 
     sizes, sources = config.sizes.split(), {}
@@ -115,22 +115,26 @@ def runs_of(config: Config) -> list[Link]:
 
 def _finished(operation: str, flags: dict[str, str]) -> Iterator[str]:
     """Runs that are what these flags start now."""
-    for run in child_runs.same(operation, flags):
-        child = child_runs.Child(operation, run)
+    for run in child_runs.equivalent_runs(operation, flags):
+        child = child_runs.ChildRun(operation, run)
         if operation.startswith("ad:train"):
             # What a preset stands for may have changed since.
             settings = record.config.of_run(child.directory, ad_options.Config).settings()
-            if child.written["result"].get("settings") != vars(settings):
+            if child.result_json["result"].get("settings") != vars(settings):
                 continue
         yield run
 
 
-def trained(links: dict[str, Link]) -> np.ndarray:
+def trained(links: dict[str, PlannedRun]) -> np.ndarray:
     """Seconds of each training, float64."""
     import numpy as np
 
     return np.array(
-        [link.written["wall_seconds"] for name, link in links.items() if name.startswith("train ")]
+        [
+            link.result_json["wall_seconds"]
+            for name, link in links.items()
+            if name.startswith("train ")
+        ]
     )
 
 

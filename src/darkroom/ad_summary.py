@@ -14,11 +14,11 @@ from runcatalog.record import journal
 
 if TYPE_CHECKING:
     from darkroom.ad_study import Config
-    from runcatalog.guild.child_runs import Link
+    from runcatalog.guild.child_runs import PlannedRun
 
 
 def summarise(
-    run: record.Run, config: Config, played: Sequence[Link], seconds: np.ndarray
+    run: record.Run, config: Config, played: Sequence[PlannedRun], seconds: np.ndarray
 ) -> dict[str, Any]:
     """Means of the evaluations' metrics; journals and draws their curves.
 
@@ -36,7 +36,7 @@ def summarise(
             point["_low"], point["_high"] = ad_scores.interval(together)
         for place, step in enumerate(curves[0][name][0]):
             run.log({f"{name}{key}": float(v[place]) for key, v in point.items()}, int(step))
-    results = [link.written["result"] for link in played]
+    results = [link.result_json["result"] for link in played]
     metrics, table = together_of([result["metrics"] for result in results])
     metrics["training_minutes"] = float(seconds.mean() / 60)
     metrics["time/training_minutes_most"] = float(seconds.max() / 60)
@@ -100,7 +100,7 @@ def together_of(metrics: Sequence[dict[str, float]]) -> tuple[dict[str, float], 
     return found, {"columns": columns, "rows": rows}
 
 
-def read_curves(link: Link) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+def read_curves(link: PlannedRun) -> dict[str, tuple[np.ndarray, np.ndarray]]:
     """Steps and values of an evaluation's curves, by name."""
     points: dict[str, list[tuple[int, float]]] = defaultdict(list)
     for point in journal.read_points(link.directory / "journal" / "metrics.jsonl"):

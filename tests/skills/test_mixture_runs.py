@@ -202,7 +202,7 @@ def test_figures_show_what_the_records_tell(tmp_path) -> None:
 
 
 def test_the_committed_records_can_be_drawn(tmp_path) -> None:
-    records = committed.finished(Path(__file__).parents[2] / "experiments/records/skills")
+    records = committed.finished_runs(Path(__file__).parents[2] / "experiments/records/skills")
     assert {"skill:benchmark", "skill:moe", "skill:curriculum"} <= records.keys()
     drawn = [path.name for path in redraw.draw(records, tmp_path)]
     assert drawn[:3] == ["benchmark_agents.svg", "benchmark_ways.svg", "gate.svg"]

@@ -87,7 +87,7 @@ def importance(
 
     rows = sorted(
         zip(objectives, *columns.values(), strict=True),
-        key=lambda row: (row[0] is not None, row[0] or 0.0, [values.order(v) for v in row[1:]]),
+        key=lambda row: (row[0] is not None, row[0] or 0.0, [values.sort_key(v) for v in row[1:]]),
     )
     if len(rows) > MAX_TRIALS:
         last = len(rows) - 1

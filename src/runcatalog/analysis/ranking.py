@@ -21,7 +21,7 @@ from runcatalog.model.run_record import (
     RunRecord,
     is_maximized,
 )
-from runcatalog.query.fields import near
+from runcatalog.query.fields import close_matches
 from runcatalog.store.run_rows import Reader, Stored
 from runcatalog.text import terminal
 
@@ -197,7 +197,7 @@ def _of_operation(reader: Reader, operation: str) -> list[Stored]:
     named = {run for run, each in by_run.items() if each.tags.get("operation") == operation}
     if not named:
         known = {each.tags.get("operation", "") for each in by_run.values()}
-        hint = "".join(f"; did you mean {name}?" for name in near(operation, known)[:1])
+        hint = "".join(f"; did you mean {name}?" for name in close_matches(operation, known)[:1])
         hint = hint or "; `catalog sync` brings in what has run"
         raise CatalogError(f"no run of {operation!r} in MLflow{hint}")
     found = [s for s in by_run.values() if s.run in named or s.tags.get("batch") in named]
@@ -234,7 +234,7 @@ def _measure(operation: str, stored: Sequence[Stored], metric: str, goal: str) -
         kind = "objective"  # the result says it, with how often it was counted
     known = {each for s in stored for each in s.last}
     if kind != "objective" and name not in known:
-        hint = "".join(f", did you mean {each}?" for each in near(name, known)[:1])
+        hint = "".join(f", did you mean {each}?" for each in close_matches(name, known)[:1])
         raise CatalogError(f"no run of {operation} has the metric {name!r}{hint}")
     maximize = is_maximized(name, told) if not goal else goal == "max"
     return Measure(name, kind, maximize)
@@ -292,7 +292,7 @@ def _known_flags(by: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
     known = {name for record in records for name in record.flags}
     for name in by:
         if name not in known:
-            hint = "".join(f", did you mean {each}?" for each in near(name, known)[:1])
+            hint = "".join(f", did you mean {each}?" for each in close_matches(name, known)[:1])
             raise CatalogError(f"--group-by {name}: no run has this flag{hint}")
     return list(dict.fromkeys(by))
 

@@ -64,7 +64,9 @@ def edges(best: RunRecord, space: object) -> str:
         place = _place(best.flags.get(name), told)
         if place is not None and min(place, 1 - place) <= EDGE:
             which = "lower" if place < 0.5 else "upper"
-            low, high = (markdown.flag_value(values.flag(told[end])) for end in ("low", "high"))
+            low, high = (
+                markdown.flag_value(values.parse_flag(told[end])) for end in ("low", "high")
+            )
             parts.append(f"{markdown.escape(name)} at the {which} edge of {low} to {high}")
     return f"the best point has {' and '.join(parts)}" if parts else ""
 

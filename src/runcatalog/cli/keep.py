@@ -116,7 +116,7 @@ def weights(options: argparse.Namespace) -> int:
     from runcatalog.cli.common import committed
     from runcatalog.guild.runs import GuildRun, guild_home
     from runcatalog.model.errors import CatalogError
-    from runcatalog.sync.weights import keep
+    from runcatalog.sync.weights import export_weights
 
     project, home = Project.find(), guild_home()
     if home is None:
@@ -131,7 +131,7 @@ def weights(options: argparse.Namespace) -> int:
         directory = home / "runs" / record.run
         if not directory.is_dir():
             raise CatalogError(f"{record.run[:8]} is not in {home}")
-        size = keep(record, GuildRun(record.run, str(directory)), project.weights)
+        size = export_weights(record, GuildRun(record.run, str(directory)), project.weights)
         print(
             f"{record.operation}, {record.run[:8]}: {size / 1000:.0f} kB in {os.path.relpath(project.weights)}"
         )

@@ -20,7 +20,7 @@ from runcatalog.guild import file_stamps
 from runcatalog.model.errors import CatalogError
 from runcatalog.record.delivery.untrusted import guild_attribute
 from runcatalog.record.journal import read_json
-from runcatalog.record.lifecycle.signals import FINISHED, GONE, KILLED, end_of_exit
+from runcatalog.record.lifecycle.signals import FINISHED, GONE, KILLED, end_from_exit_status
 from runcatalog.record.provenance.redact import Redactor
 
 _ID = re.compile("[0-9a-f]{32}")
@@ -66,8 +66,8 @@ class GuildRun:
 
     @cached_property
     def stamp(self) -> str:
-        """See :func:`runcatalog.guild.file_stamps.of`."""
-        return file_stamps.of(self.where)
+        """See :func:`runcatalog.guild.file_stamps.stamp_of`."""
+        return file_stamps.stamp_of(self.where)
 
     @cached_property
     def flags(self) -> dict[str, Any]:
@@ -120,7 +120,7 @@ class GuildRun:
             return KILLED, GONE
         if status == 0:
             return FINISHED, ""
-        if told := end_of_exit(status):
+        if told := end_from_exit_status(status):
             return told
         line = self.hide.text(last_line(self.directory / ".guild" / "output"))
         return "FAILED", f"exit status {status}: {line}" if line else f"exit status {status}"

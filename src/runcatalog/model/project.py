@@ -41,9 +41,9 @@ class Operation:
     def canonical_flags(self) -> dict[str, Any]:
         """Its own defaults in the type that a record has them in."""
         return {
-            name: [values.flag(each) for each in value]
+            name: [values.parse_flag(each) for each in value]
             if isinstance(value, list)
-            else values.flag(value)
+            else values.parse_flag(value)
             for name, value in self.flags.items()
         }
 

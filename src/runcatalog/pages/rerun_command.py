@@ -125,7 +125,7 @@ def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
     columns: dict[str, list[values.Scalar]] = {}
     for name in names:
         told = {values.flag_text(t.flags[name]): t.flags[name] for t in trials if name in t.flags}
-        columns[name] = [told[key] for key in sorted(told, key=lambda k: values.order(told[k]))]
+        columns[name] = [told[key] for key in sorted(told, key=lambda k: values.sort_key(told[k]))]
     count = 1
     for column in columns.values():
         count *= len(column)
@@ -221,13 +221,13 @@ def _class_options(folder: Path, module: str, name: str, depth: int) -> Options:
             defaults.pop(flag, None)
             choices.pop(flag, None)
             if default is not _UNKNOWN:
-                defaults[flag] = values.flag(default)
+                defaults[flag] = values.parse_flag(default)
             else:
                 complete = False
             if unit:
                 units[flag] = unit
             if allowed := _choices(node.value, folder, tree):
-                choices[flag] = [values.flag(each) for each in allowed]
+                choices[flag] = [values.parse_flag(each) for each in allowed]
     return Options(defaults, units, choices, complete)
 
 

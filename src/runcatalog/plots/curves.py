@@ -252,7 +252,7 @@ def _grouped(title: str, runs: Sequence[RunRecord], wanted: Figure) -> _Panel:
     ranked = groups.groups(runs, wanted.flags)
     best = ranked[:MAX_CURVES]
     # In the order of the point, not of its rank.
-    best.sort(key=lambda g: [values.order(v) for v in g.point.values()])
+    best.sort(key=lambda g: [values.sort_key(v) for v in g.point.values()])
     lines = []
     for group, label in zip(best, style.points([g.point for g in best]), strict=True):
         curves = [

@@ -1,4 +1,4 @@
-"""What a run can do without: a figure or a video that cannot be made is a remark, never the end of the run."""
+"""Optional outputs such as figures and videos, whose errors do not end the run."""
 
 from __future__ import annotations
 
@@ -12,13 +12,13 @@ if TYPE_CHECKING:
 
 @contextlib.contextmanager
 def optional(run: Run, what: str) -> Iterator[None]:
-    """Turns an exception into an event of the run, `no WHAT: type: message`.
+    """Turn an exception into an event of the run, `no WHAT: type: message`.
 
     Args:
-        run: The run, which goes on.
-        what: What is made inside, in a word or two.
+        run: The run, which continues.
+        what: Name of the output, in a word or two.
     """
     try:
         yield
-    except Exception as error:  # whatever matplotlib, ffmpeg or the renderer finds
+    except Exception as error:  # matplotlib, ffmpeg and renderers raise all kinds
         run.event(f"no {what}: {type(error).__name__}: {error}")

@@ -74,7 +74,7 @@ class Run:
         self.config = config
         self.study = study
         self.seeds = Seeds(config.seed)
-        self.directory, self.id = session.place(config)
+        self.directory, self.id = session.locate(config)
         self.resumed = (self.directory / "journal" / "run.json").exists()
         self._journal = self.directory / "journal"
         self._reserve = self._journal / "reserve"
@@ -96,7 +96,7 @@ class Run:
         except OSError as error:
             if self._session is not None:
                 with contextlib.suppress(OSError):
-                    self._end(signals.end_of(error), None)
+                    self._end(signals.end_from_exception(error), None)
                 self._signals.restore()
             where = getattr(error, "filename", None) or self.directory
             raise UserError(f"cannot record in {where}: {error.strerror or error}") from None
@@ -271,7 +271,7 @@ class Run:
             static = self._static_facts()
             self.id = static["id"]
             self._metrics = journal.MetricsFile(self._journal / "metrics.jsonl")
-            self._session = session.begin(self.directory)
+            self._session = session.start_session(self.directory)
             self._clock = self._session.clock
         self._begin()
 
@@ -285,7 +285,7 @@ class Run:
         for name in ("artifacts", "checkpoints"):
             (self.directory / name).mkdir(exist_ok=True)
         (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
-        outcome.tell_guild(self.directory, "")
+        outcome.write_guild_result(self.directory, "")
         self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))  # zeros may be stored as nothing
         self._crash = CrashReport(self.directory)
         if not (self.directory / ".guild").is_dir():
@@ -317,7 +317,7 @@ class Run:
         return static
 
     def _end_with(self, error: BaseException) -> None:
-        end, hide = signals.end_of(error), redact.Redactor([os.environ]).text
+        end, hide = signals.end_from_exception(error), redact.Redactor([os.environ]).text
         if self._finished and end.status == signals.KILLED:
             return  # the result was complete before the signal came
         if self._finished and isinstance(error, SystemExit) and not error.code:
@@ -368,8 +368,8 @@ class Run:
                 raise
             self._reserve.unlink(missing_ok=True)
             journal.write_json(path, content)
-        line = outcome.line(result, end.reason, killed=end.status == signals.KILLED)
-        outcome.tell_guild(self.directory, line)
+        line = outcome.summary_line(result, end.reason, killed=end.status == signals.KILLED)
+        outcome.write_guild_result(self.directory, line)
         return written
 
     def _close(self) -> None:

@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from runcatalog.record.delivery.outcome import tell_guild
+from runcatalog.record.delivery.outcome import write_guild_result
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.search import trials
 from runcatalog.search.core import Observation, Proposal, Settings, is_value, propose
@@ -85,7 +85,7 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
     objective = trials.objective_of(batch)
     count = int(batch.get("max_trials") or DEFAULT_TRIALS)
     with _alone(batch), _stopping() as stop:
-        prior = trials.prior(batch, dimensions, objective, prior_mode)
+        prior = trials.prior_observations(batch, dimensions, objective, prior_mode)
         _run_missing(batch, dimensions, objective, count, settings, prior, stop)
         done = trials.read(batch, objective)
     result = {"method": settings.method} | _result(done, objective, count)
@@ -124,7 +124,7 @@ def _stopping() -> Iterator[threading.Event]:
 
     def end_trials() -> None:
         while True:  # until this process ends: a trial may be just about to start
-            trials.end(psutil.Process().children())
+            trials.stop(psutil.Process().children())
             time.sleep(0.1)
 
     def handler(_signal: int, _frame: object) -> None:
@@ -155,14 +155,14 @@ def _run_missing(
     for trial in trials.read(batch, objective):
         if trial.state == "pending":
             print(f"search: trial {trial.number} was interrupted, running it on", flush=True)
-            trials.end_orphan(trial.run)
-            trials.renew(batch, trial)
+            trials.stop_orphan(trial.run)
+            trials.rewrite_attributes(batch, trial)
             _run_trial(trial.run, stop)
     while True:
         seen = trials.read(batch, objective)
         if seen and seen[-1].state == "failed" and batch_util.fail_on_trial_error(batch):
             raise SearchError(f"trial {seen[-1].number} failed: {seen[-1].reason}")
-        told = trials.untold(batch, seen, objective)
+        told = trials.missing_objective_hint(batch, seen, objective)
         if told is not None:
             raise SearchError(told)
         if len(seen) >= count:
@@ -203,7 +203,7 @@ def _new_trial(
         "kind": proposal.kind,
         "method": settings.method,
         "point": proposal.point,
-        "space": {d.name: d.told() for d in dimensions},
+        "space": {d.name: d.to_json() for d in dimensions},
         "objective": {"name": objective.name, "goal": objective.goal},
         "predicted": predicted,
         "kernel": proposal.kernel,
@@ -314,4 +314,4 @@ def _write_result(batch: Any, result: dict[str, Any], started: float, why: str) 
         "wall_seconds": before.get("wall_seconds", 0.0) + ended - started,
     }
     trials.save(path, content)
-    tell_guild(Path(batch.dir), result["summary"])
+    write_guild_result(Path(batch.dir), result["summary"])

@@ -10,7 +10,7 @@ from typing import Any
 
 from runcatalog.model import record_files as files
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.guild_columns import columns
+from runcatalog.model.guild_columns import parse_columns
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages.rerun_command import options_of
@@ -175,7 +175,7 @@ def _declared(project: Project) -> dict[str, Any]:
     """What the project says of its operations' columns and flags, and of its machines."""
     operations = project.operations()
     return {
-        "columns": {name: columns(each.compare) for name, each in operations.items()},
+        "columns": {name: parse_columns(each.compare) for name, each in operations.items()},
         "flags": {
             name: frozenset({*each.flags, *options_of(project.root, each.main).defaults})
             for name, each in operations.items()

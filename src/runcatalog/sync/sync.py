@@ -17,7 +17,7 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 from runcatalog.record import journal
-from runcatalog.record.console import output_path, tail_of
+from runcatalog.record.console import last_lines, output_path
 from runcatalog.record.delivery.mlflow_client import MlflowError
 from runcatalog.record.delivery.publish import Published, publish
 from runcatalog.record.delivery.untrusted import inside
@@ -136,7 +136,7 @@ class Sync:
             if stored.status != RUNNING or stored.deleted or stored.run in there or home is None:
                 continue
             run = GuildRun(stored.run, str(home / "trash" / "runs" / stored.run))
-            if file_stamps.has_journal(file_stamps.of(run.where)):
+            if file_stamps.has_journal(file_stamps.stamp_of(run.where)):
                 with self._problems(run.id):
                     self._send_run(run, *self._known_batch(run.id))
 
@@ -274,7 +274,7 @@ class Sync:
         mlflow_id = self._put(record, {k: tags[k] for k in ("mlflow.parentRunId",) if k in tags})
         log = output_path(run.directory)
         if self.report.sent > sent and status in (FAILED, KILLED) and inside(run.directory, log):
-            tail = run.hide.text(tail_of(log))
+            tail = run.hide.text(last_lines(log))
             self.store.client.log_text(mlflow_id, f"{tail}\n", "log_tail.txt")
 
     def _put(self, record: RunRecord, tags: dict[str, str]) -> str:
@@ -313,7 +313,7 @@ class Sync:
         """
         stored = self.held.get(run_id)
         ended = stored is not None and stored.status in (FINISHED, FAILED)
-        stamp = known if known and ended else file_stamps.of(where)
+        stamp = known if known and ended else file_stamps.stamp_of(where)
         if not file_stamps.has_journal(stamp):
             return False
         if stored is not None and stored.deleted:

@@ -13,7 +13,7 @@ import pytest
 from guild import guildfile
 
 from runcatalog.guild import child_runs
-from runcatalog.guild.child_runs import Link
+from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import RunFailed
 
 SCRIPT = """
@@ -30,7 +30,7 @@ sys.exit(code)
 
 
 @dataclass(kw_only=True)
-class Process(Link):
+class Process(PlannedRun):
     """A link whose run is a process that sleeps, in place of Guild's."""
 
     home: Path
@@ -62,31 +62,31 @@ def told(link):
 
 
 def test_each_run_comes_after_those_it_needs(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL", 0.02)
+    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
     made = links(tmp_path, a={}, b={"after": {"previous": "a"}}, c={"after": {"previous": "b"}})
     seen = []
-    child_runs.complete(made, 3, lambda text: None, seen.append)
+    child_runs.run_all(made, 3, lambda text: None, seen.append)
     assert told(made["a"])["ended"] <= told(made["b"])["begun"]
     assert told(made["b"])["ended"] <= told(made["c"])["begun"]
     assert seen[-1] == 3
-    child_runs.complete(made, 3, pytest.fail, seen.append)  # nothing is left to be started
+    child_runs.run_all(made, 3, pytest.fail, seen.append)  # nothing is left to be started
 
 
 def test_a_run_that_fails_ends_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL", 0.02)
+    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
     made = links(tmp_path, a={"code": 3}, b={"seconds": 60.0})
     begun = time.monotonic()
     with pytest.raises(RunFailed, match="a: m:a, run a, ended with status 3"):
-        child_runs.complete(made, 2, lambda text: None, lambda count: None)
+        child_runs.run_all(made, 2, lambda text: None, lambda count: None)
     assert time.monotonic() - begun < 50
     assert not made["b"].finished
 
 
 def test_or_is_told_of_while_they_go_on_each_at_a_place_of_its_own(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL", 0.02)
+    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
     made = links(tmp_path, a={"code": 3}, b={}, c={}, d={"code": 1})
     failed = []
-    child_runs.complete(
+    child_runs.run_all(
         made, [{"PLACE": "one"}, {"PLACE": "two"}], lambda text: None, lambda count: None,
         lambda link, code: failed.append((link.name, code)),
     )  # fmt: skip
@@ -101,13 +101,13 @@ def test_or_is_told_of_while_they_go_on_each_at_a_place_of_its_own(tmp_path, mon
 
 
 def test_what_needs_a_run_that_failed_is_never_begun(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL", 0.02)
+    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
     needs = {"b": "a", "c": "b", "e": "d"}
     made = links(
         tmp_path, a={"code": 3}, d={}, **{n: {"after": {"previous": of}} for n, of in needs.items()}
     )  # fmt: skip
     failed, seen = [], []
-    child_runs.complete(
+    child_runs.run_all(
         made, 2, lambda text: None, seen.append, lambda link, code: failed.append(link.name)
     )
     assert failed == ["a"]
@@ -170,8 +170,8 @@ def test_a_run_stands_for_another_if_all_flags_on_which_results_depend_are_the_s
     def found(**flags):
         monkeypatch.setattr(guildfile, "_cache", {})  # as in a new process
         of = (
-            child_runs.Child("toy:train", run).directory
-            for run in child_runs.same("toy:train", flags)
+            child_runs.ChildRun("toy:train", run).directory
+            for run in child_runs.equivalent_runs("toy:train", flags)
         )
         attributes = [(path / ".guild/attrs/flags").read_text() for path in of]
         return [dict(line.split(": ") for line in text.splitlines()) for text in attributes]
@@ -182,9 +182,11 @@ def test_a_run_stands_for_another_if_all_flags_on_which_results_depend_are_the_s
     assert [each["lr"] for each in found(seed=2, lr=0.2)] == ["0.2"]
     assert [each["lazy"] for each in found(lazy=1)] == ["1"]
     assert found(seed=3) == []
-    assert list(child_runs.same("toy:nothing", {})) == []
+    assert list(child_runs.equivalent_runs("toy:nothing", {})) == []
     # Whatever the others: the newest.
-    newest = child_runs.Child("toy:train", child_runs.newest("toy:train", {"seed": 1})).directory
+    newest = child_runs.ChildRun(
+        "toy:train", child_runs.newest_finished("toy:train", {"seed": 1})
+    ).directory
     assert "lazy: 1" in (newest / ".guild/attrs/flags").read_text()
     # A default that has changed since is another flag; one that has come since is not.
     folder = newest.parents[2]
@@ -205,7 +207,7 @@ def test_a_run_that_took_another_is_that_which_takes_the_same_one(toy, tmp_path,
 
     def found(**flags):
         monkeypatch.setattr(guildfile, "_cache", {})
-        return set(child_runs.same("toy:further", flags))
+        return set(child_runs.equivalent_runs("toy:further", flags))
 
     toy("toy:further")
     (alone,) = ran("further")

@@ -27,18 +27,18 @@ def test_finished_records_by_operation_oldest_first(tmp_path):
     _write(tmp_path, "b", started=7)
     _write(tmp_path, "c", started=8, status="FAILED")
     _write(tmp_path, "d", operation="bc:train")
-    found = committed.finished(tmp_path)
+    found = committed.finished_runs(tmp_path)
     assert {name: [run["run"] for run in runs] for name, runs in found.items()} == {
         "pg:train": ["b", "a"], "bc:train": ["d"],
     }  # fmt: skip
-    assert committed.values(found["pg:train"][0], "return").tolist() == [0.5, 0.25]
+    assert committed.metric_values(found["pg:train"][0], "return").tolist() == [0.5, 0.25]
 
 
 def test_all_that_is_committed_can_be_read():
     records = ROOT / "experiments" / "records"
     for folder in records.iterdir():
         told = [json.loads(path.read_text())["status"] for path in folder.glob("*.json")]
-        found = committed.finished(folder)
+        found = committed.finished_runs(folder)
         assert sum(len(runs) for runs in found.values()) == told.count("FINISHED") > 0
 
 
@@ -46,7 +46,7 @@ def test_all_that_is_committed_can_be_read():
 def test_what_is_no_record_is_named(tmp_path, content):
     (tmp_path / "bad.json").write_text(content)
     with pytest.raises(UserError, match=r"bad\.json: no record"):
-        committed.finished(tmp_path)
+        committed.finished_runs(tmp_path)
 
 
 @pytest.mark.parametrize(

@@ -52,7 +52,7 @@ def declared() -> list[tuple[str, list[str]]]:
     ],
 )
 def test_it_says_what_guild_says(specification):
-    found = guild_columns.parsed(specification)
+    found = guild_columns.parse_column(specification)
     told = (found.header, found.kind, found.name, found.is_step, found.of)
     assert told == guilds(specification)
 
@@ -61,7 +61,7 @@ def test_it_says_what_guild_says(specification):
 def test_every_operation_compares_a_few_columns(operation, specifications):
     assert specifications, f"{operation} declares no compare: all flags and scalars would be shown"
     assert len(specifications) <= 10
-    found = guild_columns.columns(specifications)
+    found = guild_columns.parse_columns(specifications)
     for specification, column in zip(specifications, found, strict=True):
         told = (column.header, column.kind, column.name, column.is_step, column.of)
         assert told == guilds(specification)

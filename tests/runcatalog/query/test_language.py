@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from memory_reader import MemoryReader
 from runcatalog.analysis.find_runs import search
 from runcatalog.model.run_record import RunRecord
-from runcatalog.query.language import MAX_DEPTH, Comparison, Not, QueryError, Several, parse, truth
+from runcatalog.query.language import (
+    MAX_DEPTH,
+    BooleanTerm,
+    Comparison,
+    Not,
+    QueryError,
+    evaluate,
+    parse,
+)
 
 ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 NUMBERS = (1, -3, 5e-3)
@@ -166,7 +174,9 @@ def test_any_text_is_a_query_or_one_clear_error(text):
         term, told = parse(text), ""
     except QueryError as error:
         term, told = None, str(error)
-    assert isinstance(term, Comparison | Not | Several) is not told.startswith("query, character ")
+    assert isinstance(term, Comparison | Not | BooleanTerm) is not told.startswith(
+        "query, character "
+    )
     assert "\n" not in told
 
 
@@ -199,7 +209,7 @@ def test_what_is_not_known_stays_open_unless_the_rest_decides(left, right):
             for y in ([right] if right is not None else [True, False])
         ]
         wanted = completions[0] if len(set(completions)) == 1 else None
-        assert truth(parse(text), lambda each: known[each.name.text]) is wanted
+        assert evaluate(parse(text), lambda each: known[each.name.text]) is wanted
 
 
 @pytest.mark.parametrize(
@@ -239,4 +249,4 @@ def test_depth_is_limited_and_length_is_not():
         parse("not " * 5_000 + "a")
     long = parse(" or ".join(["a=1"] * 2_000))
     assert len(long.terms) == 2_000
-    assert truth(long, lambda each: None) is None
+    assert evaluate(long, lambda each: None) is None

@@ -61,7 +61,7 @@ def test_proposals_stay_within_the_space_whatever_came_before(seed, told, data):
         for _ in range(told)
     ]
     proposal = propose(SPACE, history, told, Settings(seed=seed))
-    assert all(d.holds(proposal.point[d.name]) for d in SPACE)
+    assert all(d.contains(proposal.point[d.name]) for d in SPACE)
     assert key(SPACE, proposal.point) not in {key(SPACE, seen.point) for seen in history}
 
 

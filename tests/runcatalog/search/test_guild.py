@@ -14,7 +14,7 @@ import psutil
 import pytest
 import yaml
 
-from runcatalog.search.trials import end
+from runcatalog.search.trials import stop
 
 SOURCE = Path(__file__).parents[3] / "src"
 GUILD_YML = """
@@ -254,7 +254,7 @@ def test_ending_a_trial_leaves_its_exit_status_to_its_parent():
         code = waits if ignores else waits.replace("SIG_IGN", "SIG_DFL")
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
             process.stdout.readline()
-            end([psutil.Process(process.pid)], seconds=0.5 if ignores else 60)
+            stop([psutil.Process(process.pid)], seconds=0.5 if ignores else 60)
             assert process.wait(timeout=60) == status
 
 

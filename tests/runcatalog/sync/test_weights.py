@@ -50,7 +50,7 @@ def _keep(home: Path, folder: Path, **changes: object) -> int:
         digest={"weights": weights_digest(TENSORS)},
     )  # fmt: skip
     run = GuildRun(RUN, str(home / "runs" / RUN))
-    return weights.keep(dataclasses.replace(told, **changes), run, folder)
+    return weights.export_weights(dataclasses.replace(told, **changes), run, folder)
 
 
 def test_what_is_kept_is_what_loads_it(home: Path, tmp_path: Path) -> None:

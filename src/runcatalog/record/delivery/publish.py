@@ -274,7 +274,7 @@ class Publisher:
             return
         told = {
             "error.txt": (crash.report_path(self.directory), crash.report),
-            "log_tail.txt": (console.output_path(self.directory), console.tail_of),
+            "log_tail.txt": (console.output_path(self.directory), console.last_lines),
         }
         for name, (path, read) in told.items():
             text = read(path) if inside(self.directory, path) else ""

@@ -32,10 +32,10 @@ def test_a_line_reads_back(objective, value, at, variant):
     }
     objective = objective if at is None else {"axis": "step", **objective, "at": at}
     result = {"objective": objective, "task_id": 3} | ({"variant": variant} if variant else {})
-    line = outcome.line(result)
+    line = outcome.summary_line(result)
     assert "\n" not in line
     expected = {k: v for k, v in objective.items() if k != "axis" or at is not None}
-    found = outcome.parsed(line)
+    found = outcome.parse(line)
     back, value = found["objective"].pop("value"), float(expected.pop("value"))
     assert math.isclose(back, value, rel_tol=1e-11) if rate else repr(back) == repr(value)
     assert found == result | {"objective": expected}
@@ -51,20 +51,20 @@ def test_a_line_reads_back(objective, value, at, variant):
     ],
 )
 def test_a_reason_is_no_result(line):
-    assert outcome.parsed(line) is None
+    assert outcome.parse(line) is None
 
 
 def test_what_guild_keeps(tmp_path):
-    outcome.tell_guild(tmp_path, "no Guild: nobody to tell")
+    outcome.write_guild_result(tmp_path, "no Guild: nobody to tell")
     assert not (tmp_path / ".guild").exists()
     attributes = tmp_path / ".guild" / "attrs"
     attributes.mkdir(parents=True)
     for line in (
         "opening_rate 97 % of 100",
-        outcome.line(None, "NaN: ‘é’\nand 'more'", killed=True),
+        outcome.summary_line(None, "NaN: ‘é’\nand 'more'", killed=True),
     ):
-        outcome.tell_guild(tmp_path, line)
+        outcome.write_guild_result(tmp_path, line)
         assert yaml.safe_load((attributes / "result").read_text()) == line
     assert json.loads((attributes / "result").read_text()).startswith("killed: NaN")
-    outcome.tell_guild(tmp_path, "")
+    outcome.write_guild_result(tmp_path, "")
     assert not (attributes / "result").exists()

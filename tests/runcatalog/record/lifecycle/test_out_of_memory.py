@@ -8,7 +8,7 @@ import pytest
 
 import ends_table
 from runcatalog.record.lifecycle import out_of_memory
-from runcatalog.record.lifecycle.status import note_traces, status_of
+from runcatalog.record.lifecycle.status import save_kill_evidence, status_of
 from small_disk import small_cgroup
 
 
@@ -24,7 +24,7 @@ def ended_in_cgroup(toys):
         process.kill()
         process.communicate()
         noted = status_of(killed.directory)
-        note_traces(killed.directory)
+        save_kill_evidence(killed.directory)
         assert starved.run(*flags, "--end", "hog")[0] == -signal.SIGKILL
         yield killed.directory, starved.directory, noted
 

@@ -15,7 +15,7 @@ import ends_table
 from runcatalog import record
 from runcatalog.record.journal import append_line, read_json, read_points
 from runcatalog.record.lifecycle.process import boot_id, process_state
-from runcatalog.record.lifecycle.signals import end_of, end_of_exit
+from runcatalog.record.lifecycle.signals import end_from_exception, end_from_exit_status
 from runcatalog.record.lifecycle.status import elapsed, last_session, status_of
 
 TOLD = ends_table.rows()
@@ -103,14 +103,19 @@ def test_exceptions_that_mean_no_memory():
 
     gpu = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 1.00 GiB"
     case = "out of memory on the GPU"
-    ends_table.check(case, *end_of(torch.OutOfMemoryError(gpu)))
-    ends_table.check(case, *end_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when …")))
+    ends_table.check(case, *end_from_exception(torch.OutOfMemoryError(gpu)))
+    ends_table.check(
+        case, *end_from_exception(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when …"))
+    )
     with pytest.raises(RuntimeError) as error:
         torch.zeros(1 << 58)
-    ends_table.check("out of memory in torch", *end_of(error.value))
+    ends_table.check("out of memory in torch", *end_from_exception(error.value))
     refused = OSError(errno.ENOMEM, "Cannot allocate memory")  # what a fork raises
-    assert end_of(refused).reason == "out of memory"
-    assert end_of(ValueError("no memory of this")).reason == "ValueError: no memory of this"
+    assert end_from_exception(refused).reason == "out of memory"
+    assert (
+        end_from_exception(ValueError("no memory of this")).reason
+        == "ValueError: no memory of this"
+    )
 
 
 @pytest.mark.parametrize(
@@ -129,7 +134,7 @@ def test_exceptions_that_mean_no_memory():
     ],
 )
 def test_exit_statuses(code, told):
-    assert end_of_exit(code) == told
+    assert end_from_exit_status(code) == told
 
 
 def test_an_exit_status_counts_for_the_session_that_it_is_of(toy, wait_until):
