@@ -8,7 +8,8 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
-from textgames.games import FROZENLAKE, SOKOBAN, GameConfig, make
+from textgames.games import GameConfig, make
+from textgames.interface import FROZENLAKE, SOKOBAN
 
 if TYPE_CHECKING:
     import numpy as np
