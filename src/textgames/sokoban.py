@@ -83,7 +83,7 @@ class Sokoban:
         return Outcome(reward, penalty, self.done[which], solved, effective)
 
     def render(self, which: NDArray[np.int64]) -> list[str]:
-        """See `interface.Game`; `#` wall, `_` floor, `O` target, `X` box, `√` box on it, `P` player, `S` player on target."""
+        """See `interface.Game`; `#` wall, `_` floor, `O` target, `X` box, `√` box on it, `P` player, `S` on target."""
         return grids(self.cells[which], SYMBOLS)
 
 
