@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from darkroom import ad_options, ad_redraw, ad_scores, ad_study, ad_summary, grid, play
+from darkroom import ad_options, ad_redraw, ad_scores, ad_study, grid, play
 from darkroom.batch import RoomBatch
 from runcatalog import record
 from runcatalog.guild import child_runs
@@ -98,7 +98,7 @@ def test_returns_are_normalised_by_task_in_rooms_of_several_sizes():
 
 def test_several_runs_are_summed_up():
     metrics = [ad_scores.metrics(learned(np.full((4, 2, 80), v))) for v in (0.5, 0.9)]
-    found, table = ad_summary.together_of(metrics)
+    found, table = ad_study.together_of(metrics)
     assert found["held_out_5/episodes_76_80"] == pytest.approx(0.7)
     assert found["held_out_5/worst_of_all"] == pytest.approx(0.5)
     assert found["held_out_5/episodes_76_80_low"] == pytest.approx(0.5)
@@ -276,7 +276,7 @@ def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch)
         (folder / "result.json").write_text(json.dumps({"result": result}))
         played.append(child_runs.PlannedRun("ad:evaluate", run, name=run, flags={}))
     with record.start(ad_study.Config(play="3"), study="darkroom") as run:
-        found = ad_summary.summarise(run, ad_study.Config(play="3"), played, np.ones(2))
+        found = ad_study.summarise(run, ad_study.Config(play="3"), played, np.ones(2))
         assert (run.directory / "artifacts/in_context.svg").stat().st_size > 5000
         run.finish(found)
     assert found["objective"]["name"] == "shown_offset_3/episodes_6_10"
