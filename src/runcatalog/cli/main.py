@@ -24,10 +24,11 @@ the usual way:
   catalog watch                           how far it is, live
   catalog sync                            its row, and every other, into MLflow
   catalog export                          records to commit: experiments/records/
-  catalog render                          runs_catalog.md and its figures
+  catalog render                          runs_catalog.md and its figures, from the records;
+                                          what is not exported is in runs_local.md
   catalog check                           does the file say what the records say?
 in a clone without runs:
-  catalog import && catalog render        the same bytes again
+  catalog import                          the committed records into MLflow
 questions:
   catalog search 'lr>1e-3 and task=pull'  which runs?
   catalog best ppo:train                  which flags are best, over seeds?

@@ -13,6 +13,7 @@ from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
 
 CATALOG_FILE = "runs_catalog.md"
+LOCAL_FILE = "runs_local.md"  # ignored by git: runs that are not exported stand in it too
 
 
 @dataclass(frozen=True)
@@ -114,6 +115,14 @@ class Project:
     @property
     def catalog(self) -> Path:
         return self.root / CATALOG_FILE
+
+    @property
+    def local_catalog(self) -> Path:
+        return self.root / LOCAL_FILE
+
+    @property
+    def local_figures(self) -> Path:
+        return self.root / LOCAL_FILE.removesuffix(".md")
 
     def studies(self) -> list[str]:
         """Names of the studies, sorted: folders of experiments/ with a guild.yml or a template."""

@@ -43,8 +43,8 @@ def _line(
     runs = trials or [head]
     batch = None if head.batch and trials else head
     id8 = (batch.run if batch else head.batch)[:8]
-    # A run that goes on is not exported; a batch without a record of its own has no file.
-    if batch is not None and batch.status != RUNNING:
+    # A batch without a record of its own has no file.
+    if batch is not None and batch.status != RUNNING and batch.run not in store.local:
         id8 = f"[{id8}](experiments/records/{batch.study}/{id8}.json)"
     paths = dict.fromkeys(p for r in [head, *trials] for p in figures.get(r.run, ()))
     return [

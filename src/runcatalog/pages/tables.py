@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -46,6 +46,7 @@ class Store:
         reported: What the sources reported, by operation.
         pending: Why an operation was not run yet, by operation.
         links: Address of a run's page in MLflow, by its id.
+        local: Runs and batches that are marked as not exported, by id.
         by_id: The records by id, by start.
         trials: Those of each batch, by its id.
     """
@@ -55,6 +56,7 @@ class Store:
     reported: Mapping[str, Reported]
     pending: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    local: Collection[str] = ()
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
 
@@ -90,8 +92,9 @@ class Store:
         return heads
 
     def id_cell(self, run: str) -> str:
-        """The 8 digits of a run, and a link to its page in MLflow where there is one."""
-        return f"[{run[:8]}]({self.links[run]})" if run in self.links else run[:8]
+        """The 8 digits of a run, a link to its page in MLflow where there is one, and whether it is local."""
+        shown = f"[{run[:8]}]({self.links[run]})" if run in self.links else run[:8]
+        return f"{shown} *local*" if run in self.local else shown
 
     def members(self, head: RunRecord) -> list[RunRecord]:
         """The trials that a head stands for; none for a single run."""

@@ -97,7 +97,7 @@ def test_check_names_the_first_row_that_differs(project, records, make):
     first, advice = check.difference(project, records)
     assert "row “train | 00000090" in first
     assert "run 00000090, still running" in advice
-    assert "`catalog render --records`" in advice
+    assert "`catalog render` leaves it out" in advice
     assert "catalog export" not in advice
     batch = make(0x91, result={"batch": True}, status="RUNNING", operation="toy:sweep")
     trials = [make(0x92, status="RUNNING", batch=batch.run), make(0x93, value=0.5, batch=batch.run)]
