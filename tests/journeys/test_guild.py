@@ -20,7 +20,7 @@ SMALL = "task=pull env-steps=4096 num-envs=8 num-steps=64 eval-interval=0 save-i
 def _declared(root: Path) -> dict[str, str]:
     """Descriptions of all operations that the project declares, read without Guild."""
     found = {}
-    for path in [*root.glob("experiments/*/*guild.yml"), root / "src/runcatalog/search/guild.yml"]:
+    for path in root.glob("experiments/*/*guild.yml"):
         for item in yaml.safe_load(path.read_text()):
             for name, operation in item.get("operations", {}).items():
                 found[f"{item['model']}:{name}"] = operation["description"].splitlines()[0]

@@ -36,7 +36,7 @@ HEARTBEAT = 30.0  # s between signs of life; see status.LOST_AFTER
 _RESERVE_BYTES = 1 << 17  # given back when the disk is full, so that the end can be written
 
 
-def start(config: Config, *, study: str) -> Run:
+def start(config: Config, *, study: str = "") -> Run:
     """Begins a run, or continues the one that is in the directory.
 
     The directory is $RUN_DIR (Guild), else ``config.resume``, else ``runs/<8 hex>`` in the project.
@@ -44,7 +44,7 @@ def start(config: Config, *, study: str) -> Run:
 
     Args:
         config: The script's flags.
-        study: Name of the study; MLflow's experiment.
+        study: Name of the study; MLflow's experiment. By default that of the project.
 
     Returns:
         The run, to be used as a context manager; the journal is opened on entering.
@@ -53,6 +53,7 @@ def start(config: Config, *, study: str) -> Run:
         UserError: The directory cannot be written, belongs to a run that is alive, or to one that
             was started with other flags.
     """
+    study = study or environment.default_study(environment.project_root())
     if os.environ.get("RECORD", "").lower() in ("off", "0", "no"):
         return DisabledRun(config, study)
     return Run(config, study)

@@ -18,7 +18,6 @@ from runcatalog.search.trials import stop
 
 SOURCE = Path(__file__).parents[3] / "src"
 GUILD_YML = """
-- include: [src/runcatalog/search/guild.yml]
 - model: toy
   sourcecode:
     root: .
