@@ -10,13 +10,12 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from runcatalog.analysis import sentences
 from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.query.fields import MISSING, Column, Known, Test, near, test_of, value_of
 from runcatalog.query.language import Comparison, Term, Truth, comparisons, parse, truth
 from runcatalog.store.run_rows import Reader, Stored
-from runcatalog.text import terminal
+from runcatalog.text import sentences, terminal
 
 _FIXED = ("run", "operation", "label", "status")
 _FACTS = ("run", "batch", "operation", "label", "study", "status", "reason", "seed", "started")

@@ -70,7 +70,9 @@ def importance(
     spread = increases.std(0, ddof=1) * np.sqrt(1 / folds + ratio)
     half = t.ppf(0.975, folds - 1) * spread
     shares = {
-        name: {key: round(float(v), 4) for key, v in zip(("share", "low", "high"), each, strict=True)}
+        name: {
+            key: round(float(v), 4) for key, v in zip(("share", "low", "high"), each, strict=True)
+        }
         for name, each in zip(names, np.transpose([mean, mean - half, mean + half]), strict=True)
     }
     r2 = round(float(1 - np.mean(errors)), 4)
@@ -88,7 +90,9 @@ def _cross_validated(x: Any, y: Any, choices: Sequence[int]) -> tuple[Any, Any, 
     increases, errors = [], []
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # length scales at their bounds
-        for train, test in RepeatedKFold(n_splits=FOLDS, n_repeats=REPEATS, random_state=0).split(x):
+        for train, test in RepeatedKFold(n_splits=FOLDS, n_repeats=REPEATS, random_state=0).split(
+            x
+        ):
             model = _model(choices).fit(x[train], y[train])
             errors.extend((y[test] - model.predict(x[test])) ** 2)
             found = permutation_importance(
