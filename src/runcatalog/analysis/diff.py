@@ -3,14 +3,13 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runcatalog.analysis import groups, sentences
+from runcatalog.analysis import groups
 from runcatalog.analysis.commits import between
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
@@ -323,7 +322,7 @@ def _over_seeds(told: Sequence[tuple[int | None, dict[str, Any]]]) -> str:
     if not told:
         return _NONE
     mean = terminal.number(statistics.mean([each["value"] for _, each in told]))
-    return f"{mean}{_interval(sentences.bounds([each for _, each in told]))} ({len(told)})"
+    return f"{mean}{_interval(statistics.bounds([each for _, each in told]))} ({len(told)})"
 
 
 def _difference(
@@ -353,14 +352,7 @@ def difference_bounds(
     seeds = [[seed for seed, _ in side] for side in (a, b)]
     if seeds[0] == seeds[1] and None not in seeds[0] and len(set(seeds[0])) == len(one):
         return statistics.bootstrap([y - x for x, y in zip(one, other, strict=True)])
-    generator, count = random.Random(0), statistics.RESAMPLES
-
-    def means(numbers: list[float]) -> list[float]:
-        ordered = sorted(numbers)
-        return [statistics.mean(generator.choices(ordered, k=len(ordered))) for _ in range(count)]
-
-    found = sorted(y - x for x, y in zip(means(one), means(other), strict=True))
-    return found[int(0.025 * count)], found[int(0.975 * count) - 1]
+    return statistics.bootstrap_difference(one, other)
 
 
 def _interval(bounds: tuple[float, float] | None) -> str:

@@ -10,7 +10,6 @@ from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
-from runcatalog.analysis import sentences
 from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.query.fields import (
@@ -24,7 +23,7 @@ from runcatalog.query.fields import (
 )
 from runcatalog.query.language import Comparison, Term, Truth, comparisons, evaluate, parse
 from runcatalog.store.run_rows import Reader, Stored
-from runcatalog.text import terminal
+from runcatalog.text import sentences, terminal
 
 _FIXED = ("run", "operation", "label", "status")
 _FACTS = ("run", "batch", "operation", "label", "study", "status", "reason", "seed", "started")

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runcatalog.analysis import groups as grouping
-from runcatalog.analysis import sentences
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import (
@@ -75,7 +74,7 @@ class Group:
     @property
     def bounds(self) -> tuple[float, float] | None:
         """95 % interval of the mean over seeds, as in the catalog."""
-        return sentences.bounds(self.by_seed())
+        return statistics.bounds(self.by_seed())
 
     @property
     def lost(self) -> list[RunRecord]:
@@ -179,7 +178,7 @@ def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -
     everything = [objective["value"] for group in told for objective, _ in group.told]
     for group in told:
         if len(group.numbers) > 1:
-            bounds = sentences.bounds(group.by_seed(worse(everything)))
+            bounds = statistics.bounds(group.by_seed(worse(everything)))
             group.rank = worse(bounds or [group.mean])
 
     def key(group: Group) -> tuple[bool, float, float, str]:
@@ -270,7 +269,7 @@ def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Several objectives of a seed as one, counted if each of them was."""
     if len(objectives) == 1:
         return objectives[0]
-    counts = [sentences.counted(objective) for objective in objectives]
+    counts = [statistics.counted(objective) for objective in objectives]
     value = statistics.mean([objective["value"] for objective in objectives])
     told = {"value": value, "kind": "rate", "count": sum(counts)}
     return objectives[0] | (told if all(counts) else {"value": value, "kind": "mean"})

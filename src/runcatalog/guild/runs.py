@@ -164,6 +164,15 @@ class GuildRun:
         return told if isinstance(told, dict) else None
 
     @cached_property
+    def importance(self) -> dict[str, Any] | None:
+        """Importance of the parameters, as a search computed it at its end; None without one."""
+        if not self.proto_operation:
+            return None
+        result = (read_json(self.directory / "result.json") or {}).get("result")
+        found = result.get("importance") if isinstance(result, dict) else None
+        return found if isinstance(found, dict) else None
+
+    @cached_property
     def method(self) -> str:
         """How its search chose its point: "gp" or "random"; "" if no search did."""
         return str(self._note.get("method") or "")
@@ -236,12 +245,12 @@ def guild_home() -> Path | None:
     return home / ".guild" if (home / ".guild").is_dir() else None
 
 
-FORMAT = 3  # changes when a kept field gets another meaning
+FORMAT = 4  # changes when a kept field gets another meaning
 # Fields of GuildRun that are made of the files in _PARTS alone.
 FIELDS = (
     *("operation", "proto_operation", "origin", "proto_origin", "label", "started"),
     *("wall_seconds", "parents", "trials", "search", "objective"),
-    *("space", "method", "stamp"),
+    *("space", "method", "importance", "stamp"),
 )
 # A file that comes, goes or is replaced changes its folder, and a session that begins or ends is a line in the
 # journal; Guild writes a label in place. What it writes in place when it starts a run again comes with a new lock.

@@ -21,6 +21,7 @@ from runcatalog.model import guild_columns
 from runcatalog.model.guild_columns import Column
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.run_record import RunRecord
+from runcatalog.pages import batch_summary
 from runcatalog.record.delivery.mlflow_client import one_line_errors
 from runcatalog.store.client import Store, run_name
 from runcatalog.store.run_rows import Stored
@@ -225,7 +226,9 @@ class _Study:
         ends = Counter(trial.status.lower() for trial in trials)
         counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)
-        return f"{plain_text(groups.summary(record, trials))}\n\n{counts}; [charts]({page})"[:7900]
+        return f"{plain_text(batch_summary.summary(record, trials))}\n\n{counts}; [charts]({page})"[
+            :7900
+        ]
 
     def _rename(self, stored: Stored, name: str) -> None:
         """Rename a run, unless a user has named it."""

@@ -9,7 +9,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runcatalog.analysis import groups
+from runcatalog.analysis import groups, searches
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Machine, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
@@ -187,7 +187,7 @@ class Catalog:
 
         for head in reversed(self.store.heads(operation)):
             own = None if head.batch else head
-            trials = [groups.as_searched(own, t) for t in self.store.members(head)]
+            trials = [searches.as_searched(own, t) for t in self.store.members(head)]
             there = any(t.status == FINISHED and t.objective for t in trials)
             if there and groups.varying(trials) and (head.batch or head.run).startswith(batch):
                 units = {**self._units(trials[0].operation), **more.pop("units", {})}
@@ -197,29 +197,23 @@ class Catalog:
         return ""
 
     def importances(self, name: str, operations: Sequence[str] | str) -> str:
-        """How much each parameter of some searches matters, a panel a search; nothing without data.
+        """Importance of the parameters of some searches, a panel per search; nothing without data.
 
         Args:
             name: File name without ending.
-            operations: The searches; of each the last of which something can be told.
+            operations: The searches; of each the last that has stored it.
         """
-        from runcatalog.analysis.search_summary import importance_of
         from runcatalog.plots.importance_bars import ImportanceBars
 
-        found = {}
+        shown = {}
         for operation in _list(operations):
-            for head in reversed(self.store.heads(operation)):
-                own = None if head.batch else head
-                trials = [groups.as_searched(own, t) for t in self.store.members(head)]
-                if trials and importance_of(trials) is not None:
-                    short = operation.rpartition(":")[2]
-                    found[short, (head.batch or head.run)[:8]] = (head, trials)
+            for batch in reversed(self.store.heads(operation)):
+                if not batch.batch and searches.importance_of(batch) is not None:
+                    shown[operation.rpartition(":")[2], batch.id8] = batch
                     break
-        drawing = ImportanceBars(
-            [head for head, _ in found.values()],
-            {search: trials for search, (_, trials) in found.items()},
+        return self._drawn(
+            name, ImportanceBars(shown), "share of the variance that each parameter explains"
         )
-        return self._drawn(name, drawing, "share of the variance that each parameter explains")
 
     def heatmap(
         self, name: str, operations: Sequence[str] | str, x: str, y: str, **more: Any

@@ -11,7 +11,7 @@ from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
-from runcatalog.analysis import groups
+from runcatalog.analysis import searches
 from runcatalog.model import values
 from runcatalog.model.project import Operation
 from runcatalog.model.run_record import RunRecord
@@ -84,7 +84,7 @@ def rerun(
         flags: dict[str, Any] = dict(head.flags)
     elif batch is not None and batch.operation != trials[0].operation:
         flags = dict(batch.flags)  # `ppo:opt@gp`: the search's own
-    elif groups.is_search(batch, trials):
+    elif searches.is_search(batch, trials):
         return Rerun(note="a search with --optimizer, whose space no record holds")
     else:
         grid = _grid(trials)

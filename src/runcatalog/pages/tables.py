@@ -7,11 +7,12 @@ from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runcatalog.analysis import groups, sentences
+from runcatalog.analysis import groups, searches
 from runcatalog.model.project import Operation, Reported
 from runcatalog.model.run_record import RunRecord
+from runcatalog.pages import batch_summary
 from runcatalog.pages.rerun_command import same_value
-from runcatalog.text import markdown
+from runcatalog.text import markdown, sentences
 
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")
 SHOWN = 10  # rows of an operation that a table shows; earlier ones are folded
@@ -237,7 +238,7 @@ def single_row(
     if len(members) == 1:
         result = sentences.sentence(first)
     else:
-        result = groups.summary(None, members)
+        result = batch_summary.summary(None, members)
         running = [m for m in members if m.reported_by]
         if running:
             result += f"; imported: {markdown.escape(running[0].reported_by)}"
@@ -253,7 +254,7 @@ def single_row(
     }
     flags = {n: v for n, v in told.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
-        title += " " + groups.point_text(flags, list(flags), named=True)
+        title += " " + batch_summary.point_text(flags, list(flags), named=True)
     return _row(title, [store.id_cell(m.run) for m in members], members, result, members)
 
 
@@ -261,7 +262,7 @@ def _batch_row(store: Store, head: RunRecord, name: str) -> Row:
     members = store.members(head)
     batch = None if head.batch else head
     own = store.id_cell(head.batch or head.run)
-    result = groups.summary(batch, members)
+    result = batch_summary.summary(batch, members)
     if told := _against_random(store, batch, members):
         result += f"; {told}"
     if method := _method(batch, members):
@@ -271,17 +272,18 @@ def _batch_row(store: Store, head: RunRecord, name: str) -> Row:
 
 def _against_random(store: Store, batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
     """How a Gaussian-process search compares with the random one of the same name; nothing without one."""
-    from runcatalog.analysis import search_summary
-
     if batch is None or not members or (batch.result or {}).get("method") != "gp":
         return ""
-    heads = store.heads(batch.operation.partition("@")[0] + search_summary.RANDOM)
+    heads = store.heads(batch.operation.partition("@")[0] + searches.RANDOM)
     others = {head.run: store.members(head) for head in heads if store.members(head)}
-    peer = search_summary.peer_of(members, others)
+    peer = searches.peer_of(members, others)
     if not peer:
         return ""
-    own, other = ([groups.as_searched(batch, t) for t in each] for each in (members, others[peer]))
-    return search_summary.against_random(own, other, store.id_cell(peer))
+    own, other = (
+        [searches.as_searched(batch, t) for t in trials] for trials in (members, others[peer])
+    )
+    comparison = searches.against_random(own, other)
+    return batch_summary.comparison_text(comparison, store.id_cell(peer))
 
 
 def _method(batch: RunRecord | None, members: Sequence[RunRecord]) -> str:

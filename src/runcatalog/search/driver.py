@@ -89,6 +89,8 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
         _run_missing(batch, dimensions, objective, count, settings, prior, stop)
         done = trials.read(batch, objective)
     result = {"method": settings.method} | _result(done, objective, count)
+    if importance := _importance(done, dimensions, objective):
+        result["importance"] = importance
     why = "no trial succeeded"
     if not done:
         why = "no trial was run: earlier ones tried every point (prev-trials=batch leaves them out)"
@@ -284,6 +286,21 @@ def _result(done: Sequence[Trial], objective: Objective, count: int) -> dict[str
         "metrics": metrics | {"best": value, "best_trial": best.number},
         "best": {"point": best.point, "run": best.run.id},
     }
+
+
+def _importance(
+    done: Sequence[Trial], dimensions: Sequence[Dimension], objective: Objective
+) -> dict[str, Any] | None:
+    """Importance of the searched flags; None where there is none, or it cannot be computed."""
+    from runcatalog.search.importance import importance
+
+    ended = [t for t in done if t.state != "pending"]
+    values = [None if t.value is None else -objective.to_minimize(t.value) for t in ended]
+    try:
+        return importance([t.point for t in ended], values, {d.name: d.told() for d in dimensions})
+    except Exception as e:  # the search itself has succeeded, whatever the fit meets
+        print(f"search: no importance of the parameters: {e}", file=sys.stderr, flush=True)
+        return None
 
 
 def _told(trial: Trial, objective: Objective) -> tuple[str, float]:

@@ -212,7 +212,9 @@ class Sync:
             status=status,
             reason=reason,
             label=label or (labels.pop() if len(labels) == 1 else ""),
-            result={"batch": True, "method": batch.method, **_searched(members)},
+            result={"batch": True, "method": batch.method}
+            | _searched(members)
+            | _importance(batch, stored),
             flags=batch.run.shown_flags if batch.run and batch.run.operation != "+" else {},
             started=started,
             wall_seconds=wall,
@@ -374,3 +376,11 @@ def _searched(members: list[GuildRun]) -> dict[str, Any]:
     space = next((m.space for m in members if m.space), None)
     told = {"optimised": objective, "space": space}
     return {name: value for name, value in told.items() if value}
+
+
+def _importance(batch: Batch, stored: Stored | None) -> dict[str, Any]:
+    """The importance of a search's parameters; of a search that did not compute it, what MLflow has from a record."""
+    found = batch.run.importance if batch.run else None
+    if found is None and stored is not None:
+        found = (stored.record.result or {}).get("importance")
+    return {"importance": found} if found else {}
