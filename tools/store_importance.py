@@ -13,7 +13,7 @@ import math
 from dataclasses import replace
 from typing import Any
 
-from runcatalog.analysis import groups
+from runcatalog.analysis import groups, searches
 from runcatalog.model import record_files
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
@@ -30,9 +30,9 @@ def main() -> None:
     for path, batch in paths.items():
         own = trials.get(batch.run, [])
         result = batch.result or {}
-        if not own or "importance" in result or not groups.is_search(batch, own):
+        if not own or "importance" in result or not searches.is_search(batch, own):
             continue
-        found = of_trials(batch, [groups.as_searched(batch, trial) for trial in own])
+        found = of_trials(batch, [searches.as_searched(batch, trial) for trial in own])
         if found is not None:
             record_files.write_text(
                 path, record_files.dumps(replace(batch, result={**result, "importance": found}))

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runcatalog.plots.study_style import COLOURS, dress, sheet
+from runcatalog.plots.style import COLOURS, dress, sheet
 
 if TYPE_CHECKING:
     from darkroom.curves import Curves

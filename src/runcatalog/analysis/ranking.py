@@ -22,7 +22,7 @@ from runcatalog.model.run_record import (
 )
 from runcatalog.query.fields import close_matches
 from runcatalog.store.run_rows import Reader, Stored
-from runcatalog.text import terminal
+from runcatalog.text import sentences, terminal
 
 
 @dataclass(frozen=True)
@@ -375,7 +375,7 @@ def _notes(ranking: Ranking) -> list[str]:
     elif single:
         lines.append("one seed each: no interval over seeds, and the order may be luck")
     for group in ranking.empty[:5]:
-        where = grouping.point_text(group.point, list(group.point), named=True) or "all"
+        where = sentences.point_text(group.point, list(group.point), named=True) or "all"
         lines.append(f"{terminal.plain(where)}: no value ({_plural(len(group.runs), 'run')})")
     if len(ranking.empty) > 5:
         lines.append(f"{len(ranking.empty) - 5} more points without a value")

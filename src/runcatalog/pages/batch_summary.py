@@ -46,7 +46,7 @@ def grid_summary(trials: Sequence[RunRecord]) -> str:
     good = [g for g in ranked if g.value is not None]
     parts = []
     for group in good[:MAX_GROUPS]:
-        point = point_text(group.point, names)
+        point = sentences.point_text(group.point, names)
         if group is good[0]:
             first = group.objectives[0]
             shown = sentences.objective_text(first, group.value or 0.0)
@@ -95,7 +95,7 @@ def _failures(ranked: Sequence[Group], names: Sequence[str]) -> list[str]:
         why = _counted(Counter(sentences.failure_kind(t) for t in lost))
         if len(lost) == 1:
             why = sentences.failure_kind(lost[0]) + sentences.failure_place(lost[0])
-        who = f"{point_text(group.point, names)} " if group.point else ""
+        who = f"{sentences.point_text(group.point, names)} " if group.point else ""
         parts.append(f"{who}failed {len(lost)} of {len(group.trials)}: {why}")
     if len(parts) > MAX_GROUPS:
         parts = [*parts[:MAX_GROUPS], f"and {len(parts) - MAX_GROUPS} more points with failures"]
@@ -116,7 +116,7 @@ def search_summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
         best = ranked[0]
         objective = best.objective or {}
         shown = sentences.objective_text(objective, searches.value(best))
-        point = point_text({n: best.flags.get(n) for n in names}, names, named=True)
+        point = sentences.point_text({n: best.flags.get(n) for n in names}, names, named=True)
         shown += sentences.own_interval(objective) + _also(objective)
         parts.append(f"best{f' **{point}**' if point else ''}: {shown} ({best.id8})")
         if cluster := searches.best_cluster(ranked, names):
@@ -178,13 +178,6 @@ def comparison_text(comparison: Comparison | None, id8: str) -> str:
     return (
         f"of {count} trials each, best {best} against {random} by random search ({id8}), {reached}"
     )
-
-
-def point_text(point: dict[str, Any], names: Sequence[str], *, named: bool = False) -> str:
-    """Return "5e-3", or "lr=5e-3, clip=0.3" where more than one flag varies."""
-    if len(names) == 1 and not named:
-        return markdown.flag_value(point[names[0]])
-    return ", ".join(f"{markdown.escape(n)}={markdown.flag_value(point[n])}" for n in names)
 
 
 def _named(share: Share) -> str:

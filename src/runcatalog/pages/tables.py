@@ -254,7 +254,7 @@ def single_row(
     }
     flags = {n: v for n, v in told.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
-        title += " " + batch_summary.point_text(flags, list(flags), named=True)
+        title += " " + sentences.point_text(flags, list(flags), named=True)
     return _row(title, [store.id_cell(m.run) for m in members], members, result, members)
 
 

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 from runcatalog.analysis.searches import Importance, importance_of
 from runcatalog.model.run_record import RunRecord
-from runcatalog.plots import style
-from runcatalog.plots.study_style import COLOURS, GREY
+from runcatalog.plots import labels, style
+from runcatalog.plots.style import COLOURS, GREY
 from runcatalog.text import markdown
 
 if TYPE_CHECKING:
@@ -54,7 +54,7 @@ class ImportanceBars:
             page.supxlabel("share of the objective's variance [%]", color=GREY, fontsize=9)
             _legend(page)
 
-        return style.drawn((3.1 * across + 0.2, (0.87 + 0.27 * most) * down + 0.75), draw)
+        return style.svg((3.1 * across + 0.2, (0.87 + 0.27 * most) * down + 0.75), draw)
 
 
 def _panel(axis: Axes, name: str, run: str, importance: Importance) -> None:
@@ -69,16 +69,16 @@ def _panel(axis: Axes, name: str, run: str, importance: Importance) -> None:
         axis.plot([low, high], [place, place], color=COLOURS[1], linewidth=1.2)
         axis.plot([low, high], [place, place], "|", color=COLOURS[1], markersize=6)
     axis.set_yticks(
-        range(len(importance.shares)), [style.plain(share.name, 24) for share in importance.shares]
+        range(len(importance.shares)), [labels.plain(share.name, 24) for share in importance.shares]
     )
     axis.set_ylim(len(importance.shares) - 0.5, -0.5)
     axis.set_xlim(0, 1.02)
     style.percent(axis.xaxis)
-    style.dress(axis)
+    style.dress(axis, "both")
     axis.grid(visible=False, axis="y")
     # A line each: names are as wide as a panel.
     fit = f"cross-validated R² {markdown.number(importance.r2, 2)}"
-    lines = style.plain(name, 50), style.plain(f"{run}, {importance.trials} trials"), fit
+    lines = labels.plain(name, 50), labels.plain(f"{run}, {importance.trials} trials"), fit
     axis.set_title("\n".join(lines), color=GREY, fontsize=8)
 
 

@@ -157,6 +157,13 @@ def killer(record: RunRecord) -> str:
     return markdown.escape(record.reason or "by whom was not told", markdown.MAX_RESULT)
 
 
+def point_text(point: dict[str, Any], names: Sequence[str], *, named: bool = False) -> str:
+    """Return "5e-3", or "lr=5e-3, clip=0.3" where more than one flag varies."""
+    if len(names) == 1 and not named:
+        return markdown.flag_value(point[names[0]])
+    return ", ".join(f"{markdown.escape(n)}={markdown.flag_value(point[n])}" for n in names)
+
+
 def variant_text(record: RunRecord) -> str:
     """Returns the options that the script wants shown, for example its reward."""
     variant = (record.result or {}).get("variant")

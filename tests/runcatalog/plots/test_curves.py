@@ -20,7 +20,7 @@ from runcatalog.pages import render
 from runcatalog.plots import curves
 from runcatalog.plots.heatmaps import HeatMap
 from runcatalog.plots.landscapes import WIDTH, Landscape, nearby
-from runcatalog.plots.study_style import COLOURS, GREY
+from runcatalog.plots.style import COLOURS, GREY
 
 BACKGROUNDS = ("#ffffff", "#0d1117")  # GitHub's
 
