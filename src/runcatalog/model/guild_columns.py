@@ -31,7 +31,7 @@ class Column:
     kind: str
     name: str
     is_step: bool = False
-    of: str = "last"
+    statistic: str = "last"
 
 
 def parse_column(specification: str) -> Column:
@@ -67,7 +67,7 @@ def parse_column(specification: str) -> Column:
 
 def last_value_columns(declared: Iterable[Column]) -> list[Column]:
     """Return the columns with the last value of a metric."""
-    return [c for c in declared if c.kind == SCALAR and not c.is_step and c.of == "last"]
+    return [c for c in declared if c.kind == SCALAR and not c.is_step and c.statistic == "last"]
 
 
 def parse_columns(specifications: Iterable[str]) -> list[Column]:

@@ -170,13 +170,13 @@ def _load(path: Path) -> Checkpoint:
         state = _unpack(torch.load(path / STATE, weights_only=True, map_location="cpu"))
     except pickle.UnpicklingError:
         raise UserError(
-            f"checkpoint {path}: {STATE} holds more than tensors and plain values (a pickle could run "
+            f"checkpoint {path}: {STATE} contains more than tensors and plain values (a pickle could run "
             "code): refused"
         ) from None
     except _DAMAGES as error:
         raise UserError(f"checkpoint {path}: {STATE} is damaged ({_short(error)})") from None
     if not isinstance(state, dict):
-        raise UserError(f"checkpoint {path}: {STATE} is no state of a run")
+        raise UserError(f"checkpoint {path}: {STATE} is not the state of a run")
     return Checkpoint(step, tensors, state, path, run_id)
 
 
@@ -190,7 +190,7 @@ def _checked_manifest(path: Path) -> tuple[int, str]:
         raise UserError(f"checkpoint {path}: {MANIFEST} is missing or damaged")
     files, step, run_id = (manifest.get(name) for name in ("files", "step", "run"))
     if not isinstance(files, dict) or type(step) is not int or not isinstance(run_id or "", str):
-        raise UserError(f"checkpoint {path}: {MANIFEST} is none of a checkpoint")
+        raise UserError(f"checkpoint {path}: {MANIFEST} is not a checkpoint's manifest")
     for name in sorted({WEIGHTS, STATE, *files}):
         if name not in (WEIGHTS, STATE):
             raise UserError(f"checkpoint {path}: {MANIFEST} names {name[:80]!r}: refused")

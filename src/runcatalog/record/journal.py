@@ -274,7 +274,7 @@ def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise TimeoutError(f"{path}: another process holds it") from None
+                    raise TimeoutError(f"{path}: another process has locked it") from None
                 time.sleep(0.05)
         else:
             fcntl.flock(file, fcntl.LOCK_EX)

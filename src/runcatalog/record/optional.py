@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def optional(run: Run, what: str) -> Iterator[None]:
-    """Turn an exception into an event of the run, `no WHAT: type: message`.
+def optional(run: Run, output: str) -> Iterator[None]:
+    """Turn an exception into an event of the run, `no OUTPUT: type: message`.
 
     Args:
         run: The run, which continues.
-        what: Name of the output, in a word or two.
+        output: Name of the output, in a word or two.
     """
     try:
         yield
     except Exception as error:  # matplotlib, ffmpeg and renderers raise all kinds
-        run.event(f"no {what}: {type(error).__name__}: {error}")
+        run.event(f"no {output}: {type(error).__name__}: {error}")

@@ -1,4 +1,4 @@
-"""Reading a space from flags, and what a dimension's values are."""
+"""Parsing of a search space from flags, and values of dimensions."""
 
 import math
 
@@ -35,7 +35,7 @@ def test_guilds_notation():
 
 
 @pytest.mark.parametrize(
-    ("flag", "told"),
+    ("flag", "message"),
     [
         ("normal[0:1]", "search function normal"),
         ("uniform[1.0:0.5]", "lower bound"),
@@ -46,8 +46,8 @@ def test_guilds_notation():
         ("[nan:1.0]", "lower bound"),
     ],
 )
-def test_a_wrong_range_is_one_line_that_names_the_flag(flag, told):
-    with pytest.raises(SearchError, match=told) as e:
+def test_a_wrong_range_is_one_line_that_names_the_flag(flag, message):
+    with pytest.raises(SearchError, match=message) as e:
         from_flags({"lr": flag})
     assert f"lr={flag}" in str(e.value)
     assert "\n" not in str(e.value)

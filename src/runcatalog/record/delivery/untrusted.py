@@ -36,7 +36,7 @@ def checked_facts(directory: Path) -> dict[str, Any]:
         raise UserError(f"{directory}: no run there (journal/run.json cannot be read)")
     wrong = _wrong_field(facts)
     if wrong:
-        raise UserError(f"{path}: {wrong!r} is missing or not what a run has there: refused")
+        raise UserError(f"{path}: {wrong!r} is missing or invalid: refused")
     return facts
 
 

@@ -113,11 +113,11 @@ def is_disk_full(error: BaseException | None) -> bool:
     return False
 
 
-def cannot_write(what: str, error: Exception) -> str:
+def cannot_write(target: str, error: Exception) -> str:
     """Return the reason of a run that could not write something."""
     if is_disk_full(error):
-        return f"disk full: cannot write {what}"
-    return f"cannot write {what}: {getattr(error, 'strerror', None) or error}"
+        return f"disk full: cannot write {target}"
+    return f"cannot write {target}: {getattr(error, 'strerror', None) or error}"
 
 
 def end_from_exit_status(code: int) -> End | None:

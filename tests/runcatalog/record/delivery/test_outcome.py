@@ -1,4 +1,4 @@
-"""The outcome in one line: what is written reads back as the same result."""
+"""The outcome line: round trip, and Guild's attribute."""
 
 import json
 import math
@@ -23,7 +23,7 @@ OBJECTIVES = st.fixed_dictionaries(
     st.none() | st.integers(0, 10**6),
     st.dictionaries(WORDS.filter(lambda name: name != "task_id"), WORDS, max_size=3),
 )
-def test_a_line_reads_back(objective, value, at, variant):
+def test_round_trip(objective, value, at, variant):
     # A rate is a count over a count; any float is a mean.
     rate = isinstance(value, tuple)
     objective = objective | {
@@ -35,10 +35,14 @@ def test_a_line_reads_back(objective, value, at, variant):
     line = outcome.summary_line(result)
     assert "\n" not in line
     expected = {k: v for k, v in objective.items() if k != "axis" or at is not None}
-    found = outcome.parse(line)
-    back, value = found["objective"].pop("value"), float(expected.pop("value"))
-    assert math.isclose(back, value, rel_tol=1e-11) if rate else repr(back) == repr(value)
-    assert found == result | {"objective": expected}
+    parsed = outcome.parse(line)
+    parsed_value, value = parsed["objective"].pop("value"), float(expected.pop("value"))
+    assert (
+        math.isclose(parsed_value, value, rel_tol=1e-11)
+        if rate
+        else repr(parsed_value) == repr(value)
+    )
+    assert parsed == result | {"objective": expected}
 
 
 @pytest.mark.parametrize(
@@ -50,11 +54,11 @@ def test_a_line_reads_back(objective, value, at, variant):
         "out of memory",
     ],
 )
-def test_a_reason_is_no_result(line):
+def test_a_reason_parses_to_no_result(line):
     assert outcome.parse(line) is None
 
 
-def test_what_guild_keeps(tmp_path):
+def test_guild_attribute(tmp_path):
     outcome.write_guild_result(tmp_path, "no Guild: nobody to tell")
     assert not (tmp_path / ".guild").exists()
     attributes = tmp_path / ".guild" / "attrs"
