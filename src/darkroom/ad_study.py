@@ -235,7 +235,7 @@ def read_curves(link: PlannedRun) -> dict[str, tuple[np.ndarray, np.ndarray]]:
 
 def _draw(run: record.Run, curves: Sequence[dict[str, tuple[np.ndarray, np.ndarray]]]) -> None:
     """The mean curves with intervals over runs, as one figure."""
-    try:
+    with record.optional(run, "figure"):
         means = {
             name: (at, np.mean([each[name][1] for each in curves], axis=0))
             for name, (at, _) in curves[0].items()
@@ -252,8 +252,6 @@ def _draw(run: record.Run, curves: Sequence[dict[str, tuple[np.ndarray, np.ndarr
                 lines.append(ad_scores.Line(label, steps, means[name][1], low, high))
         source = next((means[name] for name in means if name.endswith("/source")), None)
         ad_figures.in_context(run.artifact("in_context.svg"), lines, source)
-    except Exception as error:  # whatever matplotlib finds: the run has its result without it
-        run.event(f"no figure: {type(error).__name__}: {error}")
 
 
 if __name__ == "__main__":

@@ -244,7 +244,7 @@ def finish_evaluation(
             needed = ad_scores.steps_to(reached, values)
             if np.isfinite(needed):
                 metrics[f"{name}/{who}_steps_to_80"] = needed
-    try:
+    with record.optional(run, "figure"):
         first = next(iter(sources.values()), None)
         lines = [learned.line() for learned in parts]
         ad_figures.in_context(run.artifact("in_context.svg"), lines, first)
@@ -258,8 +258,6 @@ def finish_evaluation(
         }
         ad_figures.by_goal(run.artifact("by_goal.svg"), rooms, marked)
         ad_figures.paths(run.artifact("paths.svg"), parts[0].size, *watched)
-    except Exception as error:  # whatever matplotlib finds: the run has its result without it
-        run.event(f"no figure: {type(error).__name__}: {error}")
     return run.finish(result(config, trained, parts, metrics, steps))
 
 

@@ -118,19 +118,6 @@ def fitting(pattern: str, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def learning_curves(
-    runs: Sequence[RunRecord], metric: str, flags: Sequence[str] | None = None
-) -> str:
-    """Returns a figure of a metric by step: a line per point of the sweep, a band over its seeds.
-
-    Args:
-        runs: Runs that have the metric.
-        metric: Its name.
-        flags: Flags of which each combination is a line; by default all in which the runs differ.
-    """
-    return Figure(runs, metric, flags).svg()
-
-
 def _drawn(panels: Sequence[_Panel], label: str, legend: str, wanted: Figure, rate: bool) -> str:
     # A line means the same in each panel: its place among all labels gives its colour.
     line_labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
