@@ -10,6 +10,9 @@ And it reads YAML, of which each run has a dozen small files, with the slow one 
 parsers. What it does not know it asks the script for in a new
 Python, which takes half a second each, and nearly nothing of that is the script's; a copy of
 Guild's own process is there at once.
+
+It takes secrets out of the label and the output that Guild keeps of a run, too: the shell that runs it
+knows them, and the one from which it is published later may not.
 """
 
 from __future__ import annotations
@@ -23,6 +26,7 @@ import tempfile
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from types import SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -32,6 +36,8 @@ from guild.plugin import Plugin
 
 if TYPE_CHECKING:
     from guild.plugins.python_script import PythonScriptPlugin
+
+    from runcatalog.record.provenance.redact import Redactor
 
 ASKS = "guild.plugins.import_argparse_flags_main"  # what Guild runs in a new Python
 
@@ -44,6 +50,7 @@ class FlagCopies(Plugin):
         from guild.plugins import python_script
 
         super().__init__(ep)
+        _hide_secrets()
         guildfile.FlagDef.__deepcopy__ = _copied
         guildfile.FlagChoice.__deepcopy__ = _chosen
         yaml.safe_load = _load
@@ -52,6 +59,37 @@ class FlagCopies(Plugin):
             python_script.subprocess = SimpleNamespace(
                 **(vars(subprocess) | {"check_output": _answer})
             )
+
+
+def _hide_secrets() -> None:
+    """Lets Guild write labels and keep output without the values of this shell's secrets."""
+    from guild.op_util import RunOutput
+    from guild.run import Run
+
+    write, close = Run.write_attr, RunOutput._close
+    if hasattr(write, "of_guild"):
+        return  # by an earlier instance of the plugin
+
+    def write_attr(self: Any, name: str, val: Any, raw: bool = False) -> None:
+        hidden = name == "label" and isinstance(val, str)
+        write(self, name, _redactor().text(val) if hidden else val, raw)
+
+    def close_output(self: Any) -> None:
+        close(self)
+        path = Path(self._run.guild_path("output"))
+        with suppress(OSError):
+            if (clean := _redactor().file(path)) is not None:
+                path.write_text(clean, encoding="utf-8", newline="")
+
+    write_attr.of_guild = write  # type: ignore[attr-defined]
+    Run.write_attr, RunOutput._close = write_attr, close_output
+
+
+@lru_cache
+def _redactor() -> Redactor:
+    from runcatalog.record.provenance.redact import Redactor  # 0.1 s, and few commands need it
+
+    return Redactor([os.environ])
 
 
 def _copied(flag: guildfile.FlagDef, memo: dict[int, Any]) -> guildfile.FlagDef:

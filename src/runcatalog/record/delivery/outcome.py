@@ -10,9 +10,11 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from runcatalog.record.delivery.untrusted import guild_attribute
 
 _OBJECTIVE = re.compile(
     r"(?P<name>\S.*?) (?P<value>[-+.\w]+)(?P<rate> %)?(?: of (?P<count>\d+))?"
@@ -93,6 +95,20 @@ def tell_guild(directory: Path, told: str) -> None:
         elif attributes.is_dir():
             shown = json.dumps(told[:500], ensure_ascii=False)  # JSON is YAML, which Guild reads
             (attributes / "result").write_text(f"{shown}\n", encoding="utf-8")
+
+
+def hide_label(directory: Path, hide: Callable[[str], str]) -> None:
+    """Takes secrets out of the label that Guild wrote, which is published as it stands there.
+
+    Args:
+        directory: The run's directory.
+        hide: Takes secrets out of a text.
+    """
+    path = directory / ".guild" / "attrs" / "label"
+    label = guild_attribute(directory, "label")
+    if label is not None and (clean := hide(str(label))) != str(label):
+        with contextlib.suppress(OSError):
+            path.write_text(f"{json.dumps(clean, ensure_ascii=False)}\n", encoding="utf-8")
 
 
 def _one_word(value: object) -> str:
