@@ -39,6 +39,7 @@ _SECRET_VARIABLE = re.compile(
 # Numbers, switches and paths are no secrets, however the variable is called (SSH_AUTH_SOCK).
 _HARMLESS = re.compile(r"[0-9.]{1,11}|true|false|yes|no|on|off|(/[\w.@+-]+)+/?", re.IGNORECASE)
 _AROUND = 16  # characters on either side of a hidden value by which it is found again
+_TELLING = 6  # characters; fewer of them stand by a hidden value only where the text begins or ends
 _SHORTEST = 6  # characters; shorter values stand in ordinary text by chance
 
 _FORMS = re.compile(
@@ -155,8 +156,8 @@ def still_hidden(now: str, before: str) -> str:
         return before
     # Something else in it has changed too: what stands where the same few characters surround it.
     for number, (left, right) in enumerate(itertools.pairwise(shown)):
-        begin = r"\A" if number == 0 and len(left) <= _AROUND else ""
-        end = r"\Z" if number == len(shown) - 2 and len(right) <= _AROUND else ""
+        begin = r"\A" if number == 0 and len(left) < _TELLING else ""
+        end = r"\Z" if number == len(shown) - 2 and len(right) < _TELLING else ""
         around = re.escape(left[-_AROUND:]), re.escape(right[:_AROUND])
         hidden = f"({begin}{around[0]}).+?(?={around[1]}{end})"
         now = re.sub(hidden, lambda match: match[1] + HIDDEN, now, count=1, flags=re.DOTALL)
