@@ -38,7 +38,7 @@ _SECRET_VARIABLE = re.compile(
 )
 # Numbers, switches and paths are no secrets, however the variable is called (SSH_AUTH_SOCK).
 _HARMLESS = re.compile(r"[0-9.]{1,11}|true|false|yes|no|on|off|(/[\w.@+-]+)+/?", re.IGNORECASE)
-_AROUND = 16  # characters on either side of a hidden value by which it is found again
+_AROUND = 12  # characters on either side of a hidden value by which it is found again
 _TELLING = 6  # characters; fewer of them stand by a hidden value only where the text begins or ends
 _SHORTEST = 6  # characters; shorter values stand in ordinary text by chance
 
