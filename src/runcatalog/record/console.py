@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -21,26 +22,34 @@ class OutputCopy:
     """Copies standard output and error to a file, from :meth:`start` to :meth:`close`.
 
     Args:
-        path: The file; output of earlier sessions in it stays.
+        path: The file; output of earlier sessions in it stays. None where Guild stores the output: then secrets are
+            taken out of the stream itself.
+        hide: Takes secrets out of a text.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None, hide: Callable[[str], str]) -> None:
         self._path = path
+        self.hide = hide
         self._file = -1
         self._size = 0
         self._streams: dict[str, tuple[Any, _CopiedStream]] = {}
 
     def start(self) -> None:
         """Start copying."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(self._path, flags, 0o644)
-        self._size = os.fstat(self._file).st_size
+        if self._path is not None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(self._path, flags, 0o644)
+            self._size = os.fstat(self._file).st_size
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
             if stream is not None:
-                copy = _CopiedStream(stream, self)
-                self._streams[name] = (stream, copy)
-                setattr(sys, name, copy)
+                copied = (
+                    _CopiedStream(stream, self)
+                    if self._path is not None
+                    else _RedactedStream(stream, self)
+                )
+                self._streams[name] = (stream, copied)
+                setattr(sys, name, copied)
 
     def close(self) -> None:
         """Stop copying; restore the streams unless they have been replaced since."""
@@ -56,7 +65,7 @@ class OutputCopy:
         """Append to the file; on a full disk these lines are lost, and the run continues."""
         if self._file < 0 or not text:
             return
-        data = text.encode("utf-8", "replace")
+        data = self.hide(text).encode("utf-8", "replace")
         with contextlib.suppress(OSError):
             if self._size + len(data) > MAX_BYTES:
                 tail = os.pread(self._file, MAX_BYTES // 2, max(0, self._size - MAX_BYTES // 2))
@@ -87,6 +96,14 @@ class _CopiedStream:
 
     def __iter__(self) -> Any:
         return iter(self._stream)
+
+
+class _RedactedStream(_CopiedStream):
+    """A text stream that writes no secrets, and the stream itself in all else."""
+
+    def write(self, text: str) -> int:
+        self._stream.write(self._copy.hide(text))
+        return len(text)
 
 
 def output_path(directory: Path) -> Path:

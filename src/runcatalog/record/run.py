@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.record import journal
-from runcatalog.record.config import Config, check_same_flags
+from runcatalog.record.config import Config, check_same_flags, flags_of
 from runcatalog.record.console import OutputCopy
 from runcatalog.record.delivery import outcome
 from runcatalog.record.digest import metrics_digest, weights_digest
@@ -86,6 +86,7 @@ class Run:
         self._signals = signals.Signals()
         self._stop_beating = threading.Event()
         self._output: OutputCopy | None = None
+        self._hide = redact.Redactor.of_run(self.directory)
         self._crash: CrashReport
         self._metrics: journal.MetricsFile
         self._tfevents: EventFile
@@ -118,7 +119,7 @@ class Run:
             elif error is not None:
                 self._end_with(error)
         finally:
-            self._close()
+            self._close(failed=error is not None)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Appends metrics to the journal; never waits for MLflow.
@@ -158,7 +159,7 @@ class Run:
     def event(self, text: str) -> None:
         """Prints a remark and keeps it in the journal."""
         print(text, flush=True)
-        line = {"t": self._clock.now(), "text": text}
+        line = {"t": self._clock.now(), "text": self._hide.text(text)}
         with self._signals.deferred():
             journal.append_line(self._journal / "events.jsonl", line)
 
@@ -287,11 +288,12 @@ class Run:
             (self.directory / name).mkdir(exist_ok=True)
         (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
         outcome.write_guild_result(self.directory, "")
+        outcome.hide_label(self.directory, self._hide.text)
         self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))  # zeros may be stored as nothing
         self._crash = CrashReport(self.directory)
-        if not (self.directory / ".guild").is_dir():
-            self._output = OutputCopy(self._journal / "output.txt")
-            self._output.start()
+        kept = None if (self.directory / ".guild").is_dir() else self._journal / "output.txt"
+        self._output = OutputCopy(kept, self._hide.text)
+        self._output.start()
         for stale in (self.directory / "checkpoints").glob(".writing-*"):
             shutil.rmtree(stale, ignore_errors=True)
         self._tfevents = EventFile(self.directory, journal.read_points(self._metrics.path))
@@ -306,19 +308,23 @@ class Run:
             now = environment.script(self.config)
             if (begun := stored.get("script", now)) != now:  # older runs do not tell
                 raise UserError(f"--resume: a run of {begun}.py; {now}.py cannot continue it")
-            check_same_flags(self.config, stored["flags"])
+            before, given = stored["flags"], flags_of(self.config)
+            # Of a value that is hidden there it cannot be told whether it is the same.
+            same = {n for n in before.keys() & given if redact.is_hidden(given[n], before[n])}
+            check_same_flags(self.config, before | {name: given[name] for name in same})
             return stored
         if path.exists():
             raise UserError(f"{path}: damaged; it cannot be continued")
         project = environment.project_root()
-        static = environment.run_facts(self.config, self.study, self.id, project)
+        facts = environment.run_facts(self.config, self.study, self.id, project)
+        static = self._hide.value(facts)  # whoever sends the run later may not know the secrets
         if static["dirty"]:
             patch.write(project, static["commit"], self.artifact(patch.NAME))
         journal.write_json(path, static)
         return static
 
     def _end_with(self, error: BaseException) -> None:
-        end, hide = signals.end_from_exception(error), redact.Redactor([os.environ]).text
+        end, hide = signals.end_from_exception(error), self._hide.text
         if self._finished and end.status == signals.KILLED:
             return  # the result was complete before the signal came
         if self._finished and isinstance(error, SystemExit) and not error.code:
@@ -361,7 +367,8 @@ class Run:
             "progress": self._progress,
             **extra,
         }
-        content, path = journal.plain(written), self.directory / "result.json"
+        content = self._hide.value(journal.plain(written))
+        path = self.directory / "result.json"
         try:
             journal.write_json(path, content)
         except OSError as error:
@@ -369,14 +376,29 @@ class Run:
                 raise
             self._reserve.unlink(missing_ok=True)
             journal.write_json(path, content)
-        line = outcome.summary_line(result, end.reason, killed=end.status == signals.KILLED)
+        self._hide_in_artifacts()
+        line = outcome.summary_line(
+            content["result"], end.reason, killed=end.status == signals.KILLED
+        )
         outcome.write_guild_result(self.directory, line)
         return written
 
-    def _close(self) -> None:
+    def _hide_in_artifacts(self) -> None:
+        """Takes secrets out of the text files that are to be published."""
+        folder = self.directory / "artifacts"
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk: then whoever sends them hides what it knows
+            for path in folder.rglob("*"):
+                regular = path.is_file() and not path.is_symlink() and path != folder / patch.NAME
+                if regular and (clean := self._hide.file(path)) is not None:
+                    path.write_text(clean, encoding="utf-8", newline="")
+
+    def _close(self, failed: bool = False) -> None:
         self._stop_beating.set()
         self._crash.close()
-        if self._output:
+        # The traceback that Python prints in the end goes to Guild's file too.
+        if self._output and not (failed and (self.directory / ".guild").is_dir()):
             self._output.close()
         self._reserve.unlink(missing_ok=True)
         self._tfevents.close()

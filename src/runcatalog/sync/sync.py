@@ -24,6 +24,7 @@ from runcatalog.record.delivery.untrusted import inside
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle.signals import GONE
 from runcatalog.record.lifecycle.status import last_session, status_of
+from runcatalog.record.provenance.redact import still_hidden
 from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
 from runcatalog.store.run_index import Held
 from runcatalog.store.run_rows import Stored, digest
@@ -272,10 +273,12 @@ class Sync:
             wall_seconds=run.wall_seconds,
             parents=tuple(run.parents),
         )
-        sent = self.report.sent
+        known = self.held.get(run.id)
+        new = known is None or known.status != status
         mlflow_id = self._put(record, {k: tags[k] for k in ("mlflow.parentRunId",) if k in tags})
         log = output_path(run.directory)
-        if self.report.sent > sent and status in (FAILED, KILLED) and inside(run.directory, log):
+        # What was sent is not sent again: another shell may not know the secrets to hide.
+        if mlflow_id and new and status in (FAILED, KILLED) and inside(run.directory, log):
             tail = run.hide.text(last_lines(log))
             self.store.client.log_text(mlflow_id, f"{tail}\n", "log_tail.txt")
 
@@ -289,6 +292,7 @@ class Sync:
         if stored.deleted:
             self.report.deleted += 1
             return ""
+        record = _still_hidden(record, stored.record)
         wanted = {**tags, DIGEST: digest(record)}
         changed = any(stored.tags.get(name) != value for name, value in wanted.items())
         if changed or stored.status != record.status:
@@ -327,6 +331,8 @@ class Sync:
             if stored is not None:  # from a record; here is the journal itself
                 self.held.forget(stored)
             stored = None
+        if stored is not None:
+            tags = {n: still_hidden(v, stored.tags.get(n, "")) for n, v in tags.items()}
         if stored is not None and stored.status != RUNNING:
             same = all(stored.tags.get(name, "") == value for name, value in tags.items())
             told = stored.tags.get(STAMP, "")
@@ -368,6 +374,21 @@ class Sync:
 
 def _facts(run: GuildRun) -> dict[str, Any]:
     return journal.read_json(run.directory / "journal" / "run.json") or {}
+
+
+def _still_hidden(record: RunRecord, before: RunRecord) -> RunRecord:
+    """The record with what was hidden in it when it was sent hidden still."""
+    return replace(
+        record,
+        label=still_hidden(record.label, before.label),
+        reason=still_hidden(record.reason, before.reason),
+        flags={
+            name: still_hidden(value, str(before.flags.get(name, "")))
+            if isinstance(value, str)
+            else value
+            for name, value in record.flags.items()
+        },
+    )
 
 
 def _searched(members: list[GuildRun]) -> dict[str, Any]:

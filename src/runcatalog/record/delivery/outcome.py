@@ -10,9 +10,11 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from runcatalog.record.delivery.untrusted import guild_attribute
 
 _OBJECTIVE = re.compile(
     r"(?P<name>\S.*?) (?P<value>[-+.\w]+)(?P<rate> %)?(?: of (?P<count>\d+))?"
@@ -97,6 +99,20 @@ def write_guild_result(directory: Path, line: str) -> None:
         elif folder.is_dir():
             text = json.dumps(line[:500], ensure_ascii=False)  # JSON is YAML, which Guild reads
             (folder / "result").write_text(f"{text}\n", encoding="utf-8")
+
+
+def hide_label(directory: Path, hide: Callable[[str], str]) -> None:
+    """Takes secrets out of the label that Guild wrote, which is published as it stands there.
+
+    Args:
+        directory: The run's directory.
+        hide: Takes secrets out of a text.
+    """
+    path = directory / ".guild" / "attrs" / "label"
+    label = guild_attribute(directory, "label")
+    if label is not None and (clean := hide(str(label))) != str(label):
+        with contextlib.suppress(OSError):
+            path.write_text(f"{json.dumps(clean, ensure_ascii=False)}\n", encoding="utf-8")
 
 
 def _one_word(value: object) -> str:
