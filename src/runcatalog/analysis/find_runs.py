@@ -15,7 +15,7 @@ from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.query.fields import MISSING, Column, Known, Test, near, test_of, value_of
 from runcatalog.query.language import Comparison, Term, Truth, comparisons, parse, truth
-from runcatalog.store.run_rows import Reader, Stored
+from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.text import terminal
 
 _FIXED = ("run", "operation", "label", "status")
@@ -37,20 +37,20 @@ class Found:
     """
 
     reader: Reader
-    stored: list[Stored]
+    stored: list[StoredRun]
     columns: list[Column]
     total: int
     hint: str = ""
     records: dict[str, RunRecord] = field(default_factory=dict)
 
-    def value(self, stored: Stored, column: Column) -> Any:
+    def value(self, stored: StoredRun, column: Column) -> Any:
         """What a run has under a name of the query, MISSING without it."""
         if column.kind != "best":
             return value_of(stored, column)
         metric = self.records[stored.run].metrics.get(column.key)
         return MISSING if metric is None else metric.best
 
-    def read(self, stored: Iterable[Stored]) -> None:
+    def read(self, stored: Iterable[StoredRun]) -> None:
         """Reads the metrics of runs of which they were not read yet."""
         wanted = [each for each in stored if each.run not in self.records]
         self.records |= {each.run: each for each in self.reader.with_points(wanted)}
@@ -69,7 +69,7 @@ def search(reader: Reader, query: str) -> Found:
         QueryError: It cannot be understood, or a name in it is unknown.
     """
     term = parse(query)
-    by_run: dict[str, Stored] = {}
+    by_run: dict[str, StoredRun] = {}
     for each in reader.runs(rarely=("tags", "params", "metrics")):
         by_run.setdefault(each.run, each)
     if not by_run:
@@ -82,7 +82,7 @@ def search(reader: Reader, query: str) -> Found:
     columns = list(dict.fromkeys(column for column, _ in bound.values()))
     found = Found(reader, [], columns, len(by_run))
 
-    def test(stored: Stored, comparison: Comparison) -> Truth:
+    def test(stored: StoredRun, comparison: Comparison) -> Truth:
         column, wanted = bound[comparison]
         if column.kind == "best" and stored.run not in found.records:
             return False if stored.last_of(column.key) is None else None
@@ -102,7 +102,7 @@ def _decided(term: Term, first: Truth, test: Any) -> bool:
     return bool(truth(term, test) if first is None else first)
 
 
-def _hint(stored: Collection[Stored], asked: Mapping[Comparison, tuple[Column, Test]]) -> str:
+def _hint(stored: Collection[StoredRun], asked: Mapping[Comparison, tuple[Column, Test]]) -> str:
     """Says of the first text that no run has what may have been meant; "" if all are somewhere."""
     for comparison, (column, wanted) in asked.items():
         if comparison.operator != "=" or column.kind in ("last", "best"):

@@ -22,15 +22,16 @@ from runcatalog.model.guild_columns import Column
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.record.delivery.mlflow_client import one_line_errors
+from runcatalog.store import compat
 from runcatalog.store.client import Store, run_name
-from runcatalog.store.run_rows import Stored
+from runcatalog.store.run_rows import StoredRun
 from runcatalog.store.sqlite_reader import reader
 from runcatalog.text import markdown
 
 NOTE = "mlflow.note.content"
 WRITTEN = "catalog.written"  # tag: digests of what was written here, by tag
 BATCHES = 30  # newest batches of a study that get a view; MLflow's page takes 40 views in all
-_KIND = {"mlflow.experimentKind": "custom_model_development"}  # the page asks for it otherwise
+_KIND = {compat.EXPERIMENT_KIND: "custom_model_development"}  # the page asks for it otherwise
 _LOCAL = "http://127.0.0.1:5000"
 
 
@@ -62,8 +63,8 @@ class _Batch:
     """
 
     id: str
-    own: Stored | None = None
-    trials: list[Stored] = field(default_factory=list)
+    own: StoredRun | None = None
+    trials: list[StoredRun] = field(default_factory=list)
 
     @property
     def head(self) -> RunRecord:
@@ -93,7 +94,7 @@ def arrange(project: Project, store: Store) -> list[Page]:
     Raises:
         MlflowError: MLflow does not answer.
     """
-    by_experiment: dict[str, list[Stored]] = {}
+    by_experiment: dict[str, list[StoredRun]] = {}
     for each in reader(store.uri).runs():
         by_experiment.setdefault(each.experiment, []).append(each)
     pages: list[Page] = []
@@ -112,7 +113,9 @@ class _Study:
         runs: All runs in it.
     """
 
-    def __init__(self, project: Project, store: Store, name: str, runs: Sequence[Stored]) -> None:
+    def __init__(
+        self, project: Project, store: Store, name: str, runs: Sequence[StoredRun]
+    ) -> None:
         self.project, self.store, self.name = project, store, name
         self.operations = {n: o for n, o in project.operations().items() if o.study == name}
         self.heads, self.batches = _sorted_out(runs)
@@ -215,13 +218,15 @@ class _Study:
         own = batch.own.record if batch.own is not None else None
         trials = [trial.record for trial in batch.trials]
         if own is not None and (own.result or {}).get("optimised"):
-            trials = self.store.with_points(batch.trials)  # what a search optimised is a metric
+            trials = reader(self.store.uri).with_points(
+                batch.trials
+            )  # what a search optimised is a metric
         ends = Counter(trial.status.lower() for trial in trials)
         counted = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)
         return f"{plain(groups.summary(own, trials))}\n\n{counted}; [charts]({page})"[:7900]
 
-    def _rename(self, stored: Stored, name: str) -> None:
+    def _rename(self, stored: StoredRun, name: str) -> None:
         """Names a run, unless a person has named it."""
         record, now = stored.record, stored.tags.get("mlflow.runName", "")
         if name and now != name and now in (record.label, record.operation, record.id8):
@@ -229,7 +234,7 @@ class _Study:
                 self.store.client.update_run(stored.id, name=markdown.literal(name, 250))
 
 
-def _sorted_out(runs: Sequence[Stored]) -> tuple[list[Stored], list[_Batch]]:
+def _sorted_out(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[_Batch]]:
     """Returns batches and single runs, and the newest batches that have trials."""
     by_id = {run.run: run for run in runs}
     found: dict[str, _Batch] = {}
@@ -247,7 +252,7 @@ def _columns(operations: Sequence[Operation]) -> list[Column]:
     return [column for each in operations for column in guild_columns.columns(each.compare)]
 
 
-def _of(stored: Stored) -> str:
+def _of(stored: StoredRun) -> str:
     return stored.tags.get("operation", "")
 
 

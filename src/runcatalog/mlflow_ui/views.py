@@ -17,9 +17,10 @@ from typing import Any
 from runcatalog.analysis import groups
 from runcatalog.model.guild_columns import FLAG, Column, values_of
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.store import compat
 from runcatalog.store.run_rows import encode
 
-TAG = "mlflow.sharedViewState."
+TAG = compat.SHARED_VIEW
 MAX_TAG = 20000  # characters; MLflow refuses a longer tag of an experiment
 CURVE = 3  # points that make a curve
 MAX_CHARTS = 4  # of one kind

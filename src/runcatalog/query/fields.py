@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from runcatalog.model import values
 from runcatalog.model.run_record import RUNNING, STATUSES
 from runcatalog.query.language import Comparison, Name, QueryError
-from runcatalog.store.run_rows import Stored
+from runcatalog.store.run_rows import StoredRun
 
 MISSING = object()  # a run does not have it; None is a flag's value
 
@@ -89,7 +89,7 @@ def near(name: str, candidates: Iterable[str]) -> list[str]:
     return [by_form[form] for form in difflib.get_close_matches(_form(name), by_form, 3, 0.6)]
 
 
-def value_of(stored: Stored, column: Column) -> Any:
+def value_of(stored: StoredRun, column: Column) -> Any:
     """Returns what a run has under a name, MISSING without it; of a metric the last value."""
     if column.kind == "flag":
         shown = stored.flag(column.key, MISSING)
@@ -129,7 +129,7 @@ def test_of(comparison: Comparison, column: Column, query: str) -> Test:
     return _either(sign, value.__eq__)
 
 
-def _field(stored: Stored, name: str) -> Any:
+def _field(stored: StoredRun, name: str) -> Any:
     if name == "run":
         return stored.run
     if name == "status":
