@@ -22,7 +22,7 @@ from runcatalog.query.fields import (
     run_value,
 )
 from runcatalog.query.language import Comparison, Term, Truth, comparisons, evaluate, parse
-from runcatalog.store.run_rows import Reader, Stored
+from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.text import sentences, terminal
 
 _FIXED = ("run", "operation", "label", "status")
@@ -44,20 +44,20 @@ class Found:
     """
 
     reader: Reader
-    stored: list[Stored]
+    stored: list[StoredRun]
     columns: list[Column]
     total: int
     hint: str = ""
     records: dict[str, RunRecord] = field(default_factory=dict)
 
-    def value(self, stored: Stored, column: Column) -> Any:
+    def value(self, stored: StoredRun, column: Column) -> Any:
         """What a run has under a name of the query, MISSING without it."""
         if column.kind != "best":
             return run_value(stored, column)
         metric = self.records[stored.run].metrics.get(column.key)
         return MISSING if metric is None else metric.best
 
-    def read(self, stored: Iterable[Stored]) -> None:
+    def read(self, stored: Iterable[StoredRun]) -> None:
         """Reads the metrics of runs of which they were not read yet."""
         wanted = [each for each in stored if each.run not in self.records]
         self.records |= {each.run: each for each in self.reader.with_points(wanted)}
@@ -76,7 +76,7 @@ def search(reader: Reader, query: str) -> Found:
         QueryError: It cannot be understood, or a name in it is unknown.
     """
     term = parse(query)
-    by_run: dict[str, Stored] = {}
+    by_run: dict[str, StoredRun] = {}
     for each in reader.runs(rarely=("tags", "params", "metrics")):
         by_run.setdefault(each.run, each)
     if not by_run:
@@ -89,7 +89,7 @@ def search(reader: Reader, query: str) -> Found:
     columns = list(dict.fromkeys(column for column, _ in bound.values()))
     found = Found(reader, [], columns, len(by_run))
 
-    def test(stored: Stored, comparison: Comparison) -> Truth:
+    def test(stored: StoredRun, comparison: Comparison) -> Truth:
         column, wanted = bound[comparison]
         if column.kind == "best" and stored.run not in found.records:
             return False if stored.last_of(column.key) is None else None
@@ -109,7 +109,9 @@ def _decided(term: Term, first: Truth, test: Any) -> bool:
     return bool(evaluate(term, test) if first is None else first)
 
 
-def _hint(stored: Collection[Stored], asked: Mapping[Comparison, tuple[Column, Predicate]]) -> str:
+def _hint(
+    stored: Collection[StoredRun], asked: Mapping[Comparison, tuple[Column, Predicate]]
+) -> str:
     """Says of the first text that no run has what may have been meant; "" if all are somewhere."""
     for comparison, (column, wanted) in asked.items():
         if comparison.operator != "=" or column.kind in ("last", "best"):

@@ -21,7 +21,7 @@ from runcatalog.model.run_record import (
     is_maximized,
 )
 from runcatalog.query.fields import close_matches
-from runcatalog.store.run_rows import Reader, Stored
+from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.text import sentences, terminal
 
 
@@ -189,8 +189,8 @@ def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -
     return Ranking(operation, measure, sorted(told, key=key), empty, again)
 
 
-def _of_operation(reader: Reader, operation: str) -> list[Stored]:
-    by_run: dict[str, Stored] = {}
+def _of_operation(reader: Reader, operation: str) -> list[StoredRun]:
+    by_run: dict[str, StoredRun] = {}
     for each in reader.runs():
         by_run.setdefault(each.run, each)
     named = {run for run, each in by_run.items() if each.tags.get("operation") == operation}
@@ -209,7 +209,7 @@ def _is_head(record: RunRecord) -> bool:
     return bool((record.result or {}).get("batch"))
 
 
-def _measure(operation: str, stored: Sequence[Stored], metric: str, goal: str) -> Measure:
+def _measure(operation: str, stored: Sequence[StoredRun], metric: str, goal: str) -> Measure:
     objectives = [o for s in stored if (o := s.record.objective)]
     kind, name = "last", metric
     if metric.startswith("best:"):
@@ -239,7 +239,7 @@ def _measure(operation: str, stored: Sequence[Stored], metric: str, goal: str) -
     return Measure(name, kind, maximize)
 
 
-def _values(reader: Reader, stored: Sequence[Stored], measure: Measure) -> dict[str, float]:
+def _values(reader: Reader, stored: Sequence[StoredRun], measure: Measure) -> dict[str, float]:
     """Last or best value of the metric, by run."""
     if measure.kind != "best":
         return {each.run: each.last[measure.name] for each in stored if measure.name in each.last}

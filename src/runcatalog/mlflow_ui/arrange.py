@@ -23,15 +23,16 @@ from runcatalog.model.project import Operation, Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import batch_summary
 from runcatalog.record.delivery.mlflow_client import one_line_errors
+from runcatalog.store import compat
 from runcatalog.store.client import Store, run_name
-from runcatalog.store.run_rows import Stored
+from runcatalog.store.run_rows import StoredRun
 from runcatalog.store.sqlite_reader import reader
 from runcatalog.text import markdown
 
 NOTE = "mlflow.note.content"
 WRITTEN = "catalog.written"  # tag: digest of the last written value, by tag
 BATCHES = 30  # newest batches of a study with a view; MLflow's page lists at most 40 views
-_KIND = {"mlflow.experimentKind": "custom_model_development"}  # without it the page asks the user
+_KIND = {compat.EXPERIMENT_KIND: "custom_model_development"}  # without it the page asks the user
 _LOCAL = "http://127.0.0.1:5000"
 
 
@@ -63,8 +64,8 @@ class _Batch:
     """
 
     id: str
-    own: Stored | None = None
-    trials: list[Stored] = field(default_factory=list)
+    own: StoredRun | None = None
+    trials: list[StoredRun] = field(default_factory=list)
 
     @property
     def head(self) -> RunRecord:
@@ -94,7 +95,7 @@ def arrange(project: Project, store: Store) -> list[Page]:
     Raises:
         MlflowError: MLflow does not answer.
     """
-    by_experiment: dict[str, list[Stored]] = {}
+    by_experiment: dict[str, list[StoredRun]] = {}
     for run in reader(store.uri).runs():
         by_experiment.setdefault(run.experiment, []).append(run)
     pages: list[Page] = []
@@ -113,7 +114,9 @@ class _Study:
         runs: All runs of the experiment.
     """
 
-    def __init__(self, project: Project, store: Store, name: str, runs: Sequence[Stored]) -> None:
+    def __init__(
+        self, project: Project, store: Store, name: str, runs: Sequence[StoredRun]
+    ) -> None:
         self.project, self.store, self.name = project, store, name
         self.operations = {n: o for n, o in project.operations().items() if o.study == name}
         self.heads, self.batches = _group_batches(runs)
@@ -222,7 +225,8 @@ class _Study:
         record = batch.own.record if batch.own is not None else None
         trials = [trial.record for trial in batch.trials]
         if record is not None and (record.result or {}).get("optimised"):
-            trials = self.store.with_points(batch.trials)  # the objective of a search is a metric
+            # The objective of a search is a metric.
+            trials = reader(self.store.uri).with_points(batch.trials)
         ends = Counter(trial.status.lower() for trial in trials)
         counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)
@@ -230,7 +234,7 @@ class _Study:
             :7900
         ]
 
-    def _rename(self, stored: Stored, name: str) -> None:
+    def _rename(self, stored: StoredRun, name: str) -> None:
         """Rename a run, unless a user has named it."""
         record, now = stored.record, stored.tags.get("mlflow.runName", "")
         if name and now != name and now in (record.label, record.operation, record.id8):
@@ -238,7 +242,7 @@ class _Study:
                 self.store.client.update_run(stored.id, name=markdown.literal(name, 250))
 
 
-def _group_batches(runs: Sequence[Stored]) -> tuple[list[Stored], list[_Batch]]:
+def _group_batches(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[_Batch]]:
     """Return (single runs and batch runs, the newest batches that have trials)."""
     by_id = {run.run: run for run in runs}
     batches: dict[str, _Batch] = {}
@@ -256,7 +260,7 @@ def _columns(operations: Sequence[Operation]) -> list[Column]:
     return [column for op in operations for column in guild_columns.parse_columns(op.compare)]
 
 
-def _operation(stored: Stored) -> str:
+def _operation(stored: StoredRun) -> str:
     return stored.tags.get("operation", "")
 
 

@@ -17,9 +17,10 @@ from typing import Any
 from runcatalog.analysis import groups
 from runcatalog.model.guild_columns import FLAG, Column, last_value_columns
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.store import compat
 from runcatalog.store.run_rows import encode
 
-TAG = "mlflow.sharedViewState."
+TAG = compat.SHARED_VIEW
 MAX_TAG = 20000  # characters; MLflow refuses a longer tag of an experiment
 CURVE = 3  # minimum points of a curve
 MAX_CHARTS = 4  # per type of chart

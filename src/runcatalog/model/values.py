@@ -9,6 +9,8 @@ import sys
 from functools import lru_cache
 from typing import Any
 
+import orjson
+
 # MLflow stores infinity as the largest float.
 HUGE = sys.float_info.max
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
@@ -16,6 +18,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,15}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _QUOTED = re.compile(r"(?<==)'([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)'(?!\S)")
 _WORDS = {"True": True, "False": False, "true": True, "false": False, "None": None, "null": None}
+_LONG_NUMBER = re.compile("[0-9]{19}")
 _MAX_TEXT = 2000  # characters of a flag's value; MLflow accepts 6000 bytes
 
 Scalar = str | int | float | bool | None
@@ -84,6 +87,21 @@ def _parse_text(text_: str) -> Scalar:
         value = float(text_)
         return value if math.isfinite(value) else text_
     return text_
+
+
+def parse_json(content: str) -> Any:
+    """Return what a JSON text holds, NaN and numbers of any size included.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    # orjson rounds integers above 64 bits and refuses NaN; the standard library reads both.
+    if _LONG_NUMBER.search(content):
+        return json.loads(content)
+    try:
+        return orjson.loads(content)
+    except ValueError:
+        return json.loads(content)
 
 
 def sort_key(value: object) -> tuple[int, float, str]:

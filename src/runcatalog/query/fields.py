@@ -15,7 +15,7 @@ from typing import Any, NoReturn
 from runcatalog.model import values
 from runcatalog.model.run_record import RUNNING, STATUSES
 from runcatalog.query.language import Comparison, Name, QueryError
-from runcatalog.store.run_rows import Stored
+from runcatalog.store.run_rows import StoredRun
 
 MISSING = object()  # the run has no such value; None is a valid value of a flag
 
@@ -94,7 +94,7 @@ def close_matches(name: str, candidates: Iterable[str]) -> list[str]:
     ]
 
 
-def run_value(stored: Stored, column: Column) -> Any:
+def run_value(stored: StoredRun, column: Column) -> Any:
     """Return the value of a field or flag, or a metric's last value; MISSING if the run has none."""
     if column.kind == "flag":
         text = stored.flag(column.key, MISSING)
@@ -134,7 +134,7 @@ def predicate(comparison: Comparison, column: Column, query: str) -> Predicate:
     return _equal_or_not(symbol, value.__eq__)
 
 
-def _field_value(stored: Stored, name: str) -> Any:
+def _field_value(stored: StoredRun, name: str) -> Any:
     if name == "run":
         return stored.run
     if name == "status":

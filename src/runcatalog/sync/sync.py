@@ -26,8 +26,8 @@ from runcatalog.record.lifecycle.signals import GONE
 from runcatalog.record.lifecycle.status import last_session, status_of
 from runcatalog.record.provenance.redact import still_hidden
 from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
-from runcatalog.store.run_index import Held
-from runcatalog.store.run_rows import Stored, digest
+from runcatalog.store.run_index import RunIndex
+from runcatalog.store.run_rows import StoredRun, digest
 from runcatalog.store.sqlite_writer import RunExists
 
 STAMP = "catalog.stamp"  # tag: sizes and times of the files that were sent, once a run has ended
@@ -86,10 +86,11 @@ class Sync:
         # Each reads the studies' declarations again.
         self._operation_of = functools.cache(project.operation_of_script)
         self._study_of = functools.cache(project.study_of)
-        self.held = Held(store)
+        self.index = RunIndex(store)
 
     def run(self, home: Path | None) -> Report:
         """Sends what is missing of a Guild home and of the project's runs/ folder."""
+        self.index.remove_duplicates()
         cache = Cache(self.project.root / ".cache" / "guild_runs.json")
         runs = guild_runs.read(home, cache)
         self._send_all(runs)
@@ -102,6 +103,7 @@ class Sync:
 
     def send_copied(self, directories: Sequence[Path]) -> Report:
         """Sends runs that were copied from another machine, Guild's with the batches that they are of."""
+        self.index.remove_duplicates()
         runs: dict[str, GuildRun] = {}
         for directory in directories:
             if (directory / ".guild" / "opref").is_file():
@@ -133,7 +135,7 @@ class Sync:
 
     def _send_removed(self, home: Path | None, there: set[str]) -> None:
         """Tells the end of runs that MLflow takes for running, though Guild's user has deleted them."""
-        for stored in self.held:
+        for stored in self.index:
             if stored.status != RUNNING or stored.deleted or stored.run in there or home is None:
                 continue
             run = GuildRun(stored.run, str(home / "trash" / "runs" / stored.run))
@@ -143,17 +145,17 @@ class Sync:
 
     def _tidied(self) -> Report:
         if self.report.sent:
-            self.held.tidy()
+            self.index.tidy()
         return self.report
 
     def _known_batch(self, run_id: str) -> tuple[str, str]:
         """The batch of a trial whose fellows Guild has deleted, as MLflow knows it: (id, MLflow's id)."""
-        known = self.held.live(run_id)
+        known = self.index.live(run_id)
         batch = ""
         # A CSV knows nothing of batches.
         if known is not None and known.tags.get("batch") and not known.record.reported_by:
             batch = known.record.batch
-        parent = self.held.live(batch) if batch else None
+        parent = self.index.live(batch) if batch else None
         return batch, parent.id if parent is not None else ""
 
     def _send_plain(self, directory: Path) -> None:
@@ -177,18 +179,18 @@ class Sync:
 
     def _batch_id(self, batch: Batch) -> str:
         """The id that the batch has in MLflow already, else Guild's, else one made of its key."""
-        stored = self.held.batch(batch.key)
+        stored = self.index.batch(batch.key)
         if stored is not None:
             return stored.run
         for trial in batch.trials:
-            known = self.held.get(trial)
+            known = self.index.get(trial)
             if known is not None and known.record.batch and not known.record.reported_by:
                 return known.record.batch
         return batch.run.id if batch.run else batch.key
 
     def _send_batch(self, batch_id: str, batch: Batch, members: list[GuildRun]) -> str:
         """Sends a batch's own row; returns MLflow's id of it."""
-        stored = self.held.get(batch_id)
+        stored = self.index.get(batch_id)
         if stored is not None and stored.deleted:
             self.report.deleted += 1
             return ""
@@ -225,10 +227,10 @@ class Sync:
             record = self._with_removed(record, stored, batch)
         return self._put(record, {BATCH_KEY: batch.key})
 
-    def _with_removed(self, record: RunRecord, stored: Stored, batch: Batch) -> RunRecord:
+    def _with_removed(self, record: RunRecord, stored: StoredRun, batch: Batch) -> RunRecord:
         """Keeps in a batch's row what came from runs that Guild's user has deleted since."""
         before = stored.record
-        complete = batch.run is not None and self.held.trials(before.run) <= set(batch.trials)
+        complete = batch.run is not None and self.index.trials(before.run) <= set(batch.trials)
         if complete or before.status == RUNNING or before.reported_by or DIGEST not in stored.tags:
             return record
         started = min(filter(None, (before.started, record.started)), default=None)
@@ -285,7 +287,7 @@ class Sync:
     def _put(self, record: RunRecord, tags: dict[str, str]) -> str:
         """Adds or changes a run that has no journal; returns MLflow's id of it."""
         tags = {**tags, STAMP: "guild"}
-        stored = self.held.get(record.run)
+        stored = self.index.get(record.run)
         if stored is None:
             self._told(record.run, record.operation, record.status)
             return self.store.write(record, tags)
@@ -300,7 +302,7 @@ class Sync:
             # An experiment cannot be changed; what was written in part, or from a CSV, is written anew.
             partly = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
             if partly or stored.record.study != record.study:
-                self.held.forget(stored)
+                self.index.forget(stored)
                 return self.store.write(record, tags)
             self.store.update(stored, record, tags)
         return stored.id
@@ -317,7 +319,7 @@ class Sync:
             known: Its stamp, which holds if the run has ended by itself: without a new session nothing
                 is written to it. One that was killed or lost may turn out to be alive.
         """
-        stored = self.held.get(run_id)
+        stored = self.index.get(run_id)
         ended = stored is not None and stored.status in (FINISHED, FAILED)
         stamp = known if known and ended else file_stamps.stamp_of(where)
         if not file_stamps.has_journal(stamp):
@@ -329,7 +331,7 @@ class Sync:
             if last_session(Path(where)) is None:
                 return False
             if stored is not None:  # from a record; here is the journal itself
-                self.held.forget(stored)
+                self.index.forget(stored)
             stored = None
         if stored is not None:
             tags = {n: still_hidden(v, stored.tags.get(n, "")) for n, v in tags.items()}
@@ -355,7 +357,7 @@ class Sync:
         """Publishes a run; one that has ended and is new in one step."""
         if fresh:
             with suppress(RunExists):
-                return publish(directory, self.store.uri, tags, client=self.store.adder())
+                return publish(directory, self.store.uri, tags, client=self.store.new_run_client())
         return publish(directory, self.store.uri, tags)
 
     def _told(self, run_id: str, operation: str, status: str) -> None:
