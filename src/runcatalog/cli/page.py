@@ -20,9 +20,14 @@ def render(options: argparse.Namespace) -> int:
     """catalog render"""
     from runcatalog.pages.render import write
     from runcatalog.store.sqlite_reader import reader
+    from runcatalog.sync.ownership import own
 
     project = Project.find()
-    records = committed(project) if options.records else reader(options.tracking_uri).records()
+    if options.records:
+        records = committed(project)
+    else:
+        source = reader(options.tracking_uri)
+        records = source.with_points(own(project, source.uri, source.runs()))
     links = _links(options) if options.server and not options.records else None
     shown = [os.path.relpath(path) for path in write(project, records, links)]
     print("\n".join(f"wrote {path}" for path in shown) or f"{CATALOG_FILE} is up to date")
