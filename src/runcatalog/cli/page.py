@@ -39,10 +39,10 @@ def render(options: argparse.Namespace) -> int:
     if not changed:
         print(f"{CATALOG_FILE} is up to date")
     if not options.records:
-        own = local_page.not_exported(reader(options.tracking_uri), records)
-        _print_written(local_page.write(project, records, own, links))
-        if own:
-            runs = "1 run is" if len(own) == 1 else f"{len(own)} runs are"
+        local = local_page.not_exported(project, reader(options.tracking_uri), records)
+        _print_written(local_page.write(project, records, local, links))
+        if local:
+            runs = "1 run is" if len(local) == 1 else f"{len(local)} runs are"
             where = os.path.relpath(project.local_catalog)
             print(
                 f"{runs} not exported: see {where}, `catalog export` enters them in {CATALOG_FILE}"

@@ -370,7 +370,8 @@ class Catalog:
         names = sorted((run | set(self.store.operations)) - self.shown - {""})
         if not names:
             return ""
-        return f"## Other operations\n\n{self.table(names)}"
+        title = "Other operations" if self.project.templates() else "Operations"
+        return f"## {title}\n\n{self.table(names)}"
 
     def _count(self) -> str:
         """How many runs there are, by their end, and how many operations never ran."""
