@@ -21,7 +21,8 @@ if TYPE_CHECKING:
 
 _LEGEND = """\
 Brackets are 95 % intervals: Wilson's for a counted rate; over seeds, bootstrap of the mean, not narrower than Wilson's
-of all counts. Below each table, folded: the command that runs a row again, its code, hardware, time and digests.
+of all counts. Below each table, folded: the command that repeats a row at its commit, with every flag of its record,
+hardware, time and digests. Flags that rows share are set once, in the block above the commands.
 """
 HEADER = f"""# Guild run list
 
@@ -108,9 +109,12 @@ class Catalog:
         shown = [record, *members] if members else [replace(record, batch="")]
         reduced = replace(self.store, records=shown)
         made = tables.rows(reduced, [record.operation])
-        again = rerun_command.rerun(self.project.root, reduced.operations, shown[0], shown[1:])
-        command = f"\n\n{again.command}" if again.command else ""
-        return tables.as_markdown(made) + command
+        again = rerun_command.rerun(reduced.operations, shown[0], shown[1:])
+        if not again.command:
+            return tables.as_markdown(made)
+        commits = dict.fromkeys(run.commit for run in shown if run.commit)
+        at = f"At commit {', '.join(commits)}:\n" if commits else ""
+        return f"{tables.as_markdown(made)}\n\n{at}{again.command}"
 
     # What a template calls.
 
@@ -118,29 +122,24 @@ class Catalog:
         self,
         operations: Sequence[str] | str,
         group: bool = False,
-        flags: Sequence[str] | None = None,
+        flags: Sequence[str] | Mapping[str, Any] | None = None,
         reused: Mapping[str, str] | None = None,
-        changed: bool = False,
     ) -> str:
-        """The table of some operations and its folded facts; see :func:`runcatalog.pages.tables.rows`.
+        """The table of some operations and its folded details; see :func:`runcatalog.pages.tables.rows`.
 
-        With `changed`, a flag is shown where it is not the operation's default.
+        Of `flags` with a value, or a list of values, such a value is not shown.
         """
         names = _list(operations)
         self.shown.update(names)
-        declared = self.store.operations
         unsaid = {
-            name: rerun_command.defaults(self.project.root, declared[name])
-            for name in names
-            if changed and name in declared
+            name: value if isinstance(value, list) else [value]
+            for name, value in (flags.items() if isinstance(flags, Mapping) else ())
         }
         made = tables.rows(
             self.store, names, group=group, flags=flags, reused=reused, unsaid=unsaid
         )
         # Which figures show a row is known once the whole file is there.
-        self._later.append(
-            lambda shown: folded_details.folded(self.project.root, self.store, made, shown)
-        )
+        self._later.append(lambda shown: folded_details.folded(self.store, made, shown))
         return f"{tables.as_markdown(made, breaks=True)}\n\n\0{len(self._later) - 1}\0"
 
     def details(self, operations: Sequence[str] | str, folded: bool = True) -> str:
@@ -190,9 +189,8 @@ class Catalog:
             trials = [searches.as_searched(own, t) for t in self.store.members(head)]
             there = any(t.status == FINISHED and t.objective for t in trials)
             if there and groups.varying(trials) and (head.batch or head.run).startswith(batch):
-                units = {**self._units(trials[0].operation), **more.pop("units", {})}
                 id8 = (head.batch or head.run)[:8]
-                drawing = Landscape(own, trials, units=units, **more)
+                drawing = Landscape(own, trials, **more)
                 return self._drawn(name, drawing, f"landscape of search {id8}")
         return ""
 
@@ -232,8 +230,7 @@ class Catalog:
         wanted = _list(operations)
         runs = [r for r in self._runs(wanted) if not self.store.is_batch(r)]
         runs.sort(key=lambda r: wanted.index(self._operation_of(r)))
-        units = {**self._units(wanted[0] if wanted else ""), **more.pop("units", {})}
-        drawing = HeatMap(runs, x, y, units=units, **more)
+        drawing = HeatMap(runs, x, y, **more)
         across, up, _ = drawing.cells()
         if min(len(across), len(up)) < 2:
             return ""
@@ -286,11 +283,6 @@ class Catalog:
         """The runs of some operations, trials too, by start."""
         wanted = set(_list(operations))
         return [r for r in self.store.by_id.values() if self._operation_of(r) in wanted]
-
-    def _units(self, operation: str) -> Mapping[str, str]:
-        """The units of an operation's flags, as its script tells them."""
-        declared = self.store.operations.get(operation)
-        return rerun_command.options_of(self.project.root, declared.main).units if declared else {}
 
     def _figure_path(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):

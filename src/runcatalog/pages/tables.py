@@ -11,7 +11,6 @@ from runcatalog.analysis import groups, searches
 from runcatalog.model.project import Operation, Reported
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import batch_summary
-from runcatalog.pages.rerun_command import same_value
 from runcatalog.text import markdown, sentences
 
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")
@@ -109,7 +108,7 @@ def rows(
     group: bool = False,
     flags: Sequence[str] | None = None,
     reused: Mapping[str, str] | None = None,
-    unsaid: Mapping[str, Mapping[str, Any]] | None = None,
+    unsaid: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[Row]:
     """Returns the rows of a table.
 
@@ -119,7 +118,7 @@ def rows(
         group: Put single runs that differ in their seed alone into one row.
         flags: Flags to show with the names; by default all in which single runs differ.
         reused: Operation to the series whose run is used again here.
-        unsaid: By operation, values that are not shown, by flag.
+        unsaid: Values of a flag that are not shown.
     """
     made: list[Row] = []
     for operation in operations:
@@ -133,8 +132,7 @@ def rows(
         new: list[Row] = []
         for head in heads:
             if head.run in own:
-                known = (unsaid or {}).get(operation)
-                new.append(single_row(store, own[head.run], name, shown, known))
+                new.append(single_row(store, own[head.run], name, shown, unsaid))
             elif head.run not in among:
                 new.append(_batch_row(store, head, name))
         if reused and operation in reused:
@@ -231,7 +229,7 @@ def single_row(
     members: Sequence[RunRecord],
     name: str,
     shown: Sequence[str],
-    unsaid: Mapping[str, Any] | None = None,
+    unsaid: Mapping[str, Sequence[Any]] | None = None,
 ) -> Row:
     """The row of runs that differ in their seed alone, or of one; see :func:`rows`."""
     first = members[0]
@@ -247,11 +245,7 @@ def single_row(
     # What the label says already is not said again.
     words = set(label.split())
     known = unsaid or {}
-    told = {
-        n: v
-        for n, v in first.flags.items()
-        if n in shown and not (n in known and same_value(known[n], v))
-    }
+    told = {n: v for n, v in first.flags.items() if n in shown and v not in known.get(n, ())}
     flags = {n: v for n, v in told.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
         title += " " + sentences.point_text(flags, list(flags), named=True)

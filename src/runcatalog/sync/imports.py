@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -13,7 +14,6 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.guild_columns import parse_columns
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages.rerun_command import options_of
 from runcatalog.store.client import DIGEST, INCOMPLETE, Addition, Store
 from runcatalog.store.run_index import RunIndex
 from runcatalog.store.run_rows import StoredRun, digest
@@ -177,22 +177,46 @@ def read_csv(
             f"{path}: which study is {rows[0]['operation']!r} of? --study NAME says so; "
             f"there are: {known}"
         )
-    return compare_csv.records(path, replace(options, study=chosen, **_declared(project)))
+    declared = _declared(project, {row["operation"] for row in rows})
+    return compare_csv.records(path, replace(options, study=chosen, **declared))
 
 
-def _declared(project: Project) -> dict[str, Any]:
-    """What the project says of its operations' columns and flags, and of its machines."""
+def _declared(project: Project, wanted: set[str]) -> dict[str, Any]:
+    """Columns and flags of the project's operations, and its machines.
+
+    Args:
+        project: The project.
+        wanted: Operations whose flags are needed; Guild is asked for those of an operation without records.
+    """
+    flags: dict[str, set[str]] = {}
+    for record in files.read_all(project.records) if project.records.is_dir() else ():
+        if record.operation in wanted:
+            flags.setdefault(record.operation, set()).update(record.flags)
     operations = project.operations()
+    missing = {name for name in wanted if name in operations and not flags.get(name)}
+    flags |= _guild_flags(project, missing) if missing else {}
     return {
         "columns": {
             name: parse_columns(operation.compare) for name, operation in operations.items()
         },
-        "flags": {
-            name: frozenset({*operation.flags, *options_of(project.root, operation.main).defaults})
-            for name, operation in operations.items()
-        },
+        "flags": {name: frozenset(known) for name, known in flags.items()},
         "machines": {m.host: m.name for m in project.machines() if m.host},
     }
+
+
+def _guild_flags(project: Project, wanted: set[str]) -> dict[str, set[str]]:
+    """Names of some operations' flags, by operation, as Guild imports them from the scripts."""
+    from guild import guildfile
+
+    found = {}
+    for name in wanted:
+        model, _, short = name.rpartition(":")
+        operation = None
+        with contextlib.suppress(guildfile.GuildfileError):
+            declared = guildfile.for_dir(str(project.root)).models.get(model)
+            operation = declared.get_operation(short) if declared else None
+        found[name] = {flag.name for flag in operation.flags} if operation else set()
+    return found
 
 
 def read_records(path: Path) -> list[RunRecord]:
