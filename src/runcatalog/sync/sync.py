@@ -23,11 +23,11 @@ from runcatalog.record import journal
 from runcatalog.record.console import last_lines, output_path
 from runcatalog.record.delivery.mlflow_client import MlflowError
 from runcatalog.record.delivery.publish import Published, publish
-from runcatalog.record.delivery.untrusted import inside
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle.signals import GONE
 from runcatalog.record.lifecycle.status import last_session, status_of
 from runcatalog.record.provenance.redact import still_hidden
+from runcatalog.record.untrusted import inside
 from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
 from runcatalog.store.run_index import RunIndex
 from runcatalog.store.run_rows import StoredRun, digest
