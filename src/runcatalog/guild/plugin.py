@@ -78,7 +78,7 @@ def _hide_secrets() -> None:
         close(self)
         path = Path(self._run.guild_path("output"))
         with suppress(OSError):
-            if (clean := _redactor().file(path)) is not None:
+            if (clean := _redactor().file(path, known=True)) is not None:
                 path.write_text(clean, encoding="utf-8", newline="")
 
     write_attr.of_guild = write  # type: ignore[attr-defined]
