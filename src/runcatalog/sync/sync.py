@@ -308,10 +308,13 @@ class Sync:
         if files:
             # The files are not read again while they and all else are as they were.
             unchanged[SCALARS] = f"{digest(record)} {scalars.stamp(files)} {objective}"[:500]
-            stored = self.index.get(run.id)
-            if stored is not None and stored.status == status and not stored.deleted:
-                if all(stored.tags.get(name) == value for name, value in unchanged.items()):
-                    return
+            stored = self.index.live(run.id)
+            if (
+                stored is not None
+                and stored.status == status
+                and all(stored.tags.get(name) == value for name, value in unchanged.items())
+            ):
+                return
             record = _with_scalars(record, scalars.points(run.directory, files), objective)
         mlflow_id = self._put(record, unchanged)
         log = output_path(run.directory)
