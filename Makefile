@@ -44,7 +44,7 @@ ui: .venv/.set-up ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages a
 	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
 	  $(BIN)/mlflow ui --backend-store-uri "$(TRACKING_URI)" --host 127.0.0.1 --port $(PORT)
 
-catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md
+catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md and runs_local.md
 	@$(BIN)/catalog import
 	@$(BIN)/catalog sync
 	@$(BIN)/python src/cartpole/bc_redraw.py

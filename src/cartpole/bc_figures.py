@@ -11,7 +11,7 @@ import numpy as np
 
 from cartpole.demonstrations import RESTRICTIONS, UNITS, VARIABLES
 from cartpole.env import MAX_STEPS
-from runcatalog.plots.study_style import COLOURS, GREY, sheet
+from runcatalog.plots.style import COLOURS, GREY, sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

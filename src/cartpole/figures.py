@@ -13,7 +13,7 @@ from cartpole.env import MAX_STEPS
 from cartpole.plateau import HELD, REACHED
 from cartpole.results import QUARTILES, Summary, grid
 from runcatalog import record
-from runcatalog.plots.study_style import COLOURS, GREY, dress, sheet
+from runcatalog.plots.style import COLOURS, GREY, dress, sheet
 
 LINES = ("-", "--", ":")
 

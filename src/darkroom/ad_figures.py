@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from darkroom.ad_scores import Line
-from runcatalog.plots.study_style import COLOURS, GREY, dress, sheet
+from runcatalog.plots.style import COLOURS, GREY, dress, sheet
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes

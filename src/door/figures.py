@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runcatalog.plots.study_style import COLOURS, dress, sheet
+from runcatalog.plots.style import COLOURS, dress, sheet
 
 
 def learning_curve(

@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runcatalog.plots.study_style import COLOURS, GREY, drawn, dress, heat_map
+from runcatalog.plots.style import COLOURS, GREY, drawn, dress, heat_map
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure

@@ -16,7 +16,8 @@ import pytest
 
 import ends_table
 from runcatalog.record.journal import read_json
-from runcatalog.record.lifecycle.status import last_session, process_state
+from runcatalog.record.lifecycle.process import process_state
+from runcatalog.record.lifecycle.status import last_session
 from small_disk import small_cgroup, small_disk
 
 ROOT = Path(__file__).parents[2]

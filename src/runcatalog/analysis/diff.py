@@ -3,19 +3,18 @@
 from __future__ import annotations
 
 import math
-import random
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from runcatalog.analysis import groups, sentences
+from runcatalog.analysis import groups
 from runcatalog.analysis.commits import between
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FAILED, FINISHED, RunRecord
-from runcatalog.query.fields import near
+from runcatalog.query.fields import close_matches
 from runcatalog.text import terminal
 
 CLOCK = "time/"  # metrics that read the clock; they differ between equal runs
@@ -140,7 +139,9 @@ def _exact(value: values.Scalar) -> str:
 
 def _shown(exact: Iterable[str]) -> dict[str, str]:
     """How exact values of one flag are shown: with few digits, unless two would look the same."""
-    short = {each: each if each == _NONE else terminal.value(values.flag(each)) for each in exact}
+    short = {
+        each: each if each == _NONE else terminal.value(values.parse_flag(each)) for each in exact
+    }
     seen = Counter(short.values())
     return {e: s if seen[s] == 1 else terminal.clean(e) for e, s in short.items()}
 
@@ -150,7 +151,7 @@ def _distinct(held: Iterable[str]) -> list[str]:
 
 
 def _by_value(shown: str) -> tuple[bool, float, str]:
-    value = values.flag(shown)
+    value = values.parse_flag(shown)
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     return not numeric, float(value) if numeric else 0.0, shown  # type: ignore[arg-type]
 
@@ -210,7 +211,7 @@ def _check_known(metrics: Sequence[str], runs: Sequence[RunRecord]) -> None:
     known |= {run.objective["name"] for run in runs if run.objective}
     for name in metrics:
         if name not in known:
-            hint = "".join(f", did you mean {each}?" for each in near(name, known)[:1])
+            hint = "".join(f", did you mean {each}?" for each in close_matches(name, known)[:1])
             raise CatalogError(f"--metric {name}: neither has it{hint}")
 
 
@@ -321,7 +322,7 @@ def _over_seeds(told: Sequence[tuple[int | None, dict[str, Any]]]) -> str:
     if not told:
         return _NONE
     mean = terminal.number(statistics.mean([each["value"] for _, each in told]))
-    return f"{mean}{_interval(sentences.bounds([each for _, each in told]))} ({len(told)})"
+    return f"{mean}{_interval(statistics.bounds([each for _, each in told]))} ({len(told)})"
 
 
 def _difference(
@@ -351,14 +352,7 @@ def difference_bounds(
     seeds = [[seed for seed, _ in side] for side in (a, b)]
     if seeds[0] == seeds[1] and None not in seeds[0] and len(set(seeds[0])) == len(one):
         return statistics.bootstrap([y - x for x, y in zip(one, other, strict=True)])
-    generator, count = random.Random(0), statistics.RESAMPLES
-
-    def means(numbers: list[float]) -> list[float]:
-        ordered = sorted(numbers)
-        return [statistics.mean(generator.choices(ordered, k=len(ordered))) for _ in range(count)]
-
-    found = sorted(y - x for x, y in zip(means(one), means(other), strict=True))
-    return found[int(0.025 * count)], found[int(0.975 * count) - 1]
+    return statistics.bootstrap_difference(one, other)
 
 
 def _interval(bounds: tuple[float, float] | None) -> str:

@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from typing import Any
 
 from runcatalog.analysis import groups as grouping
-from runcatalog.analysis import sentences
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import (
@@ -21,9 +20,9 @@ from runcatalog.model.run_record import (
     RunRecord,
     is_maximized,
 )
-from runcatalog.query.fields import near
-from runcatalog.store.run_rows import Reader, Stored
-from runcatalog.text import terminal
+from runcatalog.query.fields import close_matches
+from runcatalog.store.run_rows import Reader, StoredRun
+from runcatalog.text import sentences, terminal
 
 
 @dataclass(frozen=True)
@@ -75,7 +74,7 @@ class Group:
     @property
     def bounds(self) -> tuple[float, float] | None:
         """95 % interval of the mean over seeds, as in the catalog."""
-        return sentences.bounds(self.by_seed())
+        return statistics.bounds(self.by_seed())
 
     @property
     def lost(self) -> list[RunRecord]:
@@ -179,7 +178,7 @@ def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -
     everything = [objective["value"] for group in told for objective, _ in group.told]
     for group in told:
         if len(group.numbers) > 1:
-            bounds = sentences.bounds(group.by_seed(worse(everything)))
+            bounds = statistics.bounds(group.by_seed(worse(everything)))
             group.rank = worse(bounds or [group.mean])
 
     def key(group: Group) -> tuple[bool, float, float, str]:
@@ -190,14 +189,14 @@ def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -
     return Ranking(operation, measure, sorted(told, key=key), empty, again)
 
 
-def _of_operation(reader: Reader, operation: str) -> list[Stored]:
-    by_run: dict[str, Stored] = {}
+def _of_operation(reader: Reader, operation: str) -> list[StoredRun]:
+    by_run: dict[str, StoredRun] = {}
     for each in reader.runs():
         by_run.setdefault(each.run, each)
     named = {run for run, each in by_run.items() if each.tags.get("operation") == operation}
     if not named:
         known = {each.tags.get("operation", "") for each in by_run.values()}
-        hint = "".join(f"; did you mean {name}?" for name in near(operation, known)[:1])
+        hint = "".join(f"; did you mean {name}?" for name in close_matches(operation, known)[:1])
         hint = hint or "; `catalog sync` brings in what has run"
         raise CatalogError(f"no run of {operation!r} in MLflow{hint}")
     found = [s for s in by_run.values() if s.run in named or s.tags.get("batch") in named]
@@ -210,7 +209,7 @@ def _is_head(record: RunRecord) -> bool:
     return bool((record.result or {}).get("batch"))
 
 
-def _measure(operation: str, stored: Sequence[Stored], metric: str, goal: str) -> Measure:
+def _measure(operation: str, stored: Sequence[StoredRun], metric: str, goal: str) -> Measure:
     objectives = [o for s in stored if (o := s.record.objective)]
     kind, name = "last", metric
     if metric.startswith("best:"):
@@ -234,13 +233,13 @@ def _measure(operation: str, stored: Sequence[Stored], metric: str, goal: str) -
         kind = "objective"  # the result says it, with how often it was counted
     known = {each for s in stored for each in s.last}
     if kind != "objective" and name not in known:
-        hint = "".join(f", did you mean {each}?" for each in near(name, known)[:1])
+        hint = "".join(f", did you mean {each}?" for each in close_matches(name, known)[:1])
         raise CatalogError(f"no run of {operation} has the metric {name!r}{hint}")
     maximize = is_maximized(name, told) if not goal else goal == "max"
     return Measure(name, kind, maximize)
 
 
-def _values(reader: Reader, stored: Sequence[Stored], measure: Measure) -> dict[str, float]:
+def _values(reader: Reader, stored: Sequence[StoredRun], measure: Measure) -> dict[str, float]:
     """Last or best value of the metric, by run."""
     if measure.kind != "best":
         return {each.run: each.last[measure.name] for each in stored if measure.name in each.last}
@@ -270,7 +269,7 @@ def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
     """Several objectives of a seed as one, counted if each of them was."""
     if len(objectives) == 1:
         return objectives[0]
-    counts = [sentences.counted(objective) for objective in objectives]
+    counts = [statistics.counted(objective) for objective in objectives]
     value = statistics.mean([objective["value"] for objective in objectives])
     told = {"value": value, "kind": "rate", "count": sum(counts)}
     return objectives[0] | (told if all(counts) else {"value": value, "kind": "mean"})
@@ -292,7 +291,7 @@ def _known_flags(by: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
     known = {name for record in records for name in record.flags}
     for name in by:
         if name not in known:
-            hint = "".join(f", did you mean {each}?" for each in near(name, known)[:1])
+            hint = "".join(f", did you mean {each}?" for each in close_matches(name, known)[:1])
             raise CatalogError(f"--group-by {name}: no run has this flag{hint}")
     return list(dict.fromkeys(by))
 
@@ -376,7 +375,7 @@ def _notes(ranking: Ranking) -> list[str]:
     elif single:
         lines.append("one seed each: no interval over seeds, and the order may be luck")
     for group in ranking.empty[:5]:
-        where = grouping.point_text(group.point, list(group.point), named=True) or "all"
+        where = sentences.point_text(group.point, list(group.point), named=True) or "all"
         lines.append(f"{terminal.plain(where)}: no value ({_plural(len(group.runs), 'run')})")
     if len(ranking.empty) > 5:
         lines.append(f"{len(ranking.empty) - 5} more points without a value")

@@ -12,7 +12,7 @@ from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
     from runcatalog.analysis.diff import Side
-    from runcatalog.store.run_rows import Reader, Stored
+    from runcatalog.store.run_rows import Reader, StoredRun
 
 _QUERY = """\
 a query compares names with values: = != < <= > >= ~ (contains), and, or, not, ( )
@@ -36,7 +36,7 @@ exit status, as of grep: 0 if runs were found, 1 if none, 2 for an error"""
 
 def search(options: argparse.Namespace) -> int:
     """catalog search"""
-    from runcatalog.query import find_runs as searching
+    from runcatalog.analysis import find_runs as searching
     from runcatalog.store.sqlite_reader import reader
     from runcatalog.text import terminal
 
@@ -87,7 +87,7 @@ def diff(options: argparse.Namespace) -> int:
     return 0
 
 
-def _side(source: Reader, stored: list[Stored], named: Stored) -> Side:
+def _side(source: Reader, stored: list[StoredRun], named: StoredRun) -> Side:
     from runcatalog.analysis.diff import Side
 
     trials = [each for each in stored if each.tags.get("batch") == named.run]

@@ -11,6 +11,8 @@ changed. What it changes, and why:
 - Asking a script for its flags. Guild starts a new Python for that, half a second each; a fork of Guild's own
   process starts at once.
 - Imports. Guild's path hook makes finders that have no `find_spec`, which Python 3.12 calls.
+- Secrets. The shell that starts a run knows their values, the one that publishes it later may not, so they are
+  taken out of the label and the output that Guild stores.
 """
 
 from __future__ import annotations
@@ -24,6 +26,7 @@ import tempfile
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
+from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
@@ -33,6 +36,8 @@ from guild.plugin import Plugin
 if TYPE_CHECKING:
     from guild import guildfile
     from guild.plugins.python_script import PythonScriptPlugin
+
+    from runcatalog.record.provenance.redact import Redactor
 
 FLAGS_MODULE = "guild.plugins.import_argparse_flags_main"  # Guild runs it to read a script's flags
 
@@ -46,6 +51,7 @@ class GuildPlugin(Plugin):
         from guild.plugins import python_script
 
         super().__init__(ep)
+        _hide_secrets()
         if not hasattr(model.ModelImporter, "find_spec"):
             model.ModelImporter.find_spec = _find_no_spec
         guildfile.FlagDef.__deepcopy__ = _copy_flag
@@ -61,6 +67,37 @@ class GuildPlugin(Plugin):
 
 def _find_no_spec(self: Any, name: str, target: Any = None) -> None:
     """Find no module, as the finder's `find_module` does: its folder holds models, not modules."""
+
+
+def _hide_secrets() -> None:
+    """Let Guild store labels and output without the values of this shell's secrets."""
+    from guild.op_util import RunOutput
+    from guild.run import Run
+
+    write, close = Run.write_attr, RunOutput._close
+    if hasattr(write, "of_guild"):
+        return  # by an earlier instance of the plugin
+
+    def write_attr(self: Any, name: str, val: Any, raw: bool = False) -> None:
+        hidden = name == "label" and isinstance(val, str)
+        write(self, name, _redactor().text(val) if hidden else val, raw)
+
+    def close_output(self: Any) -> None:
+        close(self)
+        path = Path(self._run.guild_path("output"))
+        with suppress(OSError):
+            if (clean := _redactor().file(path)) is not None:
+                path.write_text(clean, encoding="utf-8", newline="")
+
+    write_attr.of_guild = write  # type: ignore[attr-defined]
+    Run.write_attr, RunOutput._close = write_attr, close_output
+
+
+@lru_cache
+def _redactor() -> Redactor:
+    from runcatalog.record.provenance.redact import Redactor  # 0.1 s, and few commands need it
+
+    return Redactor([os.environ])
 
 
 def _copy_flag(flag: guildfile.FlagDef, memo: dict[int, Any]) -> guildfile.FlagDef:

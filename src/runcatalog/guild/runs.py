@@ -2,24 +2,25 @@
 
 from __future__ import annotations
 
+import contextlib
 import hashlib
 import json
 import os
 import re
 import shlex
 import sys
-from collections.abc import Iterable
+import time
+from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from runcatalog.guild import file_stamps
-from runcatalog.guild.run_cache import Cache
 from runcatalog.model.errors import CatalogError
 from runcatalog.record.delivery.untrusted import guild_attribute
 from runcatalog.record.journal import read_json
-from runcatalog.record.lifecycle.signals import FINISHED, GONE, KILLED, end_of_exit
+from runcatalog.record.lifecycle.signals import FINISHED, GONE, KILLED, end_from_exit_status
 from runcatalog.record.provenance.redact import Redactor
 
 _ID = re.compile("[0-9a-f]{32}")
@@ -58,6 +59,28 @@ class GuildRun:
         return _operation(self.directory / ".guild" / "proto")
 
     @cached_property
+    def source(self) -> str:
+        """Absolute path of the folder whose Guild file or script it was started from; "" if nothing tells.
+
+        Of a batch, that of the operation that its trials run: the optimizer may come from elsewhere.
+        """
+        for place in (self.directory / ".guild" / "proto", self.directory):
+            if found := _source(place):
+                return found
+        facts = read_json(self.directory / "journal" / "run.json") or {}
+        environment = {} if facts.get("project") else self.attr("env")
+        told = facts.get("project") or (
+            environment.get("PROJECT_DIR") if isinstance(environment, dict) else ""
+        )
+        return told if isinstance(told, str) and os.path.isabs(told) else ""
+
+    @cached_property
+    def commit(self) -> str:
+        """The commit of the project that it was started at; "" if nothing tells."""
+        facts = read_json(self.directory / "journal" / "run.json") or {}
+        return str(facts.get("commit") or self.attr("vcs_commit") or "").rstrip("*")
+
+    @cached_property
     def is_waiting(self) -> bool:
         """Staged or pending: it has not begun, and is no result."""
         guild = self.directory / ".guild"
@@ -65,8 +88,8 @@ class GuildRun:
 
     @cached_property
     def stamp(self) -> str:
-        """See :func:`runcatalog.guild.file_stamps.of`."""
-        return file_stamps.of(self.where)
+        """See :func:`runcatalog.guild.file_stamps.stamp_of`."""
+        return file_stamps.stamp_of(self.where)
 
     @cached_property
     def flags(self) -> dict[str, Any]:
@@ -119,7 +142,7 @@ class GuildRun:
             return KILLED, GONE
         if status == 0:
             return FINISHED, ""
-        if told := end_of_exit(status):
+        if told := end_from_exit_status(status):
             return told
         line = self.hide.text(last_line(self.directory / ".guild" / "output"))
         return "FAILED", f"exit status {status}: {line}" if line else f"exit status {status}"
@@ -161,6 +184,15 @@ class GuildRun:
         """The range of each parameter that its search looks through, as noted; None without one."""
         told = self._note.get("space")
         return told if isinstance(told, dict) else None
+
+    @cached_property
+    def importance(self) -> dict[str, Any] | None:
+        """Importance of the parameters, as a search computed it at its end; None without one."""
+        if not self.proto_operation:
+            return None
+        result = (read_json(self.directory / "result.json") or {}).get("result")
+        found = result.get("importance") if isinstance(result, dict) else None
+        return found if isinstance(found, dict) else None
 
     @cached_property
     def method(self) -> str:
@@ -233,6 +265,76 @@ def guild_home() -> Path | None:
         if directory == home:
             break
     return home / ".guild" if (home / ".guild").is_dir() else None
+
+
+FORMAT = 4  # changes when a kept field gets another meaning
+# Fields of GuildRun that are made of the files in _PARTS alone.
+FIELDS = (
+    *("operation", "proto_operation", "origin", "proto_origin", "label", "started"),
+    *("wall_seconds", "parents", "trials", "search", "objective"),
+    *("space", "method", "importance", "stamp", "source"),
+)
+# A file that comes, goes or is replaced changes its folder, and a session that begins or ends is a line in the
+# journal; Guild writes a label in place. What it writes in place when it starts a run again comes with a new lock.
+_PARTS = ("", "/.guild", "/.guild/attrs", "/.guild/attrs/label")
+_PARTS += ("/journal", "/journal/sessions.jsonl")
+_SETTLED = (
+    2_000_000_000  # ns; a file that changed just now may change again within its time's precision
+)
+
+
+class Cache:
+    """The kept fields of runs.
+
+    Args:
+        path: Where they are kept; nothing is known if that cannot be read.
+    """
+
+    def __init__(self, path: Path) -> None:
+        self._path = path
+        content = read_json(path) or {}
+        known = content.get("runs") if content.get("format") == FORMAT else None
+        self._known: dict[str, Any] = known if isinstance(known, dict) else {}
+        self._stamps: dict[str, str] = {}
+        self._filled = 0
+
+    def fill(self, run: GuildRun) -> bool:
+        """Gives a run the fields that were kept of it; False if it was not known or has changed."""
+        stamp = self._stamps[run.where] = _stamp(run.where)
+        kept = self._known.get(run.where)
+        if not stamp or kept is None or kept[0] != stamp:
+            return False
+        self._filled += 1
+        run.__dict__.update(zip(FIELDS, kept[1:], strict=True))  # as cached_property does
+        return True
+
+    def keep(self, runs: Sequence[GuildRun]) -> None:
+        """Keeps the fields of all runs, those of no others."""
+        if self._filled == len(runs) == len(self._known):
+            return
+        content = {}
+        for run in runs:
+            stamp = self._stamps.get(run.where)
+            if stamp:
+                content[run.where] = [stamp, *(getattr(run, name) for name in FIELDS)]
+        shown = json.dumps({"format": FORMAT, "runs": content}, separators=(",", ":"))
+        temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
+        with contextlib.suppress(OSError):  # then the next sync reads all again
+            temporary.write_text(shown, encoding="utf-8")
+            os.replace(temporary, self._path)
+
+
+def _stamp(where: str) -> str:
+    """Times of what the fields are made of; "" if some of it changed just now."""
+    newest, parts = 0, []
+    for part in _PARTS:
+        try:
+            changed = os.stat(where + part).st_mtime_ns
+        except OSError:
+            changed = 0
+        newest = max(newest, changed)
+        parts.append(changed)
+    return "" if newest > time.time_ns() - _SETTLED else " ".join(map(str, parts))
 
 
 def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
@@ -347,6 +449,15 @@ def _operation(directory: Path) -> str:
         return ""
     model, name = parts[2], parts[3]
     return f"{model}:{name}" if model else name
+
+
+def _source(directory: Path) -> str:
+    """Where the Guild file or script of a run's operation lies; "" for one of a package."""
+    parts = shlex.split(_opref(directory)) if _opref(directory) else []
+    kind, _, where = parts[0].partition(":") if parts else ("", "", "")
+    if not os.path.isabs(where):
+        return ""
+    return os.path.dirname(where) if kind == "guildfile" else where if kind == "script" else ""
 
 
 def _opref(directory: Path) -> str:

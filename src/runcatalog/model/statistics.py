@@ -1,13 +1,10 @@
-"""Intervals and clusters; of a few seeds in plain Python: a catalog is checked faster than numpy is imported."""
+"""Intervals and clusters. numpy is imported on use: commands that need no interval start without it."""
 
 from __future__ import annotations
 
 import math
-import random
-from collections import Counter
 from collections.abc import Sequence
-from functools import cached_property, lru_cache
-from typing import TYPE_CHECKING
+from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
     import numpy as np
@@ -15,10 +12,7 @@ if TYPE_CHECKING:
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 RESAMPLES = 2000
 LOW, HIGH = int(0.025 * RESAMPLES), int(0.975 * RESAMPLES) - 1  # ranks of the bounds among them
-OFTEN = 50  # intervals of as many values, from which on numpy finds them
-# A catalog asks for thousands of intervals of as many values: their draws are kept,
-FEW = 20  # up to here with equal ones put together,
-MANY = 1000  # up to here as they are, 4 MB at most for a number of values.
+_BLOCK = 2_000_000  # numbers drawn at once, 16 MB
 
 
 def wilson(successes: float, count: int) -> tuple[float, float]:
@@ -42,105 +36,78 @@ def wilson(successes: float, count: int) -> tuple[float, float]:
 
 
 def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
-    """Returns the 95 % percentile bootstrap interval of the mean (Efron 1979, Annals 7, 1-26).
+    """Return the 95 % percentile bootstrap interval of the mean (Efron 1979, Annals 7, 1-26).
 
-    The same values in whatever order give the same interval.
+    The order of the values does not matter. scipy.stats.bootstrap gives the same bounds up to the draws, and takes
+    over a second to import.
 
     Args:
         values: One per seed, at least one.
         seed: Of the resampling.
     """
-    ordered, count = sorted(values), len(values)
-    if ordered[0] == ordered[-1]:
-        return (math.fsum(ordered) / count,) * 2
-    if count <= MANY:
-        return _resamples(count, seed).interval(ordered)
-    generator = _by_numpy(seed)
-    means = []
-    for _ in range(RESAMPLES):
-        drawn = (generator.random_sample(count) * count).astype(int)
-        means.append(math.fsum(map(ordered.__getitem__, drawn.tolist())) / count)
-    means.sort()
-    return means[LOW], means[HIGH]
+    if min(values) == max(values):
+        return (mean(values),) * 2
+    return _percentiles(_resampled_means(values, _generator(seed)))
 
 
-@lru_cache(maxsize=32)
-def _resamples(count: int, seed: int) -> _Resamples:
-    """RESAMPLES draws of indices as random.Random makes them; of few values many are alike."""
-    if count > FEW:
-        places = _by_numpy(seed).random_sample((RESAMPLES, count)) * count
-        return _Resamples(places.astype("H"), [1] * RESAMPLES)
-    generator = random.Random(seed)
-    draws = (generator.choices(range(count), k=count) for _ in range(RESAMPLES))
-    drawn = Counter(tuple(sorted(draw)) for draw in draws)
-    return _Resamples(list(drawn), list(drawn.values()))
+def bootstrap_difference(
+    one: Sequence[float], other: Sequence[float], seed: int = 0
+) -> tuple[float, float]:
+    """Return the 95 % percentile bootstrap interval of the mean of `other` less that of `one`, unpaired."""
+    generator = _generator(seed)
+    less = _resampled_means(one, generator)
+    return _percentiles(_resampled_means(other, generator) - less)
 
 
-def _by_numpy(seed: int) -> np.random.RandomState:
-    """The generator random.Random(seed), of many numbers at once much faster."""
+def counted(objective: dict[str, Any]) -> int:
+    """Return the number of trials behind a counted rate; 0 for any other objective."""
+    count = objective.get("count")
+    usable = isinstance(count, int) and not isinstance(count, bool) and count >= 1
+    rate = objective.get("kind") == "rate"
+    return count if rate and usable and 0 <= objective["value"] <= 1 else 0
+
+
+def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
+    """Return the 95 % interval of objectives over seeds: bootstrap of the mean; None without one.
+
+    A few seeds that happen to agree suggest too much precision: where successes were counted, the interval is never
+    narrower than the Wilson interval of the pooled counts. A single run has that interval alone.
+    """
+    numbers = [o["value"] for o in objectives]
+    if not all(math.isfinite(v) for v in numbers):
+        return None
+    counts = [counted(o) for o in objectives]
+    low, high = bootstrap(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
+    if all(counts):
+        pooled = sum(v * n for v, n in zip(numbers, counts, strict=True))
+        least, most = wilson(min(pooled, sum(counts)), sum(counts))
+        low, high = min(low, least), max(high, most)
+    return (low, high) if low <= high else None
+
+
+def _generator(seed: int) -> np.random.RandomState:
+    """A generator with the numbers of `random.Random(seed)`."""
     import numpy as np
 
-    state = random.Random(seed).getstate()[1]
-    made = np.random.RandomState()
-    made.set_state(("MT19937", state[:-1], state[-1]))
-    return made
+    return np.random.RandomState([seed])
 
 
-class _Resamples:
-    """Draws of so many values, for the interval of the mean of any of them.
+def _resampled_means(values: Sequence[float], generator: np.random.RandomState) -> np.ndarray:
+    """Means of RESAMPLES samples with replacement, [RESAMPLES]."""
+    import numpy as np
 
-    Args:
-        drawn: Indices of the values drawn, [draws, count].
-        times: How often each was drawn, [draws].
-    """
+    ordered, count = np.sort(np.asarray(values, float)), len(values)
+    rows = max(1, _BLOCK // count)
+    means = []
+    for start in range(0, RESAMPLES, rows):
+        shape = (min(rows, RESAMPLES - start), count)
+        means.append(ordered[(generator.random_sample(shape) * count).astype(int)].mean(axis=1))
+    return np.concatenate(means)
 
-    def __init__(self, drawn: Sequence[Sequence[int]] | np.ndarray, times: Sequence[int]) -> None:
-        self._drawn, self._times = drawn, times
-        self._asked = 0
 
-    def interval(self, ordered: Sequence[float]) -> tuple[float, float]:
-        """Returns the bounds for some values, which are in order."""
-        self._asked += 1
-        # numpy takes as long to import as so many intervals of few values take without it.
-        if (len(ordered) > FEW or self._asked > OFTEN) and (found := self._by_numpy(ordered)):
-            return found
-        means = []
-        for place, times in enumerate(self._times):
-            means += [self._mean(place, ordered)] * times
-        means.sort()
-        return means[LOW], means[HIGH]
-
-    def _mean(self, place: int, ordered: Sequence[float]) -> float:
-        drawn = self._drawn[place]
-        return math.fsum(map(ordered.__getitem__, drawn)) / len(drawn)
-
-    def _by_numpy(self, ordered: Sequence[float]) -> tuple[float, float] | None:
-        """The same bounds to the bit: rounded sums tell which few draws may be the bounds."""
-        import numpy as np
-
-        drawn, times = self._arrays
-        sums = np.array(ordered)[drawn].sum(axis=1)
-        error = 1e-10 * max(-ordered[0], ordered[-1]) * len(ordered)
-        if not (np.isfinite(sums).all() and 1e-300 < error < math.inf):
-            return None
-        order = np.argsort(sums)
-        counted = np.cumsum(times[order])
-        bounds = []
-        for rank in (LOW, HIGH):
-            near = sums[order[np.searchsorted(counted, rank, side="right")]]
-            lower = int(times[sums < near - error].sum())
-            means: list[float] = []
-            for place in np.flatnonzero(np.abs(sums - near) <= error):
-                means += [self._mean(place, ordered)] * int(times[place])
-            means.sort()
-            bounds.append(means[rank - lower])
-        return bounds[0], bounds[1]
-
-    @cached_property
-    def _arrays(self) -> tuple[np.ndarray, np.ndarray]:
-        import numpy as np
-
-        return np.asarray(self._drawn), np.asarray(self._times)
+def _percentiles(means: np.ndarray) -> tuple[float, float]:
+    means.sort()
+    return float(means[LOW]), float(means[HIGH])
 
 
 def mean(values: Sequence[float]) -> float:

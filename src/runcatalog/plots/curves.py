@@ -12,8 +12,8 @@ from typing import TYPE_CHECKING, Any, Protocol
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, Point, RunRecord
-from runcatalog.plots import style
-from runcatalog.plots.study_style import COLOURS, GREY
+from runcatalog.plots import labels, style
+from runcatalog.plots.style import COLOURS, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -74,7 +74,9 @@ class Figure:
             panels = [_grouped(title, members, self) for title, members in by_operation]
             name, title = self.metric, ", ".join(_varied(by_operation, self.flags))
         rate = _is_rate(self.runs, self.metric)
-        return _drawn(panels, style.named(name, "%" if rate else "", self.label), title, self, rate)
+        return _drawn(
+            panels, labels.named(name, "%" if rate else "", self.label), title, self, rate
+        )
 
 
 @dataclass(frozen=True)
@@ -116,22 +118,9 @@ def fitting(pattern: str, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def learning_curves(
-    runs: Sequence[RunRecord], metric: str, flags: Sequence[str] | None = None
-) -> str:
-    """Returns a figure of a metric by step: a line per point of the sweep, a band over its seeds.
-
-    Args:
-        runs: Runs that have the metric.
-        metric: Its name.
-        flags: Flags of which each combination is a line; by default all in which the runs differ.
-    """
-    return Figure(runs, metric, flags).svg()
-
-
 def _drawn(panels: Sequence[_Panel], label: str, legend: str, wanted: Figure, rate: bool) -> str:
     # A line means the same in each panel: its place among all labels gives its colour.
-    labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
+    line_labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
     beside = 1.5 if _has_legend(panels) else 0.0
@@ -142,26 +131,26 @@ def _drawn(panels: Sequence[_Panel], label: str, legend: str, wanted: Figure, ra
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
         for axis, panel in zip(axes.flat, panels, strict=False):
-            _draw(axis, panel, labels)
+            _draw(axis, panel, line_labels)
             if len(panels) > 1:
-                axis.set_title(style.plain(panel.title))
+                axis.set_title(labels.plain(panel.title))
         for axis in axes[:, 0]:
             axis.set_ylabel(label)
         if rate:
             style.percent(axes[0, 0].yaxis)
-        _legend(page, panels, labels, legend, wanted)
+        _legend(page, panels, line_labels, legend, wanted)
 
-    return style.drawn((width, 2.9 * rows), draw)
+    return style.svg((width, 2.9 * rows), draw)
 
 
-def _draw(axis: Axes, panel: _Panel, labels: Sequence[str]) -> None:
+def _draw(axis: Axes, panel: _Panel, line_labels: Sequence[str]) -> None:
     for line in panel.lines:
-        colour, stroke = _style(labels.index(line.label))
+        colour, stroke = _style(line_labels.index(line.label))
         axis.plot(line.steps, line.middle, color=colour, linewidth=1.5, linestyle=stroke)
         if line.banded:
             axis.fill_between(line.steps, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
-    style.dress(axis)
-    axis.set_xlabel(style.plain(panel.axis))
+    style.dress(axis, "both")
+    axis.set_xlabel(labels.plain(panel.axis))
 
 
 def _style(place: int) -> tuple[str, str]:
@@ -174,7 +163,7 @@ def _has_legend(panels: Sequence[_Panel]) -> bool:
 
 
 def _legend(
-    page: Page, panels: Sequence[_Panel], labels: Sequence[str], title: str, wanted: Figure
+    page: Page, panels: Sequence[_Panel], line_labels: Sequence[str], title: str, wanted: Figure
 ) -> None:
     """The legend, beside the panels: it covers no data."""
     from matplotlib.lines import Line2D
@@ -183,16 +172,18 @@ def _legend(
     if not _has_legend(panels):
         return
     handles: list[Any] = []
-    for place, name in enumerate(labels):
+    for place, name in enumerate(line_labels):
         if name:
             colour, stroke = _style(place)
             handles.append(
-                Line2D([], [], color=colour, linestyle=stroke, label=style.plain(name, style.LABEL))
+                Line2D(
+                    [], [], color=colour, linestyle=stroke, label=labels.plain(name, labels.LABEL)
+                )
             )
     banded = [line for p in panels for line in p.lines if line.banded]
     if banded:
         most = max(line.seeds for line in banded)
-        told = style.plain(wanted.edges or "") or (
+        told = labels.plain(wanted.edges or "") or (
             f"lowest to highest\nof {most} seeds" if most > 1 else ""
         )
         if told:
@@ -202,7 +193,7 @@ def _legend(
             Line2D([], [], alpha=0, label=f"best {MAX_CURVES} of {MAX_CURVES + left_out}")
         )
     page.legend(
-        handles=handles, title=style.plain(title, style.LABEL) or None, loc="outside right upper",
+        handles=handles, title=labels.plain(title, labels.LABEL) or None, loc="outside right upper",
         alignment="left",
     )  # fmt: skip
 
@@ -220,7 +211,7 @@ def _latest(runs: Sequence[RunRecord]) -> list[tuple[str, RunRecord]]:
     found = {}
     for title, members in _panels(runs):
         for group in groups.groups(members):
-            more = style.point(group.point, named=True)
+            more = labels.point(group.point, named=True)
             found[f"{title} {more}".strip()] = group.trials[-1]
     return sorted(found.items())
 
@@ -252,9 +243,9 @@ def _grouped(title: str, runs: Sequence[RunRecord], wanted: Figure) -> _Panel:
     ranked = groups.groups(runs, wanted.flags)
     best = ranked[:MAX_CURVES]
     # In the order of the point, not of its rank.
-    best.sort(key=lambda g: [values.order(v) for v in g.point.values()])
+    best.sort(key=lambda g: [values.sort_key(v) for v in g.point.values()])
     lines = []
-    for group, label in zip(best, style.points([g.point for g in best]), strict=True):
+    for group, label in zip(best, labels.points([g.point for g in best]), strict=True):
         curves = [
             [
                 point

@@ -9,9 +9,9 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
-from runcatalog.plots import style
+from runcatalog.plots import labels, style
 from runcatalog.plots.curves import fitting
-from runcatalog.plots.study_style import COLOURS
+from runcatalog.plots.style import COLOURS
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -49,9 +49,9 @@ class HeatMap:
                 for which, wanted in (("x", self.x), ("y", self.y)):
                     told = self._property(run, wanted, star)
                     # Operations stay in the order of the runs; numbers go by size.
-                    size = (0, float(place), "") if wanted == "operation" else values.order(told)
-                    sizes[which].setdefault(style.value(told), size)
-                    key.append(style.value(told))
+                    size = (0, float(place), "") if wanted == "operation" else values.sort_key(told)
+                    sizes[which].setdefault(labels.value(told), size)
+                    key.append(labels.value(told))
                 found.setdefault((key[0], key[1]), []).append(value)
         across, up = (sorted(s, key=lambda word, s=s: s[word]) for s in (sizes["x"], sizes["y"]))
         return across, up, found
@@ -86,7 +86,7 @@ class HeatMap:
         name = self.metric.replace("*", "").strip("/ ")
         if self.metric == "objective":
             name = str(told.get("name") or name)
-        label = style.named(name, "%" if rate else "", self.label)
+        label = labels.named(name, "%" if rate else "", self.label)
         longest = max(len(word) for word in up)
 
         def draw(page: Page) -> None:
@@ -97,12 +97,12 @@ class HeatMap:
                 (across, axis.xaxis, self.x, axis.set_xlabel),
                 (up, axis.yaxis, self.y, axis.set_ylabel),
             ):
-                which.set_ticks(range(len(words)), [style.plain(w, 24) for w in words])
+                which.set_ticks(range(len(words)), [labels.plain(w, 24) for w in words])
                 if wanted not in ("*", "operation"):
-                    setter(style.named(wanted, self.units.get(wanted, "")))
+                    setter(labels.named(wanted, self.units.get(wanted, "")))
 
         size = (0.95 * len(across) + 0.07 * min(longest, 24) + 1.5, 0.5 * len(up) + 0.8)
-        return style.drawn(size, draw)
+        return style.svg(size, draw)
 
 
 def _cells(page: Page, axis: Axes, told: Any, label: str, rate: bool) -> None:

@@ -1,17 +1,16 @@
-"""How much each parameter of some searches matters, as SVG: a bar each, with its interval."""
+"""Importance of the parameters of some searches, as SVG: a bar per parameter, with its interval."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import TYPE_CHECKING
 
-from runcatalog.analysis.importance import Importance
-from runcatalog.analysis.search_summary import importance_of
+from runcatalog.analysis.searches import Importance, importance_of
 from runcatalog.model.run_record import RunRecord
-from runcatalog.plots import style
-from runcatalog.plots.study_style import COLOURS, GREY
+from runcatalog.plots import labels, style
+from runcatalog.plots.style import COLOURS, GREY
 from runcatalog.text import markdown
 
 if TYPE_CHECKING:
@@ -26,53 +25,60 @@ class ImportanceBars:
     """The importances of some searches' parameters.
 
     Attributes:
-        runs: The searches.
-        trials: Their trials by operation and run, as the panel is called, with what each search optimised as their
-            objective; of each search there is something to tell (`search_summary.importance_of`).
+        searches: Batch records with importance, by operation and id as the panel shows them.
     """
 
-    runs: Sequence[RunRecord]
-    trials: Mapping[tuple[str, str], Sequence[RunRecord]]
+    searches: Mapping[tuple[str, str], RunRecord]
+
+    @property
+    def runs(self) -> list[RunRecord]:
+        """The searches."""
+        return list(self.searches.values())
 
     def svg(self) -> str:
-        """Draws it."""
-        found = {search: importance_of(trials) for search, trials in self.trials.items()}
-        panels = [(search, each) for search, each in found.items() if each is not None]
+        """Return the figure."""
+        panels = [
+            (search, importance)
+            for search, batch in self.searches.items()
+            if (importance := importance_of(batch))
+        ]
         across = min(ACROSS, len(panels))
         down = math.ceil(len(panels) / across)
-        most = max(len(each.shares) for _, each in panels)
+        most = max(len(importance.shares) for _, importance in panels)
 
         def draw(page: Page) -> None:
             grid = page.add_gridspec(down, across)
-            for i, (search, each) in enumerate(panels):
-                _panel(page.add_subplot(grid[i // across, i % across]), *search, each)
+            for i, (search, importance) in enumerate(panels):
+                axis = page.add_subplot(grid[i // across, i % across])
+                _panel(axis, *search, importance)
             page.supxlabel("share of the objective's variance [%]", color=GREY, fontsize=9)
             _legend(page)
 
-        return style.drawn((3.1 * across + 0.2, (0.87 + 0.27 * most) * down + 0.75), draw)
+        return style.svg((3.1 * across + 0.2, (0.87 + 0.27 * most) * down + 0.75), draw)
 
 
-def _panel(axis: Axes, name: str, run: str, told: Importance) -> None:
-    """The bars of a search, the largest on top; hollow where the parameter may have no part."""
-    for place, share in enumerate(told.shares):
+def _panel(axis: Axes, name: str, run: str, importance: Importance) -> None:
+    """Bars of a search, the largest on top; hollow where the share is undetermined."""
+    for place, share in enumerate(importance.shares):
         value, low, high = (min(max(v, 0.0), 1.0) for v in (share.value, share.low, share.high))
-        certain = share in told.told
         axis.barh(
             [place], [value], height=0.6, linewidth=1,
-            color=COLOURS[0] if certain else "none",
-            edgecolor=COLOURS[0] if certain else GREY,
+            color=COLOURS[0] if share.determined else "none",
+            edgecolor=COLOURS[0] if share.determined else GREY,
         )  # fmt: skip
         axis.plot([low, high], [place, place], color=COLOURS[1], linewidth=1.2)
         axis.plot([low, high], [place, place], "|", color=COLOURS[1], markersize=6)
-    axis.set_yticks(range(len(told.shares)), [style.plain(share.name, 24) for share in told.shares])
-    axis.set_ylim(len(told.shares) - 0.5, -0.5)
+    axis.set_yticks(
+        range(len(importance.shares)), [labels.plain(share.name, 24) for share in importance.shares]
+    )
+    axis.set_ylim(len(importance.shares) - 0.5, -0.5)
     axis.set_xlim(0, 1.02)
     style.percent(axis.xaxis)
-    style.dress(axis)
+    style.dress(axis, "both")
     axis.grid(visible=False, axis="y")
     # A line each: names are as wide as a panel.
-    fit = f"cross-validated R² {markdown.number(told.r2, 2)}"
-    lines = style.plain(name, 50), style.plain(f"{run}, {told.trials} trials"), fit
+    fit = f"cross-validated R² {markdown.number(importance.r2, 2)}"
+    lines = labels.plain(name, 50), labels.plain(f"{run}, {importance.trials} trials"), fit
     axis.set_title("\n".join(lines), color=GREY, fontsize=8)
 
 
@@ -81,8 +87,8 @@ def _legend(page: Page) -> None:
     from matplotlib.patches import Patch
 
     handles = [
-        Patch(facecolor=COLOURS[0], edgecolor=COLOURS[0], label="matters"),
-        Patch(facecolor="none", edgecolor=GREY, label="may have no part"),
-        Line2D([], [], color=COLOURS[1], linewidth=1.2, label="95 % interval, jackknife"),
+        Patch(facecolor=COLOURS[0], edgecolor=COLOURS[0], label="determined"),
+        Patch(facecolor="none", edgecolor=GREY, label="undetermined"),
+        Line2D([], [], color=COLOURS[1], linewidth=1.2, label="95 % interval"),
     ]
     page.legend(handles=handles, loc="outside upper center", ncols=3)

@@ -10,8 +10,8 @@ from typing import TYPE_CHECKING, Any
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
-from runcatalog.plots import style
-from runcatalog.plots.study_style import COLOURS, GREY
+from runcatalog.plots import labels, style
+from runcatalog.plots.style import COLOURS, GREY
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -50,7 +50,7 @@ class Landscape:
         columns = {name: _Column.of(name, self.runs, self.units.get(name, "")) for name in names}
         told = next((o for r in self.runs if (o := r.objective)), {})
         rate = told.get("kind") == "rate"
-        label = style.named(str(told.get("name") or "objective"), "%" if rate else "", self.label)
+        label = labels.named(str(told.get("name") or "objective"), "%" if rate else "", self.label)
         trials = _Trials.of(self.runs, told.get("goal") == "min")
         pair = self.pair or _pair(columns)
         panels = len(names) + (1 if pair else 0)
@@ -75,7 +75,7 @@ class Landscape:
                 _two(page, axis, [columns[n] for n in pair], trials, label, rate)
             _legend(page, trials)
 
-        return style.drawn((2.9 * across + 0.4, 2.6 * down + 0.4), draw)
+        return style.svg((2.9 * across + 0.4, 2.6 * down + 0.4), draw)
 
 
 @dataclass(frozen=True)
@@ -91,13 +91,13 @@ class _Column:
     @classmethod
     def of(cls, name: str, runs: Sequence[RunRecord], unit: str) -> _Column:
         given = [run.flags.get(name) for run in runs]
-        if all(values.order(v)[0] == 0 for v in given):
+        if all(values.sort_key(v)[0] == 0 for v in given):
             places = [float(v) for v in given]  # type: ignore[arg-type]
             low, high = min(places), max(places)
             return cls(name, unit, places, (), low > 0 and high >= LOG_FROM * low)
-        told = {style.value(v): values.order(v) for v in given}
+        told = {labels.value(v): values.sort_key(v) for v in given}
         words = sorted(told, key=lambda word: told[word])
-        return cls(name, unit, [float(words.index(style.value(v))) for v in given], words, False)
+        return cls(name, unit, [float(words.index(labels.value(v))) for v in given], words, False)
 
     def scaled(self) -> list[float]:
         """Its places in [0, 1], as the axis has them."""
@@ -110,12 +110,12 @@ class _Column:
         which = axis.yaxis if upright else axis.xaxis
         label = axis.set_ylabel if upright else axis.set_xlabel
         if self.logarithmic:
-            style.logarithmic(axis, upright=upright)
+            labels.logarithmic(axis, upright=upright)
         if self.words:
-            which.set_ticks(range(len(self.words)), [style.plain(w, 14) for w in self.words])
+            which.set_ticks(range(len(self.words)), [labels.plain(w, 14) for w in self.words])
             limits = axis.set_ylim if upright else axis.set_xlim
             limits(-0.5, len(self.words) - 0.5)
-        label(style.named(self.name, self.unit).replace("_", " "))
+        label(labels.named(self.name, self.unit).replace("_", " "))
 
 
 @dataclass(frozen=True)
@@ -167,9 +167,9 @@ def _one(axis: Axes, column: _Column, trials: _Trials) -> None:
         )
     values = list(trials.values.values())
     if values and min(values) > 0 and max(values) >= LOG_FROM * min(values):
-        style.logarithmic(axis, upright=True)
+        labels.logarithmic(axis, upright=True)
     axis.margins(0.08)
-    style.dress(axis)
+    style.dress(axis, "both")
     column.dress(axis)
 
 
@@ -284,7 +284,7 @@ def _legend(page: Page, trials: _Trials) -> None:
     handles = []
     if trials.initial:
         handles.append(entry("o", "initial", markerfacecolor="none", markeredgecolor=colour))
-    said = f"proposed by {style.plain(trials.method, 20)}" if trials.method else "trial"
+    said = f"proposed by {labels.plain(trials.method, 20)}" if trials.method else "trial"
     handles.append(entry("o", said, color=colour))
     handles.append(entry("*", "best", color=colour, markersize=11, markeredgecolor=warm))
     if trials.failed:

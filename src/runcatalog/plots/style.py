@@ -1,76 +1,127 @@
-"""What all figures share: the same records give the same bytes, readable on light and dark pages."""
+"""Style of every figure: the same data give the same bytes, readable on light and dark pages.
+
+No background, grey text, no pale colour. matplotlib alone is needed, and imported on use.
+"""
 
 from __future__ import annotations
 
+import contextlib
 import io
+import re
 import warnings
-from collections.abc import Callable, Mapping, Sequence
-from typing import TYPE_CHECKING, Any
-
-from runcatalog.plots.study_style import GREY, numbered
-from runcatalog.text import markdown
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from pathlib import Path
+from typing import TYPE_CHECKING, Any, Literal
 
 if TYPE_CHECKING:
+    import numpy as np
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
+GREY = "#808080"
+# Okabe and Ito's colours (jfly.uni-koeln.de/color) without black and yellow, which vanish on one of the two
+# backgrounds; orange and sky blue are darker than theirs, for three times a white page's contrast.
+COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")
 COLOUR_MAP = "viridis"  # even steps, for colour-blind readers too (bids.github.io/colormap)
 LINES = ("-", "--", ":")
-LABEL = 30  # characters of a legend's labels
+# matplotlib's ids of clip paths, markers and the like, where they are defined and where they are used.
+_HASHED = re.compile(r'(?<=["#])[A-Za-z]\w*[0-9a-f]{10}(?=["\)])')
+_INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
+_SETTINGS = dict.fromkeys(_INK, GREY) | {
+    "svg.fonttype": "none",
+    "font.size": 9,
+    "legend.frameon": False,
+}
+_SMALL = {
+    "legend.fontsize": 8,
+    "legend.title_fontsize": 8,
+    "path.simplify": False,
+    "axes.titlesize": 9,
+}
 # A page's own colours do not reach into an image; what the reader's system prefers does. The page may be of the
 # other kind than the system, so both greys have a contrast of at least 3 to both backgrounds.
-_STYLE = (
+_PREFERENCE = (
     "<style>text{fill:#656c76!important}"
     "@media(prefers-color-scheme:dark){text{fill:#8b929b!important}}"
     '[id^="ink-dark"] text{fill:#111!important}[id^="ink-light"] text{fill:#fff!important}</style>'
 )
 
 
-def drawn(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """Returns a figure as SVG with a transparent background.
+def svg(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
+    """Return a figure of the catalog as SVG.
 
     Args:
         size: Width and height in inches.
         draw: Fills the empty figure.
     """
+    with _figure(size, "catalog", _SMALL) as (figure, written):
+        draw(figure)
+    head, tag, rest = numbered(written.getvalue(), "catalog").partition(" <defs>")
+    lines = (head + " " + _PREFERENCE + "\n" + tag + rest).splitlines()
+    return "\n".join(line.rstrip() for line in lines) + "\n"
+
+
+def drawn(
+    path: Path, size: tuple[float, float], draw: Callable[[Figure], None], study: str
+) -> None:
+    """Write a figure that `draw` fills; see `sheet`."""
+    with sheet(path, size, study) as figure:
+        draw(figure)
+
+
+@contextlib.contextmanager
+def sheet(path: Path, size: tuple[float, float], study: str) -> Iterator[Figure]:
+    """An empty figure of a study, written as SVG when the context ends.
+
+    Args:
+        path: Where to.
+        size: Width and height in inches.
+        study: Its name goes into the ids in the file, so that two figures on a page have others.
+    """
+    with _figure(size, study) as (figure, written):
+        yield figure
+    path.write_text(numbered(written.getvalue(), study), encoding="utf-8")
+
+
+@contextlib.contextmanager
+def _figure(
+    size: tuple[float, float], salt: str, settings: Mapping[str, Any] | None = None
+) -> Iterator[tuple[Figure, io.StringIO]]:
+    """An empty figure, and its SVG once the context has ended."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    settings = {
-        "svg.hashsalt": "catalog",
-        "svg.fonttype": "none",
-        "font.family": "sans-serif",
-        "font.size": 9,
-        "legend.fontsize": 8,
-        "legend.title_fontsize": 8,
-        "legend.frameon": False,
-        "path.simplify": False,
-        "text.color": GREY,
-        "axes.labelcolor": GREY,
-        "axes.edgecolor": GREY,
-        "axes.titlesize": 9,
-        "xtick.color": GREY,
-        "ytick.color": GREY,
-    }
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **settings}):
+    wanted = _SETTINGS | {"svg.hashsalt": salt} | dict(settings or {})
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **wanted}):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
-        draw(figure)
         written = io.StringIO()
+        yield figure, written
         metadata = {"Date": None, "Creator": None}
         with warnings.catch_warnings():
-            # Widths are guessed by matplotlib's font; the letters are the reader's.
+            # Widths are estimated with matplotlib's font; the glyphs are the reader's.
             warnings.filterwarnings("ignore", r"Glyph \d+")
             figure.savefig(written, format="svg", transparent=True, metadata=metadata)
-    return _finished(written.getvalue())
 
 
-def dress(axis: Axes) -> None:
-    """Gives axes a faint grid and no frame above and to the right."""
-    axis.grid(color=GREY, alpha=0.25, linewidth=0.5)
-    axis.set_axisbelow(True)
-    axis.spines[["top", "right"]].set_visible(False)
+def numbered(svg: str, name: str) -> str:
+    """Return an SVG of matplotlib with counted ids instead of hashed ones, which differ between machines.
+
+    Args:
+        svg: The text.
+        name: Goes into the ids, so that two figures on a page have others.
+    """
+    names: dict[str, str] = {}
+    return _HASHED.sub(lambda found: names.setdefault(found[0], f"{name}-{len(names) + 1}"), svg)
+
+
+def dress(axes: Axes, grid: Literal["y", "both"] = "y") -> None:
+    """Add a faint grid, and remove the frame above and to the right."""
+    axes.grid(axis=grid, color=GREY, alpha=0.25, linewidth=0.5)
+    if grid == "both":
+        axes.set_axisbelow(True)
+    axes.spines[["top", "right"]].set_visible(False)
 
 
 def percent(axis: Any) -> None:
@@ -78,55 +129,40 @@ def percent(axis: Any) -> None:
     axis.set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}")
 
 
-def logarithmic(axes: Axes, *, upright: bool = False) -> None:
-    """Makes an axis logarithmic, its numbers written as in the tables."""
-    (axes.set_yscale if upright else axes.set_xscale)("log")
-    axis = axes.yaxis if upright else axes.xaxis
-    axis.set_major_formatter(lambda number, _: markdown.flag_value(number))
-    axis.set_minor_formatter(lambda number, _: "")
-
-
 def colours(*, reverse: bool = False) -> Any:
-    """Returns the colour map of all figures; so few steps that a colour bar is no embedded bitmap."""
+    """Return the colour map of all figures; so few steps that a colour bar is no embedded bitmap."""
     from matplotlib import colormaps
 
     return colormaps[COLOUR_MAP + ("_r" if reverse else "")].resampled(32)
 
 
-def named(name: str, unit: str = "", label: str | None = None) -> str:
-    """Returns an axis' label: the one that is given, or name and unit: "validation opening rate [%]"."""
-    if label is not None:
-        return plain(label, 60)
-    shown = plain(name.replace("_", " "))
-    return f"{shown} [{plain(unit)}]" if unit else shown
+def heat_map(figure: Figure, rates: np.ndarray, digits: int = 0) -> Axes:
+    """Fill a figure with success rates as colours and numbers; the first row is above.
+
+    Args:
+        figure: Without axes.
+        rates: Float [R, C]; NaN leaves a place empty.
+        digits: Of a number in per cent, behind the point.
+    """
+    import numpy as np
+
+    shades = colours()
+    axes = figure.subplots()
+    across, down = (np.arange(count + 1) - 0.5 for count in rates.shape[::-1])
+    mesh = axes.pcolormesh(across, down, 100 * rates, vmin=0, vmax=100, cmap=shades)
+    bar = figure.colorbar(mesh, ax=axes, label="success [%]")
+    bar.outline.set_visible(False)  # type: ignore[operator]
+    for (i, j), rate in np.ndenumerate(rates):
+        if not np.isnan(rate):
+            ink = "#111111" if _luminance(shades(rate)[:3]) > 0.18 else "#ffffff"
+            axes.text(j, i, f"{100 * rate:.{digits}f}", color=ink, ha="center", va="center")
+    axes.yaxis.set_inverted(True)
+    axes.spines[:].set_visible(False)
+    axes.tick_params(length=0)
+    return axes
 
 
-def plain(shown: object, limit: int = 48) -> str:
-    """Returns text as a figure can show it: one line, cut, nothing that matplotlib takes for mathematics."""
-    return markdown.literal(shown, limit).replace("\\", "").replace("$", r"\$")
-
-
-def value(shown: object) -> str:
-    """Returns a flag's value as people write it, not escaped for Markdown."""
-    return markdown.literal(shown) if isinstance(shown, str) else markdown.flag_value(shown)
-
-
-def point(flags: Mapping[str, object], *, named: bool = False) -> str:
-    """Returns "5e-3", or "lr=5e-3, clip=0.3" where there are more flags."""
-    if len(flags) == 1 and not named:
-        return value(next(iter(flags.values())))
-    return ", ".join(f"{name}={value(each)}" for name, each in flags.items())
-
-
-def points(of: Sequence[Mapping[str, object]]) -> list[str]:
-    """Returns what a legend calls some points: by values alone, as its title says, if a name would be cut."""
-    named = [point(flags) for flags in of]
-    if all(len(name) <= LABEL for name in named):
-        return named
-    return [", ".join(map(value, flags.values())) for flags in of]
-
-
-def _finished(svg: str) -> str:
-    head, tag, rest = numbered(svg, "catalog").partition(" <defs>")
-    lines = (head + " " + _STYLE + "\n" + tag + rest).splitlines()
-    return "\n".join(line.rstrip() for line in lines) + "\n"
+def _luminance(colour: Sequence[float]) -> float:
+    """Relative luminance of sRGB shares (WCAG 2.1): black has more contrast than white above 0.18."""
+    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
+    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -6,7 +6,8 @@ import re
 import pytest
 
 from memory_reader import MemoryReader
-from runcatalog.analysis import ranking, sentences
+from runcatalog.analysis import ranking
+from runcatalog.model import statistics
 from runcatalog.model.errors import CatalogError
 
 
@@ -53,7 +54,7 @@ def test_ranked_by_the_worse_end_of_the_interval(make):
     found = ranked(runs)
     for group in found.groups:
         told = [{"value": v, "kind": "mean"} for v in group.numbers]
-        assert group.bounds == sentences.bounds(told)
+        assert group.bounds == statistics.bounds(told)
         assert group.rank == min(group.bounds)
     down = ranked(runs, "toy:train", "", "min")
     assert [group.rank for group in down.groups] == sorted(max(g.bounds) for g in down.groups)
@@ -109,10 +110,10 @@ def test_runs_of_a_seed_that_a_group_puts_together_are_no_further_seeds(make):
     assert groups[1].bounds is None
     assert groups[1].mean == pytest.approx(0.93)
     means = [{"value": v, "kind": "mean"} for v in (0.6, 0.7)]
-    assert groups[2].bounds == pytest.approx(sentences.bounds(means))
+    assert groups[2].bounds == pytest.approx(statistics.bounds(means))
     assert groups[2].mean == pytest.approx(0.65)
     worst = [{"value": v, "kind": "mean"} for v in ((0.1 + 0.1) / 2, 0.2)]
-    assert groups[3].rank == pytest.approx(min(sentences.bounds(worst)))
+    assert groups[3].rank == pytest.approx(min(statistics.bounds(worst)))
     lines = ranking.as_table(found, 0, None)
     assert re.match(r"1\.  +2 .* 2 +5 ", lines[3]), lines  # two seeds, five runs
     assert "one seed, which may be luck" in "\n".join(lines)

@@ -7,8 +7,7 @@ from pathlib import Path
 import pytest
 
 from runcatalog.guild import runs as guild_runs
-from runcatalog.guild.run_cache import FIELDS, Cache
-from runcatalog.guild.runs import GuildRun
+from runcatalog.guild.runs import FIELDS, Cache, GuildRun
 
 LONG_AGO = time.time() - 60
 

@@ -13,9 +13,9 @@ from pathlib import Path
 import pytest
 
 from memory_reader import MemoryReader
+from runcatalog.analysis import find_runs as searching
 from runcatalog.cli import main
 from runcatalog.model.record_files import read_all
-from runcatalog.query import find_runs as searching
 from runcatalog.query.language import QueryError
 
 ROOT = Path(__file__).parents[3]

@@ -4,7 +4,7 @@ import re
 
 import numpy as np
 
-from runcatalog.plots.study_style import drawn
+from runcatalog.plots.style import drawn
 
 
 def figure(path, nudge=0.0):

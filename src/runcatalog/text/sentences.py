@@ -85,16 +85,9 @@ def own_interval(objective: dict[str, Any]) -> str:
     return interval([objective])
 
 
-def counted(objective: dict[str, Any]) -> int:
-    """Returns how often a rate was counted; 0 if it is none, or not told."""
-    count = objective.get("count")
-    usable = isinstance(count, int) and not isinstance(count, bool) and count >= 1
-    return count if _is_rate(objective) and usable and 0 <= objective["value"] <= 1 else 0
-
-
 def interval(objectives: Sequence[dict[str, Any]]) -> str:
-    """Returns the interval of :func:`bounds` as " [86, 97]"; nothing without one."""
-    found = bounds(objectives)
+    """Returns the interval of :func:`runcatalog.model.statistics.bounds` as " [86, 97]"; nothing without one."""
+    found = statistics.bounds(objectives)
     return _interval_text(objectives[0], *found) if found else ""
 
 
@@ -117,24 +110,6 @@ def _further(objective: dict[str, Any]) -> dict[str, dict[str, Any]]:
         with contextlib.suppress(TypeError, KeyError, ValueError):
             found[str(entry["name"])] = {**entry, "value": values.number(entry["value"])}
     return found
-
-
-def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
-    """Returns the 95 % interval over seeds: bootstrap of the mean; of a single run its own.
-
-    A few seeds that happen to agree say less than it seems: where successes were counted, the interval
-    is never narrower than Wilson's of all of them together. A single run that counted nothing has none.
-    """
-    numbers = [o["value"] for o in objectives]
-    if not all(math.isfinite(v) for v in numbers):
-        return None
-    counts = [counted(o) for o in objectives]
-    low, high = statistics.bootstrap(numbers) if len(numbers) > 1 else (math.inf, -math.inf)
-    if all(counts):
-        pooled = sum(v * n for v, n in zip(numbers, counts, strict=True))
-        least, most = statistics.wilson(min(pooled, sum(counts)), sum(counts))
-        low, high = min(low, least), max(high, most)
-    return (low, high) if low <= high else None
 
 
 def _interval_text(objective: dict[str, Any], low: float, high: float) -> str:
@@ -182,13 +157,20 @@ def killer(record: RunRecord) -> str:
     return markdown.escape(record.reason or "by whom was not told", markdown.MAX_RESULT)
 
 
+def point_text(point: dict[str, Any], names: Sequence[str], *, named: bool = False) -> str:
+    """Return "5e-3", or "lr=5e-3, clip=0.3" where more than one flag varies."""
+    if len(names) == 1 and not named:
+        return markdown.flag_value(point[names[0]])
+    return ", ".join(f"{markdown.escape(n)}={markdown.flag_value(point[n])}" for n in names)
+
+
 def variant_text(record: RunRecord) -> str:
     """Returns the options that the script wants shown, for example its reward."""
     variant = (record.result or {}).get("variant")
     if not isinstance(variant, dict):
         return ""
     parts = [
-        f"{markdown.words(name)} {markdown.flag_value(values.flag(value))}"
+        f"{markdown.words(name)} {markdown.flag_value(values.parse_flag(value))}"
         for name, value in sorted(variant.items())
         if value not in (None, "")
     ]

@@ -1,0 +1,252 @@
+"""Results of a hyperparameter search: best cluster, importance of the parameters, bounds, comparison with chance."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+from runcatalog.analysis import groups
+from runcatalog.model import statistics, values
+from runcatalog.model.run_record import FINISHED, RunRecord
+
+# A cluster: trials of the best quarter, chained by steps of at most this share of the (normalised)
+# range, in root mean square over the parameters. 0.2 joins what a person would call one spot.
+QUARTILE = 0.25
+LINK = 0.2
+EDGE = 0.02  # share of a range that counts as its edge
+RANDOM = "@random"  # suffix of the name of the random search beside a search
+
+
+def is_search(batch: RunRecord | None, trials: Sequence[RunRecord]) -> bool:
+    """Whether an optimizer chose the trials' points."""
+    method = ((batch.result if batch else None) or {}).get("method")
+    return method not in (None, "", "grid") or any(origin(t) for t in trials)
+
+
+def origin(trial: RunRecord) -> str:
+    """How a search chose a trial's point: "initial", "gp" or "random"; "" for a run of no search."""
+    search = (trial.result or {}).get("search")
+    return str(search.get("kind") or "") if isinstance(search, dict) else ""
+
+
+def as_searched(batch: RunRecord | None, trial: RunRecord) -> RunRecord:
+    """Return a trial with the metric that the search optimised as its objective, and its own objective in `also`.
+
+    The two may differ: after a short trial, what is learned early says more than a rate that is still 0.
+    """
+    optimised = ((batch.result if batch else None) or {}).get("optimised")
+    name = optimised.get("name") if isinstance(optimised, dict) else None
+    own = trial.objective
+    if not name or name not in trial.metrics or (own or {}).get("name") == name:
+        return trial
+    value = values.json_number(trial.metrics[name].last)
+    objective = {"name": name, "value": value, "kind": "mean", "goal": optimised.get("goal", "max")}
+    if own is not None:
+        objective["also"] = own
+    return replace(trial, result={**(trial.result or {}), "objective": objective})
+
+
+def ranked(trials: Sequence[RunRecord]) -> list[RunRecord]:
+    """Return the finished trials with a finite objective, best first."""
+    sign = groups.sort_sign(trials)
+    return sorted(filter(_is_finite, trials), key=lambda t: (sign * value(t), groups.order(t)))
+
+
+def value(trial: RunRecord) -> float:
+    """The objective's value of a trial that has one."""
+    return (trial.objective or {})["value"]
+
+
+def best_cluster(ranked: Sequence[RunRecord], names: Sequence[str]) -> list[RunRecord]:
+    """Return the cluster of good trials with the best mean; empty if no two are close.
+
+    The best quarter of the trials (at least 3 of them) is grouped by single linkage in the
+    normalised space (:func:`runcatalog.model.statistics.normalised`, ranges over all trials); neighbours are at most
+    LINK apart in root mean square over the parameters.
+
+    Args:
+        ranked: Finished trials, best first.
+        names: Flags that span the space.
+    """
+    if len(ranked) < 2 or not names:
+        return []
+    count = min(len(ranked), max(3, math.ceil(QUARTILE * len(ranked))))
+    points = statistics.normalised([[t.flags.get(n) for t in ranked] for n in names])[:count]
+    linked = statistics.single_linkage(points, LINK * math.sqrt(len(names)))
+    clusters = [[ranked[i] for i in group] for group in linked if len(group) > 1]
+    sign = groups.sort_sign(ranked)
+    return min(
+        clusters,
+        key=lambda c: (sign * statistics.mean([value(t) for t in c]), -len(c)),
+        default=[],
+    )
+
+
+@dataclass(frozen=True)
+class Share:
+    """A parameter's share of the objective's variance, with its 95 % interval.
+
+    Attributes:
+        determined: Whether the model predicts anything and the interval is above 0.
+    """
+
+    name: str
+    value: float
+    low: float
+    high: float
+    determined: bool
+
+
+@dataclass(frozen=True)
+class Importance:
+    """Importance of a search's parameters, as computed by :mod:`runcatalog.search.importance` at its end.
+
+    Attributes:
+        shares: One per parameter, the largest first.
+        r2: Cross-validated R² of the model that they are computed from.
+        trials: Number of trials.
+    """
+
+    shares: tuple[Share, ...]
+    r2: float
+    trials: int
+
+    @property
+    def determined(self) -> tuple[Share, ...]:
+        """Shares whose interval is above 0; empty where the model predicts nothing."""
+        return tuple(share for share in self.shares if share.determined)
+
+
+def importance_of(batch: RunRecord | None) -> Importance | None:
+    """Return the importance in a search's record; None without one that can be read."""
+    stored = ((batch.result if batch else None) or {}).get("importance")
+    try:
+        r2, trials = values.number(stored["r2"]), int(stored["trials"])
+        numbers = {
+            str(name): [values.number(each[key]) for key in ("share", "low", "high")]
+            for name, each in stored["parameters"].items()
+        }
+    except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
+        return None
+    if not numbers or not all(math.isfinite(v) for each in ([r2], *numbers.values()) for v in each):
+        return None
+    order = sorted(numbers, key=lambda name: (-numbers[name][0], name))
+    shares = (Share(name, *numbers[name], r2 > 0 and numbers[name][1] > 0) for name in order)
+    return Importance(tuple(shares), r2, trials)
+
+
+@dataclass(frozen=True)
+class Edge:
+    """A parameter of the best point within EDGE of a bound of the space.
+
+    Attributes:
+        bound: "lower" or "upper".
+        low, high: The space's range.
+    """
+
+    name: str
+    bound: str
+    low: float
+    high: float
+
+
+def edges(batch: RunRecord | None, best: RunRecord) -> list[Edge]:
+    """Return the parameters of a search's best trial that lie at a bound of the space that it recorded."""
+    space = ((batch.result if batch else None) or {}).get("space")
+    close = []
+    for name, bounds in sorted(space.items()) if isinstance(space, dict) else ():
+        place = _place(best.flags.get(name), bounds)
+        if place is not None and min(place, 1 - place) <= EDGE:
+            bound = "lower" if place < 0.5 else "upper"
+            close.append(Edge(name, bound, bounds["low"], bounds["high"]))
+    return close
+
+
+@dataclass(frozen=True)
+class Comparison:
+    """A search beside a random search at an equal number of trials.
+
+    Attributes:
+        trials: The number.
+        objective: The objective of both.
+        best, random: Best value of the search and of the random search.
+        reached: Trials until the search had the random search's best value; None if it never had.
+    """
+
+    trials: int
+    objective: dict[str, Any]
+    best: float
+    random: float
+    reached: int | None
+
+
+def against_random(own: Sequence[RunRecord], random: Sequence[RunRecord]) -> Comparison | None:
+    """Compare a search with a random one; None where one of them has no result.
+
+    Args:
+        own: Its trials, with the metric that it optimised as their objective.
+        random: Those of the random search.
+    """
+    count = min(len(own), len(random))
+    first, others = (sorted(trials, key=_number)[:count] for trials in (own, random))
+    best, chance = ranked(first), ranked(others)
+    if not best or not chance:
+        return None
+    sign = groups.sort_sign(own)
+    reached = (
+        i
+        for i, trial in enumerate(first, 1)
+        if _is_finite(trial) and sign * value(trial) <= sign * value(chance[0])
+    )
+    objective = next(t.objective for t in first if _is_finite(t)) or {}
+    return Comparison(count, objective, value(best[0]), value(chance[0]), next(reached, None))
+
+
+def peer_of(own: Sequence[RunRecord], others: Mapping[str, Sequence[RunRecord]]) -> str:
+    """Return the id of the random search to compare with: of equal budgets, preferably of equal seed; "" for none.
+
+    Args:
+        own: A search's trials.
+        others: Those of each random search by its id, the latest last.
+    """
+
+    def fixed(trials: Sequence[RunRecord], left_out: set[str]) -> dict[str, Any]:
+        return {k: v for k, v in trials[0].flags.items() if k not in left_out}
+
+    alike: list[str] = []
+    for run, trials in others.items():
+        searched = {"seed", *groups.varying(own), *groups.varying(trials)}
+        if trials and fixed(own, searched) == fixed(trials, searched):
+            alike.append(run)
+    same_seed = [run for run in alike if others[run][0].seed == own[0].seed]
+    return (same_seed or alike or [""])[-1]
+
+
+def _place(value: object, bounds: object) -> float | None:
+    """Where a value lies in a range, 0 to 1; None where there is no range."""
+    if not isinstance(bounds, Mapping) or not _is_number(value):
+        return None
+    low, high = bounds.get("low"), bounds.get("high")
+    if not (_is_number(low) and _is_number(high)) or not low < high:
+        return None
+    if bounds.get("log") and low > 0 and value > 0:  # type: ignore[operator]
+        return math.log(value / low) / math.log(high / low)  # type: ignore[operator]
+    return (value - low) / (high - low)  # type: ignore[operator]
+
+
+def _is_number(value: object) -> bool:
+    return isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value)
+
+
+def _is_finite(trial: RunRecord) -> bool:
+    objective = trial.objective if trial.status == FINISHED else None
+    return objective is not None and math.isfinite(objective["value"])
+
+
+def _number(trial: RunRecord) -> tuple[float, tuple[int, int, str]]:
+    """Sort key: the trial's number in its search, then as other runs."""
+    search = (trial.result or {}).get("search")
+    number = search.get("trial") if isinstance(search, dict) else None
+    return (number if _is_number(number) else math.inf), groups.order(trial)  # type: ignore[return-value]

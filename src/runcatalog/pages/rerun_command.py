@@ -1,0 +1,170 @@
+"""Commands that repeat recorded runs, printed from the flags of their records.
+
+A command holds every flag of its record, so it means the same whatever the script's defaults are today. It belongs to
+the record's commit: a script of another commit may know other flags.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import shlex
+from collections import Counter
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+from runcatalog.analysis import searches
+from runcatalog.model import values
+from runcatalog.model.project import Operation
+from runcatalog.model.run_record import RunRecord
+
+
+@dataclass(frozen=True)
+class Rerun:
+    """How to repeat a run or a batch.
+
+    Attributes:
+        operation: Its operation; "" if there is no single command.
+        flags: Value as a word for the shell, by flag.
+        parents: Required runs as typed, for example "expert=1a2b3c4d".
+        note: Why there is no command.
+    """
+
+    operation: str = ""
+    flags: Mapping[str, str] = field(default_factory=dict)
+    parents: tuple[str, ...] = ()
+    note: str = ""
+
+    @property
+    def command(self) -> str:
+        """The whole command, to be pasted into a shell; "" if there is none."""
+        return self.without("", {})
+
+    def without(self, variable: str, shared: Mapping[str, str]) -> str:
+        """Return the command with the flags of a shell array in place of those that it shares with it.
+
+        Args:
+            variable: Name of the array; "" for the whole command.
+            shared: Its flags. Of a flag that is typed twice, Guild takes the last value.
+        """
+        if not self.operation:
+            return ""
+        names = sorted(self.flags, key=lambda name: (name == "seed", name))
+        own = [assignment(n, self.flags[n]) for n in names if shared.get(n) != self.flags[n]]
+        # Without its array a command would run with today's defaults: the shell stops instead.
+        array = [f'"${{{variable}[@]:?}}"'] if variable else []
+        return " ".join(["guild run", quoted(self.operation), *array, *own, *self.parents, "-y"])
+
+
+def rerun(declared: Mapping[str, Operation], head: RunRecord, trials: Sequence[RunRecord]) -> Rerun:
+    """Return how to repeat a single run or a batch.
+
+    Args:
+        declared: Operations by name.
+        head: The run, or the batch (a trial of it, if it has no record of its own).
+        trials: The batch's trials; none for a single run.
+    """
+    batch = None if head.batch and trials else head
+    if (batch or head).reported_by:
+        return Rerun(note="imported")
+    operation = declared.get(head.operation)
+    if operation is None:
+        return Rerun(note="not declared here")
+    flags: Mapping[str, Any] | None
+    if not trials:
+        flags = head.flags
+    elif batch is not None and batch.operation != trials[0].operation:
+        flags = batch.flags  # `ppo:opt@gp`: the search's own
+    elif searches.is_search(batch, trials):
+        return Rerun(note="a search with --optimizer, whose space no record holds")
+    else:
+        flags = _grid(trials)
+    if flags is None:
+        return Rerun(note="trials that are no grid; `catalog row RUN` gives each one's command")
+    parents = dict.fromkeys(p for each in (trials or [head]) for p in each.parents)
+    required: tuple[str, ...] = ()
+    # A script names the runs that it began from in the order in which its operation requires them.
+    if len(operation.requires) == len(parents):
+        pairs = zip(operation.requires, parents, strict=True)
+        required = tuple(f"{name}={parent[:8]}" for name, parent in pairs)
+    words = {name: _shell(value) for name, value in flags.items()}
+    return Rerun(head.operation, words, required)
+
+
+def shortened(reruns: Sequence[Rerun]) -> tuple[list[str], list[str]]:
+    """Return commands whose common flags stand in shell arrays, and the lines that set these.
+
+    Commands with the same names of flags share an array of the most frequent values, whose name is a digest of
+    them: no other array on a page has it. A seed stays in its command.
+
+    Args:
+        reruns: What to repeat; the result has "" for one without a command.
+    """
+    alike: dict[frozenset[str], list[Rerun]] = {}
+    for each in reruns:
+        if each.flags:
+            alike.setdefault(frozenset(each.flags), []).append(each)
+    arrays: dict[frozenset[str], tuple[str, dict[str, str]]] = {}
+    lines = []
+    for names, members in alike.items():
+        frequent = {
+            name: Counter(each.flags[name] for each in members).most_common(1)[0]
+            for name in sorted(names - {"seed"})
+        }
+        shared = {name: value for name, (value, count) in frequent.items() if count > 1}
+        if shared:
+            content = " ".join(assignment(name, value) for name, value in shared.items())
+            variable = f"f{hashlib.sha256(content.encode()).hexdigest()[:8]}"
+            arrays[names] = variable, shared
+            lines.append(f"{variable}=({content})")
+    commands = [each.without(*arrays.get(frozenset(each.flags), ("", {}))) for each in reruns]
+    return commands, lines
+
+
+def assignment(name: str, value: str) -> str:
+    """Return `name=value` for the shell, the value being quoted already."""
+    return f"{quoted(name)}={value}"
+
+
+def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
+    """Flags whose product the trials are, a list where they differ; None if they are no product."""
+    names = sorted({name for trial in trials for name in trial.flags})
+    columns: dict[str, list[values.Scalar]] = {}
+    for name in names:
+        distinct = {
+            values.flag_text(t.flags[name]): t.flags[name] for t in trials if name in t.flags
+        }
+        columns[name] = sorted(distinct.values(), key=values.sort_key)
+    count = 1
+    for column in columns.values():
+        count *= len(column)
+    points = {tuple(values.flag_text(t.flags.get(n)) for n in names) for t in trials}
+    if len(points) != count:
+        return None
+    return {name: column if len(column) > 1 else column[0] for name, column in columns.items()}
+
+
+def _shell(value: Any) -> str:
+    """Value of a flag as Guild reads it, quoted for the shell."""
+    if isinstance(value, list):
+        return quoted("[" + ",".join(_typed(each) for each in value) + "]")
+    return quoted(_typed(value))
+
+
+def _typed(value: values.Scalar) -> str:
+    if isinstance(value, bool):
+        return "yes" if value else "no"
+    return "null" if value is None else values.flag_text(value)
+
+
+def quoted(value: str) -> str:
+    """Return a word for a POSIX shell; characters that a table cannot show are written in bash's $'…'."""
+    if value.isprintable() and "`" not in value and "\\|" not in value:
+        return shlex.quote(value)
+    return "$'" + "".join(_escaped(c) for c in value) + "'"
+
+
+def _escaped(char: str) -> str:
+    if char in "\\'`|" or not char.isprintable():
+        return "".join(f"\\x{byte:02x}" for byte in char.encode())
+    return char

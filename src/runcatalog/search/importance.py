@@ -1,0 +1,150 @@
+"""Permutation importance of a search's parameters, computed once when the search ends.
+
+A Gaussian process (Matern 5/2, one length scale per column, white noise) is fitted to the trials of all folds but
+one. In the held-out fold each parameter in turn is permuted between trials (scikit-learn's `permutation_importance`;
+Breiman 2001, *Random Forests*, section 10). Half of the increase in squared error, as a share of the objective's
+variance, is the share of the variance that involves the parameter (Gregorutti, Michel and Saint-Pierre 2017,
+*Correlation and variable importance in random forests*, section 2).
+
+Intervals (95 %) are over the folds of repeated cross-validation. Folds share training trials, so their variance is
+corrected as by Nadeau and Bengio (2003, *Inference for the generalization error*, Machine Learning 52, section 3).
+"""
+
+from __future__ import annotations
+
+import math
+import warnings
+from collections.abc import Mapping, Sequence
+from typing import Any
+
+MIN_TRIALS = 8
+FOLDS = 5
+REPEATS = 10  # of the cross-validation, with another partition each
+PERMUTATIONS = 5  # per parameter and fold
+# A fit costs the cube of the number of trials: a longer search is represented by this many, evenly from worst to best.
+MAX_TRIALS = 150
+# Objectives further below the median than this many times the distance from there to the best are clipped, and failed
+# trials count as the worst: one explosion with a return of −10 million would otherwise be all of the variance.
+REACH = 2.0
+LENGTH_SCALES = (0.05, 50.0)
+METHOD = "permutation importance, Gaussian process, 5-fold cross-validation"
+
+
+def importance(
+    points: Sequence[Mapping[str, Any]],
+    objectives: Sequence[float | None],
+    space: Mapping[str, Mapping[str, Any]],
+) -> dict[str, Any] | None:
+    """Return each parameter's share of the objective's variance, and the model's R².
+
+    Args:
+        points: Parameter values, one mapping per trial.
+        objectives: One per trial, large being good; None for a failed trial.
+        space: Per parameter `low`, `high` and `log`, or `choices`, as a search records it.
+
+    Returns:
+        `parameters` (by name `share`, `low`, `high`), `r2` (cross-validated; 0 or less: the model predicts nothing),
+        `trials` and `method`. None for fewer than MIN_TRIALS trials or two parameters, or for equal objectives.
+    """
+    if len(points) < MIN_TRIALS or len(space) < 2 or all(o is None for o in objectives):
+        return None
+    import numpy as np
+
+    names = sorted(space)
+    x = np.array([[_place(space[n], point[n]) for n in names] for point in points])
+    y = _goodness(objectives)
+    # Ties are broken by the point: the order of the trials must not matter.
+    order = np.lexsort((*x.T, y))
+    if len(order) > MAX_TRIALS:
+        order = order[np.linspace(0, len(order) - 1, MAX_TRIALS).round().astype(int)]
+    x, y = x[order], y[order]
+    if np.ptp(y) == 0:
+        return None
+    y = (y - y.mean()) / y.std()
+    choices = [len(space[n].get("choices", ())) for n in names]
+    increases, errors, ratio = _cross_validated(x, y, choices)
+    mean = increases.mean(0)
+    from scipy.stats import t
+
+    folds = len(increases)
+    spread = increases.std(0, ddof=1) * np.sqrt(1 / folds + ratio)
+    half = t.ppf(0.975, folds - 1) * spread
+    shares = {
+        name: {
+            key: round(float(v), 4) for key, v in zip(("share", "low", "high"), each, strict=True)
+        }
+        for name, each in zip(names, np.transpose([mean, mean - half, mean + half]), strict=True)
+    }
+    r2 = round(float(1 - np.mean(errors)), 4)
+    return {"parameters": shares, "r2": r2, "trials": len(points), "method": METHOD}
+
+
+def _cross_validated(x: Any, y: Any, choices: Sequence[int]) -> tuple[Any, Any, float]:
+    """Shares per fold [folds, parameters], squared errors of held-out trials, and test over training size."""
+    import numpy as np
+    from sklearn.exceptions import ConvergenceWarning
+    from sklearn.inspection import permutation_importance
+    from sklearn.model_selection import RepeatedKFold
+    from threadpoolctl import threadpool_limits
+
+    increases, errors = [], []
+    with threadpool_limits(1), warnings.catch_warnings():
+        warnings.simplefilter("ignore", ConvergenceWarning)  # length scales at their bounds
+        for train, test in RepeatedKFold(n_splits=FOLDS, n_repeats=REPEATS, random_state=0).split(
+            x
+        ):
+            model = _model(choices).fit(x[train], y[train])
+            errors.extend((y[test] - model.predict(x[test])) ** 2)
+            found = permutation_importance(
+                model, x[test], y[test], scoring="neg_mean_squared_error", n_repeats=PERMUTATIONS, random_state=0
+            )  # fmt: skip
+            # One permutation in `len(test)` leaves a trial its own value.
+            increases.append(found.importances_mean * len(test) / (len(test) - 1) / 2)
+    return np.array(increases), np.array(errors), 1 / (FOLDS - 1)
+
+
+def _model(choices: Sequence[int]) -> Any:
+    """A Gaussian process over numbers and one-hot choices."""
+    import numpy as np
+    from sklearn.gaussian_process import GaussianProcessRegressor
+    from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
+    from sklearn.pipeline import make_pipeline
+    from sklearn.preprocessing import FunctionTransformer
+
+    def encoded(x: Any) -> Any:
+        return np.hstack(
+            [
+                np.eye(count)[column.astype(int)] if count else column[:, None]
+                for column, count in zip(x.T, choices, strict=True)
+            ]
+        )
+
+    width = sum(count or 1 for count in choices)
+    kernel = ConstantKernel(1.0, (0.05, 20.0)) * Matern([1.0] * width, LENGTH_SCALES, nu=2.5)
+    process = GaussianProcessRegressor(kernel + WhiteKernel(0.1, (1e-3, 2.0)))
+    return make_pipeline(FunctionTransformer(encoded), process)
+
+
+def _place(dimension: Mapping[str, Any], value: Any) -> float:
+    """Where a value lies in its range, 0 to 1; of a choice its number."""
+    if "choices" in dimension:
+        return float([str(choice) for choice in dimension["choices"]].index(str(value)))
+    low, high = dimension["low"], dimension["high"]
+    if dimension.get("log"):
+        return math.log(value / low) / math.log(high / low)
+    return (value - low) / (high - low)
+
+
+def _goodness(objectives: Sequence[float | None]) -> Any:
+    """Objectives with the worst clipped, failed trials at the worst; see REACH."""
+    import numpy as np
+
+    finite = np.array([o for o in objectives if o is not None], float)
+    middle = np.median(finite)
+    worst = max(finite.min(), middle - REACH * (finite.max() - middle))
+    y = np.array([worst if o is None else max(o, worst) for o in objectives])
+    if np.ptp(y) > 0:
+        return y
+    # Half of the trials are as good as the best: ranks, with the failed ones last.
+    ranks = np.array([-np.inf if o is None else o for o in objectives])
+    return np.array([(ranks < v).sum() for v in ranks], float)

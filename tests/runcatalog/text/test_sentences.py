@@ -1,0 +1,52 @@
+"""The sentence of a single run."""
+
+import pytest
+
+from runcatalog.text import sentences
+
+
+@pytest.mark.parametrize(
+    ("fields", "said"),
+    [
+        ({"value": 0.93}, "93 % opening rate after 360 updates [86, 97]"),
+        ({"value": 1.0}, "100 % opening rate after 360 updates [96, 100]"),
+        ({"value": 0.0}, "0 % opening rate after 360 updates [0, 4]"),
+        ({}, "finished, with no result"),
+        ({"result": {"summary": "equal | bit for bit"}}, "equal \\| bit for bit"),
+        ({"result": {"objective": {"name": "return_", "value": -9841083.0, "kind": "mean"}}}, "return −9.841e6"),
+        ({"status": "FAILED", "reason": "gradient explosion at update 1: log_std is not finite"},
+         "failed at update 1: gradient explosion (log_std is not finite)"),
+        ({"status": "FAILED", "reason": "out of memory"}, "failed: out of memory"),
+        ({"status": "FAILED", "reason": "ValueError: <b>\nx"}, "failed: ValueError: &lt;b&gt; x"),
+        ({"status": "FAILED"}, "failed: no reason was told"),
+        ({"status": "KILLED", "reason": "SIGTERM"}, "killed: SIGTERM"),
+        ({"status": "KILLED", "reason": "lost: no heartbeat since 2026-01-01"}, "lost: no heartbeat since 2026-01-01"),
+        ({"status": "RUNNING"}, "running"),
+        ({"value": 0.5, "parents": ("abcd1234" * 4,)},
+         "50 % opening rate after 360 updates [40, 60]; from abcd1234"),
+        ({"value": 0.5, "reported_by": "a list"},
+         "50 % opening rate after 360 updates [40, 60]; imported: a list"),
+    ],
+)  # fmt: skip
+def test_a_run_in_a_sentence(make, fields, said):
+    assert sentences.sentence(make(1, **fields)) == said.replace("return  ", "return\\_ ").replace(
+        "return\\_ ", "return "
+    )
+
+
+def test_killed_and_running_say_how_far(make):
+    points = {"loss": [(1, 1.0), (40, 0.5)]}
+    killed = make(1, status="KILLED", reason="SIGTERM").with_points(points)
+    assert sentences.sentence(killed) == "killed after step 40: SIGTERM"
+    assert (
+        sentences.sentence(make(1, status="RUNNING").with_points(points))
+        == "running, step 40 so far"
+    )
+
+
+def test_which_options_were_used_is_said(make):
+    objective = make(1, value=0.5).result["objective"]
+    run = make(
+        1, result={"objective": objective, "variant": {"reward": "capped", "action": "tanh"}}
+    )
+    assert sentences.sentence(run).endswith("; action tanh, reward capped")
