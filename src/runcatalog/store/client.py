@@ -164,7 +164,7 @@ class Store(Reader):
         for addition, id in zip(additions, ids, strict=True):
             if self._tables is None or addition.record.status == RUNNING:
                 self._remove_replaced([addition])
-                yield addition.record, self._write(addition.record, addition.tags)
+                yield addition.record, self.write_by_client(addition.record, addition.tags)
                 continue
             with one_line_errors(self.uri):
                 run = self._new_run(addition.record, addition.tags, id)
@@ -214,7 +214,7 @@ class Store(Reader):
             id=id,
         )
 
-    def _write(self, record: RunRecord, tags: dict[str, str]) -> str:
+    def write_by_client(self, record: RunRecord, tags: dict[str, str] | None = None) -> str:
         """Add a run for a record through MLflow's client, in few requests: on SQLite each waits for the disk."""
         from mlflow.entities import Metric, Param, RunTag
 
@@ -228,7 +228,7 @@ class Store(Reader):
         ]
         with one_line_errors(self.uri):
             experiment = self.experiment(record.study)
-            first_tags = {**tags_of(record), DIGEST: INCOMPLETE, **tags}
+            first_tags = {**tags_of(record), DIGEST: INCOMPLETE, **(tags or {})}
             run = client.create_run(experiment, time, first_tags, run_name(record))
             run_id = run.info.run_id
             room = POINTS - min(len(params), 100) - 1

@@ -174,7 +174,7 @@ def test_records_are_the_rows_that_the_client_writes(store, monkeypatch):
     rng = random.Random(1)
     records = [any_record(rng, 0x100 + number) for number in range(40)]
     tags = {"mlflow.parentRunId": "f" * 32, "catalog.batch": "key"}
-    slow = [store._write(record, tags) for record in records]
+    slow = [store.write_by_client(record, tags) for record in records]
     expected = [rows(store, id) for id in slow]
     for id in slow:
         store.client.delete_run(id)
