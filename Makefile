@@ -1,10 +1,10 @@
 # Two commands do everything on a fresh machine: `make demo` and `make test`.
+# Paths are relative to this folder, whose own path may hold spaces.
 SHELL := /bin/sh
-VENV := $(CURDIR)/.venv
-BIN := $(VENV)/bin
+BIN := .venv/bin
 # What `source .venv/bin/activate` sets; `guild check` says where Guild keeps its runs.
-export VIRTUAL_ENV := $(VENV)
-export PATH := $(BIN):$(PATH)
+export VIRTUAL_ENV := $(CURDIR)/.venv
+export PATH := $(CURDIR)/$(BIN):$(PATH)
 export MLFLOW_DISABLE_TELEMETRY := true
 TRACKING_URI := $(or $(MLFLOW_TRACKING_URI),sqlite:///$(CURDIR)/mlflow.db)
 PORT ?= 5000
@@ -12,36 +12,39 @@ PORT ?= 5000
 .PHONY: help setup demo test lint format ui catalog bench lock clean
 
 help: ## list the targets
-	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' $(MAKEFILE_LIST)
+	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
 
-$(VENV)/.set-up: requirements.lock pyproject.toml
+.venv/.set-up: requirements.lock pyproject.toml
 	@tools/setup
 
-setup: $(VENV)/.set-up ## create .venv with the pinned packages (the other targets do this by themselves)
+setup: ## create or update .venv with the pinned packages; TORCH=cuda and PYTHON=/path choose (the other targets do this by themselves)
+	@tools/setup
 
-demo: setup ## train a hypernetwork PPO until the door opens, record it, show its catalog row
+demo: .venv/.set-up ## train a hypernetwork PPO until the door opens, record it, show its catalog row
 	@tools/demo
 
-test: setup ## run all tests
+test: .venv/.set-up ## run all tests
 	@tools/setup-browser
 	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
 
-lint: setup ## ruff and the import contracts
+lint: .venv/.set-up ## ruff, the import contracts, the declared dependencies
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
+	@$(BIN)/deptry src tests tools benchmarks
+	@$(BIN)/deptry src/runcatalog --optional-dependencies-dev-groups studies,cluster,bench,test
 
-format: setup ## let ruff format and fix
+format: .venv/.set-up ## let ruff format and fix
 	@$(BIN)/ruff check --fix .
 	@$(BIN)/ruff format .
 
-ui: setup ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages arranged
-	@$(BIN)/catalog ui --tracking-uri $(TRACKING_URI) --at http://127.0.0.1:$(PORT)
+ui: .venv/.set-up ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages arranged
+	@$(BIN)/catalog ui --tracking-uri "$(TRACKING_URI)" --at http://127.0.0.1:$(PORT)
 	@echo "MLflow UI: http://127.0.0.1:$(PORT) (Ctrl-C ends it)"
 	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
-	  $(BIN)/mlflow ui --backend-store-uri $(TRACKING_URI) --host 127.0.0.1 --port $(PORT)
+	  $(BIN)/mlflow ui --backend-store-uri "$(TRACKING_URI)" --host 127.0.0.1 --port $(PORT)
 
-catalog: setup ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md
+catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md and runs_local.md
 	@$(BIN)/catalog import
 	@$(BIN)/catalog sync
 	@$(BIN)/python src/cartpole/bc_redraw.py
@@ -50,13 +53,13 @@ catalog: setup ## fill MLflow from experiments/records, add this machine's runs,
 	@$(BIN)/python src/skills/redraw.py
 	@$(BIN)/catalog render
 
-bench: setup ## run the benchmarks (minutes each) and render benchmarks/README.md
+bench: .venv/.set-up ## run the benchmarks (minutes each) and render benchmarks/README.md
 	@for script in benchmarks/[a-z]*.py; do \
 	  case $$script in benchmarks/render.py) ;; *) echo "== $$script"; $(BIN)/python $$script || exit 1;; esac; done
 	@$(BIN)/python benchmarks/render.py
 
-lock: setup ## write requirements.lock from what is installed
-	@$(BIN)/python -m pip freeze --exclude-editable --all | sed 's/+cpu$$//' | grep -v '^pip==' > requirements.lock
+lock: ## write requirements.lock from pyproject.toml, with uv; LOCK=--upgrade takes newer versions
+	@tools/lock $(LOCK)
 
 clean: ## remove the set-up and caches (and the runs, where Guild keeps them in .venv/.guild)
 	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis

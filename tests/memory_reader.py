@@ -1,7 +1,7 @@
 """Records in memory behind the interface of an MLflow reader."""
 
 from runcatalog.model import values
-from runcatalog.store.run_rows import Reader, Stored, encode, tags_of
+from runcatalog.store.run_rows import Reader, StoredRun, encode, tags_of
 
 
 class MemoryReader(Reader):
@@ -28,7 +28,7 @@ class MemoryReader(Reader):
             "metrics": {encode(name): metric.last for name, metric in record.metrics.items()},
         }
         row = (f"id-{record.run}", record.study, record.status, "active")
-        return Stored.of(row, record.run, kept.__getitem__)
+        return StoredRun.of(row, record.run, kept.__getitem__)
 
     def points(self, run_ids):
         self.read += len(run_ids)

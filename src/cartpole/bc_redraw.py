@@ -13,7 +13,7 @@ from cartpole.demonstrations import RESTRICTIONS, VARIABLES
 from cartpole.restrictions import REPORTED, RERUN, WHOLE
 from cartpole.survival import Shares
 from runcatalog.model import committed
-from runcatalog.model.committed import values
+from runcatalog.model.committed import metric_values
 
 # The series of bc_survival.svg: what is learned from, by operation.
 SERIES = {
@@ -39,9 +39,11 @@ def draw(found: committed.Records, folder: Path) -> list[Path]:
     drawn = []
     if run := newest.get("bc:restrictions"):
         drawn += [folder / "bc_lifetimes.svg", folder / "bc_distributions.svg"]
-        histograms = {name: values(run, f"lifetimes/{name}") for name in RESTRICTIONS}
+        histograms = {name: metric_values(run, f"lifetimes/{name}") for name in RESTRICTIONS}
         bc_figures.lifetimes(drawn[-2], histograms, REPORTED)
-        spread = {variable: values(run, f"distribution/{variable}") for variable in VARIABLES}
+        spread = {
+            variable: metric_values(run, f"distribution/{variable}") for variable in VARIABLES
+        }
         bc_figures.distributions(drawn[-1], spread, bc_results.AXES)
     if series := {title: newest[name] for name, title in SERIES.items() if name in newest}:
         shares = {title: _shares(run) for title, run in series.items()}
@@ -56,7 +58,10 @@ def draw(found: committed.Records, folder: Path) -> list[Path]:
         names = [name for name, restriction in RESTRICTIONS.items() if restriction]
         curves = {
             name: {
-                title: (values(run, f"labels/{name}"), values(run, f"survival/{name}"))
+                title: (
+                    metric_values(run, f"labels/{name}"),
+                    metric_values(run, f"survival/{name}"),
+                )
                 for title, run in remedies.items()
             }
             for name in names
@@ -69,7 +74,7 @@ def draw(found: committed.Records, folder: Path) -> list[Path]:
 def _shares(run: dict[str, Any]) -> Shares:
     orders = int(run["flags"]["orders"])
     return Shares(
-        {name: values(run, f"survival/{name}").reshape(-1, orders) for name in RESTRICTIONS}
+        {name: metric_values(run, f"survival/{name}").reshape(-1, orders) for name in RESTRICTIONS}
     )
 
 

@@ -2,14 +2,13 @@
 
 In the manner of Agarwal, Schwarzer, Castro, Courville & Bellemare, "Deep Reinforcement Learning at the Edge
 of the Statistical Precipice", NeurIPS 2021 (rliable): percentile bootstrap over runs, interquartile mean,
-performance profile, probability of improvement. There is one task, so that their stratified bootstrap has
-one stratum. All intervals are 95 %; the resampling has its own fixed seed: the same numbers give the same
-intervals. A run that never reached its plateau has infinity as its number of episodes.
+performance profile. There is one task, so that their stratified bootstrap has one stratum. All intervals are 95 %;
+the resampling has its own fixed seed: the same numbers give the same intervals. A run that never reached its plateau
+has infinity as its number of episodes.
 """
 
 from __future__ import annotations
 
-import math
 from collections import Counter
 from collections.abc import Callable, Sequence
 
@@ -17,7 +16,6 @@ import numpy as np
 
 RESAMPLES = 10_000
 LEVEL = (0.025, 0.975)
-Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
 
 def median(values: np.ndarray, axis: int = -1) -> np.ndarray:
@@ -53,14 +51,6 @@ def interval(
     return float(found[low]), float(found[high])
 
 
-def wilson(successes: int, count: int) -> tuple[float, float]:
-    """Score interval of a share (Wilson 1927)."""
-    rate, z2 = successes / count, Z95**2
-    centre = (rate + z2 / (2 * count)) / (1 + z2 / count)
-    half = Z95 / (1 + z2 / count) * math.sqrt(rate * (1 - rate) / count + z2 / (4 * count**2))
-    return max(0.0, centre - half), min(1.0, centre + half)
-
-
 def profile(scores: Sequence[float], thresholds: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
     """Performance profile: the share of seeds that score more than each threshold.
 
@@ -72,12 +62,6 @@ def profile(scores: Sequence[float], thresholds: np.ndarray) -> tuple[np.ndarray
     draws = np.sort(resampled(ordered), axis=1)
     shares = np.stack([(draws > tau).mean(1) for tau in taus], axis=1)
     return (ordered[:, None] > taus).mean(0), np.quantile(shares, LEVEL, axis=0)
-
-
-def probability_of_less(left: Sequence[float], right: Sequence[float]) -> float:
-    """P(a < b) for a seed of each, ties half: one minus the probability of improvement of rliable."""
-    a, b = np.asarray(left, float)[:, None], np.asarray(right, float)[None]
-    return float((a < b).mean() + (a == b).mean() / 2)
 
 
 def order(groups: dict[str, Sequence[float]]) -> tuple[list[str], float]:

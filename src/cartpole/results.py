@@ -14,6 +14,7 @@ from cartpole import intervals
 from cartpole.options import PolicyGradientConfig
 from cartpole.plateau import NEVER, cost, plateau, recent_mean
 from runcatalog import record
+from runcatalog.model.statistics import wilson
 
 MARKS = (2000, 5000)  # episodes; the source's sweeps end at 2,000, its main comparison at 5,000
 CURVE = 100  # points of a curve
@@ -183,7 +184,7 @@ def table(summaries: Sequence[Summary]) -> dict[str, Any]:
     columns += ["mean length at the end (IQM)", "episodes"]
     rows = []
     for each in summaries:
-        low, high = intervals.wilson(each.reached, each.seeds)
+        low, high = wilson(each.reached, each.seeds)
         row = [each.name, f"{each.reached} of {each.seeds} [{_percent(low)}, {_percent(high)}] %"]
         row.append(_plateau(each))
         row += [_median(each.updates_to_plateau)] if batches else []

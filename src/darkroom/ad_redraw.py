@@ -16,7 +16,7 @@ from darkroom import ad_figures
 from darkroom.ad_options import OWN, PRESETS, Config
 from darkroom.ad_scores import Line, label_of
 from runcatalog.model import committed
-from runcatalog.model.committed import values
+from runcatalog.model.committed import metric_values
 
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
@@ -66,13 +66,13 @@ def curves(study: dict[str, Any]) -> tuple[list[Line], tuple[np.ndarray, np.ndar
         part, _, what = name.rpartition("/")
         if what == "in_context":
             each = [
-                values(study, f"{part}/{k}")
+                metric_values(study, f"{part}/{k}")
                 for k in ("steps", "in_context", "in_context_low", "in_context_high")
             ]
             lines.append(Line(label_of(part), *each))
         elif what == "source":
             at = np.array([step for step, _ in metrics[name]["curve"]], float)
-            source = at, values(study, name)
+            source = at, metric_values(study, name)
     return lines, source
 
 

@@ -8,12 +8,17 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from darkroom import ad_figures, ad_scores, grid
+from darkroom.ad_scores import Learned
+from darkroom.division import Division
+from darkroom.histories import read_tasks
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import checkpoint_folder
 
 if TYPE_CHECKING:
-    from darkroom.division import Division
     from darkroom.model import Transformer
 
 MOST = 23  # of the rooms' sides, what a figure can show
@@ -74,10 +79,8 @@ class Trained:
 
     def offsets(self, part: str, side: int) -> set[int]:
         """Cells of rooms of this side that lie, from the centre, where a part of any division has a goal."""
-        from darkroom.grid import recentred
-
         return {
-            recentred(goal, known.size, side)
+            grid.recentred(goal, known.size, side)
             for known in self.divisions.values()
             for goal in getattr(known, part)
         }
@@ -91,7 +94,6 @@ def load(path: str) -> Trained:
     """
     import torch
 
-    from darkroom.division import Division
     from darkroom.model import Transformer
     from darkroom.shape import Shape
 
@@ -114,8 +116,6 @@ def tasks_of(config: Config, trained: Trained) -> list[tuple[int, str, Sequence[
     Raises:
         UserError: A task for testing was trained on, or the model cannot be told such rooms.
     """
-    from darkroom import grid
-
     sides = config.sides or sorted(trained.divisions)
     for side in sides:
         if not trained.model.shape.fits(side):
@@ -151,8 +151,6 @@ def tasks_of(config: Config, trained: Trained) -> list[tuple[int, str, Sequence[
 
 def _chosen(config: Config, sides: Sequence[int], trained: Trained) -> list[int] | None:
     """The tasks of the file, if there is one."""
-    from darkroom.histories import read_tasks
-
     if not config.test_tasks:
         return None
     if len(sides) > 1:
@@ -172,11 +170,8 @@ def _chosen(config: Config, sides: Sequence[int], trained: Trained) -> list[int]
 
 def main(config: Config) -> dict[str, Any]:
     """Plays all tasks and returns what the record says."""
-    import numpy as np
     import torch
 
-    from darkroom import grid
-    from darkroom.ad_scores import Learned
     from darkroom.play import Tasks, learn_in_context, paths
 
     torch.set_num_threads(1)
@@ -214,9 +209,129 @@ def main(config: Config) -> dict[str, Any]:
             trained.model, tasks, WATCHED[1], run.seeds.generator("paths"), when_full,
             config.actions == "greedy",
         )  # fmt: skip
-        from darkroom.ad_results import finish_evaluation
-
         return finish_evaluation(run, config, trained, parts, (tasks.goals, watched), steps)
+
+
+def finish_evaluation(
+    run: record.Run,
+    config: Config,
+    trained: Trained,
+    parts: Sequence[Learned],
+    watched: tuple[np.ndarray, np.ndarray],
+    steps: int,
+) -> dict[str, Any]:
+    """Journals, draws and ends the run.
+
+    Args:
+        run: That goes on.
+        config: Its flags.
+        trained: What played.
+        parts: What it did.
+        watched: Goals of some of the first part's tasks, and where agents went, as :func:`darkroom.ad_figures.paths`.
+        steps: Of the environments.
+    """
+    metrics: dict[str, float] = {}
+    for learned in parts:
+        log(run, learned)
+        metrics |= ad_scores.metrics(learned)
+    sources = source_curves(trained, parts)
+    for name, (at, curve) in sources.items():
+        for step, value in zip(at, curve, strict=True):
+            run.log({f"{name}/source": float(value)}, int(step))
+        learned = next(each for each in parts if each.name == name)
+        pairs = ("in_context", learned.steps(), learned.curve()), ("source", at, curve)
+        for who, reached, values in pairs:
+            needed = ad_scores.steps_to(reached, values)
+            if np.isfinite(needed):
+                metrics[f"{name}/{who}_steps_to_80"] = needed
+    with record.optional(run, "figure"):
+        first = next(iter(sources.values()), None)
+        lines = [learned.line() for learned in parts]
+        ad_figures.in_context(run.artifact("in_context.svg"), lines, first)
+        rooms = {each.size: np.full(each.size**2, np.nan) for each in parts}
+        for learned in parts:
+            rooms[learned.size][learned.goals] = learned.by_goal(config.episodes)
+        marked = {
+            each.size: each.goals
+            for each in parts
+            if each.part in ("held_out", "validation", "unseen_offset")
+        }
+        ad_figures.by_goal(run.artifact("by_goal.svg"), rooms, marked)
+        ad_figures.paths(run.artifact("paths.svg"), parts[0].size, *watched)
+    return run.finish(result(config, trained, parts, metrics, steps))
+
+
+def log(run: record.Run, learned: Learned) -> None:
+    """Journals the curves, one with its interval, at step = episode, and the last block at step = goal's cell."""
+    low, high = learned.band()
+    for index, steps in enumerate(learned.steps()):
+        run.log({f"{learned.name}/steps": float(steps)}, index + 1)
+    for index, value in enumerate(learned.curve()):
+        point = {"": value, "_low": low[index], "_high": high[index]}
+        run.log({f"{learned.name}/in_context{k}": float(v) for k, v in point.items()}, index + 1)
+    for index, (own, by_chance) in enumerate(learned.explored().T):
+        run.log({f"{learned.name}/met": own, f"{learned.name}/met_random": by_chance}, index + 1)
+    last = learned.by_goal(learned.values.shape[2])
+    for goal, value in zip(learned.goals, last, strict=True):
+        run.log({f"{learned.name}/by_goal": float(value)}, int(goal))
+
+
+def source_curves(
+    trained: Trained, parts: Sequence[Learned]
+) -> dict[str, tuple[np.ndarray, np.ndarray]]:
+    """Environment steps of a task, and the normalised return of its source agent then, mean over the part's tasks."""
+    found = {}
+    about = trained.about
+    for size, source in zip(trained.divisions, about["sources"], strict=True):
+        order = {goal: place for place, goal in enumerate(source["goals"])}
+        for learned in parts:
+            if learned.size != size or learned.part not in ("held_out", "validation"):
+                continue
+            known = [goal for goal in learned.goals if int(goal) in order]
+            if not known:
+                continue
+            returns = np.asarray(source["returns"])[[order[int(goal)] for goal in known]]
+            normal = grid.normalised_return(
+                returns.T, size, np.asarray(known), about["limit"], terminating=about["terminating"]
+            )
+            found[learned.name] = np.asarray(source["steps"]), normal.mean(axis=1)
+    return found
+
+
+def result(
+    config: Config,
+    trained: Trained,
+    parts: Sequence[Learned],
+    metrics: dict[str, float],
+    steps: int,
+) -> dict[str, Any]:
+    """The first part's last block is the objective."""
+    first = parts[0]
+    block = list(ad_scores.blocks(config.episodes))[-1]
+    by_goal = first.by_goal(config.episodes)
+    low, high = ad_scores.interval(by_goal)
+    name, last = f"{first.name}/{block}", block.removeprefix("episodes_").replace("_", "–")
+    others = [
+        key
+        for key in metrics
+        if key.startswith(first.name) and key != name and not key.endswith(("_low", "_high"))
+    ]
+    return {
+        "objective": {
+            "name": name, "value": metrics[name], "kind": "mean", "goal": "max",
+            "at": config.episodes, "axis": "episode",
+            "also": [{"name": key, "value": metrics[key], "kind": "mean"} for key in others],
+        },
+        "summary": (
+            f"{by_goal.mean():.3f} [{low:.3f}, {high:.3f}] of the best return in episodes {last}, "
+            f"{len(by_goal)} tasks x {config.copies} agents, {first.size} x {first.size}"
+        ),
+        "metrics": metrics,
+        "table": ad_scores.table(list(parts)),
+        "env_steps": steps,
+        "variant": {"sizes": " ".join(map(str, sorted({each.size for each in parts}))),
+                    "update": trained.update},
+    }  # fmt: skip
 
 
 if __name__ == "__main__":

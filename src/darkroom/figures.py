@@ -11,11 +11,16 @@ from runcatalog.plots.style import COLOURS, dress, sheet
 
 if TYPE_CHECKING:
     from darkroom.curves import Curves
-    from darkroom.results import Judged
+    from darkroom.source_evaluation import Evaluation
 
 
 def sources(
-    path: Path, size: int, goals: np.ndarray, steps: np.ndarray, curves: Curves, judged: Judged
+    path: Path,
+    size: int,
+    goals: np.ndarray,
+    steps: np.ndarray,
+    curves: Curves,
+    evaluation: Evaluation,
 ) -> None:
     """Draws each source agent's learning curve with their mean, and the final mean returns by goal.
 
@@ -25,7 +30,7 @@ def sources(
         goals: Cells, int [T].
         steps: Of a task at each point of the curves.
         curves: What was seen while they learned.
-        judged: The final agents' episodes.
+        evaluation: The final agents' episodes.
     """
     with sheet(path, (10, 3.6), "darkroom") as figure:
         left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3, 2.4))
@@ -42,7 +47,7 @@ def sources(
             axes.set(xlabel="steps of a task [thousand]", ylabel=f"{name} of an episode")
             dress(axes)
         room = np.full(size * size, np.nan)
-        room[goals] = judged.returns.mean(axis=1)
+        room[goals] = evaluation.returns.mean(axis=1)
         image = right.imshow(room.reshape(size, size), cmap="viridis", vmin=0)
         right.set(title="final return by goal", xlabel="column", ylabel="row")
         figure.colorbar(image, ax=right, shrink=0.8)

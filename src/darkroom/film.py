@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from darkroom.grid import centre
+from darkroom.source_evaluation import whole_episodes
 
 if TYPE_CHECKING:
     from darkroom.a2c import SourceAgents
@@ -21,8 +22,6 @@ _GOAL, _AGENT, _BOTH = (213, 94, 0), (0, 114, 178), (0, 158, 115)
 
 def walks(agents: SourceAgents, rng: np.random.Generator, episodes: int) -> np.ndarray:
     """Returns where the agents go in some episodes, int [steps, T]; an ended episode waits for the others."""
-    from darkroom.results import whole_episodes
-
     shown = []
     for _ in range(episodes):
         cells = np.full(len(agents.goals), centre(agents.settings.size), np.int32)

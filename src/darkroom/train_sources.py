@@ -6,16 +6,20 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
+import numpy as np
+
+from darkroom import grid
 from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    import numpy as np
-
     from darkroom.a2c import Settings, SourceAgents
+    from darkroom.curves import Curves
+    from darkroom.source_evaluation import Evaluation
 
 LOGGED = 100  # points of the learning curves
 TOLD = 10  # lines on the terminal
+FILMED = 3  # episodes of a video
 
 
 @dataclass(frozen=True)
@@ -67,8 +71,6 @@ class Config(record.Config):
 
     def goals(self) -> list[int]:
         """The tasks' cells, in order."""
-        from darkroom import grid
-
         if self.tasks == "all":
             return grid.tasks(self.size).tolist()
         found = []
@@ -100,8 +102,6 @@ class Config(record.Config):
 
 def main(config: Config) -> dict[str, Any]:
     """Trains, and returns what the record says."""
-    import numpy as np
-
     from darkroom.a2c import SourceAgents
     from darkroom.curves import Curves
     from darkroom.histories import About, Histories
@@ -136,12 +136,10 @@ def main(config: Config) -> dict[str, Any]:
         run.log(
             {"mean_return": curves.mean_return()}, agents.updates * config.envs * config.rollout
         )
-        from darkroom.results import finish_sources
-
         return finish_sources(run, config, agents, curves)
 
 
-def restore(run: record.Run, agents: SourceAgents, curves: Any) -> None:
+def restore(run: record.Run, agents: SourceAgents, curves: Curves) -> None:
     """Goes on from the newest checkpoint, if there is one."""
     checkpoint = run.restore()
     if checkpoint is not None:
@@ -174,6 +172,99 @@ def tell(run: record.Run, update: int, point: dict[str, float]) -> None:
         f"update {update}: return {point['return']:.2f}, success {100 * point['success']:.1f} %, "
         f"length {point['length']:.1f}"
     )
+
+
+def finish_sources(
+    run: record.Run, config: Config, agents: SourceAgents, curves: Curves
+) -> dict[str, Any]:
+    """Evaluate the final agents on new episodes, draw the figure and the video, and end the run."""
+    from darkroom.source_evaluation import evaluate
+
+    evaluation = evaluate(agents, run.seeds.generator("evaluation"))
+    metrics = scores(config, agents.goals, evaluation)
+    steps = config.updates * config.envs * config.rollout
+    _draw(run, config, agents.goals, curves, evaluation)
+    _film(run, config, agents)
+    run.digest_weights(tensors(agents))
+    if config.terminating:
+        name, kind = "success", "rate"
+        also = ["worst_success", "extra_steps", "worst_extra_steps"]
+    else:
+        name, kind, also = "return", "mean", ["optimal_return", "worst_normalised_return"]
+    return run.finish(
+        {
+            "objective": {
+                "name": name,
+                "value": metrics[name],
+                "kind": kind,
+                "goal": "max",
+                "at": steps,
+                "axis": "step",
+                "also": [{"name": each, "value": metrics[each], "kind": "mean"} for each in also],
+            },
+            "metrics": metrics,
+            "env_steps": steps * len(agents.goals),
+            "variant": {"tasks": len(agents.goals), "terminating": config.terminating},
+        }
+    )
+
+
+def scores(config: Config, goals: np.ndarray, evaluation: Evaluation) -> dict[str, float]:
+    """Metrics of the final agents.
+
+    `extra_steps` are those beyond the shortest way, over episodes that reached the goal.
+    """
+    size, limit = config.size, config.limit
+    best = grid.optimal_return(size, goals, limit, terminating=config.terminating)
+    normalised = grid.normalised_return(
+        evaluation.returns.mean(axis=1), size, goals, limit, terminating=config.terminating
+    )
+    metrics = {
+        "success": float(evaluation.success.mean()),
+        "worst_success": float(evaluation.success.min()),
+        "return": float(evaluation.returns.mean()),
+        "optimal_return": float(best.mean()),
+        "normalised_return": float(normalised.mean()),
+        "worst_normalised_return": float(normalised.min()),
+    }
+    if config.terminating and (evaluation.success > 0).any():
+        found = evaluation.returns > 0
+        extra = np.where(found, evaluation.lengths - grid.distances(size)[goals][:, None], np.nan)
+        by_task = [float(np.nanmean(row)) for row in extra if np.isfinite(row).any()]
+        metrics |= {
+            "length": float(evaluation.lengths[found].mean()),
+            "extra_steps": float(np.mean(by_task)),
+            "worst_extra_steps": max(by_task),
+        }
+    elif config.terminating:
+        metrics |= {"extra_steps": float(limit), "worst_extra_steps": float(limit)}
+    return metrics
+
+
+def _draw(
+    run: record.Run, config: Config, goals: np.ndarray, curves: Curves, evaluation: Evaluation
+) -> None:
+    with record.optional(run, "figure"):
+        from darkroom.figures import sources
+
+        steps = curves.at * config.envs * config.rollout
+        sources(run.artifact("sources.svg"), config.size, goals, steps, curves, evaluation)
+
+
+def _film(run: record.Run, config: Config, agents: SourceAgents) -> None:
+    if config.video == "none":
+        return
+    with record.optional(run, "video"):
+        from darkroom import film
+
+        cells = film.walks(agents, run.seeds.generator("film"), FILMED)
+        film.write(run.artifact("agents.mp4"), config.size, agents.goals, cells)
+        if config.video == "each":
+            for i, goal in enumerate(agents.goals):
+                name = f"agents/{goal // config.size}_{goal % config.size}.mp4"
+                film.write(
+                    run.artifact(name), config.size, agents.goals[i : i + 1], cells[:, i : i + 1]
+                )
 
 
 if __name__ == "__main__":

@@ -6,38 +6,9 @@ The same policy gives the same bytes on machines that render alike.
 from __future__ import annotations
 
 import argparse
-from collections.abc import Iterable
 from pathlib import Path
 
-import numpy as np
-
-from door.worlds import DECISION
 from runcatalog import record
-
-SIZE = (280, 210)  # pixels; a 4:3 picture is drawn larger and scaled down, which smooths its edges
-COLOURS = 96
-
-
-def write_gif(images: Iterable[np.ndarray], path: Path) -> None:
-    """Writes images [height, width, 3] uint8 as an animation that repeats, in time with the simulation.
-
-    All frames share one palette and are not dithered, so that what rests costs next to nothing.
-    """
-    from PIL import Image
-
-    frames = [Image.fromarray(image).resize(SIZE, Image.Resampling.LANCZOS) for image in images]
-    sample = frames[:: max(1, len(frames) // 8)]
-    sheet = Image.fromarray(np.concatenate([np.asarray(frame) for frame in sample]))
-    palette = sheet.quantize(COLOURS, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    drawn = [frame.quantize(palette=palette, dither=Image.Dither.NONE) for frame in frames]
-    drawn[0].save(
-        path,
-        save_all=True,
-        append_images=drawn[1:],
-        duration=round(1000 * DECISION),  # ms; a multiple of the 10 ms that the format knows
-        loop=0,
-        optimize=True,
-    )
 
 
 def make(run: Path, path: Path, task: str = "", episodes: int = 2) -> None:

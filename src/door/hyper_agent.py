@@ -12,6 +12,7 @@ from torch import Tensor
 from door.hypernetwork import CHUNK_SIZE, Hypernetwork, regulariser
 from door.theta import Theta, ThetaSettings, adam
 from rl.actor_critic import ActorCritic
+from rl.compat.torch import multiply_each
 from rl.normalise import ObservationNormaliser
 from rl.policy import NetworkShape, Policy, count, critic_value, initial_weights, unflatten
 
@@ -239,7 +240,7 @@ class HyperAgent:
         scale = settings.max_grad_norm / (norm + 1e-6)
         if scale < 1:
             self._theta.scale(scale)
-            torch._foreach_mul_(gradients, scale)
+            multiply_each(gradients, scale)
         return norm
 
     def regularisation(self) -> float:

@@ -16,6 +16,7 @@ from torch import Tensor
 
 from door.hypernetwork import Hypernetwork
 from door.theta import BETAS, Theta, ThetaSettings
+from rl.compat.torch import multiply_each
 from rl.kernels import reordered_kernel
 
 SMALLEST = 1 << 18  # weights of a last layer that are worth the second numba takes to begin
@@ -53,7 +54,7 @@ class OnePass(Theta):
 
     def scale(self, factor: float) -> None:
         """See `Theta.scale`."""
-        torch._foreach_mul_(self.hypernetwork.gradients[:-2], factor)
+        multiply_each(self.hypernetwork.gradients[:-2], factor)
         self._factor *= factor
 
     def step(self, old: Tensor | None) -> None:

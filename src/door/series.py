@@ -12,7 +12,7 @@ from typing import Any
 
 from runcatalog import record
 from runcatalog.guild import child_runs
-from runcatalog.guild.child_runs import Child
+from runcatalog.guild.child_runs import ChildRun
 from runcatalog.record import journal, option
 
 PASSED = ("env_steps", "stop_at", "threads", "video")  # flags that go on to the steps
@@ -49,7 +49,7 @@ class Config(record.Config):
 
 
 @dataclass
-class Step(Child):
+class Step(ChildRun):
     """One step of a series.
 
     Attributes:
@@ -102,7 +102,7 @@ def _choose(operation: str, operations: list[str], config: Config) -> Step:
     if config.reuse and _model(operation) != _model(operations[-1]):
         wanted = {"seed": config.seed} | config.passed()
         del wanted["threads"]
-        if found := next(child_runs.same(operation, wanted), None):
+        if found := next(child_runs.equivalent_runs(operation, wanted), None):
             return Step(operation, found, reused=True)
     return Step(operation, uuid.uuid4().hex)
 
@@ -133,7 +133,7 @@ def _result(steps: list[Step], config: Config) -> dict[str, Any]:
     from door import continual
     from door.metrics import final_matrix
 
-    results = [step.written for step in steps]
+    results = [step.result_json for step in steps]
     rates = [each["result"]["objective"]["value"] for each in results]
     metrics = {
         f"opening_rate/{i}_{each['result']['task']}": rates[i] for i, each in enumerate(results)
@@ -164,7 +164,7 @@ def _result(steps: list[Step], config: Config) -> dict[str, Any]:
 
 def _link(directory: Path, index: int, step: Step) -> None:
     """`steps/<task id>_<task>`, by which the step's files are found from here."""
-    link = directory / "steps" / f"{index}_{step.written['result']['task']}"
+    link = directory / "steps" / f"{index}_{step.result_json['result']['task']}"
     link.parent.mkdir(exist_ok=True)
     if not link.is_symlink():
         link.symlink_to(os.path.relpath(step.directory, link.parent))

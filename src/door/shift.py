@@ -18,6 +18,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
+from runcatalog.model.statistics import wilson
 from runcatalog.record import option
 
 if TYPE_CHECKING:
@@ -114,12 +115,8 @@ def _rate(seen: Evaluation) -> float:
 
 def _text(seen: Evaluation) -> str:
     """A rate with its score interval (Wilson 1927): "98 % [93, 99]"."""
-    from scipy.stats import binomtest
-
-    bounds = binomtest(int(seen.successes.sum()), len(seen.successes)).proportion_ci(
-        method="wilson"
-    )
-    return f"{100 * _rate(seen):.0f} % [{100 * bounds.low:.0f}, {100 * bounds.high:.0f}]"
+    low, high = wilson(int(seen.successes.sum()), len(seen.successes))
+    return f"{100 * _rate(seen):.0f} % [{100 * low:.0f}, {100 * high:.0f}]"
 
 
 if __name__ == "__main__":

@@ -9,6 +9,7 @@ from torch import Tensor
 
 from door.hypernetwork import Hypernetwork, regulariser
 from rl.adam import Adam
+from rl.compat.torch import multiply_each
 
 BETAS = (0.9, 0.999)  # torch's own
 
@@ -89,7 +90,7 @@ class Theta:
 
     def scale(self, factor: float) -> None:
         """Multiplies the gradient."""
-        torch._foreach_mul_(self.hypernetwork.gradients, factor)
+        multiply_each(self.hypernetwork.gradients, factor)
 
     def add_regulariser(self, old: Tensor) -> None:
         """Adds the gradient of `door.hypernetwork.regulariser` for the old embeddings [T, te_dim]."""

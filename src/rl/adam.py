@@ -8,6 +8,8 @@ from typing import Any
 import torch
 from torch import Tensor
 
+from rl.compat.torch import add_to_each, fused_adam
+
 _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
@@ -43,8 +45,8 @@ class Adam:
         stepped = [tensor for tensor in self.tensors if tensor.grad is not None]
         states = [self.state[tensor] for tensor in stepped]
         steps = [state["step"] for state in states]
-        torch._foreach_add_(steps, 1)
-        torch._fused_adam_(
+        add_to_each(steps, 1)
+        fused_adam(
             stepped,
             [tensor.grad for tensor in stepped],
             *([state[name] for state in states] for name in _MOMENTS),

@@ -16,7 +16,8 @@ from pathlib import Path
 from typing import Any
 
 import numba
-from numba.core.caching import CompileResultCacheImpl, FunctionCache, _CacheLocator
+
+from rl.compat.numba import CacheLocator, CompileResultCacheImpl, FunctionCache, set_cache
 
 _OPTIONS = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 _FUSED = {"fastmath": {"contract"}}  # a product and a sum round once
@@ -44,7 +45,7 @@ def reordered_kernel(function: Callable[..., Any]) -> Any:
 def _kept(function: Callable[..., Any], compiled: Callable[..., Any]) -> Any:
     dispatcher = compiled(function)
     with suppress(RuntimeError):  # numba's, where no place is found
-        dispatcher._cache = _Cache(function)
+        set_cache(dispatcher, _Cache(function))
     return dispatcher
 
 
@@ -70,7 +71,7 @@ def folder(package: Path) -> Path:
     return place / f"{package.name}-{digest(package)}"
 
 
-class _Locator(_CacheLocator):
+class _Locator(CacheLocator):
     def __init__(self, function: Callable[..., Any]) -> None:
         path = Path(function.__code__.co_filename)
         self._package = path.parent

@@ -9,6 +9,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
+from runcatalog.model.statistics import wilson
 from runcatalog.record import option
 from skills import finding, source
 from skills.schedule import COURSES, CURRICULA
@@ -171,11 +172,9 @@ def percent(told: int | None) -> str:
 
 def share(played: Played | Planned) -> str:
     """Success in percent with its 95 % score interval (Wilson 1927)."""
-    from scipy.stats import binomtest
-
     successes, count = int(played.success.sum()), len(played.success)
-    interval = binomtest(successes, count).proportion_ci(method="wilson")
-    return f"{100 * successes / count:.1f} [{100 * interval.low:.1f}, {100 * interval.high:.1f}]"
+    low, high = wilson(successes, count)
+    return f"{100 * successes / count:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
 if __name__ == "__main__":

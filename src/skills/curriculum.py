@@ -9,7 +9,7 @@ from typing import Any
 
 from runcatalog import record
 from runcatalog.guild import child_runs
-from runcatalog.guild.child_runs import Link
+from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import option
 from skills import schedule
 
@@ -38,28 +38,30 @@ def main(config: Config) -> dict[str, Any]:
         links = child_runs.plan(run.directory / "curriculum.json", links_of(config))
         for link in links.values():
             run.add_parent(link.run)
-        child_runs.complete(
+        child_runs.run_all(
             links, 1, run.event, lambda done: run.progress(done, len(links), "stage")
         )
         curves(run, links)
         return run.finish(summary(links))
 
 
-def links_of(config: Config) -> list[Link]:
+def links_of(config: Config) -> list[PlannedRun]:
     """The stages' runs; a stage whose predecessor has to be trained anew is trained anew too."""
     flags = {"seed": str(config.seed)}
     flags |= dict(word.split("=", 1) for word in config.train_flags.split())
-    links: list[Link] = []
+    links: list[PlannedRun] = []
     for stage in schedule.chain(schedule.CURRICULA[config.name]):
         after = {"previous": links[-1].name} if links else {}
         before = {"previous": links[-1].run} if links else {}  # whose weights it begins with
         known = config.reuse and all(before.values())
-        found = next(child_runs.same(f"skill:{stage}", flags | before), "") if known else ""
-        links.append(Link(f"skill:{stage}", found, name=stage, flags=flags, after=after))
+        found = (
+            next(child_runs.equivalent_runs(f"skill:{stage}", flags | before), "") if known else ""
+        )
+        links.append(PlannedRun(f"skill:{stage}", found, name=stage, flags=flags, after=after))
     return links
 
 
-def curves(run: record.Run, links: dict[str, Link]) -> None:
+def curves(run: record.Run, links: dict[str, PlannedRun]) -> None:
     """Logs validations and step sizes of all stages by the steps of the whole chain, and draws them."""
     from runcatalog.record import journal
     from skills import drawing
@@ -70,7 +72,7 @@ def curves(run: record.Run, links: dict[str, Link]) -> None:
     begun = 0
     for stage, link in links.items():
         points = list(journal.read_points(link.directory / "journal/metrics.jsonl"))
-        steps = link.written["result"]["env_steps"]
+        steps = link.result_json["result"]["env_steps"]
         each = steps / max(max(point.step for point in points), 1)  # of an update
         for point in (point for point in points if point.name in told):
             name, at = told[point.name], begun + round(point.step * each)
@@ -84,11 +86,11 @@ def curves(run: record.Run, links: dict[str, Link]) -> None:
     drawing.chain(run.artifact("chain.svg"), shown)
 
 
-def summary(links: dict[str, Link]) -> dict[str, Any]:
+def summary(links: dict[str, PlannedRun]) -> dict[str, Any]:
     """The last stage's success, and a line for each stage."""
     rows, steps, seconds, last = [], 0, 0.0, {}
     for name, link in links.items():
-        written = link.written
+        written = link.result_json
         last = written["result"]
         steps += last["env_steps"]
         seconds += written["wall_seconds"]

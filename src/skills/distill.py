@@ -3,55 +3,14 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
-from runcatalog.record import option
-from skills.options import Common, Specialists
-from skills.schedule import COURSES
+from skills.options import DistillationConfig as Config
 
 if TYPE_CHECKING:
-    from rl.ppo import PPOSettings
     from skills.distilling import Distilling
     from skills.playing import Played
-
-VERBS = ("gtg", "gto", "pkp", "tgl")
-ALL = tuple(stage for stage in COURSES if stage.startswith("all"))
-
-
-@dataclass(frozen=True)
-class Config(Common, Specialists):
-    """Flags of `skill:distill`. The source tells of distillation no more than what came out."""
-
-    stage: str = option("all6", "whose levels of each verb are played", choices=ALL)
-    epochs: int = option(8, "of epoch-steps; the source does not tell", low=1)
-    lr: float = option(1e-3, "Adam's first step size [1]", low=0, high=1)
-    lr_end: float = option(3e-5, "the last one", low=0, high=1)
-    workers: int = option(
-        4, "shares of the environments, each with one teacher: a multiple of 4", low=4, high=64
-    )
-    minibatches: int = option(8, "of a pass, each of whole sequences", low=1, high=1024)
-    teacher_share: float = option(
-        0.25, "of the environments in which teachers act, at first; falls to 0 in a line (DAgger's beta)",
-        low=0, high=1,
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        if self.workers % len(VERBS):
-            raise record.UserError(f"--workers: {self.workers} is no multiple of {len(VERBS)}")
-        self.specialists()
-
-    def settings(self) -> PPOSettings:
-        """Of an update, as far as it is one of supervised learning."""
-        from rl.ppo import PPOSettings
-
-        return PPOSettings(
-            epochs=self.passes,
-            minibatch_size=self.envs // self.workers // self.minibatches,
-            value_coef=self.value_coef,
-        )
 
 
 def main(config: Config) -> dict[str, Any]:

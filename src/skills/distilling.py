@@ -7,7 +7,7 @@ with a memory of its own that has seen the whole episode. The loss is the diverg
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Mapping
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -20,11 +20,9 @@ from skills.codes import ACTIONS
 from skills.learning import Learner, Worker
 from skills.levels import levels_of
 from skills.network import Array
+from skills.options import DistillationConfig
 from skills.playing import Played, Player
 from skills.training import Training
-
-if TYPE_CHECKING:
-    from skills.distill import Config
 
 STATISTICS = ("kl", "value_loss", "agreement")
 
@@ -120,7 +118,7 @@ class Distilling(Training):
         teachers: By verb.
     """
 
-    config: Config
+    config: DistillationConfig
     learner: Student
 
     def make(self) -> Student:

@@ -12,6 +12,7 @@ from typing import TYPE_CHECKING
 import numpy as np
 
 from runcatalog import record
+from runcatalog.plots import gif
 from skills.codes import mission_text
 from skills.levels import SIZE, STAGES, levels_of
 
@@ -95,20 +96,6 @@ def beside(episodes: list[list[np.ndarray]]) -> list[np.ndarray]:
     return found
 
 
-def write(images: list[np.ndarray], path: Path) -> None:
-    """Writes images as an animation that repeats; all share one palette, so that what rests costs nothing."""
-    from PIL import Image
-
-    sheet = Image.fromarray(np.concatenate(images[:: max(1, len(images) // 8)]))
-    palette = sheet.quantize(96, method=Image.Quantize.MAXCOVERAGE, dither=Image.Dither.NONE)
-    drawn = [
-        Image.fromarray(each).quantize(palette=palette, dither=Image.Dither.NONE) for each in images
-    ]
-    drawn[0].save(
-        path, save_all=True, append_images=drawn[1:], duration=FRAME, loop=0, optimize=True
-    )
-
-
 def make(run: Path, path: Path, stage: str = "", seed: int = 0, greedy: bool = True) -> None:
     """Draws what the agent of a run does.
 
@@ -130,7 +117,7 @@ def make(run: Path, path: Path, stage: str = "", seed: int = 0, greedy: bool = T
     if (stage := stage or agent.stage) not in STAGES:
         raise record.UserError(f"--stage: no stage {stage!r}; there are {', '.join(STAGES)}")
     played = [frames(agent, each, seed, greedy) for each in levels_of(stage).values()]
-    write(beside(played), path)
+    gif.write(path, beside(played), FRAME)
 
 
 def main() -> None:

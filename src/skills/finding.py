@@ -46,8 +46,8 @@ def _folder(flag: str, word: str) -> Path:
     if word not in (*COURSES, *OTHERS) or not os.environ.get("GUILD_HOME"):
         raise record.UserError(f"--{flag}: {word!r} is neither a folder nor, under Guild, a stage")
     operation = f"skill:{word}"
-    if not (found := child_runs.newest(operation, {})):
+    if not (found := child_runs.newest_finished(operation, {})):
         raise record.UserError(
             f"--{flag}: no finished run of {operation}; `guild run {operation}` makes one"
         )
-    return child_runs.Child(operation, found).directory
+    return child_runs.ChildRun(operation, found).directory

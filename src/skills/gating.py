@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
 import numpy as np
 import torch
@@ -17,11 +17,9 @@ from skills.codes import VERBS
 from skills.engine import Step
 from skills.levels import levels_of
 from skills.mixing import GateLearner, Mixture, Switch, entropy
+from skills.options import MixtureConfig
 from skills.playing import Played, play
 from skills.training import Training
-
-if TYPE_CHECKING:
-    from skills.moe import Config
 
 
 class Looks:
@@ -81,7 +79,7 @@ class Gating(Training):
         experts: By name.
     """
 
-    config: Config
+    config: MixtureConfig
     learner: GateLearner
 
     def make(self) -> GateLearner:

@@ -3,54 +3,16 @@
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass, replace
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
-from runcatalog.record import option
-from skills import finding
-from skills.distill import ALL
-from skills.options import PPO, Specialists
+from skills.options import MixtureConfig as Config
 
 if TYPE_CHECKING:
     from skills.gating import Gating, Looks
-    from skills.network import Shape
     from skills.playing import Played
 
 POINTS = 100  # of a curve that a record keeps
-
-
-@dataclass(frozen=True)
-class Config(PPO, Specialists):
-    """Flags of `skill:moe`. The source tells of its mixture no more than what came out."""
-
-    stage: str = option("all6", "whose levels are played", choices=ALL)
-    epochs: int = option(4, "of epoch-steps; the source does not tell", low=1)
-    lr: float = option(1e-3, "Adam's first step size [1]", low=0, high=1)
-    lr_end: float = option(3e-5, "the last one", low=0, high=1)
-    channels: int = option(8, "of the gate's embedding of a cell", low=1, high=256)
-    hidden: int = option(64, "width of the gate's layer over all cells", low=1, high=4096)
-    memory: int = option(64, "width of the gate's GRU", low=1, high=4096)
-    more: str = option(
-        "", "further experts: stages, whose newest finished run is taken, or folders; separated by spaces"
-    )  # fmt: skip
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        self.specialists()
-        words = self.more.split()
-        if repeated := {word for word in words if words.count(word) > 1}:
-            raise record.UserError(f"--more: {min(repeated)} is named twice; name each expert once")
-
-    def shape(self) -> Shape:
-        """Of the gate's network."""
-        experts = len(self.specialists()) + len(self.more.split())
-        return replace(super().shape(), choices=experts)
-
-    def others(self, run: record.Run) -> dict[str, Path]:
-        """Where the further experts lie, by name."""
-        return finding.located("more", self.more, run)
 
 
 def main(config: Config) -> dict[str, Any]:

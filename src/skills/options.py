@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -14,6 +14,11 @@ from skills.schedule import COURSES, ELSEWHERE, EPOCH_STEPS, LR, LR_END, Course
 if TYPE_CHECKING:
     from rl.ppo import PPOSettings
     from skills.network import Shape
+
+SPECIALISTS = ("gtg", "gto", "pkp", "tgl")  # verbs of which each has an agent
+ALL_VERBS = tuple(
+    stage for stage in COURSES if stage.startswith("all")
+)  # stages with levels of each
 
 
 @dataclass(frozen=True)
@@ -206,7 +211,74 @@ class Specialists(record.Config):
 
     def specialists(self) -> dict[str, Path]:
         """Where they lie, by verb."""
-        return {
-            verb: checkpoint_folder(verb, getattr(self, verb))
-            for verb in ("gtg", "gto", "pkp", "tgl")
-        }
+        return {verb: checkpoint_folder(verb, getattr(self, verb)) for verb in SPECIALISTS}
+
+
+@dataclass(frozen=True)
+class DistillationConfig(Common, Specialists):
+    """Flags of `skill:distill`. The source tells of distillation no more than what came out."""
+
+    stage: str = option("all6", "whose levels of each verb are played", choices=ALL_VERBS)
+    epochs: int = option(8, "of epoch-steps; the source does not tell", low=1)
+    lr: float = option(1e-3, "Adam's first step size [1]", low=0, high=1)
+    lr_end: float = option(3e-5, "the last one", low=0, high=1)
+    workers: int = option(
+        4, "shares of the environments, each with one teacher: a multiple of 4", low=4, high=64
+    )
+    minibatches: int = option(8, "of a pass, each of whole sequences", low=1, high=1024)
+    teacher_share: float = option(
+        0.25, "of the environments in which teachers act, at first; falls to 0 in a line (DAgger's beta)",
+        low=0, high=1,
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if self.workers % len(SPECIALISTS):
+            raise record.UserError(
+                f"--workers: {self.workers} is no multiple of {len(SPECIALISTS)}"
+            )
+        self.specialists()
+
+    def settings(self) -> PPOSettings:
+        """Of an update, as far as it is one of supervised learning."""
+        from rl.ppo import PPOSettings
+
+        return PPOSettings(
+            epochs=self.passes,
+            minibatch_size=self.envs // self.workers // self.minibatches,
+            value_coef=self.value_coef,
+        )
+
+
+@dataclass(frozen=True)
+class MixtureConfig(PPO, Specialists):
+    """Flags of `skill:moe`. The source tells of its mixture no more than what came out."""
+
+    stage: str = option("all6", "whose levels are played", choices=ALL_VERBS)
+    epochs: int = option(4, "of epoch-steps; the source does not tell", low=1)
+    lr: float = option(1e-3, "Adam's first step size [1]", low=0, high=1)
+    lr_end: float = option(3e-5, "the last one", low=0, high=1)
+    channels: int = option(8, "of the gate's embedding of a cell", low=1, high=256)
+    hidden: int = option(64, "width of the gate's layer over all cells", low=1, high=4096)
+    memory: int = option(64, "width of the gate's GRU", low=1, high=4096)
+    more: str = option(
+        "", "further experts: stages, whose newest finished run is taken, or folders; separated by spaces"
+    )  # fmt: skip
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        self.specialists()
+        words = self.more.split()
+        if repeated := {word for word in words if words.count(word) > 1}:
+            raise record.UserError(f"--more: {min(repeated)} is named twice; name each expert once")
+
+    def shape(self) -> Shape:
+        """Of the gate's network."""
+        experts = len(self.specialists()) + len(self.more.split())
+        return replace(super().shape(), choices=experts)
+
+    def others(self, run: record.Run) -> dict[str, Path]:
+        """Where the further experts lie, by name."""
+        from skills import finding
+
+        return finding.located("more", self.more, run)

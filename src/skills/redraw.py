@@ -83,7 +83,7 @@ def episodes_of(moe: dict[str, Any], experts: list[str]) -> dict[str, np.ndarray
     verbs = [name.split("/")[1] for name in moe["metrics"] if name.startswith("episode/")]
     return {
         verb: np.stack(
-            [committed.values(moe, f"episode/{verb}/{expert}") for expert in experts], axis=1
+            [committed.metric_values(moe, f"episode/{verb}/{expert}") for expert in experts], axis=1
         )
         for verb in dict.fromkeys(verbs)
     }

@@ -7,6 +7,7 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
+from runcatalog.model.statistics import wilson
 from runcatalog.record import option
 
 if TYPE_CHECKING:
@@ -99,8 +100,6 @@ def solve(drawn: Levels) -> np.ndarray:
 
 
 def _row(stage: str, measured: Measured) -> list[str]:
-    from scipy.stats import binomtest
-
     from skills.levels import STAGES, Stage
 
     told = STAGES[stage]
@@ -109,10 +108,10 @@ def _row(stage: str, measured: Measured) -> list[str]:
         cells = [_range(told.rooms), doors, _range(told.locks), _range(told.distractors)]
     else:
         cells = ["as " + ", ".join(told), "", "", ""]
-    shares = binomtest(measured.random, measured.episodes).proportion_ci(method="wilson")
+    low, high = wilson(measured.random, measured.episodes)
     percent = 100 * measured.random / measured.episodes
     return [
-        stage, *cells, f"{percent:.2f} [{100 * shares.low:.2f}, {100 * shares.high:.2f}]",
+        stage, *cells, f"{percent:.2f} [{100 * low:.2f}, {100 * high:.2f}]",
         f"{100 * len(measured.lengths) / measured.levels:.1f}",
         f"{measured.lengths.mean():.1f}", f"{measured.lengths.max()}",
     ]  # fmt: skip

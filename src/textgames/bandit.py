@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rl.draws import begin, draw, other_luck
 from rl.kernels import kernel, part
-from textgames.games import BANDIT, NONE, Outcome, checked
+from textgames.interface import BANDIT, NONE, Outcome, checked
 
 LOW, HIGH = 1, 2
 """Actions."""
@@ -21,7 +21,7 @@ _WORD = 1 << 32
 
 
 class Bandit:
-    """See `games.Game`.
+    """See `interface.Game`.
 
     Args:
         names: Of the arm with little risk, and of the other one.
@@ -40,7 +40,7 @@ class Bandit:
         self.reset(np.zeros(0, np.int64))
 
     def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
-        """See `games.Game`. What either arm would give is drawn here."""
+        """See `interface.Game`. What either arm would give is drawn here."""
         count = len(seeds)
         self.success, self.done = np.zeros(count, bool), np.zeros(count, bool)
         self.steps = np.zeros(count, np.int64)
@@ -52,7 +52,7 @@ class Bandit:
             self.first[:] = LOW if self._order == "low-first" else HIGH
 
     def step(self, actions: NDArray[np.int64], which: NDArray[np.int64]) -> Outcome:
-        """See `games.Game`. The game is over after any action, one that was not understood too."""
+        """See `interface.Game`. The game is over after any action, one that was not understood too."""
         checked(self, actions, which)
         valid = actions != NONE
         reward = np.where(valid, self._rewards[which, np.maximum(actions, 1) - 1], np.float32(0))

@@ -10,7 +10,8 @@ from numpy.typing import NDArray
 from rl.kernels import kernel
 from textgames import frozenlake, sokoban
 from textgames.frozenlake import GOAL
-from textgames.games import BANDIT, SOKOBAN, GameConfig, make
+from textgames.games import GameConfig, make
+from textgames.interface import BANDIT, SOKOBAN
 from textgames.sokoban import BOX, leave, slot_of, tables
 from textgames.solver import advance, key_of, lengths, most_states, note, solved
 

@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 from textgames import games, levels, solver, wording
 from textgames.bandit import HIGH
 from textgames.chat import THINK, pieces
-from textgames.games import BANDIT, FROZENLAKE, NONE, Game
+from textgames.interface import BANDIT, FROZENLAKE, NONE, Game
 from textgames.playing import PlayConfig
 from textgames.trajectories import Text
 

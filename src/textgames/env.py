@@ -9,7 +9,8 @@ import gymnasium
 import numpy as np
 from gymnasium.spaces import Text
 
-from textgames.games import FROZENLAKE, GameConfig, make
+from textgames.games import GameConfig, make
+from textgames.interface import FROZENLAKE
 from textgames.wording import feedback, first_prompt, parse
 
 REPLY = 4096  # characters of the replies that the action space draws; longer ones are read too

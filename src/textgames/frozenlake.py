@@ -10,7 +10,7 @@ from numpy.typing import NDArray
 
 from rl.draws import begin, draw, other_luck
 from rl.kernels import kernel, part
-from textgames.games import FROZENLAKE, INVALID_PENALTY, NONE, Outcome, checked, grids
+from textgames.interface import FROZENLAKE, INVALID_PENALTY, NONE, Outcome, checked, grids
 
 FROZEN, HOLE, GOAL = 0, 1, 2
 """Cells."""
@@ -21,7 +21,7 @@ _WORD = 1 << 32
 
 
 class FrozenLake:
-    """See `games.Game`.
+    """See `interface.Game`.
 
     Args:
         size: Side of the grid.
@@ -44,7 +44,7 @@ class FrozenLake:
         self.reset(np.zeros(0, np.int64))
 
     def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
-        """See `games.Game`. Seed and luck tell the slips: the k-th action that is understood slips the same way,
+        """See `interface.Game`. Seed and luck tell the slips: the k-th action that is understood slips the same way,
         whatever it is and wherever."""
         self.cells, self.player, self._rng = generate(seeds, self.size, self.frozen)
         if luck is not None:
@@ -53,7 +53,7 @@ class FrozenLake:
         self.steps = np.zeros(len(seeds), np.int64)
 
     def step(self, actions: NDArray[np.int64], which: NDArray[np.int64]) -> Outcome:
-        """See `games.Game`. The reward is 1 at the goal, else 0."""
+        """See `interface.Game`. The reward is 1 at the goal, else 0."""
         checked(self, actions, which)
         actions, which = np.asarray(actions, np.int64), np.asarray(which, np.int64)
         before = self.player[which]
@@ -77,7 +77,7 @@ class FrozenLake:
         return self._rng[which] if self.slippery else None
 
     def render(self, which: NDArray[np.int64]) -> list[str]:
-        """See `games.Game`; `_` frozen, `O` hole, `G` goal, `P` player, `X` player in a hole, `√` on the goal."""
+        """See `interface.Game`; `_` frozen, `O` hole, `G` goal, `P` player, `X` player in a hole, `√` on the goal."""
         shown = self.cells[which]
         shown.reshape(len(shown), -1)[np.arange(len(shown)), self.player[which]] += 3
         return grids(shown, SYMBOLS)

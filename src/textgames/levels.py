@@ -10,7 +10,8 @@ import numpy as np
 from numpy.typing import NDArray
 
 from runcatalog import record
-from textgames.games import BANDIT, FROZENLAKE, SOKOBAN, GameConfig
+from textgames.games import GameConfig
+from textgames.interface import BANDIT, FROZENLAKE, SOKOBAN
 
 FIRST = {SOKOBAN: 10_000, FROZENLAKE: 100_000, BANDIT: 100_000}
 """First seed for training in RL."""

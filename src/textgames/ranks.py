@@ -19,6 +19,7 @@ from collections.abc import Iterator, Mapping, Sequence
 from typing import TYPE_CHECKING, Any, TypeVar
 
 from runcatalog import record
+from textgames.compat import unsplittable_layers
 
 if TYPE_CHECKING:
     import torch
@@ -138,9 +139,7 @@ class Ranks:
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if bf16 else None, reduce_dtype=torch.float32
         )
-        names = {
-            name for each in module.modules() for name in getattr(each, "_no_split_modules", None) or ()
-        }  # fmt: skip
+        names = unsplittable_layers(module)
         for each in list(module.modules()):
             if type(each).__name__ in names:
                 fully_shard(each, mesh=self._mesh, mp_policy=policy)

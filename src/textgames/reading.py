@@ -14,7 +14,8 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-from transformers.cache_utils import Cache, DynamicLayer
+
+from textgames.compat import Cache, DynamicLayer
 
 WASTE = 0.25  # share of columns without a token from which on the cache is packed anew
 

@@ -19,7 +19,8 @@ from torch import Tensor
 
 from textgames import wording
 from textgames.chat import Pieces, pieces
-from textgames.games import Game, GameConfig
+from textgames.games import GameConfig
+from textgames.interface import Game
 from textgames.reading import Reading
 from textgames.recall import Recall
 from textgames.trajectories import Text, Trajectory, Turn

@@ -15,6 +15,7 @@ from torch.nn.functional import nll_loss
 from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
+from textgames.compat import attention_implementation
 from textgames.sharing import packed
 from textgames.trajectories import Text
 
@@ -112,7 +113,7 @@ def balance(model: Any) -> int:
     """
     config = model.config
     plain = all(each == "full_attention" for each in getattr(config, "layer_types", None) or ())
-    return 4 * config.hidden_size if plain and config._attn_implementation == "sdpa" else 0
+    return 4 * config.hidden_size if plain and attention_implementation(config) == "sdpa" else 0
 
 
 def hidden(model: Any, batch: Batch) -> Tensor:

@@ -14,7 +14,7 @@ from typing import Any
 
 from runcatalog import record
 from runcatalog.guild import child_runs
-from runcatalog.guild.child_runs import Link
+from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import option
 from textgames.games import GAMES
 
@@ -103,7 +103,7 @@ def main(config: Config) -> dict[str, Any]:
         for link in planned.values():
             run.add_parent(link.run)
         failed: dict[str, int] = {}
-        child_runs.complete(
+        child_runs.run_all(
             planned, places, run.event, lambda done: run.progress(done, len(planned), "run"),
             lambda link, code: failed.update({link.name: code}),
         )  # fmt: skip
@@ -140,8 +140,8 @@ def settled(config: Config) -> dict[str, Any]:
 
 def best_of(config: Config, group: int) -> dict[str, Any] | None:
     """The best point of the newest finished search of a group, for the same games and model; None without one."""
-    found = child_runs.newest(SEARCH, {**_shared(config), "group": group, "dry-run": "no"})
-    return child_runs.Child(SEARCH, found).written["result"]["best"] if found else None
+    found = child_runs.newest_finished(SEARCH, {**_shared(config), "group": group, "dry-run": "no"})
+    return child_runs.ChildRun(SEARCH, found).result_json["result"]["best"] if found else None
 
 
 def _shared(config: Config) -> dict[str, Any]:
@@ -149,7 +149,7 @@ def _shared(config: Config) -> dict[str, Any]:
     return {name: flags[name] for name in _SHARED}
 
 
-def links_of(config: Config, fixed: dict[str, Any]) -> list[Link]:
+def links_of(config: Config, fixed: dict[str, Any]) -> list[PlannedRun]:
     """The group's runs."""
     over, links = searched(config), []
     for values in itertools.product(*over.values()):
@@ -163,9 +163,9 @@ def links_of(config: Config, fixed: dict[str, Any]) -> list[Link]:
         flags |= both
         flags |= dict(word.split("=", 1) for word in config.train_flags.split())
         typed = {name: str(value) for name, value in flags.items()}
-        known = next(child_runs.same(OPERATION, typed), None) if config.reuse else None
+        known = next(child_runs.equivalent_runs(OPERATION, typed), None) if config.reuse else None
         name = " ".join(f"{name}={value}" for name, value in point.items())
-        links.append(Link(OPERATION, known or "", name=name, flags=typed))
+        links.append(PlannedRun(OPERATION, known or "", name=name, flags=typed))
     return links
 
 
@@ -189,14 +189,14 @@ def free_gpus() -> list[dict[str, str]]:
     return found
 
 
-def result(config: Config, links: dict[str, Link], failed: dict[str, int]) -> dict[str, Any]:
+def result(config: Config, links: dict[str, PlannedRun], failed: dict[str, int]) -> dict[str, Any]:
     """The best point, and a row for each run, those that failed too."""
     rows, scores = [], {}
     for name, link in links.items():
         if name in failed:
             rows.append([name, "failed", "", link.run[:8]])
             continue
-        metrics = link.written["result"]["metrics"]
+        metrics = link.result_json["result"]["metrics"]
         scores[name] = metrics["greedy/score"]
         rows.append(
             [name, f"{scores[name]:.3f}", f"{100 * metrics['greedy/success']:.1f}", link.run[:8]]

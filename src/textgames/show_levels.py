@@ -7,8 +7,10 @@ from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
+from runcatalog.model.statistics import wilson
 from runcatalog.record import option
-from textgames.games import FROZENLAKE, SOKOBAN, GameConfig, make
+from textgames.games import GameConfig, make
+from textgames.interface import FROZENLAKE, SOKOBAN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -66,7 +68,7 @@ def mean(values: NDArray[np.float64]) -> str:
 
     count, middle = len(values), float(values.mean())
     if np.isin(values, (0, 1)).all():
-        low, high = stats.binomtest(round(values.sum()), count).proportion_ci(method="wilson")
+        low, high = wilson(round(values.sum()), count)
     else:
         half = stats.t.ppf(0.975, count - 1) * values.std(ddof=1) / count**0.5
         low, high = middle - half, middle + half

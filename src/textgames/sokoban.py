@@ -13,7 +13,7 @@ from numpy.typing import NDArray
 
 from rl.draws import begin, draw
 from rl.kernels import kernel, part
-from textgames.games import INVALID_PENALTY, NONE, SOKOBAN, Outcome, checked, grids
+from textgames.interface import INVALID_PENALTY, NONE, SOKOBAN, Outcome, checked, grids
 
 WALL, TARGET, BOX, PLAYER = 1, 2, 4, 8
 """Bits of a cell; floor is 0."""
@@ -31,7 +31,7 @@ _32 = np.uint64(32)
 
 
 class Sokoban:
-    """See `games.Game`.
+    """See `interface.Game`.
 
     Args:
         size: Side of the grid, walls included.
@@ -53,7 +53,7 @@ class Sokoban:
         self.load(np.zeros((0, size, size), np.uint8))
 
     def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
-        """See `games.Game`. Nothing is left to luck."""
+        """See `interface.Game`. Nothing is left to luck."""
         self.load(generate(seeds, self.size, self.boxes, self.search_depth))
 
     def load(self, cells: NDArray[np.uint8]) -> None:
@@ -64,7 +64,7 @@ class Sokoban:
         self.steps = np.zeros(len(cells), np.int64)
 
     def step(self, actions: NDArray[np.int64], which: NDArray[np.int64]) -> Outcome:
-        """See `games.Game`. An action that is not understood is a step in which nothing moves."""
+        """See `interface.Game`. An action that is not understood is a step in which nothing moves."""
         checked(self, actions, which)
         reward, effective = np.empty(len(which), np.float32), np.empty(len(which), bool)
         solved = np.empty(len(which), bool)
@@ -83,7 +83,7 @@ class Sokoban:
         return Outcome(reward, penalty, self.done[which], solved, effective)
 
     def render(self, which: NDArray[np.int64]) -> list[str]:
-        """See `games.Game`; `#` wall, `_` floor, `O` target, `X` box, `√` box on target, `P` player, `S` on target."""
+        """See `interface.Game`; `#` wall, `_` floor, `O` target, `X` box, `√` box on it, `P` player, `S` on target."""
         return grids(self.cells[which], SYMBOLS)
 
 

@@ -10,7 +10,8 @@ from rl.kernels import kernel, part
 from textgames import frozenlake, sokoban
 from textgames.bandit import HIGH
 from textgames.frozenlake import GOAL, HOLE, SLIPS, moved, slipped
-from textgames.games import BANDIT, SOKOBAN, GameConfig
+from textgames.games import GameConfig
+from textgames.interface import BANDIT, SOKOBAN
 from textgames.sokoban import BOX, PLAYER, TARGET, WALL, direction, enter, leave, tables
 
 LONGEST = 100  # actions of a solution that is searched, as in the source

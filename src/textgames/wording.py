@@ -6,7 +6,8 @@ import re
 from functools import lru_cache
 from typing import TYPE_CHECKING
 
-from textgames.games import BANDIT, NONE, SOKOBAN, Game, GameConfig
+from textgames.games import GameConfig
+from textgames.interface import BANDIT, NONE, SOKOBAN, Game
 
 if TYPE_CHECKING:
     from collections.abc import Sequence

@@ -76,25 +76,11 @@ def test_intervals_cover_and_do_not_depend_on_the_order_of_seeds():
     assert intervals.interval([np.inf] * 3) == (np.inf, np.inf)
 
 
-@pytest.mark.parametrize(("hits", "count"), [(0, 20), (7, 20), (20, 20)])
-def test_wilson_is_that_of_scipy(hits, count):
-    expected = stats.binomtest(hits, count).proportion_ci(method="wilson")
-    np.testing.assert_allclose(intervals.wilson(hits, count), expected, atol=1e-12)
-
-
 def test_the_profile_is_the_share_above_each_threshold():
     shares, band = intervals.profile([100, 300, 500, 500], np.array([0, 100, 499, 500]))
     assert shares.tolist() == [1, 0.75, 0.5, 0]
     assert (band[0] <= shares).all()
     assert (shares <= band[1]).all()
-
-
-def test_the_probability_of_less_is_mann_whitneys():
-    rng = np.random.default_rng(3)
-    a, b = rng.integers(20, size=15), rng.integers(5, 25, size=12)
-    u = stats.mannwhitneyu(a, b).statistic
-    assert intervals.probability_of_less(a, b) == pytest.approx(1 - u / (15 * 12))
-    assert intervals.probability_of_less([np.inf] * 3, [np.inf] * 2) == 0.5
 
 
 def test_an_order_is_certain_where_groups_are_apart_and_open_where_they_are_not():

@@ -133,7 +133,7 @@ def test_the_catalogs_figures_come_from_records_alone(experts, tmp_path, monkeyp
                 curves.setdefault(name, {"curve": []})["curve"].append([entry["step"], value])
         run = {"operation": operation, "status": "FINISHED", "started": index, "metrics": curves}
         (folder / f"{index}.json").write_text(json.dumps(run | {"flags": {"orders": 2}}))
-    found = committed.finished(folder)
+    found = committed.finished_runs(folder)
     drawn = bc_redraw.draw(found, tmp_path)
     assert [path.name for path in drawn] == [
         "bc_lifetimes.svg", "bc_distributions.svg", "bc_survival.svg", "bc_labels.svg",

@@ -8,7 +8,7 @@ import numpy as np
 import pytest
 import yaml
 
-from darkroom import ad_options, ad_redraw, ad_scores, ad_study, ad_summary, grid, play
+from darkroom import ad_options, ad_redraw, ad_scores, ad_study, grid, play
 from darkroom.batch import RoomBatch
 from runcatalog import record
 from runcatalog.guild import child_runs
@@ -98,7 +98,7 @@ def test_returns_are_normalised_by_task_in_rooms_of_several_sizes():
 
 def test_several_runs_are_summed_up():
     metrics = [ad_scores.metrics(learned(np.full((4, 2, 80), v))) for v in (0.5, 0.9)]
-    found, table = ad_summary.together_of(metrics)
+    found, table = ad_study.together_of(metrics)
     assert found["held_out_5/episodes_76_80"] == pytest.approx(0.7)
     assert found["held_out_5/worst_of_all"] == pytest.approx(0.5)
     assert found["held_out_5/episodes_76_80_low"] == pytest.approx(0.5)
@@ -168,7 +168,7 @@ def test_figures_are_drawn_from_records(tmp_path):
     ]
     for i, each in enumerate([study, *evaluated, *trained, *played]):
         (records / f"{i:02}.json").write_text(json.dumps(each))
-    found = committed.finished(records)
+    found = committed.finished_runs(records)
     rooms = ad_redraw.goals(found["ad:study"][-1], found["ad:evaluate"])
     assert rooms[9][0] == pytest.approx(0.4)  # of two splits that kept it out
     assert rooms[9][[3, 4]].tolist() == [1, 1]
@@ -194,7 +194,7 @@ def test_figures_are_drawn_from_records(tmp_path):
 
 
 def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "same", lambda operation, flags: iter(()))
+    monkeypatch.setattr(child_runs, "equivalent_runs", lambda operation, flags: iter(()))
     links = ad_study.runs_of(ad_study.Config(splits="4 5", seeds="1 2 3", train_flags="shift=2"))
     assert len(links) == 1 + 2 * 2 * 3
     trained = [link for link in links if link.operation == "ad:train"]
@@ -243,7 +243,7 @@ def test_a_study_takes_finished_runs_as_far_as_their_preset_is_still_the_same(
     def same(operation, flags):
         return (run for run, had in ended[operation] if had.items() <= flags.items())
 
-    monkeypatch.setattr(child_runs, "same", same)
+    monkeypatch.setattr(child_runs, "equivalent_runs", same)
     found = {link.name: link.run for link in ad_study.runs_of(ad_study.Config(splits="4"))}
     assert {name: run for name, run in found.items() if run} == {
         "histories 9": "recorded", "train split 4 seed 1": "new", "evaluate split 4 seed 1": "played",
@@ -274,9 +274,9 @@ def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch)
         objective = {"name": f"{parts[0]}_3/episodes_6_10", "at": 10}
         result = {"objective": objective, "metrics": metrics, "env_steps": 1}
         (folder / "result.json").write_text(json.dumps({"result": result}))
-        played.append(child_runs.Link("ad:evaluate", run, name=run, flags={}))
+        played.append(child_runs.PlannedRun("ad:evaluate", run, name=run, flags={}))
     with record.start(ad_study.Config(play="3"), study="darkroom") as run:
-        found = ad_summary.summarise(run, ad_study.Config(play="3"), played, np.ones(2))
+        found = ad_study.summarise(run, ad_study.Config(play="3"), played, np.ones(2))
         assert (run.directory / "artifacts/in_context.svg").stat().st_size > 5000
         run.finish(found)
     assert found["objective"]["name"] == "shown_offset_3/episodes_6_10"
@@ -287,7 +287,7 @@ def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch)
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_a_study_of_any_sizes_trains_on_their_histories_alone(monkeypatch, count):
-    monkeypatch.setattr(child_runs, "same", lambda operation, flags: iter(()))
+    monkeypatch.setattr(child_runs, "equivalent_runs", lambda operation, flags: iter(()))
     text = (ROOT / "experiments/darkroom/guild.yml").read_text()
     model = next(each for each in yaml.safe_load(text) if each.get("model") == "ad")
     declared = model["operations"]["train_mixed"]

@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 from darkroom import a2c, curves, histories, windows
 from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
 from darkroom.grid import transitions
-from darkroom.searching import Searches
+from darkroom.windows import Searches
 from runcatalog.record import Seeds
 
 GOALS = (0, 3, 7, 12)

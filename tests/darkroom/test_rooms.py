@@ -11,7 +11,7 @@ from hypothesis import strategies as st
 
 import darkroom
 from darkroom import grid
-from darkroom.batch import KeyToDoorBatch, RoomBatch
+from darkroom.batch import RoomBatch
 from darkroom.env import DarkKeyToDoor, DarkRoom, EpisodeLimit
 
 SIZES = st.integers(2, 17)
@@ -53,25 +53,17 @@ def test_many_rooms_are_single_rooms(size, limit, terminating, seed):
             assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
 
 
-@settings(max_examples=40, deadline=None)
-@given(SIZES, st.integers(1, 60), st.integers(0, 2**32 - 1))
-def test_many_rooms_with_a_key_are_single_rooms(size, limit, seed):
-    rng = np.random.default_rng(seed)
-    doors, keys = rng.integers(size * size, size=(2, 6))
-    actions = rng.integers(grid.ACTIONS, size=(80, 6))
-    batch = KeyToDoorBatch(doors, keys, size, limit=limit)
-    steps, held = [], []
-    for each in actions:
-        steps.append(batch.step(each))
-        held.append(batch.has_key.copy())
-    for i in range(6):
-        room = DarkKeyToDoor(size, (divmod(int(doors[i]), size), divmod(int(keys[i]), size)))
-        for step, has_key, (after, reward, terminated, truncated, cell, info) in zip(
-            steps, held, play(EpisodeLimit(room, limit), actions[:, i]), strict=True
-        ):
-            assert (step.cells[i], step.rewards[i], step.final[i]) == (after, reward, cell)
-            assert (step.terminated[i], step.truncated[i]) == (terminated, truncated)
-            assert has_key[i] == (info["has_key"] and not (terminated or truncated))
+def test_the_door_pays_only_with_the_key_and_ends_the_episode():
+    env = DarkKeyToDoor(3, ((1, 2), (1, 0)))  # door right of the centre, key left of it
+    moves = grid.RIGHT, grid.LEFT, grid.LEFT, grid.STAY, grid.RIGHT, grid.RIGHT
+    cell, info = env.reset()
+    assert (cell, info["has_key"]) == (4, False)
+    steps = [env.step(move) for move in moves]
+    assert [each[0] for each in steps] == [5, 4, 3, 3, 4, 5]
+    assert [each[1] for each in steps] == [0, 0, 1, 0, 0, 1]
+    assert [each[2] for each in steps] == [False] * 5 + [True]
+    assert [each[4]["has_key"] for each in steps] == [False] * 2 + [True] * 4
+    assert env.reset()[1]["has_key"] is False
 
 
 def test_rooms_of_several_sizes_step_together():
@@ -191,7 +183,6 @@ def test_a_picture_shows_goal_and_agent():
         (lambda: DarkRoom(9, render_mode="human"), "render_mode"),
         (lambda: EpisodeLimit(DarkRoom(9), 0), "limit 0"),
         (lambda: RoomBatch(np.array([81]), 9), "outside"),
-        (lambda: KeyToDoorBatch(np.array([0]), np.array([99]), 9), "outside"),
         (lambda: RoomBatch(np.array([1]), 9, random_start=True), "rng"),
         (lambda: DarkRoom(9).step(5), "action 5"),
     ],

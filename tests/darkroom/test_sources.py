@@ -13,7 +13,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom import a2c, curves, film, grid, histories, results, train_sources
+from darkroom import a2c, curves, film, grid, histories, source_evaluation, train_sources
 from darkroom.env import DarkRoom, EpisodeLimit
 from runcatalog.record import Seeds, UserError
 
@@ -162,16 +162,16 @@ def test_the_curves_are_those_of_a_loop(seed, points):
     assert seen == len(ours.at) == min(points, 9)
 
 
-def test_final_agents_are_judged_by_whole_episodes():
+def test_final_agents_are_evaluated_by_whole_episodes():
     config = a2c.Settings(size=5, limit=8, hidden=4, terminating=False)
     agents = a2c.SourceAgents(np.array([0, 13, 24]), config, Seeds(0))
     # An embedding and weights that make an agent go right and down for ever.
     agents.parameters[0][:], agents.parameters[1][:], agents.parameters[2][:] = 0, 0, -1e4
     agents.parameters[2][..., grid.RIGHT] = agents.parameters[2][..., grid.DOWN] = 0
-    judged = results.judge(agents, np.random.default_rng(0), 50)
-    assert (judged.lengths == 8).all()
-    assert (judged.returns[0] == 0).all()  # the corner at the other end
-    assert judged.returns[2].mean() > 2
+    evaluation = source_evaluation.evaluate(agents, np.random.default_rng(0), 50)
+    assert (evaluation.lengths == 8).all()
+    assert (evaluation.returns[0] == 0).all()  # the corner at the other end
+    assert evaluation.returns[2].mean() > 2
     shown = film.walks(agents, np.random.default_rng(0), 2)
     assert shown.shape == (2 * 9, 3)
     image = film.picture(5, agents.goals, shown[0])

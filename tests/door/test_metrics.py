@@ -366,7 +366,7 @@ def test_the_catalogs_figures_are_drawn_from_records(place, whole, tmp_path, mon
             ("c", 2, 1, "door:metrics_series8"), ("d", 1, 1, "ppo:train")]  # fmt: skip
     for run, *about in told:
         (folder / f"{run}.json").write_text(json.dumps(_record(points, run, *about)))
-    found = series_redraw.newest(committed.finished(folder))
+    found = series_redraw.newest(committed.finished_runs(folder))
     assert {name: [run["run"] for run in runs] for name, runs in found.items()} == {
         "door:metrics_series8": ["b", "c"]
     }

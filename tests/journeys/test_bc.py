@@ -52,7 +52,7 @@ def test_restrictions_and_remedies_run_and_have_tables(project: Project) -> None
     assert [row[0] for row in remedy["table"]["rows"]][0::3] == ["position", "angular velocity"]
     project.good("catalog sync")
     project.good("catalog render")
-    catalog = (project.root / "runs_catalog.md").read_text()
+    catalog = (project.root / "runs_local.md").read_text()
     assert "| angular velocity | \\|angular velocity + 0.05\\| &lt; 0.1 rad/s |" in catalog
 
 

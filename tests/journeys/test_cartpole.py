@@ -22,12 +22,12 @@ def test_a_study_shows_progress_and_has_a_row_a_table_and_a_figure(project: Proj
     assert (run / "artifacts/learning_curves.svg").exists()
     project.good("catalog sync")
     project.good("catalog render")
-    text = (project.root / "runs_catalog.md").read_text()
+    text = (project.root / "runs_local.md").read_text()
     section = text.split("## Four algorithms")[1].split("\n## ")[0]
-    assert f"| {run.name[:8]} |" in section
+    assert f"| {run.name[:8]} *local* |" in section
     assert result["result"]["summary"].partition(":")[0] in section
     assert section.count("0 of 3") >= 4
-    assert (project.root / "experiments/cartpole/figures/compare_episodes.svg").exists()
+    assert (project.root / "runs_local/cartpole/figures/compare_episodes.svg").exists()
 
 
 def test_one_policy_and_its_checkpoint(project: Project) -> None:

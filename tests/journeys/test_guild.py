@@ -20,7 +20,7 @@ SMALL = "task=pull env-steps=4096 num-envs=8 num-steps=64 eval-interval=0 save-i
 def _declared(root: Path) -> dict[str, str]:
     """Descriptions of all operations that the project declares, read without Guild."""
     found = {}
-    for path in [*root.glob("experiments/*/*guild.yml"), root / "src/runcatalog/search/guild.yml"]:
+    for path in root.glob("experiments/*/*guild.yml"):
         for item in yaml.safe_load(path.read_text()):
             for name, operation in item.get("operations", {}).items():
                 found[f"{item['model']}:{name}"] = operation["description"].splitlines()[0]
@@ -86,12 +86,14 @@ def test_a_run_is_journal_scalars_mlflow_and_row(project: Project) -> None:
     assert cells["run"] == run.name[:8]
     assert float(cells["opening_rate"]) == pytest.approx(result["result"]["objective"]["value"])
 
+    committed = (project.root / "runs_catalog.md").read_bytes()
     project.good("catalog sync")
     project.good("catalog render")
     row = project.good(f"catalog row {run.name[:8]}")
     assert run.name[:8] in row
     assert f"{100 * result['result']['objective']['value']:.0f} % opening rate" in row
-    assert run.name[:8] in (project.root / "runs_catalog.md").read_text()
+    assert f"{run.name[:8]} *local*" in (project.root / "runs_local.md").read_text()
+    assert (project.root / "runs_catalog.md").read_bytes() == committed
 
 
 def test_a_killed_run_is_told_and_restarts_to_the_same_bits(project: Project) -> None:

@@ -36,4 +36,4 @@ def test_a_model_is_trained_evaluated_and_searched_for(project: Project) -> None
     assert planned.count(f"actor-lr={found['best']['actor-lr']}") == 6
     project.good("catalog sync")
     project.good("catalog render")
-    assert found["summary"] in (project.root / "runs_catalog.md").read_text()
+    assert found["summary"] in (project.root / "runs_local.md").read_text()

@@ -14,6 +14,7 @@ from skills.acting import NetworkAgent
 from skills.env import SkillsEnv
 from skills.mixing import Mixture
 from skills.network import Network, Shape, count, initial
+from skills.options import SPECIALISTS
 from skills.playing import play
 from skills.training import Training
 
@@ -98,13 +99,13 @@ def test_a_gate_tells_of_its_experts(wholes) -> None:
     folder = wholes[moe.__name__]
     written = json.loads((folder / "result.json").read_text())
     metrics = written["result"]["metrics"]
-    for verb in distill.VERBS:
+    for verb in SPECIALISTS:
         for what in ("gate", "highest"):
-            shares = [metrics[f"{what}/{verb}/{expert}"] for expert in distill.VERBS]
+            shares = [metrics[f"{what}/{verb}/{expert}"] for expert in SPECIALISTS]
             assert sum(shares) == pytest.approx(1, abs=1e-6)
         assert 0 < metrics[f"gate_entropy/{verb}"] < np.log(4) + 1e-6
     svg = (folder / "artifacts/gate.svg").read_text()
-    assert all(f">{verb.upper()}<" in svg for verb in distill.VERBS)
+    assert all(f">{verb.upper()}<" in svg for verb in SPECIALISTS)
     parents = json.loads((folder / "journal/parents.json").read_text())["parents"]
     assert parents == [f"{number:032x}" for number in range(4)]
 
@@ -202,7 +203,7 @@ def test_figures_show_what_the_records_tell(tmp_path) -> None:
 
 
 def test_the_committed_records_can_be_drawn(tmp_path) -> None:
-    records = committed.finished(Path(__file__).parents[2] / "experiments/records/skills")
+    records = committed.finished_runs(Path(__file__).parents[2] / "experiments/records/skills")
     assert {"skill:benchmark", "skill:moe", "skill:curriculum"} <= records.keys()
     drawn = [path.name for path in redraw.draw(records, tmp_path)]
     assert drawn[:3] == ["benchmark_agents.svg", "benchmark_ways.svg", "gate.svg"]

@@ -14,6 +14,7 @@ import textgames
 from runcatalog.record import UserError
 from textgames import games, levels, wording
 from textgames.bandit import HIGH, LOW
+from textgames.interface import BANDIT
 
 GAMES = {env: games.make(games.GameConfig(env=env)) for env in games.GAMES}
 WORDS = [word for game in GAMES.values() for word in game.actions]
@@ -31,7 +32,7 @@ def meaning(game, reply):
     if begin >= 0 and (end := reply.find("</answer>", begin)) >= 0:
         text = reply[begin + len("<answer>") : end]
     text = text.strip().lower()
-    numbered = game.name != games.BANDIT
+    numbered = game.name != BANDIT
     for k, word in enumerate(game.actions, 1):
         word = word.lower()
         if text in (word, f"{k}") or (numbered and text == f"{k} ({word})"):

@@ -1,4 +1,4 @@
-"""MLflow's pages as `catalog import` arranges them: what is written, once, and never over a person's words."""
+"""MLflow's descriptions, names and views as written by `catalog import`, without overwriting users' changes."""
 
 import json
 import shutil
@@ -30,16 +30,16 @@ def arranged(sweep, store):
     return arrange.arrange(Project(sweep.root), store)
 
 
-def test_what_is_arranged(sweep, store):
-    experiment, held = tags(store)
+def test_views_descriptions_and_names(sweep, store):
+    experiment, experiment_tags = tags(store)
     name = f"lr_opt_pull {sweep.batch[:8]}"
-    keys = [key for key in held if key.startswith(views.TAG)]
-    named = {key.removeprefix(views.TAG): json.loads(held[key]) for key in keys}
-    assert {key: view["name"] for key, view in named.items()} == {
+    keys = [key for key in experiment_tags if key.startswith(views.TAG)]
+    views_by_key = {key.removeprefix(views.TAG): json.loads(experiment_tags[key]) for key in keys}
+    assert {key: view["name"] for key, view in views_by_key.items()} == {
         "overview": "door: all runs",
         sweep.batch[:8]: name,
     }
-    state = json.loads(named[sweep.batch[:8]]["state"])
+    state = json.loads(views_by_key[sweep.batch[:8]]["state"])
     assert state["searchFilter"] == f"tags.batch = '{sweep.batch}'"
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`opening_rate`", False)
     assert state["selectedColumns"] == [
@@ -49,11 +49,11 @@ def test_what_is_arranged(sweep, store):
         "metrics.`validation_episode_return`",
     ]
     assert state["groupBy"]["groupByKeys"] == [{"mode": "param", "groupByData": "lr"}]
-    drawn = [c["metricKey"] for c in state["compareRunCharts"] if c["type"] == "LINE"]
-    assert drawn[0] == "validation_opening_rate"
+    line_charts = [c["metricKey"] for c in state["compareRunCharts"] if c["type"] == "LINE"]
+    assert line_charts[0] == "validation_opening_rate"
     link = f"#/experiments/{experiment}/runs?viewStateShareKey={sweep.batch[:8]}"
-    assert link in held[arrange.NOTE]
-    assert held[arrange.NOTE].startswith("# Doors")
+    assert link in experiment_tags[arrange.NOTE]
+    assert experiment_tags[arrange.NOTE].startswith("# Doors")
 
     runs = {run.run: run for run in store.runs()}
     batch = runs.pop(sweep.batch)
@@ -64,7 +64,7 @@ def test_what_is_arranged(sweep, store):
     assert {run.tags["mlflow.runName"] for run in runs.values()} == sweep.names
 
 
-def test_again_changes_nothing(sweep, store, monkeypatch):
+def test_a_second_call_writes_nothing(sweep, store, monkeypatch):
     client = store.client
     before = tags(store)
 
@@ -78,7 +78,7 @@ def test_again_changes_nothing(sweep, store, monkeypatch):
     assert tags(store) == before
 
 
-def test_a_persons_words_stay(sweep, tmp_path):
+def test_changes_by_users_persist(sweep, tmp_path):
     shutil.copy(sweep.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
     store = Store(f"sqlite:///{tmp_path}/mlflow.db")
     client, view = store.client, f"{views.TAG}{sweep.batch[:8]}"
@@ -90,16 +90,16 @@ def test_a_persons_words_stay(sweep, tmp_path):
     client.update_run(batch.id, name="the one of the paper")
     client.set_tag(batch.id, arrange.NOTE, "mine too")
     arranged(sweep, store)
-    _, held = tags(store)
-    assert held[arrange.NOTE] == "mine"
-    assert held[f"{views.TAG}my-own"] == "{}"
-    assert view not in held
-    kept = next(run for run in store.runs() if run.run == sweep.batch)
-    assert kept.tags["mlflow.runName"] == "the one of the paper"
-    assert kept.tags[arrange.NOTE] == "mine too"
+    _, experiment_tags = tags(store)
+    assert experiment_tags[arrange.NOTE] == "mine"
+    assert experiment_tags[f"{views.TAG}my-own"] == "{}"
+    assert view not in experiment_tags
+    renamed = next(run for run in store.runs() if run.run == sweep.batch)
+    assert renamed.tags["mlflow.runName"] == "the one of the paper"
+    assert renamed.tags[arrange.NOTE] == "mine too"
 
-    # What is old and as it was written here follows the runs.
-    written = json.loads(held[arrange.WRITTEN])
+    # A view of a removed batch that no user has edited is deleted.
+    written = json.loads(experiment_tags[arrange.WRITTEN])
     old = f"{views.TAG}00000000"
     client.set_experiment_tag(experiment, old, "gone")
     written[old] = arrange._digest("gone")

@@ -14,7 +14,7 @@ from runcatalog.analysis.commits import between
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FAILED, FINISHED, RunRecord
-from runcatalog.query.fields import near
+from runcatalog.query.fields import close_matches
 from runcatalog.text import terminal
 
 CLOCK = "time/"  # metrics that read the clock; they differ between equal runs
@@ -139,7 +139,9 @@ def _exact(value: values.Scalar) -> str:
 
 def _shown(exact: Iterable[str]) -> dict[str, str]:
     """How exact values of one flag are shown: with few digits, unless two would look the same."""
-    short = {each: each if each == _NONE else terminal.value(values.flag(each)) for each in exact}
+    short = {
+        each: each if each == _NONE else terminal.value(values.parse_flag(each)) for each in exact
+    }
     seen = Counter(short.values())
     return {e: s if seen[s] == 1 else terminal.clean(e) for e, s in short.items()}
 
@@ -149,7 +151,7 @@ def _distinct(held: Iterable[str]) -> list[str]:
 
 
 def _by_value(shown: str) -> tuple[bool, float, str]:
-    value = values.flag(shown)
+    value = values.parse_flag(shown)
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     return not numeric, float(value) if numeric else 0.0, shown  # type: ignore[arg-type]
 
@@ -209,7 +211,7 @@ def _check_known(metrics: Sequence[str], runs: Sequence[RunRecord]) -> None:
     known |= {run.objective["name"] for run in runs if run.objective}
     for name in metrics:
         if name not in known:
-            hint = "".join(f", did you mean {each}?" for each in near(name, known)[:1])
+            hint = "".join(f", did you mean {each}?" for each in close_matches(name, known)[:1])
             raise CatalogError(f"--metric {name}: neither has it{hint}")
 
 

@@ -12,9 +12,17 @@ from typing import Any
 
 from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
-from runcatalog.query.fields import MISSING, Column, Known, Test, near, test_of, value_of
-from runcatalog.query.language import Comparison, Term, Truth, comparisons, parse, truth
-from runcatalog.store.run_rows import Reader, Stored
+from runcatalog.query.fields import (
+    MISSING,
+    Column,
+    KnownNames,
+    Predicate,
+    close_matches,
+    predicate,
+    run_value,
+)
+from runcatalog.query.language import Comparison, Term, Truth, comparisons, evaluate, parse
+from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.text import sentences, terminal
 
 _FIXED = ("run", "operation", "label", "status")
@@ -36,20 +44,20 @@ class Found:
     """
 
     reader: Reader
-    stored: list[Stored]
+    stored: list[StoredRun]
     columns: list[Column]
     total: int
     hint: str = ""
     records: dict[str, RunRecord] = field(default_factory=dict)
 
-    def value(self, stored: Stored, column: Column) -> Any:
+    def value(self, stored: StoredRun, column: Column) -> Any:
         """What a run has under a name of the query, MISSING without it."""
         if column.kind != "best":
-            return value_of(stored, column)
+            return run_value(stored, column)
         metric = self.records[stored.run].metrics.get(column.key)
         return MISSING if metric is None else metric.best
 
-    def read(self, stored: Iterable[Stored]) -> None:
+    def read(self, stored: Iterable[StoredRun]) -> None:
         """Reads the metrics of runs of which they were not read yet."""
         wanted = [each for each in stored if each.run not in self.records]
         self.records |= {each.run: each for each in self.reader.with_points(wanted)}
@@ -68,27 +76,27 @@ def search(reader: Reader, query: str) -> Found:
         QueryError: It cannot be understood, or a name in it is unknown.
     """
     term = parse(query)
-    by_run: dict[str, Stored] = {}
+    by_run: dict[str, StoredRun] = {}
     for each in reader.runs(rarely=("tags", "params", "metrics")):
         by_run.setdefault(each.run, each)
     if not by_run:
         return Found(reader, [], [], 0)
-    known = Known(*map(frozenset, reader.names(by_run.values())))
-    bound: dict[Comparison, tuple[Column, Test]] = {}
+    known = KnownNames(*map(frozenset, reader.names(by_run.values())))
+    bound: dict[Comparison, tuple[Column, Predicate]] = {}
     for each in comparisons(term):
         column = known.column(each.name, query)
-        bound[each] = column, test_of(each, column, query)
+        bound[each] = column, predicate(each, column, query)
     columns = list(dict.fromkeys(column for column, _ in bound.values()))
     found = Found(reader, [], columns, len(by_run))
 
-    def test(stored: Stored, comparison: Comparison) -> Truth:
+    def test(stored: StoredRun, comparison: Comparison) -> Truth:
         column, wanted = bound[comparison]
         if column.kind == "best" and stored.run not in found.records:
             return False if stored.last_of(column.key) is None else None
         value = found.value(stored, column)
         return value is not MISSING and wanted(value)
 
-    first = {run: truth(term, partial(test, stored)) for run, stored in by_run.items()}
+    first = {run: evaluate(term, partial(test, stored)) for run, stored in by_run.items()}
     found.read(by_run[run] for run, known in first.items() if known is None)
     found.stored = [s for s in by_run.values() if _decided(term, first[s.run], partial(test, s))]
     if not found.stored:
@@ -98,18 +106,22 @@ def search(reader: Reader, query: str) -> Found:
 
 
 def _decided(term: Term, first: Truth, test: Any) -> bool:
-    return bool(truth(term, test) if first is None else first)
+    return bool(evaluate(term, test) if first is None else first)
 
 
-def _hint(stored: Collection[Stored], asked: Mapping[Comparison, tuple[Column, Test]]) -> str:
+def _hint(
+    stored: Collection[StoredRun], asked: Mapping[Comparison, tuple[Column, Predicate]]
+) -> str:
     """Says of the first text that no run has what may have been meant; "" if all are somewhere."""
     for comparison, (column, wanted) in asked.items():
         if comparison.operator != "=" or column.kind in ("last", "best"):
             continue
-        held = [v for each in stored if (v := value_of(each, column)) is not MISSING]
+        held = [v for each in stored if (v := run_value(each, column)) is not MISSING]
         if not any(map(wanted, held)):
             texts = {v for v in held if isinstance(v, str)} - {comparison.value}
-            shown = "".join(f", did you mean {each}?" for each in near(comparison.value, texts)[:1])
+            shown = "".join(
+                f", did you mean {each}?" for each in close_matches(comparison.value, texts)[:1]
+            )
             return f"{column.title} is never {comparison.value}{shown}"
     return ""
 
@@ -146,7 +158,7 @@ def as_json(found: Found) -> str:
     lines = []
     for run in _facts(found):
         run["values"] = {name: _plain(value) for name, value in run["values"].items()}
-        run["flags"] = {k: values.plain(v) for k, v in run["flags"].items()}
+        run["flags"] = {k: values.to_json(v) for k, v in run["flags"].items()}
         run["metrics"] = {k: values.json_number(v) for k, v in sorted(run["metrics"].items())}
         lines.append(json.dumps(run, ensure_ascii=False, allow_nan=False))
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
@@ -182,7 +194,7 @@ def _facts(found: Found) -> Iterator[dict[str, Any]]:
 
 
 def _plain(value: Any) -> Any:
-    return None if value is MISSING else values.plain(value)
+    return None if value is MISSING else values.to_json(value)
 
 
 def _shown(value: Any, column: Column) -> str:

@@ -62,7 +62,7 @@ def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> l
 
     def rank(group: Group) -> tuple[bool, float, list[tuple[int, float, str]]]:
         value = group.value
-        point = [values.order(v) for v in group.point.values()]
+        point = [values.sort_key(v) for v in group.point.values()]
         return value is None, sign * (value or 0.0), point
 
     return sorted(grouped, key=rank)

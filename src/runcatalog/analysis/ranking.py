@@ -20,8 +20,8 @@ from runcatalog.model.run_record import (
     RunRecord,
     is_maximized,
 )
-from runcatalog.query.fields import near
-from runcatalog.store.run_rows import Reader, Stored
+from runcatalog.query.fields import close_matches
+from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.text import sentences, terminal
 
 
@@ -189,14 +189,14 @@ def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -
     return Ranking(operation, measure, sorted(told, key=key), empty, again)
 
 
-def _of_operation(reader: Reader, operation: str) -> list[Stored]:
-    by_run: dict[str, Stored] = {}
+def _of_operation(reader: Reader, operation: str) -> list[StoredRun]:
+    by_run: dict[str, StoredRun] = {}
     for each in reader.runs():
         by_run.setdefault(each.run, each)
     named = {run for run, each in by_run.items() if each.tags.get("operation") == operation}
     if not named:
         known = {each.tags.get("operation", "") for each in by_run.values()}
-        hint = "".join(f"; did you mean {name}?" for name in near(operation, known)[:1])
+        hint = "".join(f"; did you mean {name}?" for name in close_matches(operation, known)[:1])
         hint = hint or "; `catalog sync` brings in what has run"
         raise CatalogError(f"no run of {operation!r} in MLflow{hint}")
     found = [s for s in by_run.values() if s.run in named or s.tags.get("batch") in named]
@@ -209,7 +209,7 @@ def _is_head(record: RunRecord) -> bool:
     return bool((record.result or {}).get("batch"))
 
 
-def _measure(operation: str, stored: Sequence[Stored], metric: str, goal: str) -> Measure:
+def _measure(operation: str, stored: Sequence[StoredRun], metric: str, goal: str) -> Measure:
     objectives = [o for s in stored if (o := s.record.objective)]
     kind, name = "last", metric
     if metric.startswith("best:"):
@@ -233,13 +233,13 @@ def _measure(operation: str, stored: Sequence[Stored], metric: str, goal: str) -
         kind = "objective"  # the result says it, with how often it was counted
     known = {each for s in stored for each in s.last}
     if kind != "objective" and name not in known:
-        hint = "".join(f", did you mean {each}?" for each in near(name, known)[:1])
+        hint = "".join(f", did you mean {each}?" for each in close_matches(name, known)[:1])
         raise CatalogError(f"no run of {operation} has the metric {name!r}{hint}")
     maximize = is_maximized(name, told) if not goal else goal == "max"
     return Measure(name, kind, maximize)
 
 
-def _values(reader: Reader, stored: Sequence[Stored], measure: Measure) -> dict[str, float]:
+def _values(reader: Reader, stored: Sequence[StoredRun], measure: Measure) -> dict[str, float]:
     """Last or best value of the metric, by run."""
     if measure.kind != "best":
         return {each.run: each.last[measure.name] for each in stored if measure.name in each.last}
@@ -291,7 +291,7 @@ def _known_flags(by: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
     known = {name for record in records for name in record.flags}
     for name in by:
         if name not in known:
-            hint = "".join(f", did you mean {each}?" for each in near(name, known)[:1])
+            hint = "".join(f", did you mean {each}?" for each in close_matches(name, known)[:1])
             raise CatalogError(f"--group-by {name}: no run has this flag{hint}")
     return list(dict.fromkeys(by))
 

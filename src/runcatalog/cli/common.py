@@ -11,7 +11,8 @@ from runcatalog.model.errors import CatalogError
 if TYPE_CHECKING:
     from runcatalog.model.project import Project
     from runcatalog.model.run_record import RunRecord
-    from runcatalog.store.client import Store, Stored
+    from runcatalog.store.client import Store
+    from runcatalog.store.run_rows import StoredRun
 
 Handler = Callable[[argparse.Namespace], int]
 T = TypeVar("T")
@@ -85,7 +86,7 @@ def say(options: argparse.Namespace) -> Callable[[str], None]:
     return (lambda line: None) if options.quiet else lambda line: print(line, flush=True)
 
 
-def one(stored: Sequence[Stored], wanted: str) -> Stored:
+def one(stored: Sequence[StoredRun], wanted: str) -> StoredRun:
     """Returns the run whose id begins so; "latest" is the newest batch or single run.
 
     Raises:
@@ -107,7 +108,9 @@ def one(stored: Sequence[Stored], wanted: str) -> Stored:
     return match[0]
 
 
-def chosen(stored: Sequence[Stored], wanted: Iterable[str], *, trials: bool = True) -> list[Stored]:
+def chosen(
+    stored: Sequence[StoredRun], wanted: Iterable[str], *, trials: bool = True
+) -> list[StoredRun]:
     """Returns the runs that :func:`one` finds, each batch with its trials, the named one first.
 
     Args:

@@ -26,11 +26,13 @@ def sync(options: argparse.Namespace) -> int:
     home = runs.guild_home()
     with alone(project):
         store = Store(options.tracking_uri)
-        report = Sync(project, store, say(options)).run(home)
+        report = Sync(project, store, say(options)).run(home, everything=options.all)
         if report.sent:
             _arrange(project, store)
     where = home or "no Guild home"
     print(f"{report.runs} runs in {where} and {project.root / 'runs'}: {report.sent} sent")
+    if report.others:
+        print(f"{report.others} of other projects: left out (`catalog sync --all` sends them too)")
     if report.deleted:
         print(f"{report.deleted} deleted in MLflow: left so")
     for problem in report.problems:
@@ -42,6 +44,7 @@ def export(options: argparse.Namespace) -> int:
     """catalog export"""
     from runcatalog.model.record_files import write_all
     from runcatalog.store.sqlite_reader import reader
+    from runcatalog.sync.ownership import own
     from runcatalog.sync.sync import alone
 
     project = Project.find()
@@ -49,7 +52,9 @@ def export(options: argparse.Namespace) -> int:
     with alone(project):
         source = reader(options.tracking_uri)
         stored = source.runs(deleted=True)
-        live = [each for each in stored if not each.deleted]
+        everyone = [each for each in stored if not each.deleted]
+        live = own(project, source.uri, everyone)
+        others = len(everyone) - len(live)
         if options.runs:
             live = chosen(live, options.runs)
         ended = [each for each in live if each.record.status != "RUNNING"]
@@ -58,6 +63,8 @@ def export(options: argparse.Namespace) -> int:
         gone -= {each.record.run for each in stored if not each.deleted}
         removed = _remove_records(folder, gone)
     print(f"{count} records in {os.path.relpath(folder)}: {written} written")
+    if others:
+        print(f"{others} of other projects in MLflow: not exported")
     if len(ended) < len(live):
         print(f"{len(live) - len(ended)} still running: not exported")
     if removed:
@@ -116,7 +123,7 @@ def weights(options: argparse.Namespace) -> int:
     from runcatalog.cli.common import committed
     from runcatalog.guild.runs import GuildRun, guild_home
     from runcatalog.model.errors import CatalogError
-    from runcatalog.sync.weights import keep
+    from runcatalog.sync.weights import export_weights
 
     project, home = Project.find(), guild_home()
     if home is None:
@@ -131,7 +138,7 @@ def weights(options: argparse.Namespace) -> int:
         directory = home / "runs" / record.run
         if not directory.is_dir():
             raise CatalogError(f"{record.run[:8]} is not in {home}")
-        size = keep(record, GuildRun(record.run, str(directory)), project.weights)
+        size = export_weights(record, GuildRun(record.run, str(directory)), project.weights)
         print(
             f"{record.operation}, {record.run[:8]}: {size / 1000:.0f} kB in {os.path.relpath(project.weights)}"
         )
@@ -162,10 +169,14 @@ def add(commands: Commands) -> None:
         sync,
         "send Guild's runs and the journals to MLflow",
         "What is there already is not sent again. Runs that died before they recorded anything get "
-        "a row too; a run deleted in Guild keeps its row.",
+        "a row too; a run deleted in Guild keeps its row. Of a Guild home that several projects share, the runs "
+        "that were started from this project are sent.",
         "catalog sync\ncatalog sync -q --tracking-uri http://mlflow:5000    to the group's server",
     )
     reaches_mlflow(sub)
+    sub.add_argument(
+        "--all", action="store_true", help="the runs of other projects in the Guild home too"
+    )
     sub.add_argument("-q", "--quiet", action="store_true", help="no line for each run")
 
     sub = commands.add(

@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from runcatalog.cli import keep, page, read, ui
+from runcatalog.cli import init, keep, page, read, ui
 from runcatalog.cli.common import Commands, Help
 from runcatalog.model.errors import CatalogError
 
@@ -19,15 +19,18 @@ Keeps the list of experiments: runs go from Guild to MLflow, from there to
 records, and from these to runs_catalog.md."""
 
 _EPILOG = """\
+in a project of your own, once (docs/your-project.md):
+  catalog init                            settings, a template of the page
 the usual way:
   guild run hnppo:train task=lever -y     run something
   catalog watch                           how far it is, live
   catalog sync                            its row, and every other, into MLflow
   catalog export                          records to commit: experiments/records/
-  catalog render                          runs_catalog.md and its figures
+  catalog render                          runs_catalog.md and its figures, from the records;
+                                          what is not exported is in runs_local.md
   catalog check                           does the file say what the records say?
 in a clone without runs:
-  catalog import && catalog render        the same bytes again
+  catalog import                          the committed records into MLflow
 questions:
   catalog search 'lr>1e-3 and task=pull'  which runs?
   catalog best ppo:train                  which flags are best, over seeds?
@@ -67,6 +70,7 @@ def parser() -> argparse.ArgumentParser:
         prog="catalog", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=Help
     )
     commands = Commands(made)
+    init.add(commands)
     keep.add(commands)
     page.add(commands)
     read.add(commands)

@@ -10,23 +10,49 @@ from typing import TYPE_CHECKING
 
 from runcatalog.cli.common import Commands, chosen, committed, reaches_mlflow
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.project import CATALOG_FILE, Project
+from runcatalog.model.project import CATALOG_FILE, LOCAL_FILE, Project
 
 if TYPE_CHECKING:
+    from collections.abc import Sequence
+    from pathlib import Path
+
     from runcatalog.model.run_record import RunRecord
 
 
 def render(options: argparse.Namespace) -> int:
     """catalog render"""
+    from runcatalog.pages import local_page
+    from runcatalog.pages.check import lost_rows
     from runcatalog.pages.render import write
     from runcatalog.store.sqlite_reader import reader
 
     project = Project.find()
-    records = committed(project) if options.records else reader(options.tracking_uri).records()
+    records = committed(project)
+    if not options.drop and (lost := lost_rows(project, records)):
+        raise CatalogError(
+            f"{lost}, of which there is no record: `catalog export` writes those of runs in MLflow, "
+            "`catalog render --drop` leaves the rows out"
+        )
     links = _links(options) if options.server and not options.records else None
-    shown = [os.path.relpath(path) for path in write(project, records, links)]
-    print("\n".join(f"wrote {path}" for path in shown) or f"{CATALOG_FILE} is up to date")
+    changed = write(project, records, links)
+    _print_written(changed)
+    if not changed:
+        print(f"{CATALOG_FILE} is up to date")
+    if not options.records:
+        local = local_page.not_exported(project, reader(options.tracking_uri), records)
+        _print_written(local_page.write(project, records, local, links))
+        if local:
+            runs = "1 run is" if len(local) == 1 else f"{len(local)} runs are"
+            where = os.path.relpath(project.local_catalog)
+            print(
+                f"{runs} not exported: see {where}, `catalog export` enters them in {CATALOG_FILE}"
+            )
     return 0
+
+
+def _print_written(paths: Sequence[Path]) -> None:
+    for path in paths:
+        print(f"wrote {os.path.relpath(path)}")
 
 
 def _links(options: argparse.Namespace) -> dict[str, str]:
@@ -101,21 +127,25 @@ def add(commands: Commands) -> None:
         "render",
         render,
         f"write {CATALOG_FILE} and its figures",
-        "From MLflow alone; the prose comes from experiments/*/catalog.md.j2.",
-        "catalog sync && catalog render\n"
-        "catalog render --records     without MLflow, as in a fresh clone\n"
+        "From experiments/records; the prose comes from experiments/*/catalog.md.j2. Runs in MLflow that are not "
+        f"exported stand, with all others, in {LOCAL_FILE}, which is not committed.",
+        "catalog sync && catalog render                     what has run here: runs_local.md\n"
+        "catalog sync && catalog export && catalog render   and into runs_catalog.md\n"
         "catalog render --server http://mlflow.lab:8080     each id a link to the run's page there",
     )
     reaches_mlflow(sub)
     source = sub.add_mutually_exclusive_group()
-    source.add_argument(
-        "--records", action="store_true", help="from experiments/records instead of MLflow"
-    )
+    source.add_argument("--records", action="store_true", help=f"without MLflow: no {LOCAL_FILE}")
     source.add_argument(
         "--server",
         default=os.environ.get("MLFLOW_UI", ""),
         metavar="URL",
         help="where MLflow's pages are served: ids become links ($MLFLOW_UI; by default none)",
+    )
+    sub.add_argument(
+        "--drop",
+        action="store_true",
+        help="leave out rows whose records were removed, without an error",
     )
 
     commands.add(

@@ -12,7 +12,7 @@ from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
     from runcatalog.analysis.diff import Side
-    from runcatalog.store.run_rows import Reader, Stored
+    from runcatalog.store.run_rows import Reader, StoredRun
 
 _QUERY = """\
 a query compares names with values: = != < <= > >= ~ (contains), and, or, not, ( )
@@ -87,7 +87,7 @@ def diff(options: argparse.Namespace) -> int:
     return 0
 
 
-def _side(source: Reader, stored: list[Stored], named: Stored) -> Side:
+def _side(source: Reader, stored: list[StoredRun], named: StoredRun) -> Side:
     from runcatalog.analysis.diff import Side
 
     trials = [each for each in stored if each.tags.get("batch") == named.run]

@@ -1,27 +1,29 @@
-"""What a run needs to start `guild` itself, as its user would."""
+"""Environment for a run that starts `guild` itself."""
 
 from __future__ import annotations
 
 import os
 
-# What Guild adds to the environment of a run.
-_OWN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "GUILD_SOURCECODE", "GUILD_PLUGINS", "CMD_DIR")
+# Variables that Guild adds to the environment of a run.
+_GUILD_VARIABLES = ("RUN_DIR", "RUN_ID", "GUILD_OP", "GUILD_SOURCECODE", "GUILD_PLUGINS", "CMD_DIR")
 
 
 def environment() -> dict[str, str]:
-    """The environment without what Guild added for this run; its copy of the code in particular.
+    """Return the environment without Guild's variables of this run and its copy of the source code.
 
     Raises:
-        KeyError: this is no Guild run.
+        KeyError: This process is not a Guild run.
     """
-    outer = {
+    variables = {
         name: value
         for name, value in os.environ.items()
-        if name not in _OWN and not name.startswith("FLAG_")
+        if name not in _GUILD_VARIABLES and not name.startswith("FLAG_")
     }
-    here = os.environ["RUN_DIR"]
-    paths = outer.pop("PYTHONPATH", "").split(os.pathsep)
-    kept = [p for p in paths if p and p != "." and not os.path.abspath(p).startswith(here)]
-    if kept:
-        outer["PYTHONPATH"] = os.pathsep.join(kept)
-    return outer
+    run_directory = os.environ["RUN_DIR"]
+    paths = variables.pop("PYTHONPATH", "").split(os.pathsep)
+    paths_outside = [
+        p for p in paths if p and p != "." and not os.path.abspath(p).startswith(run_directory)
+    ]
+    if paths_outside:
+        variables["PYTHONPATH"] = os.pathsep.join(paths_outside)
+    return variables

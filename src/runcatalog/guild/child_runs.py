@@ -1,4 +1,4 @@
-"""Guild runs that a run starts itself: ordinary runs, started where missing, gone on with where interrupted."""
+"""Guild runs started by another run: missing ones are started, interrupted ones continued."""
 
 from __future__ import annotations
 
@@ -17,19 +17,19 @@ from runcatalog.guild import child_environment
 from runcatalog.record import journal
 from runcatalog.record.errors import RunFailed
 
-POLL = 0.5  # s between two looks at what goes on
-# Flags on which no result depends: of two runs that differ in these alone, one may stand for the other.
-NEUTRAL = frozenset(
+POLL_SECONDS = 0.5  # s between checks of the running processes
+# Flags that do not affect results: runs that differ in these alone are equivalent.
+NEUTRAL_FLAGS = frozenset(
     {"resume", "threads", "envs-per-call", "video", "save-interval", "save-freq", "val-batch-size"}
 )
 
 
 @dataclass
-class Child:
-    """A Guild run that another run starts.
+class ChildRun:
+    """A Guild run started by another run.
 
     Attributes:
-        operation: Of Guild.
+        operation: Name of the Guild operation.
         run: Id, 32 hex digits.
     """
 
@@ -38,56 +38,57 @@ class Child:
 
     @property
     def directory(self) -> Path:
-        """Of its run."""
+        """The run's directory."""
         return Path(os.environ["GUILD_HOME"]) / "runs" / self.run
 
     @property
     def finished(self) -> bool:
-        """Whether the run has ended well."""
+        """Whether the run ended with status 0."""
         status = self.directory / ".guild" / "attrs" / "exit_status"
         return status.exists() and status.read_text().strip() == "0"
 
     @property
-    def written(self) -> dict[str, Any]:
-        """What the run left in the end: `result.json`."""
+    def result_json(self) -> dict[str, Any]:
+        """Content of the run's `result.json`."""
         return json.loads((self.directory / "result.json").read_text())
 
     def start(
         self, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None
     ) -> subprocess.Popen[bytes]:
-        """Starts the run as a user would, with flags as they are typed; one that has begun goes on.
+        """Start the run with `guild run`, or restart it if it has begun.
 
         Args:
-            flags: By name.
-            environment: Variables besides those that there are.
+            flags: Values by name, as on the command line.
+            environment: Additional environment variables.
         """
-        # Guild rewrites its attributes in place whenever it starts a run; a kill in that moment leaves one empty or
-        # none. Without its flags a run would go on at the defaults, and without the operation not at all.
-        if self._known_to_guild():
-            words = ["run", "--yes", "--restart", self.run]
+        # Guild rewrites its attributes in place at every start; a kill at that moment leaves them empty or missing.
+        # A restart without them would use the default flags, or fail.
+        if self._can_restart():
+            arguments = ["run", "--yes", "--restart", self.run]
         else:
-            words = ["run", "--yes", self.operation, "--run-dir", str(self.directory)]
-        words += [f"{name}={value}" for name, value in flags.items()]
-        command = [sys.executable, "-m", "guild.main_bootstrap", *words]
+            arguments = ["run", "--yes", self.operation, "--run-dir", str(self.directory)]
+        arguments += [f"{name}={value}" for name, value in flags.items()]
+        command = [sys.executable, "-P", "-m", "guild.main_bootstrap", *arguments]
         folder = os.environ.get("PROJECT_DIR", ".")
         return subprocess.Popen(
             command, cwd=folder, env={**child_environment.environment(), **(environment or {})}
         )
 
-    def _known_to_guild(self) -> bool:
-        """Whether the run has begun, and Guild's attributes tell how."""
+    def _can_restart(self) -> bool:
+        """Return whether the run has begun and its Guild attributes are complete."""
         import yaml
-        from guild import run
 
-        began = run.for_dir(str(self.directory))
+        from runcatalog.guild.compat import run
+
+        guild_run = run.for_dir(str(self.directory))
         try:
-            return bool(began.get("started") and (began.get("op") or {}).get("op-cmd"))
+            return bool(guild_run.get("started") and (guild_run.get("op") or {}).get("op-cmd"))
         except (yaml.YAMLError, AttributeError):
             return False
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
-    """Ends a run that still goes on, as a user would: its script first, which writes how it ended, then Guild."""
+    """Stop a running Guild process: its script first, so that the script records its end, then Guild."""
     import psutil
 
     if process.poll() is not None:
@@ -100,70 +101,73 @@ def stop(process: subprocess.Popen[bytes]) -> None:
         pass
 
 
-def newest(operation: str, flags: Mapping[str, Any]) -> str | None:
-    """Returns the newest run of an operation that ended well with these flags, whatever its others, 32 hex digits.
+def newest_finished(operation: str, flags: Mapping[str, Any]) -> str | None:
+    """Return the id of the newest finished run of an operation with these flags; other flags may differ.
 
     Args:
-        operation: Of Guild.
-        flags: As they are typed.
+        operation: Name of the Guild operation.
+        flags: Values by name, as on the command line.
+
+    Returns:
+        32 hex digits; None without such a run.
     """
-    return next(_ended(operation, _decoded(flags)), None)
+    return next(_finished_runs(operation, _decoded(flags)), None)
 
 
-def same(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
-    """Gives the runs of an operation that ended well and are what these flags start now, the newest first.
+def equivalent_runs(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
+    """Yield the ids of finished runs that `guild run OPERATION FLAGS` would repeat, newest first.
 
-    A flag that is not typed has to have the operation's default, unless it is one of `NEUTRAL`. A flag that a run
-    does not know, since it is older, counts as its default. What a run required of another is a flag too, the run
-    that it took; where none is typed, it has to have taken none.
+    A flag that is not given must have the operation's default, unless it is one of `NEUTRAL_FLAGS`. A flag that an
+    older run lacks counts as its default. Required runs are flags too: their ids must match, and a run with
+    a dependency does not match if none is given.
 
     Args:
-        operation: Of Guild, of the project in whose name this process runs.
-        flags: As they are typed; runs with all their 32 hex digits.
+        operation: Name of a Guild operation of the current project.
+        flags: Values by name, as on the command line; run ids with all 32 hex digits.
     """
-    from guild import guildfile, op_util
+    from runcatalog.guild.compat import guildfile, op_util
 
     model, _, name = operation.partition(":")
-    declared = guildfile.for_dir(os.environ.get("PROJECT_DIR", ".")).models.get(model)
-    definition = declared.get_operation(name) if declared else None
+    model_definition = guildfile.for_dir(os.environ.get("PROJECT_DIR", ".")).models.get(model)
+    definition = model_definition.get_operation(name) if model_definition else None
     if definition is None:
         return
     typed = _decoded(flags)
-    wanted = op_util.flag_vals_for_opdef(definition, typed, force=True)
-    compared = {n: v for n, v in wanted.items() if n in typed or n not in NEUTRAL}
+    flag_values = op_util.flag_vals_for_opdef(definition, typed, force=True)
+    compared = {n: v for n, v in flag_values.items() if n in typed or n not in NEUTRAL_FLAGS}
     defaults = op_util.flag_vals_for_opdef(definition, {}, force=True)
-    yield from _ended(operation, compared, defaults)
+    yield from _finished_runs(operation, compared, defaults)
 
 
-def _ended(
-    operation: str, flags: Mapping[str, Any], unknown: Mapping[str, Any] | None = None
+def _finished_runs(
+    operation: str, flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
 ) -> Iterator[str]:
-    """Runs that ended well with these flags; `unknown`: the values of those that a run does not tell."""
-    from guild import var
+    """Yield the ids of finished runs with these flags; `defaults` supplies flags that a run lacks."""
+    from runcatalog.guild.compat import var
 
     for run in var.runs(sort=["-timestamp"]):
-        named = f"{run.opref.model_name}:{run.opref.op_name}"
-        if run.get("exit_status") == 0 and named == operation:
-            had = {**(unknown or {}), **(run.get("flags") or {})}
-            if all(had.get(name) == value for name, value in flags.items()):
+        run_operation = f"{run.opref.model_name}:{run.opref.op_name}"
+        if run.get("exit_status") == 0 and run_operation == operation:
+            run_flags = {**(defaults or {}), **(run.get("flags") or {})}
+            if all(run_flags.get(name) == value for name, value in flags.items()):
                 yield run.id
 
 
 def _decoded(flags: Mapping[str, Any]) -> dict[str, Any]:
-    from guild import flag_util
+    from runcatalog.guild.compat import flag_util
 
     return {name: flag_util.decode_flag_val(str(value)) for name, value in flags.items()}
 
 
 @dataclass(kw_only=True)
-class Link(Child):
-    """One of many runs that depend on each other.
+class PlannedRun(ChildRun):
+    """A run in a plan of runs that depend on one another.
 
     Attributes:
-        name: Its own among them.
-        flags: As they are typed.
-        after: Flag or resource by name of the link whose run is put there.
-        run: Empty before :func:`plan`, unless a finished one is to be taken.
+        name: Its name in the plan.
+        flags: Values by name, as on the command line.
+        after: {flag or resource: name of the required run}; the run's id becomes the flag's value.
+        run: "" before :func:`plan`, unless a finished run is to be reused.
     """
 
     name: str
@@ -171,75 +175,78 @@ class Link(Child):
     after: dict[str, str] = field(default_factory=dict)
 
 
-def plan(path: Path, links: Sequence[Link]) -> dict[str, Link]:
-    """Gives every link a run: that of an interrupted study, else a new one. Kept in a file before any starts.
+def plan(path: Path, runs: Sequence[PlannedRun]) -> dict[str, PlannedRun]:
+    """Assign run ids, reusing those of an interrupted study, and save them before any run starts.
 
     Args:
-        path: The file.
-        links: In an order in which each comes after those it needs.
+        path: The JSON file, {name: run id}.
+        runs: The runs, every one after those that it requires.
+
+    Returns:
+        The runs by name.
     """
-    known = json.loads(path.read_text()) if path.exists() else {}
-    for link in links:
-        link.run = known.get(link.name) or link.run or uuid.uuid4().hex
-    journal.write_json(path, {link.name: link.run for link in links})
-    return {link.name: link for link in links}
+    known_ids = json.loads(path.read_text()) if path.exists() else {}
+    for child in runs:
+        child.run = known_ids.get(child.name) or child.run or uuid.uuid4().hex
+    journal.write_json(path, {child.name: child.run for child in runs})
+    return {child.name: child for child in runs}
 
 
-def complete(
-    links: Mapping[str, Link],
+def run_all(
+    runs: Mapping[str, PlannedRun],
     places: int | Sequence[Mapping[str, str]],
-    told: Callable[[str], None],
-    done: Callable[[int], None],
-    failed: Callable[[Link, int], None] | None = None,
+    log: Callable[[str], None],
+    on_progress: Callable[[int], None],
+    on_failure: Callable[[PlannedRun, int], None] | None = None,
 ) -> None:
-    """Runs what is missing, one at a place, each after those it needs.
+    """Run all unfinished runs, in parallel, every one after those that it requires.
 
     Args:
-        links: By name, as :func:`plan` gives them.
-        places: How many run at a time; or for each place the environment's variables of what runs there.
-        told: Called with a line when a run begins.
-        done: Called with the number of runs that ended.
-        failed: Called with a run that did not end well, and its exit status; the others go on, but for those that need
-            it, which are never started.
+        runs: The runs by name, from :func:`plan`.
+        places: Number of parallel runs; or a list with the environment variables of every parallel slot.
+        log: Called with a line when a run starts.
+        on_progress: Called with the number of finished runs.
+        on_failure: Called with a failed run and its exit status; runs that require it are skipped, the others
+            continue.
 
     Raises:
-        RunFailed: A run did not end well, and there is no `failed`; those beside it are stopped.
+        RunFailed: A run failed, and `on_failure` is None; the other runs are stopped.
     """
-    free = [dict(each) for each in ([{}] * places if isinstance(places, int) else places)]
-    going: dict[str, tuple[subprocess.Popen[bytes], dict[str, str]]] = {}
-    lost: set[str] = set()
+    free_places = [dict(place) for place in ([{}] * places if isinstance(places, int) else places)]
+    running: dict[str, tuple[subprocess.Popen[bytes], dict[str, str]]] = {}
+    skipped: set[str] = set()
     try:
-        while missing := [
-            link for link in links.values() if link.name not in lost and not link.finished
+        while unfinished := [
+            child for child in runs.values() if child.name not in skipped and not child.finished
         ]:
-            done(len(links) - len(missing))
-            for link in missing:
-                ready = all(links[each].finished for each in link.after.values())
-                if ready and link.name not in going and free:
-                    told(f"{link.name}: {link.operation}, run {link.run[:8]}")
-                    runs = {flag: links[of].run for flag, of in link.after.items()}
-                    place = free.pop(0)
-                    going[link.name] = link.start(link.flags | runs, place), place
-            time.sleep(POLL)
-            for name, (process, place) in list(going.items()):
+            on_progress(len(runs) - len(unfinished))
+            for child in unfinished:
+                ready = all(runs[required].finished for required in child.after.values())
+                if ready and child.name not in running and free_places:
+                    log(f"{child.name}: {child.operation}, run {child.run[:8]}")
+                    run_ids = {flag: runs[required].run for flag, required in child.after.items()}
+                    place = free_places.pop(0)
+                    running[child.name] = child.start(child.flags | run_ids, place), place
+            time.sleep(POLL_SECONDS)
+            for name, (process, place) in list(running.items()):
                 code = process.poll()
                 if code is None:
                     continue
-                del going[name]
-                free.append(place)
-                if code == 0 and links[name].finished:
+                del running[name]
+                free_places.append(place)
+                if code == 0 and runs[name].finished:
                     continue
-                if failed is None:
+                if on_failure is None:
                     raise RunFailed(
-                        f"{name}: {links[name].operation}, run {links[name].run[:8]}, "
+                        f"{name}: {runs[name].operation}, run {runs[name].run[:8]}, "
                         f"ended with status {code}"
                     )
-                lost.add(name)
-                for link in links.values():  # each comes after those it needs
-                    if lost.intersection(link.after.values()):
-                        lost.add(link.name)
-                failed(links[name], code)
-        done(len(links))
+                skipped.add(name)
+                for child in runs.values():  # in order: every run after those that it requires
+                    if skipped.intersection(child.after.values()):
+                        skipped.add(child.name)
+                on_failure(runs[name], code)
+        on_progress(len(runs))
     finally:
-        for process, _ in going.values():
+        for process, _ in running.values():
             stop(process)

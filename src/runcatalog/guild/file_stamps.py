@@ -1,4 +1,4 @@
-"""Sizes and times of a run's files, by which a sync sees that there is nothing new to send."""
+"""Sizes and modification times of a run's files, to skip unchanged runs in a sync."""
 
 from __future__ import annotations
 
@@ -14,12 +14,12 @@ _FILES = (
 )
 
 
-def of(where: str) -> str:
-    """Returns what changes when a file of a run's directory changes that its row is made of."""
+def stamp_of(directory: str) -> str:
+    """Return a stamp that changes whenever a file behind the run's row changes."""
     parts = []
     for name in _FILES:
         try:
-            stat = os.stat(where + name)
+            stat = os.stat(directory + name)
             parts.append(f"{stat.st_size}.{stat.st_mtime_ns}")
         except OSError:
             parts.append("-")
@@ -27,13 +27,13 @@ def of(where: str) -> str:
 
 
 def has_journal(stamp: str) -> bool:
-    """Whether the script came as far as recording."""
+    """Return whether the run has a journal with a session."""
     parts = _parts(stamp)
     return "-" not in (parts["/journal/run.json"], parts["/journal/sessions.jsonl"])
 
 
 def is_older(stamp: str, other: str) -> bool:
-    """Whether files are an early copy of those of another stamp: sessions and points only grow."""
+    """Return whether a stamp belongs to an earlier state than another: sessions and points only grow."""
     return _progress(stamp) < _progress(other)
 
 

@@ -1,15 +1,18 @@
-"""Keeps `guild` quick in a project of many operations; Guild loads it by its entry point.
+"""Guild plugin: fast loading of projects with many operations, and imports on Python 3.12 and later.
 
-Guild 0.9 copies each flag that it imports from a script together with what the flag refers to: its
-operation, and through it the whole Guild file with all flags copied so far. With n operations of m
-flags each that takes time as (n m)^2; a copy that shares the operation, which Guild replaces right
-after, takes it as n m.
+Guild loads it by its entry point, for every project of the environment, and only Guild's own modules are
+changed. What it changes, and why:
 
-It also reads what it knows of a script's flags for each operation of the script anew; once is enough.
-And it reads YAML, of which each run has a dozen small files, with the slow one of PyYAML's two
-parsers. What it does not know it asks the script for in a new
-Python, which takes half a second each, and nearly nothing of that is the script's; a copy of
-Guild's own process is there at once.
+- Copying a flag. Guild 0.9 copies each imported flag together with what the flag refers to: its operation, and
+  through it the whole Guild file with all flags copied so far. For n operations of m flags that takes (n m)^2
+  steps. A copy that shares the operation, which Guild replaces right after, takes n m.
+- The cache of a script's flags. Guild parses it again for each operation of the script; once is enough.
+- YAML. Guild parses a dozen small files for each run with the slower of PyYAML's two parsers.
+- Asking a script for its flags. Guild starts a new Python for that, half a second each; a fork of Guild's own
+  process starts at once.
+- Imports. Guild's path hook makes finders that have no `find_spec`, which Python 3.12 calls.
+- Secrets. The shell that starts a run knows their values, the one that publishes it later may not, so they are
+  taken out of the label and the output that Guild stores.
 """
 
 from __future__ import annotations
@@ -23,94 +26,145 @@ import tempfile
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
-from types import SimpleNamespace
+from pathlib import Path
+from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
 
 import yaml
-from guild import guildfile
 from guild.plugin import Plugin
 
 if TYPE_CHECKING:
+    from guild import guildfile
     from guild.plugins.python_script import PythonScriptPlugin
 
-ASKS = "guild.plugins.import_argparse_flags_main"  # what Guild runs in a new Python
+    from runcatalog.record.provenance.redact import Redactor
+
+FLAGS_MODULE = "guild.plugins.import_argparse_flags_main"  # Guild runs it to read a script's flags
 
 
-class FlagCopies(Plugin):
-    """Gives Guild's flags a way of being copied, and of being read once, and Guild a faster reader of YAML."""
+class GuildPlugin(Plugin):
+    """Installs the changes when Guild loads its plugins."""
 
     def __init__(self, ep: Any) -> None:
-        # Not before Guild does it: it moves what its modules and ours are found by.
+        # Imported here: these modules change sys.path_hooks, which has to happen after Guild has started.
+        from guild import guildfile, model, run, yaml_util
         from guild.plugins import python_script
 
         super().__init__(ep)
-        guildfile.FlagDef.__deepcopy__ = _copied
-        guildfile.FlagChoice.__deepcopy__ = _chosen
-        yaml.safe_load = _load
+        _hide_secrets()
+        if not hasattr(model.ModelImporter, "find_spec"):
+            model.ModelImporter.find_spec = _find_no_spec
+        guildfile.FlagDef.__deepcopy__ = _copy_flag
+        guildfile.FlagChoice.__deepcopy__ = _copy_choice
+        for module in (guildfile, run, yaml_util):
+            module.yaml = _yaml_with_fast_parser()
         python_script.PythonScriptPlugin._cached_data = _cached_data
         if hasattr(os, "fork"):
             python_script.subprocess = SimpleNamespace(
-                **(vars(subprocess) | {"check_output": _answer})
+                **(vars(subprocess) | {"check_output": _read_flags})
             )
 
 
-def _copied(flag: guildfile.FlagDef, memo: dict[int, Any]) -> guildfile.FlagDef:
-    made = copy.copy(flag)
-    memo[id(flag)] = made  # its choices refer to it
+def _find_no_spec(self: Any, name: str, target: Any = None) -> None:
+    """Find no module, as the finder's `find_module` does: its folder holds models, not modules."""
+
+
+def _hide_secrets() -> None:
+    """Let Guild store labels and output without the values of this shell's secrets."""
+    from guild.op_util import RunOutput
+    from guild.run import Run
+
+    write, close = Run.write_attr, RunOutput._close
+    if hasattr(write, "of_guild"):
+        return  # by an earlier instance of the plugin
+
+    def write_attr(self: Any, name: str, val: Any, raw: bool = False) -> None:
+        hidden = name == "label" and isinstance(val, str)
+        write(self, name, _redactor().text(val) if hidden else val, raw)
+
+    def close_output(self: Any) -> None:
+        close(self)
+        path = Path(self._run.guild_path("output"))
+        with suppress(OSError):
+            if (clean := _redactor().file(path)) is not None:
+                path.write_text(clean, encoding="utf-8", newline="")
+
+    write_attr.of_guild = write  # type: ignore[attr-defined]
+    Run.write_attr, RunOutput._close = write_attr, close_output
+
+
+@lru_cache
+def _redactor() -> Redactor:
+    from runcatalog.record.provenance.redact import Redactor  # 0.1 s, and few commands need it
+
+    return Redactor([os.environ])
+
+
+def _copy_flag(flag: guildfile.FlagDef, memo: dict[int, Any]) -> guildfile.FlagDef:
+    flag_copy = copy.copy(flag)
+    memo[id(flag)] = flag_copy  # its choices refer to it
     for name, value in vars(flag).items():
         if value and isinstance(value, list | dict):
-            setattr(made, name, copy.deepcopy(value, memo))
-    return made
+            setattr(flag_copy, name, copy.deepcopy(value, memo))
+    return flag_copy
 
 
-def _chosen(choice: guildfile.FlagChoice, memo: dict[int, Any]) -> guildfile.FlagChoice:
-    made = copy.copy(choice)
-    made.flagdef = memo.get(id(choice.flagdef), choice.flagdef)
-    made.flags = copy.deepcopy(choice.flags, memo)
-    return made
+def _copy_choice(choice: guildfile.FlagChoice, memo: dict[int, Any]) -> guildfile.FlagChoice:
+    choice_copy = copy.copy(choice)
+    choice_copy.flagdef = memo.get(id(choice.flagdef), choice.flagdef)
+    choice_copy.flags = copy.deepcopy(choice.flags, memo)
+    return choice_copy
 
 
-def _load(stream: Any) -> Any:
-    """As `yaml.safe_load`, with the parser that is compiled, where there is one: in an eighth of the time."""
+@lru_cache
+def _yaml_with_fast_parser() -> ModuleType:
+    """Return a copy of the module `yaml` whose `safe_load` uses the compiled parser."""
+    module = ModuleType("yaml")
+    module.__dict__.update(vars(yaml) | {"safe_load": _safe_load})
+    return module
+
+
+def _safe_load(stream: Any) -> Any:
+    """Parse YAML as `yaml.safe_load` does, with the compiled parser where there is one: an eighth of the time."""
     return yaml.load(stream, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
 def _cached_data(self: PythonScriptPlugin, path: str, base_args: list[str]) -> tuple[Any, str]:
-    """What Guild keeps of a script's flags, None if it is not of the script as it is; and where."""
-    kept = self._cached_data_path(path, base_args)
+    """Return Guild's cached flags of a script, None if the script has changed since, and the cache's path."""
+    cache = self._cached_data_path(path, base_args)
     # A script's flags may come from a module beside it, which Guild does not look at.
-    if not self._cache_valid(kept, path) or os.path.getmtime(kept) < _changed(path):
-        return None, kept
-    return pickle.loads(_read(kept, os.stat(kept).st_mtime_ns)), kept  # its reader changes it
+    if not self._cache_valid(cache, path) or os.path.getmtime(cache) < _last_change(path):
+        return None, cache
+    return pickle.loads(
+        _read_cache(cache, os.stat(cache).st_mtime_ns)
+    ), cache  # the caller changes the data
 
 
-def _changed(path: str) -> float:
-    """When a module in a script's folder changed last, s since the epoch."""
+def _last_change(path: str) -> float:
+    """Return when a module in a script's folder changed last [s since the epoch]."""
     with os.scandir(os.path.dirname(path) or ".") as entries:
-        return max(
-            (each.stat().st_mtime for each in entries if each.name.endswith(".py")), default=0
-        )
+        return max((e.stat().st_mtime for e in entries if e.name.endswith(".py")), default=0)
 
 
 @lru_cache
-def _read(path: str, changed: int) -> bytes:
+def _read_cache(path: str, changed: int) -> bytes:
     with open(path, encoding="utf-8") as file:
-        return pickle.dumps(_load(file))
+        return pickle.dumps(_safe_load(file))
 
 
-def _answer(command: list[str], *, stderr: int, env: dict[str, str]) -> bytes:
-    """As `subprocess.check_output`, in a copy of this process if it is a script that is asked.
+def _read_flags(command: list[str], *, stderr: int, env: dict[str, str]) -> bytes:
+    """Replace `subprocess.check_output`: read a script's flags in a fork of this process.
 
-    What goes wrong there is told by a new Python.
+    Where that fails a new Python runs the command, and reports the error.
     """
-    if command[1:3] == ["-m", ASKS]:
-        # The studies' packages register environments: of what scripts load, by far the slowest.
+    if command[1:3] == ["-m", FLAGS_MODULE]:
+        # The studies' packages register environments, and gymnasium is by far the slowest import of a script.
         with suppress(ImportError):
             import_module("gymnasium")
         with tempfile.TemporaryFile() as output:
             child = os.fork()
             if not child:
-                _ask(command[2:], env, output.fileno())
+                _run_flags_module(command[2:], env, output.fileno())
             _, status = os.waitpid(child, 0)
             output.seek(0)
             if status == 0:
@@ -118,23 +172,23 @@ def _answer(command: list[str], *, stderr: int, env: dict[str, str]) -> bytes:
     return subprocess.check_output(command, stderr=stderr, env=env)
 
 
-def _ask(arguments: list[str], env: dict[str, str], output: int) -> NoReturn:
-    """Makes this process, a copy, what a new Python would be, asks the script, and ends it."""
+def _run_flags_module(arguments: list[str], env: dict[str, str], output: int) -> NoReturn:
+    """Make this forked process what a new Python would be, run Guild's module, and exit."""
     code = 1
     try:
-        for each in (1, 2):
-            os.dup2(output, each)
-        sys.stdout, sys.stderr = (os.fdopen(each, "w", closefd=False) for each in (1, 2))
+        for descriptor in (1, 2):
+            os.dup2(output, descriptor)
+        sys.stdout, sys.stderr = (os.fdopen(d, "w", closefd=False) for d in (1, 2))
         os.environ.clear()
         os.environ.update(env)
         sys.argv = arguments
         sys.path[:] = ["", *env["PYTHONPATH"].split(os.pathsep)]
         sys.dont_write_bytecode = True
-        # Guild looks for its own files wherever there is a `guild.yml`, and would find no module.
-        sys.path_hooks[:] = [each for each in sys.path_hooks if not _is_guilds(each)]
+        # Guild's hook takes each folder with a `guild.yml` for models, and finds no module in it.
+        sys.path_hooks[:] = [hook for hook in sys.path_hooks if not _is_of_guild(hook)]
         sys.path_importer_cache.clear()
-        _forget_projects()
-        import_module(ASKS).main()
+        _unload_project_modules()
+        import_module(FLAGS_MODULE).main()
         code = 0
     except SystemExit as end:
         code = 0 if end.code in (0, None) else 1
@@ -145,12 +199,12 @@ def _ask(arguments: list[str], env: dict[str, str], output: int) -> NoReturn:
         os._exit(code)
 
 
-def _is_guilds(hook: Any) -> bool:
+def _is_of_guild(hook: Any) -> bool:
     return getattr(hook, "__module__", "").startswith("guild.")
 
 
-def _forget_projects() -> None:
-    """Has what belongs to no installation imported anew: the script's project may have its own."""
+def _unload_project_modules() -> None:
+    """Unload modules outside the installation: the script's project may have its own of the same name."""
     installed = tuple({sys.prefix, sys.base_prefix})
     for name, module in list(sys.modules.items()):
         if not (getattr(module, "__file__", None) or sys.prefix).startswith(installed):

@@ -20,7 +20,7 @@ from runcatalog.guild import file_stamps
 from runcatalog.model.errors import CatalogError
 from runcatalog.record.delivery.untrusted import guild_attribute
 from runcatalog.record.journal import read_json
-from runcatalog.record.lifecycle.signals import FINISHED, GONE, KILLED, end_of_exit
+from runcatalog.record.lifecycle.signals import FINISHED, GONE, KILLED, end_from_exit_status
 from runcatalog.record.provenance.redact import Redactor
 
 _ID = re.compile("[0-9a-f]{32}")
@@ -59,6 +59,28 @@ class GuildRun:
         return _operation(self.directory / ".guild" / "proto")
 
     @cached_property
+    def source(self) -> str:
+        """Absolute path of the folder whose Guild file or script it was started from; "" if nothing tells.
+
+        Of a batch, that of the operation that its trials run: the optimizer may come from elsewhere.
+        """
+        for place in (self.directory / ".guild" / "proto", self.directory):
+            if found := _source(place):
+                return found
+        facts = read_json(self.directory / "journal" / "run.json") or {}
+        environment = {} if facts.get("project") else self.attr("env")
+        told = facts.get("project") or (
+            environment.get("PROJECT_DIR") if isinstance(environment, dict) else ""
+        )
+        return told if isinstance(told, str) and os.path.isabs(told) else ""
+
+    @cached_property
+    def commit(self) -> str:
+        """The commit of the project that it was started at; "" if nothing tells."""
+        facts = read_json(self.directory / "journal" / "run.json") or {}
+        return str(facts.get("commit") or self.attr("vcs_commit") or "").rstrip("*")
+
+    @cached_property
     def is_waiting(self) -> bool:
         """Staged or pending: it has not begun, and is no result."""
         guild = self.directory / ".guild"
@@ -66,8 +88,8 @@ class GuildRun:
 
     @cached_property
     def stamp(self) -> str:
-        """See :func:`runcatalog.guild.file_stamps.of`."""
-        return file_stamps.of(self.where)
+        """See :func:`runcatalog.guild.file_stamps.stamp_of`."""
+        return file_stamps.stamp_of(self.where)
 
     @cached_property
     def flags(self) -> dict[str, Any]:
@@ -120,7 +142,7 @@ class GuildRun:
             return KILLED, GONE
         if status == 0:
             return FINISHED, ""
-        if told := end_of_exit(status):
+        if told := end_from_exit_status(status):
             return told
         line = self.hide.text(last_line(self.directory / ".guild" / "output"))
         return "FAILED", f"exit status {status}: {line}" if line else f"exit status {status}"
@@ -250,7 +272,7 @@ FORMAT = 4  # changes when a kept field gets another meaning
 FIELDS = (
     *("operation", "proto_operation", "origin", "proto_origin", "label", "started"),
     *("wall_seconds", "parents", "trials", "search", "objective"),
-    *("space", "method", "importance", "stamp"),
+    *("space", "method", "importance", "stamp", "source"),
 )
 # A file that comes, goes or is replaced changes its folder, and a session that begins or ends is a line in the
 # journal; Guild writes a label in place. What it writes in place when it starts a run again comes with a new lock.
@@ -427,6 +449,15 @@ def _operation(directory: Path) -> str:
         return ""
     model, name = parts[2], parts[3]
     return f"{model}:{name}" if model else name
+
+
+def _source(directory: Path) -> str:
+    """Where the Guild file or script of a run's operation lies; "" for one of a package."""
+    parts = shlex.split(_opref(directory)) if _opref(directory) else []
+    kind, _, where = parts[0].partition(":") if parts else ("", "", "")
+    if not os.path.isabs(where):
+        return ""
+    return os.path.dirname(where) if kind == "guildfile" else where if kind == "script" else ""
 
 
 def _opref(directory: Path) -> str:

@@ -1,6 +1,6 @@
-"""MLflow's UI arranged: a note and named views for each study, a summary and a name for each batch.
+"""Descriptions, names and saved views in MLflow's UI: for every study and every batch.
 
-What a person changed or deleted there stays so: only a text that is still as it was written here is written again.
+Changes made by users persist: a text is overwritten only if it is still the one written by this module.
 """
 
 from __future__ import annotations
@@ -16,22 +16,23 @@ from typing import Any
 
 from runcatalog.analysis import groups
 from runcatalog.mlflow_ui import views
-from runcatalog.mlflow_ui.views import Shown, View
+from runcatalog.mlflow_ui.views import PageContents, View
 from runcatalog.model import guild_columns
 from runcatalog.model.guild_columns import Column
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import batch_summary
 from runcatalog.record.delivery.mlflow_client import one_line_errors
+from runcatalog.store import compat
 from runcatalog.store.client import Store, run_name
-from runcatalog.store.run_rows import Stored
+from runcatalog.store.run_rows import StoredRun
 from runcatalog.store.sqlite_reader import reader
 from runcatalog.text import markdown
 
 NOTE = "mlflow.note.content"
-WRITTEN = "catalog.written"  # tag: digests of what was written here, by tag
-BATCHES = 30  # newest batches of a study that get a view; MLflow's page takes 40 views in all
-_KIND = {"mlflow.experimentKind": "custom_model_development"}  # the page asks for it otherwise
+WRITTEN = "catalog.written"  # tag: digest of the last written value, by tag
+BATCHES = 30  # newest batches of a study with a view; MLflow's page lists at most 40 views
+_KIND = {compat.EXPERIMENT_KIND: "custom_model_development"}  # without it the page asks the user
 _LOCAL = "http://127.0.0.1:5000"
 
 
@@ -40,10 +41,10 @@ class Page:
     """A page of MLflow's UI.
 
     Attributes:
-        study: Whose it is.
-        name: As the list of views names it.
-        path: Address after the server's.
-        batch: Id of the batch that it shows; "" for a study's page.
+        study: Name of the study.
+        name: Name in the list of views.
+        path: Address relative to the server's.
+        batch: Id of the batch; "" for a study's page.
     """
 
     study: str
@@ -58,45 +59,45 @@ class _Batch:
 
     Attributes:
         id: Its run_id.
-        own: Its own run there; None without one.
+        own: Its run in MLflow; None without one.
         trials: Its trials.
     """
 
     id: str
-    own: Stored | None = None
-    trials: list[Stored] = field(default_factory=list)
+    own: StoredRun | None = None
+    trials: list[StoredRun] = field(default_factory=list)
 
     @property
     def head(self) -> RunRecord:
-        """What it is named after."""
+        """Record that gives the batch its name: its own, else its first trial's."""
         return self.own.record if self.own is not None else self.trials[0].record
 
     @property
     def name(self) -> str:
-        """Name and batch id, as the catalog's row has them."""
+        """Name and batch id, as in the catalog's row."""
         if self.own is not None:
             return run_name(self.own.record)
         return f"{self.head.operation.rpartition(':')[2]} {self.id[:8]}"
 
 
 def address(uri: str) -> str:
-    """Returns where the UI is: the tracking server, or what `make ui` starts beside a database."""
+    """Return the UI's address: the tracking server, or for a database the one that `make ui` starts."""
     return uri.rstrip("/") if uri.startswith(("http://", "https://")) else _LOCAL
 
 
 def arrange(project: Project, store: Store) -> list[Page]:
-    """Arranges the pages of all studies; returns them, each study's own before its batches'.
+    """Write descriptions and views of all studies; return the pages, a study's before its batches'.
 
     Args:
         project: The project.
-        store: Its MLflow.
+        store: The project's MLflow.
 
     Raises:
         MlflowError: MLflow does not answer.
     """
-    by_experiment: dict[str, list[Stored]] = {}
-    for each in reader(store.uri).runs():
-        by_experiment.setdefault(each.experiment, []).append(each)
+    by_experiment: dict[str, list[StoredRun]] = {}
+    for run in reader(store.uri).runs():
+        by_experiment.setdefault(run.experiment, []).append(run)
     pages: list[Page] = []
     for name in sorted(by_experiment):
         pages += _Study(project, store, name, by_experiment[name]).arrange()
@@ -104,23 +105,25 @@ def arrange(project: Project, store: Store) -> list[Page]:
 
 
 class _Study:
-    """The page of a study.
+    """Pages of a study and its batches.
 
     Args:
         project: The project.
-        store: Its MLflow.
+        store: The project's MLflow.
         name: Name of the experiment.
-        runs: All runs in it.
+        runs: All runs of the experiment.
     """
 
-    def __init__(self, project: Project, store: Store, name: str, runs: Sequence[Stored]) -> None:
+    def __init__(
+        self, project: Project, store: Store, name: str, runs: Sequence[StoredRun]
+    ) -> None:
         self.project, self.store, self.name = project, store, name
         self.operations = {n: o for n, o in project.operations().items() if o.study == name}
-        self.heads, self.batches = _sorted_out(runs)
+        self.heads, self.batches = _group_batches(runs)
         self.experiment = store.experiment(name)
 
     def arrange(self) -> list[Page]:
-        """Writes what is new; returns the pages."""
+        """Write what has changed; return the pages."""
         named = dict(self._views())
         wanted = {f"{views.TAG}{key}": view.value for key, (view, _) in named.items()}
         wanted[NOTE] = self._note([(view, batch) for view, batch in named.values()])
@@ -133,146 +136,155 @@ class _Study:
         ]
 
     def _views(self) -> Iterator[tuple[str, tuple[View, str]]]:
-        """(key, (view, batch id)) of the study, then of its batches, the newest first."""
+        """Yield (key, (view, batch id)) of the study, then of its batches, newest first."""
         newest = max((run.record.started or 0 for run in self.heads), default=0)
-        used = [o for o in self.operations.values() if any(o.name == _of(h) for h in self.heads)]
+        used = [
+            o for o in self.operations.values() if any(o.name == _operation(h) for h in self.heads)
+        ]
         declared = _columns(used or list(self.operations.values()))
         records = [head.record for head in self.heads]
-        view = views.overview(self.name, records, declared, newest + 1)
+        view = views.study_view(self.name, records, declared, newest + 1)
         yield view.key, (view, "")
         lengths = self._lengths()
         for batch in self.batches:
             trials = [trial.record for trial in batch.trials]
             declared = _columns(
-                [self.operations[o] for o in {_of(t) for t in batch.trials} if o in self.operations]
+                [
+                    self.operations[o]
+                    for o in {_operation(t) for t in batch.trials}
+                    if o in self.operations
+                ]
             )
-            own = batch.own.record if batch.own is not None else None
-            shown = Shown.of(own, trials, declared, lengths[batch.id])
+            record = batch.own.record if batch.own is not None else None
+            contents = PageContents.from_trials(record, trials, declared, lengths[batch.id])
             started = batch.head.started or 0
-            view = views.of_batch(batch.id, batch.name, started, trials, shown)
+            view = views.batch_view(batch.id, batch.name, started, trials, contents)
             yield view.key, (view, batch.id)
 
     def _lengths(self) -> dict[str, dict[str, int]]:
-        """Number of points by metric, of one trial of each batch, by the batch's id."""
+        """Return {batch id: {metric: number of points}}, from one trial of every batch."""
         chosen = {}
         for batch in self.batches:
             counts = [len(trial.last) for trial in batch.trials]
             records = [trial.record for trial in batch.trials]
-            chosen[batch.id] = batch.trials[views.typical(records, counts)].id
+            chosen[batch.id] = batch.trials[views.most_complete(records, counts)].id
         points = reader(self.store.uri).points(list(chosen.values()))
         return {
             batch: {name: len(curve) for name, curve in points.get(run, {}).items()}
             for batch, run in chosen.items()
         }
 
-    def _note(self, of_views: Sequence[tuple[View, str]]) -> str:
-        """The experiment's description: the study's question, and links to its batches."""
+    def _note(self, view_batches: Sequence[tuple[View, str]]) -> str:
+        """Return the experiment's description: the study's question and links to its batches."""
         lines = [_introduction(self.project, self.name)]
-        named = [(view, batch) for view, batch in of_views if batch]
-        if named:
+        batch_views = [(view, batch) for view, batch in view_batches if batch]
+        if batch_views:
             lines += ["", "Batches, the newest first; all of them are under *Views* too:", ""]
             lines += [
                 f"- [{markdown.escape(view.name)}]({view.path(self.experiment)})"
-                for view, _ in named
+                for view, _ in batch_views
             ]
         return "\n".join(lines).strip()[: views.MAX_TAG]
 
     def _write(self, wanted: Mapping[str, str]) -> None:
-        """Writes tags of the experiment, unless a person changed or deleted them."""
+        """Write tags of the experiment, unless a user changed or deleted them."""
         client = self.store.client
         with one_line_errors(self.store.uri):
-            held = dict(client.get_experiment(self.experiment).tags)
-            written = _digests(held.get(WRITTEN))
-            for key, value in _due(wanted, held, written).items():
+            tags = dict(client.get_experiment(self.experiment).tags)
+            written = _digests(tags.get(WRITTEN))
+            for key, value in _tags_to_write(wanted, tags, written).items():
                 client.set_experiment_tag(self.experiment, key, value)
                 written[key] = _digest(value)
-            for key in _stale(wanted, held, written):
+            for key in _tags_to_delete(wanted, tags, written):
                 client.delete_experiment_tag(self.experiment, key)
                 del written[key]
             for key, value in _KIND.items():
-                if key not in held:
+                if key not in tags:
                     client.set_experiment_tag(self.experiment, key, value)
-            told = json.dumps(written, sort_keys=True)
-            if told != held.get(WRITTEN):
-                client.set_experiment_tag(self.experiment, WRITTEN, told)
+            digests = json.dumps(written, sort_keys=True)
+            if digests != tags.get(WRITTEN):
+                client.set_experiment_tag(self.experiment, WRITTEN, digests)
 
     def _write_batch(self, batch: _Batch, view: View) -> None:
-        """Writes the note and the names of a batch and of imported trials."""
-        own = batch.own
-        if own is not None:
+        """Write a batch's note and name, and the names of imported trials."""
+        batch_run = batch.own
+        if batch_run is not None:
             note = {NOTE: self._summary(batch, view)}
-            written = _digests(own.tags.get(WRITTEN))
-            if due := _due(note, own.tags, written):
+            written = _digests(batch_run.tags.get(WRITTEN))
+            if due := _tags_to_write(note, batch_run.tags, written):
                 written[NOTE] = _digest(due[NOTE])
-                self.store.tag(own.id, {**due, WRITTEN: json.dumps(written)})
-            self._rename(own, batch.name)
+                self.store.tag(batch_run.id, {**due, WRITTEN: json.dumps(written)})
+            self._rename(batch_run, batch.name)
         unnamed = [t for t in batch.trials if t.record.reported_by and not t.record.label]
         flags = groups.varying([trial.record for trial in unnamed])
         for trial in unnamed:
-            told = {n: v for n, v in trial.record.flags.items() if n in flags or n == "seed"}
-            self._rename(trial, " ".join(f"{n}={_short(v)}" for n, v in told.items()))
+            flags_shown = {n: v for n, v in trial.record.flags.items() if n in flags or n == "seed"}
+            self._rename(trial, " ".join(f"{n}={_short(v)}" for n, v in flags_shown.items()))
 
     def _summary(self, batch: _Batch, view: View) -> str:
-        own = batch.own.record if batch.own is not None else None
+        record = batch.own.record if batch.own is not None else None
         trials = [trial.record for trial in batch.trials]
-        if own is not None and (own.result or {}).get("optimised"):
-            trials = self.store.with_points(batch.trials)  # what a search optimised is a metric
+        if record is not None and (record.result or {}).get("optimised"):
+            # The objective of a search is a metric.
+            trials = reader(self.store.uri).with_points(batch.trials)
         ends = Counter(trial.status.lower() for trial in trials)
-        counted = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
+        counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)
-        return f"{plain(batch_summary.summary(own, trials))}\n\n{counted}; [charts]({page})"[:7900]
+        return f"{plain_text(batch_summary.summary(record, trials))}\n\n{counts}; [charts]({page})"[
+            :7900
+        ]
 
-    def _rename(self, stored: Stored, name: str) -> None:
-        """Names a run, unless a person has named it."""
+    def _rename(self, stored: StoredRun, name: str) -> None:
+        """Rename a run, unless a user has named it."""
         record, now = stored.record, stored.tags.get("mlflow.runName", "")
         if name and now != name and now in (record.label, record.operation, record.id8):
             with one_line_errors(self.store.uri):
                 self.store.client.update_run(stored.id, name=markdown.literal(name, 250))
 
 
-def _sorted_out(runs: Sequence[Stored]) -> tuple[list[Stored], list[_Batch]]:
-    """Returns batches and single runs, and the newest batches that have trials."""
+def _group_batches(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[_Batch]]:
+    """Return (single runs and batch runs, the newest batches that have trials)."""
     by_id = {run.run: run for run in runs}
-    found: dict[str, _Batch] = {}
-    heads = []
+    batches: dict[str, _Batch] = {}
+    single_runs = []
     for run in runs:
         if batch := run.record.batch:
-            found.setdefault(batch, _Batch(batch, by_id.get(batch))).trials.append(run)
+            batches.setdefault(batch, _Batch(batch, by_id.get(batch))).trials.append(run)
         else:
-            heads.append(run)
-    newest = sorted(found.values(), key=lambda b: (-(b.head.started or 0), b.id))
-    return heads, newest[:BATCHES]
+            single_runs.append(run)
+    newest = sorted(batches.values(), key=lambda b: (-(b.head.started or 0), b.id))
+    return single_runs, newest[:BATCHES]
 
 
 def _columns(operations: Sequence[Operation]) -> list[Column]:
-    return [column for each in operations for column in guild_columns.columns(each.compare)]
+    return [column for op in operations for column in guild_columns.parse_columns(op.compare)]
 
 
-def _of(stored: Stored) -> str:
+def _operation(stored: StoredRun) -> str:
     return stored.tags.get("operation", "")
 
 
-def _due(
-    wanted: Mapping[str, str], held: Mapping[str, str], written: Mapping[str, str]
+def _tags_to_write(
+    wanted: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
 ) -> dict[str, str]:
-    """Tags to write: new ones, and those that are as they were written here but should be another."""
+    """Return the tags to write: new ones, and changed ones that no user has edited."""
     return {
         key: value
         for key, value in wanted.items()
         if value
-        and held.get(key) != value
-        and (_digest(held[key]) == written.get(key) if key in held else key not in written)
+        and tags.get(key) != value
+        and (_digest(tags[key]) == written.get(key) if key in tags else key not in written)
     }
 
 
-def _stale(
-    wanted: Mapping[str, str], held: Mapping[str, str], written: Mapping[str, str]
+def _tags_to_delete(
+    wanted: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
 ) -> list[str]:
-    """Views that were written here and are of no batch any more."""
+    """Return the tags of views whose batch no longer exists and that no user has edited."""
     return [
         key
         for key, digest in written.items()
-        if key not in wanted and key in held and _digest(held[key]) == digest
+        if key not in wanted and key in tags and _digest(tags[key]) == digest
     ]
 
 
@@ -280,16 +292,16 @@ def _digest(value: str) -> str:
     return hashlib.sha256(value.encode()).hexdigest()[:16]
 
 
-def _digests(told: str | None) -> dict[str, str]:
+def _digests(text: str | None) -> dict[str, str]:
     try:
-        found: Any = json.loads(told or "{}")
+        digests: Any = json.loads(text or "{}")
     except ValueError:
         return {}
-    return {str(k): str(v) for k, v in found.items()} if isinstance(found, dict) else {}
+    return {str(k): str(v) for k, v in digests.items()} if isinstance(digests, dict) else {}
 
 
 def _introduction(project: Project, study: str) -> str:
-    """The title and the first paragraph of the study's section, up to the first call."""
+    """Return the title and first paragraph of the study's section, without template calls."""
     try:
         source = (project.experiments / study / "catalog.md.j2").read_text(encoding="utf-8")
     except OSError:
@@ -299,10 +311,10 @@ def _introduction(project: Project, study: str) -> str:
     return "\n\n".join(prose)
 
 
-def plain(marked_up: str) -> str:
-    """Returns a cell of the catalog as text: a list of runs in MLflow shows its description as it is."""
-    shown = marked_up.replace("<span>$</span>", "$").replace("&#8203;", "").replace("**", "")
-    return html.unescape(re.sub(r"\\([\\`*\[\]|~_])", r"\1", shown))
+def plain_text(marked_up: str) -> str:
+    """Return a Markdown cell as plain text, since MLflow's list of runs does not render Markdown."""
+    text = marked_up.replace("<span>$</span>", "$").replace("&#8203;", "").replace("**", "")
+    return html.unescape(re.sub(r"\\([\\`*\[\]|~_])", r"\1", text))
 
 
 def _short(value: Any) -> str:

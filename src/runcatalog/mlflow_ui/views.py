@@ -1,9 +1,9 @@
-"""What a page of MLflow's UI opens with: columns, order, groups and charts.
+"""Saved views of MLflow's UI: columns, order, groups and charts.
 
 MLflow keeps a saved view in a tag of the experiment, `mlflow.sharedViewState.KEY`: a JSON object of `name`, `createdAt`
-[ms] and `state`, which is JSON again. In the state are the page's filter and order and all that its user could have
-clicked together. The page lists the views under "Views". Read from MLflow 3.17's web client (savedViewEnvelope,
-ExperimentPageUIState, RunsChartsCardConfig); a view of another version opens with what that version understands.
+[ms] and `state`, which is JSON again. The state contains the page's filter, order, columns and charts. The
+page lists the views under "Views". The format is that of MLflow 3.17's web client (savedViewEnvelope,
+ExperimentPageUIState, RunsChartsCardConfig); other versions ignore what they do not know.
 """
 
 from __future__ import annotations
@@ -15,16 +15,17 @@ from dataclasses import dataclass
 from typing import Any
 
 from runcatalog.analysis import groups
-from runcatalog.model.guild_columns import FLAG, Column, values_of
+from runcatalog.model.guild_columns import FLAG, Column, last_value_columns
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.store import compat
 from runcatalog.store.run_rows import encode
 
-TAG = "mlflow.sharedViewState."
+TAG = compat.SHARED_VIEW
 MAX_TAG = 20000  # characters; MLflow refuses a longer tag of an experiment
-CURVE = 3  # points that make a curve
-MAX_CHARTS = 4  # of one kind
-MAX_COLUMNS = 6  # of flags, and of metrics
-ALL_LINES = 40  # runs of which each can have its line; of more, the first 20 are drawn
+CURVE = 3  # minimum points of a curve
+MAX_CHARTS = 4  # per type of chart
+MAX_COLUMNS = 6  # for flags, and again for metrics
+ALL_LINES = 40  # runs; with more, only the first 20 are drawn
 _SECTION = "catalog"
 _OVERVIEW = "overview"
 
@@ -34,10 +35,10 @@ class View:
     """A saved view.
 
     Attributes:
-        key: What its link names it by.
-        name: What the list of views names it.
+        key: Its identifier in the link.
+        name: Its name in the list of views.
         created: Milliseconds since the epoch; the list shows the newest first.
-        state: What the page opens with.
+        state: Filter, order, columns and charts of the page.
     """
 
     key: str
@@ -47,35 +48,35 @@ class View:
 
     @property
     def value(self) -> str:
-        """The tag's value; "" if MLflow would not take it."""
+        """The tag's value; "" if it is longer than MLflow accepts."""
         state = json.dumps(self.state, sort_keys=True, ensure_ascii=False)
-        told = {"name": self.name, "createdAt": self.created, "state": state}
-        shown = json.dumps(told, sort_keys=True, ensure_ascii=False)
-        return shown if len(shown) <= MAX_TAG else ""
+        content = {"name": self.name, "createdAt": self.created, "state": state}
+        tag = json.dumps(content, sort_keys=True, ensure_ascii=False)
+        return tag if len(tag) <= MAX_TAG else ""
 
     def path(self, experiment: str, *, charts: bool = True) -> str:
-        """Returns the page's address, after the server's.
+        """Return the page's address relative to the server's.
 
         Args:
             experiment: MLflow's id of the experiment.
-            charts: With the charts beside the list of runs, else the table.
+            charts: Show charts beside the list of runs instead of the table.
         """
-        # The page's menu for training runs; without it, it is the one for language models.
+        # Selects the menu for training runs; MLflow's default is the one for language models.
         mode = "&workflowType=machine_learning" + ("&compareRunsMode=CHART" if charts else "")
         return f"#/experiments/{experiment}/runs?viewStateShareKey={self.key}{mode}"
 
 
 @dataclass(frozen=True)
-class Shown:
-    """What a batch's page shows.
+class PageContents:
+    """Columns and charts of a batch's page.
 
     Attributes:
-        objective: Metric by which runs are in order; "" without one.
-        ascending: Whether small is good.
-        flags: Flags in which the trials differ, the seed apart.
-        seeds: Whether points have more than one trial.
+        objective: Metric that sorts the runs; "" without one.
+        ascending: Whether smaller values are better.
+        flags: Flags in which the trials differ, except the seed.
+        seeds: Whether a point has several trials (seeds).
         metrics: Metrics of the table, the objective first.
-        curves: Metrics that have one.
+        curves: Metrics drawn as curves.
     """
 
     objective: str
@@ -86,65 +87,73 @@ class Shown:
     curves: tuple[str, ...]
 
     @classmethod
-    def of(
+    def from_trials(
         cls,
         batch: RunRecord | None,
         trials: Sequence[RunRecord],
         declared: Sequence[Column],
         lengths: Mapping[str, int],
-    ) -> Shown:
-        """Decides it.
+    ) -> PageContents:
+        """Choose the contents from the batch and its trials.
 
         Args:
             batch: The batch's own record.
             trials: Its trials.
             declared: Columns of `guild compare` for the trials' operation.
-            lengths: Number of points by metric, of a trial that has all metrics.
+            lengths: Number of points by metric, of the trial with the most metrics.
         """
-        told = ((batch.result if batch else None) or {}).get("optimised")
-        own = next((t.objective for t in trials if t.objective), None) or {}
-        first = told if isinstance(told, dict) and told.get("name") in lengths else own
-        name = str(first.get("name") or "")
-        # What a script calls its objective is a metric too, or at least the metric `objective`.
+        optimised = ((batch.result if batch else None) or {}).get("optimised")
+        declared_objective = next((t.objective for t in trials if t.objective), None) or {}
+        objective_of_search = (
+            optimised
+            if isinstance(optimised, dict) and optimised.get("name") in lengths
+            else declared_objective
+        )
+        name = str(objective_of_search.get("name") or "")
+        # Scripts log the objective under its own name, or under the name `objective`.
         objective = next((n for n in (name, "objective") if n in lengths), "")
-        named = [c.name for c in values_of(declared)]
-        wanted = dict.fromkeys([objective, str(own.get("name") or ""), *named])
-        metrics = [name for name in wanted if name in lengths]
+        column_names = [c.name for c in last_value_columns(declared)]
+        candidates = dict.fromkeys(
+            [objective, str(declared_objective.get("name") or ""), *column_names]
+        )
+        metrics = [name for name in candidates if name in lengths]
         return cls(
             objective,
-            first.get("goal") == "min",
+            objective_of_search.get("goal") == "min",
             tuple(groups.varying(trials)),
             len(groups.groups(trials)) < len(trials),
             tuple(metrics[:MAX_COLUMNS]),
-            tuple(_curves(str(own.get("name") or name), metrics, lengths)[:MAX_CHARTS]),
+            tuple(
+                _curves(str(declared_objective.get("name") or name), metrics, lengths)[:MAX_CHARTS]
+            ),
         )
 
 
 def _curves(objective: str, metrics: Sequence[str], lengths: Mapping[str, int]) -> list[str]:
-    """Metrics with a curve: what tells of the objective on the way to it, then the other columns."""
-    curved = [name for name in sorted(lengths) if lengths[name] >= CURVE]
-    near = [name for name in curved if objective and objective in name]
-    # Of these, what is measured on held-out data is what a reader asks for first.
-    near.sort(key=lambda name: (name != objective, not name.startswith("validation"), name))
-    listed = [name for name in metrics if name in curved]
-    rest = [name for name in curved if not name.startswith("time/")]
-    return list(dict.fromkeys([*near, *listed] or rest))
+    """Return the metrics to draw: those related to the objective, then the other columns."""
+    with_curve = [name for name in sorted(lengths) if lengths[name] >= CURVE]
+    related = [name for name in with_curve if objective and objective in name]
+    # Validation metrics come first: they are measured on held-out data.
+    related.sort(key=lambda name: (name != objective, not name.startswith("validation"), name))
+    listed = [name for name in metrics if name in with_curve]
+    rest = [name for name in with_curve if not name.startswith("time/")]
+    return list(dict.fromkeys([*related, *listed] or rest))
 
 
-def of_batch(
-    batch_id: str, name: str, created: int, trials: Sequence[RunRecord], shown: Shown
+def batch_view(
+    batch_id: str, name: str, created: int, trials: Sequence[RunRecord], contents: PageContents
 ) -> View:
-    """Returns a batch's view: its trials, best first, points of several seeds as a mean with its band."""
+    """Return a batch's view: its trials, best first; several seeds of a point as a mean with a band."""
     state = _state(f"tags.batch = '{batch_id}'")
-    if shown.objective:
-        state |= {"orderByKey": _metric(shown.objective), "orderByAsc": shown.ascending}
-    flags = [*shown.flags[:MAX_COLUMNS], *(["seed"] if _differ(trials, "seed") else [])]
-    state["selectedColumns"] = [*map(_param, flags), *map(_metric, shown.metrics)]
+    if contents.objective:
+        state |= {"orderByKey": _metric(contents.objective), "orderByAsc": contents.ascending}
+    flags = [*contents.flags[:MAX_COLUMNS], *(["seed"] if _differ(trials, "seed") else [])]
+    state["selectedColumns"] = [*map(_param, flags), *map(_metric, contents.metrics)]
     state["runsHiddenMode"] = "SHOW_ALL" if len(trials) <= ALL_LINES else "FIRST_20_RUNS"
-    if shown.seeds and shown.flags:
-        keys = [{"mode": "param", "groupByData": encode(flag)} for flag in shown.flags]
+    if contents.seeds and contents.flags:
+        keys = [{"mode": "param", "groupByData": encode(flag)} for flag in contents.flags]
         state["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
-    charts = _charts(trials, shown)
+    charts = _charts(trials, contents)
     state["compareRunCharts"] = [
         {"uuid": f"{_SECTION}-{number}", "metricSectionId": _SECTION, **chart}
         for number, chart in enumerate(charts)
@@ -157,13 +166,13 @@ def of_batch(
     return View(batch_id[:8], name, created, state)
 
 
-def overview(
+def study_view(
     study: str, heads: Sequence[RunRecord], declared: Sequence[Column], created: int
 ) -> View:
-    """Returns the view of all of a study's runs, newest first, each batch's trials folded under it."""
+    """Return the view of all runs of a study, newest first, with the trials folded under their batch."""
     flags = Counter(c.name for c in declared if c.kind == FLAG)
     metrics = Counter(str(o["name"]) for head in heads if (o := head.objective))
-    metrics.update(column.name for column in values_of(declared))
+    metrics.update(column.name for column in last_value_columns(declared))
     state = _state("")
     state["selectedColumns"] = [
         "attributes.`Description`",
@@ -184,11 +193,11 @@ def _state(search: str) -> dict[str, Any]:
         "datasetsFilter": [],
         "hideEmptyCharts": True,
         "useGroupedValuesInCharts": True,
-        "isAccordionReordered": True,  # else the page puts its own sections before ours
+        "isAccordionReordered": True,  # otherwise the page puts its own sections first
     }
 
 
-def _charts(trials: Sequence[RunRecord], shown: Shown) -> list[dict[str, Any]]:
+def _charts(trials: Sequence[RunRecord], contents: PageContents) -> list[dict[str, Any]]:
     charts = [
         {
             "type": "LINE",
@@ -200,28 +209,28 @@ def _charts(trials: Sequence[RunRecord], shown: Shown) -> list[dict[str, Any]]:
             "useGlobalXaxisKey": True,
             "useGlobalLineSmoothing": True,
         }
-        for name in shown.curves
+        for name in contents.curves
     ]
-    if shown.objective:
-        height = {"key": encode(shown.objective), "type": "METRIC"}
-        axes = [{"key": encode(f), "type": "PARAM"} for f in shown.flags if _numeric(trials, f)]
+    if contents.objective:
+        value_axis = {"key": encode(contents.objective), "type": "METRIC"}
+        axes = [{"key": encode(f), "type": "PARAM"} for f in contents.flags if _numeric(trials, f)]
         charts += [
-            {"type": "SCATTER", "xaxis": axis, "yaxis": height} for axis in axes[:MAX_CHARTS]
+            {"type": "SCATTER", "xaxis": axis, "yaxis": value_axis} for axis in axes[:MAX_CHARTS]
         ]
-        if len(axes) > 1 and not shown.seeds:
-            contour = {"xaxis": axes[0], "yaxis": axes[1], "zaxis": height}
+        if len(axes) > 1 and not contents.seeds:
+            contour = {"xaxis": axes[0], "yaxis": axes[1], "zaxis": value_axis}
             charts.append({"type": "CONTOUR", **contour})
-        if len(shown.flags) > 1:
+        if len(contents.flags) > 1:
             charts.append(
                 {
                     "type": "PARALLEL",
-                    "selectedParams": [encode(flag) for flag in shown.flags[:MAX_COLUMNS]],
-                    "selectedMetrics": [encode(shown.objective)],
+                    "selectedParams": [encode(flag) for flag in contents.flags[:MAX_COLUMNS]],
+                    "selectedMetrics": [encode(contents.objective)],
                     "showAllRuns": True,
                 }
             )
-        if not shown.curves:
-            charts.append({"type": "BAR", "metricKey": encode(shown.objective)})
+        if not contents.curves:
+            charts.append({"type": "BAR", "metricKey": encode(contents.objective)})
     return [
         {"runsCountToCompare": 100, "deleted": False, "isGenerated": False, **chart}
         for chart in charts
@@ -245,11 +254,11 @@ def _differ(trials: Sequence[RunRecord], flag: str) -> bool:
 
 
 def _numeric(trials: Sequence[RunRecord], flag: str) -> bool:
-    told = [trial.flags.get(flag) for trial in trials]
-    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in told)
+    values = [trial.flags.get(flag) for trial in trials]
+    return all(isinstance(v, int | float) and not isinstance(v, bool) for v in values)
 
 
-def typical(trials: Sequence[RunRecord], counts: Sequence[int]) -> int:
-    """Returns which trial has all metrics, most likely: a finished one with the most of them."""
+def most_complete(trials: Sequence[RunRecord], counts: Sequence[int]) -> int:
+    """Return the index of the trial with the most metrics, preferring finished trials."""
     ranks = [(t.status == FINISHED, count) for t, count in zip(trials, counts, strict=True)]
     return max(range(len(ranks)), key=lambda i: ranks[i])

@@ -1,6 +1,6 @@
-"""The committed records of runs, read by what draws figures from them.
+"""Reader of committed records for scripts that draw figures, without MLflow.
 
-`catalog export` writes a JSON file a run under experiments/records/STUDY/; this reads them without MLflow.
+`catalog export` writes one JSON file per run to experiments/records/STUDY/.
 """
 
 from __future__ import annotations
@@ -20,54 +20,56 @@ from runcatalog.record.errors import UserError
 Records = dict[str, list[dict[str, Any]]]
 
 
-def finished(folder: Path) -> Records:
-    """The records of a study's finished runs by operation, oldest first.
+def finished_runs(folder: Path) -> Records:
+    """Return the records of a study's finished runs by operation, oldest first.
 
     Raises:
-        UserError: There is no such folder, or a file in it is no record.
+        UserError: The folder is missing, or a file in it is not a record.
     """
     if not folder.is_dir():
         raise UserError(f"{folder}: no such directory; `catalog export` writes records")
-    found: Records = defaultdict(list)
+    by_operation: Records = defaultdict(list)
     for path in sorted(folder.glob("*.json")):
         try:
             content = json.loads(path.read_text())
             content["started"], content["metrics"], content["flags"]
             if content["status"] == "FINISHED":
-                found[content["operation"]].append(content)
+                by_operation[content["operation"]].append(content)
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path}: no record") from None
-    return {name: sorted(each, key=lambda one: one["started"]) for name, each in found.items()}
+    return {
+        name: sorted(runs, key=lambda run: run["started"]) for name, runs in by_operation.items()
+    }
 
 
-def values(run: dict[str, Any], metric: str) -> np.ndarray:
-    """A metric's values, in the order of its steps."""
+def metric_values(run: dict[str, Any], metric: str) -> np.ndarray:
+    """Return a metric's values in the order of its steps, float64 of shape (points,)."""
     return np.array([value for _, value in run["metrics"][metric]["curve"]])
 
 
 def redraw(about: str, study: str, draw: Callable[[Records, Path], list[Path]]) -> Records:
-    """A script's whole job: reads `--experiments`, draws a study's figures, prints their paths.
+    """Main function of a script that draws a study's figures: parse `--experiments`, draw, print the paths.
 
     Args:
-        about: The script's first line of help.
-        study: Whose records are read, and whose folder `figures` is drawn into.
+        about: First line of the script's help.
+        study: Name of the study; figures go to its folder `figures`.
         draw: Draws from records into a folder; returns the files.
 
     Returns:
-        The records, for what the script says of those that it misses.
+        The records, so that the script can report missing ones.
 
     Raises:
-        SystemExit: `draw`, or reading the records, raised a UserError; its line names the script.
+        SystemExit: `draw` or the reader raised a UserError; the message names the script.
     """
     parser = argparse.ArgumentParser(description=about)
     parser.add_argument("--experiments", type=Path, default=Path("experiments"))
     experiments = parser.parse_args().experiments
     try:
-        found = finished(experiments / "records" / study)
+        records = finished_runs(experiments / "records" / study)
         folder = experiments / study / "figures"
         folder.mkdir(parents=True, exist_ok=True)
-        for path in draw(found, folder):
+        for path in draw(records, folder):
             print(path)
     except UserError as error:
         raise SystemExit(f"{Path(sys.argv[0]).stem}: {error}") from None
-    return found
+    return records

@@ -1,7 +1,7 @@
-"""The error that the command line shows as one line."""
+"""Error that the command line prints as one line."""
 
 from __future__ import annotations
 
 
 class CatalogError(Exception):
-    """Something the user can put right; the message names it and says what would be right."""
+    """An error that the user can correct; the message names the input and the expected value."""

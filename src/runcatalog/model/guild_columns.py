@@ -1,4 +1,4 @@
-"""The columns that an operation declares for `guild compare`: its `compare:` attribute."""
+"""Columns that an operation declares for `guild compare` in its `compare:` attribute."""
 
 from __future__ import annotations
 
@@ -8,9 +8,9 @@ from dataclasses import dataclass
 
 FLAG, ATTRIBUTE, SCALAR = "flag", "attribute", "scalar"
 
-_NAMED = re.compile(r"(?P<what>.+?)\s+as\s+(?P<header>\S.*)", re.IGNORECASE)
+_NAMED = re.compile(r"(?P<source>.+?)\s+as\s+(?P<header>\S.*)", re.IGNORECASE)
 _QUALIFIED = re.compile(
-    r"(?P<of>min|max|first|last|avg|total|count)\s+(?P<key>\S.*)", re.IGNORECASE
+    r"(?P<statistic>min|max|first|last|avg|total|count)\s+(?P<key>\S.*)", re.IGNORECASE
 )
 _STEP = re.compile(r"(?P<key>.+?)\s+step", re.IGNORECASE)
 
@@ -20,53 +20,59 @@ class Column:
     """One column of `guild compare`.
 
     Attributes:
-        header: What the table and the CSV call it.
+        header: Header in the table and the CSV.
         kind: FLAG, ATTRIBUTE (of the run) or SCALAR.
         name: Name of the flag, attribute or metric.
-        is_step: Whether it is the step of a metric and not its value.
-        of: Which of the metric's values: "last", or "min", "max", "first", "avg", "total", "count".
+        is_step: Whether the column is the metric's step instead of its value.
+        of: Statistic of the metric: "last", "min", "max", "first", "avg", "total" or "count".
     """
 
     header: str
     kind: str
     name: str
     is_step: bool = False
-    of: str = "last"
+    statistic: str = "last"
 
 
-def parsed(specification: str) -> Column:
-    """Returns what a specification such as "=lr", ".host" or "max loss step as updates" stands for.
+def parse_column(specification: str) -> Column:
+    """Parse a specification such as "=lr", ".host" or "max loss step as updates".
 
     The grammar is Guild's (`guild compare --help`, COLUMNS).
     """
-    shown = specification.strip()
-    named = _NAMED.fullmatch(shown)
-    what = named["what"] if named else shown
-    header = _unquoted(named["header"]) if named else ""
+    text = specification.strip()
+    with_header = _NAMED.fullmatch(text)
+    source = with_header["source"] if with_header else text
+    header = _unquoted(with_header["header"]) if with_header else ""
     for kind, marks in ((FLAG, ("=", "flag:")), (ATTRIBUTE, (".", "attr:"))):
         for mark in marks:
-            if what.startswith(mark):
-                name = _unquoted(what[len(mark) :])
+            if source.startswith(mark):
+                name = _unquoted(source[len(mark) :])
                 return Column(header or name, kind, name)
-    what = what.removeprefix("scalar:").strip()
-    of = "last"
-    if qualified := _QUALIFIED.fullmatch(what):
-        of, what = qualified["of"].lower(), qualified["key"]
-    step = _STEP.fullmatch(what)
-    key = _unquoted(step["key"] if step else what)
+    source = source.removeprefix("scalar:").strip()
+    statistic = "last"
+    if qualified := _QUALIFIED.fullmatch(source):
+        statistic, source = qualified["statistic"].lower(), qualified["key"]
+    with_step = _STEP.fullmatch(source)
+    key = _unquoted(with_step["key"] if with_step else source)
     plain = key.replace("#", " ").strip()
     name = key.rpartition("#")[2]
-    return Column(header or plain + (" step" if step else ""), SCALAR, name, step is not None, of)
+    return Column(
+        header or plain + (" step" if with_step else ""),
+        SCALAR,
+        name,
+        with_step is not None,
+        statistic,
+    )
 
 
-def values_of(declared: Iterable[Column]) -> list[Column]:
-    """Returns the columns that show the last value of a metric."""
-    return [c for c in declared if c.kind == SCALAR and not c.is_step and c.of == "last"]
+def last_value_columns(declared: Iterable[Column]) -> list[Column]:
+    """Return the columns with the last value of a metric."""
+    return [c for c in declared if c.kind == SCALAR and not c.is_step and c.statistic == "last"]
 
 
-def columns(specifications: Iterable[str]) -> list[Column]:
-    """Returns the columns of a `compare:` attribute."""
-    return [parsed(each) for each in specifications]
+def parse_columns(specifications: Iterable[str]) -> list[Column]:
+    """Parse the columns of a `compare:` attribute."""
+    return [parse_column(specification) for specification in specifications]
 
 
 def _unquoted(name: str) -> str:

@@ -9,10 +9,29 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runcatalog.model import values
+from runcatalog.model import declarations, values
+from runcatalog.model.declarations import GUILD_FILE, load_yaml
 from runcatalog.model.errors import CatalogError
+from runcatalog.record.provenance.environment import SETTINGS_FILE, project_name
 
 CATALOG_FILE = "runs_catalog.md"
+LOCAL_FILE = "runs_local.md"  # ignored by git: runs that are not exported stand in it too
+_NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
+
+
+@dataclass(frozen=True)
+class Objective:
+    """The scalar that tells how good a run is.
+
+    Attributes:
+        scalar: Its name.
+        goal: "max" or "min".
+        value: Which of its values counts: last, first, max or min.
+    """
+
+    scalar: str
+    goal: str = "min"
+    value: str = "last"
 
 
 @dataclass(frozen=True)
@@ -21,12 +40,13 @@ class Operation:
 
     Attributes:
         name: As typed after `guild run`, for example "hnppo:train".
-        study: Folder in experiments/ that declares it.
+        study: Folder in experiments/ that declares it; the project's name where it is declared elsewhere.
         description: First line of its description.
         main: Its script, as declared; "" if it inherits one.
         flags: Its own defaults by flag; a list is a batch.
         requires: Names of the runs that it takes something from, as typed (`expert=RUN`).
         compare: Columns of `guild compare`, as declared.
+        objective: The scalar that it optimises, as declared; None if it names none.
     """
 
     name: str
@@ -36,14 +56,15 @@ class Operation:
     flags: dict[str, Any] = field(default_factory=dict)
     requires: tuple[str, ...] = ()
     compare: tuple[str, ...] = ()
+    objective: Objective | None = None
 
     @cached_property
     def canonical_flags(self) -> dict[str, Any]:
         """Its own defaults in the type that a record has them in."""
         return {
-            name: [values.flag(each) for each in value]
+            name: [values.parse_flag(each) for each in value]
             if isinstance(value, list)
-            else values.flag(value)
+            else values.parse_flag(value)
             for name, value in self.flags.items()
         }
 
@@ -93,7 +114,7 @@ class Project:
             return cls(Path(given).resolve())
         here = (start or Path.cwd()).resolve()
         for directory in (here, *here.parents):
-            if (directory / "guild.yml").is_file():
+            if (directory / GUILD_FILE).is_file():
                 return cls(directory)
         raise CatalogError(
             f"no guild.yml in {here} or above it: call catalog in the project's directory"
@@ -115,38 +136,97 @@ class Project:
     def catalog(self) -> Path:
         return self.root / CATALOG_FILE
 
+    @property
+    def local_catalog(self) -> Path:
+        return self.root / LOCAL_FILE
+
+    @property
+    def local_figures(self) -> Path:
+        return self.root / LOCAL_FILE.removesuffix(".md")
+
+    @property
+    def settings_file(self) -> Path:
+        return self.root / SETTINGS_FILE
+
+    @cached_property
+    def name(self) -> str:
+        """What the project is called: `name:` of catalog.yml, else its folder's name."""
+        self._settings  # noqa: B018  a wrong name is told, not replaced
+        return project_name(self.root)
+
+    @cached_property
+    def objective(self) -> Objective | None:
+        """The objective of operations that declare none: `objective:` of catalog.yml."""
+        return _objective(self._settings.get("objective"))
+
+    @cached_property
+    def _settings(self) -> dict[str, Any]:
+        """The content of catalog.yml.
+
+        Raises:
+            CatalogError: A line of it is wrong.
+        """
+        path = self.settings_file
+        content = load_yaml(path) if path.is_file() else None
+        if content is None:
+            return {}
+        if not isinstance(content, dict):
+            raise CatalogError(f"{path}: a mapping is expected: name, objective")
+        for key, value in content.items():
+            where = f"{path}: line {_line_of(path, str(key))}: {key}"
+            if key not in ("name", "objective"):
+                raise CatalogError(f"{where}: no such setting; there are name, objective")
+            if key == "name" and not (isinstance(value, str) and _NAME.fullmatch(value)):
+                raise CatalogError(f"{where}: letters, digits, - and _ are expected, got {value!r}")
+            if key == "objective" and value is not None and _objective(value) is None:
+                raise CatalogError(
+                    f"{where}: {{maximize: SCALAR}} or {{minimize: SCALAR}} is expected, got {value!r}"
+                )
+        return content
+
     def studies(self) -> list[str]:
-        """Names of the studies, sorted: folders of experiments/ with a guild.yml or a template."""
+        """Names of the studies, sorted: folders of experiments/ with a guild.yml or a template, and the
+        project's own name where operations are declared elsewhere."""
         found = [
             path.parent.name
-            for name in ("guild.yml", "catalog.md.j2")
+            for name in (GUILD_FILE, "catalog.md.j2")
             for path in self.experiments.glob(f"*/{name}")
         ]
+        found += [each.study for each in self.operations().values()]
         return sorted(set(found))
 
     def templates(self) -> list[Path]:
         """The studies' templates, in the order of guild.yml's includes, then by name."""
         found = sorted(self.experiments.glob("*/catalog.md.j2"))
-        order = _included_studies(self.root / "guild.yml")
-        return sorted(found, key=lambda p: (_index(order, p.parent.name), p.parent.name))
+        files = [path.resolve().parent for path in declarations.included(self.root / GUILD_FILE)]
+        return sorted(found, key=lambda p: (_index(files, p.resolve().parent), p.parent.name))
 
     def operations(self) -> dict[str, Operation]:
-        """Operations declared in experiments/*/guild.yml and …/*.guild.yml, by name.
+        """Operations that the root's guild.yml declares, or a file that it includes, by name.
 
         Raises:
-            CatalogError: A file is not YAML.
+            CatalogError: A file is no Guild file.
         """
+        path = self.root / GUILD_FILE
         found: dict[str, Operation] = {}
-        for path in sorted(self.experiments.glob("*/*guild.yml")):
-            for name, body in _declared(load_yaml(path)):
-                told = body if isinstance(body, dict) else {"main": body}
-                line = str(told.get("description") or "").strip().splitlines()
-                main = str(told.get("main") or "")
-                about = line[0] if line else ""
-                flags, needs = _flags(told.get("flags")), _resources(told.get("requires"))
-                shown = tuple(each for each in told.get("compare") or () if isinstance(each, str))
-                found[name] = Operation(name, path.parent.name, about, main, flags, needs, shown)
+        for declared in declarations.operations(path) if path.is_file() else ():
+            body = declared.body
+            lines = str(body.get("description") or "").strip().splitlines()
+            found[declared.name] = Operation(
+                declared.name,
+                self._study_of_file(declared.file),
+                lines[0] if lines else "",
+                str(body.get("main") or ""),
+                _flags(body.get("flags")),
+                _resources(body.get("requires")),
+                tuple(each for each in body.get("compare") or () if isinstance(each, str)),
+                _objective(body.get("objective")) or self.objective,
+            )
         return found
+
+    def _study_of_file(self, path: Path) -> str:
+        folder = path.parent
+        return folder.name if folder.parent == self.experiments.resolve() else self.name
 
     def operation_of_script(self, script: str, study: str) -> str:
         """The first operation that a study declares for a script, else the script's name.
@@ -226,48 +306,6 @@ class Project:
         return studies[0] if len(studies) == 1 else ""
 
 
-def load_yaml(path: Path) -> Any:
-    """Returns the content of a YAML file.
-
-    Raises:
-        CatalogError: It cannot be read.
-    """
-    import yaml
-
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    try:
-        return yaml.load(path.read_text(encoding="utf-8"), loader)
-    except yaml.YAMLError as error:
-        mark = getattr(error, "problem_mark", None)
-        where = f"line {mark.line + 1}: " if mark else ""
-        problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
-        raise CatalogError(f"{path}: {where}{problem}") from None
-    except (OSError, UnicodeDecodeError) as error:
-        raise CatalogError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
-
-
-def _declared(content: Any) -> list[tuple[str, Any]]:
-    """(name, body) of every operation in a Guild file; whatever else is in it is passed over."""
-    documents = content if isinstance(content, list) else [content]
-    found = []
-    for document in documents:
-        if not isinstance(document, dict):
-            continue
-        model = document.get("model")
-        operations = document.get("operations") if "model" in document else None
-        if operations is None and len(documents) == 1 and "model" not in document:
-            # The short form: a file that is one mapping of operations, without a model.
-            operations, model = document, None
-        if isinstance(operations, dict):
-            prefix = f"{model}:" if model else ""
-            found += [
-                (f"{prefix}{name}", body)
-                for name, body in operations.items()
-                if str(name) != "$include"
-            ]
-    return found
-
-
 def _flags(content: Any) -> dict[str, Any]:
     """Defaults by flag; a flag that is declared with other attributes has its default among them."""
     if not isinstance(content, dict):
@@ -287,20 +325,33 @@ def _resources(content: Any) -> tuple[str, ...]:
     return tuple(str(e.get("name") or e["operation"]) for e in found)
 
 
-def _included_studies(path: Path) -> list[str]:
-    try:
-        content = load_yaml(path)
-    except CatalogError:
-        return []
-    names = []
-    for document in content if isinstance(content, list) else [content]:
-        included = document.get("include", []) if isinstance(document, dict) else []
-        for each in [included] if isinstance(included, str) else included or []:
-            parts = Path(str(each)).parts
-            if len(parts) >= 2 and parts[0] == "experiments":
-                names.append(parts[1])
-    return names
+_GOALS = {"maximize": "max", "minimize": "min"}
+_VALUES = ("first", "last", "min", "max")
 
 
-def _index(order: list[str], name: str) -> int:
-    return order.index(name) if name in order else len(order)
+def _objective(content: Any) -> Objective | None:
+    """An objective as Guild takes it: a scalar to minimise, or {maximize: SCALAR}; None if it is none of these.
+
+    A scalar may be preceded by which of its values counts: `max accuracy`.
+    """
+    if isinstance(content, dict) and len(content) == 1:
+        ((verb, scalar),) = content.items()
+    else:
+        verb, scalar = "minimize", content
+    if verb not in _GOALS or not isinstance(scalar, str) or not scalar.strip():
+        return None
+    value, _, rest = scalar.strip().partition(" ")
+    if value in _VALUES and rest.strip():
+        return Objective(rest.strip(), _GOALS[verb], value)
+    return Objective(scalar.strip(), _GOALS[verb])
+
+
+def _line_of(path: Path, key: str) -> int:
+    """The line of a top-level key, from 1."""
+    lines = path.read_text(encoding="utf-8").splitlines()
+    start = re.compile(rf"['\"]?{re.escape(key)}['\"]?\s*:")
+    return next((number for number, line in enumerate(lines, 1) if start.match(line)), 1)
+
+
+def _index(order: list[Path], folder: Path) -> int:
+    return order.index(folder) if folder in order else len(order)

@@ -1,4 +1,4 @@
-"""The committed records: experiments/records/STUDY/RUN8.json, one per catalogued run."""
+"""Files of committed records: experiments/records/STUDY/RUN8.json, one per catalogued run."""
 
 from __future__ import annotations
 
@@ -11,11 +11,11 @@ from typing import Any
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import RunRecord, from_json, to_json
 
-MAX_BYTES = 32 * 1024 * 1024  # a record of 100 points a curve is far below; read nothing larger
+MAX_BYTES = 32 * 1024 * 1024  # records with 100 points per curve are far smaller
 
 
 def dumps(record: RunRecord) -> str:
-    """Returns a record's text: sorted keys, one line per field and per metric."""
+    """Return a record as JSON with sorted keys, one line per field and per metric."""
     content = to_json(record)
     metrics = content.pop("metrics")
     lines = {name: _line(value) for name, value in content.items()}
@@ -26,10 +26,10 @@ def dumps(record: RunRecord) -> str:
 
 
 def read(path: Path) -> RunRecord:
-    """Returns the record in a file.
+    """Read the record in a file.
 
     Raises:
-        CatalogError: It is no record, or too large to be one.
+        CatalogError: The file is not a record, or is larger than MAX_BYTES.
     """
     try:
         size = path.stat().st_size
@@ -44,54 +44,53 @@ def read(path: Path) -> RunRecord:
 
 
 def read_all(folder: Path) -> list[RunRecord]:
-    """Returns the records below a folder, by path.
+    """Read the records below a folder, in the order of their paths.
 
     Raises:
-        CatalogError: One is broken, or two are of the same run.
+        CatalogError: A record is broken, or two are of the same run.
     """
-    seen: dict[str, Path] = {}
-    found = []
+    path_of_run: dict[str, Path] = {}
+    records = []
     for path in sorted(folder.glob("*/*.json")):
         record = read(path)
-        if record.run in seen:
-            raise CatalogError(f"{path}: run {record.id8} is in {seen[record.run]} too")
-        seen[record.run] = path
-        found.append(record)
-    return found
+        if record.run in path_of_run:
+            raise CatalogError(f"{path}: run {record.id8} is in {path_of_run[record.run]} too")
+        path_of_run[record.run] = path
+        records.append(record)
+    return records
 
 
 def write_all(records: Iterable[RunRecord], folder: Path) -> tuple[int, int]:
-    """Writes the records; files that are the same already are not touched.
+    """Write the records; files with the same content are not touched.
 
-    A file that an earlier export left of such a run in another study's folder is removed: the study's
-    name has changed since.
+    An older file of the same run in another study's folder is removed, since the study has been renamed.
 
     Returns:
         (number of records, number of files written).
     """
     count = written = 0
-    taken: dict[Path, str] = {}
-    there: dict[str, list[Path]] = {}
+    used: dict[Path, str] = {}
+    existing: dict[str, list[Path]] = {}
     for path in folder.glob("*/*.json"):
-        there.setdefault(path.name[:8], []).append(path)
+        existing.setdefault(path.name[:8], []).append(path)
     for record in sorted(records, key=lambda r: r.run):
         path = folder / record.study / f"{record.id8}.json"
-        if path in taken:  # another run with the same 8 digits
+        if path in used:  # another run with the same 8 digits
             path = path.with_name(f"{record.run[:16]}.json")
-        taken[path] = record.run
+        used[path] = record.run
         count += 1
         written += write_text(path, dumps(record))
-        for other in there.get(record.id8, ()):
+        for other in existing.get(record.id8, ()):
             if other.parent != path.parent and other.is_file() and read(other).run == record.run:
                 other.unlink()
     return count, written
 
 
 def write_text(path: Path, text: str) -> bool:
-    """Writes a file in one step, unless it holds just that; says whether it did.
+    """Write a file atomically unless its content is the same; return whether it was written.
 
     Raises:
-        CatalogError: The folder cannot be written.
+        CatalogError: The file cannot be written.
     """
     try:
         if path.is_file() and path.read_bytes() == text.encode():

@@ -183,11 +183,15 @@ class RunRecord:
         put(
             self, "study", _STUDY.sub("-", values.text(self.study)).strip("-")[:100] or "unassigned"
         )
-        put(self, "flags", {values.text(k): values.flag(v) for k, v in sorted(self.flags.items())})
+        put(
+            self,
+            "flags",
+            {values.text(k): values.parse_flag(v) for k, v in sorted(self.flags.items())},
+        )
         for name in ("versions", "environment"):
             put(self, name, _texts(getattr(self, name)))
         put(self, "digest", {k: v for k, v in _texts(self.digest).items() if v})
-        put(self, "result", None if self.result is None else values.plain(self.result))
+        put(self, "result", None if self.result is None else values.to_json(self.result))
         put(self, "parents", tuple(values.text(p) for p in self.parents if p))
         if self.wall_seconds is not None:
             put(self, "wall_seconds", round(float(self.wall_seconds), 3))

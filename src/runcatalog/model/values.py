@@ -1,4 +1,4 @@
-"""Values in the one form that JSON, MLflow and a rendered page can all hold."""
+"""Conversion of values to forms that JSON, MLflow and a rendered page can all represent."""
 
 from __future__ import annotations
 
@@ -9,40 +9,43 @@ import sys
 from functools import lru_cache
 from typing import Any
 
-# MLflow keeps an infinity as the largest float.
+import orjson
+
+# MLflow stores infinity as the largest float.
 HUGE = sys.float_info.max
-_TEXT_OF = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
+_NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _INTEGER = re.compile(r"[+-]?[0-9]{1,15}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _QUOTED = re.compile(r"(?<==)'([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)'(?!\S)")
 _WORDS = {"True": True, "False": False, "true": True, "false": False, "None": None, "null": None}
-_MAX_TEXT = 2000  # characters of a flag's value; MLflow takes 6000 bytes
+_LONG_NUMBER = re.compile("[0-9]{19}")
+_MAX_TEXT = 2000  # characters of a flag's value; MLflow accepts 6000 bytes
 
 Scalar = str | int | float | bool | None
 
 
 def text(value: object) -> str:
-    """Returns a value as text that every database and file can hold."""
+    """Convert a value to text that is valid UTF-8 and has no NUL."""
     if type(value) is str and value.isascii() and "\0" not in value:
         return value
     return str(value).encode("utf-8", "replace").decode("utf-8").replace("\0", "")
 
 
 def label(value: object) -> str:
-    """Returns a label as text; quotes that Guild put round a number (`lr='0.02'`) are gone."""
+    """Convert a label to text, without the quotes that Guild puts around numbers (`lr='0.02'`)."""
     return _QUOTED.sub(r"\1", text(value))
 
 
 def number(value: object) -> float:
-    """Returns a float; "NaN" and the infinities may be given as text.
+    """Convert a number, or "NaN" and infinities as text, to a float.
 
     Raises:
-        ValueError: It is no number.
+        ValueError: The value is not a number.
     """
     if type(value) is float and -HUGE < value < HUGE:
-        return value + 0.0  # no negative zero: a database may not keep it
+        return value + 0.0  # no negative zero: not every database preserves it
     if isinstance(value, str):
-        return _TEXT_OF[value] if value in _TEXT_OF else float(value)
+        return _NON_FINITE[value] if value in _NON_FINITE else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
         raise ValueError(f"{value!r} is no number")
     value = float(value) + 0.0
@@ -50,7 +53,7 @@ def number(value: object) -> float:
 
 
 def json_number(value: float) -> float | str:
-    """Returns a float as strict JSON can hold it."""
+    """Convert a float for strict JSON: NaN and infinities become text."""
     if math.isfinite(value):
         return value
     if math.isnan(value):
@@ -58,49 +61,63 @@ def json_number(value: float) -> float | str:
     return "Infinity" if value > 0 else "-Infinity"
 
 
-def flag(value: Any) -> Scalar:
-    """Returns a flag's value in its canonical type: what its text form reads as.
+def parse_flag(value: Any) -> Scalar:
+    """Convert a flag's value to its canonical type: the one that its text form parses to.
 
-    MLflow keeps flags as text, so that "5" and 5 cannot be told apart there; they are not told
-    apart anywhere.
+    MLflow stores flags as text, where "5" and 5 are equal; so they are equal everywhere.
     """
     if isinstance(value, dict | list | tuple):
         value = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
-    return _parsed(flag_text(value))
+    return _parse_text(flag_text(value))
 
 
 def flag_text(value: Scalar) -> str:
-    """Returns the text of a flag's value."""
-    shown = repr(value) if isinstance(value, float) else text(value)
-    return shown if len(shown) <= _MAX_TEXT else shown[: _MAX_TEXT - 1] + "…"
+    """Return the text form of a flag's value."""
+    text_ = repr(value) if isinstance(value, float) else text(value)
+    return text_ if len(text_) <= _MAX_TEXT else text_[: _MAX_TEXT - 1] + "…"
 
 
 @lru_cache(10_000)
-def _parsed(shown: str) -> Scalar:
-    if shown in _WORDS:
-        return _WORDS[shown]
-    if _INTEGER.fullmatch(shown):
-        return int(shown)
-    if len(shown) <= 40 and _FLOAT.fullmatch(shown) and not shown.lstrip("+-").isdigit():
-        value = float(shown)
-        return value if math.isfinite(value) else shown
-    return shown
+def _parse_text(text_: str) -> Scalar:
+    if text_ in _WORDS:
+        return _WORDS[text_]
+    if _INTEGER.fullmatch(text_):
+        return int(text_)
+    if len(text_) <= 40 and _FLOAT.fullmatch(text_) and not text_.lstrip("+-").isdigit():
+        value = float(text_)
+        return value if math.isfinite(value) else text_
+    return text_
 
 
-def order(value: object) -> tuple[int, float, str]:
-    """Sort key of flags: numbers by size, then text; text that begins with a whole number, by that."""
+def parse_json(content: str) -> Any:
+    """Return what a JSON text holds, NaN and numbers of any size included.
+
+    Raises:
+        ValueError: It is no JSON.
+    """
+    # orjson rounds integers above 64 bits and refuses NaN; the standard library reads both.
+    if _LONG_NUMBER.search(content):
+        return json.loads(content)
+    try:
+        return orjson.loads(content)
+    except ValueError:
+        return json.loads(content)
+
+
+def sort_key(value: object) -> tuple[int, float, str]:
+    """Return the sort key of a flag's value: numbers by size, then text by its leading integer."""
     if isinstance(value, int | float) and not isinstance(value, bool) and math.isfinite(value):
         return 0, float(value), ""
     first = str(value).partition(" ")[0]
     return 1, float(first[:15]) if first.isdecimal() else math.inf, str(value)
 
 
-def plain(value: Any) -> Any:
-    """Returns a value as strict JSON can hold it; keys as text, odd objects as their text."""
+def to_json(value: Any) -> Any:
+    """Convert a value for strict JSON; keys and unknown objects become text."""
     if isinstance(value, dict):
-        return {text(key): plain(item) for key, item in sorted(value.items(), key=_key)}
+        return {text(key): to_json(item) for key, item in sorted(value.items(), key=_key)}
     if isinstance(value, list | tuple):
-        return [plain(item) for item in value]
+        return [to_json(item) for item in value]
     if value is None or isinstance(value, bool | int):
         return value
     if isinstance(value, float):

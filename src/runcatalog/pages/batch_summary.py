@@ -153,7 +153,9 @@ def edge_text(edges: Sequence[searches.Edge]) -> str:
     """Return which parameters of the best point lie at the edge of the space; nothing if none does."""
     parts = []
     for edge in edges:
-        low, high = (markdown.flag_value(values.flag(bound)) for bound in (edge.low, edge.high))
+        low, high = (
+            markdown.flag_value(values.parse_flag(bound)) for bound in (edge.low, edge.high)
+        )
         parts.append(f"{markdown.escape(edge.name)} at the {edge.bound} edge of {low} to {high}")
     return f"the best point has {' and '.join(parts)}" if parts else ""
 

@@ -30,19 +30,40 @@ def difference(project: Project, records: Sequence[RunRecord]) -> list[str]:
     told = [f"figure {p} is missing" for p in sorted(catalog.figures) if not p.is_file()]
     if there == expected:
         return told
-    shown, held = _ids(there), {record.id8 for record in records}
     for going, advice in (
         (False, "of which no record is held (`catalog export`)"),
-        (
-            True,
-            "still running: no record is written yet (`catalog render --records` leaves it out)",
-        ),
+        (True, "still running: no record is written yet (`catalog render` leaves it out)"),
     ):
-        unknown = sorted(each for each, runs in shown.items() if runs == going and each not in held)
-        if unknown:
-            which = f"run {unknown[0]}" if len(unknown) == 1 else f"runs {', '.join(unknown)}"
-            told.append(f"{CATALOG_FILE} shows {which}, {advice}")
+        if unknown := _without_record(there, records, going):
+            told.append(f"{CATALOG_FILE} shows {_which(unknown)}, {advice}")
     return [_first_difference(there, expected), *told]
+
+
+def lost_rows(project: Project, records: Sequence[RunRecord]) -> str:
+    """Says which rows of the file the records do not give any more; "" if all.
+
+    Rows of runs that were still going on are none of them: nothing was recorded of these.
+    """
+    try:
+        there = tables.without_links(project.catalog.read_bytes().decode("utf-8", "replace"))
+    except OSError:
+        return ""
+    unknown = _without_record(there, records, going=False)
+    return f"{CATALOG_FILE} shows {_which(unknown)}" if unknown else ""
+
+
+def _without_record(content: str, records: Sequence[RunRecord], going: bool) -> list[str]:
+    """Ids in a file's tables of runs, or batches, that have no record; those of running ones or of the others."""
+    # A batch without a record of its own is a row of its trials.
+    held = {record.id8 for record in records} | {record.batch[:8] for record in records}
+    return sorted(
+        each for each, runs in _ids(content).items() if runs == going and each not in held
+    )
+
+
+def _which(ids: Sequence[str]) -> str:
+    shown = ", ".join(ids[:12]) + (f" and {len(ids) - 12} more" if len(ids) > 12 else "")
+    return f"run {shown}" if len(ids) == 1 else f"runs {shown}"
 
 
 def _first_difference(there: str, expected: str) -> str:

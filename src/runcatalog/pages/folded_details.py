@@ -1,4 +1,4 @@
-"""What a row leaves out: how to run it again, its code, hardware, time and digests; folded below a table."""
+"""Folded details below a table: commands that repeat its rows, commits, hardware, times and digests."""
 
 from __future__ import annotations
 
@@ -14,42 +14,51 @@ _COMMIT = 7  # digits of a commit
 
 
 def folded(
-    root: Path,
     store: tables.Store,
     rows: Sequence[tables.Row],
     figures: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
-    """Returns the folded table of some rows' facts; nothing where no row is of a run.
+    """Return the folded details of a table's rows; "" if no row has a run.
 
     Args:
-        root: The project's folder.
         store: All records.
         rows: The table's rows.
-        figures: Paths from `root` of the figures that show a run, by its id.
+        figures: Paths from the project's folder of the figures that show a run, by its id.
     """
-    lines = [_line(root, store, head, figures or {}) for row in rows for head in row.heads]
-    if not lines:
+    heads = [head for row in rows for head in row.heads]
+    if not heads:
         return ""
+    reruns = [rerun_command.rerun(store.operations, head, store.members(head)) for head in heads]
+    commands, shared = rerun_command.shortened(reruns)
+    lines = [
+        _line(store, head, command or each.note, bool(command), figures or {})
+        for head, each, command in zip(heads, reruns, commands, strict=True)
+    ]
     kept = [i for i in range(len(COLUMNS)) if i < 2 or any(line[i] for line in lines)]
     names = [COLUMNS[i] for i in kept]
     table = tables.pipes(names, [[line[i] for i in kept] for line in lines])
-    return tables.fold(f"{', '.join(names[1:])}".capitalize(), table)
+    block = "\n".join(["```bash", *shared, "```", "", table]) if shared else table
+    return tables.fold(f"{', '.join(names[1:])}".capitalize(), block)
 
 
 def _line(
-    root: Path, store: tables.Store, head: RunRecord, figures: Mapping[str, Sequence[str]]
+    store: tables.Store,
+    head: RunRecord,
+    again: str,
+    is_command: bool,
+    figures: Mapping[str, Sequence[str]],
 ) -> list[str]:
     trials = store.members(head)
     runs = trials or [head]
     batch = None if head.batch and trials else head
     id8 = (batch.run if batch else head.batch)[:8]
-    # A run that goes on is not exported; a batch without a record of its own has no file.
-    if batch is not None and batch.status != RUNNING:
+    # A batch without a record of its own has no file.
+    if batch is not None and batch.status != RUNNING and batch.run not in store.local:
         id8 = f"[{id8}](experiments/records/{batch.study}/{id8}.json)"
     paths = dict.fromkeys(p for r in [head, *trials] for p in figures.get(r.run, ()))
     return [
         id8,
-        rerun_command.rerun(root, store.operations, head, trials).markdown(),
+        markdown.code(again) if is_command else markdown.escape(again, 300),
         _joined(_code(r) for r in runs),
         _joined(_hardware(r) for r in runs),
         _time(batch, trials),

@@ -1,4 +1,4 @@
-"""Tables that runs computed themselves, in their results."""
+"""Tables in the results of runs."""
 
 from __future__ import annotations
 
@@ -9,60 +9,70 @@ from runcatalog.analysis import groups
 from runcatalog.pages import tables
 from runcatalog.text import markdown
 
-UNFOLDED = 12  # lines of a table that runs computed; a longer one is folded
+UNFOLDED = 12  # lines; longer tables are folded
 
 
 def details(store: tables.Store, operations: Sequence[str], folded: bool = True) -> str:
-    """Returns the tables that runs computed themselves, as Markdown; nothing without one.
+    """Return the tables in the results of runs as Markdown; "" without tables.
 
-    A result may hold a `table`: `columns`, a list of text, and `rows`, a list of lists of text; or a list of such
-    tables. Those whose columns are among those of another are put together, under each run's name and id; a long
-    one is folded, if it may be.
+    A result may contain a `table` with `columns`, a list of text, and `rows`, a list of lists of text; or a list of
+    such tables. A table whose columns are a subset of another's is merged into it, with the runs' names and ids in
+    the first two columns. If `folded`, long tables are folded.
     """
-    found: list[tuple[tuple[str, ...], list[str], list[Any]]] = []
+    computed: list[tuple[tuple[str, ...], list[str], list[Any]]] = []
     for operation in operations:
         heads = store.heads(operation)
-        shown = groups.varying(heads)
+        varying = groups.varying(heads)
         for head in heads:
-            kept = (head.result or {}).get("table")
-            for told in kept if isinstance(kept, list) else [kept]:
-                if not isinstance(told, dict) or not told.get("columns"):
+            entry = (head.result or {}).get("table")
+            for table_data in entry if isinstance(entry, list) else [entry]:
+                if not isinstance(table_data, dict) or not table_data.get("columns"):
                     continue
                 row = tables.single_row(
-                    store, [head], tables.short_name(operation, operations), shown
+                    store, [head], tables.short_name(operation, operations), varying
                 )
-                first = [row.cells["Name"], row.cells["batch id"]]
-                found.append(
-                    (tuple(map(markdown.escape, told["columns"])), first, told.get("rows", []))
+                name_cells = [row.cells["Name"], row.cells["batch id"]]
+                computed.append(
+                    (
+                        tuple(map(markdown.escape, table_data["columns"])),
+                        name_cells,
+                        table_data.get("rows", []),
+                    )
                 )
-    made = []
-    widest = _widest([columns for columns, _, _ in found])
-    for columns in dict.fromkeys(widest[own] for own, _, _ in found):
+    sections = []
+    widest = _widest([columns for columns, _, _ in computed])
+    for columns in dict.fromkeys(widest[shape] for shape, _, _ in computed):
         lines = [
             line
-            for own, first, told in found
-            if widest[own] == columns
-            for line in _lines(columns, own, first, told)
+            for shape, name_cells, rows in computed
+            if widest[shape] == columns
+            for line in _lines(columns, shape, name_cells, rows)
         ]
         table = tables.pipes(["Name", "batch id", *columns], lines)
         if folded and len(lines) > UNFOLDED:
             table = tables.fold(f"{len(lines)} lines: {', '.join(columns)}", table)
-        made.append(table)
-    return "\n\n".join(made)
+        sections.append(table)
+    return "\n\n".join(sections)
 
 
 def _widest(shapes: Sequence[tuple[str, ...]]) -> dict[tuple[str, ...], tuple[str, ...]]:
-    """The columns that hold all of a table's own: of the widest table that does."""
+    """Map every tuple of columns to the longest one that contains all of its columns."""
     ordered = sorted(dict.fromkeys(shapes), key=len, reverse=True)
-    return {own: next(each for each in ordered if set(own) <= set(each)) for own in ordered}
+    return {
+        shape: next(candidate for candidate in ordered if set(shape) <= set(candidate))
+        for shape in ordered
+    }
 
 
 def _lines(
-    columns: Sequence[str], own: Sequence[str], first: Sequence[str], told: Sequence[Any]
+    columns: Sequence[str],
+    table_columns: Sequence[str],
+    name_cells: Sequence[str],
+    rows: Sequence[Any],
 ) -> list[list[str]]:
-    """The lines of one run's table; its name stands on the first of them."""
+    """Return the lines of one run's table, with the run's name in the first."""
     lines = []
-    for i, line in enumerate(told):
-        cells = dict(zip(own, map(markdown.escape, line), strict=False))
-        lines.append([*(first if i == 0 else ["", ""]), *(cells.get(c, "") for c in columns)])
+    for i, row in enumerate(rows):
+        cells = dict(zip(table_columns, map(markdown.escape, row), strict=False))
+        lines.append([*(name_cells if i == 0 else ["", ""]), *(cells.get(c, "") for c in columns)])
     return lines

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -11,7 +11,6 @@ from runcatalog.analysis import groups, searches
 from runcatalog.model.project import Operation, Reported
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import batch_summary
-from runcatalog.pages.rerun_command import same_value
 from runcatalog.text import markdown, sentences
 
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")
@@ -47,6 +46,7 @@ class Store:
         reported: What the sources reported, by operation.
         pending: Why an operation was not run yet, by operation.
         links: Address of a run's page in MLflow, by its id.
+        local: Runs and batches that are marked as not exported, by id.
         by_id: The records by id, by start.
         trials: Those of each batch, by its id.
     """
@@ -56,6 +56,7 @@ class Store:
     reported: Mapping[str, Reported]
     pending: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
+    local: Collection[str] = ()
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
 
@@ -91,8 +92,9 @@ class Store:
         return heads
 
     def id_cell(self, run: str) -> str:
-        """The 8 digits of a run, and a link to its page in MLflow where there is one."""
-        return f"[{run[:8]}]({self.links[run]})" if run in self.links else run[:8]
+        """The 8 digits of a run, a link to its page in MLflow where there is one, and whether it is local."""
+        shown = f"[{run[:8]}]({self.links[run]})" if run in self.links else run[:8]
+        return f"{shown} *local*" if run in self.local else shown
 
     def members(self, head: RunRecord) -> list[RunRecord]:
         """The trials that a head stands for; none for a single run."""
@@ -106,7 +108,7 @@ def rows(
     group: bool = False,
     flags: Sequence[str] | None = None,
     reused: Mapping[str, str] | None = None,
-    unsaid: Mapping[str, Mapping[str, Any]] | None = None,
+    unsaid: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[Row]:
     """Returns the rows of a table.
 
@@ -116,7 +118,7 @@ def rows(
         group: Put single runs that differ in their seed alone into one row.
         flags: Flags to show with the names; by default all in which single runs differ.
         reused: Operation to the series whose run is used again here.
-        unsaid: By operation, values that are not shown, by flag.
+        unsaid: Values of a flag that are not shown.
     """
     made: list[Row] = []
     for operation in operations:
@@ -130,8 +132,7 @@ def rows(
         new: list[Row] = []
         for head in heads:
             if head.run in own:
-                known = (unsaid or {}).get(operation)
-                new.append(single_row(store, own[head.run], name, shown, known))
+                new.append(single_row(store, own[head.run], name, shown, unsaid))
             elif head.run not in among:
                 new.append(_batch_row(store, head, name))
         if reused and operation in reused:
@@ -228,7 +229,7 @@ def single_row(
     members: Sequence[RunRecord],
     name: str,
     shown: Sequence[str],
-    unsaid: Mapping[str, Any] | None = None,
+    unsaid: Mapping[str, Sequence[Any]] | None = None,
 ) -> Row:
     """The row of runs that differ in their seed alone, or of one; see :func:`rows`."""
     first = members[0]
@@ -244,11 +245,7 @@ def single_row(
     # What the label says already is not said again.
     words = set(label.split())
     known = unsaid or {}
-    told = {
-        n: v
-        for n, v in first.flags.items()
-        if n in shown and not (n in known and same_value(known[n], v))
-    }
+    told = {n: v for n, v in first.flags.items() if n in shown and v not in known.get(n, ())}
     flags = {n: v for n, v in told.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
         title += " " + sentences.point_text(flags, list(flags), named=True)

@@ -118,19 +118,6 @@ def fitting(pattern: str, names: Sequence[str]) -> dict[str, str]:
     return found
 
 
-def learning_curves(
-    runs: Sequence[RunRecord], metric: str, flags: Sequence[str] | None = None
-) -> str:
-    """Returns a figure of a metric by step: a line per point of the sweep, a band over its seeds.
-
-    Args:
-        runs: Runs that have the metric.
-        metric: Its name.
-        flags: Flags of which each combination is a line; by default all in which the runs differ.
-    """
-    return Figure(runs, metric, flags).svg()
-
-
 def _drawn(panels: Sequence[_Panel], label: str, legend: str, wanted: Figure, rate: bool) -> str:
     # A line means the same in each panel: its place among all labels gives its colour.
     line_labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
@@ -256,7 +243,7 @@ def _grouped(title: str, runs: Sequence[RunRecord], wanted: Figure) -> _Panel:
     ranked = groups.groups(runs, wanted.flags)
     best = ranked[:MAX_CURVES]
     # In the order of the point, not of its rank.
-    best.sort(key=lambda g: [values.order(v) for v in g.point.values()])
+    best.sort(key=lambda g: [values.sort_key(v) for v in g.point.values()])
     lines = []
     for group, label in zip(best, labels.points([g.point for g in best]), strict=True):
         curves = [

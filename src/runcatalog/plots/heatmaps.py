@@ -49,7 +49,7 @@ class HeatMap:
                 for which, wanted in (("x", self.x), ("y", self.y)):
                     told = self._property(run, wanted, star)
                     # Operations stay in the order of the runs; numbers go by size.
-                    size = (0, float(place), "") if wanted == "operation" else values.order(told)
+                    size = (0, float(place), "") if wanted == "operation" else values.sort_key(told)
                     sizes[which].setdefault(labels.value(told), size)
                     key.append(labels.value(told))
                 found.setdefault((key[0], key[1]), []).append(value)

@@ -91,11 +91,11 @@ class _Column:
     @classmethod
     def of(cls, name: str, runs: Sequence[RunRecord], unit: str) -> _Column:
         given = [run.flags.get(name) for run in runs]
-        if all(values.order(v)[0] == 0 for v in given):
+        if all(values.sort_key(v)[0] == 0 for v in given):
             places = [float(v) for v in given]  # type: ignore[arg-type]
             low, high = min(places), max(places)
             return cls(name, unit, places, (), low > 0 and high >= LOG_FROM * low)
-        told = {labels.value(v): values.order(v) for v in given}
+        told = {labels.value(v): values.sort_key(v) for v in given}
         words = sorted(told, key=lambda word: told[word])
         return cls(name, unit, [float(words.index(labels.value(v))) for v in given], words, False)
 

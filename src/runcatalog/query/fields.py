@@ -1,4 +1,4 @@
-"""What the names in a query stand for, and which values they can be compared with."""
+"""Names in a query: the field, flag or metric that a name refers to, and tests of its values."""
 
 from __future__ import annotations
 
@@ -15,9 +15,9 @@ from typing import Any, NoReturn
 from runcatalog.model import values
 from runcatalog.model.run_record import RUNNING, STATUSES
 from runcatalog.query.language import Comparison, Name, QueryError
-from runcatalog.store.run_rows import Stored
+from runcatalog.store.run_rows import StoredRun
 
-MISSING = object()  # a run does not have it; None is a flag's value
+MISSING = object()  # the run has no such value; None is a valid value of a flag
 
 TEXTS = ("operation", "label", "study", "reason", "machine", "gpu", "host_cpu", "reported_by")
 IDS = ("run", "batch", "commit", "dirty")
@@ -27,14 +27,14 @@ FIELDS = (*IDS, *TEXTS, *NUMBERS, "status", "started")
 _ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 _NUMBER = re.compile(r"[+-]?(?:(?:\d+\.?\d*|\.\d+)(?:e[+-]?\d+)?|inf(?:inity)?)|nan", re.IGNORECASE)
 _DATE = re.compile(r"(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d))?)?)?)?")
-_WORDS = {True: ("yes", "true"), False: ("no", "false"), None: ("none", "null")}
+_SPELLINGS = {True: ("yes", "true"), False: ("no", "false"), None: ("none", "null")}
 
-Test = Callable[[Any], bool]
+Predicate = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
 class Column:
-    """What a name stands for.
+    """The field, flag or metric that a name refers to.
 
     Attributes:
         title: The name as typed.
@@ -48,17 +48,17 @@ class Column:
 
 
 @dataclass(frozen=True)
-class Known:
-    """The names of flags and metrics that any run has."""
+class KnownNames:
+    """Names of the flags and metrics of all runs."""
 
     flags: frozenset[str]
     metrics: frozenset[str]
 
     def column(self, name: Name, query: str) -> Column:
-        """Returns what a name stands for: a field, else a flag, else a metric's last value.
+        """Resolve a name: to a field, else a flag, else a metric's last value.
 
         Raises:
-            QueryError: Nothing has this name.
+            QueryError: No field, flag or metric has this name.
         """
         key = name.text
         is_flag, is_metric = key in self.flags, key in self.metrics
@@ -68,128 +68,135 @@ class Known:
             self._unknown(name, query)
         if key in FIELDS:
             return Column(key, "field", key)
-        # A flag first: one script that logs a metric `lr` must not end everybody's `lr>1e-3`.
+        # Flags before metrics: a script that logs a metric `lr` must not break `lr>1e-3` for all others.
         if is_flag or is_metric:
             return Column(key, "flag" if is_flag else "last", key)
         self._unknown(name, query)
 
     def _unknown(self, name: Name, query: str) -> NoReturn:
         kinds = {"flag": self.flags, "last": self.metrics, "best": self.metrics}
-        what = {"": "flag, metric or field", "flag": "flag"}.get(name.kind, "metric")
+        expected = {"": "flag, metric or field", "flag": "flag"}.get(name.kind, "metric")
         candidates = kinds.get(name.kind) or {*FIELDS, *self.flags, *self.metrics}
-        shown = "".join(f", did you mean {each}?" for each in near(name.text, candidates)[:1])
-        raise QueryError(query, name.at, f"no run has a {what} {name.text}{shown}")
+        hint = "".join(
+            f", did you mean {best}?" for best in close_matches(name.text, candidates)[:1]
+        )
+        raise QueryError(query, name.at, f"no run has a {expected} {name.text}{hint}")
 
 
-def near(name: str, candidates: Iterable[str]) -> list[str]:
-    """Returns the candidates that a misspelt name may mean, the likeliest first."""
-    by_form: dict[str, str] = {}
-    for each in sorted(candidates):
-        by_form.setdefault(_form(each), each)
-    return [by_form[form] for form in difflib.get_close_matches(_form(name), by_form, 3, 0.6)]
+def close_matches(name: str, candidates: Iterable[str]) -> list[str]:
+    """Return up to three candidates close to a misspelt name, the closest first."""
+    by_normal_form: dict[str, str] = {}
+    for candidate in sorted(candidates):
+        by_normal_form.setdefault(_normal_form(candidate), candidate)
+    return [
+        by_normal_form[match]
+        for match in difflib.get_close_matches(_normal_form(name), by_normal_form, 3, 0.6)
+    ]
 
 
-def value_of(stored: Stored, column: Column) -> Any:
-    """Returns what a run has under a name, MISSING without it; of a metric the last value."""
+def run_value(stored: StoredRun, column: Column) -> Any:
+    """Return the value of a field or flag, or a metric's last value; MISSING if the run has none."""
     if column.kind == "flag":
-        shown = stored.flag(column.key, MISSING)
-        return MISSING if shown is MISSING else values.flag(shown)
+        text = stored.flag(column.key, MISSING)
+        return MISSING if text is MISSING else values.parse_flag(text)
     if column.kind == "last":
         return stored.last_of(column.key, MISSING)
-    return _field(stored, column.key)
+    return _field_value(stored, column.key)
 
 
-def test_of(comparison: Comparison, column: Column, query: str) -> Test:
-    """Returns what says of a value (never MISSING) whether it is as a comparison wants it.
+def predicate(comparison: Comparison, column: Column, query: str) -> Predicate:
+    """Return the predicate of a comparison; its argument is never MISSING.
 
     Raises:
-        QueryError: The value is none that the name could have, or the operator does not fit.
+        QueryError: The value or the operator does not fit the type of the column.
     """
-    sign, value = comparison.operator, comparison.value
-    if not sign:
-        return lambda held: True
+    symbol, value = comparison.operator, comparison.value
+    if not symbol:
+        return lambda actual: True
 
-    def wrong(problem: str) -> NoReturn:
+    def fail(problem: str) -> NoReturn:
         raise QueryError(query, comparison.at, problem)
 
     if column.kind == "flag":
-        return _flag_test(sign, value, wrong)
+        return _flag_test(symbol, value, fail)
     if column.kind in ("last", "best") or column.key in NUMBERS:
-        return _number_test(column, sign, value, wrong)
+        return _number_test(column, symbol, value, fail)
     if column.key == "started":
-        return _date_test(sign, value, wrong)
-    if sign in _ORDER:
-        wrong(f"{sign} compares numbers and dates, {column.key} is text (= != ~)")
-    if sign == "~":
-        return _contains(value)
+        return _date_test(symbol, value, fail)
+    if symbol in _ORDER:
+        fail(f"{symbol} compares numbers and dates, {column.key} is text (= != ~)")
+    if symbol == "~":
+        return _contains_test(value)
     if column.key == "status":
-        return _either(sign, _status(value, wrong).__eq__)
+        return _equal_or_not(symbol, _status(value, fail).__eq__)
     if column.key in IDS:
-        return _either(sign, lambda held: held.startswith(value.lower()))
-    return _either(sign, value.__eq__)
+        return _equal_or_not(symbol, lambda actual: actual.startswith(value.lower()))
+    return _equal_or_not(symbol, value.__eq__)
 
 
-def _field(stored: Stored, name: str) -> Any:
+def _field_value(stored: StoredRun, name: str) -> Any:
     if name == "run":
         return stored.run
     if name == "status":
         return stored.status if stored.status in STATUSES else RUNNING
-    shown = stored.tag(name)
+    text = stored.tag(name)
     if name == "study":
-        shown = shown or stored.experiment
+        text = text or stored.experiment
     if name in NUMBERS or name == "started":
-        number = _number(shown)  # in full: seeds go up to 2 ** 63 - 1
+        number = _number(text)  # an integer stays exact: seeds go up to 2 ** 63 - 1
         return MISSING if number is None or not math.isfinite(number) else number
-    return shown or MISSING
+    return text or MISSING
 
 
-def _flag_test(sign: str, value: str, wrong: Callable[[str], NoReturn]) -> Test:
+def _flag_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Predicate:
     number = _number(value)
-    if sign in _ORDER:
+    if symbol in _ORDER:
         if number is None:
-            wrong(f"{sign} compares numbers, {value or 'the empty text'} is none")
-        compare = _ORDER[sign]
-        return lambda held: _is_number(held) and compare(held, number)
-    if sign == "~":
-        return _contains(value)
+            fail(f"{symbol} compares numbers, {value or 'the empty text'} is none")
+        compare = _ORDER[symbol]
+        return lambda actual: _is_number(actual) and compare(actual, number)
+    if symbol == "~":
+        return _contains_test(value)
 
-    def same(held: Any) -> bool:
-        if held is None or isinstance(held, bool):
-            return value.lower() in _WORDS[held]
-        return held == (number if _is_number(held) else value)
+    def equal(actual: Any) -> bool:
+        if actual is None or isinstance(actual, bool):
+            return value.lower() in _SPELLINGS[actual]
+        return actual == (number if _is_number(actual) else value)
 
-    return _either(sign, same)
+    return _equal_or_not(symbol, equal)
 
 
-def _number_test(column: Column, sign: str, value: str, wrong: Callable[[str], NoReturn]) -> Test:
-    what = "a number" if column.kind == "field" else "a metric"
-    if sign == "~":
-        wrong(f"~ looks for text, {column.key} is {what} (= != < <= > >=)")
+def _number_test(
+    column: Column, symbol: str, value: str, fail: Callable[[str], NoReturn]
+) -> Predicate:
+    described = "a number" if column.kind == "field" else "a metric"
+    if symbol == "~":
+        fail(f"~ looks for text, {column.key} is {described} (= != < <= > >=)")
     number = _number(value)
     if number is None:
-        wrong(f"a number is expected for {column.key}, not {value or 'nothing'}")
-    if sign in _ORDER:
-        compare = _ORDER[sign]
-        return lambda held: compare(held, number)
+        fail(f"a number is expected for {column.key}, not {value or 'nothing'}")
+    if symbol in _ORDER:
+        compare = _ORDER[symbol]
+        return lambda actual: compare(actual, number)
     if math.isnan(number):
-        return _either(sign, math.isnan)
-    return _either(sign, lambda held: held == number)
+        return _equal_or_not(symbol, math.isnan)
+    return _equal_or_not(symbol, lambda actual: actual == number)
 
 
-def _date_test(sign: str, value: str, wrong: Callable[[str], NoReturn]) -> Test:
-    span = _dates(value)
-    if span is None or sign == "~":
-        wrong(f"{value}: a date (UTC) is expected, as 2026-11, 2026-11-21 or '2026-11-21 10:30'")
-    first, after = span
-    if sign in ("<", ">="):
-        return lambda held: (held < first) is (sign == "<")
-    if sign in (">", "<="):
-        return lambda held: (held >= after) is (sign == ">")
-    return _either(sign, lambda held: first <= held < after)
+def _date_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Predicate:
+    interval = _interval(value)
+    if interval is None or symbol == "~":
+        fail(f"{value}: a date (UTC) is expected, as 2026-11, 2026-11-21 or '2026-11-21 10:30'")
+    begin, end = interval
+    if symbol in ("<", ">="):
+        return lambda actual: (actual < begin) is (symbol == "<")
+    if symbol in (">", "<="):
+        return lambda actual: (actual >= end) is (symbol == ">")
+    return _equal_or_not(symbol, lambda actual: begin <= actual < end)
 
 
-def _dates(value: str) -> tuple[float, float] | None:
-    """First millisecond of a day, month, … and the one after its last."""
+def _interval(value: str) -> tuple[float, float] | None:
+    """Return [begin, end) in milliseconds of a year, month, day, minute or second."""
     today = datetime.fromtimestamp(time.time(), UTC).replace(
         hour=0, minute=0, second=0, microsecond=0
     )
@@ -200,9 +207,9 @@ def _dates(value: str) -> tuple[float, float] | None:
             begin = today - timedelta(days=days)
             end = begin + timedelta(days=1)
         elif match is not None:
-            parts = [int(each) for each in match.groups() if each]
+            parts = [int(part) for part in match.groups() if part]
             begin = datetime(*(parts + [1] * (3 - len(parts))), tzinfo=UTC)  # type: ignore[misc]
-            end = _next(begin, len(parts))
+            end = _interval_end(begin, len(parts))
         else:
             return None
     except (ValueError, OverflowError):
@@ -210,7 +217,7 @@ def _dates(value: str) -> tuple[float, float] | None:
     return begin.timestamp() * 1000, end.timestamp() * 1000
 
 
-def _next(begin: datetime, parts: int) -> datetime:
+def _interval_end(begin: datetime, parts: int) -> datetime:
     if parts == 1:
         return begin.replace(year=begin.year + 1)
     if parts == 2:
@@ -219,20 +226,20 @@ def _next(begin: datetime, parts: int) -> datetime:
     return begin + steps[parts]
 
 
-def _status(value: str, wrong: Callable[[str], NoReturn]) -> str:
+def _status(value: str, fail: Callable[[str], NoReturn]) -> str:
     if value.upper() not in STATUSES:
-        shown = "".join(f", did you mean {each}?" for each in near(value, STATUSES)[:1])
-        wrong(f"no status {value}{shown or ': one of ' + ', '.join(STATUSES)}")
+        hint = "".join(f", did you mean {best}?" for best in close_matches(value, STATUSES)[:1])
+        fail(f"no status {value}{hint or ': one of ' + ', '.join(STATUSES)}")
     return value.upper()
 
 
-def _contains(value: str) -> Test:
+def _contains_test(value: str) -> Predicate:
     needle = value.casefold()
-    return lambda held: needle in values.flag_text(held).casefold()
+    return lambda actual: needle in values.flag_text(actual).casefold()
 
 
-def _either(sign: str, same: Test) -> Test:
-    return same if sign == "=" else lambda held: not same(held)
+def _equal_or_not(symbol: str, equal: Predicate) -> Predicate:
+    return equal if symbol == "=" else lambda actual: not equal(actual)
 
 
 def _number(value: str) -> int | float | None:
@@ -245,5 +252,5 @@ def _is_number(value: Any) -> bool:
     return isinstance(value, int | float) and not isinstance(value, bool)
 
 
-def _form(name: str) -> str:
+def _normal_form(name: str) -> str:
     return name.lower().replace("_", "-")

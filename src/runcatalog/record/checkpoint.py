@@ -20,7 +20,7 @@ if TYPE_CHECKING:
 
 WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "checkpoint.json"
 _ARRAY = "__ndarray__"
-# What torch raises for a file that is none of its own, and what unpacking odd content does.
+# Errors of torch for files of another format, and of unpacking unexpected content.
 _DAMAGES = (RuntimeError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError)
 
 
@@ -28,11 +28,11 @@ class Checkpoint(NamedTuple):
     """A checkpoint in memory.
 
     Attributes:
-        step: Step that it was taken at.
+        step: Step at which it was saved.
         tensors: Weights by name, on the CPU.
         state: Everything else: optimizer, random number generators, environments.
         path: Its folder.
-        run_id: Id of the run that wrote it; empty if unknown.
+        run_id: Id of the run that wrote it; "" if unknown.
     """
 
     step: int
@@ -51,7 +51,7 @@ def save_checkpoint(
     keep: int | None = None,
     run_id: str = "",
 ) -> Path:
-    """Writes a checkpoint that is there entirely or not at all.
+    """Save a checkpoint atomically.
 
     Args:
         folder: The run's ``checkpoints`` folder.
@@ -65,7 +65,7 @@ def save_checkpoint(
         The checkpoint's folder, ``<step:08d>``.
 
     Raises:
-        TypeError: The state holds something that could not be loaded with ``weights_only=True``.
+        TypeError: The state contains a type that ``weights_only=True`` cannot load.
     """
     import safetensors.torch
     import torch
@@ -77,7 +77,9 @@ def save_checkpoint(
     try:
         weights = {name: _plain_tensor(tensor) for name, tensor in tensors.items()}
         safetensors.torch.save_file(weights, temporary / WEIGHTS)
-        with (temporary / STATE).open("wb") as file:  # torch's own writer hides that a disk is full
+        with (temporary / STATE).open(
+            "wb"
+        ) as file:  # torch's own writer hides the error of a full disk
             torch.save(_pack(dict(state), "state"), file)
         files = {name: _file_digest(temporary / name) for name in (WEIGHTS, STATE)}
         for name in files:
@@ -98,45 +100,48 @@ def save_checkpoint(
 
 
 def load_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Checkpoint:
-    """Loads a checkpoint.
+    """Load a checkpoint.
 
     Args:
         path: A run's directory, its ``checkpoints`` folder, or one checkpoint's folder.
-        step: Step to load; by default the newest one.
+        step: Step to load; by default the newest.
 
     Raises:
-        UserError: There is none, or it is damaged.
+        UserError: There is no such checkpoint, or it is damaged.
     """
     return _load(find_checkpoint(path, step))
 
 
 def find_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Path:
-    """Returns the folder that :func:`load_checkpoint` loads, without loading it; see there."""
-    where = Path(path)
-    if where.is_file():
+    """Return the folder that :func:`load_checkpoint` would load; same arguments and errors."""
+    given = Path(path)
+    if given.is_file():
         raise UserError(
-            f"checkpoint {where}: a file; a folder with {WEIGHTS} is expected (a pickle could run code, "
+            f"checkpoint {given}: a file; a folder with {WEIGHTS} is expected (a pickle could run code, "
             "none is loaded)"
         )
-    if not where.is_dir():
-        raise UserError(f"checkpoint {where}: no such directory")
-    if (where / MANIFEST).exists() or (where / WEIGHTS).exists():
-        return where
-    folder = where / "checkpoints" if (where / "checkpoints").is_dir() else where
-    found = checkpoints_in(folder)
+    if not given.is_dir():
+        raise UserError(f"checkpoint {given}: no such directory")
+    if (given / MANIFEST).exists() or (given / WEIGHTS).exists():
+        return given
+    folder = given / "checkpoints" if (given / "checkpoints").is_dir() else given
+    checkpoints = checkpoints_in(folder)
     if step is not None:
-        wanted = folder / f"{step:08d}"
-        if wanted not in found:
-            steps = ", ".join(str(int(each.name)) for each in reversed(found)) or "none"
-            raise UserError(f"checkpoint {where}: no step {step} there (there are: {steps})")
-        return wanted
-    if not found:
-        raise UserError(f"checkpoint {where}: no checkpoint there")
-    return found[0]
+        requested = folder / f"{step:08d}"
+        if requested not in checkpoints:
+            steps = (
+                ", ".join(str(int(checkpoint.name)) for checkpoint in reversed(checkpoints))
+                or "none"
+            )
+            raise UserError(f"checkpoint {given}: no step {step} there (there are: {steps})")
+        return requested
+    if not checkpoints:
+        raise UserError(f"checkpoint {given}: no checkpoint there")
+    return checkpoints[0]
 
 
 def newest_checkpoint(folder: Path) -> Checkpoint | None:
-    """Returns the newest checkpoint that is complete, or None."""
+    """Return the newest complete checkpoint, or None."""
     for path in checkpoints_in(folder):
         with contextlib.suppress(UserError):
             return _load(path)
@@ -144,11 +149,11 @@ def newest_checkpoint(folder: Path) -> Checkpoint | None:
 
 
 def checkpoints_in(folder: Path) -> list[Path]:
-    """Returns the folders of the checkpoints, the newest first."""
+    """Return the folders of the checkpoints, newest first."""
     if not folder.is_dir():
         return []
-    found = [path for path in folder.iterdir() if path.name.isdecimal() and path.is_dir()]
-    return sorted(found, key=lambda path: int(path.name), reverse=True)
+    checkpoints = [path for path in folder.iterdir() if path.name.isdecimal() and path.is_dir()]
+    return sorted(checkpoints, key=lambda path: int(path.name), reverse=True)
 
 
 def _load(path: Path) -> Checkpoint:
@@ -165,27 +170,27 @@ def _load(path: Path) -> Checkpoint:
         state = _unpack(torch.load(path / STATE, weights_only=True, map_location="cpu"))
     except pickle.UnpicklingError:
         raise UserError(
-            f"checkpoint {path}: {STATE} holds more than tensors and plain values (a pickle could run "
+            f"checkpoint {path}: {STATE} contains more than tensors and plain values (a pickle could run "
             "code): refused"
         ) from None
     except _DAMAGES as error:
         raise UserError(f"checkpoint {path}: {STATE} is damaged ({_short(error)})") from None
     if not isinstance(state, dict):
-        raise UserError(f"checkpoint {path}: {STATE} is no state of a run")
+        raise UserError(f"checkpoint {path}: {STATE} is not the state of a run")
     return Checkpoint(step, tensors, state, path, run_id)
 
 
 def _checked_manifest(path: Path) -> tuple[int, str]:
-    """Returns (step, run id) of a checkpoint whose two files are what its manifest says.
+    """Check both files against the manifest's digests; return (step, run id).
 
-    The folder may come from anywhere: nothing outside of it is opened.
+    The folder is untrusted: nothing outside of it is opened.
     """
     manifest = read_json(path / MANIFEST)
     if manifest is None:
         raise UserError(f"checkpoint {path}: {MANIFEST} is missing or damaged")
     files, step, run_id = (manifest.get(name) for name in ("files", "step", "run"))
     if not isinstance(files, dict) or type(step) is not int or not isinstance(run_id or "", str):
-        raise UserError(f"checkpoint {path}: {MANIFEST} is none of a checkpoint")
+        raise UserError(f"checkpoint {path}: {MANIFEST} is not a checkpoint's manifest")
     for name in sorted({WEIGHTS, STATE, *files}):
         if name not in (WEIGHTS, STATE):
             raise UserError(f"checkpoint {path}: {MANIFEST} names {name[:80]!r}: refused")
@@ -205,12 +210,12 @@ def _short(error: Exception) -> str:
 def _plain_tensor(tensor: Any) -> torch.Tensor:
     import torch
 
-    # A copy: safetensors takes no tensors that share memory, as tied weights do.
+    # A copy, since safetensors rejects tensors that share memory, such as tied weights.
     return torch.as_tensor(tensor).detach().cpu().clone(memory_format=torch.contiguous_format)
 
 
 def _pack(value: Any, where: str) -> Any:
-    """Makes numpy values loadable with ``weights_only=True``, and refuses what is not."""
+    """Convert numpy values to ones that ``weights_only=True`` loads; raise TypeError for other types."""
     import numpy as np
     import torch
 

@@ -1,7 +1,7 @@
-"""What a script prints, kept in the journal where nobody else keeps it.
+"""Copies of standard output and error in the journal, for runs without Guild.
 
-Guild keeps the output of its runs. For a script that is started by hand the run copies what goes through
-``sys.stdout`` and ``sys.stderr``; what a library writes past them stays on the terminal alone.
+Guild saves the output of its runs. For a script started by hand the run copies ``sys.stdout`` and
+``sys.stderr``; output that a library writes to the file descriptors directly is not copied.
 """
 
 from __future__ import annotations
@@ -9,65 +9,74 @@ from __future__ import annotations
 import contextlib
 import os
 import sys
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
-MAX_BYTES = 1 << 20  # of a copy; of a longer one the last half is kept
-TAIL_LINES = 20  # that a failed run shows
-_TAIL_BYTES = 1 << 16  # that tail_of reads
+MAX_BYTES = 1 << 20  # of a copy; beyond it, only the last half remains
+TAIL_LINES = 20  # lines of output in the record of a failed run
+_TAIL_BYTES = 1 << 16  # read by last_lines
 
 
 class OutputCopy:
     """Copies standard output and error to a file, from :meth:`start` to :meth:`close`.
 
     Args:
-        path: The file; what is in it already, from an earlier session, stays.
+        path: The file; output of earlier sessions in it stays. None where Guild stores the output: then secrets are
+            taken out of the stream itself.
+        hide: Takes secrets out of a text.
     """
 
-    def __init__(self, path: Path) -> None:
+    def __init__(self, path: Path | None, hide: Callable[[str], str]) -> None:
         self._path = path
+        self.hide = hide
         self._file = -1
         self._size = 0
-        self._streams: dict[str, tuple[Any, _Copied]] = {}
+        self._streams: dict[str, tuple[Any, _CopiedStream]] = {}
 
     def start(self) -> None:
-        """Begins to copy."""
-        flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
-        self._file = os.open(self._path, flags, 0o644)
-        self._size = os.fstat(self._file).st_size
+        """Start copying."""
+        if self._path is not None:
+            flags = os.O_RDWR | os.O_CREAT | os.O_APPEND | os.O_CLOEXEC
+            self._file = os.open(self._path, flags, 0o644)
+            self._size = os.fstat(self._file).st_size
         for name in ("stdout", "stderr"):
             stream = getattr(sys, name)
             if stream is not None:
-                copied = _Copied(stream, self)
+                copied = (
+                    _CopiedStream(stream, self)
+                    if self._path is not None
+                    else _RedactedStream(stream, self)
+                )
                 self._streams[name] = (stream, copied)
                 setattr(sys, name, copied)
 
     def close(self) -> None:
-        """Ends it, and gives the streams back unless someone else has replaced them since."""
-        for name, (stream, copied) in self._streams.items():
-            if getattr(sys, name) is copied:
+        """Stop copying; restore the streams unless they have been replaced since."""
+        for name, (stream, copy) in self._streams.items():
+            if getattr(sys, name) is copy:
                 setattr(sys, name, stream)
         self._streams = {}
         if self._file >= 0:
             os.close(self._file)
             self._file = -1
 
-    def keep(self, text: str) -> None:
-        """Appends to the file; a full disk costs these lines, never the run."""
+    def append(self, text: str) -> None:
+        """Append to the file; on a full disk these lines are lost, and the run continues."""
         if self._file < 0 or not text:
             return
-        data = text.encode("utf-8", "replace")
+        data = self.hide(text).encode("utf-8", "replace")
         with contextlib.suppress(OSError):
             if self._size + len(data) > MAX_BYTES:
-                kept = os.pread(self._file, MAX_BYTES // 2, max(0, self._size - MAX_BYTES // 2))
+                tail = os.pread(self._file, MAX_BYTES // 2, max(0, self._size - MAX_BYTES // 2))
                 os.ftruncate(self._file, 0)
-                data = (kept + data)[-MAX_BYTES:]
+                data = (tail + data)[-MAX_BYTES:]
                 self._size = 0
             self._size += os.write(self._file, data)
 
 
-class _Copied:
-    """A text stream that also writes to a copy, and is the stream itself in all else."""
+class _CopiedStream:
+    """A text stream that also writes to a copy, and delegates everything else."""
 
     def __init__(self, stream: Any, copy: OutputCopy) -> None:
         self._stream = stream
@@ -75,7 +84,7 @@ class _Copied:
 
     def write(self, text: str) -> int:
         written = self._stream.write(text)
-        self._copy.keep(text)
+        self._copy.append(text)
         return written
 
     def writelines(self, lines: Any) -> None:
@@ -89,14 +98,22 @@ class _Copied:
         return iter(self._stream)
 
 
+class _RedactedStream(_CopiedStream):
+    """A text stream that writes no secrets, and the stream itself in all else."""
+
+    def write(self, text: str) -> int:
+        self._stream.write(self._copy.hide(text))
+        return len(text)
+
+
 def output_path(directory: Path) -> Path:
-    """Returns where the output of a run is: Guild's file of it, else the copy in the journal."""
+    """Return the file with a run's output: Guild's, else the copy in the journal."""
     guild = directory / ".guild" / "output"
     return guild if guild.parent.is_dir() else directory / "journal" / "output.txt"
 
 
-def tail_of(path: Path, lines: int = TAIL_LINES) -> str:
-    """Returns the last lines of an output file; of a line that was drawn again, its last state."""
+def last_lines(path: Path, lines: int = TAIL_LINES) -> str:
+    """Return the last lines of an output file; a line redrawn with carriage returns in its last state."""
     try:
         with path.open("rb") as file:
             size = file.seek(0, os.SEEK_END)
@@ -108,5 +125,5 @@ def tail_of(path: Path, lines: int = TAIL_LINES) -> str:
 
 
 def _last_state(line: str) -> str:
-    drawn = [each for each in line.split("\r") if each.strip()]
-    return drawn[-1] if drawn else ""
+    states = [state for state in line.split("\r") if state.strip()]
+    return states[-1] if states else ""

@@ -1,4 +1,4 @@
-"""Digests that tell whether two runs are equal bit for bit."""
+"""Digests of weights and metrics, to compare two runs bit for bit."""
 
 from __future__ import annotations
 
@@ -7,11 +7,11 @@ import struct
 from collections.abc import Iterable, Mapping
 from typing import Any
 
-CLOCK_PREFIX = "time/"  # metrics with this prefix are wall-clock readings, no property of the run
+CLOCK_PREFIX = "time/"  # prefix of wall-clock metrics, which differ between equal runs
 
 
 def weights_digest(tensors: Mapping[str, Any]) -> str:
-    """Returns the SHA-256 (hex) of named tensors: names, dtypes, shapes and bytes.
+    """Return the SHA-256 (hex) of named tensors: names, dtypes, shapes and bytes.
 
     Args:
         tensors: Torch tensors or numpy arrays, of any shape and device.
@@ -27,10 +27,10 @@ def weights_digest(tensors: Mapping[str, Any]) -> str:
 
 
 def metrics_digest(points: Iterable[tuple[str, int, float]]) -> str:
-    """Returns the SHA-256 (hex) of the metrics, without those that read the clock.
+    """Return the SHA-256 (hex) of the metrics, without wall-clock metrics.
 
     Args:
-        points: (name, step, value); values count with all 64 bits, every NaN as the same one.
+        points: (name, step, value); values with all 64 bits, all NaNs as equal.
     """
     digest = hashlib.sha256()
     for name, step, value in sorted(points, key=lambda point: point[:2]):

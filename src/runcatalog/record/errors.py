@@ -1,4 +1,4 @@
-"""The errors that a script shows as one line, and the check that raises the most common of them."""
+"""Errors that a script prints as one line, and a check for NaN and infinity."""
 
 from __future__ import annotations
 
@@ -7,19 +7,19 @@ from typing import Any
 
 
 class UserError(Exception):
-    """A wrong flag, file or server: the message names it and says what would be right."""
+    """A wrong flag, file or server; the message names it and the expected value."""
 
 
 class RunFailed(Exception):
-    """The run cannot go on; the message is the reason that the record and the catalog show."""
+    """The run cannot continue; the message becomes the reason in the record and the catalog."""
 
 
 class NumericalError(RunFailed):
     """A tensor became NaN or infinite.
 
     Args:
-        update: Update at which it was seen.
-        tensor_name: Name of the tensor, as the paper or the code calls it.
+        update: Update at which it was detected.
+        tensor_name: Name of the tensor in the paper or the code.
     """
 
     def __init__(self, update: int, tensor_name: str) -> None:
@@ -29,10 +29,10 @@ class NumericalError(RunFailed):
 
 
 def check_finite(update: int, tensors: Mapping[str, Any]) -> None:
-    """Raises NumericalError for the first of the tensors that holds a NaN or an infinity.
+    """Raise NumericalError for the first tensor that contains NaN or infinity.
 
     Args:
-        update: Update that the tensors belong to.
+        update: Update of the tensors.
         tensors: Torch tensors, arrays or numbers of any shape; None (no gradient) is skipped.
     """
     for name, tensor in tensors.items():

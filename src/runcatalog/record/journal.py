@@ -1,8 +1,8 @@
-"""The journal: what a run leaves in its directory, and the only truth about it.
+"""The journal: files in the run's directory, from which MLflow and TensorBoard data are derived.
 
-Layout of ``RUN_DIR/journal``: ``run.json`` (facts that do not change), ``sessions.jsonl`` (every start
-and end), ``metrics.jsonl`` (the points, float64), ``events.jsonl`` (remarks), ``progress.json``
-(heartbeat), ``mlflow.json`` (what has been sent where). A line that a crash cut off is no line.
+Layout of ``RUN_DIR/journal``: ``run.json`` (constant facts), ``sessions.jsonl`` (starts and ends),
+``metrics.jsonl`` (points, float64), ``events.jsonl`` (messages), ``progress.json`` (heartbeat), ``mlflow.json``
+(delivery state by server). Readers ignore a last line that a crash cut off.
 """
 
 from __future__ import annotations
@@ -20,7 +20,7 @@ from typing import Any, NamedTuple
 
 from runcatalog.record.digest import CLOCK_PREFIX
 
-MAX_BYTES = 32 << 20  # of a JSON file, and of a line: far more than any run writes
+MAX_BYTES = 32 << 20  # limit of a JSON file and of a line, far above any run's
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAME_CHARACTERS = frozenset("_-./ :")
 
@@ -44,11 +44,11 @@ class Point(NamedTuple):
 class MetricsFile:
     """The points of a run, appended line by line.
 
-    The first value of a (name, step) counts: a resumed run that computes it again writes nothing, and
-    a differing value is counted in ``mismatches``.
+    The first value of a (name, step) counts: a resumed run that recomputes it writes nothing, and
+    ``mismatches`` counts the values that differ.
 
     Args:
-        path: The file; a last line that a crash cut off is removed.
+        path: The file; an incomplete last line is removed.
     """
 
     def __init__(self, path: Path) -> None:
@@ -67,28 +67,29 @@ class MetricsFile:
         return max(self._last.values(), default=0)
 
     def append(self, time_ms: int, step: int, metrics: dict[str, float]) -> dict[str, float]:
-        """Writes the points that are new as one line, and returns them.
+        """Write the points that are new as one line, and returns them.
 
         Raises:
-            OSError: The disk is full or gone.
-            ValueError: A name that MLflow would not take, or a step that is no whole number from 0 on.
+            OSError: The file cannot be written, for example on a full disk.
+            ValueError: MLflow would reject a name, or a step is not a non-negative integer.
         """
-        step = _whole(step)
+        step = _checked_step(step)
         new = {name: value for name, value in metrics.items() if self._is_new(name, step, value)}
         if new:
             values = {
-                name: value if math.isfinite(value) else _text(value) for name, value in new.items()
+                name: value if math.isfinite(value) else _non_finite_text(value)
+                for name, value in new.items()
             }
             line = json.dumps({"t": time_ms, "step": step, "m": values}, separators=(",", ":"))
             _write_all(self._file, line.encode() + b"\n")
         return new
 
     def sync(self) -> None:
-        """Waits until every point is on the disk."""
+        """Sync the file to disk."""
         os.fsync(self._file)
 
     def close(self) -> None:
-        """Syncs and closes the file."""
+        """Sync and closes the file."""
         with contextlib.suppress(OSError):
             os.fsync(self._file)
         os.close(self._file)
@@ -97,7 +98,7 @@ class MetricsFile:
         last = self._last.get(name)
         if last is None:
             _check_name(name)
-        if last is None or step > last:  # the usual case needs no index of all points
+        if last is None or step > last:  # in the common case no index of all points is needed
             self._last[name] = step
             if self._index is not None:
                 self._index[name, step] = value
@@ -108,9 +109,9 @@ class MetricsFile:
         if (name, step) not in self._index:
             self._index[name, step] = value
             return True
-        before = self._index[name, step]
-        same = before == value or (before != before and value != value)
-        if not same and not name.startswith(CLOCK_PREFIX):
+        first = self._index[name, step]
+        equal = first == value or (first != first and value != value)
+        if not equal and not name.startswith(CLOCK_PREFIX):
             self.mismatches += 1
         return False
 
@@ -121,23 +122,23 @@ class MetricsFile:
             self._last[point.name] = max(point.step, self._last.get(point.name, point.step))
 
 
-def _whole(step: float) -> int:
+def _checked_step(step: float) -> int:
     try:
-        whole = int(step)
+        integer = int(step)
     except (TypeError, ValueError, OverflowError):
-        whole = -1
-    if whole != step or whole < 0:  # cut to a whole one, it could be that of a point that is there
+        integer = -1
+    if integer != step or integer < 0:  # truncated, it could collide with another point
         raise ValueError(f"step {step!r}: a whole number from 0 on")
-    return whole
+    return integer
 
 
 def read_points(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Point]:
-    """Yields the points of a metrics file, in the order in which they were written.
+    """Yield the points of a metrics file, in the order in which they were written.
 
     Args:
         path: The file; no points if it is missing.
-        start: Byte offset of a line to begin at.
-        stop: Byte offset to end at (by default the last complete line).
+        start: Byte offset of the first line.
+        stop: Byte offset of the end (by default that of the last complete line).
     """
     for line, end in read_lines(path, start):
         if stop is not None and end > stop:
@@ -146,7 +147,7 @@ def read_points(path: Path, start: int = 0, stop: int | None = None) -> Iterator
 
 
 def points_of(line: dict[str, Any]) -> list[Point]:
-    """Returns the points of one line of a metrics file."""
+    """Return the points of one line of a metrics file."""
     return [
         Point(line["t"], line["step"], name, _NON_FINITE[v] if isinstance(v, str) else float(v))
         for name, v in line["m"].items()
@@ -154,7 +155,7 @@ def points_of(line: dict[str, Any]) -> list[Point]:
 
 
 def read_lines(path: Path, start: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yields (record, byte offset after it) of a JSON lines file; a cut-off line ends it."""
+    """Yield (record, byte offset after it) of a JSON lines file, up to an incomplete line."""
     try:
         file = path.open("rb")
     except FileNotFoundError:
@@ -173,7 +174,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[tuple[dict[str, Any], int
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
-    """Appends a record as one line, and waits until it is on the disk."""
+    """Append a record as one line and sync it to disk."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _write_all(file, json.dumps(record, separators=(",", ":")).encode() + b"\n")
@@ -183,7 +184,7 @@ def append_line(path: Path, record: dict[str, Any]) -> None:
 
 
 def repair(path: Path) -> None:
-    """Cuts off what a crash left of a last line."""
+    """Remove an incomplete last line."""
     with contextlib.suppress(FileNotFoundError), path.open("rb+") as file:
         size = file.seek(0, os.SEEK_END)
         end = size
@@ -200,12 +201,12 @@ def repair(path: Path) -> None:
 
 
 def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
-    """Writes a JSON file so that a reader sees the old content or the new, never half.
+    """Write a JSON file atomically: readers see the old content or the new.
 
     Args:
         path: The file.
-        value: What to write; keys are sorted.
-        durable: Wait until it is on the disk.
+        value: The content; keys are sorted.
+        durable: Sync it to disk.
     """
     text = json.dumps(value, indent=1, sort_keys=True, ensure_ascii=False) + "\n"
     handle, temporary = tempfile.mkstemp(prefix=f".{path.name}-", dir=path.parent)
@@ -226,7 +227,7 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Returns the content of a JSON file, or None if it is missing, broken or beyond MAX_BYTES."""
+    """Return the content of a JSON file; None if it is missing, broken or larger than MAX_BYTES."""
     try:
         if path.stat().st_size > MAX_BYTES:
             return None
@@ -237,7 +238,7 @@ def read_json(path: Path) -> dict[str, Any] | None:
 
 
 def plain(value: Any) -> Any:
-    """Returns a value as strict JSON can hold it: numpy numbers as numbers, NaN and infinity as text."""
+    """Convert a value for strict JSON: numpy numbers to numbers, NaN and infinity to text."""
     if isinstance(value, dict):
         return {str(key): plain(item) for key, item in value.items()}
     if isinstance(value, list | tuple):
@@ -245,7 +246,7 @@ def plain(value: Any) -> Any:
     if value is None or isinstance(value, str | bool | int):
         return value
     if isinstance(value, float):
-        return float(value) if math.isfinite(value) else _text(value)
+        return float(value) if math.isfinite(value) else _non_finite_text(value)
     if hasattr(value, "item"):
         return plain(value.item())
     if isinstance(value, os.PathLike):
@@ -255,14 +256,14 @@ def plain(value: Any) -> Any:
 
 @contextlib.contextmanager
 def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
-    """Holds a lock file; two processes that do the same thing do it one after the other.
+    """Lock a file exclusively, across processes.
 
     Args:
         path: The lock file.
         timeout: Seconds to wait; None waits for ever.
 
     Raises:
-        TimeoutError: Another process held the lock all the time.
+        TimeoutError: Another process kept the lock for the whole time.
     """
     file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
@@ -273,7 +274,7 @@ def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
                 break
             except BlockingIOError:
                 if time.monotonic() > end:
-                    raise TimeoutError(f"{path}: another process holds it") from None
+                    raise TimeoutError(f"{path}: another process has locked it") from None
                 time.sleep(0.05)
         else:
             fcntl.flock(file, fcntl.LOCK_EX)
@@ -283,14 +284,14 @@ def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
 
 
 def size_on_disk(path: Path) -> int:
-    """Waits until what a file holds now is on the disk, and returns how much that is; 0 without a file."""
+    """Sync a file to disk and return its size in bytes; 0 without a file."""
     try:
         file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     except OSError:
         return 0
     try:
         size = os.fstat(file).st_size
-        with contextlib.suppress(OSError):  # a file system that is only read
+        with contextlib.suppress(OSError):  # a read-only file system
             os.fsync(file)
         return size
     finally:
@@ -298,7 +299,7 @@ def size_on_disk(path: Path) -> int:
 
 
 def sync_directory(path: Path) -> None:
-    """Waits until the names in a directory are on the disk."""
+    """Sync the entries of a directory to disk."""
     handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
     try:
         os.fsync(handle)
@@ -311,7 +312,7 @@ def _write_all(file: int, data: bytes) -> None:
         data = data[os.write(file, data) :]
 
 
-def _text(value: float) -> str:
+def _non_finite_text(value: float) -> str:
     if value != value:
         return "NaN"
     return "Infinity" if value > 0 else "-Infinity"

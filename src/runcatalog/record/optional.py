@@ -1,4 +1,4 @@
-"""What a run can do without: a figure or a video that cannot be made is a remark, never the end of the run."""
+"""Optional outputs such as figures and videos, whose errors do not end the run."""
 
 from __future__ import annotations
 
@@ -11,14 +11,14 @@ if TYPE_CHECKING:
 
 
 @contextlib.contextmanager
-def optional(run: Run, what: str) -> Iterator[None]:
-    """Turns an exception into an event of the run, `no WHAT: type: message`.
+def optional(run: Run, output: str) -> Iterator[None]:
+    """Turn an exception into an event of the run, `no OUTPUT: type: message`.
 
     Args:
-        run: The run, which goes on.
-        what: What is made inside, in a word or two.
+        run: The run, which continues.
+        output: Name of the output, in a word or two.
     """
     try:
         yield
-    except Exception as error:  # whatever matplotlib, ffmpeg or the renderer finds
-        run.event(f"no {what}: {type(error).__name__}: {error}")
+    except Exception as error:  # matplotlib, ffmpeg and renderers raise all kinds
+        run.event(f"no {output}: {type(error).__name__}: {error}")

@@ -16,7 +16,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.record import journal
-from runcatalog.record.config import Config, check_same_flags
+from runcatalog.record.config import Config, check_same_flags, flags_of
 from runcatalog.record.console import OutputCopy
 from runcatalog.record.delivery import outcome
 from runcatalog.record.digest import metrics_digest, weights_digest
@@ -36,7 +36,7 @@ HEARTBEAT = 30.0  # s between signs of life; see status.LOST_AFTER
 _RESERVE_BYTES = 1 << 17  # given back when the disk is full, so that the end can be written
 
 
-def start(config: Config, *, study: str) -> Run:
+def start(config: Config, *, study: str = "") -> Run:
     """Begins a run, or continues the one that is in the directory.
 
     The directory is $RUN_DIR (Guild), else ``config.resume``, else ``runs/<8 hex>`` in the project.
@@ -44,7 +44,7 @@ def start(config: Config, *, study: str) -> Run:
 
     Args:
         config: The script's flags.
-        study: Name of the study; MLflow's experiment.
+        study: Name of the study; MLflow's experiment. By default that of the project.
 
     Returns:
         The run, to be used as a context manager; the journal is opened on entering.
@@ -53,6 +53,7 @@ def start(config: Config, *, study: str) -> Run:
         UserError: The directory cannot be written, belongs to a run that is alive, or to one that
             was started with other flags.
     """
+    study = study or environment.default_study(environment.project_root())
     if os.environ.get("RECORD", "").lower() in ("off", "0", "no"):
         return DisabledRun(config, study)
     return Run(config, study)
@@ -74,7 +75,7 @@ class Run:
         self.config = config
         self.study = study
         self.seeds = Seeds(config.seed)
-        self.directory, self.id = session.place(config)
+        self.directory, self.id = session.locate(config)
         self.resumed = (self.directory / "journal" / "run.json").exists()
         self._journal = self.directory / "journal"
         self._reserve = self._journal / "reserve"
@@ -85,6 +86,7 @@ class Run:
         self._signals = signals.Signals()
         self._stop_beating = threading.Event()
         self._output: OutputCopy | None = None
+        self._hide = redact.Redactor.of_run(self.directory)
         self._crash: CrashReport
         self._metrics: journal.MetricsFile
         self._tfevents: EventFile
@@ -96,7 +98,7 @@ class Run:
         except OSError as error:
             if self._session is not None:
                 with contextlib.suppress(OSError):
-                    self._end(signals.end_of(error), None)
+                    self._end(signals.end_from_exception(error), None)
                 self._signals.restore()
             where = getattr(error, "filename", None) or self.directory
             raise UserError(f"cannot record in {where}: {error.strerror or error}") from None
@@ -117,7 +119,7 @@ class Run:
             elif error is not None:
                 self._end_with(error)
         finally:
-            self._close()
+            self._close(failed=error is not None)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
         """Appends metrics to the journal; never waits for MLflow.
@@ -157,7 +159,7 @@ class Run:
     def event(self, text: str) -> None:
         """Prints a remark and keeps it in the journal."""
         print(text, flush=True)
-        line = {"t": self._clock.now(), "text": text}
+        line = {"t": self._clock.now(), "text": self._hide.text(text)}
         with self._signals.deferred():
             journal.append_line(self._journal / "events.jsonl", line)
 
@@ -271,7 +273,7 @@ class Run:
             static = self._static_facts()
             self.id = static["id"]
             self._metrics = journal.MetricsFile(self._journal / "metrics.jsonl")
-            self._session = session.begin(self.directory)
+            self._session = session.start_session(self.directory)
             self._clock = self._session.clock
         self._begin()
 
@@ -285,12 +287,13 @@ class Run:
         for name in ("artifacts", "checkpoints"):
             (self.directory / name).mkdir(exist_ok=True)
         (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
-        outcome.tell_guild(self.directory, "")
+        outcome.write_guild_result(self.directory, "")
+        outcome.hide_label(self.directory, self._hide.text)
         self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))  # zeros may be stored as nothing
         self._crash = CrashReport(self.directory)
-        if not (self.directory / ".guild").is_dir():
-            self._output = OutputCopy(self._journal / "output.txt")
-            self._output.start()
+        kept = None if (self.directory / ".guild").is_dir() else self._journal / "output.txt"
+        self._output = OutputCopy(kept, self._hide.text)
+        self._output.start()
         for stale in (self.directory / "checkpoints").glob(".writing-*"):
             shutil.rmtree(stale, ignore_errors=True)
         self._tfevents = EventFile(self.directory, journal.read_points(self._metrics.path))
@@ -305,19 +308,23 @@ class Run:
             now = environment.script(self.config)
             if (begun := stored.get("script", now)) != now:  # older runs do not tell
                 raise UserError(f"--resume: a run of {begun}.py; {now}.py cannot continue it")
-            check_same_flags(self.config, stored["flags"])
+            before, given = stored["flags"], flags_of(self.config)
+            # Of a value that is hidden there it cannot be told whether it is the same.
+            same = {n for n in before.keys() & given if redact.is_hidden(given[n], before[n])}
+            check_same_flags(self.config, before | {name: given[name] for name in same})
             return stored
         if path.exists():
             raise UserError(f"{path}: damaged; it cannot be continued")
         project = environment.project_root()
-        static = environment.run_facts(self.config, self.study, self.id, project)
+        facts = environment.run_facts(self.config, self.study, self.id, project)
+        static = self._hide.value(facts)  # whoever sends the run later may not know the secrets
         if static["dirty"]:
             patch.write(project, static["commit"], self.artifact(patch.NAME))
         journal.write_json(path, static)
         return static
 
     def _end_with(self, error: BaseException) -> None:
-        end, hide = signals.end_of(error), redact.Redactor([os.environ]).text
+        end, hide = signals.end_from_exception(error), self._hide.text
         if self._finished and end.status == signals.KILLED:
             return  # the result was complete before the signal came
         if self._finished and isinstance(error, SystemExit) and not error.code:
@@ -360,7 +367,8 @@ class Run:
             "progress": self._progress,
             **extra,
         }
-        content, path = journal.plain(written), self.directory / "result.json"
+        content = self._hide.value(journal.plain(written))
+        path = self.directory / "result.json"
         try:
             journal.write_json(path, content)
         except OSError as error:
@@ -368,14 +376,29 @@ class Run:
                 raise
             self._reserve.unlink(missing_ok=True)
             journal.write_json(path, content)
-        line = outcome.line(result, end.reason, killed=end.status == signals.KILLED)
-        outcome.tell_guild(self.directory, line)
+        self._hide_in_artifacts()
+        line = outcome.summary_line(
+            content["result"], end.reason, killed=end.status == signals.KILLED
+        )
+        outcome.write_guild_result(self.directory, line)
         return written
 
-    def _close(self) -> None:
+    def _hide_in_artifacts(self) -> None:
+        """Takes secrets out of the text files that are to be published."""
+        folder = self.directory / "artifacts"
+        with contextlib.suppress(
+            OSError
+        ):  # a full disk: then whoever sends them hides what it knows
+            for path in folder.rglob("*"):
+                regular = path.is_file() and not path.is_symlink() and path != folder / patch.NAME
+                if regular and (clean := self._hide.file(path)) is not None:
+                    path.write_text(clean, encoding="utf-8", newline="")
+
+    def _close(self, failed: bool = False) -> None:
         self._stop_beating.set()
         self._crash.close()
-        if self._output:
+        # The traceback that Python prints in the end goes to Guild's file too.
+        if self._output and not (failed and (self.directory / ".guild").is_dir()):
             self._output.close()
         self._reserve.unlink(missing_ok=True)
         self._tfevents.close()

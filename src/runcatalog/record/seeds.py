@@ -1,17 +1,17 @@
-"""One seed per run, and from it an independent stream for every purpose and every environment."""
+"""Independent random streams, by purpose and environment, from one seed per run."""
 
 from __future__ import annotations
 
 import hashlib
 from typing import TYPE_CHECKING
 
-if TYPE_CHECKING:  # importing record for help or flags is to be quick
+if TYPE_CHECKING:  # keeps the import of record for help and flags fast
     import numpy as np
     import torch
 
 
 class Seeds:
-    """Random streams of a run, named by what they are for.
+    """Random streams of a run, named by purpose.
 
     A stream depends on (seed, purpose, index) alone, never on the order of the calls, on threads or on
     processes. There is no global random number generator.
@@ -27,7 +27,7 @@ class Seeds:
         return f"Seeds({self.seed})"
 
     def sequence(self, purpose: str, index: int = 0) -> np.random.SeedSequence:
-        """Returns the seed sequence of a purpose (for example "world") and an index (an environment)."""
+        """Return the seed sequence of a purpose (for example "world") and an index (an environment)."""
         import numpy as np
 
         # Python's own hash() differs between processes; SHA-256 does not.
@@ -35,13 +35,13 @@ class Seeds:
         return np.random.SeedSequence(self.seed, spawn_key=(*map(int, words), int(index)))
 
     def generator(self, purpose: str, index: int = 0) -> np.random.Generator:
-        """Returns a new numpy generator (PCG64) at the beginning of the stream."""
+        """Return a new numpy generator (PCG64) at the start of the stream."""
         import numpy as np
 
         return np.random.Generator(np.random.PCG64(self.sequence(purpose, index)))
 
     def torch(self, purpose: str, index: int = 0) -> torch.Generator:
-        """Returns a new torch CPU generator at the beginning of the stream."""
+        """Return a new torch CPU generator at the start of the stream."""
         import numpy as np
         import torch
 

@@ -1,7 +1,7 @@
-"""What to try next: a function of the space, the results so far and the seed, and nothing else.
+"""Proposal of the next point: a pure function of the space, the results so far and the seed.
 
-Nothing is kept between two proposals, so a search that was killed and restarted proposes what it
-would have proposed uninterrupted. Guild does not appear here.
+Proposals share no state, so a killed and restarted search proposes the same points as an
+uninterrupted one. This module does not depend on Guild.
 
 The surrogate is a Gaussian process with a Matern 5/2 kernel, one length scale per dimension, and
 white noise; the next point maximises expected improvement (Jones, Schonlau and Welch 1998,
@@ -26,23 +26,23 @@ ACQUISITIONS = ("EI", "LCB", "PI")
 # Bounds of the fitted length scales, in units of a dimension's normalised range.
 LENGTH_SCALES = (0.01, 100.0)
 
-# Draws before a discrete space is listed in full to find what is left of it.
+# Random draws before a discrete space is enumerated for untried points.
 MAX_DRAWS = 200
-# Part of a range within which two values are one: near the best point the process is so sure of
-# itself that expected improvement, however small, is largest right beside it, again and again.
+# Fraction of a range within which two values count as equal. Near the best point the predicted
+# variance is so small that expected improvement would propose its neighbourhood again and again.
 RESOLUTION = 1e-3
-# Points of a discrete space, or drawn from a continuous one, among which the acquisition function
-# chooses when the optimum proposed is a point that has been tried already.
+# Candidate points, enumerated (discrete space) or drawn (continuous), that are ranked by the
+# acquisition function when its optimum has been tried already.
 MAX_CANDIDATES = 4096
 
 
 @dataclass(frozen=True)
 class Settings:
-    """How to search.
+    """Settings of a search.
 
     `random_starts`: initial points before the first fit, from a Sobol sequence. `acq_func`: EI, LCB
     or PI. `xi`: improvement asked for by EI and PI, in standard deviations of the objective's
-    values so far; 0 is the expected improvement of the paper. `kappa`: weight of the predicted
+    values so far; 0 gives the expected improvement of the paper. `kappa`: weight of the predicted
     standard deviation in LCB.
     """
 
@@ -65,7 +65,7 @@ class Settings:
 
 @dataclass(frozen=True)
 class Observation:
-    """A finished trial: its point and the value to minimise, None where the trial failed."""
+    """A finished trial: its point and the value to minimise; None if the trial failed."""
 
     point: Point
     value: float | None
@@ -73,10 +73,10 @@ class Observation:
 
 @dataclass(frozen=True)
 class Proposal:
-    """A point to try and why.
+    """A proposed point and the prediction behind it.
 
     `kind`: "initial", "gp" or "random". `mean` and `std` are the prediction at the point in the
-    unit of the value to minimise, `kernel` and `hyperparameters` the fit that made it (length
+    unit of the value to minimise, `kernel` and `hyperparameters` the fitted model (length
     scales are in units of the dimension's normalised range, amplitude and noise are variances in
     units of the standardised value's variance); all None unless `kind` is "gp".
     """
@@ -97,17 +97,16 @@ def propose(
     index: int,
     settings: Settings,
 ) -> Proposal | None:
-    """The point for trial `index` (from 0); None when every point of the space has been tried.
+    """Return the point for trial `index` (from 0); None when every point of the space has been tried.
 
-    A failed trial counts as a point as bad as the worst that did not fail. Left out, it would
-    leave the process free to come back to the same spot; a fixed large penalty would be
-    an outlier that flattens everything else.
+    A failed trial gets the worst value of the successful ones. Without it the search could return to
+    the same point, and a large constant penalty would be an outlier that distorts the fit.
     """
-    tried = {key(dimensions, seen.point) for seen in history}
+    tried = {key(dimensions, observation.point) for observation in history}
     if len(tried) >= size(dimensions):
         return None
     random_state = _random_state(settings.seed, index)
-    values = [seen.value for seen in history if seen.value is not None]
+    values = [observation.value for observation in history if observation.value is not None]
     if settings.method == "random":
         return Proposal(_random_point(dimensions, index, settings, tried), "random", random_state)
     if index < settings.random_starts or len(values) < 2:
@@ -115,27 +114,27 @@ def propose(
     return _gp_proposal(dimensions, history, settings, random_state, tried)
 
 
-def _check(name: str, good: bool, wanted: str, got: object) -> None:
-    if not good:
-        raise SearchError(f"{name} must be {wanted}, got {got}")
+def _check(name: str, valid: bool, expected: str, actual: object) -> None:
+    if not valid:
+        raise SearchError(f"{name} must be {expected}, got {actual}")
 
 
 def _random_state(seed: int, index: int) -> int:
-    """scikit-optimize's random_state for a trial; it takes 32 bits."""
+    """Return scikit-optimize's random_state for a trial, 32 bits."""
     return int(np.random.SeedSequence([seed, index]).generate_state(1)[0])
 
 
 def _initial_point(
     dimensions: Sequence[Dimension], index: int, settings: Settings, tried: set
 ) -> Point:
-    """Point `index` of a scrambled Sobol sequence, which covers the space better than chance."""
+    """Return point `index` of a scrambled Sobol sequence, which covers the space evenly."""
     from scipy.stats import qmc
 
     sampler = qmc.Sobol(
         len(dimensions), rng=np.random.default_rng([settings.seed, len(dimensions)])
     )
-    # Whole powers of two: a Sobol sequence is balanced only then.
-    point = _at(dimensions, sampler.random_base2(index.bit_length())[index])
+    # A Sobol sequence is balanced only for powers of two.
+    point = _point_at(dimensions, sampler.random_base2(index.bit_length())[index])
     if index == 0:
         point |= {d.name: d.rounded(d.first) for d in dimensions if d.first is not None}
     if key(dimensions, point) not in tried:
@@ -146,27 +145,29 @@ def _initial_point(
 def _random_point(
     dimensions: Sequence[Dimension], index: int, settings: Settings, tried: set
 ) -> Point:
-    """An untried point, uniform on each dimension's own scale."""
-    for point in _draws(dimensions, settings.seed, index, MAX_DRAWS):
+    """Return an untried point, uniform on the (log) scale of every dimension."""
+    for point in _random_points(dimensions, settings.seed, index, MAX_DRAWS):
         if key(dimensions, point) not in tried:
             return point
     rng = np.random.default_rng([settings.seed, index, 1])
-    left = [point for point in _all(dimensions) if key(dimensions, point) not in tried]
-    return left[rng.integers(len(left))]
+    untried = [point for point in _all_points(dimensions) if key(dimensions, point) not in tried]
+    return untried[rng.integers(len(untried))]
 
 
-def _at(dimensions: Sequence[Dimension], fractions: np.ndarray) -> Point:
+def _point_at(dimensions: Sequence[Dimension], fractions: np.ndarray) -> Point:
     return {d.name: d.at(float(f)) for d, f in zip(dimensions, fractions, strict=True)}
 
 
-def _draws(dimensions: Sequence[Dimension], seed: int, index: int, count: int) -> Iterator[Point]:
+def _random_points(
+    dimensions: Sequence[Dimension], seed: int, index: int, count: int
+) -> Iterator[Point]:
     rng = np.random.default_rng([seed, index])
     for _ in range(count):
-        yield _at(dimensions, rng.random(len(dimensions)))
+        yield _point_at(dimensions, rng.random(len(dimensions)))
 
 
-def _all(dimensions: Sequence[Dimension]) -> Iterator[Point]:
-    """Every point of a discrete space."""
+def _all_points(dimensions: Sequence[Dimension]) -> Iterator[Point]:
+    """Return all points of a discrete space."""
     values = [
         d.choices if d.kind == "choice" else range(int(d.low), int(d.high) + 1) for d in dimensions
     ]
@@ -175,7 +176,7 @@ def _all(dimensions: Sequence[Dimension]) -> Iterator[Point]:
 
 
 class _Surrogate:
-    """scikit-optimize's optimizer, told the history; values standardised, failures as the worst."""
+    """scikit-optimize's optimizer, fitted to standardised values; failures count as the worst value."""
 
     def __init__(
         self,
@@ -188,11 +189,15 @@ class _Surrogate:
 
         self.dimensions = dimensions
         self.settings = settings
-        good = np.array([seen.value for seen in history if seen.value is not None])
-        self.shift = float(good.mean())
-        self.scale = float(good.std()) or 1.0
-        worst = float(good.max())
-        values = [worst if seen.value is None else seen.value for seen in history]
+        successes = np.array(
+            [observation.value for observation in history if observation.value is not None]
+        )
+        self.shift = float(successes.mean())
+        self.scale = float(successes.std()) or 1.0
+        worst = float(successes.max())
+        values = [
+            worst if observation.value is None else observation.value for observation in history
+        ]
         self.values = [(value - self.shift) / self.scale for value in values]
         space = [_skopt_dimension(dimension) for dimension in dimensions]
         self.optimizer = skopt.Optimizer(
@@ -204,18 +209,20 @@ class _Surrogate:
             acq_optimizer="lbfgs",
             random_state=random_state,
         )
-        self.optimizer.tell([self.encode(seen.point) for seen in history], self.values)
+        self.optimizer.tell(
+            [self.encode(observation.point) for observation in history], self.values
+        )
         self.model = self.optimizer.models[-1]
 
     def encode(self, point: Point) -> list[Any]:
-        """The point for scikit-optimize, choices by their number."""
+        """Encode a point for scikit-optimize, choices by index."""
         return [
             d.choices.index(point[d.name]) if d.kind == "choice" else d.rounded(point[d.name])
             for d in self.dimensions
         ]
 
     def ask(self) -> Point:
-        """The point that maximises the acquisition function."""
+        """Return the point that maximises the acquisition function."""
         encoded = self.optimizer.ask()
         return {
             d.name: d.choices[int(x)] if d.kind == "choice" else d.rounded(x)
@@ -223,12 +230,12 @@ class _Surrogate:
         }
 
     def predict(self, points: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
-        """Mean and standard deviation at each point, in standardised units."""
+        """Return means and standard deviations, standardised, arrays of shape (points,)."""
         rows = self.optimizer.space.transform([self.encode(point) for point in points])
         return self.model.predict(rows, return_std=True)
 
     def acquisition(self, points: Sequence[Point]) -> np.ndarray:
-        """The acquisition function at each point; larger is better."""
+        """Return the acquisition function, larger is better, an array of shape (points,)."""
         from scipy.stats import norm
 
         mean, std = self.predict(points)
@@ -241,22 +248,24 @@ class _Surrogate:
         return gain * norm.cdf(z) + std * norm.pdf(z)
 
     def hyperparameters(self) -> tuple[str, dict[str, Any]]:
-        """The fitted kernel as text, and its numbers by name."""
+        """Return the fitted kernel as text, and its hyperparameters by name."""
         from sklearn.base import clone
 
         kernel = clone(self.model.kernel_)
-        # scikit-optimize zeroes the noise after the fit, so that predictions are of the mean.
+        # scikit-optimize sets the noise to 0 after the fit, so that predictions are of the mean.
         kernel.set_params(k2__noise_level=self.model.noise_)
         scales = iter(np.atleast_1d(kernel.k1.k2.length_scale).tolist())
-        by_name: dict[str, Any] = {}
+        length_scales: dict[str, Any] = {}
         for dimension, skopt_dimension in zip(
             self.dimensions, self.optimizer.space.dimensions, strict=True
         ):
-            own = list(itertools.islice(scales, skopt_dimension.transformed_size))
-            by_name[dimension.name] = own if len(own) > 1 else own[0]
+            dimension_scales = list(itertools.islice(scales, skopt_dimension.transformed_size))
+            length_scales[dimension.name] = (
+                dimension_scales if len(dimension_scales) > 1 else dimension_scales[0]
+            )
         numbers = {
             "amplitude": float(kernel.k1.k1.constant_value),
-            "length_scale": by_name,
+            "length_scale": length_scales,
             "noise": float(self.model.noise_),
         }
         return str(kernel), numbers
@@ -269,17 +278,17 @@ def _gp_proposal(
     random_state: int,
     tried: set,
 ) -> Proposal:
-    import skopt  # noqa: F401  (loads the libraries that are limited: later ones would not be)
+    import skopt  # noqa: F401  (threadpool_limits affects only libraries that are loaded already)
     from threadpoolctl import threadpool_limits
 
-    # One thread: sums in another order would be other bits, and such matrices gain nothing by two.
+    # One thread: the order of sums affects the last bits, and small matrices gain nothing from more.
     with warnings.catch_warnings(), threadpool_limits(1):
         warnings.simplefilter(
             "ignore"
         )  # hyperparameters at their bounds are normal with few points
         surrogate = _Surrogate(dimensions, history, settings, random_state)
         point = surrogate.ask()
-        if any(_close(dimensions, point, seen.point) for seen in history):
+        if any(_close(dimensions, point, observation.point) for observation in history):
             point = _best_untried(surrogate, random_state, tried)
         mean, std = surrogate.predict([point])
         kernel, hyperparameters = surrogate.hyperparameters()
@@ -300,20 +309,20 @@ def _close(dimensions: Sequence[Dimension], a: Point, b: Point) -> bool:
 
 
 def _best_untried(surrogate: _Surrogate, random_state: int, tried: set) -> Point:
-    """The untried point with the best acquisition, for an optimum that has been tried already.
+    """Return the untried point with the best acquisition, if its optimum has been tried already.
 
-    Of a continuous space a few thousand points are drawn, too few to fall close to a tried one.
+    Candidates from a continuous space are too few to fall close to a tried point.
     """
     dimensions = surrogate.dimensions
     if size(dimensions) <= MAX_CANDIDATES:
-        pool: Iterator[Point] = _all(dimensions)
+        pool: Iterator[Point] = _all_points(dimensions)
     else:
-        pool = _draws(dimensions, random_state, len(tried), MAX_CANDIDATES)
+        pool = _random_points(dimensions, random_state, len(tried), MAX_CANDIDATES)
     candidates = [point for point in pool if key(dimensions, point) not in tried]
-    if not candidates:  # a large discrete space, nearly used up
+    if not candidates:  # a large discrete space, nearly exhausted
         candidates = list(
             itertools.islice(
-                (point for point in _all(dimensions) if key(dimensions, point) not in tried),
+                (point for point in _all_points(dimensions) if key(dimensions, point) not in tried),
                 MAX_CANDIDATES,
             )
         )
@@ -349,5 +358,5 @@ def _estimator(space: Sequence[Any], random_state: int) -> Any:
 
 
 def is_value(value: object) -> bool:
-    """Whether a trial's objective is a number that a search can use."""
+    """Return whether a trial's objective is a number that a search can use."""
     return isinstance(value, int | float) and math.isfinite(value)

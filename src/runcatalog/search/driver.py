@@ -16,7 +16,7 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from runcatalog.record.delivery.outcome import tell_guild
+from runcatalog.record.delivery.outcome import write_guild_result
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.search import trials
 from runcatalog.search.core import Observation, Proposal, Settings, is_value, propose
@@ -54,7 +54,7 @@ def _stopped(signal_number: int) -> None:
 
 def current_batch() -> Any:
     """The batch that this process runs; raises SearchError when it runs none."""
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     batch_util.init_logging()
     try:
@@ -85,7 +85,7 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
     objective = trials.objective_of(batch)
     count = int(batch.get("max_trials") or DEFAULT_TRIALS)
     with _alone(batch), _stopping() as stop:
-        prior = trials.prior(batch, dimensions, objective, prior_mode)
+        prior = trials.prior_observations(batch, dimensions, objective, prior_mode)
         _run_missing(batch, dimensions, objective, count, settings, prior, stop)
         done = trials.read(batch, objective)
     result = {"method": settings.method} | _result(done, objective, count)
@@ -126,7 +126,7 @@ def _stopping() -> Iterator[threading.Event]:
 
     def end_trials() -> None:
         while True:  # until this process ends: a trial may be just about to start
-            trials.end(psutil.Process().children())
+            trials.stop(psutil.Process().children())
             time.sleep(0.1)
 
     def handler(_signal: int, _frame: object) -> None:
@@ -152,19 +152,19 @@ def _run_missing(
     stop: threading.Event,
 ) -> None:
     """Runs interrupted trials on, then new ones until there are `count`."""
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     for trial in trials.read(batch, objective):
         if trial.state == "pending":
             print(f"search: trial {trial.number} was interrupted, running it on", flush=True)
-            trials.end_orphan(trial.run)
-            trials.renew(batch, trial)
+            trials.stop_orphan(trial.run)
+            trials.rewrite_attributes(batch, trial)
             _run_trial(trial.run, stop)
     while True:
         seen = trials.read(batch, objective)
         if seen and seen[-1].state == "failed" and batch_util.fail_on_trial_error(batch):
             raise SearchError(f"trial {seen[-1].number} failed: {seen[-1].reason}")
-        told = trials.untold(batch, seen, objective)
+        told = trials.missing_objective_hint(batch, seen, objective)
         if told is not None:
             raise SearchError(told)
         if len(seen) >= count:
@@ -191,7 +191,7 @@ def _new_trial(
     settings: Settings,
 ) -> Any:
     """A Guild run for the proposal, with the note that makes it a trial."""
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     flags = batch.batch_proto.get("flags") or {}
     trial_run = batch_util.init_trial_run(batch, {**flags, **proposal.point})
@@ -205,7 +205,7 @@ def _new_trial(
         "kind": proposal.kind,
         "method": settings.method,
         "point": proposal.point,
-        "space": {d.name: d.told() for d in dimensions},
+        "space": {d.name: d.to_json() for d in dimensions},
         "objective": {"name": objective.name, "goal": objective.goal},
         "predicted": predicted,
         "kernel": proposal.kernel,
@@ -224,8 +224,8 @@ def _new_trial(
 
 def _run_trial(trial_run: Any, stop: threading.Event) -> None:
     """Runs a trial to its end; whether it failed is read from the run afterwards."""
-    from guild import batch_util, exit_code
-    from guild import main as guild_main
+    from runcatalog.guild.compat import batch_util, exit_code
+    from runcatalog.guild.compat import main as guild_main
 
     if stop.is_set():
         raise Stopped(signal.SIGTERM)
@@ -331,4 +331,4 @@ def _write_result(batch: Any, result: dict[str, Any], started: float, why: str) 
         "wall_seconds": before.get("wall_seconds", 0.0) + ended - started,
     }
     trials.save(path, content)
-    tell_guild(Path(batch.dir), result["summary"])
+    write_guild_result(Path(batch.dir), result["summary"])

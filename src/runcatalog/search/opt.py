@@ -56,7 +56,7 @@ def _flags(arguments: Sequence[str], typed: Mapping[str, Any]) -> dict[str, str]
 
     `typed` are the flags of this run. Guild hands False to a script as an empty text.
     """
-    from guild import flag_util
+    from runcatalog.guild.compat import flag_util
 
     names, values = arguments[::2], arguments[1::2]
     for position, name in enumerate(names):
@@ -67,7 +67,7 @@ def _flags(arguments: Sequence[str], typed: Mapping[str, Any]) -> dict[str, str]
 
 
 def _current_run() -> Any:
-    from guild import _api as guild_api
+    from runcatalog.guild.compat import api as guild_api
 
     try:
         return guild_api.current_run()
@@ -79,7 +79,7 @@ def _current_run() -> Any:
 
 def _become_batch(run: Any, arguments: argparse.Namespace, fixed: dict[str, str]) -> None:
     """Gives the run what makes a batch: the operation's prototype, objective, number of trials."""
-    from guild import run as guild_run
+    from runcatalog.guild.compat import run as guild_run
 
     with tempfile.TemporaryDirectory(dir=run.guild_path()) as folder:
         staged = Path(folder) / "staged"
@@ -96,7 +96,7 @@ def _stage(directory: Path, arguments: argparse.Namespace, fixed: dict[str, str]
     space = [part.strip() for part in arguments.space.split(";") if part.strip()]
     searched = {part.partition("=")[0] for part in space}
     flags = [f"{name}={value}" for name, value in fixed.items() if name not in searched]
-    command = [sys.executable, "-m", "guild.main_bootstrap", "run", arguments.operation]
+    command = [sys.executable, "-P", "-m", "guild.main_bootstrap", "run", arguments.operation]
     command += [*space, *flags, "--optimizer", arguments.method]
     command += ["--stage", "--run-dir", str(directory), "--quiet", "--yes"]
     done = subprocess.run(

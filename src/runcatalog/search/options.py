@@ -1,4 +1,4 @@
-"""The options that every way to start a search has."""
+"""Command-line options of a search, shared by all ways to start one."""
 
 import argparse
 
@@ -7,7 +7,7 @@ from runcatalog.search.driver import PRIOR_MODES
 
 
 def add(parser: argparse.ArgumentParser, method: str) -> None:
-    """Adds the options of a search method to a parser."""
+    """Add the options of a search method to a parser."""
     if method == "gp":
         defaults = Settings()
         parser.add_argument(
@@ -47,7 +47,7 @@ def add(parser: argparse.ArgumentParser, method: str) -> None:
 
 
 def settings(arguments: argparse.Namespace, method: str, seed: int) -> Settings:
-    """Settings from parsed options; raises SearchError for a bad one."""
+    """Return settings from parsed options; raise SearchError for an invalid value."""
     if method != "gp":
         return Settings(method=method, seed=seed)
     return Settings(

@@ -6,7 +6,7 @@ from runcatalog.search import driver, options
 
 
 def main() -> None:
-    """Runs the current Guild batch."""
+    """Run the current Guild batch."""
     parser = argparse.ArgumentParser(description=__doc__)
     options.add(parser, "random")
     arguments = parser.parse_args()

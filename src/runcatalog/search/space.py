@@ -1,8 +1,8 @@
-"""The space that a search looks through, read from the flags of a Guild batch.
+"""Search space, parsed from the flags of a Guild batch.
 
-Guild's notation is kept: `uniform[a:b]`, `[a:b]` (uniform), `loguniform[a:b]`, a third argument for
-the value of the first trial (`uniform[a:b:first]`), and a list for choices. Bounds that are both
-whole numbers mean whole numbers, as in Guild; write `1.0` for a real bound.
+The notation is Guild's: `uniform[a:b]`, `[a:b]` (uniform), `loguniform[a:b]`, a third argument for
+the value of the first trial (`uniform[a:b:first]`), and a list for choices. Two integer
+bounds give an integer dimension, as in Guild; write `1.0` for a real bound.
 """
 
 import math
@@ -13,12 +13,12 @@ from typing import Any
 Value = float | int | str | bool | None
 Point = dict[str, Value]
 
-# Enough to tell any two settings apart, few enough to be read in a label or typed again.
+# Enough to distinguish settings, few enough to read in a label or retype.
 SIGNIFICANT_DIGITS = 6
 
 
 class SearchError(Exception):
-    """What the user can put right; its text is one line."""
+    """An error that the user can correct; the message is one line."""
 
 
 @dataclass(frozen=True)
@@ -26,8 +26,8 @@ class Dimension:
     """One searched flag.
 
     `kind` is "real", "integer" or "choice". `low` and `high` are inclusive bounds in the flag's
-    own unit (reals and integers), `log` asks for a logarithmic scale, `choices` are the values of
-    a choice, `first` is the value that the first trial takes (None: drawn like any other).
+    own unit (reals and integers), `log` selects a logarithmic scale, `choices` are the values of
+    a choice, `first` is the value of the first trial (None: drawn like any other).
     """
 
     name: str
@@ -46,17 +46,17 @@ class Dimension:
         return self.high - self.low + 1 if self.kind == "integer" else math.inf
 
     def at(self, fraction: float) -> Value:
-        """The value at `fraction` of the dimension, fraction in [0, 1)."""
+        """Return the value at `fraction` of the dimension, fraction in [0, 1)."""
         if self.kind == "choice":
             return self.choices[min(int(fraction * len(self.choices)), len(self.choices) - 1)]
-        # Each integer owns an equal stretch of the (log) scale, the two at the ends included.
+        # All integers, including the bounds, get an equal part of the (log) scale.
         edge = 0.5 if self.kind == "integer" else 0.0
         low, high = self.low - edge, self.high + edge
         linear = low + fraction * (high - low)
         return self.rounded(low * (high / low) ** fraction if self.log else linear)
 
     def rounded(self, value: Value) -> Value:
-        """`value` as it is handed to a trial: within the bounds, at most six significant digits."""
+        """Return `value` as passed to a trial: within the bounds, at most six significant digits."""
         if self.kind == "choice":
             return value
         if self.kind == "integer":
@@ -64,15 +64,15 @@ class Dimension:
         return min(max(float(f"{float(value):.{SIGNIFICANT_DIGITS}g}"), self.low), self.high)
 
     def distance(self, a: Value, b: Value) -> float:
-        """How far apart two values are: 1 is the whole range, or another choice or integer."""
+        """Return the distance as a fraction of the range; for choices and integers 0 if equal, else 1."""
         if self.kind != "real":
             return float(a != b)
         if self.log:
             return abs(math.log(a / b)) / math.log(self.high / self.low)
         return abs(a - b) / (self.high - self.low)
 
-    def holds(self, value: Value) -> bool:
-        """Whether `value` is a value of this dimension."""
+    def contains(self, value: Value) -> bool:
+        """Return whether `value` is a value of this dimension."""
         if self.kind == "choice":
             return value in self.choices
         if isinstance(value, bool) or not isinstance(value, int | float):
@@ -80,8 +80,8 @@ class Dimension:
         whole = self.kind == "real" or float(value).is_integer()
         return whole and self.low <= value <= self.high
 
-    def told(self) -> dict[str, Any]:
-        """What a record says of it: `low`, `high` and `log`, or `choices`."""
+    def to_json(self) -> dict[str, Any]:
+        """Return the entry in a record: `low`, `high` and `log`, or `choices`."""
         if self.kind == "choice":
             return {"choices": list(self.choices)}
         bounds = [int(b) if self.kind == "integer" else b for b in (self.low, self.high)]
@@ -89,7 +89,7 @@ class Dimension:
 
 
 def key(dimensions: Sequence[Dimension], point: Mapping[str, Value]) -> tuple[str, ...]:
-    """What makes two points the same one."""
+    """Return a key that is equal for equal points."""
     return tuple(repr(d.rounded(point[d.name])) for d in dimensions)
 
 
@@ -99,13 +99,15 @@ def size(dimensions: Sequence[Dimension]) -> float:
 
 
 def from_flags(flags: Mapping[str, Any]) -> list[Dimension]:
-    """The searched flags among `flags`, by name.
+    """Return the dimensions of the searched flags, sorted by name.
 
-    A flag with a single value is not searched. Raises SearchError for bounds that make no range,
-    a search function that is not known, or when nothing is searched.
+    A flag with a single value is not searched.
+
+    Raises:
+        SearchError: The bounds are invalid, the search function is unknown, or no flag is searched.
     """
-    found = [_dimension(name, value) for name, value in sorted(flags.items())]
-    dimensions = [dimension for dimension in found if dimension is not None]
+    parsed = [_dimension(name, value) for name, value in sorted(flags.items())]
+    dimensions = [dimension for dimension in parsed if dimension is not None]
     if not dimensions:
         raise SearchError(
             "nothing to search: give at least one flag a range, such as lr=loguniform[1e-4:1e-2], "
@@ -123,10 +125,10 @@ def _dimension(name: str, value: Any) -> Dimension | None:
 
 
 def _function(value: Any) -> tuple[str, tuple[Any, ...]] | None:
-    """Name and arguments of Guild's flag function, None for a plain value."""
-    # Guild's own reader of this notation works; only the module that goes on to build a space from
-    # it does not (it imports numpy.core.umath_tests, which numpy 2 no longer has).
-    from guild import flag_util
+    """Return name and arguments of Guild's flag function; None for a plain value."""
+    # Guild's parser of the notation works; its module that builds a space from the result does not, since
+    # it imports numpy.core.umath_tests, which numpy 2 has removed.
+    from runcatalog.guild.compat import flag_util
 
     try:
         name, arguments = flag_util.decode_flag_function(value)
@@ -153,6 +155,6 @@ def _range(name: str, text: str, function: str, arguments: tuple[Any, ...]) -> D
     dimension = Dimension(name, kind, float(low), float(high), function == "loguniform")
     if first is None:
         return dimension
-    if not dimension.holds(first):
+    if not dimension.contains(first):
         raise SearchError(f"{name}={text}: the first value {first} is not within the range")
     return Dimension(name, kind, float(low), float(high), dimension.log, first=first)

@@ -1,7 +1,6 @@
-"""A search's trials: Guild runs linked from the batch's directory, each with a `runcatalog.search.json`.
+"""Trials of a search: Guild runs linked from the batch's directory, with a `search.json` in every run.
 
-Nothing about a search is kept anywhere else, so what a restart sees is what an uninterrupted search
-would see.
+A search has no other state, so a restarted search reads the same data as an uninterrupted one.
 """
 
 import contextlib
@@ -19,21 +18,20 @@ from typing import Any
 from runcatalog.search.core import Observation, is_value
 from runcatalog.search.space import Dimension, Point, SearchError
 
-# Exit statuses of a trial that was stopped from outside: Guild's own for SIGTERM and Ctrl-C, the
-# signals themselves, and the shell's way of writing them. SIGKILL is not among them: with the
-# search alive it is the system's answer to a trial that took too much memory, and such a trial, if
-# it were run again, would be killed again.
+# Exit statuses of a trial that was stopped from outside: Guild's for Ctrl-C, negative signal numbers,
+# and a shell's 128 + number. SIGKILL is excluded: while the search is alive, the kernel sends it to a
+# trial that uses too much memory, which would be killed again if it were repeated.
 _KEYBOARD_INTERRUPT = -16  # guild.exit_code.KEYBOARD_INTERRUPT
 _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 INTERRUPTED = frozenset(
     (_KEYBOARD_INTERRUPT, *(-s for s in _SIGNALS), *(128 + s for s in _SIGNALS))
 )
-STOP_SECONDS = 30.0  # for a trial to write its last checkpoint
+STOP_SECONDS = 30.0  # time for a trial to write its last checkpoint
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The scalar that a batch optimises: its Guild column and whether it is to grow."""
+    """The scalar that a batch optimises: its Guild column and direction."""
 
     name: str
     column: tuple[str | None, str, str | None]
@@ -44,15 +42,15 @@ class Objective:
         return "max" if self.maximize else "min"
 
     def to_minimize(self, value: float) -> float:
-        """The value (or, its own inverse, the value back) with the sign for minimising."""
+        """Return the value with the sign for minimising; the function is its own inverse."""
         return -value if self.maximize else value
 
 
 @dataclass(frozen=True)
 class Trial:
-    """One trial and where it stands.
+    """A trial and its state.
 
-    `state`: "pending" (to be run, or run on), "done" with its objective in `value`, or "failed"
+    `state`: "pending" (to be started or continued), "done" with its objective in `value`, or "failed"
     with the `reason`. `number` counts from 1.
     """
 
@@ -65,8 +63,8 @@ class Trial:
 
 
 def objective_of(batch: Any) -> Objective:
-    """The objective of a batch; raises SearchError when it is not one scalar."""
-    from guild import batch_util, query
+    """Return the objective of a batch; raise SearchError unless it is a single scalar."""
+    from runcatalog.guild.compat import batch_util, query
 
     spec, sign = batch_util.objective_scalar(batch)
     try:
@@ -80,27 +78,27 @@ def objective_of(batch: Any) -> Objective:
 
 
 def read(batch: Any, objective: Objective) -> list[Trial]:
-    """The trials of a batch by number. One that was never completely set up is removed."""
-    from guild import batch_util, run
+    """Return the trials of a batch by number; remove those whose set-up was interrupted."""
+    from runcatalog.guild.compat import batch_util, run
 
-    found = []
-    home = Path(os.path.realpath(batch.dir)).parent
+    entries = []
+    runs_folder = Path(os.path.realpath(batch.dir)).parent
     for link in sorted(Path(batch.dir).iterdir()):
         directory = Path(os.path.realpath(link))
-        # Guild links a trial under its id; other links in a run are its dependencies.
-        if not link.is_symlink() or directory != home / link.name:
+        # Guild names the link of a trial by its id; other links are dependencies.
+        if not link.is_symlink() or directory != runs_folder / link.name:
             continue
         note = load(directory / "search.json")
         if note is None:
             link.unlink()
             shutil.rmtree(directory, ignore_errors=True)
             continue
-        found.append((note, run.for_dir(str(directory))))
-    found.sort(key=lambda pair: pair[0]["trial"])
-    results = batch_util.trial_results_for_runs([r for _, r in found], [objective.column])
+        entries.append((note, run.for_dir(str(directory))))
+    entries.sort(key=lambda pair: pair[0]["trial"])
+    results = batch_util.trial_results_for_runs([r for _, r in entries], [objective.column])
     return [
         _trial(trial_run, note, values[0])
-        for (note, trial_run), (_, values) in zip(found, results, strict=True)
+        for (note, trial_run), (_, values) in zip(entries, results, strict=True)
     ]
 
 
@@ -116,49 +114,55 @@ def _trial(trial_run: Any, note: dict[str, Any], value: float | None) -> Trial:
 
 
 def _failure(trial_run: Any, status: int, value: float | None, name: str) -> str | None:
-    """Why a trial that has ended counts as failed; None when it does not."""
+    """Return why an ended trial counts as failed; None if it does not."""
     if status == 0:
         return None if is_value(value) else f"no finite {name}"
-    # A script that tells its own end is believed; the exit status is all there is otherwise.
-    told = (load(Path(trial_run.dir) / "result.json") or {}).get("reason")
-    if told:
-        return str(told)
+    # The reason recorded by the script takes precedence over the exit status.
+    recorded_reason = (load(Path(trial_run.dir) / "result.json") or {}).get("reason")
+    if recorded_reason:
+        return str(recorded_reason)
     if status < 0:
         with contextlib.suppress(ValueError):
             return f"killed by {signal.Signals(-status).name}"
     return f"exit status {status}"
 
 
-def untold(batch: Any, trials: Sequence[Trial], objective: Objective) -> str | None:
-    """Says what to do if no trial has a value and one ended well without ever telling the objective.
+def missing_objective_hint(batch: Any, trials: Sequence[Trial], objective: Objective) -> str | None:
+    """Return advice if no trial has a value and one finished without logging the objective; else None.
 
-    Each further trial would be lost the same way. Guild fills in `loss` where nothing declares an objective.
-    A NaN was told: such a trial has failed, and others need not.
+    All further trials would fail likewise. Guild assumes the objective `loss` if none is declared.
+    A logged NaN does not count: only that trial has failed.
     """
-    from guild import index, run_util
+    from runcatalog.guild.compat import index, run_util
 
-    ended = [t for t in trials if t.state == "failed" and t.run.get("exit_status") == 0]
-    if not ended or any(t.state == "done" for t in trials):
+    ended_without_value = [
+        t for t in trials if t.state == "failed" and t.run.get("exit_status") == 0
+    ]
+    if not ended_without_value or any(t.state == "done" for t in trials):
         return None
     prefix, tag, _ = objective.column
-    found = index.RunIndex()
-    found.refresh([t.run for t in ended], ["scalar"])
-    for trial in ended:
-        rows = found.run_scalars(trial.run)
+    run_index = index.RunIndex()
+    run_index.refresh([t.run for t in ended_without_value], ["scalar"])
+    for trial in ended_without_value:
+        rows = run_index.run_scalars(trial.run)
         if any(r["tag"] == tag and str(r["prefix"]).startswith(prefix or "") for r in rows):
             continue
         if re.search(rf"^\s*{re.escape(tag)}:", _output(trial), re.MULTILINE):
-            continue  # Guild takes no printed NaN for a number
-        own = (load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
-        goal = "minimize" if (own.get("objective") or {}).get("goal") == "min" else "maximize"
+            continue  # Guild does not record a printed NaN
+        script_result = (load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
+        goal = (
+            "minimize"
+            if (script_result.get("objective") or {}).get("goal") == "min"
+            else "maximize"
+        )
         names = sorted({r["tag"] for r in rows}, key=lambda name: (name != "objective", name))
         name = names[0] if "objective" in names else "NAME"
         operation = run_util.format_operation(batch.batch_proto, nowarn=True)
-        shown = f"; it told {', '.join(names[:8])}" if names else ""
+        logged = f"; it told {', '.join(names[:8])}" if names else ""
         return (
             f"trial {trial.number} ended well and told no {objective.name}: declare "
             f"`objective: {{{goal}: {name}}}` in the guild.yml of {operation}, or type "
-            f"--{goal} {name}{shown}"
+            f"--{goal} {name}{logged}"
         )
     return None
 
@@ -170,7 +174,7 @@ def _output(trial: Trial) -> str:
 
 
 def observations(trials: Sequence[Trial], objective: Objective) -> list[Observation]:
-    """What the finished trials say, failed ones with no value."""
+    """Return the observations of ended trials; failed ones have no value."""
     return [
         Observation(t.point, None if t.value is None else objective.to_minimize(t.value))
         for t in trials
@@ -178,34 +182,34 @@ def observations(trials: Sequence[Trial], objective: Objective) -> list[Observat
     ]
 
 
-def prior(
+def prior_observations(
     batch: Any, dimensions: Sequence[Dimension], objective: Objective, mode: str
 ) -> list[Observation]:
-    """Results of earlier trials outside the batch, chosen once and then kept in the batch.
+    """Return results of earlier trials outside the batch, selected once and stored in the batch.
 
     `mode`: "batch" (none), "operation" (of the same operation) or "sourcecode" (of the same code).
-    Only trials at a point of the present space count whose other flags, the seed apart, are the batch's.
+    Trials count if their point is in the space and their other flags, except the seed, equal the batch's.
     """
     path = Path(batch.dir) / "prior.json"
-    kept = load(path)
-    if kept is None:
-        kept = [] if mode == "batch" else _outside(batch, dimensions, objective, mode)
-        save(path, kept)
-    return [Observation(entry["point"], entry["value"]) for entry in kept]
+    entries = load(path)
+    if entries is None:
+        entries = [] if mode == "batch" else _earlier_results(batch, dimensions, objective, mode)
+        save(path, entries)
+    return [Observation(entry["point"], entry["value"]) for entry in entries]
 
 
-def _outside(
+def _earlier_results(
     batch: Any, dimensions: Sequence[Dimension], objective: Objective, mode: str
 ) -> list[dict[str, Any]]:
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     entries = []
-    free = {"seed", *(d.name for d in dimensions)}
-    fixed = _without(batch.batch_proto.get("flags") or {}, free)
+    searched = {"seed", *(d.name for d in dimensions)}
+    fixed = _without(batch.batch_proto.get("flags") or {}, searched)
     for flags, values in batch_util.trial_results(batch, [objective.column], mode):
-        inside = flags and all(d.name in flags and d.holds(flags[d.name]) for d in dimensions)
-        # Another task's values say nothing about this one's.
-        if inside and _without(flags, free) == fixed and is_value(values[0]):
+        in_space = flags and all(d.name in flags and d.contains(flags[d.name]) for d in dimensions)
+        # Trials with other fixed flags optimise another function.
+        if in_space and _without(flags, searched) == fixed and is_value(values[0]):
             point = {d.name: d.rounded(flags[d.name]) for d in dimensions}
             entries.append({"point": point, "value": objective.to_minimize(values[0])})
     return entries
@@ -215,47 +219,47 @@ def _without(flags: Mapping[str, Any], names: Collection[str]) -> dict[str, Any]
     return {name: value for name, value in flags.items() if name not in names}
 
 
-def renew(batch: Any, trial: Trial) -> None:
-    """Writes Guild's attributes of an interrupted trial anew; what the trial itself wrote stays.
+def rewrite_attributes(batch: Any, trial: Trial) -> None:
+    """Rewrite Guild's attributes of an interrupted trial; files of the trial itself stay.
 
-    Guild rewrites them in place whenever it starts a run. A kill in that moment leaves one empty or
-    none, and a trial without its flags would be run at the defaults, as though at its point.
+    Guild rewrites attributes in place at every start. A kill at that moment leaves them empty or missing,
+    and a trial without its flags would run at the defaults instead of its point.
     """
-    from guild import batch_util
+    from runcatalog.guild.compat import batch_util
 
     flags = batch.batch_proto.get("flags") or {}
-    fresh = batch_util.init_trial_run(batch, {**flags, **trial.point})
+    template = batch_util.init_trial_run(batch, {**flags, **trial.point})
     try:
-        for attr in Path(fresh.guild_path("attrs")).iterdir():
+        for attr in Path(template.guild_path("attrs")).iterdir():
             if attr.name != "id":
                 shutil.copy(attr, trial.run.guild_path("attrs", attr.name))
     finally:
-        (Path(batch.dir) / fresh.id).unlink()
-        shutil.rmtree(fresh.dir)
+        (Path(batch.dir) / template.id).unlink()
+        shutil.rmtree(template.dir)
 
 
-def end_orphan(trial_run: Any) -> None:
-    """Ends what is left of a trial whose search was killed.
+def stop_orphan(trial_run: Any) -> None:
+    """Stop the process of a trial whose search was killed.
 
-    Nobody reads its output any more, so that its scalars are lost; it is run on from its last
-    checkpoint instead. A process that merely has the same number by now is left alone.
+    No process reads its output any more, so its scalars would be lost; it continues from its last
+    checkpoint instead. An unrelated process that reuses the pid is left alone.
     """
     import psutil
 
     try:
         process = psutil.Process(int(Path(trial_run.guild_path("LOCK")).read_text()))
-        ours = process.environ().get("RUN_ID") == trial_run.id
+        is_trial = process.environ().get("RUN_ID") == trial_run.id
     except (OSError, ValueError, psutil.Error):
         return
-    if ours:
-        end([process])
+    if is_trial:
+        stop([process])
 
 
-def end(processes: Sequence[Any], seconds: float = STOP_SECONDS) -> None:
-    """SIGTERM, and SIGKILL for each, and all that it started, that is there so much later.
+def stop(processes: Sequence[Any], seconds: float = STOP_SECONDS) -> None:
+    """Send SIGTERM; after `seconds`, send SIGKILL to the remaining processes and their children.
 
-    SIGTERM goes to the trial alone: what it started (the sender of its record, say) it ends itself.
-    Nothing is waited for as a parent waits: whoever started a trial is to have its exit status.
+    SIGTERM goes to the trial alone, which ends its own children, such as the sender of its record.
+    The processes are not reaped: their exit statuses are left to the parent.
     """
     import psutil
 
@@ -263,16 +267,16 @@ def end(processes: Sequence[Any], seconds: float = STOP_SECONDS) -> None:
         with contextlib.suppress(psutil.Error):
             process.terminate()
     deadline = time.monotonic() + seconds
-    while (alive := [p for p in processes if _runs(p)]) and time.monotonic() < deadline:
+    while (remaining := [p for p in processes if _is_running(p)]) and time.monotonic() < deadline:
         time.sleep(0.02)
-    for process in alive:
+    for process in remaining:
         with contextlib.suppress(psutil.Error):
-            for each in [*process.children(recursive=True), process]:
-                each.kill()
+            for member in [*process.children(recursive=True), process]:
+                member.kill()
 
 
-def _runs(process: Any) -> bool:
-    """Whether a process has not ended; one that its parent has yet to wait for has."""
+def _is_running(process: Any) -> bool:
+    """Return whether a process is running; a zombie is not."""
     import psutil
 
     try:
@@ -282,7 +286,7 @@ def _runs(process: Any) -> bool:
 
 
 def load(path: Path) -> Any:
-    """The JSON in a file, None when there is none or it is not whole."""
+    """Return the JSON in a file; None if it is missing or incomplete."""
     try:
         return json.loads(path.read_text())
     except (OSError, ValueError):
@@ -290,7 +294,7 @@ def load(path: Path) -> Any:
 
 
 def save(path: Path, data: Any) -> None:
-    """Writes JSON so that a reader finds the old file or the new one, never a part."""
+    """Write JSON atomically."""
     temporary = path.with_name(path.name + ".tmp")
     temporary.write_text(json.dumps(data, indent=1, sort_keys=True, allow_nan=False) + "\n")
     temporary.replace(path)

@@ -1,9 +1,11 @@
-"""Runs in MLflow: read all of them in few queries, write a record so that it reads back the same."""
+"""Runs in MLflow: read all of them in few queries; write records so that they read back the same."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Collection, Iterator, Sequence
+import uuid
+from collections.abc import Collection, Iterable, Iterator, Sequence
+from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
@@ -15,18 +17,26 @@ from runcatalog.record.delivery.mlflow_client import (
     one_line_errors,
     tracking_uri,
 )
+from runcatalog.store import compat
 from runcatalog.store.run_rows import (
     IDS,
     Reader,
-    Stored,
+    StoredRun,
     decode,
     digest,
     encode,
     groups,
-    in_order,
+    point_order,
     tags_of,
 )
-from runcatalog.store.sqlite_writer import Adder, RunExists, Tables
+from runcatalog.store.sqlite_writer import (
+    NewRun,
+    NewRunClient,
+    Points,
+    Tables,
+    experiment_of,
+    now,
+)
 from runcatalog.text import markdown
 
 if TYPE_CHECKING:
@@ -35,14 +45,32 @@ if TYPE_CHECKING:
 
 PAGE = 1000  # runs in one request
 POINTS = 1000  # points in one request; MLflow takes no more
+TRANSACTION = (
+    200_000  # points in one transaction of many runs: a second or two, in which others wait
+)
 DIGEST = "catalog.record"  # tag: digest of the record that a run was imported from
-_REPLACED = "replaced-"  # before the run_id of a run that nothing is to find any more
-INCOMPLETE = "incomplete"  # what that tag says until the whole record is there
-BATCH_KEY = "catalog.batch"  # tag: what the trials of a batch share, where Guild keeps no batch
+_REPLACED = "replaced-"  # before the run_id of a removed run, which no search may return
+INCOMPLETE = "incomplete"  # that tag's value until the whole record is written
+BATCH_KEY = "catalog.batch"  # tag: shared by the trials of a batch that Guild keeps no run for
+
+
+@dataclass(frozen=True)
+class Addition:
+    """A record to write.
+
+    Attributes:
+        record: The run.
+        tags: Tags that are not the record's.
+        replaces: The run in MLflow that it replaces; None without one.
+    """
+
+    record: RunRecord
+    tags: dict[str, str] = field(default_factory=dict)
+    replaces: StoredRun | None = None
 
 
 class Store(Reader):
-    """The MLflow of a project, through MLflow's client: what writes to it, and reads any of them.
+    """The MLflow of a project, server or database: writes to it, and reads it through MLflow's client.
 
     Args:
         uri: Server or database; by default $MLFLOW_TRACKING_URI or the project's own.
@@ -55,7 +83,7 @@ class Store(Reader):
 
     @cached_property
     def client(self) -> MlflowClient:
-        """The client, connected when it is first needed: importing MLflow takes seconds.
+        """MLflow's client, connected on first use: importing MLflow takes seconds.
 
         Raises:
             MlflowError: MLflow does not answer.
@@ -64,20 +92,20 @@ class Store(Reader):
 
     @cached_property
     def _tables(self) -> Tables | None:
-        assert self.client is not None  # it sets a new database up
+        assert self.client is not None  # connecting creates the tables of a new database
         return Tables.of(self.uri)
 
-    def adder(self) -> MlflowClient:
-        """Returns what one run that is new and has ended is best added with; see :class:`Adder`.
+    def new_run_client(self) -> MlflowClient:
+        """Return the fastest client for publishing one run that is new and has ended.
 
         Raises:
             MlflowError: MLflow does not answer.
         """
         if self._tables is None:
             return self.client
-        return cast("MlflowClient", Adder(self._tables, self.client, self._known))
+        return cast("MlflowClient", NewRunClient(self._tables, self.client, self._known))
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[Stored]:
+    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
         client = self.client  # before the import, which it keeps quiet
         from mlflow.entities import ViewType
@@ -87,49 +115,109 @@ class Store(Reader):
             names = {e.experiment_id: e.name for e in self._all_experiments()}
             if not names:
                 return []
-            found, token = [], None
+            runs, token = [], None
             while True:
                 page = client.search_runs(
                     list(names), "", kind, PAGE, ["attributes.start_time ASC"], token
                 )
-                found += page
+                runs += page
                 token = page.token
                 if not token:
                     break
-        kept = (_stored(run, names[run.info.experiment_id]) for run in found)
-        return [each for each in kept if each is not None]
+        stored = (_stored(run, names[run.info.experiment_id]) for run in runs)
+        return [run for run in stored if run is not None]
 
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
         """See :meth:`runcatalog.store.run_rows.Reader.points`."""
-        raw = _database_points(self.client, run_ids)
         with one_line_errors(self.uri):
-            rows = list(raw if raw is not None else self._served_points(run_ids))
-        rows.sort(key=lambda row: in_order(row[2], row[3], row[4]))
-        found: dict[str, dict[str, list[Point]]] = {}
+            rows = list(self._database_points(run_ids) or self._served_points(run_ids))
+        rows.sort(key=lambda row: point_order(row[2], row[3], row[4]))
+        points: dict[str, dict[str, list[Point]]] = {}
         for run_id, name, _, step, value in rows:
-            found.setdefault(run_id, {}).setdefault(decode(name), []).append((step, value))
-        return found
+            points.setdefault(run_id, {}).setdefault(decode(name), []).append((step, value))
+        return points
 
     def write(self, record: RunRecord, tags: dict[str, str] | None = None) -> str:
-        """Adds a run for a record; returns MLflow's id of it.
+        """Add a run for a record; return MLflow's id of it.
 
         Args:
             record: The run.
-            tags: More tags.
+            tags: Tags that are not the record's.
         """
-        client = self.client if record.status == RUNNING else self.adder()
-        try:
-            return self._write(client, record, tags or {})
-        except RunExists as there:
-            return there.id
+        ((_, id),) = self.write_all([Addition(record, tags or {})])
+        return id
 
-    def _write(self, client: MlflowClient, record: RunRecord, tags: dict[str, str]) -> str:
+    def write_all(self, additions: Iterable[Addition]) -> Iterator[tuple[RunRecord, str]]:
+        """Add runs for records, many in one transaction where MLflow is an SQLite; an iterator must be exhausted.
+
+        Yields:
+            (record, MLflow's id) once it is written: the id of another process's run if that came first.
+
+        Raises:
+            UserError: MLflow refuses a record; those before it may be written, it and those after are not.
+        """
+        new: list[NewRun] = []
+        pending: list[Addition] = []
+        points = 0
+        for addition in additions:
+            if self._tables is None or addition.record.status == RUNNING:
+                self._remove_replaced([addition])
+                yield addition.record, self._write(addition.record, addition.tags)
+                continue
+            with one_line_errors(self.uri):
+                run = self._new_run(addition.record, addition.tags)
+            if pending and points + run.count > TRANSACTION:
+                yield from self._add(pending, new)
+                new, pending, points = [], [], 0
+            new.append(run)
+            pending.append(addition)
+            points += run.count
+        if pending:
+            yield from self._add(pending, new)
+
+    def _add(
+        self, additions: Sequence[Addition], runs: Sequence[NewRun]
+    ) -> Iterator[tuple[RunRecord, str]]:
+        assert self._tables is not None
+        self._remove_replaced(additions)
+        with one_line_errors(self.uri):
+            ids = self._tables.add(runs)
+        yield from zip((addition.record for addition in additions), ids, strict=True)
+
+    def _remove_replaced(self, additions: Iterable[Addition]) -> None:
+        for addition in additions:
+            if addition.replaces is not None:
+                self.forget(addition.replaces)
+
+    def _new_run(self, record: RunRecord, tags: dict[str, str]) -> NewRun:
+        experiment = experiment_of(self.client, self.experiment(record.study), self._known)
+        name = run_name(record)
+        params = compat.checked_params(_params(record))
+        time = record.started or 0
+        metrics = {}
+        for metric, key in ((metric, encode(name)) for name, metric in record.metrics.items()):
+            steps, numbers = zip(*metric.curve, strict=True)
+            # One point stands for all: a record's steps are integers, its values floats.
+            compat.check_metric(key, numbers[0], time, steps[0])
+            metrics[key] = Points(steps, [time] * len(steps), numbers)
+        return NewRun(
+            experiment=experiment,
+            name=name,
+            status=record.status,
+            started=time or now(),
+            ended=_end(record) or now(),
+            tags={**tags_of(record), **tags, "mlflow.runName": name, DIGEST: digest(record)},
+            params=params,
+            metrics=metrics,
+            id=uuid.uuid4().hex,
+        )
+
+    def _write(self, record: RunRecord, tags: dict[str, str]) -> str:
+        """Add a run for a record through MLflow's client, in few requests: on SQLite each waits for the disk."""
         from mlflow.entities import Metric, Param, RunTag
 
-        everything = {**tags_of(record), DIGEST: INCOMPLETE, **tags}
-        params = [
-            Param(encode(name), values.flag_text(value)) for name, value in record.flags.items()
-        ]
+        client = self.client
+        params = [Param(*item) for item in _params(record).items()]
         time = record.started or 0
         points = [
             Metric(encode(name), value, time, step)
@@ -138,8 +226,8 @@ class Store(Reader):
         ]
         with one_line_errors(self.uri):
             experiment = self.experiment(record.study)
-            # Few requests: on SQLite each waits for the disk.
-            run = client.create_run(experiment, time, everything, run_name(record))
+            first_tags = {**tags_of(record), DIGEST: INCOMPLETE, **tags}
+            run = client.create_run(experiment, time, first_tags, run_name(record))
             run_id = run.info.run_id
             room = POINTS - min(len(params), 100) - 1
             for group in groups(params[100:], 100):
@@ -147,22 +235,20 @@ class Store(Reader):
             for group in groups(points[room:], POINTS):
                 client.log_batch(run_id, metrics=group)
             # MLflow writes the tags of a request after its points and params.
-            whole = [RunTag(DIGEST, digest(record))]
-            client.log_batch(run_id, points[:room], params[:100], whole)
+            complete = [RunTag(DIGEST, digest(record))]
+            client.log_batch(run_id, points[:room], params[:100], complete)
             if record.status != RUNNING:
-                end = time + int(1000 * (record.wall_seconds or 0))
-                client.set_terminated(run_id, record.status, end)
+                client.set_terminated(run_id, record.status, _end(record))
         return run_id
 
-    def update(self, stored: Stored, record: RunRecord, tags: dict[str, str]) -> None:
-        """Makes a run without metrics say what a record says, with tags that are not the record's."""
+    def update(self, stored: StoredRun, record: RunRecord, tags: dict[str, str]) -> None:
+        """Bring a run without metrics up to a record, with tags that are not the record's."""
         wanted = {**tags_of(record), DIGEST: digest(record), **tags}
         self.tag(stored.id, {k: v for k, v in wanted.items() if stored.tags.get(k) != v})
-        ended = (record.started or 0) + int(1000 * (record.wall_seconds or 0))
-        self.end(stored, record.status, ended)
+        self.end(stored, record.status, _end(record))
 
     def tag(self, run_id: str, tags: dict[str, str]) -> None:
-        """Sets tags of a run."""
+        """Set tags of a run."""
         client = self.client
         from mlflow.entities import RunTag
 
@@ -170,40 +256,53 @@ class Store(Reader):
             for group in groups([RunTag(k, v) for k, v in tags.items()], 100):
                 client.log_batch(run_id, tags=group)
 
-    def end(self, stored: Stored, status: str, ended: int | None) -> None:
-        """Sets a run's status, if it is another."""
+    def end(self, stored: StoredRun, status: str, ended: int | None) -> None:
+        """Set a run's final status, if it differs."""
         if stored.record.status != status and status != RUNNING:
             with one_line_errors(self.uri):
                 self.client.set_terminated(stored.id, status, ended)
 
-    def forget(self, stored: Stored) -> None:
-        """Removes a run that is about to be replaced; nothing finds it by its run_id any more."""
+    def forget(self, stored: StoredRun) -> None:
+        """Delete a run that is about to be replaced, and take its run_id away, so that no search returns it."""
         with one_line_errors(self.uri):
             self.client.set_tag(stored.id, "run_id", f"{_REPLACED}{stored.run}")
             self.client.delete_run(stored.id)
 
     def finish_forgetting(self) -> None:
-        """Removes runs that a process which was killed had begun to forget."""
+        """Delete runs that a killed process took the run_id from and did not delete."""
         with one_line_errors(self.uri):
-            experiments = [each.experiment_id for each in self._all_experiments()]
+            experiments = [e.experiment_id for e in self._all_experiments()]
             query = f"tags.run_id LIKE '{_REPLACED}%'"
             for run in self.client.search_runs(experiments, query):
                 self.client.delete_run(run.info.run_id)
 
     def experiment(self, study: str) -> str:
-        """Returns MLflow's id of a study's experiment."""
+        """Return MLflow's id of a study's experiment."""
         if study not in self._experiments:
             self._experiments[study] = experiment_id(self.client, self.uri, study)
         return self._experiments[study]
 
     def _all_experiments(self) -> list[Any]:
-        found, token = [], None
+        experiments, token = [], None
         while True:
             page = self.client.search_experiments(max_results=1000, page_token=token)
-            found += page
+            experiments += page
             token = page.token
             if not token:
-                return found
+                return experiments
+
+    def _database_points(
+        self, run_ids: Sequence[str]
+    ) -> Iterator[tuple[str, str, int, int, float]] | None:
+        """Points of runs in one query for `IDS` runs; None where MLflow is behind a server."""
+        queries = [compat.points(self.client, ids) for ids in groups(list(run_ids), IDS)]
+        if any(rows is None for rows in queries):
+            return None
+        return (
+            (*row[:4], math.nan if row[5] else row[4])  # type: ignore[misc]
+            for rows in queries
+            for row in rows or ()
+        )
 
     def _served_points(self, run_ids: Sequence[str]) -> Iterator[tuple[str, str, int, int, float]]:
         from concurrent.futures import ThreadPoolExecutor
@@ -217,44 +316,27 @@ class Store(Reader):
             for name in self.client.get_run(run_id).data.metrics
         ]
         with ThreadPoolExecutor(8) as pool:
-            for found in pool.map(history, pairs):
-                for run_id, m in found:
+            for points in pool.map(history, pairs):
+                for run_id, m in points:
                     yield run_id, m.key, m.timestamp, m.step, m.value
 
 
-def _database_points(
-    client: MlflowClient, run_ids: Sequence[str]
-) -> Iterator[tuple[str, str, int, int, float]] | None:
-    """All points of some runs in one query each IDS; None where MLflow is behind a server.
-
-    MLflow's own interface takes a query for each metric of each run.
-    """
-    from mlflow.store.tracking.sqlalchemy_store import SqlAlchemyStore
-
-    store = client._tracking_client.store
-    if not isinstance(store, SqlAlchemyStore):
-        return None
-
-    def rows() -> Iterator[tuple[str, str, int, int, float]]:
-        from mlflow.store.tracking.dbmodels.models import SqlMetric as M
-
-        with store.ManagedSessionMaker() as session:
-            for ids in groups(list(run_ids), IDS):
-                query = session.query(M.run_uuid, M.key, M.timestamp, M.step, M.value, M.is_nan)
-                for *row, is_nan in query.filter(M.run_uuid.in_(ids)):
-                    yield (*row[:4], math.nan if is_nan else row[4])  # type: ignore[misc]
-
-    return rows()
-
-
-def _stored(run: Run, experiment: str) -> Stored | None:
+def _stored(run: Run, experiment: str) -> StoredRun | None:
     info, data = run.info, run.data
-    told = (info.run_id, experiment, str(info.status), info.lifecycle_stage)
-    return Stored.of(told, data.tags.get("run_id") or "", partial(getattr, data))
+    fields = (info.run_id, experiment, str(info.status), info.lifecycle_stage)
+    return StoredRun.of(fields, data.tags.get("run_id") or "", partial(getattr, data))
+
+
+def _params(record: RunRecord) -> dict[str, str]:
+    return {encode(name): values.flag_text(value) for name, value in record.flags.items()}
+
+
+def _end(record: RunRecord) -> int:
+    return (record.started or 0) + int(1000 * (record.wall_seconds or 0))
 
 
 def run_name(record: RunRecord) -> str:
-    """Returns what MLflow lists a run as: a batch by name and batch id as in its row, a run by its label."""
+    """Return a run's name in MLflow: a batch's name and id as in its row, a run's label."""
     if (record.result or {}).get("batch"):
         label = f" “{record.label}”" if record.label else ""
         return (

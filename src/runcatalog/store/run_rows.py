@@ -1,4 +1,4 @@
-"""A run as MLflow holds it: the record that it makes, and how a record is written so that it reads back the same."""
+"""A run in MLflow: the record that it makes, and how a record is written so that it reads back the same."""
 
 from __future__ import annotations
 
@@ -12,8 +12,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, lru_cache
 from typing import Any
 
-import orjson
-
 from runcatalog.guild.runs import is_automatic
 from runcatalog.model import values
 from runcatalog.model.record_files import dumps
@@ -23,23 +21,22 @@ IDS = 400  # runs in one query of points; SQLite takes 999 variables
 _TAG = 7900  # characters; MLflow cuts a tag at 8000
 _KEY = 240  # characters; MLflow takes 250
 _ID = re.compile(r"[0-9a-f]{8,32}")
-_LONG_NUMBER = re.compile("[0-9]{19}")
 _PLAIN = re.compile(r"[A-Za-z0-9_\-. :/]")
 _ESCAPE = re.compile(r"_x([0-9A-F]{1,6})_")
 _TEXT_TAGS = ("operation", "label", "reason", "reported_by", "machine", "gpu", "host_cpu", "dirty")
 
 
 @dataclass(frozen=True)
-class Stored:
-    """A run in MLflow and what it says.
+class StoredRun:
+    """A run in MLflow with its tags, params and last values.
 
     Attributes:
-        id: MLflow's id of it.
-        run: Its run_id.
-        experiment: Name of its experiment.
-        status: As MLflow keeps it.
-        deleted: Whether someone deleted it there.
-        held: Gives what MLflow keeps of it: its "tags", "params" and "metrics" (their last values).
+        id: MLflow's id.
+        run: The run_id.
+        experiment: Name of the experiment.
+        status: MLflow's status.
+        deleted: Whether someone deleted it in MLflow.
+        load: Returns "tags", "params" or "metrics" (last values) by name.
     """
 
     id: str
@@ -47,63 +44,63 @@ class Stored:
     experiment: str
     status: str
     deleted: bool
-    held: Callable[[str], Mapping[str, Any]] = field(compare=False, repr=False)
+    load: Callable[[str], Mapping[str, Any]] = field(compare=False, repr=False)
 
     @classmethod
     def of(
-        cls, run: tuple[str, str, str, str], run_id: str, held: Callable[[str], Mapping[str, Any]]
-    ) -> Stored | None:
-        """Returns a run of MLflow, None if its run_id is none of the project.
+        cls, run: tuple[str, str, str, str], run_id: str, load: Callable[[str], Mapping[str, Any]]
+    ) -> StoredRun | None:
+        """Return a run of MLflow, None if its run_id is not that of a recorded run.
 
         Args:
-            run: Its id, experiment's name, status and lifecycle stage.
-            run_id: Its run_id.
-            held: See the class.
+            run: MLflow's id, the experiment's name, status and lifecycle stage.
+            run_id: The run_id.
+            load: See the class.
         """
         if not _ID.fullmatch(run_id):
             return None
-        return cls(run[0], run_id, run[1], run[2], run[3] == "deleted", held)
+        return cls(run[0], run_id, run[1], run[2], run[3] == "deleted", load)
 
     @cached_property
     def own_tags(self) -> dict[str, str]:
-        """All tags as MLflow holds them."""
-        return {name: value or "" for name, value in self.held("tags").items()}
+        """All tags as they are in MLflow."""
+        return {name: value or "" for name, value in self.load("tags").items()}
 
     @cached_property
     def tags(self) -> dict[str, str]:
-        """All tags; a label that Guild made of the flags is none."""
-        told = self.own_tags
-        if told.get("label") and is_automatic(told["label"], self.flags):
-            return told | {"label": ""}
-        return told
+        """All tags; a label that Guild made of the flags is left empty."""
+        tags = self.own_tags
+        if tags.get("label") and is_automatic(tags["label"], self.flags):
+            return tags | {"label": ""}
+        return tags
 
     @cached_property
     def flags(self) -> dict[str, Any]:
         """Flags by name, as text."""
-        told: dict[str, Any] = {decode(n): value for n, value in self.held("params").items()}
+        flags: dict[str, Any] = {decode(n): value for n, value in self.load("params").items()}
         changed = self.own_tags.get("changed_flags")  # MLflow never changes a param
-        return told | _object(changed) if changed else told
+        return flags | _object(changed) if changed else flags
 
     @cached_property
     def last(self) -> dict[str, float]:
-        """Last value of each metric, by name, as MLflow keeps it."""
-        return {decode(name): _number(value) for name, value in self.held("metrics").items()}
+        """Last values of the metrics by name."""
+        return {decode(name): _number(value) for name, value in self.load("metrics").items()}
 
     def tag(self, name: str) -> str:
-        """Returns one of the tags, "" without it; the others need not be read."""
-        return self.tags.get(name, "") if name == "label" else self.held("tags").get(name) or ""
+        """Return one of the tags, "" without it; the others need not be read."""
+        return self.tags.get(name, "") if name == "label" else self.load("tags").get(name) or ""
 
     def flag(self, name: str, missing: Any = None) -> Any:
-        """Returns one of the flags, as text; the others need not be read."""
+        """Return one of the flags, as text; the others need not be read."""
         if encode(name) != name or self.tag("changed_flags"):
             return self.flags.get(name, missing)
-        return self.held("params").get(name, missing)
+        return self.load("params").get(name, missing)
 
     def last_of(self, name: str, missing: Any = None) -> Any:
-        """Returns the last value of one of the metrics; the others need not be read."""
+        """Return the last value of one of the metrics; the others need not be read."""
         if encode(name) != name:
             return self.last.get(name, missing)
-        value = self.held("metrics").get(name, missing)
+        value = self.load("metrics").get(name, missing)
         return missing if value is missing else _number(value)
 
     @cached_property
@@ -136,7 +133,7 @@ class Stored:
 
 
 class Reader:
-    """What reads the runs of an MLflow.
+    """Read the runs of an MLflow.
 
     Attributes:
         uri: Server or database.
@@ -144,21 +141,21 @@ class Reader:
 
     uri: str
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[Stored]:
-        """Returns the runs that have a run_id, by start, without their curves.
+    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
+        """Return the runs that have a run_id, by start, without their curves.
 
         Args:
             deleted: Deleted ones too.
-            rarely: What the caller asks few of them for, of "tags", "params" and "metrics"; it need
-                not be of the same moment as the rest.
+            rarely: Those of "tags", "params" and "metrics" that the caller needs of few runs; they are
+                read on demand, maybe later than the rest.
 
         Raises:
             MlflowError: MLflow does not answer.
         """
         raise NotImplementedError
 
-    def names(self, stored: Iterable[Stored]) -> tuple[set[str], set[str]]:
-        """Returns the names of the flags, and of the metrics, that any run has.
+    def names(self, stored: Iterable[StoredRun]) -> tuple[set[str], set[str]]:
+        """Return the names of the flags, and of the metrics, that any run has.
 
         Args:
             stored: What :meth:`runs` returned.
@@ -168,13 +165,13 @@ class Reader:
         """
         flags: set[str] = set()
         metrics: set[str] = set()
-        for each in stored:
-            flags.update(each.flags)
-            metrics.update(each.last)
+        for run in stored:
+            flags.update(run.flags)
+            metrics.update(run.last)
         return flags, metrics
 
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
-        """Returns points by MLflow's id of the run and by metric, in the order of :func:`in_order`.
+        """Return points by MLflow's id of the run and by metric, in the order of :func:`point_order`.
 
         Raises:
             MlflowError: MLflow does not answer.
@@ -182,34 +179,34 @@ class Reader:
         raise NotImplementedError
 
     def records(self, *, curves: bool = True) -> list[RunRecord]:
-        """Returns the record of every run; one per run_id, should MLflow hold two of it.
+        """Return the record of every run; the first where MLflow has two of a run_id.
 
         Args:
             curves: With their metrics.
         """
-        first: dict[str, Stored] = {}
-        for each in self.runs():
-            first.setdefault(each.run, each)
+        first: dict[str, StoredRun] = {}
+        for run in self.runs():
+            first.setdefault(run.run, run)
         if curves:
             return self.with_points(list(first.values()))
-        return [each.record for each in first.values()]
+        return [run.record for run in first.values()]
 
-    def with_points(self, stored: Sequence[Stored]) -> list[RunRecord]:
-        """Returns the records of some runs with their metrics."""
-        made = []
+    def with_points(self, stored: Sequence[StoredRun]) -> list[RunRecord]:
+        """Return the records of some runs with their metrics."""
+        records = []
         for group in groups(stored, IDS):
-            points = self.points([each.id for each in group])
-            made += [each.record.with_points(points.get(each.id, {})) for each in group]
-        return made
+            points = self.points([run.id for run in group])
+            records += [run.record.with_points(points.get(run.id, {})) for run in group]
+        return records
 
 
-def in_order(time: int, step: int, value: float) -> tuple[int, int, bool, float]:
-    """Sort key of a metric's points: by step, the earliest of a step first, which is the one that counts."""
+def point_order(time: int, step: int, value: float) -> tuple[int, int, bool, float]:
+    """Sort key of a metric's points: by step, the earliest of a step first; only that one counts."""
     return step, time, value != value, 0.0 if value != value else value
 
 
 def tags_of(record: RunRecord) -> dict[str, str]:
-    """Returns the tags from which a record, metrics, flags and status apart, can be read again."""
+    """Return the tags from which a record, metrics, flags and status apart, can be read again."""
     tags = {name: getattr(record, name) for name in _TEXT_TAGS}
     tags |= {"run_id": record.run, "batch": record.batch, "study": record.study}
     tags |= {"commit": record.commit, "parents": ",".join(record.parents)}
@@ -240,17 +237,18 @@ def _result(tags: dict[str, str]) -> dict[str, Any] | None:
 
 
 def _number(value: float | None) -> float:
-    """A metric's value, of which MLflow keeps NaN apart."""
+    """A metric's value; MLflow marks NaN in a column of its own, which reads as None."""
     return math.nan if value is None or value != value else values.number(value)
 
 
 def digest(record: RunRecord) -> str:
-    """Returns a digest of a record's text."""
+    """Return a digest of a record's text."""
     return hashlib.sha256(dumps(record).encode()).hexdigest()[:16]
 
 
+@lru_cache(10_000)
 def encode(name: str) -> str:
-    """Returns a name as MLflow takes it; :func:`decode` gives it back."""
+    """Return a name as MLflow takes it; :func:`decode` gives it back."""
     kept = name.replace("_x", "_x5F_x")  # else it could read as an escape
     shown = "".join(c if _PLAIN.fullmatch(c) else f"_x{ord(c):X}_" for c in kept)
     odd = posixpath.normpath(shown) != shown or shown.startswith(("/", "."))
@@ -263,7 +261,7 @@ def encode(name: str) -> str:
 
 @lru_cache(10_000)
 def decode(key: str) -> str:
-    """Returns the name that :func:`encode` was given."""
+    """Return the name that :func:`encode` was given."""
     return "" if key == "_x_" else _ESCAPE.sub(lambda m: chr(int(m[1], 16)), key)
 
 
@@ -271,26 +269,11 @@ def _json(value: Any) -> str:
     return json.dumps(value, sort_keys=True, ensure_ascii=False)
 
 
-def parsed(text: str) -> Any:
-    """Returns what a JSON text holds, which may have NaN and numbers of any size in it.
-
-    Raises:
-        ValueError: It is no JSON.
-    """
-    # What orjson rounds (whole numbers above 64 bits) or refuses, the standard library reads.
-    if _LONG_NUMBER.search(text):
-        return json.loads(text)
-    try:
-        return orjson.loads(text)
-    except ValueError:
-        return json.loads(text)
-
-
 def _object(shown: str | None) -> dict[str, Any]:
     if not shown:
         return {}
     try:
-        value = parsed(shown)
+        value = values.parse_json(shown)
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
@@ -314,6 +297,6 @@ def _float(shown: str | None) -> float | None:
 
 def groups(items: Sequence[Any] | Iterable[Any], size: int) -> Iterator[list[Any]]:
     """Yields items in lists of at most `size`."""
-    held = list(items)
-    for begin in range(0, len(held), size):
-        yield held[begin : begin + size]
+    items = list(items)
+    for begin in range(0, len(items), size):
+        yield items[begin : begin + size]

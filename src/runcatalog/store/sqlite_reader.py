@@ -1,4 +1,4 @@
-"""The quick way to read an MLflow in SQLite: its tables, by the standard library.
+"""Read an MLflow database in SQLite by the standard library.
 
 Importing MLflow takes longer than reading ten thousand runs, and its client makes an object of every tag.
 What is read is what :class:`runcatalog.store.client.Store` reads of the same database.
@@ -18,21 +18,14 @@ from typing import Any
 
 import orjson
 
+from runcatalog.model import values
 from runcatalog.model.run_record import Point
 from runcatalog.record.delivery.mlflow_client import one_line_errors, tracking_uri
-from runcatalog.store.run_rows import Reader, Stored, decode, parsed
+from runcatalog.store import compat
+from runcatalog.store.run_rows import Reader, StoredRun, decode
+from runcatalog.store.sqlite_file import BUSY, sqlite_path
 
-BUSY = 20.0  # s to wait for a writer, as MLflow does
-ROWS = 500  # runs of which a kind is read by itself; then all of it is as quick
-# The columns that are read: without one of them the schema is another than this was written for.
-_COLUMNS = {
-    "experiments": {"experiment_id", "name", "lifecycle_stage"},
-    "runs": {"run_uuid", "experiment_id", "status", "start_time", "lifecycle_stage"},
-    "tags": {"run_uuid", "key", "value"},
-    "params": {"run_uuid", "key", "value"},
-    "latest_metrics": {"run_uuid", "key", "value", "is_nan"},
-    "metrics": {"run_uuid", "key", "value", "timestamp", "step", "is_nan"},
-}
+ROWS = 500  # runs whose tags, params or metrics are read one by one; above, reading all is as quick
 _RUNS = """
 SELECT runs.run_uuid, experiments.name, runs.status, runs.lifecycle_stage, COALESCE(tags.value, '')
 FROM runs JOIN experiments ON experiments.experiment_id = runs.experiment_id
@@ -56,16 +49,16 @@ _ROW = {
 }
 # All keys by steps through the primary key, which begins with it: DISTINCT would read every row.
 _KEYS = """
-WITH RECURSIVE each(key) AS (
+WITH RECURSIVE names(key) AS (
     SELECT MIN(key) FROM {0}
     UNION ALL
-    SELECT (SELECT MIN(key) FROM {0} WHERE key > each.key) FROM each WHERE each.key IS NOT NULL
+    SELECT (SELECT MIN(key) FROM {0} WHERE key > names.key) FROM names WHERE names.key IS NOT NULL
 )
-SELECT each.key FROM each WHERE EXISTS (
+SELECT names.key FROM names WHERE EXISTS (
     SELECT 1 FROM {0} JOIN runs ON runs.run_uuid = {0}.run_uuid
     JOIN experiments ON experiments.experiment_id = runs.experiment_id
     JOIN tags AS ids ON ids.run_uuid = runs.run_uuid AND ids.key = 'run_id'
-    WHERE {0}.key = each.key AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
+    WHERE {0}.key = names.key AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
 )
 """
 _POINTS = f"SELECT key, step, {_VALUE} FROM metrics WHERE run_uuid = ? ORDER BY key, step"
@@ -76,9 +69,9 @@ ORDER BY step, timestamp, is_nan, value
 
 
 def reader(uri: str | None = None) -> Reader:
-    """Returns what reads the runs of an MLflow the fastest.
+    """Return the fastest reader of an MLflow.
 
-    That is the database itself where it is an SQLite of the known schema, and else MLflow's client.
+    It reads the database itself where that is an SQLite of the known schema, else through MLflow's client.
 
     Args:
         uri: Server or database; by default $MLFLOW_TRACKING_URI or the project's own.
@@ -97,30 +90,30 @@ def reader(uri: str | None = None) -> Reader:
 
 
 class Database(Reader):
-    """An MLflow database, opened for reading alone.
+    """An MLflow database, opened read-only.
 
     Args:
         uri: Its URI.
-        connection: The database; None for one that does not exist yet, which holds no runs.
+        connection: The database; None for one that does not exist yet and so has no runs.
     """
 
     def __init__(self, uri: str, connection: sqlite3.Connection | None) -> None:
         self.uri = uri
         self._connection = connection
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[Stored]:
+    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
         if self._connection is None:
             return []
-        held = _Held(self.uri, self._connection)
+        fields = _RunFields(self.uri, self._connection)
         with one_line_errors(self.uri), _snapshot(self._connection) as database:
             rows = database.execute(_RUNS, (deleted,)).fetchall()
             for kind in {"tags", "params", "metrics"}.difference(rarely):
-                held.read(kind)
-        made = (Stored.of(row[:4], row[4], partial(held.of, row[0])) for row in rows)
-        return [each for each in made if each is not None]
+                fields.read(kind)
+        runs = (StoredRun.of(row[:4], row[4], partial(fields.of, row[0])) for row in rows)
+        return [run for run in runs if run is not None]
 
-    def names(self, stored: Iterable[Stored]) -> tuple[set[str], set[str]]:
+    def names(self, stored: Iterable[StoredRun]) -> tuple[set[str], set[str]]:
         """See :meth:`runcatalog.store.run_rows.Reader.names`."""
         if self._connection is None:
             return set(), set()
@@ -129,9 +122,9 @@ class Database(Reader):
                 {decode(row[0]) for row in self._connection.execute(_KEYS.format(table))}
                 for table in ("params", "latest_metrics")
             )
-        for each in stored:
-            if each.tag("changed_flags"):
-                flags.update(each.flags)
+        for run in stored:
+            if run.tag("changed_flags"):
+                flags.update(run.flags)
         return flags, metrics
 
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
@@ -143,15 +136,15 @@ class Database(Reader):
             for run_id in run_ids:
                 rows = self._connection.execute(_POINTS, (run_id,)).fetchall()
                 curves = {
-                    decode(key): self._curve(run_id, key, [row[1:] for row in of])
-                    for key, of in groupby(rows, itemgetter(0))
+                    decode(key): self._curve(run_id, key, [row[1:] for row in group])
+                    for key, group in groupby(rows, itemgetter(0))
                 }
                 if curves:
                     found[run_id] = curves
         return found
 
     def _curve(self, run_id: str, key: str, curve: list[Any]) -> list[Point]:
-        """Its points with NaN as it is; of a step with several, which one counts is asked again."""
+        """Points with NaN restored; a step with several points needs a query of its own for their order."""
         assert self._connection is not None
         steps, numbers = zip(*curve, strict=True)
         if len(set(steps)) < len(steps):
@@ -162,11 +155,8 @@ class Database(Reader):
         return curve
 
 
-class _Held:
-    """What MLflow keeps of runs: of a kind for all of them together, one name for all, or of one run.
-
-    A few names are a fraction of what there is, and few runs are too.
-    """
+class _RunFields:
+    """Tags, params and last metrics of runs ("kinds"), read whole, by name or by run, whichever is least."""
 
     def __init__(self, uri: str, connection: sqlite3.Connection) -> None:
         self._uri, self._connection = uri, connection
@@ -176,7 +166,7 @@ class _Held:
         self._rows: dict[tuple[str, str], dict[str, Any]] = {}
 
     def read(self, kind: str) -> None:
-        """Takes a kind from the database as it is now."""
+        """Read a kind for all runs."""
         with one_line_errors(self._uri):
             if kind == "metrics":
                 self._metrics = _by_run(self._connection.execute(_LATEST))
@@ -184,12 +174,12 @@ class _Held:
                 self._texts[kind] = dict(self._connection.execute(_OBJECTS.format(kind)))
 
     def of(self, run_id: str, kind: str) -> Mapping[str, Any]:
-        """Returns what is kept of a kind."""
+        """Return a run's values of a kind by name."""
         whole = self._whole(run_id, kind)
         return _Row(self, run_id, kind) if whole is None else whole
 
     def column(self, kind: str, name: str) -> dict[str, Any]:
-        """Returns what runs have under a name, by run."""
+        """Return the values of a name by run."""
         if (kind, name) not in self._columns:
             with one_line_errors(self._uri):
                 rows = self._connection.execute(_COLUMN[kind], (name,))
@@ -197,7 +187,7 @@ class _Held:
         return self._columns[kind, name]
 
     def row(self, run_id: str, kind: str) -> Mapping[str, Any]:
-        """Returns all that a run has of a kind."""
+        """Return all values of a run of a kind."""
         whole = self._whole(run_id, kind)
         if whole is None and len(self._rows) >= ROWS:
             self.read(kind)
@@ -211,7 +201,7 @@ class _Held:
         return self._rows[run_id, kind]
 
     def _whole(self, run_id: str, kind: str) -> Mapping[str, Any] | None:
-        """What a run has of a kind that was read for all of them; None if it was not."""
+        """Values of a run of a kind that was read for all runs; None if it was not."""
         if kind == "metrics":
             return None if self._metrics is None else self._metrics.get(run_id, {})
         return self._parsed(run_id, kind) if kind in self._texts else None
@@ -221,35 +211,27 @@ class _Held:
         try:
             return orjson.loads(text)  # all of its values are texts: no number can be rounded
         except ValueError:
-            return parsed(text)
+            return values.parse_json(text)
 
 
 class _Row(Mapping[str, Any]):
-    """What a run has of a kind, read when it is asked for: a name for all runs at once."""
+    """Values of a run of a kind, read on demand: a name for all runs at once."""
 
-    def __init__(self, held: _Held, run_id: str, kind: str) -> None:
-        self._held, self._run_id, self._kind = held, run_id, kind
+    def __init__(self, fields: _RunFields, run_id: str, kind: str) -> None:
+        self._fields, self._run_id, self._kind = fields, run_id, kind
 
     def __getitem__(self, name: str) -> Any:
-        return self._held.column(self._kind, name)[self._run_id]
+        return self._fields.column(self._kind, name)[self._run_id]
 
     def __iter__(self) -> Iterator[str]:
-        return iter(self._held.row(self._run_id, self._kind))
+        return iter(self._fields.row(self._run_id, self._kind))
 
     def __len__(self) -> int:
-        return len(self._held.row(self._run_id, self._kind))
+        return len(self._fields.row(self._run_id, self._kind))
 
     def items(self) -> ItemsView[str, Any]:
-        """All names and values, of this run alone."""
-        return self._held.row(self._run_id, self._kind).items()
-
-
-def sqlite_path(uri: str) -> Path | None:
-    """Returns the file of an SQLite URI; None for anything else, a database in memory included."""
-    if not uri.startswith("sqlite:///") or "?" in uri:
-        return None
-    name = uri.removeprefix("sqlite:///")
-    return Path(name) if name and not name.startswith((":", "file:")) else None
+        """All names and values of this run alone."""
+        return self._fields.row(self._run_id, self._kind).items()
 
 
 def _opened(path: Path) -> sqlite3.Connection | None:
@@ -261,14 +243,14 @@ def _opened(path: Path) -> sqlite3.Connection | None:
         uri = f"{path.absolute().as_uri()}?mode=ro"
         connection = sqlite3.connect(uri, uri=True, timeout=BUSY, isolation_level=None)
         with contextlib.closing(connection.cursor()) as cursor:
-            for table, columns in _COLUMNS.items():
-                held = {row[1] for row in cursor.execute(f"PRAGMA table_info({table})")}
-                if not columns <= held:
+            for table, columns in compat.READ_COLUMNS.items():
+                existing = {row[1] for row in cursor.execute(f"PRAGMA table_info({table})")}
+                if not columns <= existing:
                     return None
             cursor.execute("SELECT json_group_object('a', 1)")  # SQLite may be built without it
-            held = {row[1] for row in cursor.execute("PRAGMA table_info(experiments)")}
+            existing = {row[1] for row in cursor.execute("PRAGMA table_info(experiments)")}
             others = "SELECT 1 FROM experiments WHERE workspace <> 'default' LIMIT 1"
-            if "workspace" in held and cursor.execute(others).fetchone():
+            if "workspace" in existing and cursor.execute(others).fetchone():
                 return None  # MLflow's client refuses it unless workspaces are switched on
     except sqlite3.Error:
         return None
@@ -286,7 +268,7 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 def _by_run(rows: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
-    """(run, key, value) as values by key, by run."""
+    """Values by run and key of (run, key, value)."""
     found: dict[str, dict[str, Any]] = {}
     for run_id, key, value in rows:
         if run_id in found:

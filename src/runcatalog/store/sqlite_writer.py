@@ -1,45 +1,42 @@
-"""Adds a run to an MLflow in SQLite in one transaction: the client takes one, with its sync to the disk, for each
-call, and scans all runs to say that none has a run_id yet.
+"""Add new, ended runs to an MLflow database in SQLite, many in one transaction.
 
-What is written is what :class:`mlflow.MlflowClient` writes; a test compares every row of both.
+MLflow's client takes a transaction, with its sync to the disk, for each call, validates each point, and scans all runs
+to find out that none has a run_id yet. What is written here is what :class:`mlflow.MlflowClient` writes; a test
+compares every row of both.
 """
 
 from __future__ import annotations
 
+import math
 import os
 import re
 import sqlite3
 import tempfile
 import time
 import uuid
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from itertools import chain, islice, repeat
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runcatalog.record.errors import UserError
-from runcatalog.store.sqlite_reader import BUSY, sqlite_path
+from runcatalog.store import compat
+from runcatalog.store.sqlite_file import BUSY, sqlite_path
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Metric, Param, Run, RunTag
 
-# All columns of the tables that are written; a schema with others is left to MLflow's client.
-_COLUMNS = {
-    "runs": (
-        "run_uuid name source_type source_name entry_point_name user_id status start_time end_time "
-        "source_version lifecycle_stage artifact_uri experiment_id deleted_time"
-    ),
-    "tags": "key value run_uuid",
-    "params": "key value run_uuid",
-    "metrics": "key value timestamp run_uuid step is_nan",
-    "latest_metrics": "key value timestamp step is_nan run_uuid",
-}
+CACHE = (
+    64 * 1024
+)  # KiB; with SQLite's 2 MiB a transaction of many points is written to the disk twice
+_ROWS = 100  # rows in one statement
 _RUN_ID = re.compile(r"tags\.run_id = '([0-9a-f]+)'")
-_LARGEST = 1.7976931348623157e308  # what MLflow keeps of an infinity
 
 
 class RunExists(UserError):
-    """Somebody else has added a run of the same run_id in the meantime.
+    """Another process has added a run of the same run_id in the meantime.
 
     Args:
         run_id: The run_id.
@@ -49,6 +46,101 @@ class RunExists(UserError):
     def __init__(self, run_id: str, id: str) -> None:
         super().__init__(f"run {run_id[:8]} is in MLflow already")
         self.id = id
+
+
+class Points(NamedTuple):
+    """The points of a metric, column by column.
+
+    Attributes:
+        steps: Steps.
+        times: Milliseconds since the epoch.
+        values: Values; NaN and infinities included.
+    """
+
+    steps: Sequence[int]
+    times: Sequence[int]
+    values: Sequence[float]
+
+
+@dataclass(frozen=True)
+class NewRun:
+    """A run that has ended, as MLflow is to store it.
+
+    Attributes:
+        experiment: The experiment.
+        name: Its name.
+        status: How it ended.
+        started, ended: Milliseconds since the epoch.
+        tags, params: Values by name, `run_id` among the tags.
+        metrics: Points by name.
+        id: MLflow's id.
+    """
+
+    experiment: Experiment
+    name: str
+    status: str
+    started: int
+    ended: int
+    tags: dict[str, str]
+    params: dict[str, str]
+    metrics: dict[str, Points]
+    id: str
+
+    @property
+    def run_id(self) -> str:
+        """The run_id by which journals, Guild and records name it."""
+        return self.tags.get("run_id", "")
+
+    @property
+    def count(self) -> int:
+        """Number of points."""
+        return sum(len(points.steps) for points in self.metrics.values())
+
+    def rows(self) -> dict[str, Iterator[tuple[Any, ...]]]:
+        """Return its rows by table, in the order of `compat.WRITTEN_COLUMNS`."""
+        stored = {key: _storable(points.values) for key, points in self.metrics.items()}
+        run = (
+            self.id,
+            self.name,
+            "UNKNOWN",
+            "",
+            "",
+            self.tags.get("mlflow.user", "unknown"),
+            self.status,
+            self.started,
+            self.ended,
+            "",
+            "active",
+            artifact_uri(self.experiment, self.id),
+            int(self.experiment.experiment_id),
+            None,
+        )
+        return {
+            "runs": iter([run]),
+            "tags": ((key, value, self.id) for key, value in self.tags.items()),
+            "params": ((key, value, self.id) for key, value in self.params.items()),
+            "metrics": chain.from_iterable(
+                zip(repeat(key), *self._columns(key, stored[key]), strict=False)
+                for key in self.metrics
+            ),
+            "latest_metrics": (self._latest(key, stored[key]) for key in self.metrics),
+        }
+
+    def _columns(
+        self, key: str, stored: tuple[Sequence[float], Iterable[bool]]
+    ) -> tuple[Iterable[Any], ...]:
+        steps, times, _ = self.metrics[key]
+        values, is_nan = stored
+        return values, times, repeat(self.id), steps, is_nan
+
+    def _latest(self, key: str, stored: tuple[Sequence[float], Iterable[bool]]) -> tuple[Any, ...]:
+        """The point that MLflow shows: the largest by step, time and value; of equals the first."""
+        steps, times, _ = self.metrics[key]
+        order = list(zip(steps, times, stored[0], strict=True))
+        last = max(range(len(order)), key=order.__getitem__)
+        step, timestamp, value = order[last]
+        is_nan = next(islice(stored[1], last, None))
+        return key, value, timestamp, self.id, step, is_nan
 
 
 class Tables:
@@ -64,27 +156,28 @@ class Tables:
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
         self._connection.execute("PRAGMA foreign_keys = ON")
+        self._connection.execute(f"PRAGMA cache_size = -{CACHE}")
         self._ids: dict[str, str] = {}
         self._version = -1
 
     @classmethod
     def of(cls, uri: str) -> Tables | None:
-        """Returns the tables of a tracking URI; None if it is no SQLite, or of another schema."""
+        """Return the tables of a tracking URI; None if it is no SQLite, or of another schema."""
         path = sqlite_path(uri)
         if path is None or not path.exists():
             return None
         try:
             tables = cls(path)
-            for table, columns in _COLUMNS.items():
-                held = tables._connection.execute(f"PRAGMA table_info({table})")
-                if sorted(row[1] for row in held) != sorted(columns.split()):
+            for table, columns in compat.WRITTEN_COLUMNS.items():
+                info = tables._connection.execute(f"PRAGMA table_info({table})")
+                if sorted(row[1] for row in info) != sorted(columns):
                     return None
         except sqlite3.Error:
             return None
         return tables
 
-    def holder(self, run_id: str) -> str | None:
-        """Returns MLflow's id of the run, deleted or not, that has a run_id."""
+    def id_of(self, run_id: str) -> str | None:
+        """Return MLflow's id of the run, deleted or not, that has a run_id."""
         # The version changes when another connection has written.
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
@@ -92,38 +185,36 @@ class Tables:
             self._ids, self._version = dict(rows), version
         return self._ids.get(run_id)
 
-    def add(self, run_id: str, rows: dict[str, list[dict[str, Any]]]) -> None:
-        """Adds the rows of a run.
+    def add(self, runs: Sequence[NewRun]) -> list[str]:
+        """Add runs in one transaction: after a crash all of them are there, or none.
 
-        Args:
-            run_id: Its run_id.
-            rows: Rows by table.
+        A run whose run_id is there already, or comes a second time, is left out.
+
+        Returns:
+            MLflow's ids by position: a run's own, or that of the run that was there.
 
         Raises:
-            RunExists: Another one has this run_id.
             sqlite3.Error: The database takes nothing.
         """
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
-            if there := self.holder(run_id):
-                raise RunExists(run_id, there)
-            for table, columns in _COLUMNS.items():
-                names = columns.split()
-                places = ", ".join(f":{name}" for name in names)
-                # A point that comes twice is one point.
-                insert = "INSERT OR IGNORE" if table == "metrics" else "INSERT"
-                query = f"{insert} INTO {table} ({', '.join(names)}) VALUES ({places})"
-                connection.executemany(query, rows[table])
+            ids: dict[str, str] = {}
+            for run in runs:
+                ids.setdefault(run.run_id, self.id_of(run.run_id) or run.id)
+            rows = [run.rows() for run in runs if ids[run.run_id] == run.id]
+            for table, columns in compat.WRITTEN_COLUMNS.items():
+                _insert(connection, table, columns, chain.from_iterable(r[table] for r in rows))
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
             raise
-        self._ids[run_id] = rows["runs"][0]["run_uuid"]
+        self._ids |= ids
+        return [ids[run.run_id] for run in runs]
 
 
-class Adder:
-    """What publishing a run calls of MLflow's client, for one run that has ended and is new.
+class NewRunClient:
+    """MLflow's client for one run that has ended and is new: it is added in one transaction.
 
     The run is in MLflow once :meth:`set_terminated` has been called, and not before. Everything else, and what
     comes after, is the client's.
@@ -131,7 +222,7 @@ class Adder:
     Args:
         tables: The database.
         client: MLflow's client of the same database.
-        experiments: Experiments that are known already, by name; others are added.
+        experiments: Known experiments by name; others are added.
     """
 
     def __init__(
@@ -160,9 +251,9 @@ class Adder:
     def search_runs(
         self, experiments: Sequence[str], query: str = "", *args: Any, **more: Any
     ) -> Any:
-        """As the client's; a run_id that no run has is known to be none."""
+        """As the client's; a run_id that no run has is looked up without it."""
         match = _RUN_ID.fullmatch(query)
-        if match and not self._tables.holder(match[1]):
+        if match and not self._tables.id_of(match[1]):
             return []
         return self._client.search_runs(experiments, query, *args, **more)
 
@@ -173,27 +264,22 @@ class Adder:
         tags: dict[str, str] | None = None,
         run_name: str | None = None,
     ) -> Run:
-        """Begins the run."""
+        """Begin the run."""
         from mlflow.entities import Run, RunData, RunInfo, RunTag
-        from mlflow.utils.name_utils import _generate_random_name
 
-        by_id = {each.experiment_id: each for each in self._experiments.values()}
-        experiment = by_id.get(experiment_id)
-        if experiment is None:
-            experiment = self._client.get_experiment(experiment_id)
-            self._experiments[experiment.name] = experiment
+        experiment = experiment_of(self._client, experiment_id, self._experiments)
         run_id, self._tags = uuid.uuid4().hex, dict(tags or {})
-        name = run_name or _generate_random_name()
+        name = run_name or compat.random_run_name()
         self._tags.setdefault("mlflow.runName", name)
         info = RunInfo(
             run_id=run_id,
             experiment_id=experiment_id,
             user_id=self._tags.get("mlflow.user", "unknown"),
             status="RUNNING",
-            start_time=start_time or _now(),
+            start_time=start_time or now(),
             end_time=None,
             lifecycle_stage="active",
-            artifact_uri=f"{experiment.artifact_location}/{run_id}/artifacts",
+            artifact_uri=artifact_uri(experiment, run_id),
             run_name=name,
         )
         self._run = Run(info, RunData(tags=[RunTag(*tag) for tag in self._tags.items()]))
@@ -210,10 +296,7 @@ class Adder:
         if not self._is_open(run_id):
             self._client.log_batch(run_id, metrics, params, tags)
             return
-        from mlflow.utils import validation
-
-        validation._validate_batch_log_limits(metrics, params, tags)
-        metrics, params, tags = validation._validate_batch_log_data(metrics, params, tags)
+        metrics, params, tags = compat.checked_batch(metrics, params, tags)
         for metric in metrics:
             self._metrics.setdefault(metric.key, []).append(metric)
         self._params |= {param.key: param.value for param in params}
@@ -224,10 +307,9 @@ class Adder:
         if not self._is_open(run_id):
             self._client.log_artifact(run_id, local_path, artifact_path)
             return
-        from mlflow.store.artifact.artifact_repository_registry import get_artifact_repository
-
         assert self._run is not None
-        get_artifact_repository(self._run.info.artifact_uri).log_artifact(local_path, artifact_path)
+        repository = compat.artifact_repository(self._run.info.artifact_uri)
+        repository.log_artifact(local_path, artifact_path)
 
     def log_text(self, run_id: str, text: str, artifact_file: str) -> None:
         """As the client's."""
@@ -240,64 +322,99 @@ class Adder:
     def set_terminated(
         self, run_id: str, status: str | None = None, end_time: int | None = None
     ) -> None:
-        """Ends the run, which is now added.
+        """End the run, which is now added.
 
         Raises:
-            RunExists: Another one has its run_id.
+            RunExists: Another process has added one of its run_id.
         """
         if not self._is_open(run_id):
             self._client.set_terminated(run_id, status, end_time)
             return
         assert self._run is not None
         info, self._run = self._run.info, None
-        row = {
-            "run_uuid": info.run_id,
-            "name": info.run_name,
-            "source_type": "UNKNOWN",
-            "source_name": "",
-            "entry_point_name": "",
-            "user_id": info.user_id,
-            "status": status or "FINISHED",
-            "start_time": info.start_time,
-            "end_time": end_time or _now(),
-            "source_version": "",
-            "lifecycle_stage": "active",
-            "artifact_uri": info.artifact_uri,
-            "experiment_id": int(info.experiment_id),
-            "deleted_time": None,
-        }
-        points = {name: [_row(each) for each in of] for name, of in self._metrics.items()}
-        rows = {
-            "runs": [row],
-            "tags": [{"key": k, "value": v} for k, v in self._tags.items()],
-            "params": [{"key": k, "value": v} for k, v in self._params.items()],
-            "metrics": [each for of in points.values() for each in of],
-            "latest_metrics": [max(of, key=_when) for of in points.values()],
-        }
-        for table in ("tags", "params", "metrics", "latest_metrics"):
-            rows[table] = [{**each, "run_uuid": info.run_id} for each in rows[table]]
-        self._tables.add(self._tags.get("run_id", ""), rows)
+        new = NewRun(
+            experiment=experiment_of(self._client, info.experiment_id, self._experiments),
+            name=info.run_name,
+            status=status or "FINISHED",
+            started=info.start_time,
+            ended=end_time or now(),
+            tags=self._tags,
+            params=self._params,
+            metrics={name: _columns(metrics) for name, metrics in self._metrics.items()},
+            id=info.run_id,
+        )
+        (id,) = self._tables.add([new])
+        if id != new.id:
+            raise RunExists(new.run_id, id)
 
     def _is_open(self, run_id: str) -> bool:
         return self._run is not None and self._run.info.run_id == run_id
 
 
-def _row(metric: Metric) -> dict[str, Any]:
-    value, is_nan = float(metric.value), metric.value != metric.value
-    value = 0.0 if is_nan else max(-_LARGEST, min(_LARGEST, value))
-    return {
-        "key": metric.key,
-        "value": value,
-        "timestamp": metric.timestamp,
-        "step": metric.step,
-        "is_nan": is_nan,
-    }
+def experiment_of(
+    client: MlflowClient, experiment_id: str, known: dict[str, Experiment]
+) -> Experiment:
+    """Return an experiment; one that is not among the known ones is added to them.
+
+    Args:
+        client: MLflow's client.
+        experiment_id: MLflow's id of it.
+        known: Experiments by name.
+    """
+    for experiment in known.values():
+        if experiment.experiment_id == experiment_id:
+            return experiment
+    experiment = client.get_experiment(experiment_id)
+    known[experiment.name] = experiment
+    return experiment
 
 
-def _now() -> int:
+def artifact_uri(experiment: Experiment, run_id: str) -> str:
+    """Return where MLflow keeps the artifacts of a run.
+
+    Args:
+        experiment: Its experiment.
+        run_id: MLflow's id of it.
+    """
+    return f"{experiment.artifact_location}/{run_id}/artifacts"
+
+
+def _insert(
+    connection: sqlite3.Connection,
+    table: str,
+    columns: Sequence[str],
+    rows: Iterator[tuple[Any, ...]],
+) -> None:
+    """Insert rows, `_ROWS` of them by one statement: half of the time is spent between statements."""
+    # A point that comes twice is one point.
+    command = "INSERT OR IGNORE" if table == "metrics" else "INSERT"
+    query = f"{command} INTO {table} ({', '.join(columns)}) VALUES "
+    places = f"({', '.join('?' * len(columns))})"
+    many = query + ", ".join([places] * _ROWS)
+    while group := list(islice(rows, _ROWS)):
+        if len(group) < _ROWS:
+            connection.executemany(query + places, group)
+        else:
+            connection.execute(many, list(chain.from_iterable(group)))
+
+
+def _storable(values: Sequence[float]) -> tuple[Sequence[float], Iterable[bool]]:
+    """Values as MLflow stores them, which has neither NaN nor infinities, and which of them are NaN."""
+    if math.isfinite(sum(values)):
+        return values, repeat(False)
+    is_nan = [value != value for value in values]
+    low, high = -compat.LARGEST, compat.LARGEST
+    return [0.0 if v != v else max(low, min(high, v)) for v in values], is_nan
+
+
+def _columns(metrics: Sequence[Metric]) -> Points:
+    return Points(
+        [metric.step for metric in metrics],
+        [metric.timestamp for metric in metrics],
+        [float(metric.value) for metric in metrics],
+    )
+
+
+def now() -> int:
+    """Return milliseconds since the epoch."""
     return int(time.time() * 1000)
-
-
-def _when(row: dict[str, Any]) -> tuple[int, int, float]:
-    """What MLflow compares to find a metric's last value; of equals the first stays."""
-    return row["step"], row["timestamp"], row["value"]

@@ -1,8 +1,8 @@
-"""Takes in what `guild compare --csv` wrote: the trials of a batch as imported records.
+"""Import of `guild compare --csv` exports: the trials of a batch as records.
 
-An operation's `compare:` attribute says which column is a flag, which a metric, and the unit of the steps; the column
-`result` (`record.delivery.outcome`) is the whole outcome of a run of this project. An export of another project has
-neither: there, position and labels tell flags, and the likeliest metric is the objective.
+An operation's `compare:` attribute identifies flags, metrics and the unit of the steps, and the column `result`
+(`record.delivery.outcome`) contains the outcome of a run of this project. Exports of other projects have neither:
+there, flags are recognised by position and labels, and the objective is guessed by name.
 """
 
 from __future__ import annotations
@@ -27,10 +27,10 @@ from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
 from runcatalog.record.delivery import outcome
 
 _FACTS = ("run", "operation", "started", "time", "status", "label", "sourcecode")
-_RESULT, _HOST = "result", "host"  # attributes that say the outcome, and the machine
-_NEEDED = ("run", "operation", "status")
-_NOT_BEGUN = ("pending", "staged")
-# What a study most likely optimised, where nothing else is said.
+_RESULT, _HOST = "result", "host"  # attributes with the outcome and the machine
+_REQUIRED = ("run", "operation", "status")
+_NOT_STARTED = ("pending", "staged")
+# Patterns of an objective's name, most likely first, for exports that do not declare one.
 _OBJECTIVES = ("objective", "episode_?rewards?$", "episode_?return", "return", "reward", "rate")
 _RATES = ("opening_?rate", "success_?rate", "rate")
 
@@ -41,13 +41,13 @@ class Options:
 
     Attributes:
         study: The trials' study.
-        objective: Column that was optimised; "" for the likeliest.
+        objective: Column with the objective; "" to guess it.
         goal: "max" or "min".
-        batch: Id of the batch, if it is known.
-        reported_by: Where the file is from; "" for its name.
-        columns: What operations declare for `guild compare`, by operation.
-        flags: Flags that operations have, by operation.
-        machines: Name of a machine by its host.
+        batch: Id of the batch; "" to derive one.
+        reported_by: Source of the file; "" for its name.
+        columns: Columns declared for `guild compare`, by operation.
+        flags: Names of flags, by operation.
+        machines: Name of the machine, by host.
     """
 
     study: str
@@ -62,15 +62,15 @@ class Options:
 
 @dataclass(frozen=True)
 class _Layout:
-    """What the columns of a file are.
+    """Meaning of the columns of a file.
 
     Attributes:
         flags: Names of flags, by header.
         metrics: Names of metrics, by header.
         step: Header of the column with the step; "" without one.
-        axis: Of what the steps are, for example "update".
-        objective: Header of what was optimised; "" without metrics.
-        result: Header of the outcome in one line; "" without one.
+        axis: Unit of the steps, for example "update".
+        objective: Header of the objective; "" without metrics.
+        result: Header of the outcome line; "" without one.
         host: Header of the host's name; "" without one.
     """
 
@@ -84,10 +84,10 @@ class _Layout:
 
 
 def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
-    """Returns the columns and rows of a file.
+    """Read the columns and rows of a file.
 
     Raises:
-        CatalogError: It is no export of `guild compare --csv`.
+        CatalogError: The file is not an export of `guild compare --csv`.
     """
     try:
         with path.open(encoding="utf-8-sig", newline="") as file:
@@ -98,7 +98,7 @@ def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         raise CatalogError(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
         raise CatalogError(f"{path}: no CSV ({error})") from None
-    missing = [name for name in _NEEDED if name not in columns]
+    missing = [name for name in _REQUIRED if name not in columns]
     if missing:
         raise CatalogError(
             f"{path}: no column {missing[0]!r}; an export of `guild compare --csv` is expected"
@@ -114,29 +114,29 @@ def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
 
 
 def records(path: Path, options: Options) -> list[RunRecord]:
-    """Returns the batch and its trials, one batch per operation in the file.
+    """Return the batch and its trials, one batch per operation in the file.
 
     Raises:
-        CatalogError: The file is wrong, or a column that was asked for is not in it.
+        CatalogError: The file is invalid, or lacks the requested column.
     """
-    headers, rows = read(path)
-    rows = [row for row in rows if row["status"] not in _NOT_BEGUN]
-    layout = _layout(path, headers, rows, options)
+    columns, rows = read(path)
+    rows = [row for row in rows if row["status"] not in _NOT_STARTED]
+    layout = _layout(path, columns, rows, options)
     by_operation: dict[str, list[dict[str, str]]] = {}
     for row in rows:
         by_operation.setdefault(row["operation"], []).append(row)
     if options.batch and len(by_operation) > 1:
         raise CatalogError(f"{path}: --batch names one batch, the file has {len(by_operation)}")
     source = options.reported_by or f"guild compare, {path.name}"
-    found = []
-    for operation, members in sorted(by_operation.items()):
-        # Made of the first trial, so that a later export with more of them is the same batch.
-        first = min(members, key=lambda row: (row.get("started") or "~", row["run"]))
-        made = hashlib.sha256(f"{operation} {first['run']}".encode()).hexdigest()[:32]
-        batch = options.batch or made
-        trials = [_trial(row, batch, source, layout, options) for row in members]
-        found += [_batch(batch, operation, source, trials, options), *trials]
-    return found
+    records_ = []
+    for operation, rows_of_operation in sorted(by_operation.items()):
+        # The first trial gives the id, so that a later export with more trials is the same batch.
+        first = min(rows_of_operation, key=lambda row: (row.get("started") or "~", row["run"]))
+        derived_id = hashlib.sha256(f"{operation} {first['run']}".encode()).hexdigest()[:32]
+        batch = options.batch or derived_id
+        trials = [_trial(row, batch, source, layout, options) for row in rows_of_operation]
+        records_ += [_batch(batch, operation, source, trials, options), *trials]
+    return records_
 
 
 def _batch(
@@ -160,10 +160,10 @@ def _batch(
 
 
 def _is_grid(trials: Sequence[RunRecord]) -> bool:
-    """Whether flags take few values in all combinations, and not a new one in each trial.
+    """Return whether the trials form a grid: few values per flag, most combinations present.
 
-    A file does not say how its trials were chosen. Of a grid that was ended half way, half of the
-    combinations are there; of a search over two flags or more, nearly none.
+    The file does not contain the search method. An interrupted grid has at least half of the combinations, a
+    random or Gaussian-process search over two or more flags almost none.
     """
     flags = groups.varying(trials)
     points = {tuple(values.flag_text(t.flags.get(n)) for n in flags) for t in trials}
@@ -176,21 +176,23 @@ def _trial(
 ) -> RunRecord:
     step = _number(row.get(layout.step))
     at = int(step) if step is not None and math.isfinite(step) else None
-    said = row.get(layout.result, "")
-    status, reason = _end(row["status"], at, said)
-    result = outcome.parsed(said) if status == FINISHED and not options.objective else None
+    outcome_line = row.get(layout.result, "")
+    status, reason = _status_and_reason(row["status"], at, outcome_line)
+    result = outcome.parse(outcome_line) if status == FINISHED and not options.objective else None
     value = _number(row.get(layout.objective))
     if result is None and value is not None:
         name = layout.metrics[layout.objective]
         objective = {"name": name, "value": value, "kind": "mean", "goal": options.goal}
         if at is not None:
             objective |= {"at": at, "axis": layout.axis}
-        if also := _rate(row, layout):
-            objective["also"] = also
+        if rate := _rate(row, layout):
+            objective["also"] = rate
         result = {"objective": objective}
-    own = {name: values.flag(row[header]) for header, name in layout.flags.items() if row[header]}
-    seed = own.get("seed")
-    known = {*own, *options.flags.get(row["operation"], ())}
+    flags = {
+        name: values.parse_flag(row[header]) for header, name in layout.flags.items() if row[header]
+    }
+    seed = flags.get("seed")
+    known = {*flags, *options.flags.get(row["operation"], ())}
     host = row.get(layout.host, "")
     record = RunRecord(
         run=row["run"],
@@ -203,7 +205,7 @@ def _trial(
         result=result,
         reported_by=source,
         seed=seed if isinstance(seed, int) and not isinstance(seed, bool) else None,
-        flags=own,
+        flags=flags,
         machine=options.machines.get(host, host),
         started=_time(row.get("started")),
         wall_seconds=_seconds(row.get("time")),
@@ -222,25 +224,29 @@ def _layout(
 ) -> _Layout:
     operations = {row["operation"] for row in rows}
     declared = {c.header: c for name in operations for c in options.columns.get(name, ())}
-    known = {flag for name in operations for flag in options.flags.get(name, ())}
-    of = {header: declared[header] for header in headers if header in declared}
-    if of:
-        # A column that was asked for with --cols is a flag if the operation has such a flag.
-        flags = {h: c.name for h, c in of.items() if c.kind == FLAG}
-        rest = [h for h in headers if h not in of and h not in _FACTS]
-        flags |= {header: header for header in rest if header in known}
-        # The mean of a metric's values is no value of the metric: it goes by its own name.
+    known_flags = {flag for name in operations for flag in options.flags.get(name, ())}
+    column_of = {header: declared[header] for header in headers if header in declared}
+    if column_of:
+        # A column from --cols is a flag if the operation has a flag of that name.
+        flags = {h: c.name for h, c in column_of.items() if c.kind == FLAG}
+        undeclared = [h for h in headers if h not in column_of and h not in _FACTS]
+        flags |= {header: header for header in undeclared if header in known_flags}
+        # Statistics such as the mean are separate metrics, named by their header.
         metrics = {
-            header: c.name if c.of == "last" else header
-            for header, c in of.items()
+            header: c.name if c.statistic == "last" else header
+            for header, c in column_of.items()
             if c.kind == SCALAR and not c.is_step
         }
-        metrics |= {header: header for header in rest if header not in known and header != "step"}
+        metrics |= {
+            header: header
+            for header in undeclared
+            if header not in known_flags and header != "step"
+        }
     else:
-        guessed, numeric = _split(headers, rows)
+        guessed, numeric = _guess_flags_and_metrics(headers, rows)
         flags, metrics = {h: h for h in guessed}, {h: h for h in numeric}
-    told_by = {c.name: h for h, c in of.items() if c.kind == ATTRIBUTE}
-    step = next((h for h, c in of.items() if c.is_step), "step" if "step" in headers else "")
+    attribute_headers = {c.name: h for h, c in column_of.items() if c.kind == ATTRIBUTE}
+    step = next((h for h, c in column_of.items() if c.is_step), "step" if "step" in headers else "")
     metrics = {h: n for h, n in metrics.items() if _is_numeric(h, rows)}
     return _Layout(
         flags,
@@ -248,21 +254,22 @@ def _layout(
         step,
         step.removesuffix("s") or "step",
         _objective(path, list(metrics), rows, options.objective),
-        told_by.get(_RESULT, ""),
-        told_by.get(_HOST, ""),
+        attribute_headers.get(_RESULT, ""),
+        attribute_headers.get(_HOST, ""),
     )
 
 
-def _split(columns: list[str], rows: list[dict[str, str]]) -> tuple[list[str], list[str]]:
-    """Returns the columns that are flags and those that are metrics, where nothing declares them.
+def _guess_flags_and_metrics(
+    columns: list[str], rows: list[dict[str, str]]
+) -> tuple[list[str], list[str]]:
+    """Return (flags, metrics) of a file without declared columns.
 
-    Guild writes flags, then "step", then scalars. Without a step, the labels (`lr=0.1 seed=1`) tell the
-    flags.
+    Guild writes flags, then "step", then scalars. Without a step, labels (`lr=0.1 seed=1`) identify the flags.
     """
-    rest = [name for name in columns if name not in _FACTS]
-    if "step" in rest:
-        cut = rest.index("step")
-        return rest[:cut], rest[cut + 1 :]
+    candidates = [name for name in columns if name not in _FACTS]
+    if "step" in candidates:
+        step_index = candidates.index("step")
+        return candidates[:step_index], candidates[step_index + 1 :]
     labelled: set[str] = set()
     for row in rows:
         try:
@@ -270,70 +277,70 @@ def _split(columns: list[str], rows: list[dict[str, str]]) -> tuple[list[str], l
         except ValueError:
             tokens = []
         labelled.update(token.partition("=")[0] for token in tokens if "=" in token)
-    flags = [name for name in rest if name in labelled]
-    return flags, [name for name in rest if name not in labelled]
+    flags = [name for name in candidates if name in labelled]
+    return flags, [name for name in candidates if name not in labelled]
 
 
 def _is_numeric(header: str, rows: list[dict[str, str]]) -> bool:
     return all(row[header] == "" or _number(row[header]) is not None for row in rows)
 
 
-def _objective(path: Path, metrics: list[str], rows: list[dict[str, str]], asked: str) -> str:
-    filled = [name for name in metrics if any(row[name] for row in rows)]
-    if asked:
-        if asked not in metrics:
+def _objective(path: Path, metrics: list[str], rows: list[dict[str, str]], requested: str) -> str:
+    non_empty = [name for name in metrics if any(row[name] for row in rows)]
+    if requested:
+        if requested not in metrics:
             known = ", ".join(metrics[:8]) or "none"
-            raise CatalogError(f"{path}: no metric {asked!r}; there are: {known}")
-        return asked
+            raise CatalogError(f"{path}: no metric {requested!r}; there are: {known}")
+        return requested
     for pattern in _OBJECTIVES:
-        for name in filled:
+        for name in non_empty:
             if re.search(pattern, name, re.IGNORECASE):
                 return name
-    return filled[0] if filled else ""
+    return non_empty[0] if non_empty else ""
 
 
 def _rate(row: dict[str, str], layout: _Layout) -> dict[str, Any] | None:
-    """A rate beside the objective, as a share of 1; the source may have written per cent."""
+    """Return a rate other than the objective, in [0, 1]; values above 1 are taken as per cent."""
     for pattern in _RATES:
         for header, name in layout.metrics.items():
             value = _number(row[header])
             if header != layout.objective and value is not None:
                 if not re.search(pattern, name, re.IGNORECASE):
                     continue
-                share = value / 100 if value > 1 else value
-                return {"name": name, "value": share, "kind": "rate"}
+                fraction = value / 100 if value > 1 else value
+                return {"name": name, "value": fraction, "kind": "rate"}
     return None
 
 
-def _end(status: str, step: int | None, said: str) -> tuple[str, str]:
+def _status_and_reason(status: str, step: int | None, outcome_line: str) -> tuple[str, str]:
     if status == "completed":
         return FINISHED, ""
-    if status == "terminated" or said.startswith(outcome.KILLED):
-        return KILLED, said.removeprefix(outcome.KILLED) or "terminated"
+    if status == "terminated" or outcome_line.startswith(outcome.KILLED):
+        return KILLED, outcome_line.removeprefix(outcome.KILLED) or "terminated"
     if status == "running":
         return KILLED, "lost: it was running when it was exported"
-    place = "before the first step" if step is None else f"at step {step}"
-    return FAILED, said or f"{status or 'error'} {place}"
+    position = "before the first step" if step is None else f"at step {step}"
+    return FAILED, outcome_line or f"{status or 'error'} {position}"
 
 
-def _number(shown: str | None) -> float | None:
+def _number(text: str | None) -> float | None:
     try:
-        return float(shown or "")
+        return float(text or "")
     except ValueError:
         return None
 
 
-def _time(shown: str | None) -> int | None:
-    """Milliseconds since the epoch; Guild writes the local time, and does not say which place's."""
+def _time(text: str | None) -> int | None:
+    """Return milliseconds since the epoch; Guild writes local time without a time zone."""
     try:
-        moment = datetime.strptime(shown or "", "%Y-%m-%d %H:%M:%S")
-        return int(moment.timestamp() * 1000)  # of this machine's place, or $TZ
+        moment = datetime.strptime(text or "", "%Y-%m-%d %H:%M:%S")
+        return int(moment.timestamp() * 1000)  # in this machine's time zone, or $TZ
     except (ValueError, OverflowError, OSError):
         return None
 
 
-def _seconds(shown: str | None) -> float | None:
-    match = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+)", shown or "")
+def _seconds(text: str | None) -> float | None:
+    match = re.fullmatch(r"(?:(\d+):)?(\d+):(\d+)", text or "")
     if match is None:
         return None
     return 3600.0 * int(match[1] or 0) + 60.0 * int(match[2]) + int(match[3])

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import contextlib
 import os
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
@@ -10,13 +11,12 @@ from typing import Any
 
 from runcatalog.model import record_files as files
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.guild_columns import columns
+from runcatalog.model.guild_columns import parse_columns
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages.rerun_command import options_of
-from runcatalog.store.client import DIGEST, INCOMPLETE, Store
-from runcatalog.store.run_index import Held
-from runcatalog.store.run_rows import Stored, digest
+from runcatalog.store.client import DIGEST, INCOMPLETE, Addition, Store
+from runcatalog.store.run_index import RunIndex
+from runcatalog.store.run_rows import StoredRun, digest
 from runcatalog.sync import compare_csv
 from runcatalog.sync.sync import STAMP
 
@@ -66,9 +66,9 @@ def journals(path: Path) -> list[Path]:
     """
     level, found = [path], []
     for depth in range(3):
-        found += [each for each in level if _is_run(each)]
+        found += [folder for folder in level if _is_run(folder)]
         if depth < 2:
-            level = [below for each in level for below in _folders(each)]
+            level = [below for folder in level for below in _folders(folder)]
     return sorted(found)
 
 
@@ -90,62 +90,71 @@ def _folders(path: Path) -> list[Path]:
     ]
 
 
-def put_records(store: Store, found: Sequence[RunRecord], say: Callable[[str], None]) -> Counts:
-    """Adds records that MLflow does not hold yet; what a journal or a record told stays as it is."""
-    counts, held = Counts(seen=len(found)), Held(store)
-    parents = {each.run: each.id for each in held if not each.deleted}
-    for record in _in_known_batches(found, held):
-        known = held.get(record.run)
-        if known is not None and known.deleted:
-            counts.deleted += 1
-            continue
-        tags = {}
-        if record.batch and record.batch in parents:
-            tags["mlflow.parentRunId"] = parents[record.batch]
-        if known is not None and _tells_as_much(known, record):
-            # A batch that was written anew has another id there.
-            if DIGEST in known.tags and any(known.tags.get(k) != v for k, v in tags.items()):
+def put_records(store: Store, records: Sequence[RunRecord], say: Callable[[str], None]) -> Counts:
+    """Add records that MLflow lacks; a run from a journal, or from the same record, stays as it is."""
+    counts, index = Counts(seen=len(records)), RunIndex(store)
+    index.remove_duplicates()
+    parents = {run.run: run.id for run in index if not run.deleted}
+    records = _with_known_batches(records, index)
+    # Trials name their batch by the id that MLflow gives it.
+    for group in ([r for r in records if not r.batch], [r for r in records if r.batch]):
+        additions = []
+        for record in group:
+            known = index.get(record.run)
+            if known is not None and known.deleted:
+                counts.deleted += 1
+                continue
+            tags = {}
+            if record.batch in parents:
+                tags["mlflow.parentRunId"] = parents[record.batch]
+            if known is None or not _is_as_complete(known, record):
+                additions.append(Addition(record, tags, replaces=known))
+            # A batch that was written anew has another id.
+            elif DIGEST in known.tags and any(known.tags.get(k) != v for k, v in tags.items()):
                 store.tag(known.id, tags)
-            continue
-        if known is not None:
-            held.forget(known)
-        parents[record.run] = store.write(record, tags)
-        counts.added += 1
-        say(f"{record.id8}  {record.operation}  {record.status}")
+        replaced = {a.record.run: a.replaces for a in additions if a.replaces is not None}
+        for record, id in store.write_all(additions):
+            parents[record.run] = id
+            counts.added += 1
+            if record.run in replaced:
+                index.note_replaced(replaced[record.run])
+            say(f"{record.id8}  {record.operation}  {record.status}")
     if counts.added:
-        held.tidy()
+        index.tidy()
     return counts
 
 
-def _in_known_batches(found: Sequence[RunRecord], held: Held) -> list[RunRecord]:
-    """Names a CSV's batches as MLflow does, where it holds trials of them; each batch before its trials.
+def _with_known_batches(records: Sequence[RunRecord], index: RunIndex) -> list[RunRecord]:
+    """Name a CSV's batches as MLflow does, where it has trials of them; batches before trials.
 
-    A CSV does not say which batch its runs are of. One whose runs are all known better is left out.
+    A CSV does not say which batch its runs are of. A batch is left out if MLflow knows more of all its runs.
     """
     names: dict[str, str] = {}
-    told: set[str] = set()
-    for record in (each for each in found if each.batch):
-        known = held.live(record.run)
+    wanted: set[str] = set()
+    for record in (r for r in records if r.batch):
+        known = index.live(record.run)
         if not record.reported_by or known is None or known.tags.get("reported_by"):
-            told.add(record.batch)
+            wanted.add(record.batch)
         elif batch := known.tags.get("batch"):
             names.setdefault(record.batch, batch)
     named = [
         replace(r, run=names.get(r.run, r.run), batch=names.get(r.batch, r.batch))
-        for r in found
-        if not r.reported_by or not (r.result or {}).get("batch") or r.run in told
+        if r.run in names or r.batch in names
+        else r
+        for r in records
+        if not r.reported_by or not (r.result or {}).get("batch") or r.run in wanted
     ]
     return sorted(named, key=lambda r: (bool(r.batch), r.run))
 
 
-def _tells_as_much(known: Stored, record: RunRecord) -> bool:
-    """Whether MLflow has a run from journal or Guild, or this very record, or one that a CSV is no match for."""
-    told = known.tags.get(DIGEST)
-    if told is None or (STAMP in known.tags and told != INCOMPLETE):
+def _is_as_complete(known: StoredRun, record: RunRecord) -> bool:
+    """Whether MLflow's run is of a journal or Guild, or of this very record, or beats a record of a CSV."""
+    recorded = known.tags.get(DIGEST)
+    if recorded is None or (STAMP in known.tags and recorded != INCOMPLETE):
         return True
-    if told == INCOMPLETE or known.status != record.status:
+    if recorded == INCOMPLETE or known.status != record.status:
         return False
-    if told == digest(record):
+    if recorded == digest(record):
         return True
     return bool(record.reported_by and not known.tags.get("reported_by"))
 
@@ -168,20 +177,46 @@ def read_csv(
             f"{path}: which study is {rows[0]['operation']!r} of? --study NAME says so; "
             f"there are: {known}"
         )
-    return compare_csv.records(path, replace(options, study=chosen, **_declared(project)))
+    declared = _declared(project, {row["operation"] for row in rows})
+    return compare_csv.records(path, replace(options, study=chosen, **declared))
 
 
-def _declared(project: Project) -> dict[str, Any]:
-    """What the project says of its operations' columns and flags, and of its machines."""
+def _declared(project: Project, wanted: set[str]) -> dict[str, Any]:
+    """Columns and flags of the project's operations, and its machines.
+
+    Args:
+        project: The project.
+        wanted: Operations whose flags are needed; Guild is asked for those of an operation without records.
+    """
+    flags: dict[str, set[str]] = {}
+    for record in files.read_all(project.records) if project.records.is_dir() else ():
+        if record.operation in wanted:
+            flags.setdefault(record.operation, set()).update(record.flags)
     operations = project.operations()
+    missing = {name for name in wanted if name in operations and not flags.get(name)}
+    flags |= _guild_flags(project, missing) if missing else {}
     return {
-        "columns": {name: columns(each.compare) for name, each in operations.items()},
-        "flags": {
-            name: frozenset({*each.flags, *options_of(project.root, each.main).defaults})
-            for name, each in operations.items()
+        "columns": {
+            name: parse_columns(operation.compare) for name, operation in operations.items()
         },
+        "flags": {name: frozenset(known) for name, known in flags.items()},
         "machines": {m.host: m.name for m in project.machines() if m.host},
     }
+
+
+def _guild_flags(project: Project, wanted: set[str]) -> dict[str, set[str]]:
+    """Names of some operations' flags, by operation, as Guild imports them from the scripts."""
+    from guild import guildfile
+
+    found = {}
+    for name in wanted:
+        model, _, short = name.rpartition(":")
+        operation = None
+        with contextlib.suppress(guildfile.GuildfileError):
+            declared = guildfile.for_dir(str(project.root)).models.get(model)
+            operation = declared.get_operation(short) if declared else None
+        found[name] = {flag.name for flag in operation.flags} if operation else set()
+    return found
 
 
 def read_records(path: Path) -> list[RunRecord]:
@@ -194,4 +229,4 @@ def read_records(path: Path) -> list[RunRecord]:
         return [files.read(path)]
     if next(path.glob("*/*.json"), None):
         return files.read_all(path)
-    return [files.read(each) for each in sorted(path.glob("*.json"))]
+    return [files.read(file) for file in sorted(path.glob("*.json"))]

@@ -1,4 +1,7 @@
-"""Guild's runs and the journals to MLflow: what is missing or has changed, as often as wanted."""
+"""Guild's runs and the journals to MLflow: what is missing or has changed, as often as wanted.
+
+A run that records nothing itself gets the scalars that Guild captured as metrics, and its operation's objective.
+"""
 
 from __future__ import annotations
 
@@ -10,25 +13,29 @@ from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
-from runcatalog.guild import file_stamps
+from runcatalog.guild import file_stamps, scalars
 from runcatalog.guild import runs as guild_runs
 from runcatalog.guild.runs import Batch, Cache, GuildRun
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.project import Project
-from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.model.project import Objective, Project
+from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, Point, RunRecord
 from runcatalog.record import journal
-from runcatalog.record.console import output_path, tail_of
+from runcatalog.record.console import last_lines, output_path
 from runcatalog.record.delivery.mlflow_client import MlflowError
 from runcatalog.record.delivery.publish import Published, publish
 from runcatalog.record.delivery.untrusted import inside
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle.signals import GONE
 from runcatalog.record.lifecycle.status import last_session, status_of
+from runcatalog.record.provenance.redact import still_hidden
 from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
-from runcatalog.store.run_index import Held
-from runcatalog.store.run_rows import Stored, digest
+from runcatalog.store.run_index import RunIndex
+from runcatalog.store.run_rows import StoredRun, digest
 from runcatalog.store.sqlite_writer import RunExists
+from runcatalog.sync.ownership import PROJECT, GuildHome
+from runcatalog.text import markdown
 
+SCALARS = "catalog.scalars"  # tag: what a row with Guild's scalars was made of
 STAMP = "catalog.stamp"  # tag: sizes and times of the files that were sent, once a run has ended
 
 
@@ -39,12 +46,14 @@ class Report:
     Attributes:
         runs: Runs and batches that were looked at.
         sent: Those that were new or had changed.
+        others: Runs of other projects, which were left out.
         deleted: Those that someone deleted in MLflow; they are left so.
         problems: One line for each that could not be sent.
     """
 
     runs: int = 0
     sent: int = 0
+    others: int = 0
     deleted: int = 0
     problems: list[str] = field(default_factory=list)
 
@@ -85,13 +94,24 @@ class Sync:
         # Each reads the studies' declarations again.
         self._operation_of = functools.cache(project.operation_of_script)
         self._study_of = functools.cache(project.study_of)
-        self.held = Held(store)
+        self.index = RunIndex(store)
+        self.home = GuildHome(project, None)
+        self._copied = False  # whether the caller names the runs: then they are the project's
 
-    def run(self, home: Path | None) -> Report:
-        """Sends what is missing of a Guild home and of the project's runs/ folder."""
+    def run(self, home: Path | None, *, everything: bool = False) -> Report:
+        """Send what is missing of a Guild home and of the project's runs/ folder.
+
+        Args:
+            home: The Guild home.
+            everything: Whether runs that were started from other projects are sent too.
+        """
+        self.index.remove_duplicates()
+        self.home = GuildHome(self.project, home)
         cache = Cache(self.project.root / ".cache" / "guild_runs.json")
         runs = guild_runs.read(home, cache)
-        self._send_all(runs)
+        wanted = runs if everything else [run for run in runs if self.home.is_own(run)]
+        self.report.others = len(runs) - len(wanted)
+        self._send_all(wanted)
         self._send_removed(home, {run.id for run in runs})
         for directory in sorted((self.project.root / "runs").glob("*")):
             if (directory / "journal" / "run.json").is_file():
@@ -101,6 +121,8 @@ class Sync:
 
     def send_copied(self, directories: Sequence[Path]) -> Report:
         """Sends runs that were copied from another machine, Guild's with the batches that they are of."""
+        self.index.remove_duplicates()
+        self._copied = True
         runs: dict[str, GuildRun] = {}
         for directory in directories:
             if (directory / ".guild" / "opref").is_file():
@@ -132,27 +154,28 @@ class Sync:
 
     def _send_removed(self, home: Path | None, there: set[str]) -> None:
         """Tells the end of runs that MLflow takes for running, though Guild's user has deleted them."""
-        for stored in self.held:
+        for stored in self.index:
             if stored.status != RUNNING or stored.deleted or stored.run in there or home is None:
                 continue
             run = GuildRun(stored.run, str(home / "trash" / "runs" / stored.run))
-            if file_stamps.has_journal(file_stamps.of(run.where)):
+            own = self.home.is_own(run)
+            if own and file_stamps.has_journal(file_stamps.stamp_of(run.where)):
                 with self._problems(run.id):
                     self._send_run(run, *self._known_batch(run.id))
 
     def _tidied(self) -> Report:
         if self.report.sent:
-            self.held.tidy()
+            self.index.tidy()
         return self.report
 
     def _known_batch(self, run_id: str) -> tuple[str, str]:
         """The batch of a trial whose fellows Guild has deleted, as MLflow knows it: (id, MLflow's id)."""
-        known = self.held.live(run_id)
+        known = self.index.live(run_id)
         batch = ""
         # A CSV knows nothing of batches.
         if known is not None and known.tags.get("batch") and not known.record.reported_by:
             batch = known.record.batch
-        parent = self.held.live(batch) if batch else None
+        parent = self.index.live(batch) if batch else None
         return batch, parent.id if parent is not None else ""
 
     def _send_plain(self, directory: Path) -> None:
@@ -161,6 +184,7 @@ class Sync:
             facts = journal.read_json(directory / "journal" / "run.json") or {}
             script, study = str(facts.get("operation") or ""), str(facts.get("study") or "")
             tags = {"operation": self._operation_of(script, study), "batch": ""}
+            tags[PROJECT] = self.project.name
             self._publish(str(facts.get("id") or ""), str(directory), tags)
 
     @contextmanager
@@ -176,18 +200,18 @@ class Sync:
 
     def _batch_id(self, batch: Batch) -> str:
         """The id that the batch has in MLflow already, else Guild's, else one made of its key."""
-        stored = self.held.batch(batch.key)
+        stored = self.index.batch(batch.key)
         if stored is not None:
             return stored.run
         for trial in batch.trials:
-            known = self.held.get(trial)
+            known = self.index.get(trial)
             if known is not None and known.record.batch and not known.record.reported_by:
                 return known.record.batch
         return batch.run.id if batch.run else batch.key
 
     def _send_batch(self, batch_id: str, batch: Batch, members: list[GuildRun]) -> str:
         """Sends a batch's own row; returns MLflow's id of it."""
-        stored = self.held.get(batch_id)
+        stored = self.index.get(batch_id)
         if stored is not None and stored.deleted:
             self.report.deleted += 1
             return ""
@@ -208,7 +232,7 @@ class Sync:
         record = RunRecord(
             run=batch_id,
             operation=batch.operation,
-            study=self._study(batch.operation, first),
+            study=self._study(batch.operation, first, batch.run or members[0]),
             status=status,
             reason=reason,
             label=label or (labels.pop() if len(labels) == 1 else ""),
@@ -222,12 +246,13 @@ class Sync:
         )
         if stored is not None:
             record = self._with_removed(record, stored, batch)
-        return self._put(record, {BATCH_KEY: batch.key})
+        own = self._tag_of(batch.run or members[0])
+        return self._put(record, {BATCH_KEY: batch.key, PROJECT: own})
 
-    def _with_removed(self, record: RunRecord, stored: Stored, batch: Batch) -> RunRecord:
+    def _with_removed(self, record: RunRecord, stored: StoredRun, batch: Batch) -> RunRecord:
         """Keeps in a batch's row what came from runs that Guild's user has deleted since."""
         before = stored.record
-        complete = batch.run is not None and self.held.trials(before.run) <= set(batch.trials)
+        complete = batch.run is not None and self.index.trials(before.run) <= set(batch.trials)
         if complete or before.status == RUNNING or before.reported_by or DIGEST not in stored.tags:
             return record
         started = min(filter(None, (before.started, record.started)), default=None)
@@ -241,6 +266,7 @@ class Sync:
 
     def _send_run(self, run: GuildRun, batch: str, parent: str) -> None:
         tags = {"operation": run.operation, "batch": batch, "label": run.label}
+        tags[PROJECT] = self._tag_of(run)
         if parent:
             tags["mlflow.parentRunId"] = parent
         if run.search:
@@ -259,7 +285,7 @@ class Sync:
         record = RunRecord(
             run=run.id,
             operation=run.operation,
-            study=self._study(run.operation, {}),
+            study=self._study(run.operation, {}, run),
             status=status,
             reason=reason,
             batch=batch,
@@ -268,35 +294,52 @@ class Sync:
             seed=run.flags.get("seed") if isinstance(run.flags.get("seed"), int) else None,
             flags=run.shown_flags,
             machine=self._machine(run),
+            commit=run.commit,
             started=run.started,
             wall_seconds=run.wall_seconds,
             parents=tuple(run.parents),
         )
-        sent = self.report.sent
-        mlflow_id = self._put(record, {k: tags[k] for k in ("mlflow.parentRunId",) if k in tags})
+        known = self.index.get(run.id)
+        new = known is None or known.status != status
+        unchanged = {name: tags[name] for name in ("mlflow.parentRunId", PROJECT) if name in tags}
+        # Of a run that goes on, the scalars are read when it has ended: MLflow's points are never taken back.
+        files = scalars.event_files(run.directory) if status != RUNNING else []
+        objective = self._objective(run)
+        if files:
+            # The files are not read again while they and all else are as they were.
+            unchanged[SCALARS] = f"{digest(record)} {scalars.stamp(files)} {objective}"[:500]
+            stored = self.index.get(run.id)
+            if stored is not None and stored.status == status and not stored.deleted:
+                if all(stored.tags.get(name) == value for name, value in unchanged.items()):
+                    return
+            record = _with_scalars(record, scalars.points(run.directory, files), objective)
+        mlflow_id = self._put(record, unchanged)
         log = output_path(run.directory)
-        if self.report.sent > sent and status in (FAILED, KILLED) and inside(run.directory, log):
-            tail = run.hide.text(tail_of(log))
+        # What was sent is not sent again: another shell may not know the secrets to hide.
+        if mlflow_id and new and status in (FAILED, KILLED) and inside(run.directory, log):
+            tail = run.hide.text(last_lines(log))
             self.store.client.log_text(mlflow_id, f"{tail}\n", "log_tail.txt")
 
     def _put(self, record: RunRecord, tags: dict[str, str]) -> str:
         """Adds or changes a run that has no journal; returns MLflow's id of it."""
         tags = {**tags, STAMP: "guild"}
-        stored = self.held.get(record.run)
+        stored = self.index.get(record.run)
         if stored is None:
             self._told(record.run, record.operation, record.status)
             return self.store.write(record, tags)
         if stored.deleted:
             self.report.deleted += 1
             return ""
+        record = _still_hidden(record, stored.record)
         wanted = {**tags, DIGEST: digest(record)}
         changed = any(stored.tags.get(name) != value for name, value in wanted.items())
         if changed or stored.status != record.status:
             self._told(record.run, record.operation, record.status)
-            # An experiment cannot be changed; what was written in part, or from a CSV, is written anew.
+            # An experiment cannot be changed; what was written in part, or from a CSV, or has metrics, is written anew.
             partly = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
+            partly = partly or bool(record.metrics)
             if partly or stored.record.study != record.study:
-                self.held.forget(stored)
+                self.index.forget(stored)
                 return self.store.write(record, tags)
             self.store.update(stored, record, tags)
         return stored.id
@@ -313,9 +356,9 @@ class Sync:
             known: Its stamp, which holds if the run has ended by itself: without a new session nothing
                 is written to it. One that was killed or lost may turn out to be alive.
         """
-        stored = self.held.get(run_id)
+        stored = self.index.get(run_id)
         ended = stored is not None and stored.status in (FINISHED, FAILED)
-        stamp = known if known and ended else file_stamps.of(where)
+        stamp = known if known and ended else file_stamps.stamp_of(where)
         if not file_stamps.has_journal(stamp):
             return False
         if stored is not None and stored.deleted:
@@ -325,10 +368,17 @@ class Sync:
             if last_session(Path(where)) is None:
                 return False
             if stored is not None:  # from a record; here is the journal itself
-                self.held.forget(stored)
+                self.index.forget(stored)
             stored = None
+        if stored is not None:
+            tags = {n: still_hidden(v, stored.tags.get(n, "")) for n, v in tags.items()}
         if stored is not None and stored.status != RUNNING:
-            same = all(stored.tags.get(name, "") == value for name, value in tags.items())
+            # Earlier versions told no project: that alone is no reason to send a run again.
+            missing = {PROJECT: tags.get(PROJECT, "")}
+            same = all(
+                stored.tags.get(name, missing.get(name, "")) == value
+                for name, value in tags.items()
+            )
             told = stored.tags.get(STAMP, "")
             if (same and told == stamp) or file_stamps.is_older(stamp, told):
                 return True
@@ -349,15 +399,35 @@ class Sync:
         """Publishes a run; one that has ended and is new in one step."""
         if fresh:
             with suppress(RunExists):
-                return publish(directory, self.store.uri, tags, client=self.store.adder())
+                return publish(directory, self.store.uri, tags, client=self.store.new_run_client())
         return publish(directory, self.store.uri, tags)
 
     def _told(self, run_id: str, operation: str, status: str) -> None:
         self.report.sent += 1
         self.say(f"{run_id[:8]}  {operation}  {status}")
 
-    def _study(self, operation: str, facts: dict[str, Any]) -> str:
-        return str(facts.get("study") or self._study_of(operation) or "unassigned")
+    def _study(self, operation: str, facts: dict[str, Any], run: GuildRun) -> str:
+        if told := str(facts.get("study") or ""):
+            return told
+        if run.where and not self._is_own(run):
+            return self.home.name(run)
+        return self._study_of(operation) or "unassigned"
+
+    def _is_own(self, run: GuildRun) -> bool:
+        return self._copied or self.home.is_own(run)
+
+    def _tag_of(self, run: GuildRun) -> str:
+        return self.project.name if self._copied else self.home.tag(run)
+
+    def _objective(self, run: GuildRun) -> Objective | None:
+        """The operation's objective; of a trial whose operation declares none, that of its search."""
+        declared = self.operations.get(run.operation) if self._is_own(run) else None
+        if declared is not None and declared.objective is not None:
+            return declared.objective
+        told = run.objective or {}
+        if isinstance(name := told.get("name"), str):
+            return Objective(name, "min" if told.get("goal") == "min" else "max")
+        return self.project.objective if self._is_own(run) else None
 
     def _machine(self, run: GuildRun) -> str:
         from runcatalog.record.provenance.environment import machine_name
@@ -366,8 +436,52 @@ class Sync:
         return machine_name(self.project.root, host) if host else ""
 
 
+_SUMMARY = 4  # scalars that stand for the result of a run without an objective
+
+
+def _with_scalars(
+    record: RunRecord, points: dict[str, list[Point]], objective: Objective | None
+) -> RunRecord:
+    """The record with Guild's scalars, and the value of its objective if it has ended well."""
+    result = dict(record.result or {})
+    name = scalars.find(objective.scalar, list(points)) if objective is not None else None
+    if objective is not None and name is not None:
+        at, value = scalars.chosen(points[name], objective.value)
+        told: dict[str, Any] = {
+            "name": name,
+            "value": value,
+            "kind": "mean",
+            "goal": objective.goal,
+        }
+        if at:
+            told |= {"at": at, "axis": "step"}
+        result["objective"] = told
+    elif points and record.status == FINISHED:
+        # Counters of the machine that Guild's plugins keep say nothing of the outcome.
+        names = [each for each in points if not each.startswith("sys/")][:_SUMMARY]
+        values = (f"{each} {markdown.number(points[each][-1][1])}" for each in names)
+        if shown := ", ".join(values):
+            result["summary"] = shown
+    return replace(record, result=result or None).with_points(points)
+
+
 def _facts(run: GuildRun) -> dict[str, Any]:
     return journal.read_json(run.directory / "journal" / "run.json") or {}
+
+
+def _still_hidden(record: RunRecord, before: RunRecord) -> RunRecord:
+    """The record with what was hidden in it when it was sent hidden still."""
+    return replace(
+        record,
+        label=still_hidden(record.label, before.label),
+        reason=still_hidden(record.reason, before.reason),
+        flags={
+            name: still_hidden(value, str(before.flags.get(name, "")))
+            if isinstance(value, str)
+            else value
+            for name, value in record.flags.items()
+        },
+    )
 
 
 def _searched(members: list[GuildRun]) -> dict[str, Any]:
@@ -378,7 +492,7 @@ def _searched(members: list[GuildRun]) -> dict[str, Any]:
     return {name: value for name, value in told.items() if value}
 
 
-def _importance(batch: Batch, stored: Stored | None) -> dict[str, Any]:
+def _importance(batch: Batch, stored: StoredRun | None) -> dict[str, Any]:
     """The importance of a search's parameters; of a search that did not compute it, what MLflow has from a record."""
     found = batch.run.importance if batch.run else None
     if found is None and stored is not None:

@@ -1,8 +1,8 @@
-"""Weights of recorded runs, to be committed with their records, and taken up by `guild import`.
+"""Committed weights of recorded runs, for `guild import`.
 
-A checkpoint without what only its own training needs (optimizer, environments) lies in the folder of a Guild run with
-the few attributes by which Guild finds it. In a clone `guild import experiments/weights` makes runs of them, so that
-operations which need a trained agent find one; what is known of the run its record tells.
+A checkpoint without optimizer and environment state is stored in the folder of a Guild run with the attributes that
+Guild needs to find it. In a clone, `guild import experiments/weights` creates runs from these folders, for operations
+that require a trained agent; all other data of the run is in its record.
 """
 
 from __future__ import annotations
@@ -17,61 +17,63 @@ from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.record import checkpoint
 from runcatalog.record.digest import weights_digest
 
-LARGEST = 1_000_000  # bytes of one run's files
+MAX_BYTES = 1_000_000  # bytes of one run's files
 _ATTRIBUTES = ("id", "flags", "label", "initialized", "started", "stopped", "exit_status")
 
 
-def keep(record: RunRecord, run: GuildRun, folder: Path) -> int:
-    """Writes a run's last checkpoint to a folder that `guild import` takes; returns its size in bytes.
+def export_weights(record: RunRecord, run: GuildRun, folder: Path) -> int:
+    """Write a run's last checkpoint to a folder for `guild import`; return its size in bytes.
 
     Args:
-        record: What is known of the run.
-        run: Where it lies.
-        folder: A folder of such runs; the run's own is replaced.
+        record: Record of the run.
+        run: The Guild run.
+        folder: Folder of exported runs; an older export of the run is replaced.
 
     Raises:
-        CatalogError: It has not ended well, its weights are not those of the record, or are too large to commit.
-        UserError: There is no checkpoint, or it is damaged.
+        CatalogError: The run has not finished, its weights differ from the record's digest, or exceed MAX_BYTES.
+        UserError: The run has no checkpoint, or it is damaged.
     """
     if record.status != FINISHED:
         raise CatalogError(f"{run.id[:8]} has not ended well: {record.status}")
-    found = checkpoint.load_checkpoint(run.directory)
-    told = (record.digest or {}).get("weights")
-    if told != weights_digest(found.tensors):
-        raise CatalogError(
-            f"{run.id[:8]}: its last checkpoint has other weights than its record tells"
-        )
-    into = folder / run.id
-    shutil.rmtree(into, ignore_errors=True)
+    checkpoint_ = checkpoint.load_checkpoint(run.directory)
+    recorded_digest = (record.digest or {}).get("weights")
+    if recorded_digest != weights_digest(checkpoint_.tensors):
+        raise CatalogError(f"{run.id[:8]}: its last checkpoint has other weights than its record")
+    target = folder / run.id
+    shutil.rmtree(target, ignore_errors=True)
     checkpoint.save_checkpoint(
-        into / "checkpoints", found.step, found.tensors, _plain(found.state) or {}, run_id=run.id
+        target / "checkpoints",
+        checkpoint_.step,
+        checkpoint_.tensors,
+        _scalars_only(checkpoint_.state) or {},
+        run_id=run.id,
     )
-    _attributes(run, into / ".guild")
-    size = sum(path.stat().st_size for path in into.rglob("*") if path.is_file())
-    if size > LARGEST:
-        shutil.rmtree(into)
-        raise CatalogError(f"{run.id[:8]}: {size} bytes of weights, of which {LARGEST} are kept")
+    _write_guild_attributes(run, target / ".guild")
+    size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
+    if size > MAX_BYTES:
+        shutil.rmtree(target)
+        raise CatalogError(f"{run.id[:8]}: {size} bytes of weights, of which {MAX_BYTES} are kept")
     return size
 
 
-def _plain(state: Any) -> Any:
-    """A checkpoint's state without arrays and what holds nothing else."""
+def _scalars_only(state: Any) -> Any:
+    """Return a checkpoint's state without arrays and containers of arrays; None if nothing is left."""
     if isinstance(state, dict):
-        kept = {name: _plain(value) for name, value in state.items()}
-        return {name: value for name, value in kept.items() if value is not None} or None
+        entries = {name: _scalars_only(value) for name, value in state.items()}
+        return {name: value for name, value in entries.items() if value is not None} or None
     if isinstance(state, list | tuple):
-        return state if all(isinstance(each, str | int | float) for each in state) else None
+        return state if all(isinstance(item, str | int | float) for item in state) else None
     return state if isinstance(state, str | int | float) else None
 
 
-def _attributes(run: GuildRun, into: Path) -> None:
-    """What Guild finds a run by; nothing of the machine on which it ran."""
+def _write_guild_attributes(run: GuildRun, guild_folder: Path) -> None:
+    """Write the attributes that Guild needs to find a run; none of them identifies the machine."""
     import yaml
 
-    (into / "attrs").mkdir(parents=True)
+    (guild_folder / "attrs").mkdir(parents=True)
     model, _, name = run.operation.rpartition(":")
-    (into / "opref").write_text(f"guildfile:guild.yml '' '{model}' {name}")
-    attributes = {each: run.attr(each) for each in _ATTRIBUTES} | {WEIGHTS_ONLY: True}
-    for each, value in attributes.items():
+    (guild_folder / "opref").write_text(f"guildfile:guild.yml '' '{model}' {name}")
+    attributes = {name_: run.attr(name_) for name_ in _ATTRIBUTES} | {WEIGHTS_ONLY: True}
+    for name_, value in attributes.items():
         if value is not None:
-            (into / "attrs" / each).write_text(yaml.safe_dump(value).removesuffix("...\n"))
+            (guild_folder / "attrs" / name_).write_text(yaml.safe_dump(value).removesuffix("...\n"))

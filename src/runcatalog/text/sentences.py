@@ -170,7 +170,7 @@ def variant_text(record: RunRecord) -> str:
     if not isinstance(variant, dict):
         return ""
     parts = [
-        f"{markdown.words(name)} {markdown.flag_value(values.flag(value))}"
+        f"{markdown.words(name)} {markdown.flag_value(values.parse_flag(value))}"
         for name, value in sorted(variant.items())
         if value not in (None, "")
     ]

@@ -113,10 +113,10 @@ def test_outside_of_a_project(shell, tmp_path):
 def test_a_csv_and_a_clone(shell, tmp_path):
     assert "8 runs read: 8 imported" in shell.catalog(f"import {SMALL} -q")
     assert "8 runs read: 0 imported" in shell.inside(f"import {SMALL}")
+    shell.inside("export")
     shell.inside("render")
     text = (shell.root / "runs_catalog.md").read_text()
     assert "best cluster (2 of 5)" in row(text, "lr_clip_opt_toy")[2]
-    shell.inside("export")
     assert shell.catalog("check") == "runs_catalog.md is what 8 records give\n"
 
     # With a server, ids are links to MLflow's pages, and that is still what the records give.
@@ -131,9 +131,12 @@ def test_a_csv_and_a_clone(shell, tmp_path):
     shutil.copytree(shell.root / "experiments", clone / "experiments")
     shutil.copy(shell.root / "guild.yml", clone)
     shell.root = clone
-    assert "8 imported" in shell.catalog("import -q")
     assert shell.catalog("render") == "wrote runs_catalog.md\n"
     assert (clone / "runs_catalog.md").read_text() == text
+    assert not (clone / "mlflow.db").exists()
+    assert "8 imported" in shell.catalog("import -q")
+    assert shell.catalog("render") == "runs_catalog.md is up to date\n"
+    assert not (clone / "runs_local.md").exists()
 
 
 @pytest.fixture
@@ -156,7 +159,21 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     assert "9 runs in" in shell.catalog("sync")
     again = shell.inside("sync")
     assert again.endswith("0 sent\n")
+    # Nothing is published unasked: what ran here stands in a page of its own, with its figures.
+    told = shell.inside("render")
+    assert "9 runs are not exported: see runs_local.md" in told
+    assert "No runs yet" in (shell.root / "runs_catalog.md").read_text()
+    assert not (shell.root / "experiments/toy/figures").exists()
+    local = (shell.root / "runs_local.md").read_text()
+    figure = (shell.root / "runs_local/toy/figures/sweep.svg").read_bytes()
+    assert "(runs_local/toy/figures/sweep.svg)" in local
+    assert len(re.findall(r"\| [0-9a-f]{8} \*local\* \|", local)) == 5
+
+    shell.inside("export")
     shell.inside("render")
+    assert not (shell.root / "runs_local.md").exists()
+    assert not list((shell.root / "runs_local").rglob("*.svg"))
+    assert (shell.root / "experiments/toy/figures/sweep.svg").read_bytes() == figure
     text = (shell.root / "runs_catalog.md").read_text()
 
     good = row(text, "train “my \\| label”")
@@ -170,7 +187,6 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     assert "declared, not run: `guild run toy:never -y`" in row(text, "never")[-2]
     assert text.count("\n| train ") == 3  # the staged run is none
 
-    shell.inside("export")
     records = [
         json.loads(p.read_text()) for p in (shell.root / "experiments/records/toy").glob("*.json")
     ]
@@ -231,21 +247,45 @@ def test_two_syncs_at_once_and_journals_from_elsewhere(shell, tmp_path):
     text = shell(f"{command} & {command} & wait")
     assert sorted(re.findall(r"(\d) sent", text)) == ["0", "2"]
     shell.inside("render")
-    catalog = (shell.root / "runs_catalog.md").read_text()
+    catalog = (shell.root / "runs_local.md").read_text()
     assert (
         row(catalog, "train")[0] == "train"
     )  # by its script's name, as the operation that declares it
     ids = {
         line.split("|")[2].strip() for line in catalog.splitlines() if line.startswith("| train")
     }
-    assert ids == {path.name for path in bare.iterdir()}
+    assert ids == {f"{path.name} *local*" for path in bare.iterdir()}
 
     shutil.rmtree(shell.root / "runs")
     shell.new_mlflow(tmp_path / "other.db")
     assert "2 runs read: 2 imported" in shell.inside(f"import {bare} -q")
     assert "2 runs read: 0 imported" in shell.inside(f"import {bare} -q")
     shell.inside("render")
-    assert (shell.root / "runs_catalog.md").read_text() == catalog
+    assert (shell.root / "runs_local.md").read_text() == catalog
+
+
+def test_a_run_that_goes_on_after_its_export_is_local_and_no_row_is_dropped_unasked(shell):
+    shell("python src/toy/train.py --die 9", code=None, RECORD_MLFLOW="off")
+    (run,) = (shell.root / "runs").iterdir()
+    shell.inside("sync")
+    shell.inside("export")
+    shell.inside("render")
+    text = (shell.root / "runs_catalog.md").read_text()
+    assert "killed" in row(text, "train")[-2]
+    shell(f"python src/toy/train.py --die 9 --resume {run}", RECORD_MLFLOW="off")
+    shell.inside("sync")
+    assert "1 run is not exported" in shell.inside("render")
+    assert (shell.root / "runs_catalog.md").read_text() == text
+    local = row((shell.root / "runs_local.md").read_text(), "train")
+    assert local[1] == f"{run.name} *local*"
+    assert "% opening rate after 30 updates" in local[-2]
+
+    shutil.rmtree(shell.root / "experiments/records")
+    told = shell.inside("render", code=1)
+    assert told.startswith(f"catalog: runs_catalog.md shows run {run.name}, of which there is no")
+    assert (shell.root / "runs_catalog.md").read_text() == text
+    shell.inside("render --drop")
+    assert run.name not in (shell.root / "runs_catalog.md").read_text()
 
 
 def test_guild_home_is_found_as_guild_finds_it(tmp_path, monkeypatch):

@@ -56,7 +56,7 @@ class Journal:
     def __init__(self, directory: Path) -> None:
         (directory / "journal").mkdir(parents=True)
         self.directory = directory
-        self.begun = session.begin(directory).clock.started
+        self.begun = session.start_session(directory).clock.started
         facts = {"id": directory.name.ljust(32, "0"), "operation": "train"}
         journal.write_json(directory / "journal" / "run.json", facts)
 
@@ -145,7 +145,7 @@ def test_what_comes_goes_on_again_or_is_no_run(project, jobs):
     jobs.refresh()
     assert jobs.running == []
     assert [(job.run[:8], job.status.reason) for job in jobs.ended] == [("bbbbbbbb", "why")]
-    session.begin(second.directory)
+    session.start_session(second.directory)
     jobs._scanned = 0.0
     jobs.refresh()
     assert [job.run[:8] for job in jobs.running] == ["bbbbbbbb"]

@@ -55,13 +55,13 @@ def _told(flag) -> dict:
 
 
 def test_guild_finds_the_plugin():
-    found = [each for each in entry_points(group="guild.plugins") if each.name == "flag_copies"]
-    assert [each.load() for each in found] == [plugin.FlagCopies]
+    found = [each for each in entry_points(group="guild.plugins") if each.name == "runcatalog"]
+    assert [each.load() for each in found] == [plugin.GuildPlugin]
 
 
 def test_flags_are_what_they_are_without_the_plugin(flags, monkeypatch):
     with_it = flags()
-    assert guildfile.FlagDef.__deepcopy__ is plugin._copied
+    assert guildfile.FlagDef.__deepcopy__ is plugin._copy_flag
     assert with_it["two"]["lr"].default == 7
     assert with_it["two"]["lr"].description == "step size"
     monkeypatch.setattr(guildfile.FlagDef, "__deepcopy__", lambda flag, memo: _whole(flag, memo))
@@ -72,17 +72,19 @@ def test_flags_are_what_they_are_without_the_plugin(flags, monkeypatch):
         }
 
 
-def test_yaml_is_read_as_by_the_slower_parser(flags):
+def test_yaml_is_read_as_by_the_slower_parser_and_by_guild_alone(flags):
     flags()  # with Guild's plugins
-    assert yaml.safe_load is plugin._load
+    safe_load = guildfile.yaml.safe_load
+    assert safe_load is plugin._safe_load
+    assert yaml.safe_load is not safe_load
     files = sorted(Path(plugin.__file__).parents[3].glob("experiments/**/*.yml"))
     texts = [path.read_text() for path in files]
     texts += ["", "1e-3", "1.e-3", "0x1f", "yes", "2026-11-24", "[a, ~, .inf]", "{a: 'b: c'}"]
     for text in texts:
-        assert yaml.safe_load(text) == yaml.load(text, yaml.SafeLoader)
+        assert safe_load(text) == yaml.load(text, yaml.SafeLoader)
     assert len(files) >= 5
     with pytest.raises(yaml.YAMLError):
-        yaml.safe_load("a: [")
+        safe_load("a: [")
 
 
 def test_flags_that_guild_has_kept_are_those_of_its_own_reading(flags, tmp_path, monkeypatch):
@@ -117,10 +119,10 @@ def _plain_plugin(monkeypatch) -> list:
 
 def test_what_is_kept_is_read_once_and_again_when_it_has_changed(flags, tmp_path, monkeypatch):
     flags()
-    plugin._read.cache_clear()
+    plugin._read_cache.cache_clear()
     flags()
-    assert plugin._read.cache_info().misses == 1
-    assert plugin._read.cache_info().hits == 1  # the other operation of the script
+    assert plugin._read_cache.cache_info().misses == 1
+    assert plugin._read_cache.cache_info().hits == 1  # the other operation of the script
     (tmp_path / "s.py").write_text(SCRIPT.replace("0.1", "0.3"))
     assert flags()["one"]["lr"].default == 0.3
     assert flags()["one"]["lr"].default == 0.3
@@ -149,7 +151,7 @@ def _asked(folder, monkeypatch, how) -> list[tuple[dict, str]]:
         kept.write_text("{}")
         path = os.pathsep.join([str(folder), *sys.path])
         command = [
-            sys.executable, "-m", plugin.ASKS, str(folder / script), Path(script).parent.name, "", str(kept)
+            sys.executable, "-m", plugin.FLAGS_MODULE, str(folder / script), Path(script).parent.name, "", str(kept)
         ]  # fmt: skip
         try:
             told = how(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
@@ -176,7 +178,7 @@ def test_a_copy_of_the_process_answers_as_a_new_python(tmp_path, monkeypatch):
         within.setattr(
             subprocess, "check_output", lambda *a, **k: started.append(a) or plain(*a, **k)
         )
-        copied = _asked(tmp_path, within, plugin._answer)
+        copied = _asked(tmp_path, within, plugin._read_flags)
     assert len(started) == 2  # to tell what is wrong
     assert copied[0][0]["lr"]["default"] == 0.7
     assert "no_such_module" in copied[1][1]
@@ -197,13 +199,13 @@ def test_a_module_of_this_process_is_not_that_of_the_script(tmp_path, monkeypatc
     command = [
         sys.executable,
         "-m",
-        plugin.ASKS,
+        plugin.FLAGS_MODULE,
         str(tmp_path / "there/s.py"),
         "",
         "",
         str(kept),
     ]
-    plugin._answer(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
+    plugin._read_flags(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
     assert json.loads(kept.read_text())["lr"]["default"] == 0.4
     assert sys.modules.pop("shared_name").START == 0.2
 
@@ -223,3 +225,15 @@ def test_a_copy_shares_its_operation_and_nothing_else(flags):
     assert made.choices is not flag.choices
     assert all(choice.flagdef is made for choice in made.choices)
     assert _told(made) == _told(flag)
+
+
+def test_an_import_passes_by_the_finder_of_a_folder_with_a_guild_file(flags, tmp_path, monkeypatch):
+    flags()  # with Guild's plugins
+    from guild import model
+
+    finder = model.ModelImporter(str(tmp_path))
+    assert finder.find_spec("s") is None
+    monkeypatch.syspath_prepend(tmp_path)
+    monkeypatch.setitem(sys.path_importer_cache, str(tmp_path), finder)
+    with pytest.raises(ModuleNotFoundError):
+        importlib.import_module("no_such_module")

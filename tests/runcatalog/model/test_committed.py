@@ -1,4 +1,4 @@
-"""Reading committed records, and a script that draws from them."""
+"""The reader of committed records and the scripts that draw from them."""
 
 import json
 import subprocess
@@ -14,12 +14,12 @@ ROOT = Path(__file__).resolve().parents[3]
 
 
 def _write(folder: Path, name: str, **changes) -> None:
-    about = {
+    content = {
         "operation": "pg:train", "status": "FINISHED", "started": 5, "flags": {},
         "metrics": {"return": {"curve": [[1, 0.5], [2, 0.25]]}},
     }  # fmt: skip
     folder.mkdir(parents=True, exist_ok=True)
-    (folder / f"{name}.json").write_text(json.dumps(about | {"run": name} | changes))
+    (folder / f"{name}.json").write_text(json.dumps(content | {"run": name} | changes))
 
 
 def test_finished_records_by_operation_oldest_first(tmp_path):
@@ -27,26 +27,26 @@ def test_finished_records_by_operation_oldest_first(tmp_path):
     _write(tmp_path, "b", started=7)
     _write(tmp_path, "c", started=8, status="FAILED")
     _write(tmp_path, "d", operation="bc:train")
-    found = committed.finished(tmp_path)
-    assert {name: [run["run"] for run in runs] for name, runs in found.items()} == {
+    by_operation = committed.finished_runs(tmp_path)
+    assert {name: [run["run"] for run in runs] for name, runs in by_operation.items()} == {
         "pg:train": ["b", "a"], "bc:train": ["d"],
     }  # fmt: skip
-    assert committed.values(found["pg:train"][0], "return").tolist() == [0.5, 0.25]
+    assert committed.metric_values(by_operation["pg:train"][0], "return").tolist() == [0.5, 0.25]
 
 
-def test_all_that_is_committed_can_be_read():
+def test_all_committed_records_can_be_read():
     records = ROOT / "experiments" / "records"
     for folder in records.iterdir():
-        told = [json.loads(path.read_text())["status"] for path in folder.glob("*.json")]
-        found = committed.finished(folder)
-        assert sum(len(runs) for runs in found.values()) == told.count("FINISHED") > 0
+        statuses = [json.loads(path.read_text())["status"] for path in folder.glob("*.json")]
+        by_operation = committed.finished_runs(folder)
+        assert sum(len(runs) for runs in by_operation.values()) == statuses.count("FINISHED") > 0
 
 
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"operation": "pg:train"}'])
-def test_what_is_no_record_is_named(tmp_path, content):
+def test_an_invalid_record_is_named(tmp_path, content):
     (tmp_path / "bad.json").write_text(content)
     with pytest.raises(UserError, match=r"bad\.json: no record"):
-        committed.finished(tmp_path)
+        committed.finished_runs(tmp_path)
 
 
 @pytest.mark.parametrize(
@@ -57,7 +57,7 @@ def test_what_is_no_record_is_named(tmp_path, content):
         ("darkroom/ad_redraw.py", "darkroom", "no record of ad:study"),
     ],
 )
-def test_scripts_that_draw_say_what_is_missing(tmp_path, script, study, nothing):
+def test_drawing_scripts_report_missing_records(tmp_path, script, study, nothing):
     def run() -> subprocess.CompletedProcess:
         command = [sys.executable, ROOT / "src" / script, "--experiments", tmp_path]
         return subprocess.run(command, capture_output=True, text=True, check=False)

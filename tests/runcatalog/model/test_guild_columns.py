@@ -1,4 +1,4 @@
-"""What a column of `guild compare` stands for: the same as Guild's own parser says."""
+"""The parser of `guild compare` columns, against Guild's own."""
 
 import warnings
 from pathlib import Path
@@ -11,25 +11,25 @@ from runcatalog.model import guild_columns
 ROOT = Path(__file__).parents[3]
 
 
-def guilds(specification: str):
-    """(header, kind, name, is_step, of) by Guild."""
+def parsed_by_guild(specification: str):
+    """Return (header, kind, name, is_step, statistic) from Guild's parser."""
     with warnings.catch_warnings():
         warnings.simplefilter("ignore")
         from guild import query
-    (found,) = query.parse_colspec(specification).cols
-    kind = {query.Flag: "flag", query.Attr: "attribute", query.Scalar: "scalar"}[type(found)]
+    (column,) = query.parse_colspec(specification).cols
+    kind = {query.Flag: "flag", query.Attr: "attribute", query.Scalar: "scalar"}[type(column)]
     if kind != "scalar":
-        return found.header, kind, found.name, False, "last"
-    return found.header, kind, found.split_key()[1], found.step, found.qualifier or "last"
+        return column.header, kind, column.name, False, "last"
+    return column.header, kind, column.split_key()[1], column.step, column.qualifier or "last"
 
 
 def declared() -> list[tuple[str, list[str]]]:
-    found = []
+    operations = []
     for path in sorted(ROOT.glob("experiments/*/*guild.yml")):
         for document in yaml.safe_load(path.read_text()):
             for name, body in document.get("operations", {}).items():
-                found.append((f"{document['model']}:{name}", body.get("compare")))
-    return found
+                operations.append((f"{document['model']}:{name}", body.get("compare")))
+    return operations
 
 
 @pytest.mark.parametrize(
@@ -51,21 +51,21 @@ def declared() -> list[tuple[str, list[str]]]:
         "'odd name'",
     ],
 )
-def test_it_says_what_guild_says(specification):
-    found = guild_columns.parsed(specification)
-    told = (found.header, found.kind, found.name, found.is_step, found.of)
-    assert told == guilds(specification)
+def test_columns_are_parsed_as_by_guild(specification):
+    column = guild_columns.parse_column(specification)
+    parsed = (column.header, column.kind, column.name, column.is_step, column.statistic)
+    assert parsed == parsed_by_guild(specification)
 
 
 @pytest.mark.parametrize(("operation", "specifications"), declared())
-def test_every_operation_compares_a_few_columns(operation, specifications):
-    assert specifications, f"{operation} declares no compare: all flags and scalars would be shown"
+def test_every_operation_declares_a_few_columns(operation, specifications):
+    assert specifications, f"{operation} declares no compare: all flags and scalars would appear"
     assert len(specifications) <= 10
-    found = guild_columns.columns(specifications)
-    for specification, column in zip(specifications, found, strict=True):
-        told = (column.header, column.kind, column.name, column.is_step, column.of)
-        assert told == guilds(specification)
-    kinds = [column.kind for column in found]
+    columns = guild_columns.parse_columns(specifications)
+    for specification, column in zip(specifications, columns, strict=True):
+        parsed = (column.header, column.kind, column.name, column.is_step, column.statistic)
+        assert parsed == parsed_by_guild(specification)
+    kinds = [column.kind for column in columns]
     assert kinds.count("flag") >= 2
-    assert [c.name for c in found if c.kind == "attribute"] == ["result", "host"]
-    assert len({column.header for column in found}) == len(found)
+    assert [c.name for c in columns if c.kind == "attribute"] == ["result", "host"]
+    assert len({column.header for column in columns}) == len(columns)

@@ -244,17 +244,17 @@ def test_the_lines_of_a_figure_hold_what_finished(make):
         make(1, seed=1).with_points({"rate": [(0, 0.0), (5, 1.0)]}),
         make(2, seed=2).with_points({"rate": [(0, 0.0), (5, 0.0), (10, 0.5)]}),
     ]
-    drawn = curves.learning_curves(runs, "rate", [])
+    drawn = curves.Figure(runs, "rate", []).svg()
     runs[0] = replace(runs[0], status="FAILED")
-    assert curves.learning_curves(runs, "rate", []) != drawn
+    assert curves.Figure(runs, "rate", []).svg() != drawn
 
 
 def test_a_legend_leaves_names_to_its_title_before_it_cuts_a_value(make):
     told = {"schedule": "constant", "of": "a" * 12}
     runs = [make(i, lr=i, **told).with_points({"rate": [(0, 0.1 * i)]}) for i in (1, 2)]
-    drawn = texts(curves.learning_curves(runs, "rate", ["lr", "schedule", "of"]))
+    drawn = texts(curves.Figure(runs, "rate", ["lr", "schedule", "of"]).svg())
     assert {"1, constant, aaaaaaaaaaaa", "2, constant, aaaaaaaaaaaa"} <= set(drawn)
-    drawn = texts(curves.learning_curves(runs, "rate", ["lr", "schedule"]))
+    drawn = texts(curves.Figure(runs, "rate", ["lr", "schedule"]).svg())
     assert {"lr=1, schedule=constant", "lr=2, schedule=constant"} <= set(drawn)
 
 
@@ -265,7 +265,7 @@ def test_a_legend_is_called_after_what_tells_lines_apart_not_panels():
         for j, lr in enumerate((1e-3, 1e-2))
     ]
     runs = [each.with_points({"rate": [(0, 0.1), (1, 0.2)]}) for each in runs]
-    drawn = texts(curves.learning_curves(runs, "rate"))
+    drawn = texts(curves.Figure(runs, "rate").svg())
     assert "lr" in drawn
     assert not [word for word in drawn if "task" in word]
 

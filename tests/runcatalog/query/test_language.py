@@ -1,4 +1,4 @@
-"""The query language against a filter written in plain Python, and against whatever can be typed."""
+"""The query language: equality with a filter in plain Python, syntax errors, arbitrary input."""
 
 import math
 import operator
@@ -10,7 +10,15 @@ from hypothesis import strategies as st
 from memory_reader import MemoryReader
 from runcatalog.analysis.find_runs import search
 from runcatalog.model.run_record import RunRecord
-from runcatalog.query.language import MAX_DEPTH, Comparison, Not, QueryError, Several, parse, truth
+from runcatalog.query.language import (
+    MAX_DEPTH,
+    BooleanTerm,
+    Comparison,
+    Not,
+    QueryError,
+    evaluate,
+    parse,
+)
 
 ORDER = {"<": operator.lt, "<=": operator.le, ">": operator.gt, ">=": operator.ge}
 NUMBERS = (1, -3, 5e-3)
@@ -50,7 +58,7 @@ def records(draw):
             started=number,
         )
         made.append(record.with_points(curves))
-    # Every name is known, so that only what runs have decides.
+    # A record with all flags and metrics, so that no name is unknown.
     everything = RunRecord(
         "f" * 8, "all", "toy", "KILLED", flags=dict.fromkeys(FLAGS, "x"), started=99
     ).with_points({name: [(0, 1.0)] for name in METRICS})
@@ -59,19 +67,19 @@ def records(draw):
 
 @st.composite
 def comparisons(draw):
-    """(what a run is asked, as a function of its record; the same as text)."""
+    """Draw (predicate on a record, the same comparison as query text)."""
     kind = draw(st.sampled_from(["flag", "flag", "flag", "last", "best", *FIELDS]))
-    spell = draw(st.sampled_from(["bare", "single", "double"]))
+    quoting = draw(st.sampled_from(["bare", "single", "double"]))
     if kind == "flag":
         key = draw(st.sampled_from(FLAGS))
         value = draw(flag_values.filter(lambda v: not isinstance(v, bool) and v is not None))
-        name = f"flag:{quoted(key, spell)}" if key == "seed" else quoted(key, spell)
+        name = f"flag:{quoted(key, quoting)}" if key == "seed" else quoted(key, quoting)
 
         def get(record):
             return record.flags.get(key, ...)
     elif kind in ("last", "best"):
         key, value = draw(st.sampled_from(METRICS)), draw(metric_values)
-        name = ("best:" if kind == "best" else "") + quoted(key, spell)
+        name = ("best:" if kind == "best" else "") + quoted(key, quoting)
 
         def get(record):
             return getattr(record.metrics.get(key), kind, ...)
@@ -83,49 +91,50 @@ def comparisons(draw):
         )
 
         def get(record):
-            held = getattr(record, kind)
-            return ... if held in ("", None) else held
+            actual = getattr(record, kind)
+            return ... if actual in ("", None) else actual
 
     numeric = isinstance(value, int | float)
-    signs = ["", "=", "!="]
-    signs += [*ORDER] * (numeric and kind != "status")
-    signs += ["~"] * (kind in ("flag", "operation", "label"))
-    sign = draw(st.sampled_from(signs))
-    if not sign:
+    operators = ["", "=", "!="]
+    operators += [*ORDER] * (numeric and kind != "status")
+    operators += ["~"] * (kind in ("flag", "operation", "label"))
+    symbol = draw(st.sampled_from(operators))
+    if not symbol:
         return (lambda record: get(record) is not ...), name
 
-    def naive(record):
-        held = get(record)
-        if held is ...:
+    def reference(record):
+        actual = get(record)
+        if actual is ...:
             return False
-        if sign == "~":
+        if symbol == "~":
             return (
-                str(value).lower() in (repr(held) if isinstance(held, float) else str(held)).lower()
+                str(value).lower()
+                in (repr(actual) if isinstance(actual, float) else str(actual)).lower()
             )
-        if sign in ORDER:
+        if symbol in ORDER:
             return (
-                isinstance(held, int | float)
-                and held is not True
-                and held is not False
-                and ORDER[sign](held, value)
+                isinstance(actual, int | float)
+                and actual is not True
+                and actual is not False
+                and ORDER[symbol](actual, value)
             )
-        if isinstance(held, bool):
-            same = str(value).lower() in (("yes", "true") if held else ("no", "false"))
-        elif held is None:
-            same = value in ("none", "null")
+        if isinstance(actual, bool):
+            equal = str(value).lower() in (("yes", "true") if actual else ("no", "false"))
+        elif actual is None:
+            equal = value in ("none", "null")
         else:
-            same = held == value or (held != held and value != value)
-        return same if sign == "=" else not same
+            equal = actual == value or (actual != actual and value != value)
+        return equal if symbol == "=" else not equal
 
-    return naive, f"{name}{draw(st.sampled_from(['', ' ']))}{sign}{quoted(value, spell)}"
+    return reference, f"{name}{draw(st.sampled_from(['', ' ']))}{symbol}{quoted(value, quoting)}"
 
 
-def quoted(value, spell):
+def quoted(value, quoting):
     text = repr(value) if isinstance(value, float) else str(value)
     plain = text and not set(text) & set(" ()'\"=!<>~") and text.lower() not in ("not", "and", "or")
-    if spell == "bare" and plain:
+    if quoting == "bare" and plain:
         return text
-    mark = "'" if spell == "single" else '"'
+    mark = "'" if quoting == "single" else '"'
     return mark + text.replace("\\", "\\\\").replace(mark, f"\\{mark}") + mark
 
 
@@ -153,21 +162,23 @@ def group(text):
 
 @settings(max_examples=150, suppress_health_check=[HealthCheck.too_slow])
 @given(records(), queries)
-def test_finds_what_a_filter_in_python_finds(made, query):
-    naive, text = query
-    found = search(MemoryReader(made), text)
-    assert [each.run for each in found.stored] == [r.run for r in made if naive(r)]
+def test_search_equals_a_filter_in_python(made, query):
+    reference, text = query
+    result = search(MemoryReader(made), text)
+    assert [run.run for run in result.stored] == [r.run for r in made if reference(r)]
 
 
 @example("'\n' 1")
 @given(st.text(alphabet="ab1 ()'\"=!<>~\\:.-eE+\n\tandortß", max_size=30))
-def test_any_text_is_a_query_or_one_clear_error(text):
+def test_any_text_is_a_query_or_a_one_line_error(text):
     try:
-        term, told = parse(text), ""
+        term, message = parse(text), ""
     except QueryError as error:
-        term, told = None, str(error)
-    assert isinstance(term, Comparison | Not | Several) is not told.startswith("query, character ")
-    assert "\n" not in told
+        term, message = None, str(error)
+    assert isinstance(term, Comparison | Not | BooleanTerm) is not message.startswith(
+        "query, character "
+    )
+    assert "\n" not in message
 
 
 def test_and_binds_tighter_than_or_and_not_tightest():
@@ -185,21 +196,21 @@ def test_and_binds_tighter_than_or_and_not_tightest():
 
 @pytest.mark.parametrize("left", [True, False, None])
 @pytest.mark.parametrize("right", [True, False, None])
-def test_what_is_not_known_stays_open_unless_the_rest_decides(left, right):
+def test_unknown_values_follow_strong_kleene_logic(left, right):
     """Strong Kleene logic, by its definition: the outcome is known if all completions agree."""
     known = {"a": left, "b": right}
-    for text, of in (
+    for text, function in (
         ("a and b", all),
         ("a or b", any),
         ("not a and b", lambda v: not v[0] and v[1]),
     ):
         completions = [
-            bool(of([x, y]))
+            bool(function([x, y]))
             for x in ([left] if left is not None else [True, False])
             for y in ([right] if right is not None else [True, False])
         ]
-        wanted = completions[0] if len(set(completions)) == 1 else None
-        assert truth(parse(text), lambda each: known[each.name.text]) is wanted
+        expected = completions[0] if len(set(completions)) == 1 else None
+        assert evaluate(parse(text), lambda comparison: known[comparison.name.text]) is expected
 
 
 @pytest.mark.parametrize(
@@ -221,7 +232,7 @@ def test_what_is_not_known_stays_open_unless_the_rest_decides(left, right):
         ("lr>1 or (task='x' and )", 23, "a name is expected"),
     ],
 )
-def test_a_syntax_error_shows_its_place(query, place, words):
+def test_a_syntax_error_shows_its_position(query, place, words):
     with pytest.raises(QueryError) as caught:
         parse(query)
     text = str(caught.value)
@@ -239,4 +250,4 @@ def test_depth_is_limited_and_length_is_not():
         parse("not " * 5_000 + "a")
     long = parse(" or ".join(["a=1"] * 2_000))
     assert len(long.terms) == 2_000
-    assert truth(long, lambda each: None) is None
+    assert evaluate(long, lambda comparison: None) is None

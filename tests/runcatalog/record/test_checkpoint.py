@@ -1,4 +1,4 @@
-"""Checkpoints come back bit for bit, whole or not at all, and hold no code."""
+"""Checkpoints: bit-exact round trip, atomic writes, no unpickling of code."""
 
 import os
 
@@ -10,7 +10,7 @@ from runcatalog import record
 from runcatalog.record.checkpoint import newest_checkpoint, save_checkpoint
 
 
-def test_everything_comes_back(tmp_path):
+def test_round_trip(tmp_path):
     tied = torch.randn(3, 4)
     optimizer = torch.optim.Adam([torch.nn.Parameter(torch.ones(2))])
     optimizer.param_groups[0]["params"][0].grad = torch.ones(2)
@@ -41,20 +41,20 @@ def test_everything_comes_back(tmp_path):
     assert torch.load(tmp_path / "00000007" / "state.pt", weights_only=True)
 
 
-def test_what_could_run_code_is_refused_and_leaves_nothing(tmp_path):
+def test_state_that_could_run_code_is_refused_without_leftovers(tmp_path):
     with pytest.raises(TypeError, match=r"state\['f'\]"):
         save_checkpoint(tmp_path, 1, {"a": torch.ones(1)}, {"f": os.system})
     assert list(tmp_path.iterdir()) == []
 
 
-def test_only_the_newest_are_kept(tmp_path):
+def test_only_the_newest_remain(tmp_path):
     for step in range(6):
         save_checkpoint(tmp_path, step, {"a": torch.tensor([step])}, {}, keep=2)
     assert sorted(path.name for path in tmp_path.iterdir()) == ["00000004", "00000005"]
 
 
 @pytest.mark.parametrize("name", ["weights.safetensors", "state.pt", "checkpoint.json"])
-def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(tmp_path, name):
+def test_a_damaged_checkpoint_is_named_and_the_previous_one_loaded(tmp_path, name):
     folder = tmp_path / "checkpoints"
     for step in (1, 2):
         save_checkpoint(folder, step, {"a": torch.tensor([step])}, {"b": step})
@@ -65,7 +65,7 @@ def test_a_damaged_checkpoint_is_named_and_the_one_before_it_taken(tmp_path, nam
     assert newest_checkpoint(folder).step == 1
 
 
-def test_a_missing_one_is_named(tmp_path):
+def test_a_missing_checkpoint_is_named(tmp_path):
     with pytest.raises(record.UserError, match="nowhere"):
         record.load_checkpoint(tmp_path / "nowhere")
     with pytest.raises(record.UserError, match="no checkpoint there"):

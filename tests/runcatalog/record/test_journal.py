@@ -1,4 +1,4 @@
-"""The journal keeps every bit, and a crash costs at most the line that was being written."""
+"""The journal: exact float64, and at most the last line lost in a crash."""
 
 import math
 import struct
@@ -22,7 +22,7 @@ def bits(value):
 
 @settings(max_examples=50)
 @given(st.lists(st.tuples(st.sampled_from("abc"), st.integers(0, 9), VALUES), max_size=30))
-def test_first_write_wins_and_every_bit_is_kept(tmp_path_factory, writes):
+def test_first_write_wins_with_exact_values(tmp_path_factory, writes):
     path = tmp_path_factory.mktemp("journal") / "metrics.jsonl"
     expected = {}
     file = journal.MetricsFile(path)
@@ -38,7 +38,7 @@ def test_first_write_wins_and_every_bit_is_kept(tmp_path_factory, writes):
     assert read == expected
 
 
-def test_a_line_cut_at_any_byte_is_no_line(tmp_path):
+def test_an_incomplete_last_line_is_ignored(tmp_path):
     whole = tmp_path / "whole.jsonl"
     file = journal.MetricsFile(whole)
     for step in range(3):
@@ -57,8 +57,8 @@ def test_a_line_cut_at_any_byte_is_no_line(tmp_path):
 
 
 @pytest.mark.parametrize("step", [0.5, -1, -0.5, math.nan, math.inf, "1", None])
-def test_a_step_that_is_no_whole_number_is_refused(tmp_path, step):
-    """Cut to a whole one it could be that of a point that is there, and the first write wins."""
+def test_a_step_that_is_not_a_non_negative_integer_is_refused(tmp_path, step):
+    """Truncated to an integer it could collide with an existing point."""
     file = journal.MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="a whole number from 0 on"):
         file.append(0, step, {"loss": 1.0})
@@ -83,20 +83,20 @@ def test_a_differing_replay_is_counted_but_clocks_may_differ(tmp_path):
 
 
 @pytest.mark.parametrize("name", ["", "a\nb", "a=b", "x" * 251, "../up", "/root"])
-def test_a_name_that_mlflow_refuses_is_refused_at_once(tmp_path, name):
+def test_a_name_that_mlflow_rejects_is_rejected_at_once(tmp_path, name):
     file = journal.MetricsFile(tmp_path / "metrics.jsonl")
     with pytest.raises(ValueError, match="metric"):
         file.append(0, 0, {name: 1.0})
     file.close()
 
 
-def test_json_is_replaced_whole_or_not_at_all(tmp_path):
+def test_json_is_replaced_atomically(tmp_path):
     path = tmp_path / "result.json"
     journal.write_json(path, {"a": 1})
     with pytest.raises(TypeError):
         journal.write_json(path, {"a": object()})
     assert journal.read_json(path) == {"a": 1}
-    assert [each.name for each in tmp_path.iterdir()] == ["result.json"]
+    assert [path_.name for path_ in tmp_path.iterdir()] == ["result.json"]
 
 
 def test_tensorboard_reads_the_scalars(tmp_path):
@@ -124,7 +124,7 @@ def _scalar(value):
     return value.tensor.float_val[0]
 
 
-def test_metrics_digest_sees_bits_but_no_clock_and_no_order():
+def test_metrics_digest_depends_on_bits_but_not_on_clocks_or_order():
     points = [("a", 1, 1.0), ("b", 1, math.nan), ("a", 2, 0.1)]
     digest = metrics_digest(points)
     assert metrics_digest([*reversed(points), ("time/update", 1, 3.0)]) == digest
@@ -132,14 +132,15 @@ def test_metrics_digest_sees_bits_but_no_clock_and_no_order():
     assert metrics_digest(points[:2]) != digest
 
 
-def test_weights_digest_sees_names_shapes_types_and_bits():
+def test_weights_digest_depends_on_names_shapes_types_and_bits():
     import numpy as np
     import torch
 
     weights = {"b": torch.zeros(2, 3), "a": torch.arange(4.0)}
     digest = weights_digest(weights)
     assert (
-        weights_digest({name: each.numpy() for name, each in reversed(weights.items())}) == digest
+        weights_digest({name: tensor.numpy() for name, tensor in reversed(weights.items())})
+        == digest
     )
     assert weights_digest({"b": torch.zeros(2, 3).T.contiguous().T, "a": weights["a"]}) == digest
     others = [

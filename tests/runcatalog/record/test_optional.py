@@ -1,4 +1,4 @@
-"""What a run can do without."""
+"""Optional outputs whose errors do not end a run."""
 
 import pytest
 
@@ -6,7 +6,7 @@ from runcatalog import record
 from runcatalog.record.config import Config
 
 
-def test_what_fails_is_a_remark_and_what_is_no_failure_is_not_swallowed(capsys, monkeypatch):
+def test_exceptions_become_events_and_interrupts_propagate(capsys, monkeypatch):
     monkeypatch.setenv("RECORD", "off")
     with record.start(Config(), study="toy") as run:
         with record.optional(run, "figure"):

@@ -1,4 +1,4 @@
-"""Streams depend on seed, purpose and index, and on nothing else."""
+"""Random streams depend on seed, purpose and index alone."""
 
 import subprocess
 import sys

@@ -1,4 +1,4 @@
-"""What is proposed: a function of space, history and seed; predictions against scikit-learn's."""
+"""Proposals of the search, and its predictions against scikit-learn's."""
 
 import math
 
@@ -21,7 +21,7 @@ SPACE = [
 
 
 def surface(point):
-    """Smooth, with its minimum 0 at lr 10^-2.6, clip 0.4, depth 3, size "64 64"."""
+    """Return a smooth objective with its minimum 0 at lr 10^-2.6, clip 0.4, depth 3, size "64 64"."""
     return (
         (math.log10(point["lr"]) + 2.6) ** 2
         + 10 * (point["clip"] - 0.4) ** 2
@@ -42,10 +42,10 @@ def search(count, options, space=SPACE, function=surface):
 
 
 @pytest.mark.parametrize("method", ["gp", "random"])
-def test_a_proposal_depends_on_nothing_but_its_arguments(method):
+def test_a_proposal_is_a_function_of_its_arguments(method):
     options = Settings(method=method, seed=7)
     proposals, history = search(8, options)
-    # Asked for again, in another order, as a restarted search would.
+    # Repeated in another order, as after a restart.
     for index in (7, 2, 5):
         assert propose(SPACE, history[:index], index, options) == proposals[index]
     assert search(6, Settings(method=method, seed=8))[0] != proposals[:6]
@@ -53,34 +53,36 @@ def test_a_proposal_depends_on_nothing_but_its_arguments(method):
 
 @settings(max_examples=15)
 @given(st.integers(0, 2**32 - 1), st.integers(0, 12), st.data())
-def test_proposals_stay_within_the_space_whatever_came_before(seed, told, data):
+def test_proposals_are_untried_points_of_the_space(seed, count, data):
     rng = np.random.default_rng(seed)
     values = st.one_of(st.none(), st.floats(-1e9, 1e9))
     history = [
         Observation({d.name: d.at(rng.random()) for d in SPACE}, data.draw(values))
-        for _ in range(told)
+        for _ in range(count)
     ]
-    proposal = propose(SPACE, history, told, Settings(seed=seed))
-    assert all(d.holds(proposal.point[d.name]) for d in SPACE)
-    assert key(SPACE, proposal.point) not in {key(SPACE, seen.point) for seen in history}
+    proposal = propose(SPACE, history, count, Settings(seed=seed))
+    assert all(d.contains(proposal.point[d.name]) for d in SPACE)
+    assert key(SPACE, proposal.point) not in {
+        key(SPACE, observation.point) for observation in history
+    }
 
 
-def test_the_gp_finds_better_points_than_it_started_from():
+def test_the_gp_improves_on_its_initial_points():
     for seed in range(2):
         proposals, history = search(12, Settings(seed=seed))
         assert [p.kind for p in proposals] == ["initial"] * 4 + ["gp"] * 8
-        values = [seen.value for seen in history]
+        values = [observation.value for observation in history]
         assert min(values[4:]) < min(values[:4])
 
 
-def test_the_first_values_asked_for_come_first():
+def test_first_values_of_dimensions_are_used_for_the_first_trial():
     space = [Dimension("x", "real", 0, 1, first=0.25), Dimension("y", "real", 0, 1)]
     first, second = search(2, Settings(), space, lambda p: p["x"])[0]
     assert first.point["x"] == 0.25
     assert second.point["x"] != 0.25
 
 
-def test_initial_points_cover_each_dimension():
+def test_initial_points_cover_all_dimensions():
     """Four points of a Sobol sequence lie in four different quarters of every dimension."""
     space = [Dimension(name, "real", 0, 1) for name in "abc"]
     for seed in range(5):
@@ -97,24 +99,24 @@ def test_random_search_is_uniform_on_the_scale_of_the_dimension():
 
 
 @pytest.mark.parametrize("method", ["gp", "random"])
-def test_a_discrete_space_is_tried_out_without_repeats_and_then_ends(method):
+def test_a_discrete_space_is_exhausted_without_repeats(method):
     space = [Dimension("n", "integer", 1, 5), Dimension("c", "choice", choices=("a", "b"))]
     proposals, history = search(20, Settings(method=method), space, lambda p: float(p["n"]))
     assert len(proposals) == 10
-    assert len({key(space, seen.point) for seen in history}) == 10
+    assert len({key(space, observation.point) for observation in history}) == 10
 
 
-def test_no_trials_are_spent_right_beside_the_best_point():
-    """With its minimum in a corner, expected improvement alone goes there again and again."""
+def test_proposals_keep_a_distance_from_the_best_point():
+    """With the minimum in a corner, expected improvement alone would repeat that corner."""
     space = [Dimension("x", "real", 0, 1), Dimension("y", "real", 0, 1)]
     _, history = search(14, Settings(seed=1), space, lambda p: p["x"] + p["y"])
-    points = np.array([[seen.point["x"], seen.point["y"]] for seen in history])
+    points = np.array([[observation.point["x"], observation.point["y"]] for observation in history])
     apart = np.abs(points[:, None] - points[None]).max(axis=2) + np.eye(len(points))
     assert apart.min() >= 1e-3
 
 
-def test_failed_trials_count_as_the_worst_and_are_not_tried_for_ever():
-    """Everything above lr 5e-3 fails, so that the best point lies at the edge of what fails."""
+def test_failed_trials_count_as_the_worst_value():
+    """All points above lr 5e-3 fail, so that the best point lies at the boundary."""
 
     def fragile(point):
         return None if point["lr"] > 5e-3 else -point["lr"]
@@ -122,25 +124,28 @@ def test_failed_trials_count_as_the_worst_and_are_not_tried_for_ever():
     space = [Dimension("lr", "real", 1e-4, 2e-2, log=True)]
     for seed in range(2):
         _, history = search(16, Settings(seed=seed), space, fragile)
-        failed = [seen for seen in history if seen.value is None]
+        failed = [observation for observation in history if observation.value is None]
         assert 0 < len(failed) < 10
-        assert min(seen.value for seen in history if seen.value is not None) < -4e-3
+        assert (
+            min(observation.value for observation in history if observation.value is not None)
+            < -4e-3
+        )
 
 
-def test_with_every_trial_failed_the_space_is_still_covered():
+def test_initial_points_continue_while_all_trials_fail():
     proposals, history = search(10, Settings(), SPACE, lambda _: None)
     assert {p.kind for p in proposals} == {"initial"}
-    assert len({key(SPACE, seen.point) for seen in history}) == 10
+    assert len({key(SPACE, observation.point) for observation in history}) == 10
 
 
-def test_a_flat_surface_is_survived():
+def test_a_constant_objective():
     assert len(search(7, Settings(), SPACE, lambda _: 1.0)[0]) == 7
 
 
-def test_the_prediction_is_that_of_an_independent_gaussian_process():
-    """scikit-learn's process, given the recorded kernel and data prepared here, agrees."""
+def test_predictions_equal_scikit_learns():
+    """Compare with scikit-learn's process, given the recorded kernel and the same data."""
     proposals, history = search(10, Settings(seed=2))
-    last, seen = proposals[-1], history[:-1]
+    last, earlier = proposals[-1], history[:-1]
     assert last.kind == "gp"
 
     def unit(point):
@@ -152,17 +157,17 @@ def test_the_prediction_is_that_of_an_independent_gaussian_process():
             *one_hot,
         ]
 
-    found = last.hyperparameters
-    scales = [s for d in SPACE for s in np.atleast_1d(found["length_scale"][d.name])]
-    kernel = ConstantKernel(found["amplitude"]) * Matern(scales, nu=2.5)
+    fitted = last.hyperparameters
+    scales = [s for d in SPACE for s in np.atleast_1d(fitted["length_scale"][d.name])]
+    kernel = ConstantKernel(fitted["amplitude"]) * Matern(scales, nu=2.5)
     process = GaussianProcessRegressor(
-        kernel + WhiteKernel(found["noise"]), optimizer=None, normalize_y=True
+        kernel + WhiteKernel(fitted["noise"]), optimizer=None, normalize_y=True
     )
-    process.fit([unit(o.point) for o in seen], [o.value for o in seen])
+    process.fit([unit(o.point) for o in earlier], [o.value for o in earlier])
     mean, std = process.predict([unit(last.point)], return_std=True)
     # scikit-learn's deviation is that of an observation, the recorded one that of the mean.
-    spread = np.std([o.value for o in seen])
-    without_noise = math.sqrt(max(std[0] ** 2 - found["noise"] * spread**2, 0))
+    deviation = np.std([o.value for o in earlier])
+    without_noise = math.sqrt(max(std[0] ** 2 - fitted["noise"] * deviation**2, 0))
     assert last.mean == pytest.approx(mean[0], rel=1e-5, abs=1e-7)
     assert last.std == pytest.approx(without_noise, rel=1e-3)
 
@@ -177,7 +182,7 @@ def test_predictions_do_not_depend_on_the_unit_of_the_objective():
 
 
 @pytest.mark.parametrize(
-    ("wrong", "told"),
+    ("wrong", "message"),
     [
         ({"random_starts": 0}, "random-starts"),
         ({"acq_func": "gp_hedge"}, "EI, LCB, PI"),
@@ -187,13 +192,13 @@ def test_predictions_do_not_depend_on_the_unit_of_the_objective():
         ({"method": "grid"}, "gp, random"),
     ],
 )
-def test_wrong_settings_are_named(wrong, told):
-    with pytest.raises(SearchError, match=told):
+def test_wrong_settings_are_named(wrong, message):
+    with pytest.raises(SearchError, match=message):
         Settings(**wrong)
 
 
 @pytest.mark.parametrize("acq_func", ["LCB", "PI"])
-def test_the_other_acquisition_functions(acq_func):
+def test_lcb_and_pi(acq_func):
     _, history = search(12, Settings(acq_func=acq_func, seed=1))
-    values = [seen.value for seen in history]
+    values = [observation.value for observation in history]
     assert min(values[4:]) < min(values[:4])

@@ -14,11 +14,10 @@ import psutil
 import pytest
 import yaml
 
-from runcatalog.search.trials import end
+from runcatalog.search.trials import stop
 
 SOURCE = Path(__file__).parents[3] / "src"
 GUILD_YML = """
-- include: [src/runcatalog/search/guild.yml]
 - model: toy
   sourcecode:
     root: .
@@ -73,7 +72,7 @@ def main():
     if a.y > 10:
         sys.exit("exploded")
     score = -((a.y - 0.129 * a.x**2 + 1.59 * a.x - 6) ** 2 + 9.6 * math.cos(a.x) + 10)
-    if a.mode == "odd":  # what it is judged by came to nothing, what is searched did not
+    if a.mode == "odd":  # the script's own objective has no value, the searched one has
         own = {"name": "rate", "value": "NaN" if a.seed == 1 else None}
         with open("result.json", "w") as file:
             json.dump({"result": {"objective": own}}, file)
@@ -124,8 +123,8 @@ class Project:
 
     def batch(self) -> Path:
         """Directory of the newest batch."""
-        found = (self.home / "runs").glob("*/.guild/proto")
-        return max(found, key=lambda path: path.stat().st_mtime_ns).parents[1]
+        batches = (self.home / "runs").glob("*/.guild/proto")
+        return max(batches, key=lambda path: path.stat().st_mtime_ns).parents[1]
 
     def attr(self, run: Path, name: str) -> str | None:
         path = run / ".guild" / "attrs" / name
@@ -138,8 +137,8 @@ def note(run: Path) -> dict:
 
 def trial_runs(batch: Path) -> list[Path]:
     """Directories of a batch's trials, by number."""
-    found = [path.parent for path in batch.glob("*/search.json")]
-    return sorted(found, key=lambda run: note(run)["trial"])
+    runs = [path.parent for path in batch.glob("*/search.json")]
+    return sorted(runs, key=lambda run: note(run)["trial"])
 
 
 def notes(batch: Path) -> list[dict]:
@@ -171,7 +170,7 @@ def uninterrupted(project) -> Path:
     return project.batch()
 
 
-def test_an_operation_that_searches_as_typed(project, uninterrupted):
+def test_an_operation_that_is_a_search(project, uninterrupted):
     trials = notes(uninterrupted)
     assert [t["trial"] for t in trials] == [1, 2, 3, 4, 5, 6]
     assert [t["kind"] for t in trials] == ["initial"] * 4 + ["gp"] * 2
@@ -185,23 +184,23 @@ def test_an_operation_that_searches_as_typed(project, uninterrupted):
             assert "Matern" in trial["kernel"]
             assert set(trial["hyperparameters"]["length_scale"]) == {"x", "y", "size"}
             assert trial["predicted"]["std"] > 0
-    # The run that was typed is the batch: one id, found by `guild runs`, restarted by it.
+    # The started run is the batch itself: one id for `guild runs` and a restart.
     assert "toy opt@gp" in (uninterrupted / ".guild" / "opref").read_text()
 
 
-def test_failed_trials_are_counted_and_survived(uninterrupted):
+def test_failed_trials_are_counted(uninterrupted):
     trials = notes(uninterrupted)
     failed = [t["trial"] for t in trials if t["point"]["y"] > 10]
-    found = result(uninterrupted)
+    summary = result(uninterrupted)
     assert failed
-    assert found["metrics"]["failed"] == len(failed)
+    assert summary["metrics"]["failed"] == len(failed)
     assert trials[-1]["told_failed"] == [number for number in failed if number < 6]
-    assert f"{len(failed)} of 6 trials failed" in found["summary"]
-    assert found["objective"]["name"] == "score"
-    assert found["objective"]["at"] not in failed
+    assert f"{len(failed)} of 6 trials failed" in summary["summary"]
+    assert summary["objective"]["name"] == "score"
+    assert summary["objective"]["at"] not in failed
 
 
-def test_killed_in_the_middle_and_restarted_it_tries_the_same_points(project, uninterrupted):
+def test_a_killed_and_restarted_search_tries_the_same_points(project, uninterrupted):
     search = project.start("toy:opt@gp", "trials=6", "sleep=0.3")
     wait_for(lambda: len(notes(project.batch())) == 5 and project.batch() != uninterrupted)
     batch = project.batch()
@@ -210,7 +209,7 @@ def test_killed_in_the_middle_and_restarted_it_tries_the_same_points(project, un
         process.kill()
     search.communicate()
     assert not (batch / "result.json").exists()
-    # What a kill leaves that comes while Guild writes these.
+    # Damage from a kill while Guild writes its attributes.
     attrs = trial_runs(batch)[4] / ".guild" / "attrs"
     (attrs / "flags").write_text("")
     (attrs / "op").unlink()
@@ -221,7 +220,7 @@ def test_killed_in_the_middle_and_restarted_it_tries_the_same_points(project, un
     assert result(batch)["objective"] == result(uninterrupted)["objective"]
 
 
-def test_a_stopped_search_goes_on_and_can_be_made_longer(project):
+def test_a_stopped_search_continues_and_can_be_extended(project):
     known = {path.name for path in (project.home / "runs").glob("*")}
     search = project.start("toy:opt@gp", "trials=2", "sleep=600", "seed=1")
 
@@ -254,11 +253,11 @@ def test_ending_a_trial_leaves_its_exit_status_to_its_parent():
         code = waits if ignores else waits.replace("SIG_IGN", "SIG_DFL")
         with subprocess.Popen([sys.executable, "-c", code], stdout=subprocess.PIPE) as process:
             process.stdout.readline()
-            end([psutil.Process(process.pid)], seconds=0.5 if ignores else 60)
+            stop([psutil.Process(process.pid)], seconds=0.5 if ignores else 60)
             assert process.wait(timeout=60) == status
 
 
-def test_a_search_that_runs_is_not_run_twice(project, uninterrupted):
+def test_a_running_search_is_not_started_twice(project, uninterrupted):
     with open(uninterrupted / ".guild" / "search.lock") as lock:
         fcntl.flock(lock, fcntl.LOCK_EX)
         output = project.run("--restart", uninterrupted.name, code=1)
@@ -271,9 +270,9 @@ def test_any_operation_with_optimizer_gp(project):
     arguments = ["--optimizer", "gp", "y=loguniform[0.5:9.0]", "--opt-flag", "seed=1"]
     project.run("toy:train", *arguments, "--max-trials", "7")
     batch = project.batch()
-    found = result(batch)
-    assert found["metrics"]["failed"] == 0
-    assert found["objective"]["at"] > 4
+    summary = result(batch)
+    assert summary["metrics"]["failed"] == 0
+    assert summary["objective"]["at"] > 4
     kinds = [n["kind"] for n in notes(batch)]
     assert kinds == ["initial"] * 4 + ["gp"] * 3
 
@@ -286,14 +285,14 @@ def test_earlier_trials_of_the_operation_can_count(project, uninterrupted):
     )
     prior = json.loads((project.batch() / "prior.json").read_text())
     good = [n["point"] for n in notes(uninterrupted) if n["point"]["y"] <= 10]
-    told = [entry["point"] for entry in prior]
-    assert all(point in told for point in good)
+    points = [entry["point"] for entry in prior]
+    assert all(point in points for point in good)
     assert all(entry["value"] > 0 for entry in prior)  # the score is to be maximised
     project.run("toy:train", *arguments, "sleep=0.01", "--max-trials", "1")
     assert json.loads((project.batch() / "prior.json").read_text()) == []  # none slept so long
 
 
-def test_a_search_whose_points_earlier_trials_tried_says_that_it_ran_none(project):
+def test_a_search_without_untried_points_reports_that_it_ran_none(project):
     space = ["size=[1 1, 2 2]", "--optimizer", "gp"]
     project.run("toy:train", *space)
     output = project.run("toy:train", *space, "--opt-flag", "prev-trials=operation", code=1)
@@ -324,7 +323,7 @@ def test_without_a_finite_objective_a_trial_failed(project):
 
 
 @pytest.mark.parametrize("operation", ["train", "plain"])
-def test_a_search_for_what_no_trial_tells_stops_after_the_first(project, operation):
+def test_a_search_for_a_metric_that_is_not_logged_stops_after_the_first_trial(project, operation):
     """`plain` declares no objective, so that Guild fills in `loss`."""
     mode = "silent" if operation == "train" else "good"
     output = project.run(f"toy:{operation}", "x=[-5.0:10.0]", f"mode={mode}", code=1)
@@ -337,13 +336,13 @@ def test_a_search_for_what_no_trial_tells_stops_after_the_first(project, operati
     assert "Traceback" not in output
     assert len(notes(project.batch())) == 1
     if operation == "plain":
-        said = ["--maximize", "score", "--max-trials", "1"]
-        project.run("toy:plain", "x=[-5.0:10.0]", *said)
+        flags = ["--maximize", "score", "--max-trials", "1"]
+        project.run("toy:plain", "x=[-5.0:10.0]", *flags)
         assert result(project.batch())["objective"]["name"] == "score"
 
 
 @pytest.mark.parametrize("seed", [1, 2])
-def test_a_trial_whose_own_objective_is_no_number_tells_what_was_searched(project, seed):
+def test_the_searched_metric_counts_if_the_scripts_objective_is_not_a_number(project, seed):
     project.run("toy:train", "x=[-5.0:10.0]", "mode=odd", f"seed={seed}", "--max-trials", "1")
     (trial,) = trial_runs(project.batch())
     printed = float((trial / ".guild" / "output").read_text().partition("score: ")[2].split()[0])
@@ -352,7 +351,7 @@ def test_a_trial_whose_own_objective_is_no_number_tells_what_was_searched(projec
 
 
 @pytest.mark.parametrize(
-    ("arguments", "told"),
+    ("arguments", "message"),
     [
         (["toy:opt@gp", "mode=round"], "Unsupported value for 'mode'"),
         (["toy:opt@gp", "trials=0"], "trials must be at least 1"),
@@ -361,8 +360,8 @@ def test_a_trial_whose_own_objective_is_no_number_tells_what_was_searched(projec
         (["search:gp"], "--optimizer"),
     ],
 )
-def test_a_mistake_is_one_line(project, arguments, told):
+def test_a_mistake_is_one_line(project, arguments, message):
     output = project.run(*arguments, code=1)
     lines = [line for line in output.splitlines() if "Refreshing" not in line]
     assert len(lines) == 1, output
-    assert told in lines[0]
+    assert message in lines[0]

@@ -1,4 +1,4 @@
-"""Reading a space from flags, and what a dimension's values are."""
+"""Parsing of a search space from flags, and values of dimensions."""
 
 import math
 
@@ -28,14 +28,14 @@ def test_guilds_notation():
     assert d == Dimension("d", "choice", choices=("64 64", "128 128"))
     assert e == Dimension("e", "real", 0.0, 1.0, first=0.25)
     assert size([b, d]) == 20
-    assert b.told() == {"low": 1, "high": 10, "log": False}
-    assert c.told() == {"low": 1e-4, "high": 1e-2, "log": True}
-    assert d.told() == {"choices": ["64 64", "128 128"]}
+    assert b.to_json() == {"low": 1, "high": 10, "log": False}
+    assert c.to_json() == {"low": 1e-4, "high": 1e-2, "log": True}
+    assert d.to_json() == {"choices": ["64 64", "128 128"]}
     assert size([a]) == math.inf
 
 
 @pytest.mark.parametrize(
-    ("flag", "told"),
+    ("flag", "message"),
     [
         ("normal[0:1]", "search function normal"),
         ("uniform[1.0:0.5]", "lower bound"),
@@ -46,8 +46,8 @@ def test_guilds_notation():
         ("[nan:1.0]", "lower bound"),
     ],
 )
-def test_a_wrong_range_is_one_line_that_names_the_flag(flag, told):
-    with pytest.raises(SearchError, match=told) as e:
+def test_a_wrong_range_is_one_line_that_names_the_flag(flag, message):
+    with pytest.raises(SearchError, match=message) as e:
         from_flags({"lr": flag})
     assert f"lr={flag}" in str(e.value)
     assert "\n" not in str(e.value)
@@ -75,7 +75,7 @@ dimensions = st.one_of(
 @given(dimensions, st.floats(0, 1, exclude_max=True))
 def test_every_fraction_is_a_value_of_the_dimension(dimension, fraction):
     value = dimension.at(fraction)
-    assert dimension.holds(value)
+    assert dimension.contains(value)
     assert dimension.rounded(value) == value
 
 

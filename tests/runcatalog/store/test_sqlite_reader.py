@@ -113,19 +113,21 @@ def test_a_few_names_and_runs_read_what_all_do(database, monkeypatch, rows):
     again = quick.runs(rarely=kinds)
     for each, one in zip(whole, again, strict=True):
         assert repr((one.record, one.last)) == repr((each.record, each.last))
-        assert [len(one.held(kind)) for kind in kinds] == [len(each.held(kind)) for kind in kinds]
+        assert [len(one.load(kind)) for kind in kinds] == [len(each.load(kind)) for kind in kinds]
 
 
 def test_of_many_runs_a_kind_is_read_once(database, monkeypatch):
     monkeypatch.setattr(sqlite_reader, "ROWS", 5)
     kinds = ("tags", "params", "metrics")
     reads = []
-    read = sqlite_reader._Held.read
+    read = sqlite_reader._RunFields.read
     monkeypatch.setattr(
-        sqlite_reader._Held, "read", lambda held, kind: (reads.append(kind), read(held, kind))
+        sqlite_reader._RunFields,
+        "read",
+        lambda fields, kind: (reads.append(kind), read(fields, kind)),
     )
     runs = reader(f"sqlite:///{database}").runs(rarely=kinds)
-    rows = [each.held(kind) for each in runs for kind in kinds]  # all of them before any is read
+    rows = [each.load(kind) for each in runs for kind in kinds]  # all of them before any is read
     assert all(len(dict(row.items())) == len(row) for row in rows)
     assert sorted(reads) == sorted(kinds)
 

@@ -60,7 +60,7 @@ def rows(store: Store, run: str) -> dict[str, list]:
 
 def test_both_ways_write_the_same_rows(store, tmp_path):
     slow = add(store, store.client, "a" * 32, tmp_path)
-    quick = add(store, store.adder(), "b" * 32, tmp_path)
+    quick = add(store, store.new_run_client(), "b" * 32, tmp_path)
     expected = rows(store, slow)
     assert {table: len(each) for table, each in expected.items()} == {
         "runs": 1, "tags": 5, "params": 4, "metrics": 1014, "latest_metrics": 9
@@ -76,7 +76,7 @@ def test_both_ways_write_the_same_rows(store, tmp_path):
 
 
 def test_mlflow_itself_reads_it(store, tmp_path):
-    quick = add(store, store.adder(), "c" * 32, tmp_path)
+    quick = add(store, store.new_run_client(), "c" * 32, tmp_path)
     run = store.client.get_run(quick)
     assert (run.info.status, run.info.start_time, run.info.end_time) == ("FAILED", 1000, 5000)
     assert run.data.params["long"] == "x" * 6000
@@ -89,19 +89,19 @@ def test_mlflow_itself_reads_it(store, tmp_path):
 
 
 def test_nothing_is_there_before_the_end(store):
-    adder = store.adder()
-    run = adder.create_run(store.experiment("door"), 1, {"run_id": "d" * 32}, "one")
-    adder.log_batch(run.info.run_id, metrics=METRICS, params=PARAMS)
+    client = store.new_run_client()
+    run = client.create_run(store.experiment("door"), 1, {"run_id": "d" * 32}, "one")
+    client.log_batch(run.info.run_id, metrics=METRICS, params=PARAMS)
     assert all(each.run != "d" * 32 for each in reader(store.uri).runs())
     with pytest.raises(MlflowException):
-        adder.log_batch(run.info.run_id, metrics=[Metric("../x", 1.0, 1, 1)])
+        client.log_batch(run.info.run_id, metrics=[Metric("../x", 1.0, 1, 1)])
     with pytest.raises(MlflowException):
-        adder.log_batch(run.info.run_id, params=[Param(str(i), "") for i in range(101)])
+        client.log_batch(run.info.run_id, params=[Param(str(i), "") for i in range(101)])
     assert not any(rows(store, run.info.run_id).values())
 
 
 def test_a_run_that_came_in_between_is_not_doubled(store, tmp_path, make):
-    late, early = store.adder(), store.adder()
+    late, early = store.new_run_client(), store.new_run_client()
     query = f"tags.run_id = '{'e' * 32}'"
     run = late.create_run(store.experiment("door"), 1, {"run_id": "e" * 32}, "one")
     assert late.search_runs([store.experiment("door")], query) == []
@@ -110,7 +110,7 @@ def test_a_run_that_came_in_between_is_not_doubled(store, tmp_path, make):
         late.set_terminated(run.info.run_id, "FINISHED", 5)
     assert caught.value.id == first
     assert not any(rows(store, run.info.run_id).values())
-    (found,) = store.adder().search_runs([store.experiment("door")], query)
+    (found,) = store.new_run_client().search_runs([store.experiment("door")], query)
     assert found.info.run_id == first
     # Another process adds one with MLflow's client.
     run = late.create_run(store.experiment("door"), 1, {"run_id": "f" * 32}, "one")

@@ -1,4 +1,4 @@
-"""`guild compare --csv`: a small export of the same shape, and the three of the original study."""
+"""Import of `guild compare --csv`: a small export, and the three of the original study."""
 
 import time
 from pathlib import Path
@@ -15,14 +15,14 @@ SMALL = Path(__file__).parents[1] / "data" / "compare.csv"
 REAL = Path(__file__).parents[4] / "shared" / "data" / "guild-compare"
 
 
-def said(path: Path, **options) -> tuple[str, list]:
+def summary_and_trials(path: Path, **options) -> tuple[str, list]:
     batch, *trials = compare_csv.records(path, Options("door", **options))
     assert all(t.batch == batch.run for t in trials)
     return batch_summary.summary(batch, trials), trials
 
 
 def test_a_small_export():
-    text, trials = said(SMALL)
+    text, trials = summary_and_trials(SMALL)
     assert text == (
         "best **clip-param=0.478, lr=2.8e-3, network-size=64 64**: Episode rewards 5959, "
         "101 % Opening rate per update (1a1b2c3d); best cluster (2 of 5): "
@@ -50,34 +50,34 @@ def test_a_later_export_of_the_same_batch_is_the_same_batch(tmp_path):
     assert compare_csv.records(SMALL, Options("door", batch="ce5370cc"))[0].run == "ce5370cc"
 
 
-def test_flags_are_told_by_labels_where_there_is_no_step(tmp_path):
+def test_labels_identify_flags_without_a_step_column(tmp_path):
     path = tmp_path / "c.csv"
     path.write_text(
         "run,operation,started,time,status,label,lr,seed,opening_rate\n"
         "0a1b2c3d,hnppo:train,2026-01-01 00:00:00,0:01:00,completed,lr=0.1 seed=1,0.1,1,0.93\n"
     )
-    _, trials = said(path)
+    _, trials = summary_and_trials(path)
     assert trials[0].flags == {"lr": 0.1, "seed": 1}
     assert trials[0].seed == 1
     assert set(trials[0].metrics) == {"opening_rate"}
 
 
-@pytest.mark.parametrize("place", ["UTC", "Asia/Tokyo", "America/New_York"])
-def test_times_are_local_as_guild_writes_them(place, tmp_path, monkeypatch):
+@pytest.mark.parametrize("zone", ["UTC", "Asia/Tokyo", "America/New_York"])
+def test_times_are_local_as_guild_writes_them(zone, tmp_path, monkeypatch):
     path, moments = tmp_path / "export.csv", [1_658_687_273, 1_700_000_000]  # summer and winter
     try:
         with monkeypatch.context() as patch:
-            patch.setenv("TZ", place)
+            patch.setenv("TZ", zone)
             time.tzset()
             rows = [
-                f"0a1b2c3{n},o,{format_timestamp(each * 1e6)},0:05,completed,{n}"
-                for n, each in enumerate(moments)
+                f"0a1b2c3{n},o,{format_timestamp(moment * 1e6)},0:05,completed,{n}"
+                for n, moment in enumerate(moments)
             ]
             path.write_text("\n".join(["run,operation,started,time,status,score", *rows]) + "\n")
             _, *trials = compare_csv.records(path, Options("door", objective="score"))
     finally:
         time.tzset()
-    assert sorted(trial.started for trial in trials) == [each * 1000 for each in moments]
+    assert sorted(trial.started for trial in trials) == [moment * 1000 for moment in moments]
 
 
 @pytest.mark.parametrize(
@@ -90,7 +90,7 @@ def test_times_are_local_as_guild_writes_them(place, tmp_path, monkeypatch):
         ("\x00", "no column 'run'"),
     ],
 )
-def test_what_is_no_export_is_named(tmp_path, text, words):
+def test_an_invalid_export_is_named(tmp_path, text, words):
     path = tmp_path / "wrong.csv"
     path.write_text(text)
     with pytest.raises(CatalogError) as caught:
@@ -99,7 +99,7 @@ def test_what_is_no_export_is_named(tmp_path, text, words):
     assert words in str(caught.value)
 
 
-def test_an_objective_that_is_not_there():
+def test_a_missing_objective_is_named():
     with pytest.raises(CatalogError, match="no metric 'x'; there are: Episode_rewards"):
         compare_csv.records(SMALL, Options("door", objective="x"))
 
@@ -116,14 +116,14 @@ def test_the_original_studys_exports(name, trials, failed, best, value):
     path = REAL / f"{name}.csv"
     if not path.exists():
         pytest.skip(f"the original study's exports are not beside the repository ({REAL})")
-    text, found = said(path)
-    assert len(found) == trials
-    assert sum(t.status == "FAILED" for t in found) == failed
+    text, imported = summary_and_trials(path)
+    assert len(imported) == trials
+    assert sum(t.status == "FAILED" for t in imported) == failed
     assert f"({best})" in text
     assert f"{failed} of {trials} trials failed: error" in text
-    chosen = next(t for t in found if t.run == best)
+    chosen = next(t for t in imported if t.run == best)
     assert chosen.objective["value"] == pytest.approx(value, abs=0.01)
     if name.endswith("pull"):
         assert "101 %" in text
-        assert min(t.objective["value"] for t in found if t.objective) < -9.8e6
+        assert min(t.objective["value"] for t in imported if t.objective) < -9.8e6
         assert "best cluster (3 of 16): clip-param=0.478, lr=2.78e-3, network-size=64 64" in text

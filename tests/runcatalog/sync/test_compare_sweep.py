@@ -37,7 +37,7 @@ def test_a_sweep_there_and_back(shell, tmp_path):
     shell.inside(f"import {path} -q")
     assert cells(shell.inside("row latest")) == synced
     shell.inside("render")
-    assert (shell.root / "runs_catalog.md").read_text().count("gradient explosion") == 1
+    assert (shell.root / "runs_local.md").read_text().count("gradient explosion") == 1
 
     # Another one does not, and gets the same row; only the batch's id is not in the file.
     shell.new_mlflow(tmp_path / "other.db")

@@ -1,4 +1,4 @@
-"""Cells are harmless: what a Markdown reader sees is the text that was given."""
+"""Markdown cells: text renders literally, numbers have fixed formats."""
 
 import re
 import unicodedata
@@ -14,15 +14,15 @@ from runcatalog.text import markdown
 READER = MarkdownIt("commonmark").enable("table")
 
 
-def shown(text: str) -> tuple[list[list[str]], set[str]]:
-    """The rows of the first table, and the types of all tokens."""
+def parsed_table(text: str) -> tuple[list[list[str]], set[str]]:
+    """Return (rows of the first table, types of all tokens)."""
     rows, kinds = [], set()
     for token in READER.parse(text):
         kinds.add(token.type)
         if token.type == "tr_open":
             rows.append([])
         if token.type == "inline":
-            # The one element of ours, round a dollar sign.
+            # escape() puts this element around dollar signs.
             children = [c for c in token.children if c.content not in ("<span>", "</span>")]
             kinds.update(child.type for child in children)
             if rows:
@@ -31,7 +31,7 @@ def shown(text: str) -> tuple[list[list[str]], set[str]]:
 
 
 def plain(value: str) -> str:
-    """What may be expected of a text in one line."""
+    """Return the text that a cell should show."""
     line = re.sub(r"\s+", " ", value).strip()
     line = "".join(c for c in line if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
     return line.replace("\u200b", "")
@@ -42,9 +42,9 @@ def plain(value: str) -> str:
 @example("**bold** _it_ `code` [link](javascript:x) ![i](y) ~~no~~ \\| &amp; <http://a.b>")
 @example("# heading")
 @example("- item | 1. x\\")
-def test_a_cell_shows_what_it_was_given(value):
+def test_a_cell_renders_its_text_literally(value):
     made = tables.as_markdown([tables.Row({"Name": markdown.escape(value, 200), "result": "end"})])
-    rows, kinds = shown(made)
+    rows, kinds = parsed_table(made)
     assert [len(row) for row in rows] == [2, 2]
     assert rows[1][0].replace("\u200b", "").split() == plain(value).split()
     assert rows[1][1] == "end"
@@ -55,8 +55,8 @@ def test_a_cell_shows_what_it_was_given(value):
 
 
 @given(st.text(max_size=1000), st.integers(2, 400))
-def test_a_cell_is_cut(value, limit):
-    rows, _ = shown(
+def test_a_cell_is_truncated(value, limit):
+    rows, _ = parsed_table(
         tables.as_markdown([tables.Row({"Name": markdown.escape(value, limit), "result": "x"})])
     )
     assert len(rows[1][0].replace("\u200b", "")) <= limit
@@ -64,7 +64,7 @@ def test_a_cell_is_cut(value, limit):
 
 @given(st.text(max_size=40))
 def test_code_is_code_or_escaped(value):
-    rows, kinds = shown(
+    rows, kinds = parsed_table(
         tables.as_markdown([tables.Row({"Name": markdown.code(value), "result": "end"})])
     )
     assert rows[1][1] == "end"
@@ -73,40 +73,40 @@ def test_code_is_code_or_escaped(value):
 
 
 @pytest.mark.parametrize(
-    ("value", "written"),
+    ("value", "expected"),
     [
         (5e-3, "5e-3"), (1e-2, "1e-2"), (1e-4, "1e-4"), (0.33, "0.33"), (0.0027, "2.7e-3"),
         (64, "64"), ("64 64", "64 64"), (True, "yes"), (None, "none"), (-0.5, "−0.5"), ("", "''"),
         (2.0, "2"), (0.0, "0"), (1e20, "1e20"),
     ],
 )  # fmt: skip
-def test_flags_are_written_as_people_do(value, written):
-    assert markdown.flag_value(value) == written
+def test_flag_values(value, expected):
+    assert markdown.flag_value(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("value", "written"),
+    ("value", "expected"),
     [
         (7696, "7696"), (7890.53, "7891"), (-9841083.0, "−9.841e6"), (0.12345, "0.1235"),
         (float("nan"), "NaN"), (float("-inf"), "−∞"), (123456.7, "123457"), (0.0, "0"),
     ],
 )  # fmt: skip
-def test_numbers(value, written):
-    assert markdown.number(value) == written
+def test_numbers(value, expected):
+    assert markdown.number(value) == expected
 
 
 @pytest.mark.parametrize(
-    ("seconds", "written"),
+    ("seconds", "expected"),
     [
         (0.2, "under 1 s"), (42.182, "42 s"), (60, "1 min"), (530.834, "8 min 51 s"), (3600, "1 h"),
         (11_105, "3 h 5 min"), (3_599.6, "1 h"), (187_200, "2 d 4 h"), (86_401, "1 d"),
     ],
 )  # fmt: skip
-def test_durations(seconds, written):
-    assert markdown.duration(seconds) == written
+def test_durations(seconds, expected):
+    assert markdown.duration(seconds) == expected
 
 
-def test_only_certainty_is_a_hundred_per_cent():
+def test_only_a_rate_of_one_is_100_per_cent():
     assert [markdown.percent(r) for r in (0, 0.004, 0.93, 0.9951, 1)] == [
         "0",
         "<1",
@@ -117,7 +117,7 @@ def test_only_certainty_is_a_hundred_per_cent():
 
 
 def test_counts():
-    told = [
+    texts = [
         markdown.count(n, unit) for n, unit in ((1, "update"), (360, "update"), (4e5, "env_step"))
     ]
-    assert told == ["1 update", "360 updates", "0.4 M env steps"]
+    assert texts == ["1 update", "360 updates", "0.4 M env steps"]

@@ -1,7 +1,7 @@
-"""A run's outcome in one line, kept as Guild's attribute `result`: `guild compare` shows it as column `.result`.
+"""A run's outcome in one line, for Guild's attribute `result` and the column `.result` of `guild compare`.
 
-`opening_rate 97 % of 100 after 90 updates; task_id 0; reward shaped` for a run that finished, the reason for one that
-did not. :func:`parsed` reads back what :func:`line` wrote, so that an export of `guild compare` holds the outcome.
+`opening_rate 97 % of 100 after 90 updates; task_id 0; reward shaped` for a finished run, the reason for
+others. :func:`parse` is the inverse of :func:`summary_line`, so that exports of `guild compare` can be imported.
 """
 
 from __future__ import annotations
@@ -10,9 +10,11 @@ import contextlib
 import json
 import math
 import re
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
+
+from runcatalog.record.delivery.untrusted import guild_attribute
 
 _OBJECTIVE = re.compile(
     r"(?P<name>\S.*?) (?P<value>[-+.\w]+)(?P<rate> %)?(?: of (?P<count>\d+))?"
@@ -20,16 +22,18 @@ _OBJECTIVE = re.compile(
 )
 
 
-KILLED = "killed: "  # before the reason of a run that a signal ended
+KILLED = "killed: "  # prefix of the reason of a run that a signal ended
 
 
-def line(result: Mapping[str, Any] | None, reason: str = "", *, killed: bool = False) -> str:
-    """Returns a run's outcome; "" if there is nothing to tell.
+def summary_line(
+    result: Mapping[str, Any] | None, reason: str = "", *, killed: bool = False
+) -> str:
+    """Return a run's outcome; "" without an objective or reason.
 
     Args:
-        result: What the script returned.
+        result: The script's result; None if the run did not finish.
         reason: Why the run did not finish.
-        killed: Whether it was killed, and did not fail by itself.
+        killed: Whether a signal ended it, rather than an error.
     """
     if result is None:
         return (KILLED if killed else "") + " ".join(reason.split())
@@ -38,23 +42,25 @@ def line(result: Mapping[str, Any] | None, reason: str = "", *, killed: bool = F
     if not objective.get("name") or not isinstance(value, int | float):
         return ""
     rate = objective.get("kind") == "rate" and math.isfinite(value)
-    shown = f"{100 * value:.12g} %" if rate else repr(float(value))
-    parts = [f"{objective['name']} {shown}"]
+    amount = f"{100 * value:.12g} %" if rate else repr(float(value))
+    parts = [f"{objective['name']} {amount}"]
     if isinstance(objective.get("count"), int):
         parts.append(f"of {objective['count']}")
     if isinstance(objective.get("at"), int):
         axis = objective.get("axis") or "step"
         parts.append(f"after {objective['at']} {axis}{'' if objective['at'] == 1 else 's'}")
-    told = " ".join(parts) + (", less is better" if objective.get("goal") == "min" else "")
-    more = {"task_id": result.get("task_id"), **(result.get("variant") or {})}
-    named = [f"{name} {_one_word(v)}" for name, v in sorted(more.items()) if v not in (None, "")]
-    return "; ".join([told, *named])
+    sentence = " ".join(parts) + (", less is better" if objective.get("goal") == "min" else "")
+    attributes = {"task_id": result.get("task_id"), **(result.get("variant") or {})}
+    attribute_parts = [
+        f"{name} {_one_word(v)}" for name, v in sorted(attributes.items()) if v not in (None, "")
+    ]
+    return "; ".join([sentence, *attribute_parts])
 
 
-def parsed(told: str) -> dict[str, Any] | None:
-    """Returns the result that a line was made of; None if it tells of none."""
-    first, *rest = told.split("; ")
-    match = _OBJECTIVE.fullmatch(first)
+def parse(line: str) -> dict[str, Any] | None:
+    """Return the result that a line describes; None if it describes none."""
+    head, *tail = line.split("; ")
+    match = _OBJECTIVE.fullmatch(head)
     if match is None:
         return None
     try:
@@ -70,29 +76,43 @@ def parsed(told: str) -> dict[str, Any] | None:
     if match["count"]:
         objective["count"] = int(match["count"])
     if match["at"]:
-        at = int(match["at"])
-        axis = match["axis"] if at == 1 else match["axis"].removesuffix("s")
-        objective |= {"at": at, "axis": axis}
+        position = int(match["at"])
+        axis = match["axis"] if position == 1 else match["axis"].removesuffix("s")
+        objective |= {"at": position, "axis": axis}
     result: dict[str, Any] = {"objective": objective}
-    variant = dict(part.split(" ", 1) for part in rest if " " in part)
+    variant = dict(part.split(" ", 1) for part in tail if " " in part)
     if "task_id" in variant:
         task = variant.pop("task_id")
         result["task_id"] = int(task) if task.isdigit() else task
     return result | ({"variant": variant} if variant else {})
 
 
-def tell_guild(directory: Path, told: str) -> None:
-    """Keeps a line as the attribute `result` of Guild's run in a directory; "" takes it away.
+def write_guild_result(directory: Path, line: str) -> None:
+    """Write a line to the attribute `result` of Guild's run; "" removes the attribute.
 
-    Without Guild there is nobody to tell, and a disk that takes no line costs no run.
+    Does nothing without Guild, and ignores a full disk.
     """
-    attributes = directory / ".guild" / "attrs"
+    folder = directory / ".guild" / "attrs"
     with contextlib.suppress(OSError):
-        if not told:
-            (attributes / "result").unlink(missing_ok=True)
-        elif attributes.is_dir():
-            shown = json.dumps(told[:500], ensure_ascii=False)  # JSON is YAML, which Guild reads
-            (attributes / "result").write_text(f"{shown}\n", encoding="utf-8")
+        if not line:
+            (folder / "result").unlink(missing_ok=True)
+        elif folder.is_dir():
+            text = json.dumps(line[:500], ensure_ascii=False)  # JSON is YAML, which Guild reads
+            (folder / "result").write_text(f"{text}\n", encoding="utf-8")
+
+
+def hide_label(directory: Path, hide: Callable[[str], str]) -> None:
+    """Takes secrets out of the label that Guild wrote, which is published as it stands there.
+
+    Args:
+        directory: The run's directory.
+        hide: Takes secrets out of a text.
+    """
+    path = directory / ".guild" / "attrs" / "label"
+    label = guild_attribute(directory, "label")
+    if label is not None and (clean := hide(str(label))) != str(label):
+        with contextlib.suppress(OSError):
+            path.write_text(f"{json.dumps(clean, ensure_ascii=False)}\n", encoding="utf-8")
 
 
 def _one_word(value: object) -> str:

@@ -29,7 +29,7 @@ from runcatalog.record.lifecycle import crash
 from runcatalog.record.lifecycle.signals import FINISHED, RUNNING
 from runcatalog.record.lifecycle.status import Status, last_session, status_of
 from runcatalog.record.provenance import patch
-from runcatalog.record.provenance.redact import Redactor
+from runcatalog.record.provenance.redact import Redactor, still_hidden
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient
@@ -136,7 +136,11 @@ class Publisher:
             state["run"] = run_id
         result = self._hide.value(result)
         tags = {**run_tags(self.directory, facts, result, status, label), **extra}
-        tags = {name: self._hide.text(value) for name, value in tags.items()}
+        there = run.data.tags
+        tags = {
+            name: still_hidden(self._hide.text(value), there.get(name, ""))
+            for name, value in tags.items()
+        }
         if parent:
             tags |= _parent_tag(client, run.info.experiment_id, parent)
         self._send_facts(client, run, facts, tags)
@@ -187,7 +191,10 @@ class Publisher:
         from mlflow.entities import Param, RunTag
 
         flags = {name: self._hide.flag(name, value) for name, value in facts["flags"].items()}
-        params = {name: _param(value) for name, value in flags.items()}
+        there = run.data.params
+        params = {
+            name: still_hidden(_param(value), there.get(name, "")) for name, value in flags.items()
+        }
         # MLflow never changes a param: a flag that a continuation changed is told in a tag.
         changed = {
             name: value
@@ -274,7 +281,7 @@ class Publisher:
             return
         told = {
             "error.txt": (crash.report_path(self.directory), crash.report),
-            "log_tail.txt": (console.output_path(self.directory), console.tail_of),
+            "log_tail.txt": (console.output_path(self.directory), console.last_lines),
         }
         for name, (path, read) in told.items():
             text = read(path) if inside(self.directory, path) else ""
@@ -299,6 +306,7 @@ class Publisher:
 
     def _send_status(self, client: MlflowClient, run: Run, status: Status, name: str) -> None:
         info = run.info
+        name = still_hidden(name, info.run_name or "")
         if status.status == RUNNING:
             if info.status != RUNNING:
                 client.update_run(info.run_id, status=RUNNING)

@@ -72,7 +72,7 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
     _wait(end_of_run, 2.0)  # lets the training start, which imports torch in this time
     from runcatalog.record.delivery.mlflow_client import MlflowError
     from runcatalog.record.delivery.publish import Publisher
-    from runcatalog.record.lifecycle.status import last_session, note_traces, status_of
+    from runcatalog.record.lifecycle.status import last_session, save_kill_evidence, status_of
 
     publisher, failures, ended_at, open_pipe = Publisher(directory), 0, None, True
     session = last_session(directory)
@@ -83,7 +83,7 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
         if not running and ended_at is None:
             ended_at = time.monotonic()
             with contextlib.suppress(OSError):
-                note_traces(directory)
+                save_kill_evidence(directory)
         begin = time.process_time()
         try:
             published = publisher.send()

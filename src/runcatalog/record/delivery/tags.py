@@ -1,4 +1,4 @@
-"""What MLflow is told of a run in its tags: where, on what, from which commit, and how it ended."""
+"""MLflow tags of a run: machine, commit, versions, command, status and result."""
 
 from __future__ import annotations
 
@@ -10,20 +10,20 @@ from runcatalog.record import journal
 from runcatalog.record.lifecycle.status import Status, last_session, wall_seconds
 from runcatalog.record.provenance.redact import allowed
 
-_TAG_LENGTH = 7900  # characters; MLflow cuts a tag at 8000
+_TAG_LENGTH = 7900  # characters; MLflow truncates tags at 8000
 
 
 def run_tags(
     directory: Path, facts: dict[str, Any], result: dict[str, Any], status: Status, label: str
 ) -> dict[str, str]:
-    """Returns the tags of a run.
+    """Return the tags of a run.
 
     Args:
         directory: The run's directory.
         facts: Content of ``journal/run.json``.
         result: Content of ``result.json``; empty without one.
-        status: What has become of the run.
-        label: The label that a person gave.
+        status: Status of the run.
+        label: The user's label.
     """
     session = last_session(directory) or {}
     current = result if result.get("session") == session.get("session") else {}
@@ -68,12 +68,12 @@ def run_tags(
 
 
 def _short_result(result: dict[str, Any] | None) -> str:
-    """Returns the result as JSON that fits in a tag; what is long and also elsewhere is left out."""
+    """Return the result as JSON that fits in a tag; long fields stored elsewhere are dropped."""
     if result is None:
         return ""
     for dropped in ((), ("metrics",), ("metrics", "variant")):
-        kept = {name: value for name, value in result.items() if name not in dropped}
-        text = json.dumps(kept, sort_keys=True, ensure_ascii=False)
+        fields = {name: value for name, value in result.items() if name not in dropped}
+        text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
         if len(text) <= _TAG_LENGTH:
             return text
     return json.dumps({"objective": result.get("objective")})[:_TAG_LENGTH]

@@ -1,6 +1,6 @@
-"""TensorBoard event files, so that ``guild compare`` and TensorBoard read a run's scalars.
+"""TensorBoard event files with a run's scalars, for TensorBoard and ``guild compare``.
 
-Written here, not by the tensorboard package: its import takes longer than some runs' first update. The
+The tensorboard package is not used: its import takes longer than the first update of some runs. The
 format is TFRecord (length, masked CRC-32C, data, masked CRC-32C) around ``tensorflow.Event`` protocol
 buffers, of which scalars need five fields (tensorflow/core/util/event.proto, framework/summary.proto).
 """
@@ -34,18 +34,18 @@ _TABLE = _table()
 
 
 class EventFile:
-    """One event file in a run's directory. Values are float32 there; the journal keeps float64.
+    """An event file in a run's directory, with float32 values; the journal has float64.
 
     Args:
         directory: The run's directory; older event files in it are replaced.
-        points: What the journal already holds.
+        points: Points already in the journal.
     """
 
     def __init__(self, directory: Path, points: Iterable[Point] = ()) -> None:
         old = sorted(directory.glob("events.out.tfevents.*"))
         name = f"events.out.tfevents.{time.time():.6f}.{socket.gethostname()}.{os.getpid()}"
         self._buffer = bytearray()
-        # Under a name that no reader takes for an event file, until the old points are in it.
+        # Readers ignore the temporary name until the old points are written.
         temporary = directory / f".{name}".replace("tfevents", "writing")
         self._file = temporary.open("wb", buffering=0)
         version = _field(3, b"brain.Event:2")
@@ -58,7 +58,7 @@ class EventFile:
             path.unlink(missing_ok=True)
 
     def append(self, time_ms: int, step: int, metrics: Mapping[str, float]) -> None:
-        """Adds scalars of one step."""
+        """Add scalars of one step."""
         values = b"".join(
             _field(1, _field(1, name.encode()) + struct.pack("<Bf", 0x15, _float32(value)))
             for name, value in metrics.items()
@@ -68,13 +68,13 @@ class EventFile:
             self.flush()
 
     def flush(self) -> None:
-        """Writes what is buffered; a full disk costs these points here, never the run."""
+        """Write the buffer; on a full disk these points are lost, and the run continues."""
         data, self._buffer = bytes(self._buffer), bytearray()
         with contextlib.suppress(OSError):
             self._file.write(data)
 
     def close(self) -> None:
-        """Writes what is buffered and closes the file."""
+        """Write the buffer and close the file."""
         self.flush()
         self._file.close()
 

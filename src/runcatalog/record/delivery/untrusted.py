@@ -1,4 +1,4 @@
-"""Run directories may come from anywhere: what is in one is checked before anything is made of it."""
+"""Validation of run directories, which may come from untrusted sources."""
 
 from __future__ import annotations
 
@@ -11,39 +11,39 @@ from runcatalog.record import journal
 from runcatalog.record.errors import UserError
 
 _TEXTS = ("study", "operation", "command", "commit", "dirty", "machine", "host", "gpu", "host_cpu")
-_LONGEST = 4000  # characters; a longer one is none of these
+_LONGEST = 4000  # characters of such a text
 _ATTRIBUTE_BYTES = 1 << 20
-_WHOLE = 1 << 63  # what a database holds as a whole number
+_INT64 = 1 << 63  # limit of integers in a database
 
 
 def checked_facts(directory: Path) -> dict[str, Any]:
-    """Returns the facts of a run, `journal/run.json`.
+    """Return the facts of a run, `journal/run.json`.
 
     Raises:
-        UserError: There are none, or they are not what record writes.
+        UserError: The file is missing, or its content is not valid.
     """
-    where = directory / "journal" / "run.json"
-    if not inside(directory, where):
-        raise UserError(f"{where}: leads out of the run's directory: refused")
+    path = directory / "journal" / "run.json"
+    if not inside(directory, path):
+        raise UserError(f"{path}: leads out of the run's directory: refused")
     try:
-        size = where.stat().st_size
+        size = path.stat().st_size
     except OSError:
         raise UserError(f"{directory}: no run there (journal/run.json cannot be read)") from None
     if size > journal.MAX_BYTES:
-        raise UserError(f"{where}: {size} bytes; at most {journal.MAX_BYTES} are read")
-    facts = journal.read_json(where)
+        raise UserError(f"{path}: {size} bytes; at most {journal.MAX_BYTES} are read")
+    facts = journal.read_json(path)
     if facts is None:
         raise UserError(f"{directory}: no run there (journal/run.json cannot be read)")
     wrong = _wrong_field(facts)
     if wrong:
-        raise UserError(f"{where}: {wrong!r} is missing or not what a run has there: refused")
+        raise UserError(f"{path}: {wrong!r} is missing or invalid: refused")
     return facts
 
 
 def guild_attribute(directory: Path, name: str) -> Any:
-    """Returns an attribute that Guild keeps of a run; None without it, or if it is not what Guild writes.
+    """Return an attribute of a Guild run; None if it is missing or not valid YAML.
 
-    Guild writes YAML. A few lines with aliases of aliases would unfold to gigabytes; they are not read.
+    YAML with many anchors and aliases is rejected: a few nested lines would expand to gigabytes.
     """
     path = directory / ".guild" / "attrs" / name
     try:
@@ -51,25 +51,25 @@ def guild_attribute(directory: Path, name: str) -> Any:
             raw = file.read(_ATTRIBUTE_BYTES + 1)
     except OSError:
         return None
-    shown = raw.decode("utf-8", "replace").strip()
-    if not shown or len(raw) > _ATTRIBUTE_BYTES:
+    text = raw.decode("utf-8", "replace").strip()
+    if not text or len(raw) > _ATTRIBUTE_BYTES:
         return None
-    if re.fullmatch(r"-?[0-9]{1,18}", shown):
-        return int(shown)
+    if re.fullmatch(r"-?[0-9]{1,18}", text):
+        return int(text)
     import yaml
 
     loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
     with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
-        if shown.count("&") > 8 and any(
-            isinstance(event, yaml.AliasEvent) for event in yaml.parse(shown, loader)
+        if text.count("&") > 8 and any(
+            isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)
         ):
             return None
-        return yaml.load(shown, loader)
+        return yaml.load(text, loader)
     return None
 
 
 def inside(directory: Path, path: Path) -> bool:
-    """Whether a path that may be a link stays in the run's directory."""
+    """Return whether a path, with links resolved, is inside the run's directory."""
     return path.resolve().is_relative_to(directory.resolve())
 
 
@@ -87,6 +87,6 @@ def _wrong_field(facts: dict[str, Any]) -> str:
             return name
     for name in ("started", "seed"):
         value = facts.get(name)
-        if type(value) is not int or not -_WHOLE <= value < _WHOLE:
+        if type(value) is not int or not -_INT64 <= value < _INT64:
             return name
     return ""

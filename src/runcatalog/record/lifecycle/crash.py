@@ -1,4 +1,4 @@
-"""Crashes in native code: a simulator's, a driver's. Python's faulthandler writes the traceback."""
+"""Reports of crashes in native code (simulator, driver), written by Python's faulthandler."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ _MAX_CHARACTERS = 1 << 16
 
 
 class CrashReport:
-    """The file that a crash of this process is written to.
+    """File that faulthandler writes a crash of this process to.
 
     Args:
         directory: The run's directory; a report of an earlier session is removed.
@@ -22,12 +22,14 @@ class CrashReport:
         self._path = report_path(directory)
         self._path.unlink(missing_ok=True)
         self._file: IO[bytes] | None = None
-        if not faulthandler.is_enabled():  # else someone wants it elsewhere
+        if (
+            not faulthandler.is_enabled()
+        ):  # if it is on already, its user wants the traceback elsewhere
             self._file = self._path.open("wb", buffering=0)
             faulthandler.enable(self._file)
 
     def close(self) -> None:
-        """Ends it; nothing is left of it unless the process crashed."""
+        """Disable the report; an empty file is removed."""
         if self._file is not None:
             faulthandler.disable()
             self._file.close()
@@ -38,12 +40,12 @@ class CrashReport:
 
 
 def report_path(directory: Path) -> Path:
-    """Returns where the traceback of a crash is."""
+    """Return the path of the crash report."""
     return directory / "journal" / "crash.txt"
 
 
 def report(path: Path) -> str:
-    """Returns the traceback in a report, of a very long one the beginning; "" without one."""
+    """Return the traceback in a report, at most its first 65,536 characters; "" without a report."""
     try:
         with path.open(encoding="utf-8", errors="replace") as file:
             return file.read(_MAX_CHARACTERS).rstrip()
@@ -52,6 +54,6 @@ def report(path: Path) -> str:
 
 
 def reason(directory: Path) -> str:
-    """Returns for example "crashed: Segmentation fault"; "" if there was no crash."""
+    """Return, for example, "crashed: Segmentation fault"; "" if there was no crash."""
     line = report(report_path(directory)).partition("\n")[0][:200]
     return f"crashed: {line.removeprefix(_FATAL)}" if line.startswith(_FATAL) else ""

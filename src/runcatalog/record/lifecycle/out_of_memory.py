@@ -1,8 +1,8 @@
-"""Whether the kernel killed a process because memory ran out.
+"""Evidence that the kernel killed a process because memory ran out.
 
-A process that is killed so cannot tell, and its parent sees the same SIGKILL that a user sends. Linux leaves
-three traces, in the order of what they prove: the kernel's log names the process; the count of its
-cgroup says that one of the few processes there was killed; the count of the machine only that some process was.
+The killed process writes nothing, and its parent sees the same SIGKILL that a user sends. Linux leaves three
+traces, strongest first: the kernel's log names the process; the cgroup's counter shows a kill among its few
+processes; the machine's counter shows a kill anywhere.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from typing import Any
 
 KERNEL_LOG = Path("/dev/kmsg")
 _INITIAL_NAMESPACE = (
-    "pid:[4026531836]"  # PROC_PID_INIT_INO; in another one the log's numbers differ
+    "pid:[4026531836]"  # PROC_PID_INIT_INO; other namespaces number processes differently
 )
 _RECORD_BYTES = 8192  # a read returns one record, and fails if it does not fit (man 4 kmsg)
 _KILLED = re.compile(r"Killed process (\d+) \(")
@@ -26,11 +26,11 @@ PROCESS, CGROUP, MACHINE, NONE = "process", "cgroup", "machine", ""
 
 
 def counts() -> dict[str, Any]:
-    """Returns what :func:`evidence` compares with later.
+    """Return the counters that :func:`evidence` compares with later.
 
     Returns:
-        ``monotonic`` (seconds, as the kernel's log counts them), ``oom_file`` (where the kernel counts for
-        the cgroup; "" without one), ``oom_cgroup`` and ``oom_machine`` (kills so far; None if unknown).
+        ``monotonic`` (seconds, as the kernel's log counts them), ``oom_file`` (the cgroup's
+        counter file; "" without one), ``oom_cgroup`` and ``oom_machine`` (kills so far; None if unknown).
     """
     file = _cgroup_file()
     return {
@@ -42,59 +42,59 @@ def counts() -> dict[str, Any]:
 
 
 def evidence(session: Mapping[str, Any]) -> str:
-    """Returns what the traces on this machine say about a process that is gone.
+    """Return the strongest evidence on this machine that the kernel killed a process.
 
     Args:
-        session: The entry of ``sessions.jsonl``: process, and :func:`counts` when it began.
+        session: The entry of ``sessions.jsonl``: process id and :func:`counts` at its start.
 
     Returns:
-        ``process``: the kernel killed it. ``cgroup``: the kernel killed something in its cgroup since it
-        began. ``machine``: something on the machine, and nothing is known of its cgroup. "": none of these.
+        ``process``: the kernel killed this process. ``cgroup``: it killed a process of the cgroup since the
+        start. ``machine``: it killed a process of the machine, and the cgroup is unknown. "": no evidence.
     """
-    named = _named_in_log(session["pid"], session.get("monotonic"))
-    if named is not None:
-        return PROCESS if named else NONE
-    for place, file in ((CGROUP, session.get("oom_file")), (MACHINE, "/proc/vmstat")):
-        before = session.get(f"oom_{place}")
+    in_log = _killed_in_log(session["pid"], session.get("monotonic"))
+    if in_log is not None:
+        return PROCESS if in_log else NONE
+    for scope, file in ((CGROUP, session.get("oom_file")), (MACHINE, "/proc/vmstat")):
+        before = session.get(f"oom_{scope}")
         now = _count(Path(file), "oom_kill") if file else None
         if before is not None and now is not None:
-            return place if now > before else NONE
+            return scope if now > before else NONE
     return NONE
 
 
-def _named_in_log(pid: int, since: float | None) -> bool | None:
-    """Says whether the kernel's log names the process as killed; None if the log cannot tell."""
+def _killed_in_log(pid: int, since: float | None) -> bool | None:
+    """Return whether the kernel's log names the process as killed; None if the log does not show it."""
     if since is None or _namespace() != _INITIAL_NAMESPACE:
         return None
     try:
         log = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:  # most systems show it to root alone
+    except OSError:  # readable by root alone on most systems
         return None
     oldest = None
     try:
         while True:
             try:
-                head, _, text = (
+                header, _, text = (
                     os.read(log, _RECORD_BYTES).decode("utf-8", "replace").partition(";")
                 )
             except BrokenPipeError:  # overwritten while it was read
                 continue
             except OSError:  # the end
                 break
-            seconds = int(head.split(",")[2]) / 1e6
+            seconds = int(header.split(",")[2]) / 1e6
             oldest = seconds if oldest is None else oldest
-            found = _KILLED.search(text)
+            match = _KILLED.search(text)
             # A second of tolerance: the log's clock is not exactly time.monotonic().
-            if found and int(found[1]) == pid and seconds > since - 1:
+            if match and int(match[1]) == pid and seconds > since - 1:
                 return True
     finally:
         os.close(log)
-    # A full log forgets its beginning.
+    # A full ring buffer drops its oldest entries.
     return False if oldest is not None and oldest <= since else None
 
 
 def _cgroup_file() -> Path | None:
-    """Returns the file in which the kernel counts kills in this process's cgroup (version 2 or 1)."""
+    """Return the file with the kernel's kill counter of this process's cgroup (version 2 or 1)."""
     with contextlib.suppress(OSError, ValueError, IndexError):
         groups = {}
         for line in Path("/proc/self/cgroup").read_text().splitlines():
@@ -102,7 +102,7 @@ def _cgroup_file() -> Path | None:
             groups |= dict.fromkeys(controllers.split(","), path)
         for line in Path("/proc/self/mountinfo").read_text().splitlines():
             before, _, after = line.partition(" - ")
-            root, mounted = before.split()[3:5]
+            root, mount_point = before.split()[3:5]
             kind, _, options = after.split()[:3]
             if kind == "cgroup2":
                 name, path = "memory.events", groups.get("")
@@ -112,9 +112,9 @@ def _cgroup_file() -> Path | None:
                 continue
             if path is None:
                 continue
-            # In a container the path may count from the host's root, of which a part is mounted.
-            inside = path.removeprefix(root) if root != "/" else path
-            file = Path(mounted) / inside.lstrip("/") / name
+            # In a container the path may be relative to the host's root, of which only a part is mounted.
+            relative = path.removeprefix(root) if root != "/" else path
+            file = Path(mount_point) / relative.lstrip("/") / name
             if _count(file, "oom_kill") is not None:
                 return file
     return None

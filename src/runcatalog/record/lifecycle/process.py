@@ -1,4 +1,4 @@
-"""Processes of this machine: whether one is alive, and what its number counts in."""
+"""Processes of this machine: liveness, start time, boot id and pid namespace."""
 
 from __future__ import annotations
 
@@ -7,15 +7,15 @@ from pathlib import Path
 
 
 def is_alive(pid: int, started: float) -> bool:
-    """Says whether a process that began at ``started`` (clock ticks since boot) still runs."""
+    """Return whether the process with this pid and start (clock ticks since boot) still runs."""
     state, ticks = process_state(pid)
     return ticks == started and state not in ("Z", "X")
 
 
 def process_state(pid: int) -> tuple[str, int]:
-    """Returns (state letter, start in clock ticks since boot) of a process; ("", -1) without one."""
+    """Return (state letter, start in clock ticks since boot) of a process; ("", -1) if it is gone."""
     try:
-        # The name in parentheses may hold spaces; the fields after it do not (man 5 proc).
+        # The name in parentheses may contain spaces; the fields after it do not (man 5 proc).
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()
         return fields[0], int(fields[19])
     except (OSError, IndexError, ValueError):
@@ -31,7 +31,7 @@ def process_state(pid: int) -> tuple[str, int]:
 
 
 def boot_id() -> str:
-    """Returns an id that changes with every boot of the machine; empty where there is none."""
+    """Return an id that changes with every boot of the machine; "" where the system has none."""
     try:
         return Path("/proc/sys/kernel/random/boot_id").read_text().strip()
     except OSError:
@@ -39,7 +39,7 @@ def boot_id() -> str:
 
 
 def pid_namespace() -> str:
-    """Returns what process numbers count in; containers on one machine differ in it."""
+    """Return the pid namespace; containers on one machine have different ones."""
     try:
         return os.readlink("/proc/self/ns/pid")
     except OSError:

@@ -1,4 +1,4 @@
-"""One start of a run and its clock: what a reader needs to know whether its process is still there."""
+"""Sessions: one per start of a run, with its clock and the data that identifies its process."""
 
 from __future__ import annotations
 
@@ -18,10 +18,10 @@ from runcatalog.record.provenance import environment
 
 
 class Clock:
-    """A clock that goes on evenly from the moment it is made, whatever the machine's clock is set to.
+    """A monotonic clock that later changes of the machine's clock do not affect.
 
     Args:
-        not_before: Milliseconds since the epoch; a machine's clock that is behind that begins there.
+        not_before: Milliseconds since the epoch; the clock starts there if the machine's clock is behind.
 
     Attributes:
         started: Milliseconds since the epoch.
@@ -32,11 +32,11 @@ class Clock:
         self._begin = _ticks()
 
     def seconds(self) -> float:
-        """Returns the seconds since it was made, a suspended machine's included."""
+        """Return the seconds since the start, including time in which the machine was suspended."""
         return _ticks() - self._begin
 
     def now(self) -> int:
-        """Returns milliseconds since the epoch."""
+        """Return milliseconds since the epoch."""
         return self.started + int(1000 * self.seconds())
 
 
@@ -45,9 +45,9 @@ class Session(NamedTuple):
 
     Attributes:
         number: 1 for the first.
-        pid: Process that it runs in.
-        clock: Began with it.
-        earlier_seconds: Sum of the sessions before, each up to its last sign of life.
+        pid: Id of its process.
+        clock: Its clock, started with it.
+        earlier_seconds: Total duration of the earlier sessions, up to their last heartbeats.
     """
 
     number: int
@@ -56,39 +56,41 @@ class Session(NamedTuple):
     earlier_seconds: float
 
 
-def place(config: Config) -> tuple[Path, str]:
-    """Returns the run's directory and id."""
+def locate(config: Config) -> tuple[Path, str]:
+    """Return the run's directory and id."""
     resume = Path(config.resume).resolve() if config.resume else None
-    guild = Path(os.environ["RUN_DIR"]).resolve() if os.environ.get("RUN_DIR") else None
-    if guild and resume and guild != resume:
+    guild_directory = Path(os.environ["RUN_DIR"]).resolve() if os.environ.get("RUN_DIR") else None
+    if guild_directory and resume and guild_directory != resume:
         raise UserError(
             f"--resume: under Guild a run is continued with `guild run --restart {resume.name[:8]}`"
         )
-    directory = guild or resume
+    directory = guild_directory or resume
     if resume and not (resume / "journal" / "run.json").exists():
         raise UserError(f"--resume {config.resume}: no run there (journal/run.json is missing)")
     if directory is None:
-        new = uuid.uuid4().hex
-        return environment.project_root() / "runs" / new[:8], new
-    given = os.environ.get("RUN_ID", "") if guild else ""
-    return directory, given if re.fullmatch("[0-9a-f]{32}", given) else uuid.uuid4().hex
+        run_id = uuid.uuid4().hex
+        return environment.project_root() / "runs" / run_id[:8], run_id
+    guild_id = os.environ.get("RUN_ID", "") if guild_directory else ""
+    return directory, guild_id if re.fullmatch("[0-9a-f]{32}", guild_id) else uuid.uuid4().hex
 
 
-def begin(directory: Path) -> Session:
-    """Appends a start to ``sessions.jsonl``; the caller has made sure that no other is going on.
+def start_session(directory: Path) -> Session:
+    """Append a start to ``sessions.jsonl``; the caller ensures that no other session is running.
 
     Raises:
-        OSError: It cannot be written.
+        OSError: The file cannot be written.
     """
     path = directory / "journal" / "sessions.jsonl"
     metrics = directory / "journal" / "metrics.jsonl"
-    before = status.last_session(directory)
-    earlier, ended = 0.0, 0
-    if before is not None:
-        earlier = status.wall_seconds(directory, before)
-        ended = status.status_of(directory).ended or before["started"]
+    previous = status.last_session(directory)
+    earlier_seconds, not_before = 0.0, 0
+    if previous is not None:
+        earlier_seconds = status.wall_seconds(directory, previous)
+        not_before = status.status_of(directory).ended or previous["started"]
     journal.repair(path)
-    session = Session(before["session"] + 1 if before else 1, os.getpid(), Clock(ended), earlier)
+    session = Session(
+        previous["session"] + 1 if previous else 1, os.getpid(), Clock(not_before), earlier_seconds
+    )
     line = {
         "session": session.number,
         "started": session.clock.started,
@@ -97,10 +99,9 @@ def begin(directory: Path) -> Session:
         "pid_namespace": process.pid_namespace(),
         "boot": process.boot_id(),
         "host": socket.gethostname(),
-        "earlier_seconds": earlier,
-        "offset": metrics.stat().st_size
-        if metrics.exists()
-        else 0,  # the points before are others'
+        "earlier_seconds": earlier_seconds,
+        # Where the points of this session begin.
+        "offset": metrics.stat().st_size if metrics.exists() else 0,
         **out_of_memory.counts(),
     }
     journal.append_line(path, line)
@@ -108,6 +109,6 @@ def begin(directory: Path) -> Session:
 
 
 def _ticks() -> float:
-    if hasattr(time, "CLOCK_BOOTTIME"):  # Linux; the monotonic clock stands still in a suspend
+    if hasattr(time, "CLOCK_BOOTTIME"):  # Linux; the monotonic clock stops during a suspend
         return time.clock_gettime(time.CLOCK_BOOTTIME)
     return time.monotonic()

@@ -20,13 +20,16 @@ from runcatalog.record.lifecycle.process import process_state
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 
 NO_RESULT = "the script ended without a result"
-GONE = "process gone (SIGKILL or os._exit)"  # nobody is left who could tell which
+GONE = "process gone (SIGKILL or os._exit)"  # the two cannot be distinguished afterwards
 
 _PR_SET_PDEATHSIG = 1
 _GUILD_CTRL_C = -16  # guild.exit_code.KEYBOARD_INTERRUPT
 # Termination signals sent by users, shells and schedulers.
-_ASKS = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGXCPU)
-_ASKS_BY_DEFAULT = (signal.SIGUSR1, signal.SIGUSR2)  # these a script may want for itself
+_TERMINATION = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGXCPU)
+_TERMINATION_BY_DEFAULT = (
+    signal.SIGUSR1,
+    signal.SIGUSR2,
+)  # left alone if a script handles them itself
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_MEMORY = ("can't allocate memory", os.strerror(errno.ENOMEM))  # the first is torch's
@@ -39,11 +42,11 @@ _NO_GPU_MEMORY = (
 
 
 class Killed(BaseException):
-    """A signal asked the run to end. Not an Exception, so that no ``except Exception`` swallows it.
+    """A termination signal. Not an Exception, so that no ``except Exception`` swallows it.
 
     Args:
         number: Number of the signal.
-        reason: What the record says.
+        reason: The reason in the record.
     """
 
     def __init__(self, number: int, reason: str) -> None:
@@ -64,8 +67,8 @@ class End(NamedTuple):
     reason: str
 
 
-def end_of(error: BaseException) -> End:
-    """Returns the status and reason that an exception stands for."""
+def end_from_exception(error: BaseException) -> End:
+    """Return the status and reason for an exception."""
     if isinstance(error, Killed):
         return End(KILLED, error.reason)
     if isinstance(error, KeyboardInterrupt):
@@ -75,8 +78,8 @@ def end_of(error: BaseException) -> End:
         return End(FAILED, text)
     if isinstance(error, SystemExit):
         return End(FAILED, f"exit {error.code}" if error.code else NO_RESULT)
-    if lack := out_of_memory(error):
-        return End(FAILED, lack)
+    if memory_reason := out_of_memory(error):
+        return End(FAILED, memory_reason)
     if is_disk_full(error):
         name = Path(str(getattr(error, "filename", None) or "")).name
         return End(FAILED, cannot_write(name, error) if name else "disk full")
@@ -85,44 +88,46 @@ def end_of(error: BaseException) -> End:
 
 
 def out_of_memory(error: BaseException) -> str:
-    """Returns which memory an exception says is used up, "" if it says no such thing."""
+    """Return "out of memory" or "out of memory (GPU)" if the exception says so, else ""."""
     text = str(error)
-    by_name = type(error).__name__ == "OutOfMemoryError"  # torch's; torch itself may not be there
-    if by_name or any(each in text for each in _NO_GPU_MEMORY):
+    is_torch_error = (
+        type(error).__name__ == "OutOfMemoryError"
+    )  # torch's, by name: torch may not be installed
+    if is_torch_error or any(phrase in text for phrase in _NO_GPU_MEMORY):
         return "out of memory (GPU)"
-    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM  # a process, a mapping
-    if isinstance(error, MemoryError) or refused or any(each in text for each in _NO_MEMORY):
+    refused = isinstance(error, OSError) and error.errno == errno.ENOMEM  # fork or mmap
+    if isinstance(error, MemoryError) or refused or any(phrase in text for phrase in _NO_MEMORY):
         return "out of memory"
     return ""
 
 
 def is_disk_full(error: BaseException | None) -> bool:
-    """Says whether an exception, or what it came from, is the disk or a quota that is used up."""
+    """Return whether an exception or its cause is a full disk or an exhausted quota."""
     while error is not None:
         if isinstance(error, OSError) and error.errno in _DISK_FULL:
             return True
-        # safetensors and torch write from Rust and C++, and hand on the text alone.
+        # safetensors and torch write from Rust and C++, and pass on only the error's text.
         if any(os.strerror(number) in str(error) for number in _DISK_FULL):
             return True
         error = error.__cause__ or error.__context__
     return False
 
 
-def cannot_write(what: str, error: Exception) -> str:
-    """Returns the reason of a run that could not write something."""
+def cannot_write(target: str, error: Exception) -> str:
+    """Return the reason of a run that could not write something."""
     if is_disk_full(error):
-        return f"disk full: cannot write {what}"
-    return f"cannot write {what}: {getattr(error, 'strerror', None) or error}"
+        return f"disk full: cannot write {target}"
+    return f"cannot write {target}: {getattr(error, 'strerror', None) or error}"
 
 
-def end_of_exit(code: int) -> End | None:
-    """Returns what the exit status of a process that wrote no end stands for.
+def end_from_exit_status(code: int) -> End | None:
+    """Return the end that the exit status of a process implies, if the process wrote none.
 
     Args:
-        code: Exit status as Guild keeps it: negative for a signal, or a shell's 128 + number.
+        code: Exit status as in Guild: negative for a signal, or a shell's 128 + number.
 
     Returns:
-        The end; None if the status is no signal's and not 0.
+        The end; None if the status is neither 0 nor a signal's.
     """
     if code == 0:
         return End(FAILED, NO_RESULT)
@@ -138,7 +143,7 @@ def end_of_exit(code: int) -> End | None:
 
 
 class Signals:
-    """Turns signals that ask for an end into Killed in the main thread, but never inside a write."""
+    """Handlers that raise Killed in the main thread on termination signals, but never during a write."""
 
     def __init__(self) -> None:
         self._pid = os.getpid()
@@ -148,24 +153,24 @@ class Signals:
         self._previous: dict[int, object] = {}
 
     def install(self) -> None:
-        """Takes the signals over, unless they are ignored (nohup) or this is not the main thread."""
+        """Install the handlers, except for ignored signals (nohup) and outside the main thread."""
         if threading.current_thread() is not threading.main_thread():
             return
-        for number in (*_ASKS, *_ASKS_BY_DEFAULT):
+        for number in (*_TERMINATION, *_TERMINATION_BY_DEFAULT):
             handler = signal.getsignal(number)
-            free = handler is signal.SIG_DFL or number in _ASKS
-            if free and handler is not signal.SIG_IGN:
+            may_replace = handler is signal.SIG_DFL or number in _TERMINATION
+            if may_replace and handler is not signal.SIG_IGN:
                 self._previous[number] = signal.signal(number, self._handle)
 
     def restore(self) -> None:
-        """Gives the signals back."""
+        """Reinstall the previous handlers."""
         for number, handler in self._previous.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         self._previous = {}
 
     @contextlib.contextmanager
     def deferred(self) -> Iterator[None]:
-        """Lets a write end before a signal that arrives in it takes effect."""
+        """Delay signals until the block has ended, so that a write completes."""
         self._depth += 1
         try:
             yield
@@ -176,11 +181,11 @@ class Signals:
                 raise pending
 
     def ignore(self) -> None:
-        """From here on the end is being written: further signals change nothing."""
+        """Ignore further signals from now on: the end is being written."""
         self._depth += 1_000_000
 
     def _handle(self, number: int, frame: object) -> None:
-        if os.getpid() != self._pid:  # a forked worker inherited the handler: it just dies
+        if os.getpid() != self._pid:  # a forked worker inherited the handler
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
             return
@@ -193,12 +198,12 @@ class Signals:
             raise pending
 
     def _is_orphan(self) -> bool:
-        """Says whether the parent is gone, or going: its threads end one by one."""
-        time.sleep(0.01)  # Linux sends the signal while the first of them ends
+        """Return whether the parent is gone or exiting."""
+        time.sleep(0.01)  # Linux sends the signal while the first of the parent's threads ends
         return os.getppid() != self._parent or process_state(self._parent)[0] in ("Z", "X")
 
 
 def die_with_parent() -> None:
-    """Asks Linux for SIGTERM when the parent dies, so that killing ``guild run`` leaves no orphan."""
+    """Make Linux send SIGTERM when the parent dies, so that killing ``guild run`` leaves no orphan."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None, use_errno=True).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM, 0, 0, 0)

@@ -1,4 +1,4 @@
-"""What has become of a run, from its directory alone."""
+"""Status of a run, from the files in its directory."""
 
 from __future__ import annotations
 
@@ -12,10 +12,17 @@ from runcatalog.record.delivery.untrusted import guild_attribute
 from runcatalog.record.journal import read_json, read_lines, write_json
 from runcatalog.record.lifecycle import crash, out_of_memory
 from runcatalog.record.lifecycle.process import boot_id, is_alive, pid_namespace
-from runcatalog.record.lifecycle.signals import FAILED, GONE, KILLED, RUNNING, End, end_of_exit
+from runcatalog.record.lifecycle.signals import (
+    FAILED,
+    GONE,
+    KILLED,
+    RUNNING,
+    End,
+    end_from_exit_status,
+)
 
-LOST_AFTER = 15 * 60  # s; a run on another host that gave no sign for so long is lost
-_TAIL_BYTES = 65536  # of metrics.jsonl; holds its last line
+LOST_AFTER = 15 * 60  # s without a heartbeat, after which a run on another host is lost
+_TAIL_BYTES = 65536  # of metrics.jsonl; contains its last line
 
 
 class Status(NamedTuple):
@@ -33,17 +40,17 @@ class Status(NamedTuple):
 
 
 def status_of(run_dir: str | os.PathLike[str]) -> Status:
-    """Returns the true status of a run.
+    """Return the status of a run.
 
-    A process that is killed outright writes no end. If the kernel that ran it is this one, it is gone
-    when it is not there; Guild's note of its exit status, a crash report and the kernel's counts say why.
-    On another machine it is lost once its heartbeat is off this clock by more than 15 minutes.
+    A killed process writes no end. If it ran on this machine since the last boot, its absence shows that it
+    ended, and Guild's exit status, a crash report or the kernel's counters give the reason. A run on another
+    machine is lost once its heartbeat differs from this clock by more than 15 minutes.
 
     Args:
         run_dir: The run's directory.
 
     Raises:
-        FileNotFoundError: There is no journal.
+        FileNotFoundError: The directory has no journal.
     """
     directory = Path(run_dir)
     session = last_session(directory)
@@ -58,7 +65,7 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
     if here and is_alive(session["pid"], session["pid_started"]):
         return Status(RUNNING, "", None)
     ended = session["started"] + int(1000 * elapsed(directory, session))
-    end = _told_by_others(directory, session, here)
+    end = _end_from_traces(directory, session, here)
     if end is None and here:
         end = End(KILLED, GONE)
     beat = heartbeat(directory, session)
@@ -72,10 +79,10 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
     return Status(end.status, end.reason, ended)
 
 
-def note_traces(run_dir: Path) -> None:
-    """Keeps what this machine knows of a killed run's end: its cgroup goes, counts and logs go on.
+def save_kill_evidence(run_dir: Path) -> None:
+    """Save this machine's evidence of a killed run's end, before its cgroup and the logs disappear.
 
-    To be called soon after the end; later calls change nothing.
+    Call it soon after the end; later calls change nothing.
     """
     session = last_session(run_dir)
     path = run_dir / "journal" / "traces.json"
@@ -84,7 +91,7 @@ def note_traces(run_dir: Path) -> None:
 
 
 def last_session(directory: Path) -> dict[str, Any] | None:
-    """Returns the newest entry of ``sessions.jsonl``, or None."""
+    """Return the newest entry of ``sessions.jsonl``, or None."""
     session = None
     for line, _ in read_lines(directory / "journal" / "sessions.jsonl"):
         session = line
@@ -92,23 +99,23 @@ def last_session(directory: Path) -> dict[str, Any] | None:
 
 
 def heartbeat(directory: Path, session: dict[str, Any]) -> int:
-    """Returns when a session gave its last sign, by the clock of its machine, in ms since the epoch."""
+    """Return the time of a session's last heartbeat by its machine's clock, in ms since the epoch."""
     return _progress(directory, session).get("t", session["started"])
 
 
 def elapsed(directory: Path, session: dict[str, Any]) -> float:
-    """Returns the seconds from a session's start to the last thing that it wrote, by its own clock."""
-    progress, begun = _progress(directory, session), session["started"]
-    found = [0.0, progress.get("seconds", (progress.get("t", begun) - begun) / 1000)]
+    """Return the seconds from a session's start to its last write, by its own clock."""
+    progress, started = _progress(directory, session), session["started"]
+    seconds = [0.0, progress.get("seconds", (progress.get("t", started) - started) / 1000)]
     metrics = directory / "journal" / "metrics.jsonl"
     if metrics.exists():
         start = max(session.get("offset", 0), metrics.stat().st_size - _TAIL_BYTES)
-        found += [(line.get("t", 0) - begun) / 1000 for line, _ in read_lines(metrics, start)]
-    return max(found)
+        seconds += [(line.get("t", 0) - started) / 1000 for line, _ in read_lines(metrics, start)]
+    return max(seconds)
 
 
 def wall_seconds(directory: Path, session: dict[str, Any]) -> float:
-    """Returns the duration of a run: of all its sessions, without the time between them."""
+    """Return the total duration of a run's sessions, without the time between them, in seconds."""
     result = read_json(directory / "result.json") or {}
     if result.get("session") == session["session"] and "wall_seconds" in result:
         return float(result["wall_seconds"])
@@ -116,7 +123,7 @@ def wall_seconds(directory: Path, session: dict[str, Any]) -> float:
 
 
 def _is_this_kernel(session: dict[str, Any]) -> bool:
-    """Says whether the session's process number means something here."""
+    """Return whether the session's pid is valid on this kernel and in this namespace."""
     boot, own = session["boot"], pid_namespace()
     if boot != boot_id() or session.get("pid_namespace", own) != own:
         return False
@@ -124,34 +131,34 @@ def _is_this_kernel(session: dict[str, Any]) -> bool:
 
 
 def _is_before_boot(session: dict[str, Any], beat: int) -> bool:
-    """Says whether this is the machine of the session, started anew since."""
+    """Return whether this machine has restarted since the session's last heartbeat."""
     if session["host"] != socket.gethostname() or not session["boot"]:
         return False
     if session["boot"] == boot_id() or not hasattr(time, "CLOCK_BOOTTIME"):
         return False
-    # Else it is another machine of that name: of two clones, say, that share a disk.
+    # A later heartbeat comes from another machine of that name, such as a clone that shares the disk.
     return beat / 1000 < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
-def _told_by_others(directory: Path, session: dict[str, Any], here: bool) -> End | None:
-    """Returns an end that was not written by the process itself: by the interpreter, kernel or Guild."""
+def _end_from_traces(directory: Path, session: dict[str, Any], here: bool) -> End | None:
+    """Return the end according to a crash report, Guild's exit status or the kernel; None without any."""
     if report := crash.reason(directory):
         return End(FAILED, report)
     code = _guild_exit(directory, session)
-    end = None if code is None else end_of_exit(code) or End(FAILED, f"exit status {code}")
+    end = None if code is None else end_from_exit_status(code) or End(FAILED, f"exit status {code}")
     if end is not None and end.reason != "SIGKILL":
         return end
     traces = _traces(directory, session)
-    found = (
+    evidence = (
         traces.get("oom")
         if traces
         else out_of_memory.evidence(session)
         if here
         else out_of_memory.NONE
     )
-    if found in (out_of_memory.PROCESS, out_of_memory.CGROUP):
+    if evidence in (out_of_memory.PROCESS, out_of_memory.CGROUP):
         return End(FAILED, "out of memory (killed by the kernel)")
-    if found == out_of_memory.MACHINE:
+    if evidence == out_of_memory.MACHINE:
         reason = end.reason if end else GONE
         return End(KILLED, f"{reason}; the machine ran out of memory meanwhile")
     return end
@@ -163,15 +170,15 @@ def _traces(directory: Path, session: dict[str, Any]) -> dict[str, Any]:
 
 
 def _guild_exit(directory: Path, session: dict[str, Any]) -> int | None:
-    """Returns the exit status that Guild noted of this session; None if it noted none."""
+    """Return the exit status that Guild recorded for this session; None without one."""
     stopped, code = (guild_attribute(directory, name) for name in ("stopped", "exit_status"))
     if not isinstance(stopped, int) or not isinstance(code, int):
         return None
-    # In microseconds. An older one is that of a session before, which Guild leaves there.
+    # In microseconds. Guild leaves the values of an earlier session in place.
     return code if stopped // 1000 >= session["started"] else None
 
 
 def _progress(directory: Path, session: dict[str, Any]) -> dict[str, Any]:
     progress = read_json(directory / "journal" / "progress.json") or {}
-    same = progress.get("session", session["session"]) == session["session"]
-    return progress if same else {}
+    current = progress.get("session", session["session"]) == session["session"]
+    return progress if current else {}

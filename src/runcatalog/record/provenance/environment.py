@@ -7,6 +7,7 @@ import functools
 import hashlib
 import os
 import platform
+import re
 import shlex
 import shutil
 import socket
@@ -56,6 +57,32 @@ def project_root() -> Path:
             if (directory / "guild.yml").is_file():
                 return directory
     return Path.cwd()
+
+
+SETTINGS_FILE = (
+    "catalog.yml"  # in a project's root; what may stand in it: `runcatalog.model.project`
+)
+
+
+def project_name(root: Path) -> str:
+    """Return a project's name: `name:` of its catalog.yml, else its folder's name; letters, digits, - and _."""
+    name: Any = None
+    path = root / SETTINGS_FILE
+    if path.is_file():
+        with contextlib.suppress(Exception):  # a slip in it must not stop a training
+            import yaml
+
+            name = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("name")
+    told = name if isinstance(name, str) else root.resolve().name
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", told).strip("-")[:100] or "project"
+
+
+def default_study(root: Path) -> str:
+    """Return the study of a script that names none: its model's folder in experiments/, else the project."""
+    model = os.environ.get("GUILD_OP", "").partition(":")[0]
+    if re.fullmatch(r"[A-Za-z0-9_-]+", model) and (root / "experiments" / model).is_dir():
+        return model
+    return project_name(root)
 
 
 def script(config: Config) -> str:

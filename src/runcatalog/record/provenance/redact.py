@@ -10,6 +10,7 @@ that access tokens have.
 from __future__ import annotations
 
 import contextlib
+import itertools
 import json
 import os
 import re
@@ -37,6 +38,8 @@ _SECRET_VARIABLE = re.compile(
 )
 # Numbers, switches and paths are no secrets, however the variable is called (SSH_AUTH_SOCK).
 _HARMLESS = re.compile(r"[0-9.]{1,11}|true|false|yes|no|on|off|(/[\w.@+-]+)+/?", re.IGNORECASE)
+_AROUND = 12  # characters on either side of a hidden value by which it is found again
+_TELLING = 6  # characters; fewer of them stand by a hidden value only where the text begins or ends
 _SHORTEST = 6  # characters; shorter values stand in ordinary text by chance
 
 _FORMS = re.compile(
@@ -135,6 +138,36 @@ class Redactor:
                 clean = self.text(shown)
                 return clean if clean != shown else None
         return None
+
+
+def still_hidden(now: str, before: str) -> str:
+    """Returns a text without what an earlier form of it hid.
+
+    Who sends a run again may not know its secrets: the variable that held one is gone.
+
+    Args:
+        now: The text.
+        before: What was published of it; if it is another text, `now` is returned as it is.
+    """
+    if HIDDEN not in before or not now:
+        return now
+    shown = before.split(HIDDEN)
+    if re.fullmatch(".+".join(map(re.escape, shown)), now, re.DOTALL):
+        return before
+    # Something else in it has changed too: what stands where the same few characters surround it.
+    for number, (left, right) in enumerate(itertools.pairwise(shown)):
+        begin = r"\A" if number == 0 and len(left) < _TELLING else ""
+        end = r"\Z" if number == len(shown) - 2 and len(right) < _TELLING else ""
+        around = re.escape(left[-_AROUND:]), re.escape(right[:_AROUND])
+        hidden = f"({begin}{around[0]}).+?(?={around[1]}{end})"
+        now = re.sub(hidden, lambda match: match[1] + HIDDEN, now, count=1, flags=re.DOTALL)
+    return now
+
+
+def is_hidden(value: Any, shown: Any) -> bool:
+    """Whether what was published of a flag hides a part of it, or all, and may be of this value."""
+    text = str(value)
+    return isinstance(shown, str) and HIDDEN in shown and still_hidden(text, shown) == shown
 
 
 def is_secret_name(name: str) -> bool:

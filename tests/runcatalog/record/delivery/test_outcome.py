@@ -1,4 +1,4 @@
-"""The outcome in one line: what is written reads back as the same result."""
+"""The outcome line: round trip, and Guild's attribute."""
 
 import json
 import math
@@ -23,7 +23,7 @@ OBJECTIVES = st.fixed_dictionaries(
     st.none() | st.integers(0, 10**6),
     st.dictionaries(WORDS.filter(lambda name: name != "task_id"), WORDS, max_size=3),
 )
-def test_a_line_reads_back(objective, value, at, variant):
+def test_round_trip(objective, value, at, variant):
     # A rate is a count over a count; any float is a mean.
     rate = isinstance(value, tuple)
     objective = objective | {
@@ -32,13 +32,17 @@ def test_a_line_reads_back(objective, value, at, variant):
     }
     objective = objective if at is None else {"axis": "step", **objective, "at": at}
     result = {"objective": objective, "task_id": 3} | ({"variant": variant} if variant else {})
-    line = outcome.line(result)
+    line = outcome.summary_line(result)
     assert "\n" not in line
     expected = {k: v for k, v in objective.items() if k != "axis" or at is not None}
-    found = outcome.parsed(line)
-    back, value = found["objective"].pop("value"), float(expected.pop("value"))
-    assert math.isclose(back, value, rel_tol=1e-11) if rate else repr(back) == repr(value)
-    assert found == result | {"objective": expected}
+    parsed = outcome.parse(line)
+    parsed_value, value = parsed["objective"].pop("value"), float(expected.pop("value"))
+    assert (
+        math.isclose(parsed_value, value, rel_tol=1e-11)
+        if rate
+        else repr(parsed_value) == repr(value)
+    )
+    assert parsed == result | {"objective": expected}
 
 
 @pytest.mark.parametrize(
@@ -50,21 +54,21 @@ def test_a_line_reads_back(objective, value, at, variant):
         "out of memory",
     ],
 )
-def test_a_reason_is_no_result(line):
-    assert outcome.parsed(line) is None
+def test_a_reason_parses_to_no_result(line):
+    assert outcome.parse(line) is None
 
 
-def test_what_guild_keeps(tmp_path):
-    outcome.tell_guild(tmp_path, "no Guild: nobody to tell")
+def test_guild_attribute(tmp_path):
+    outcome.write_guild_result(tmp_path, "no Guild: nobody to tell")
     assert not (tmp_path / ".guild").exists()
     attributes = tmp_path / ".guild" / "attrs"
     attributes.mkdir(parents=True)
     for line in (
         "opening_rate 97 % of 100",
-        outcome.line(None, "NaN: ‘é’\nand 'more'", killed=True),
+        outcome.summary_line(None, "NaN: ‘é’\nand 'more'", killed=True),
     ):
-        outcome.tell_guild(tmp_path, line)
+        outcome.write_guild_result(tmp_path, line)
         assert yaml.safe_load((attributes / "result").read_text()) == line
     assert json.loads((attributes / "result").read_text()).startswith("killed: NaN")
-    outcome.tell_guild(tmp_path, "")
+    outcome.write_guild_result(tmp_path, "")
     assert not (attributes / "result").exists()

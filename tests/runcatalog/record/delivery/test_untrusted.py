@@ -1,4 +1,4 @@
-"""Run directories and checkpoints from elsewhere: what is hostile is refused in one line."""
+"""Untrusted run directories and checkpoints: hostile content is refused with one line."""
 
 import json
 import os
@@ -17,7 +17,7 @@ MARK = "a line of the file outside"
 
 
 class Exploit:
-    """What runs when it is unpickled."""
+    """Opens a file when it is unpickled."""
 
     def __init__(self, path):
         self.path = path
@@ -27,7 +27,7 @@ class Exploit:
 
 
 def forged(folder, **changes):
-    """Writes a checkpoint and makes its manifest agree with what `changes` puts into its files."""
+    """Write a checkpoint whose files are replaced by `changes`, with a matching manifest."""
     path = save_checkpoint(folder, 1, {"a": torch.ones(2)}, {"b": 1})
     manifest = json.loads((path / "checkpoint.json").read_text())
     for name, content in changes.items():
@@ -47,9 +47,9 @@ def test_a_pickle_is_refused_and_does_not_run(tmp_path):
     ran = tmp_path / "ran"
     for content in (pickle.dumps(Exploit(ran)), _torch_saved(Exploit(ran), tmp_path)):
         path = forged(tmp_path / "checkpoints", **{"state.pt": content})
-        with pytest.raises(record.UserError, match=r"state\.pt .*refused") as told:
+        with pytest.raises(record.UserError, match=r"state\.pt .*refused") as error:
             record.load_checkpoint(path)
-        assert "\n" not in str(told.value)
+        assert "\n" not in str(error.value)
     assert not ran.exists()
 
 
@@ -58,7 +58,7 @@ def _torch_saved(value, folder):
     return (folder / "saved.pt").read_bytes()
 
 
-def test_a_file_in_place_of_a_folder_is_not_even_opened(tmp_path):
+def test_a_file_in_place_of_a_folder_is_not_opened(tmp_path):
     path = tmp_path / "model.pt"
     path.write_bytes(pickle.dumps(Exploit(tmp_path / "ran")))
     with pytest.raises(record.UserError, match=r"weights\.safetensors is expected"):
@@ -68,7 +68,7 @@ def test_a_file_in_place_of_a_folder_is_not_even_opened(tmp_path):
 
 @pytest.mark.parametrize("content", [b"", b"\xff" * 64, b"\x80\x02}q\x00.", b"PK\x03\x04rest"])
 @pytest.mark.parametrize("name", ["state.pt", "weights.safetensors"])
-def test_nonsense_is_one_line(tmp_path, name, content):
+def test_invalid_files_give_a_one_line_error(tmp_path, name, content):
     path = forged(tmp_path, **{name: content})
     with pytest.raises(record.UserError, match=name):
         record.load_checkpoint(path)
@@ -91,7 +91,7 @@ def test_a_manifest_of_another_shape_is_refused(tmp_path, manifest):
         record.load_checkpoint(path)
 
 
-def test_a_checkpoint_names_no_file_outside(tmp_path):
+def test_a_checkpoint_cannot_name_files_outside(tmp_path):
     outside = tmp_path / "outside"
     outside.write_text(MARK)
     path = forged(tmp_path / "checkpoints", **{"../../outside": MARK.encode()})
@@ -102,7 +102,7 @@ def test_a_checkpoint_names_no_file_outside(tmp_path):
     (path / "state.pt").symlink_to(outside)
     with pytest.raises(record.UserError, match="leads out of the folder"):
         record.load_checkpoint(path)
-    # A link to a whole folder, as Guild makes for what is required, is none of this.
+    # Guild links the folders of required runs; such a link is allowed.
     whole = forged(tmp_path / "real")
     (tmp_path / "link").symlink_to(whole)
     assert record.load_checkpoint(tmp_path / "link").step == 1
@@ -111,7 +111,7 @@ def test_a_checkpoint_names_no_file_outside(tmp_path):
 def test_a_2_gb_json_is_not_read(tmp_path):
     path = tmp_path / "journal" / "run.json"
     path.parent.mkdir()
-    with path.open("wb") as file:  # a hole: it takes no space on the disk
+    with path.open("wb") as file:  # sparse: takes no space on the disk
         file.truncate(2 << 30)
     assert journal.read_json(path) is None
     with pytest.raises(record.UserError, match=r"2147483648 bytes"):
@@ -174,14 +174,14 @@ def test_what_leads_out_of_a_run_is_not_sent_and_the_rest_is(project, toy, tmp_p
     _cut_last_line(toy.directory / "journal" / "metrics.jsonl")
     with pytest.raises(record.UserError, match=r"stray\.txt: leads out"):
         publish(toy.directory)
-    again = publish(toy.directory)  # told once
-    assert again.status.status == "FINISHED"
+    published = publish(toy.directory)  # the error is raised only once
+    assert published.status.status == "FINISHED"
     client = MlflowClient(f"sqlite:///{project}/mlflow.db")
-    names = {each.path for each in client.list_artifacts(again.mlflow_run_id)}
+    names = {artifact.path for artifact in client.list_artifacts(published.mlflow_run_id)}
     assert "inside.txt" in names
     assert "stray.txt" not in names
-    held = "".join(p.read_text(errors="replace") for p in _files(project / "mlartifacts"))
-    assert MARK not in held
+    content = "".join(p.read_text(errors="replace") for p in _files(project / "mlartifacts"))
+    assert MARK not in content
 
 
 def _cut_last_line(path):
@@ -193,7 +193,7 @@ def _files(folder):
 
 
 def test_a_planted_token_is_in_nothing_that_is_published(project, toy):
-    """The environment holds it, the script prints it, writes it, takes it as a flag and dies of it."""
+    """The token is in the environment, output, files, flags and reason of the run."""
     token = "planted-0123456789-token"
     assert toy.run("--updates", 2, env={"HUB_TOKEN": token})[0] == 0
     attrs = toy.directory / ".guild" / "attrs"
@@ -216,5 +216,5 @@ def test_a_planted_token_is_in_nothing_that_is_published(project, toy):
     publish(toy.directory)
     everything = [project / "mlflow.db", *_files(project / "mlartifacts")]
     assert len(everything) > 3
-    for each in everything:
-        assert token.encode() not in each.read_bytes(), each
+    for path_ in everything:
+        assert token.encode() not in path_.read_bytes(), path_

@@ -1,4 +1,4 @@
-"""The kernel's kill for lack of memory is told from a user's, by a real kernel."""
+"""The kernel's out-of-memory kill is distinguished from a user's SIGKILL, on a real kernel."""
 
 import os
 import signal
@@ -8,13 +8,13 @@ import pytest
 
 import ends_table
 from runcatalog.record.lifecycle import out_of_memory
-from runcatalog.record.lifecycle.status import note_traces, status_of
+from runcatalog.record.lifecycle.status import save_kill_evidence, status_of
 from small_disk import small_cgroup
 
 
 @pytest.fixture
 def ended_in_cgroup(toys):
-    """Runs the toy in a cgroup of 128 MB; returns it as it ends for lack of memory, and as a user kills it."""
+    """Yield (directory of a run killed by a user, of one killed by the kernel at 128 MB, status of the first)."""
     with small_cgroup(128) as cgroup:
         flags = ["--updates", 3, "--every", 0, "--cgroup", cgroup]
         killed, starved = toys("killed"), toys("starved")
@@ -23,29 +23,29 @@ def ended_in_cgroup(toys):
             assert process.poll() is None
         process.kill()
         process.communicate()
-        noted = status_of(killed.directory)
-        note_traces(killed.directory)
+        saved = status_of(killed.directory)
+        save_kill_evidence(killed.directory)
         assert starved.run(*flags, "--end", "hog")[0] == -signal.SIGKILL
-        yield killed.directory, starved.directory, noted
+        yield killed.directory, starved.directory, saved
 
 
-def test_the_kernels_kill_is_told_from_a_users(ended_in_cgroup, monkeypatch, tmp_path):
-    killed, starved, noted = ended_in_cgroup
-    ends_table.check("SIGKILL by hand", noted.status, noted.reason)
+def test_the_kernels_kill_is_distinguished_from_a_users(ended_in_cgroup, monkeypatch, tmp_path):
+    killed, starved, saved = ended_in_cgroup
+    ends_table.check("SIGKILL by hand", saved.status, saved.reason)
     if os.access(out_of_memory.KERNEL_LOG, os.R_OK):
         status = status_of(starved)
         ends_table.check("out of memory, killed by the kernel", status.status, status.reason)
     monkeypatch.setattr(out_of_memory, "KERNEL_LOG", tmp_path / "none")
     status = status_of(starved)
     ends_table.check("out of memory, log not readable", status.status, status.reason)
-    # The count has grown since; what was noted at the end of the other still holds.
+    # The cgroup's counter has grown since; the evidence saved at the end still counts.
     status = status_of(killed)
     ends_table.check("SIGKILL by hand", status.status, status.reason)
     (killed / "journal" / "traces.json").unlink()
     assert status_of(killed).reason == "out of memory (killed by the kernel)"  # the count alone
 
 
-def test_a_kill_elsewhere_on_the_machine_is_no_proof(toy, monkeypatch, tmp_path, wait_until):
+def test_a_kill_elsewhere_on_the_machine_is_no_evidence(toy, monkeypatch, tmp_path, wait_until):
     process = toy.start("--updates", 10**6, "--every", 0)
     wait_until(lambda: toy.lines() > 10)
     with small_cgroup(16) as cgroup:

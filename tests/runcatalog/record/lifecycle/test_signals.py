@@ -1,4 +1,4 @@
-"""Every way to end is told truly, by real processes that end in that way."""
+"""Status and reason of every way to end, with real processes."""
 
 import errno
 import json
@@ -15,10 +15,10 @@ import ends_table
 from runcatalog import record
 from runcatalog.record.journal import append_line, read_json, read_points
 from runcatalog.record.lifecycle.process import boot_id, process_state
-from runcatalog.record.lifecycle.signals import end_of, end_of_exit
+from runcatalog.record.lifecycle.signals import end_from_exception, end_from_exit_status
 from runcatalog.record.lifecycle.status import elapsed, last_session, status_of
 
-TOLD = ends_table.rows()
+ENDS = ends_table.rows()
 
 
 def ended(toy):
@@ -35,9 +35,9 @@ def ended(toy):
         ("memory", 1, "FAILED", "out of memory", 1),
         ("nothing", 0, "FAILED", "the script ended without a result", 0),
         ("exit", 3, "FAILED", "exit 3", 0),
-        ("exit_0", 0, *TOLD["sys.exit without a result"][3:], 0),
-        ("bad_result", 1, *TOLD["a result that is no data"][3:], None),
-        ("late_error", 1, *TOLD["exception after the result"][3:], None),
+        ("exit_0", 0, *ENDS["sys.exit without a result"][3:], 0),
+        ("bad_result", 1, *ENDS["a result that is no data"][3:], None),
+        ("late_error", 1, *ENDS["exception after the result"][3:], None),
     ],
 )
 def test_end_by_itself(toy, end, code, status, reason, lines):
@@ -103,18 +103,23 @@ def test_exceptions_that_mean_no_memory():
 
     gpu = "CUDA out of memory. Tried to allocate 2.00 GiB. GPU 0 has a total capacity of 1.00 GiB"
     case = "out of memory on the GPU"
-    ends_table.check(case, *end_of(torch.OutOfMemoryError(gpu)))
-    ends_table.check(case, *end_of(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when …")))
+    ends_table.check(case, *end_from_exception(torch.OutOfMemoryError(gpu)))
+    ends_table.check(
+        case, *end_from_exception(RuntimeError("CUDA error: CUBLAS_STATUS_ALLOC_FAILED when …"))
+    )
     with pytest.raises(RuntimeError) as error:
         torch.zeros(1 << 58)
-    ends_table.check("out of memory in torch", *end_of(error.value))
+    ends_table.check("out of memory in torch", *end_from_exception(error.value))
     refused = OSError(errno.ENOMEM, "Cannot allocate memory")  # what a fork raises
-    assert end_of(refused).reason == "out of memory"
-    assert end_of(ValueError("no memory of this")).reason == "ValueError: no memory of this"
+    assert end_from_exception(refused).reason == "out of memory"
+    assert (
+        end_from_exception(ValueError("no memory of this")).reason
+        == "ValueError: no memory of this"
+    )
 
 
 @pytest.mark.parametrize(
-    ("code", "told"),
+    ("code", "end"),
     [
         (-9, ("KILLED", "SIGKILL")),
         (137, ("KILLED", "SIGKILL")),
@@ -128,8 +133,8 @@ def test_exceptions_that_mean_no_memory():
         (-200, None),
     ],
 )
-def test_exit_statuses(code, told):
-    assert end_of_exit(code) == told
+def test_exit_statuses(code, end):
+    assert end_from_exit_status(code) == end
 
 
 def test_an_exit_status_counts_for_the_session_that_it_is_of(toy, wait_until):
@@ -197,9 +202,9 @@ def test_a_run_on_another_host_is_lost_when_its_heart_stops(project, age, status
     session |= {"boot": "", "host": "another-" + socket.gethostname(), "started": now - 10**7}
     append_line(journal / "sessions.jsonl", session | {"earlier_seconds": 0})
     (journal / "progress.json").write_text(json.dumps({"t": now - age * 1000}))
-    found = status_of(journal.parent)
-    assert found.status == status
-    assert found.reason.startswith(reason)
+    actual = status_of(journal.parent)
+    assert actual.status == status
+    assert actual.reason.startswith(reason)
 
 
 def test_a_container_on_this_machine_counts_processes_by_itself(project):
@@ -209,7 +214,9 @@ def test_a_container_on_this_machine_counts_processes_by_itself(project):
     session = {"session": 1, "pid": 2**22 + 1, "pid_started": 1, "boot": boot_id(), "started": now}
     session |= {"host": "container", "pid_namespace": "pid:[1]", "earlier_seconds": 0}
     append_line(journal / "sessions.jsonl", session)
-    assert status_of(journal.parent).status == "RUNNING"  # its heart beats; the process is unseen
+    assert (
+        status_of(journal.parent).status == "RUNNING"
+    )  # the heartbeat is fresh; its process is not visible here
 
 
 def test_a_heartbeat_from_the_future_is_not_waited_for(project):

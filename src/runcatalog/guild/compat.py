@@ -1,0 +1,73 @@
+"""The modules of Guild 0.9.0 that have no documented interface, and the files it keeps of a run.
+
+All other code imports them from here, so that a new version of Guild is checked in one place
+(`tests/runcatalog/guild/test_compat.py`). A module is loaded at its first use: Guild takes half a second.
+"""
+
+from __future__ import annotations
+
+from importlib import import_module
+from typing import TYPE_CHECKING, Any
+
+if TYPE_CHECKING:
+    from guild import (
+        _api as api,
+    )
+    from guild import (
+        batch_util,
+        exit_code,
+        flag_util,
+        guildfile,
+        index,
+        main,
+        op_util,
+        query,
+        run,
+        run_util,
+        var,
+    )
+    from guild.plugins import python_script
+
+MODULES = {
+    "api": "guild._api",
+    "batch_util": "guild.batch_util",
+    "exit_code": "guild.exit_code",
+    "flag_util": "guild.flag_util",
+    "guildfile": "guild.guildfile",
+    "index": "guild.index",
+    "main": "guild.main",
+    "op_util": "guild.op_util",
+    "python_script": "guild.plugins.python_script",
+    "query": "guild.query",
+    "run": "guild.run",
+    "run_util": "guild.run_util",
+    "var": "guild.var",
+}
+
+__all__ = [
+    "MODULES",
+    "api",
+    "batch_util",
+    "exit_code",
+    "flag_util",
+    "guildfile",
+    "index",
+    "main",
+    "op_util",
+    "python_script",
+    "query",
+    "run",
+    "run_util",
+    "var",
+]
+
+
+def __getattr__(name: str) -> Any:
+    """Return a module of Guild, loaded at its first use.
+
+    Raises:
+        AttributeError: It is not one that this project relies on.
+    """
+    if name not in MODULES:
+        raise AttributeError(f"{name!r} is not among the modules of Guild that this project uses")
+    return import_module(MODULES[name])

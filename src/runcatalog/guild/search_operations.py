@@ -1,0 +1,80 @@
+"""Makes `--optimizer gp`, and the `random` that Guild implies for FLAG=[LOW:HIGH], mean this library's searches.
+
+Guild asks its plugins for an operation that no Guild file declares, so that these need no `include:` in a project;
+an operation of that name in the project's own Guild file comes first. Guild's own `gp` and `random` do not run on
+numpy 2.
+"""
+
+from __future__ import annotations
+
+import argparse
+from importlib import metadata
+from typing import Any
+
+from guild import model, model_proxy
+from guild.plugin import Plugin
+
+MODEL = "search"
+_MODULES = {"gp": "gp", "random": "random_search"}
+_DESCRIPTIONS = {
+    "gp": "Gaussian-process search: Matern 5/2, expected improvement",
+    "random": "Random search, the peer of gp",
+}
+_NAMES = {spec: name for name in _MODULES for spec in (name, f"{MODEL}:{name}")}
+_NAMES |= {"bayesian": "gp", "gaussian": "gp"}  # Guild's other names for it
+
+
+class SearchOperations(Plugin):
+    """Resolves the names of the searches; Guild loads it by its entry point."""
+
+    resolve_model_op_priority = 50  # before Guild's own, which have 100
+
+    def resolve_model_op(self, opspec: str) -> tuple[_Searches, str] | None:
+        """Return the model and operation of a search's name, None for any other name."""
+        name = _NAMES.get(opspec)
+        return (_Searches(), name) if name else None
+
+
+class _Searches:
+    """What Guild needs of a model: its name, reference and definition."""
+
+    def __init__(self) -> None:
+        self.name = MODEL
+        self.reference = model.ModelRef(
+            "builtin", "runcatalog", metadata.version("runcatalog"), MODEL
+        )
+        operations = {name: _operation(name) for name in _MODULES}
+        self.modeldef = model_proxy.modeldef(MODEL, {"operations": operations}, "<runcatalog>")
+
+
+def _operation(name: str) -> dict[str, Any]:
+    """The definition that a Guild file would have."""
+    return {
+        "description": _DESCRIPTIONS[name],
+        # -P: a file in the run's directory must not stand in for a module of the same name.
+        "exec": f"${{guild_python_exe}} -uPm runcatalog.search.{_MODULES[name]} ${{flag_args}}",
+        "default-max-trials": 20,
+        "output-scalars": False,
+        "pip-freeze": False,
+        "env": {"NO_OP_INTERRUPTED_MSG": "1"},
+        "flags": _flags(name),
+    }
+
+
+def _flags(name: str) -> dict[str, Any]:
+    """The options of the search's script, as flags."""
+    from runcatalog.search import options
+
+    parser = argparse.ArgumentParser()
+    options.add(parser, name)
+    found = {}
+    for action in parser._actions:
+        if action.dest == "help":
+            continue
+        flag: dict[str, Any] = {"description": action.help, "default": action.default}
+        if action.choices:
+            flag["choices"] = list(action.choices)
+        if action.type is not None:
+            flag["type"] = action.type.__name__
+        found[action.option_strings[0].removeprefix("--")] = flag
+    return found

@@ -1,0 +1,87 @@
+"""Every name of Guild that the project uses, found in its sources and looked for in the installed Guild."""
+
+import ast
+import importlib
+import inspect
+from importlib.metadata import version
+from pathlib import Path
+
+import pytest
+
+from runcatalog.guild import compat
+
+SOURCES = Path(__file__).parents[3] / "src"
+# What Guild calls by position or name; a change here is a change of Guild's.
+SIGNATURES = {
+    "batch_util.init_trial_run": ["batch_run", "trial_flag_vals", "run_dir"],
+    "batch_util.start_trial_run": ["run", "stage"],
+    "batch_util.trial_results": ["batch_run", "scalars", "prev_trials_mode"],
+    "op_util.flag_vals_for_opdef": ["opdef", "user_flag_vals", "force"],
+    "run.for_dir": ["run_dir"],
+    "var.runs": ["root", "sort", "filter"],
+}
+
+
+def uses() -> dict[str, set[str]]:
+    """Files by `module.name`, for each name that is read from a module of :mod:`runcatalog.guild.compat`."""
+    found: dict[str, set[str]] = {}
+    for path in SOURCES.rglob("*.py"):
+        tree = ast.parse(path.read_text())
+        scopes = [tree, *(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))]
+        for scope in scopes:
+            local = {
+                alias.asname or alias.name: alias.name
+                for node in scope.body
+                if isinstance(node, ast.ImportFrom) and node.module == "runcatalog.guild.compat"
+                for alias in node.names
+                if alias.name in compat.MODULES
+            }
+            for node in ast.walk(scope):
+                named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
+                if named and node.value.id in local:
+                    name = f"{local[node.value.id]}.{node.attr}"
+                    found.setdefault(name, set()).add(str(path.relative_to(SOURCES)))
+    return found
+
+
+USES = uses()
+
+
+def test_the_sources_use_guild():
+    assert {"batch_util.init_trial_run", "index.RunIndex", "var.runs"} <= set(USES)
+
+
+@pytest.mark.parametrize("name", sorted(USES))
+def test_guild_has_what_is_used(name):
+    module, _, attribute = name.partition(".")
+    moved = f"guildai {version('guildai')} moved {compat.MODULES[module]}.{attribute}, used by {sorted(USES[name])}"
+    assert hasattr(getattr(compat, module), attribute), moved
+
+
+@pytest.mark.parametrize("name", sorted(SIGNATURES))
+def test_calls_have_the_arguments_that_are_passed(name):
+    module, _, attribute = name.partition(".")
+    arguments = list(inspect.signature(getattr(getattr(compat, module), attribute)).parameters)
+    assert set(SIGNATURES[name]) <= set(arguments), (
+        f"guildai {version('guildai')} changed the arguments of {name}: {arguments}"
+    )
+
+
+def test_guild_is_imported_here_alone():
+    """Guild's plugin, which Guild itself loads, may name the public class that it extends."""
+    direct = set()
+    for path in SOURCES.rglob("*.py"):
+        for node in ast.walk(ast.parse(path.read_text())):
+            names = (
+                [node.module or ""] if isinstance(node, ast.ImportFrom) and not node.level
+                else [alias.name for alias in node.names] if isinstance(node, ast.Import)
+                else []
+            )  # fmt: skip
+            if any(name.split(".")[0] == "guild" for name in names):
+                direct.add(str(path.relative_to(SOURCES / "runcatalog")))
+    assert direct <= {"guild/compat.py", "guild/plugin.py", "guild/search_operations.py"}
+
+
+def test_an_unknown_module_is_an_error():
+    with pytest.raises(AttributeError, match="not among"):
+        importlib.import_module("runcatalog.guild.compat").nothing  # noqa: B018
