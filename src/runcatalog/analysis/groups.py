@@ -49,7 +49,7 @@ def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> l
         flags: Flags to group by; by default all in which they differ, the seed apart.
     """
     names = varying(trials) if flags is None else list(flags)
-    by_point: dict[tuple[str, ...], list[RunRecord]] = {}
+    by_point: dict[tuple[Any, ...], list[RunRecord]] = {}
     for trial in sorted(trials, key=order):
         by_point.setdefault(tuple(_key(trial.flags.get(n)) for n in names), []).append(trial)
     grouped = []
@@ -79,5 +79,6 @@ def sort_sign(trials: Sequence[RunRecord]) -> int:
     return 1 if goals and goals[0] == "min" else -1
 
 
-def _key(value: Any) -> str:
-    return values.flag_text(value)
+def _key(value: values.Scalar) -> tuple[type, values.Scalar]:
+    """A flag's value with its type: 1, 1.0 and True differ."""
+    return type(value), value

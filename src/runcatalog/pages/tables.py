@@ -59,12 +59,14 @@ class Store:
     local: Collection[str] = ()
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
+    _by_operation: dict[str, list[RunRecord]] = field(init=False)
 
     def __post_init__(self) -> None:
         ordered = sorted(self.records, key=groups.order)
         self.by_id = {record.run: record for record in ordered}
-        self.trials = {}
+        self.trials, self._by_operation = {}, {}
         for record in ordered:
+            self._by_operation.setdefault(record.operation, []).append(record)
             if record.batch:
                 self.trials.setdefault(record.batch, []).append(record)
 
@@ -77,15 +79,10 @@ class Store:
 
         A batch that has no record of its own is stood for by its first trial.
         """
-        found = [
-            record
-            for record in self.by_id.values()
-            if record.operation == operation and record.batch not in self.by_id
-        ]
         seen: set[str] = set()
         heads = []
-        for record in found:
-            if record.batch and record.batch in seen:
+        for record in self._by_operation.get(operation, ()):
+            if record.batch in self.by_id or (record.batch and record.batch in seen):
                 continue
             seen.add(record.batch)
             heads.append(record)

@@ -6,8 +6,8 @@ Breiman 2001, *Random Forests*, section 10). Half of the increase in squared err
 variance, is the share of the variance that involves the parameter (Gregorutti, Michel and Saint-Pierre 2017,
 *Correlation and variable importance in random forests*, section 2).
 
-Intervals (95 %) are over the folds of repeated cross-validation. Folds share training trials, so their variance is
-corrected as by Nadeau and Bengio (2003, *Inference for the generalization error*, Machine Learning 52, section 3).
+Intervals (95 %) are over trials: of the ratio of the mean increase to the variance, linearised (Cochran 1977, *Sampling
+Techniques*, section 6.3), each trial's increase averaged over the repeats of the cross-validation.
 """
 
 from __future__ import annotations
@@ -19,7 +19,7 @@ from typing import Any
 
 MIN_TRIALS = 8
 FOLDS = 5
-REPEATS = 10  # of the cross-validation, with another partition each
+REPEATS = 6  # of the cross-validation, with another partition each
 PERMUTATIONS = 5  # per parameter and fold
 # A fit costs the cube of the number of trials: a longer search is represented by this many, evenly from worst to best.
 MAX_TRIALS = 150
@@ -62,45 +62,49 @@ def importance(
         return None
     y = (y - y.mean()) / y.std()
     choices = [len(space[n].get("choices", ())) for n in names]
-    increases, errors, ratio = _cross_validated(x, y, choices)
-    mean = increases.mean(0)
+    increases, errors = _cross_validated(x, y, choices)
     from scipy.stats import t
 
-    folds = len(increases)
-    spread = increases.std(0, ddof=1) * np.sqrt(1 / folds + ratio)
-    half = t.ppf(0.975, folds - 1) * spread
+    share = increases.mean(0) / 2
+    apart = increases / 2 - share * y[:, None] ** 2
+    half = t.ppf(0.975, len(y) - 1) * apart.std(0, ddof=1) / np.sqrt(len(y))
     shares = {
         name: {
             key: round(float(v), 4) for key, v in zip(("share", "low", "high"), each, strict=True)
         }
-        for name, each in zip(names, np.transpose([mean, mean - half, mean + half]), strict=True)
+        for name, each in zip(names, np.transpose([share, share - half, share + half]), strict=True)
     }
-    r2 = round(float(1 - np.mean(errors)), 4)
+    r2 = round(float(1 - errors.mean()), 4)
     return {"parameters": shares, "r2": r2, "trials": len(points), "method": METHOD}
 
 
-def _cross_validated(x: Any, y: Any, choices: Sequence[int]) -> tuple[Any, Any, float]:
-    """Shares per fold [folds, parameters], squared errors of held-out trials, and test over training size."""
+def _cross_validated(x: Any, y: Any, choices: Sequence[int]) -> tuple[Any, Any]:
+    """Squared errors of held-out trials [n], and their increase by each parameter's permutation [n, parameters]."""
     import numpy as np
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.inspection import permutation_importance
     from sklearn.model_selection import RepeatedKFold
     from threadpoolctl import threadpool_limits
 
-    increases, errors = [], []
+    def scores(model: Any, x: Any, y: Any) -> dict[str, float]:
+        return {str(i): -error for i, error in enumerate((y - model.predict(x)) ** 2)}
+
+    increases, errors = np.zeros(x.shape), np.zeros(len(y))
+    folds = RepeatedKFold(n_splits=FOLDS, n_repeats=REPEATS, random_state=0)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # length scales at their bounds
-        for train, test in RepeatedKFold(n_splits=FOLDS, n_repeats=REPEATS, random_state=0).split(
-            x
-        ):
+        for train, test in folds.split(x):
             model = _model(choices).fit(x[train], y[train])
-            errors.extend((y[test] - model.predict(x[test])) ** 2)
-            found = permutation_importance(
-                model, x[test], y[test], scoring="neg_mean_squared_error", n_repeats=PERMUTATIONS, random_state=0
-            )  # fmt: skip
+            errors[test] += (y[test] - model.predict(x[test])) ** 2
+            permuted = permutation_importance(
+                model, x[test], y[test], scoring=scores, n_repeats=PERMUTATIONS, random_state=0
+            )
             # One permutation in `len(test)` leaves a trial its own value.
-            increases.append(found.importances_mean * len(test) / (len(test) - 1) / 2)
-    return np.array(increases), np.array(errors), 1 / (FOLDS - 1)
+            scale = len(test) / (len(test) - 1)
+            increases[test] += scale * np.array(
+                [permuted[str(i)].importances_mean for i in range(len(test))]
+            )
+    return increases / REPEATS, errors / REPEATS
 
 
 def _model(choices: Sequence[int]) -> Any:

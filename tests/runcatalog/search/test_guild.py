@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 
+from runcatalog.guild.runs import GuildRun
 from runcatalog.search.trials import stop
 
 SOURCE = Path(__file__).parents[3] / "src"
@@ -313,6 +314,15 @@ def test_random_search_is_what_a_range_alone_means(project):
     assert [n["kind"] for n in notes(project.batch())] == ["random", "random"]
     project.run("toy:train", "size=[64 64, 128 128]", "--optimizer", "random")
     assert len(notes(project.batch())) == 2  # the space has no more
+
+
+def test_importance_of_the_parameters_is_stored_when_the_search_ends(project):
+    project.run("toy:train", "x=[-5.0:10.0]", "y=[0.0:10.0]", "--max-trials", "8")
+    result = json.loads((project.batch() / "result.json").read_text())["result"]
+    importance = result["importance"]
+    assert importance["trials"] == 8
+    assert set(importance["parameters"]) == {"x", "y"}
+    assert GuildRun(project.batch().name, str(project.batch())).importance == importance
 
 
 def test_without_a_finite_objective_a_trial_failed(project):

@@ -5,7 +5,10 @@ import random
 
 import pytest
 
+from runcatalog.search import driver
 from runcatalog.search.importance import MAX_TRIALS, MIN_TRIALS, importance
+from runcatalog.search.space import Dimension
+from runcatalog.search.trials import Objective, Trial
 
 SPACE = {
     "lr": {"low": 1e-4, "high": 2e-2, "log": True},
@@ -107,3 +110,19 @@ def test_a_long_search_is_thinned():
     result = of_surface(ridge, 0, MAX_TRIALS + 100)
     assert result["trials"] == MAX_TRIALS + 100
     assert determined(result) == {"lr"}
+
+
+def test_a_search_ends_without_importance_where_it_cannot_be_computed(monkeypatch, capsys):
+    def fail(*_):
+        raise ValueError("singular matrix")
+
+    dimensions = [
+        Dimension("lr", "real", 1e-4, 2e-2, log=True),
+        Dimension("clip", "real", 0.2, 0.6),
+    ]
+    trials = [Trial(None, i, point, "done", float(i)) for i, point in enumerate(points(8, 0), 1)]
+    objective = Objective("score", (None, "score", None), maximize=True)
+    assert driver._importance(trials, dimensions, objective)["trials"] == 8
+    monkeypatch.setattr("runcatalog.search.importance.importance", fail)
+    assert driver._importance(trials, dimensions, objective) is None
+    assert "no importance of the parameters: singular matrix" in capsys.readouterr().err
