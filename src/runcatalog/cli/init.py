@@ -18,7 +18,7 @@ _SETTINGS = """\
 name: {name}
 
 # The scalar that tells how good a run is, where an operation in guild.yml has no `objective:` of its own:
-# {{maximize: SCALAR}} or {{minimize: SCALAR}}, a scalar that the script prints as `SCALAR: 0.9` or writes for TensorBoard.
+# {{maximize: SCALAR}} or {{minimize: SCALAR}}, which the script prints as `SCALAR: 0.9` or writes for TensorBoard.
 {objective}
 """
 _NO_OBJECTIVE = "# objective: {maximize: accuracy}"
@@ -42,7 +42,9 @@ def init(options: argparse.Namespace) -> int:
             "`train: {main: train, flags-import: all}` for train.py, and call `catalog init` again"
         )
     project = Project(folder)
-    operations = list(project.operations().values())  # a wrong guild.yml is told before anything is written
+    operations = list(
+        project.operations().values()
+    )  # a wrong guild.yml is told before anything is written
     wanted = {
         project.settings_file: _settings(project, operations),
         project.root / ".gitignore": _ignored(project.root / ".gitignore"),

@@ -27,7 +27,9 @@ def event_files(directory: Path) -> list[Path]:
     found = []
     for folder, folders, names in os.walk(directory):
         top = Path(folder) == directory
-        hidden = [name for name in folders if name.startswith(".") and not (top and name == ".guild")]
+        hidden = [
+            name for name in folders if name.startswith(".") and not (top and name == ".guild")
+        ]
         for name in hidden:
             folders.remove(name)
         if top and ".guild" in folders and not _has_events(directory / ".guild"):

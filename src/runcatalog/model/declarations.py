@@ -242,9 +242,7 @@ def _filled(value: Any, params: Mapping[str, Any]) -> Any:
         return value
     for _ in range(10):  # a parameter may name another one
         parts = [part for part in _PARAM.split(value) if part]
-        told = [
-            params.get(p[2:-2].strip(), p) if _PARAM.fullmatch(p) else p for p in parts
-        ]
+        told = [params.get(p[2:-2].strip(), p) if _PARAM.fullmatch(p) else p for p in parts]
         filled = told[0] if len(told) == 1 else "".join(map(str, told))
         if filled == value or not isinstance(filled, str):
             return filled

@@ -95,7 +95,9 @@ class Sync:
         self._study_of = functools.cache(project.study_of)
         self.held = Held(store)
         self.home = GuildHome(project, None)
-        self._copied = False  # whether the runs are named by whoever calls: then they are the project's
+        self._copied = (
+            False  # whether the runs are named by whoever calls: then they are the project's
+        )
 
     def run(self, home: Path | None, *, everything: bool = False) -> Report:
         """Sends what is missing of a Guild home and of the project's runs/ folder.
@@ -301,9 +303,9 @@ class Sync:
             # The files are not read again while they and all else are as they were.
             kept[SCALARS] = f"{digest(record)} {scalars.stamp(files)} {objective}"[:500]
             stored = self.held.get(run.id)
-            if stored is not None and stored.status == status and not stored.deleted:
-                if all(stored.tags.get(name) == value for name, value in kept.items()):
-                    return
+            known = stored is not None and stored.status == status and not stored.deleted
+            if known and all(stored.tags.get(name) == value for name, value in kept.items()):
+                return
             record = _with_scalars(record, scalars.points(run.directory, files), objective)
         sent = self.report.sent
         mlflow_id = self._put(record, kept)
@@ -436,7 +438,12 @@ def _with_scalars(
     name = scalars.find(objective.scalar, list(points)) if objective is not None else None
     if objective is not None and name is not None:
         at, value = scalars.chosen(points[name], objective.value)
-        told: dict[str, Any] = {"name": name, "value": value, "kind": "mean", "goal": objective.goal}
+        told: dict[str, Any] = {
+            "name": name,
+            "value": value,
+            "kind": "mean",
+            "goal": objective.goal,
+        }
         if at:
             told |= {"at": at, "axis": "step"}
         result["objective"] = told

@@ -28,7 +28,9 @@ def test_values_by_step(tmp_path):
 
 
 def test_without_steps_values_are_numbered(tmp_path):
-    write(tmp_path / ".guild", ("loss", 0, 3.0), ("loss", 0, 1.0), ("loss", 0, 2.0), ("one", 0, 5.0))
+    write(
+        tmp_path / ".guild", ("loss", 0, 3.0), ("loss", 0, 1.0), ("loss", 0, 2.0), ("one", 0, 5.0)
+    )
     assert read(tmp_path) == {"loss": [(0, 3.0), (1, 1.0), (2, 2.0)], "one": [(0, 5.0)]}
 
 

@@ -59,7 +59,9 @@ def project_root() -> Path:
     return Path.cwd()
 
 
-SETTINGS_FILE = "catalog.yml"  # in a project's root; what may stand in it: `runcatalog.model.project`
+SETTINGS_FILE = (
+    "catalog.yml"  # in a project's root; what may stand in it: `runcatalog.model.project`
+)
 
 
 def project_name(root: Path) -> str:
@@ -76,7 +78,8 @@ def project_name(root: Path) -> str:
 
 
 def default_study(root: Path) -> str:
-    """Return the study of a script that names none: the folder of experiments/ named like its model, else the project."""
+    """Return the study of a script that names none: the folder of experiments/ that has its model's name, else the
+    project's name."""
     model = os.environ.get("GUILD_OP", "").partition(":")[0]
     if re.fullmatch(r"[A-Za-z0-9_-]+", model) and (root / "experiments" / model).is_dir():
         return model

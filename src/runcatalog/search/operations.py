@@ -40,7 +40,9 @@ class _Searches:
 
     def __init__(self) -> None:
         self.name = MODEL
-        self.reference = model.ModelRef("builtin", "runcatalog", metadata.version("runcatalog"), MODEL)
+        self.reference = model.ModelRef(
+            "builtin", "runcatalog", metadata.version("runcatalog"), MODEL
+        )
         operations = {name: _operation(name) for name in _MODULES}
         self.modeldef = model_proxy.modeldef(MODEL, {"operations": operations}, "<runcatalog>")
 
