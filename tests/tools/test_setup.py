@@ -1,0 +1,100 @@
+"""The set-up: what it says where it cannot go on, and a lock that installs anywhere."""
+
+import re
+import shutil
+import subprocess
+import sys
+import tomllib
+from pathlib import Path
+
+import pytest
+
+ROOT = Path(__file__).parents[2]
+LOCK = (ROOT / "requirements.lock").read_text(encoding="utf-8")
+PROJECT = tomllib.loads((ROOT / "pyproject.toml").read_text(encoding="utf-8"))["project"]
+
+
+@pytest.fixture
+def checkout(tmp_path):
+    """A folder with a space in its name that holds what the set-up reads."""
+    folder = tmp_path / "a checkout"
+    shutil.copytree(ROOT / "tools", folder / "tools")
+    for name in ("Makefile", "requirements.lock", "pyproject.toml"):
+        shutil.copy(ROOT / name, folder / name)
+    return folder
+
+
+def run(folder: Path, *command: str, **variables: str) -> tuple[int, str]:
+    """Return the exit status of a command with these variables alone, and its output."""
+    done = subprocess.run(
+        command,
+        cwd=folder,
+        env=variables,
+        stdout=subprocess.PIPE,
+        stderr=subprocess.STDOUT,
+        text=True,
+        timeout=60,
+    )
+    return done.returncode, done.stdout
+
+
+def test_a_named_python_is_taken(checkout):
+    status, output = run(checkout, "tools/find-python", PATH="/usr/bin:/bin", PYTHON=sys.executable)
+    assert status == 0
+    version = subprocess.check_output([output.strip(), "--version"], text=True)
+    assert version.split()[1].startswith("{}.{}.".format(*sys.version_info))
+    assert not output.startswith(sys.prefix) or sys.prefix == sys.base_prefix
+
+
+@pytest.mark.parametrize(
+    ("script", "says"),
+    [
+        ("#!/bin/sh\nexit 1\n", "does not run"),
+        ("#!/bin/sh\ncase $2 in *platform*) echo is Python 3.14.1;; *) exit 1;; esac\n", "is Python 3.14.1"),
+    ],
+)  # fmt: skip
+def test_a_named_python_that_does_not_fit(checkout, script, says):
+    python = checkout / "python"
+    python.write_text(script)
+    python.chmod(0o755)
+    status, output = run(checkout, "make", "setup", PATH="/usr/bin:/bin", PYTHON=str(python))
+    assert status != 0
+    first = output.splitlines()[0]
+    assert first == f"PYTHON={python} {says}: name a Python 3.11, 3.12 or 3.13."
+
+
+def test_no_python_at_all(checkout):
+    programs = checkout / "bin"
+    programs.mkdir()
+    for name in ("dirname", "uname"):
+        (programs / name).symlink_to(shutil.which(name))
+    status, output = run(
+        checkout, "/bin/sh", "tools/find-python", PATH=str(programs), HOME="/nowhere"
+    )
+    assert status == 1
+    assert re.fullmatch(r"No Python 3\.11, 3\.12 or 3\.13 found: [^\n]+\n", output)
+
+
+def test_a_build_of_torch_that_there_is_not(checkout):
+    status, output = run(checkout, "tools/setup", PATH="/usr/bin:/bin", TORCH="gpu")
+    assert (status, output) == (1, "TORCH=gpu: it is cpu or cuda.\n")
+
+
+def test_a_place_that_cannot_be_written_to(checkout):
+    (checkout / ".venv").touch()  # whoever runs this test, root too
+    status, output = run(checkout, "tools/setup", PATH="/usr/bin:/bin")
+    assert (status, len(output.splitlines())) == (1, 1)
+    assert "a checkout cannot be written to" in output
+
+
+def test_the_lock_names_all_dependencies_with_hashes_and_no_address():
+    blocks = re.split(r"\n(?=\S)", LOCK.strip())
+    assert all("--hash=sha256:" in block for block in blocks)
+    assert "://" not in LOCK
+    locked = {re.match(r"[\w.-]+", block)[0].lower() for block in blocks}
+    extras = PROJECT["optional-dependencies"]
+    asked = PROJECT["dependencies"] + extras["studies"] + extras["bench"] + extras["test"]
+    assert {re.match(r"[\w.-]+", each)[0].lower() for each in asked} <= locked
+    assert not {re.match(r"[\w.-]+", each)[0] for each in PROJECT["dependencies"]} & {
+        "torch", "mujoco", "minigrid", "transformers", "gymnasium"
+    }  # fmt: skip
