@@ -3,8 +3,9 @@
 from __future__ import annotations
 
 import contextlib
+import gc
 import os
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -90,6 +91,19 @@ def _folders(path: Path) -> list[Path]:
     ]
 
 
+@contextlib.contextmanager
+def _no_garbage_collection() -> Iterator[None]:
+    """Pause the collector of cycles, which would walk over a million points that have none, again and again."""
+    enabled = gc.isenabled()
+    gc.disable()
+    try:
+        yield
+    finally:
+        if enabled:
+            gc.enable()
+
+
+@_no_garbage_collection()
 def put_records(store: Store, records: Sequence[RunRecord], say: Callable[[str], None]) -> Counts:
     """Add records that MLflow lacks; a run from a journal, or from the same record, stays as it is."""
     counts, index = Counts(seen=len(records)), RunIndex(store)
@@ -219,6 +233,7 @@ def _guild_flags(project: Project, wanted: set[str]) -> dict[str, set[str]]:
     return found
 
 
+@_no_garbage_collection()
 def read_records(path: Path) -> list[RunRecord]:
     """Returns the records in a folder, or one study's folder, or a file.
 
