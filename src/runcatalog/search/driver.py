@@ -297,7 +297,9 @@ def _importance(
     ended = [t for t in done if t.state != "pending"]
     values = [None if t.value is None else -objective.to_minimize(t.value) for t in ended]
     try:
-        return importance([t.point for t in ended], values, {d.name: d.to_json() for d in dimensions})
+        return importance(
+            [t.point for t in ended], values, {d.name: d.to_json() for d in dimensions}
+        )
     except Exception as e:  # the search itself has succeeded, whatever the fit meets
         print(f"search: no importance of the parameters: {e}", file=sys.stderr, flush=True)
         return None
