@@ -4,12 +4,16 @@ Every number is that of a whole command, its start included. The runs are synthe
 points each; they are synced into a new SQLite in one go per size, as after a long absence. With --wandb or --aim the
 Python of an environment that has the package (`python -m venv DIR && DIR/bin/pip install wandb`), the same points are
 logged there too.
+
+The part "import" brings the committed records into a new MLflow, and writes some of them with MLflow's own client for
+comparison: the library's writer of SQLite stays only while it is at least five times as fast.
 """
 
 import argparse
 import contextlib
 import json
 import os
+import shutil
 import subprocess
 import sys
 import tempfile
@@ -25,10 +29,17 @@ sys.path[0] = str(ROOT)
 
 from benchmarks import _recording_peers, _report, _synthetic_runs  # noqa: E402
 
+from runcatalog.model.record_files import read_all  # noqa: E402
+from runcatalog.model.run_record import RunRecord  # noqa: E402
+from runcatalog.store.client import Addition, Store  # noqa: E402
+
 LIMITS = {"sync": 2.0, "render": 10.0, "search": 1.0}  # s
 MEMORY = 1024.0  # MiB
 SEARCH = "lr>1e-3 and task=lever"
-PARTS = ("sizes", "loops", "guild")
+PARTS = ("sizes", "loops", "guild", "import")
+IMPORT = 8.0  # s for the committed records
+FASTER = 5.0  # times MLflow's client, or the library's writer goes
+SAMPLE = 100  # records that both writers write
 GROWTH = 1.2  # of the time per run, from one size to the next: linear, with room for noise
 
 
@@ -57,19 +68,26 @@ class Size:
     costs: dict[str, list[Cost]]
 
 
-def run_catalog(root: Path, *words: str) -> Cost:
-    """Runs a command of the catalog in a project."""
+def run_catalog(root: Path, *words: str, project: Path | None = None) -> Cost:
+    """Runs a command of the catalog in a project.
+
+    Args:
+        root: Folder of MLflow's database, and of the project unless that is given.
+        words: The command.
+        project: The project.
+    """
+    project = project or root
     kept = {n: v for n, v in os.environ.items() if not n.startswith(_recording_peers.FOREIGN)}
     env = kept | {
         "GUILD_HOME": str(root / "guild"),
-        "PROJECT_DIR": str(root),
+        "PROJECT_DIR": str(project),
         "MLFLOW_TRACKING_URI": f"sqlite:///{root}/mlflow.db",
         "OMP_NUM_THREADS": "1",
     }
     begin = time.perf_counter()
     with subprocess.Popen(
         [sys.executable, "-m", "runcatalog.cli.main", *words],
-        cwd=root,
+        cwd=project,
         env=env,
         stdout=subprocess.PIPE,
         text=True,
@@ -145,6 +163,65 @@ def _growth(what: str, ours: list[float], peer: list[float], peer_name: str) -> 
     return _report.row(what, ours, peer, peer_name=peer_name, **options)
 
 
+def import_rows(folder: Path, repeats: int) -> list[dict[str, Any]]:
+    """Returns the rows of the import: the whole command, and its writer beside MLflow's client."""
+    records = read_all(ROOT / "experiments" / "records")
+    points = sum(len(metric.curve) for record in records for metric in record.metrics.values())
+    seconds = []
+    for turn in range(repeats):
+        (folder / str(turn)).mkdir()
+        seconds.append(run_catalog(folder / str(turn), "import", "-q", project=ROOT).seconds)
+        shutil.rmtree(folder / str(turn))
+    what = f"import of {len(records):,} records, {points:,} points, into a new MLflow"
+    # Every n-th: the records of one study would all be of a length.
+    sample = records[:: max(1, len(records) // SAMPLE)]
+    points = sum(len(metric.curve) for record in sample for metric in record.metrics.values())
+    measures = {
+        name: lambda write=write: points / _writing(folder, sample, write)
+        for name, write in {"ours": _write_ours, "peer": _write_peer}.items()
+    }
+    rates = _report.alternate(measures, max(repeats, _report.REPEATS))
+    return [
+        _limit(what, seconds, IMPORT, "s"),
+        _report.row(
+            f"points a second into SQLite: {len(sample)} records, {points:,} points",
+            rates["ours"],
+            rates["peer"],
+            peer_name="MLflow's client, log_batch of 1,000",
+            unit="1/s",
+            target=FASTER,
+        ),
+    ]
+
+
+def _writing(folder: Path, records: Sequence[RunRecord], write: Any) -> float:
+    """Seconds to write records into an MLflow that has their experiments and no run."""
+    template = folder / "template.db"
+    if not template.exists():
+        store = Store(f"sqlite:///{template}")
+        for study in {record.study for record in records}:
+            store.experiment(study)
+    # MLflow keeps the connection of a path, so that no path may come twice.
+    path = Path(tempfile.mkdtemp(dir=folder), "mlflow.db")
+    shutil.copy(template, path)
+    store = Store(f"sqlite:///{path}")
+    for study in {record.study for record in records}:
+        store.experiment(study)
+    begin = time.perf_counter()
+    write(store, records)
+    return time.perf_counter() - begin
+
+
+def _write_ours(store: Store, records: Sequence[RunRecord]) -> None:
+    for _ in store.write_all([Addition(record) for record in records]):
+        pass
+
+
+def _write_peer(store: Store, records: Sequence[RunRecord]) -> None:
+    for record in records:
+        store.write_by_client(record)
+
+
 def main() -> None:
     """Measures, prints a table and writes results/catalog.json."""
     parser = argparse.ArgumentParser(description=__doc__)
@@ -155,6 +232,9 @@ def main() -> None:
     parser.add_argument("--folder", default="", help="an empty folder to work in, which is kept")
     parser.add_argument(
         "--parts", default=",".join(PARTS), help="what is measured; other rows stay as they are"
+    )
+    parser.add_argument(
+        "--keep-results", action="store_true", help="print the rows, leave the result file as it is"
     )
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
@@ -169,10 +249,15 @@ def main() -> None:
             "sizes": lambda: rows(measure(folder / "sizes", sizes, options.repeats)),
             "loops": lambda: _recording_peers.loops(folder / "loops", peers, options.repeats),
             "guild": lambda: [_recording_peers.guild_run(folder / "guild", options.repeats)],
+            "import": lambda: import_rows(folder / "import", options.repeats),
         }
         for part in options.parts.split(","):
             (folder / part).mkdir()
-            _write(part, measures[part]())
+            made = measures[part]()
+            if options.keep_results:
+                print(json.dumps(made, indent=1))
+            else:
+                _write(part, made)
 
 
 def _write(part: str, made: list[dict[str, Any]]) -> None:

@@ -18,7 +18,7 @@ _SETTINGS = """\
 name: {name}
 
 # The scalar that tells how good a run is, where an operation in guild.yml has no `objective:` of its own:
-# {{maximize: SCALAR}} or {{minimize: SCALAR}}, a scalar that the script prints as `SCALAR: 0.9` or writes for TensorBoard.
+# {{maximize: SCALAR}} or {{minimize: SCALAR}}: printed by the script as `SCALAR: 0.9`, or written for TensorBoard.
 {objective}
 """
 _NO_OBJECTIVE = "# objective: {maximize: accuracy}"

@@ -1,7 +1,9 @@
-"""Runs that are going on, read from their journals: MLflow is not asked."""
+"""Progress of running jobs, read from their journals and Guild's files without MLflow."""
 
 from __future__ import annotations
 
+import contextlib
+import math
 import os
 import time
 from collections import deque
@@ -19,13 +21,13 @@ RECENT = 60.0  # s that a rate is taken over
 TAIL = 1 << 16  # bytes of a journal that are read when a run is first seen
 RESCAN = 2.0  # s between looks for new runs
 STALE = 120.0  # s without a sign after which a run is suspect: four heartbeats
-SETTLE = 5.0  # s in which an end may still be told better: Guild notes exit statuses last
+SETTLE = 5.0  # s in which a final status may still change: Guild writes exit statuses last
 _LIKELY = ("rate", "return", "reward", "length", "accuracy", "loss")
 
 
 @dataclass
 class Job:
-    """A run that is going on, or has ended while someone watched.
+    """A run that is running, or has ended since the view was opened.
 
     Attributes:
         directory: The run's directory.
@@ -33,11 +35,11 @@ class Job:
         operation: As typed after `guild run`, or the script's name.
         label: Its label, the automatic one of Guild included.
         begun: When its session began, milliseconds since the epoch.
-        done, total, unit: How far it says it is; total 0 if it does not say.
-        sign: Its last sign of life, milliseconds since the epoch.
+        done, total, unit: Progress that the script reports; total 0 without a report.
+        sign: Last sign of life, milliseconds since the epoch.
         last: Last value of each metric.
-        status: What has become of it.
-        is_batch: Whether it is a batch, whose trials are `done`.
+        status: Running, or how it ended.
+        is_batch: Whether it is a batch; `done` then counts trials.
     """
 
     directory: Path
@@ -54,7 +56,7 @@ class Job:
     is_batch: bool = False
     ended_at: float = 0.0  # by this process's clock
     _session: int = 0
-    _told: int = 0  # when it said how far it is
+    _reported: int = 0  # time of the last progress report, milliseconds since the epoch
     _offset: int = 0
     _written: tuple[int, int] = (0, 0)
     _steps: deque[tuple[float, float]] = field(default_factory=deque)
@@ -62,19 +64,19 @@ class Job:
 
     @property
     def share(self) -> float | None:
-        """How much is done, 0 … 1; None if it does not say."""
+        """Share that is done, 0 … 1; None without a report."""
         return min(1.0, max(0.0, self.done / self.total)) if self.total > 0 else None
 
     @property
     def steps_per_second(self) -> float | None:
-        """As the script logs it, else how fast its metrics' steps go by."""
+        """Speed as the script logs it, else the rate of its metrics' steps."""
         for name, value in self.last.items():
             if name.endswith("steps_per_second"):
                 return value
         return _rate(self._steps)
 
     def left(self, now: float) -> float | None:
-        """Returns the seconds that it needs yet at its recent speed; None if that is not known.
+        """Return the seconds left at the recent speed; None if that is not known.
 
         Args:
             now: Seconds since the epoch.
@@ -88,18 +90,19 @@ class Job:
             rate = self.done / self._progress[-1][0]  # on average, so far
         if not rate:
             return None
-        passed = min(max(0.0, now - self._told / 1000), RECENT)
-        return max(0.0, (self.total - self.done) / rate - passed)
+        passed = min(max(0.0, now - self._reported / 1000), RECENT)
+        left = max(0.0, (self.total - self.done) / rate - passed)
+        return left if math.isfinite(left) else None
 
     def silent(self, now: float) -> float:
-        """Returns the seconds since its last sign of life."""
+        """Return the seconds since the last sign of life."""
         return max(0.0, now - self.sign / 1000) if self.sign else 0.0
 
     def metric(self, wanted: Iterable[str]) -> tuple[str, float] | None:
-        """Returns name and last value of the metric that it is about.
+        """Return name and last value of the main metric; None without metrics.
 
         Args:
-            wanted: Names to look for first.
+            wanted: Names that are preferred, best first.
         """
         names = [name for name in self.last if not name.startswith("time/")]
         likely = [
@@ -111,7 +114,7 @@ class Job:
         return None
 
     def refresh(self) -> None:
-        """Reads what the run has written since."""
+        """Read what was written since the last call."""
         session = last_session(self.directory)
         if session is None:
             return
@@ -126,11 +129,8 @@ class Job:
         self.status = status_of(self.directory)
 
     def _begin(self, session: Mapping[str, Any]) -> None:
-        self._session, self.begun, self.sign = (
-            session["session"],
-            session["started"],
-            session["started"],
-        )
+        self._session = session["session"]
+        self.begun = self.sign = _whole(session["started"])
         facts = read_json(self.directory / "journal" / "run.json") or {}
         self.run = str(facts.get("id") or self.run)
         self.operation = self.operation or str(facts.get("operation") or "")
@@ -149,7 +149,7 @@ class Job:
         if done is None or total is None:
             return
         self.done, self.total, self.unit = done, total, str(progress.get("unit") or "")
-        self._told = _whole(progress.get("t"))
+        self._reported = _whole(progress.get("t"))
         seconds = _number(progress.get("seconds"))
         if seconds is None:
             seconds = (_whole(progress.get("t")) - self.begun) / 1000
@@ -164,31 +164,33 @@ class Job:
             self._offset = end
             try:
                 points = points_of(line)
-            except (KeyError, TypeError, ValueError, AttributeError):
+            except (KeyError, TypeError, ValueError, AttributeError, OverflowError):
                 continue  # the rest of a line that the tail begins in
-            for point in points:
-                self.last[point.name] = point.value
-                self.sign = max(self.sign, point.time)
-            if points and points[0].time >= self.begun:
-                _push(self._steps, points[0].time / 1000, points[0].step)
+            self.last |= {point.name: point.value for point in points}
+            at, step = (_whole(points[0].time), _number(points[0].step)) if points else (0, None)
+            self.sign = max(self.sign, at)
+            if step is not None and at >= self.begun:
+                _push(self._steps, at / 1000, step)
 
 
 class Jobs:
-    """The runs that are going on in a Guild home and in the project's runs/ folder.
+    """Running jobs in a Guild home and in the project's runs/ folder.
 
     Args:
         project: The project.
         home: Guild's home; None without one.
 
     Attributes:
-        running: Those that go on, by start.
-        ended: Those that ended meanwhile, the latest first.
+        running: Running jobs, by start.
+        ended: Jobs that have ended since the view was opened, the latest first.
     """
 
     def __init__(self, project: Project, home: Path | None) -> None:
         self._folders = [(home / "runs", True)] if home else []
         self._folders.append((project.root / "runs", False))
-        self._known: dict[str, tuple[object, ...]] = {}  # runs that do not go on, as they were
+        self._known: dict[
+            str, tuple[object, ...]
+        ] = {}  # state of runs that are not running, by path
         self._jobs: dict[str, Job] = {}
         self._ended: dict[str, Job] = {}
         self._scanned = 0.0
@@ -202,7 +204,7 @@ class Jobs:
         return sorted(self._ended.values(), key=lambda job: -job.ended_at)
 
     def refresh(self) -> None:
-        """Reads what is new."""
+        """Look for new runs and read the progress of those that are known."""
         now = time.monotonic()
         if not self._scanned or now - self._scanned >= RESCAN:
             self._scanned = now
@@ -220,7 +222,7 @@ class Jobs:
                 _refresh_guild(job)
             else:
                 job.refresh()
-        except (OSError, KeyError, TypeError, ValueError):
+        except (OSError, KeyError, TypeError, ValueError, OverflowError):
             why = (
                 "its journal cannot be read" if job.directory.exists() else "its directory is gone"
             )
@@ -246,15 +248,15 @@ class Jobs:
                 self._known[path] = state
             else:
                 self._jobs[path] = job
-                self._ended.pop(path, None)  # it goes on again
+                self._ended.pop(path, None)  # resumed
 
 
 def _job(directory: Path, is_guild: bool) -> Job | None:
-    """The run in a directory if it is going on."""
+    """Job of the run in a directory; None if it is not running."""
     job = Job(directory, directory.name)
     locks = (directory / ".guild" / name for name in ("LOCK", "LOCK.remote"))
     if is_guild and not any(lock.exists() for lock in locks):
-        return None  # Guild holds one while a run goes on
+        return None  # Guild keeps a lock while a run is running
     try:
         guild = GuildRun(directory.name, str(directory))
         if is_guild and not guild.is_waiting:
@@ -263,14 +265,14 @@ def _job(directory: Path, is_guild: bool) -> Job | None:
             job.is_batch = bool(guild.proto_operation)
         if (directory / "journal" / "sessions.jsonl").exists() and not job.is_batch:
             return job if status_of(directory).status == RUNNING else None
-        goes_on = is_guild and not guild.is_waiting and guild.end()[0] == RUNNING
-        return job if goes_on else None
-    except (OSError, ValueError, KeyError, TypeError):
-        return None  # half-written, or no run at all: looked at again when it changes
+        is_running = is_guild and not guild.is_waiting and guild.end()[0] == RUNNING
+        return job if is_running else None
+    except (OSError, ValueError, KeyError, TypeError, OverflowError):
+        return None  # half-written, or no run: read again when it changes
 
 
 def _refresh_guild(job: Job) -> None:
-    """A batch, or a run that has not come as far as recording."""
+    """Refresh a batch, or a run that does not record yet, from Guild's files."""
     guild = GuildRun(job.directory.name, str(job.directory))
     status, reason = guild.end()
     job.begun = job.begun or guild.started or 0
@@ -281,22 +283,22 @@ def _refresh_guild(job: Job) -> None:
             GuildRun(t, str(job.directory.parent / t)).attr("exit_status") for t in guild.trials
         ]
         job.done = sum(state is not None for state in states)
-        job.total, job.unit = float(guild.attr("max_trials") or 0), "trial"
+        job.total, job.unit = _number(guild.attr("max_trials")) or 0.0, "trial"
         if job.total < len(states):
             job.total = 0.0
 
 
 def _state(path: str) -> tuple[object, ...]:
-    """Changes when a run begins, goes on again or is started anew."""
+    """Signature that changes when a run begins, is resumed or is restarted."""
     return (_signature(f"{path}/journal/sessions.jsonl"), _signature(f"{path}/.guild"))
 
 
 def _signature(path: str | Path) -> tuple[int, int]:
     try:
-        told = os.stat(path)
+        status = os.stat(path)
     except OSError:
         return 0, 0
-    return told.st_mtime_ns, told.st_size
+    return status.st_mtime_ns, status.st_size
 
 
 def _push(samples: deque[tuple[float, float]], at: float, value: float) -> None:
@@ -308,24 +310,30 @@ def _push(samples: deque[tuple[float, float]], at: float, value: float) -> None:
 
 
 def _rate(samples: deque[tuple[float, float]]) -> float | None:
-    """Change per second over the samples; None of too few."""
+    """Change per second over the samples; None for fewer than two."""
     if len(samples) < 2 or samples[-1][0] - samples[0][0] <= 0:
         return None
     return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
 
 
 def _number(value: Any) -> float | None:
-    return float(value) if isinstance(value, int | float) and not isinstance(value, bool) else None
+    """A finite number of a JSON file that anything may have written; None for anything else."""
+    if isinstance(value, int | float) and not isinstance(value, bool):
+        with contextlib.suppress(OverflowError):  # an integer of 400 digits
+            if math.isfinite(number := float(value)):
+                return number
+    return None
 
 
 def _whole(value: Any) -> int:
-    return int(value) if isinstance(value, int | float) and value == value else 0
+    number = _number(value)
+    return int(number) if number is not None and abs(number) < 1e18 else 0
 
 
 def metrics_of(project: Project) -> dict[str, list[str]]:
-    """Returns the metrics that each operation's columns of `guild compare` name, by operation."""
-    found = {}
+    """Return the words in the columns of each operation's `guild compare`, by operation."""
+    words = {}
     for operation in project.operations().values():
         columns = [c for c in operation.compare if not c.startswith(("=", "."))]
-        found[operation.name] = [word for column in columns for word in column.split()]
-    return found
+        words[operation.name] = [word for column in columns for word in column.split()]
+    return words

@@ -17,7 +17,7 @@ from runcatalog.guild import child_environment
 from runcatalog.record import journal
 from runcatalog.record.errors import RunFailed
 
-POLL_SECONDS = 0.5  # s between checks of the running processes
+POLL_SECONDS = 0.5  # between checks of the running processes
 # Flags that do not affect results: runs that differ in these alone are equivalent.
 NEUTRAL_FLAGS = frozenset(
     {"resume", "threads", "envs-per-call", "video", "save-interval", "save-freq", "val-batch-size"}

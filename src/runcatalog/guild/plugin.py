@@ -79,18 +79,41 @@ def _hide_secrets() -> None:
         return  # by an earlier instance of the plugin
 
     def write_attr(self: Any, name: str, val: Any, raw: bool = False) -> None:
-        hidden = name == "label" and isinstance(val, str)
-        write(self, name, _redactor().text(val) if hidden else val, raw)
+        write(self, name, _without_secrets(name, val), raw)
 
     def close_output(self: Any) -> None:
         close(self)
-        path = Path(self._run.guild_path("output"))
-        with suppress(OSError):
-            if (clean := _redactor().file(path)) is not None:
-                path.write_text(clean, encoding="utf-8", newline="")
+        own = Path(self._run.dir)
+        # Trials are run by a process that loads no plugins.
+        for directory in [own, *(each for each in own.iterdir() if each.is_symlink())]:
+            _hide_in(directory)
 
     write_attr.of_guild = write  # type: ignore[attr-defined]
     Run.write_attr, RunOutput._close = write_attr, close_output
+
+
+_LABELS = {"op": "label-template", "run_params": "label"}  # what a restarted run's is made of
+
+
+def _without_secrets(attribute: str, value: Any) -> Any:
+    """The value of a run's attribute, without secrets where it is or makes its label."""
+    if attribute == "label" and isinstance(value, str):
+        return _redactor().text(value)
+    made = _LABELS.get(attribute)
+    if made and isinstance(value, dict) and isinstance(value.get(made), str):
+        return value | {made: _redactor().text(value[made])}
+    return value
+
+
+def _hide_in(directory: Path) -> None:
+    """Takes secrets out of the label and the output that Guild keeps of a run."""
+    from runcatalog.record.delivery.outcome import hide_label
+
+    hide_label(directory, _redactor().text)
+    path = directory / ".guild" / "output"
+    with suppress(OSError):
+        if (clean := _redactor().file(path, known=True)) is not None:
+            path.write_text(clean, encoding="utf-8", newline="")
 
 
 @lru_cache

@@ -18,10 +18,10 @@ from typing import Any
 
 from runcatalog.guild import file_stamps
 from runcatalog.model.errors import CatalogError
-from runcatalog.record.delivery.untrusted import guild_attribute
 from runcatalog.record.journal import read_json
 from runcatalog.record.lifecycle.signals import FINISHED, GONE, KILLED, end_from_exit_status
 from runcatalog.record.provenance.redact import Redactor
+from runcatalog.record.untrusted import guild_attribute
 
 _ID = re.compile("[0-9a-f]{32}")
 WEIGHTS_ONLY = "weights_only"  # attribute of a run of which nothing else is there, see `runcatalog.sync.weights`

@@ -6,8 +6,8 @@ import json
 import os
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
+from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import RunRecord, from_json, to_json
 
@@ -35,7 +35,7 @@ def read(path: Path) -> RunRecord:
         size = path.stat().st_size
         if size > MAX_BYTES:
             raise CatalogError(f"{path}: {size} bytes; a record has at most {MAX_BYTES}")
-        content = json.loads(path.read_text(encoding="utf-8"))
+        content = values.parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
@@ -104,5 +104,5 @@ def write_text(path: Path, text: str) -> bool:
     return True
 
 
-def _line(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False, allow_nan=False)
+# One encoder for all: json.dumps makes one for each of a record's lines.
+_line = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode

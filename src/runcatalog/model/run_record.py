@@ -266,11 +266,17 @@ def to_json(record: RunRecord) -> dict[str, Any]:
             "last": number(metric.last),
             "best": number(metric.best),
             "step_of_best": metric.step_of_best,
-            "curve": [[step, number(value)] for step, value in metric.curve],
+            "curve": _json_curve(metric.curve),
         }
         for name, metric in sorted(record.metrics.items())
     }
     return content
+
+
+def _json_curve(curve: Sequence[Point]) -> Sequence[Sequence[Any]]:
+    if math.isfinite(sum(value for _, value in curve)):
+        return curve  # JSON writes a tuple as a list
+    return [[step, values.json_number(value)] for step, value in curve]
 
 
 def from_json(content: Any, where: str = "record") -> RunRecord:
@@ -295,7 +301,7 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
     fields = dict(content)
     try:
         points = {
-            str(name): [(_step(step), values.number(value)) for step, value in metric["curve"]]
+            str(name): _points(metric["curve"])
             for name, metric in (fields.pop("metrics", None) or {}).items()
         }
         for name, kind in _KINDS.items():
@@ -311,9 +317,22 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
         raise CatalogError(f"{where}: {error}") from None
 
 
+def _points(curve: Sequence[Any]) -> Sequence[Any]:
+    """Points of JSON with integers as steps and floats as values: most are so already."""
+    columns = list(zip(*curve, strict=False))
+    kinds = [set(map(type, column)) for column in columns]
+    if kinds == [{int}, {float}] and _is_step(min(columns[0])) and _is_step(max(columns[0])):
+        return curve
+    return [(_step(step), values.number(value)) for step, value in curve]
+
+
+def _is_step(step: int) -> bool:
+    return -(1 << 63) <= step < 1 << 63
+
+
 def _step(value: Any) -> int:
     step = int(value)
-    if not -(1 << 63) <= step < 1 << 63:
+    if not _is_step(step):
         raise ValueError("a step is beyond what a database holds")
     return step
 

@@ -18,7 +18,7 @@ _INTEGER = re.compile(r"[+-]?[0-9]{1,15}")
 _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})?")
 _QUOTED = re.compile(r"(?<==)'([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)'(?!\S)")
 _WORDS = {"True": True, "False": False, "true": True, "false": False, "None": None, "null": None}
-_LONG_NUMBER = re.compile("[0-9]{19}")
+_LONG_INTEGER = re.compile(r"[\s:,\[-][0-9]{19}")  # in JSON; not the digits after a point
 _MAX_TEXT = 2000  # characters of a flag's value; MLflow accepts 6000 bytes
 
 Scalar = str | int | float | bool | None
@@ -90,13 +90,13 @@ def _parse_text(text_: str) -> Scalar:
 
 
 def parse_json(content: str) -> Any:
-    """Return what a JSON text holds, NaN and numbers of any size included.
+    """Return the value of a JSON object or array, NaN and integers of any size included.
 
     Raises:
         ValueError: It is no JSON.
     """
     # orjson rounds integers above 64 bits and refuses NaN; the standard library reads both.
-    if _LONG_NUMBER.search(content):
+    if _LONG_INTEGER.search(content):
         return json.loads(content)
     try:
         return orjson.loads(content)

@@ -1,9 +1,15 @@
-"""Checkpoints: written under a temporary name, synced, renamed; loaded without unpickling code."""
+"""Checkpoints: written under a temporary name, synced, renamed; loaded without unpickling code.
+
+Where torch is not installed, weights are numpy arrays and the state is JSON.
+"""
 
 from __future__ import annotations
 
+import base64
 import contextlib
 import hashlib
+import importlib.util
+import json
 import os
 import pickle
 import shutil
@@ -19,6 +25,7 @@ if TYPE_CHECKING:
     import torch
 
 WEIGHTS, STATE, MANIFEST = "weights.safetensors", "state.pt", "checkpoint.json"
+PLAIN_STATE = "state.json"  # instead of STATE where torch is not installed
 _ARRAY = "__ndarray__"
 # Errors of torch for files of another format, and of unpacking unexpected content.
 _DAMAGES = (RuntimeError, OSError, EOFError, ValueError, KeyError, TypeError, AttributeError)
@@ -29,7 +36,7 @@ class Checkpoint(NamedTuple):
 
     Attributes:
         step: Step at which it was saved.
-        tensors: Weights by name, on the CPU.
+        tensors: Weights by name, on the CPU; numpy arrays where torch is not installed.
         state: Everything else: optimizer, random number generators, environments.
         path: Its folder.
         run_id: Id of the run that wrote it; "" if unknown.
@@ -67,21 +74,17 @@ def save_checkpoint(
     Raises:
         TypeError: The state contains a type that ``weights_only=True`` cannot load.
     """
-    import safetensors.torch
-    import torch
-
     path = folder / f"{int(step):08d}"
     temporary = folder / f".writing-{path.name}-{os.getpid()}"
     shutil.rmtree(temporary, ignore_errors=True)
     temporary.mkdir(parents=True)
     try:
-        weights = {name: _plain_tensor(tensor) for name, tensor in tensors.items()}
-        safetensors.torch.save_file(weights, temporary / WEIGHTS)
-        with (temporary / STATE).open(
-            "wb"
-        ) as file:  # torch's own writer hides the error of a full disk
-            torch.save(_pack(dict(state), "state"), file)
-        files = {name: _file_digest(temporary / name) for name in (WEIGHTS, STATE)}
+        names = (
+            _write(temporary, tensors, state)
+            if _has_torch()
+            else _write_plain(temporary, tensors, state)
+        )
+        files = {name: _file_digest(temporary / name) for name in names}
         for name in files:
             _sync_file(temporary / name)
         manifest = {"step": int(step), "created": int(time.time() * 1000), "files": files}
@@ -97,6 +100,37 @@ def save_checkpoint(
         for old in checkpoints_in(folder)[max(keep, 1) :]:
             shutil.rmtree(old, ignore_errors=True)
     return path
+
+
+def _has_torch() -> bool:
+    return importlib.util.find_spec("torch") is not None
+
+
+def _write(folder: Path, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[str, str]:
+    """Writes weights and state as torch's; returns the names of the files."""
+    import safetensors.torch
+    import torch
+
+    weights = {name: _plain_tensor(tensor) for name, tensor in tensors.items()}
+    safetensors.torch.save_file(weights, folder / WEIGHTS)
+    with (folder / STATE).open("wb") as file:  # torch's own writer hides that a disk is full
+        torch.save(_pack(dict(state), "state"), file)
+    return WEIGHTS, STATE
+
+
+def _write_plain(
+    folder: Path, tensors: Mapping[str, Any], state: Mapping[str, Any]
+) -> tuple[str, str]:
+    """The same without torch."""
+    import numpy as np
+    import safetensors.numpy
+
+    # Not ascontiguousarray, which gives a number one dimension.
+    weights = {name: np.array(tensor, order="C") for name, tensor in tensors.items()}
+    safetensors.numpy.save_file(weights, folder / WEIGHTS)
+    text = json.dumps(_pack_plain(dict(state), "state"))
+    (folder / PLAIN_STATE).write_text(text, encoding="utf-8")
+    return WEIGHTS, PLAIN_STATE
 
 
 def load_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Checkpoint:
@@ -158,26 +192,43 @@ def checkpoints_in(folder: Path) -> list[Path]:
 
 def _load(path: Path) -> Checkpoint:
     import safetensors
-    import safetensors.torch
-    import torch
 
     step, run_id = _checked_manifest(path)
     try:
-        tensors = safetensors.torch.load_file(path / WEIGHTS)
+        if _has_torch():
+            from safetensors.torch import load_file
+        else:
+            from safetensors.numpy import load_file
+        tensors = load_file(path / WEIGHTS)
     except (safetensors.SafetensorError, OSError, ValueError) as error:
         raise UserError(f"checkpoint {path}: {WEIGHTS} is damaged ({_short(error)})") from None
+    name = _state_name(path)
     try:
-        state = _unpack(torch.load(path / STATE, weights_only=True, map_location="cpu"))
+        state = _read_state(path, name)
     except pickle.UnpicklingError:
         raise UserError(
             f"checkpoint {path}: {STATE} contains more than tensors and plain values (a pickle could run "
             "code): refused"
         ) from None
     except _DAMAGES as error:
-        raise UserError(f"checkpoint {path}: {STATE} is damaged ({_short(error)})") from None
+        raise UserError(f"checkpoint {path}: {name} is damaged ({_short(error)})") from None
     if not isinstance(state, dict):
-        raise UserError(f"checkpoint {path}: {STATE} is not the state of a run")
+        raise UserError(f"checkpoint {path}: {name} is not the state of a run")
     return Checkpoint(step, tensors, state, path, run_id)
+
+
+def _read_state(path: Path, name: str) -> Any:
+    if name == PLAIN_STATE:
+        return _unpack_plain(json.loads((path / name).read_text(encoding="utf-8")))
+    if not _has_torch():
+        raise UserError(f"checkpoint {path}: torch wrote {STATE}; install torch to load it")
+    import torch
+
+    return _unpack(torch.load(path / STATE, weights_only=True, map_location="cpu"))
+
+
+def _state_name(path: Path) -> str:
+    return PLAIN_STATE if (path / PLAIN_STATE).is_file() else STATE
 
 
 def _checked_manifest(path: Path) -> tuple[int, str]:
@@ -191,8 +242,9 @@ def _checked_manifest(path: Path) -> tuple[int, str]:
     files, step, run_id = (manifest.get(name) for name in ("files", "step", "run"))
     if not isinstance(files, dict) or type(step) is not int or not isinstance(run_id or "", str):
         raise UserError(f"checkpoint {path}: {MANIFEST} is not a checkpoint's manifest")
-    for name in sorted({WEIGHTS, STATE, *files}):
-        if name not in (WEIGHTS, STATE):
+    known = (WEIGHTS, _state_name(path))
+    for name in sorted({*known, *files}):
+        if name not in known:
             raise UserError(f"checkpoint {path}: {MANIFEST} names {name[:80]!r}: refused")
         file = path / name
         if not file.resolve().is_relative_to(path.resolve()):
@@ -244,6 +296,55 @@ def _unpack(value: Any) -> Any:
     if isinstance(value, list | tuple):
         return type(value)(_unpack(item) for item in value)
     return value
+
+
+def _pack_plain(value: Any, where: str) -> Any:
+    """A value as JSON that :func:`_unpack_plain` gives back: a mapping is an object of one key that tells the type."""
+    import numpy as np
+
+    if value is None or isinstance(value, bool | int | float | str):
+        return value
+    if isinstance(value, np.generic):
+        return value.item()
+    if isinstance(value, bytes):
+        return {"bytes": base64.b64encode(value).decode()}
+    if isinstance(value, np.ndarray) and value.dtype.kind in "biufc":
+        data = base64.b64encode(value.tobytes()).decode()
+        return {"array": [value.dtype.str, list(value.shape), data]}
+    if isinstance(value, Mapping):
+        items = [
+            [_pack_plain(k, where), _pack_plain(v, f"{where}[{k!r}]")] for k, v in value.items()
+        ]
+        return {"items": items}
+    if isinstance(value, list | tuple):
+        items = [_pack_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
+        return items if isinstance(value, list) else {"tuple": items}
+    what = (
+        f"arrays of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
+    )
+    raise TypeError(f"{where}: {what} cannot be saved in a checkpoint")
+
+
+def _unpack_plain(value: Any) -> Any:
+    import numpy as np
+
+    if isinstance(value, list):
+        return [_unpack_plain(item) for item in value]
+    if not isinstance(value, dict):
+        return value
+    ((kind, content),) = value.items()
+    if kind == "items":
+        return {_unpack_plain(k): _unpack_plain(v) for k, v in content}
+    if kind == "tuple":
+        return tuple(_unpack_plain(item) for item in content)
+    if kind == "bytes":
+        return base64.b64decode(content)
+    if kind != "array":
+        raise ValueError(f"an unknown kind of value, {kind[:40]!r}")
+    dtype, shape, data = content
+    if np.dtype(dtype).kind not in "biufc":
+        raise ValueError(f"an array of {dtype!r}")
+    return np.frombuffer(base64.b64decode(data), dtype).reshape(shape).copy()
 
 
 def _file_digest(path: Path) -> str:

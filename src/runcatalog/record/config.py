@@ -18,7 +18,7 @@ from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any, TypeVar
 
-from runcatalog.record.errors import RunFailed, UserError
+from runcatalog.record.errors import Killed, RunFailed, UserError
 
 C = TypeVar("C", bound="Config")
 
@@ -157,7 +157,6 @@ def run_script(
     """
     parser.usage = parser.usage or "%(prog)s [--flag value ...]"
     config = parse(config_class, argv, parser)
-    from runcatalog.record.lifecycle.signals import Killed
 
     try:
         main(config)

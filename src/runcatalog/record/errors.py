@@ -14,6 +14,20 @@ class RunFailed(Exception):
     """The run cannot continue; the message becomes the reason in the record and the catalog."""
 
 
+class Killed(BaseException):
+    """A termination signal. Not an Exception, so that no ``except Exception`` swallows it.
+
+    Args:
+        number: Number of the signal.
+        reason: The reason in the record.
+    """
+
+    def __init__(self, number: int, reason: str) -> None:
+        super().__init__(reason)
+        self.number = number
+        self.reason = reason
+
+
 class NumericalError(RunFailed):
     """A tensor became NaN or infinite.
 

@@ -292,7 +292,7 @@ class Run:
         self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))  # zeros may be stored as nothing
         self._crash = CrashReport(self.directory)
         kept = None if (self.directory / ".guild").is_dir() else self._journal / "output.txt"
-        self._output = OutputCopy(kept, self._hide.text)
+        self._output = OutputCopy(kept, self._hide.known)
         self._output.start()
         for stale in (self.directory / "checkpoints").glob(".writing-*"):
             shutil.rmtree(stale, ignore_errors=True)
@@ -391,7 +391,7 @@ class Run:
         ):  # a full disk: then whoever sends them hides what it knows
             for path in folder.rglob("*"):
                 regular = path.is_file() and not path.is_symlink() and path != folder / patch.NAME
-                if regular and (clean := self._hide.file(path)) is not None:
+                if regular and (clean := self._hide.file(path, known=True)) is not None:
                     path.write_text(clean, encoding="utf-8", newline="")
 
     def _close(self, failed: bool = False) -> None:

@@ -147,7 +147,7 @@ class Store(Reader):
         ((_, id),) = self.write_all([Addition(record, tags or {})])
         return id
 
-    def write_all(self, additions: Iterable[Addition]) -> Iterator[tuple[RunRecord, str]]:
+    def write_all(self, additions: Sequence[Addition]) -> Iterator[tuple[RunRecord, str]]:
         """Add runs for records, many in one transaction where MLflow is an SQLite; an iterator must be exhausted.
 
         Yields:
@@ -159,13 +159,15 @@ class Store(Reader):
         new: list[NewRun] = []
         pending: list[Addition] = []
         points = 0
-        for addition in additions:
+        # In ascending order SQLite appends to its indexes, which saves a quarter of the insertion.
+        ids = sorted(uuid.uuid4().hex for _ in additions)
+        for addition, id in zip(additions, ids, strict=True):
             if self._tables is None or addition.record.status == RUNNING:
                 self._remove_replaced([addition])
-                yield addition.record, self._write(addition.record, addition.tags)
+                yield addition.record, self.write_by_client(addition.record, addition.tags)
                 continue
             with one_line_errors(self.uri):
-                run = self._new_run(addition.record, addition.tags)
+                run = self._new_run(addition.record, addition.tags, id)
             if pending and points + run.count > TRANSACTION:
                 yield from self._add(pending, new)
                 new, pending, points = [], [], 0
@@ -189,7 +191,7 @@ class Store(Reader):
             if addition.replaces is not None:
                 self.forget(addition.replaces)
 
-    def _new_run(self, record: RunRecord, tags: dict[str, str]) -> NewRun:
+    def _new_run(self, record: RunRecord, tags: dict[str, str], id: str) -> NewRun:
         experiment = experiment_of(self.client, self.experiment(record.study), self._known)
         name = run_name(record)
         params = compat.checked_params(_params(record))
@@ -209,10 +211,10 @@ class Store(Reader):
             tags={**tags_of(record), **tags, "mlflow.runName": name, DIGEST: digest(record)},
             params=params,
             metrics=metrics,
-            id=uuid.uuid4().hex,
+            id=id,
         )
 
-    def _write(self, record: RunRecord, tags: dict[str, str]) -> str:
+    def write_by_client(self, record: RunRecord, tags: dict[str, str] | None = None) -> str:
         """Add a run for a record through MLflow's client, in few requests: on SQLite each waits for the disk."""
         from mlflow.entities import Metric, Param, RunTag
 
@@ -226,7 +228,7 @@ class Store(Reader):
         ]
         with one_line_errors(self.uri):
             experiment = self.experiment(record.study)
-            first_tags = {**tags_of(record), DIGEST: INCOMPLETE, **tags}
+            first_tags = {**tags_of(record), DIGEST: INCOMPLETE, **(tags or {})}
             run = client.create_run(experiment, time, first_tags, run_name(record))
             run_id = run.info.run_id
             room = POINTS - min(len(params), 100) - 1

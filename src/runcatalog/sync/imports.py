@@ -206,7 +206,7 @@ def _declared(project: Project, wanted: set[str]) -> dict[str, Any]:
 
 def _guild_flags(project: Project, wanted: set[str]) -> dict[str, set[str]]:
     """Names of some operations' flags, by operation, as Guild imports them from the scripts."""
-    from guild import guildfile
+    from runcatalog.guild.compat import guildfile
 
     found = {}
     for name in wanted:

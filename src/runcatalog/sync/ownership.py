@@ -24,7 +24,7 @@ _OTHER = "other:"  # before the name of a project that another one's `sync --all
 class GuildHome:
     """The runs of a Guild home by the project that they were started from.
 
-    A run tells the folder that it was started from. If that is the project, the run is its own; if it is another project,
+    A run records the folder it was started from. If that is the project, the run is its own; if it is another project,
     it is not. The folder may be gone, since the project was moved or its runs come from another machine: then
     the run is the project's own if its commit is one of the project's, or if the Guild home lies in the project
     and the operation is declared there.

@@ -23,11 +23,11 @@ from runcatalog.record import journal
 from runcatalog.record.console import last_lines, output_path
 from runcatalog.record.delivery.mlflow_client import MlflowError
 from runcatalog.record.delivery.publish import Published, publish
-from runcatalog.record.delivery.untrusted import inside
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle.signals import GONE
 from runcatalog.record.lifecycle.status import last_session, status_of
 from runcatalog.record.provenance.redact import still_hidden
+from runcatalog.record.untrusted import inside
 from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
 from runcatalog.store.run_index import RunIndex
 from runcatalog.store.run_rows import StoredRun, digest
@@ -308,10 +308,13 @@ class Sync:
         if files:
             # The files are not read again while they and all else are as they were.
             unchanged[SCALARS] = f"{digest(record)} {scalars.stamp(files)} {objective}"[:500]
-            stored = self.index.get(run.id)
-            if stored is not None and stored.status == status and not stored.deleted:
-                if all(stored.tags.get(name) == value for name, value in unchanged.items()):
-                    return
+            stored = self.index.live(run.id)
+            if (
+                stored is not None
+                and stored.status == status
+                and all(stored.tags.get(name) == value for name, value in unchanged.items())
+            ):
+                return
             record = _with_scalars(record, scalars.points(run.directory, files), objective)
         mlflow_id = self._put(record, unchanged)
         log = output_path(run.directory)

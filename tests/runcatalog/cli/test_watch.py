@@ -2,6 +2,7 @@
 
 import contextlib
 import fcntl
+import io
 import os
 import pty
 import re
@@ -17,6 +18,7 @@ from pathlib import Path
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from rich.console import Console
 
 from runcatalog.cli import watch
 from runcatalog.cli.job_progress import STALE, Job, Jobs, metrics_of
@@ -70,6 +72,13 @@ class Journal:
         journal.append_line(self.directory / "journal" / "metrics.jsonl", line)
 
 
+def lines_of(view, width):
+    """The lines of a view, as a terminal of a width shows them."""
+    file = io.StringIO()
+    Console(file=file, width=width, height=100).print(view)
+    return file.getvalue().removesuffix("\n").split("\n")
+
+
 @pytest.fixture
 def jobs(project: Project):
     return Jobs(project, None)
@@ -111,6 +120,31 @@ def test_speed_is_of_the_metrics_steps_unless_the_script_tells_it(project, jobs)
     jobs.refresh()
     assert job.last["rate"] == 0.5
     assert job.steps_per_second == 1234
+
+
+@pytest.mark.parametrize(
+    "value", ["1e999", "-1e999", "NaN", "1e308", "1" + "0" * 400, "[]", "null"]
+)
+def test_numbers_out_of_range_in_a_journal_stop_nothing(project, jobs, value):
+    run = Journal(project.root / "runs" / "aaaaaaaa")
+    for second in (1, 2):
+        run.says(second, 100, second)
+        run.logs(second, second, rate=0.5)
+        jobs.refresh()
+    progress = run.directory / "journal" / "progress.json"
+    for name in ("t", "seconds", "done", "total"):
+        content = {"t": run.begun, "seconds": 3, "session": 1, "done": 1e-300, "total": 8} | {
+            name: 0
+        }
+        written = ", ".join(f'"{n}": {value if n == name else v}' for n, v in content.items())
+        progress.write_text(f"{{{written}}}")
+        with (run.directory / "journal" / "metrics.jsonl").open("a") as file:
+            for t, step, rate in ((value, 9, 1), (run.begun, value, 1), (run.begun, 9, value)):
+                file.write(f'{{"t": {t}, "step": {step}, "m": {{"rate": {rate}}}}}\n')
+        jobs.refresh()
+        assert [job.run[:8] for job in jobs.running] == ["aaaaaaaa"]
+        view = watch.frame(jobs, {}, run.begun / 1000 + 5, 100, 30)
+        assert lines_of(view, 100)[0].startswith("1 running")
 
 
 def test_a_long_journal_is_read_from_its_end(project, jobs):
@@ -201,12 +235,12 @@ def made_up(draw, end=False):
     st.integers(3, 50),
 )
 def test_every_view_fits(running, times, ended, width, height):
-    lines = watch.frame(Many(running * times, ended), {}, 10**9, width, height)
-    assert len(lines) <= height
+    view = watch.frame(Many(running * times, ended), {}, 10**9, width, height)
+    lines = lines_of(view, width)
+    assert len(lines) <= max(height, 6)  # the screen cuts what is below its end
     for line in lines:
-        assert terminal.width(line.text) <= width
-        assert "\x1b" not in line.text
-        assert "\n" not in line.text
+        assert terminal.width(line) <= width
+        assert "\x1b" not in line
 
 
 def test_a_hundred_jobs_are_counted_and_the_silent_come_first():
@@ -217,7 +251,7 @@ def test_a_hundred_jobs_are_counted_and_the_silent_come_first():
         job.done, job.total, job.last = n, 100.0, {"opening_rate": n / 100}
         running.append(job)
     running[60].sign = 1000 * (now - int(STALE) - 5)
-    lines = [line.text for line in watch.frame(Many(running, []), {}, now, 100, 30)]
+    lines = lines_of(watch.frame(Many(running, []), {}, now, 100, 30), 100)
     assert lines[0].startswith("100 running, 1 without a sign of life")
     assert lines[2].startswith("0000003c")
     assert "silent 2:05" in lines[2]
@@ -227,7 +261,7 @@ def test_a_hundred_jobs_are_counted_and_the_silent_come_first():
         bool(re.match("0000", each)) for each in lines
     )
     assert shown == 100
-    narrow = [line.text for line in watch.frame(Many(running, []), {}, now, 40, None)]
+    narrow = lines_of(watch.frame(Many(running, []), {}, now, 40, None), 40)
     assert len(narrow) == 102
     assert all(re.match(r"[0-9a-f]{8} .* \d+ %", line) for line in narrow[2:])
 
@@ -320,7 +354,7 @@ def test_in_a_terminal_it_follows_a_run_to_its_end_and_leaves_cleanly(shell, tra
     finishes, dies = training("go"), training()
     view = Terminal(shell, "watch")
     view.read_until(r"2 running")
-    view.read_until(r"train .*#{12}.*100 %.*8/8 update.*opening_rate 0\.8")
+    view.read_until(r"train .*━{12}.*100 %.*8/8 update.*opening_rate 0\.8")
     (shell.root / "go").touch()
     view.read_until(r"train +FINISHED +opening_rate 0\.8 ")
     dies.kill()

@@ -236,4 +236,4 @@ def test_an_import_passes_by_the_finder_of_a_folder_with_a_guild_file(flags, tmp
     monkeypatch.syspath_prepend(tmp_path)
     monkeypatch.setitem(sys.path_importer_cache, str(tmp_path), finder)
     with pytest.raises(ModuleNotFoundError):
-        importlib.import_module("no_such_module")
+        __import__("no_such_module")

@@ -1,14 +1,22 @@
 """A run that is added in one transaction is, row by row, the run that MLflow's client adds."""
 
 import math
+import random
+import signal
 import sqlite3
+import subprocess
+import sys
 from pathlib import Path
 
 import pytest
 from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
-from runcatalog.store.client import Store
+from runcatalog.model.record_files import write_all
+from runcatalog.model.run_record import RunRecord
+from runcatalog.record.errors import UserError
+from runcatalog.store import client as store_client
+from runcatalog.store.client import Addition, Store
 from runcatalog.store.sqlite_reader import reader
 from runcatalog.store.sqlite_writer import RunExists, Tables
 
@@ -133,3 +141,140 @@ def test_what_is_no_known_database_is_left_to_the_client(store, tmp_path):
     with sqlite3.connect(path) as database:
         database.execute("ALTER TABLE runs ADD COLUMN new TEXT")
     assert Tables.of(f"sqlite:///{path}") is None
+
+
+def any_record(rng: random.Random, number: int, **fields) -> RunRecord:
+    """A record with long and odd values of every kind."""
+    names = ["loss", "a/b", "../x", "ü 🚪", "x" * 200, "time/update", "return"]
+    values = [0.1, 1e-300, -0.0, 7.0, math.nan, math.inf, -math.inf, 5e-324, 1.7976931348623157e308]
+    record = RunRecord(
+        run=f"{number:08x}" * 4,
+        operation="pg:train",
+        study=rng.choice(["door", "cartpole"]),
+        status=rng.choice(["FINISHED", "FAILED", "KILLED"]),
+        label=rng.choice(["", "a 'label' | 🚪", "x" * 300]),
+        reason=rng.choice(["", "line\nbreak"]),
+        result=rng.choice([None, {}, {"batch": True}, {"text": "y" * 20000}]),
+        flags={
+            f"flag {i}": rng.choice([1, 0.5, True, None, "", "é|"])
+            for i in range(rng.choice([3, 120]))
+        },
+        started=rng.choice([1, 1_700_000_000_000]),
+        wall_seconds=rng.choice([0, 1.25]),
+        **fields,
+    )
+    curves = {
+        name: [(step * 7, rng.choice(values)) for step in range(rng.choice([1, 3, 100]))]
+        for name in rng.sample(names, rng.randrange(len(names)))
+    }
+    return record.with_points(curves)
+
+
+def test_records_are_the_rows_that_the_client_writes(store, monkeypatch):
+    rng = random.Random(1)
+    records = [any_record(rng, 0x100 + number) for number in range(40)]
+    tags = {"mlflow.parentRunId": "f" * 32, "catalog.batch": "key"}
+    slow = [store.write_by_client(record, tags) for record in records]
+    expected = [rows(store, id) for id in slow]
+    for id in slow:
+        store.client.delete_run(id)
+        with sqlite3.connect(store.uri.removeprefix("sqlite:///")) as database:
+            database.execute("DELETE FROM tags WHERE run_uuid = ? AND key = 'run_id'", (id,))
+    monkeypatch.setattr(store_client, "TRANSACTION", 500)  # points: several transactions
+    written = list(store.write_all([Addition(record, tags) for record in records]))
+    assert [record for record, _ in written] == records
+    assert len({id for _, id in written} | set(slow)) == 80
+    for (_, id), of_client in zip(written, expected, strict=True):
+        assert rows(store, id) == of_client
+    by_run = {run.run: run for run in reader(store.uri).runs()}
+    read = reader(store.uri).with_points([by_run[record.run] for record in records])
+    assert repr(read) == repr(records)
+
+
+def test_a_record_that_is_there_is_not_added_again(store, make):
+    record = make(0x200, run="1" * 32)
+    first = store.write(record)
+    other = make(0x201, run="2" * 32)
+    found = {
+        r.run: id for r, id in store.write_all([Addition(record), Addition(other), Addition(other)])
+    }
+    assert found[record.run] == first
+    ids = [run.id for run in reader(store.uri).runs() if run.run in found]
+    assert sorted(ids) == sorted(found.values())
+
+
+def test_a_refused_record_replaces_nothing(store, make):
+    record = make(0x300, run="3" * 32)
+    store.write(record)
+    (there,) = (run for run in reader(store.uri).runs() if run.run == record.run)
+    bad = make(0x300, run="3" * 32, started=-5)
+    bad = bad.with_points({"loss": [(1, 0.5)]})
+    with pytest.raises(UserError, match="MLflow refuses it"):
+        list(store.write_all([Addition(bad, replaces=there)]))
+    assert [run.id for run in reader(store.uri).runs() if run.run == record.run] == [there.id]
+
+
+def test_an_experiment_that_was_removed_gets_no_run(store, make):
+    record = make(0x400, run="4" * 32, study="removed")
+    experiment = store.experiment("removed")
+    new = store._new_run(record, {}, "4" * 32)
+    with sqlite3.connect(store.uri.removeprefix("sqlite:///")) as database:
+        database.execute("DELETE FROM experiments WHERE experiment_id = ?", (experiment,))
+    with pytest.raises(sqlite3.IntegrityError):
+        store._tables.add([new])
+    assert not any(rows(store, "4" * 32).values())
+    del store._known["removed"], store._experiments["removed"]
+    store.write(record)  # into a new one
+
+
+KILLED = """
+import os, signal, sys
+from pathlib import Path
+from runcatalog.model.record_files import read_all
+from runcatalog.store import client, sqlite_writer
+from runcatalog.sync.imports import put_records
+
+client.TRANSACTION = 300  # points
+insert, calls = sqlite_writer._insert, []
+
+def killed_at_the_third(connection, table, columns, rows):
+    insert(connection, table, columns, rows)
+    if table == "metrics":
+        calls.append(table)
+        if len(calls) == 3:
+            connection.execute("PRAGMA cache_spill = 1")
+            os.kill(os.getpid(), signal.SIGKILL)
+
+if sys.argv[3:]:
+    sqlite_writer._insert = killed_at_the_third
+counts = put_records(client.Store(sys.argv[1]), read_all(Path(sys.argv[2])), print)
+print(counts.added)
+"""
+
+
+def test_an_import_that_is_killed_is_completed_by_the_next(tmp_path):
+    rng = random.Random(2)
+    batch = any_record(rng, 0x500)
+    records = [any_record(rng, 0x501 + number, batch=batch.run) for number in range(30)]
+    write_all([batch, *records], tmp_path / "records")
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    command = [sys.executable, "-c", KILLED, uri, str(tmp_path / "records")]
+    killed = subprocess.run([*command, "kill"], capture_output=True, text=True)
+    assert killed.returncode == -signal.SIGKILL, killed.stderr
+    first = reader(uri).records()
+    by_run = {record.run: record for record in (batch, *records)}
+    assert 0 < len(first) < 31
+    assert all(repr(record) == repr(by_run[record.run]) for record in first)  # each is whole
+    assert len(killed.stdout.splitlines()) == len(first)
+    done = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert done.stdout.splitlines()[-1] == str(31 - len(first))
+    assert repr(sorted(reader(uri).records(), key=lambda r: r.run)) == repr(
+        sorted(by_run.values(), key=lambda r: r.run)
+    )
+    parents = {
+        run.tags.get("mlflow.parentRunId") for run in reader(uri).runs() if run.run != batch.run
+    }
+    (parent,) = (run.id for run in reader(uri).runs() if run.run == batch.run)
+    assert parents == {parent}
+    again = subprocess.run(command, capture_output=True, text=True, check=True)
+    assert again.stdout == "0\n"

@@ -26,11 +26,9 @@ def test_a_table_fits_and_stays_in_its_columns(rows, cells):
 
 
 @given(words, st.integers(0, 40))
-def test_cut_and_padded_text_has_its_width(text, cells):
+def test_cut_text_has_its_width(text, cells):
     shown = terminal.clean(text)
     assert terminal.width(terminal.cut(shown, cells)) <= cells
-    assert terminal.width(terminal.pad(shown, cells)) == cells
-    assert terminal.pad(shown, cells, right=True).strip() == terminal.cut(shown, cells).strip()
     if terminal.width(shown) <= cells:
         assert terminal.cut(shown, cells) == shown
 

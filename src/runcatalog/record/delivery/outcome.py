@@ -14,7 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
-from runcatalog.record.delivery.untrusted import guild_attribute
+from runcatalog.record.untrusted import guild_attribute
 
 _OBJECTIVE = re.compile(
     r"(?P<name>\S.*?) (?P<value>[-+.\w]+)(?P<rate> %)?(?: of (?P<count>\d+))?"

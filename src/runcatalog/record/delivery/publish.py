@@ -23,13 +23,13 @@ from runcatalog.record.delivery.mlflow_client import (
     tracking_uri,
 )
 from runcatalog.record.delivery.tags import run_tags
-from runcatalog.record.delivery.untrusted import checked_facts, guild_attribute, inside
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import crash
 from runcatalog.record.lifecycle.signals import FINISHED, RUNNING
 from runcatalog.record.lifecycle.status import Status, last_session, status_of
 from runcatalog.record.provenance import patch
 from runcatalog.record.provenance.redact import Redactor, still_hidden
+from runcatalog.record.untrusted import checked_facts, guild_attribute, inside
 
 if TYPE_CHECKING:
     from mlflow import MlflowClient

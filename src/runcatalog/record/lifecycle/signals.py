@@ -14,7 +14,7 @@ from collections.abc import Iterator
 from pathlib import Path
 from typing import NamedTuple
 
-from runcatalog.record.errors import RunFailed, UserError
+from runcatalog.record.errors import Killed, RunFailed, UserError
 from runcatalog.record.lifecycle.process import process_state
 
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
@@ -39,20 +39,6 @@ _NO_GPU_MEMORY = (
     "CUBLAS_STATUS_ALLOC_FAILED",
     "CUDNN_STATUS_ALLOC_FAILED",
 )
-
-
-class Killed(BaseException):
-    """A termination signal. Not an Exception, so that no ``except Exception`` swallows it.
-
-    Args:
-        number: Number of the signal.
-        reason: The reason in the record.
-    """
-
-    def __init__(self, number: int, reason: str) -> None:
-        super().__init__(reason)
-        self.number = number
-        self.reason = reason
 
 
 class End(NamedTuple):

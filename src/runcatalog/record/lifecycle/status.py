@@ -8,7 +8,6 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runcatalog.record.delivery.untrusted import guild_attribute
 from runcatalog.record.journal import read_json, read_lines, write_json
 from runcatalog.record.lifecycle import crash, out_of_memory
 from runcatalog.record.lifecycle.process import boot_id, is_alive, pid_namespace
@@ -20,6 +19,7 @@ from runcatalog.record.lifecycle.signals import (
     End,
     end_from_exit_status,
 )
+from runcatalog.record.untrusted import guild_attribute
 
 LOST_AFTER = 15 * 60  # s without a heartbeat, after which a run on another host is lost
 _TAIL_BYTES = 65536  # of metrics.jsonl; contains its last line

@@ -1,4 +1,4 @@
-"""What a run ran on: machine, GPU, versions, commit."""
+"""Facts about where a run computes: machine, CPU, GPU, package versions, commit."""
 
 from __future__ import annotations
 
@@ -25,9 +25,11 @@ from runcatalog.record.provenance import redact
 PACKAGES = [
     "guildai",
     "gymnasium",
+    "llvmlite",
     "minigrid",
     "mlflow",
     "mujoco",
+    "numba",
     "numpy",
     "safetensors",
     "scikit-optimize",
@@ -149,12 +151,19 @@ def machine_name(project: Path, host: str) -> str:
 
 @functools.cache
 def cpu_name() -> str:
-    """Returns the CPU's model name."""
+    """Return the CPU's model, for example "AMD EPYC (family 25, model 1, stepping 1)".
+
+    Virtual machines hide the name of the model; the numbers tell kinds of CPU apart whose results differ in their bits.
+    """
+    facts: dict[str, str] = {}
     with contextlib.suppress(OSError):
-        for line in Path("/proc/cpuinfo").read_text().splitlines():
-            if line.startswith("model name"):
-                return line.partition(":")[2].strip()
-    return platform.processor() or platform.machine()
+        for line in Path("/proc/cpuinfo").read_text().split("\n\n")[0].splitlines():
+            name, _, value = line.partition(":")
+            facts[name.strip()] = value.strip()
+    name = facts.get("model name") or platform.processor() or platform.machine()
+    keys = {"family": "cpu family", "model": "model", "stepping": "stepping"}
+    numbers = ", ".join(f"{word} {facts[key]}" for word, key in keys.items() if facts.get(key))
+    return f"{name} ({numbers})" if numbers else name
 
 
 @functools.cache
@@ -179,7 +188,7 @@ def gpu_name() -> str:
 
 
 def versions() -> dict[str, str]:
-    """Returns the versions of Python and of the packages that results may depend on."""
+    """Return the versions of Python and of the packages that results may depend on."""
     found = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -98,13 +98,20 @@ class Redactor:
 
     def text(self, shown: str) -> str:
         """Returns a text without secrets."""
-        if self._values is not None:
-            shown = self._values.sub(HIDDEN, shown)
-        shown = _FORMS.sub(HIDDEN, shown)
-        shown = _USER_INFO.sub(rf"\1{HIDDEN}@", shown)
+        shown = self.known(shown)
         shown = _BEARER.sub(rf"\1 {HIDDEN}", shown)
         shown = _ARGUMENT.sub(rf"\1{HIDDEN}", shown)
         return _ASSIGNED.sub(_hide_value, shown)
+
+    def known(self, shown: str) -> str:
+        """Returns a text without known secrets and tokens of known forms.
+
+        What merely follows a word such as "token" stays: what others read numbers from keeps all of them.
+        """
+        if self._values is not None:
+            shown = self._values.sub(HIDDEN, shown)
+        shown = _FORMS.sub(HIDDEN, shown)
+        return _USER_INFO.sub(rf"\1{HIDDEN}@", shown)
 
     def holds_secret(self, shown: str) -> bool:
         """Whether a known secret or a token's form stands in a text; code that merely names one does not count."""
@@ -130,12 +137,17 @@ class Redactor:
             return [self.value(item) for item in value]
         return value
 
-    def file(self, path: Path) -> str | None:
-        """Returns a file's text without its secrets; None if there are none in it, or it is no text."""
+    def file(self, path: Path, *, known: bool = False) -> str | None:
+        """Returns a file's text without its secrets; None if there are none in it, or it is no text.
+
+        Args:
+            path: The file.
+            known: Take out what :meth:`known` does, and no more.
+        """
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if path.stat().st_size <= MAX_TEXT_BYTES:
                 shown = path.read_bytes().decode("utf-8")
-                clean = self.text(shown)
+                clean = self.known(shown) if known else self.text(shown)
                 return clean if clean != shown else None
         return None
 

@@ -11,7 +11,7 @@ from runcatalog import record
 from runcatalog.record import journal
 from runcatalog.record.checkpoint import save_checkpoint
 from runcatalog.record.delivery.publish import publish
-from runcatalog.record.delivery.untrusted import checked_facts, guild_attribute
+from runcatalog.record.untrusted import checked_facts, guild_attribute
 
 MARK = "a line of the file outside"
 

@@ -1,0 +1,162 @@
+"""The operations that the catalog reads are those that Guild sees."""
+
+import json
+import os
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.project import Objective, Operation, Project
+
+ROOT = Path(__file__).parents[3]
+ASK = """
+import json, sys
+from guild import guildfile
+found = {}
+for model in guildfile.for_dir(sys.argv[1]).models.values():
+    for op in model.operations:
+        found[op.fullname] = {
+            "description": (op.description.splitlines() or [""])[0],
+            "main": op.main or "",
+            "flags": {f.name: f.default for f in op.flags if f.default is not None},
+            "compare": [each for each in op.compare or [] if isinstance(each, str)],
+            "objective": op.objective,
+        }
+print(json.dumps(found))
+"""
+
+
+def guild_says(folder: Path) -> dict[str, dict]:
+    env = {n: v for n, v in os.environ.items() if not n.startswith("GUILD_")}
+    command = [sys.executable, "-W", "ignore", "-c", ASK, str(folder)]
+    done = subprocess.run(command, capture_output=True, text=True, env=env, cwd=folder)
+    assert done.returncode == 0, done.stderr
+    return json.loads(done.stdout)
+
+
+def catalog_says(folder: Path) -> dict[str, dict]:
+    return {
+        name: {
+            "description": each.description,
+            "main": each.main,
+            "flags": each.canonical_flags,
+            "compare": list(each.compare),
+            "objective": each.objective,
+        }
+        for name, each in Project(folder).operations().items()
+    }
+
+
+def agree(folder: Path, flags_are_imported: bool = False) -> dict[str, dict]:
+    asked, read = guild_says(folder), catalog_says(folder)
+    assert set(read) == set(asked)
+    for name, told in asked.items():
+        goal = {"maximize": "max", "minimize": "min"}
+        objective = told.pop("objective")
+        expected = None
+        if isinstance(objective, dict):
+            ((verb, scalar),) = objective.items()
+            expected = Objective(scalar, goal[verb])
+        elif objective:
+            expected = Objective(objective, "min")
+        assert read[name].pop("objective") == expected, name
+        told["flags"] = Operation(name, "", flags=told["flags"]).canonical_flags
+        if flags_are_imported:  # what Guild found in the scripts is not declared
+            told["flags"] = {n: v for n, v in told["flags"].items() if n in read[name]["flags"]}
+        assert read[name] == told, name
+    return asked
+
+
+def test_this_projects_operations():
+    assert len(agree(ROOT, flags_are_imported=True)) >= 220
+    operations = Project(ROOT).operations()
+    assert {each.study for each in operations.values()} == {
+        path.parent.name for path in ROOT.glob("experiments/*/guild.yml")
+    }
+
+
+FILES = {
+    "a mapping": {"guild.yml": "train: {main: train, flags: {lr: 0.1}}\nevaluate: judge\n"},
+    "a model without a name": {
+        "guild.yml": "- operations:\n    train: {main: train, objective: loss}\n"
+    },
+    "includes of includes": {
+        "guild.yml": "- include: parts/all.yml\n- model: top\n  operations: {run: {main: run}}\n",
+        "parts/all.yml": "- include: [deep/one.yml]\n- model: two\n  operations: {b: {main: b}}\n",
+        "parts/deep/one.yml": "- model: one\n  operations: {a: {main: a, compare: [=lr, loss]}}\n",
+    },
+    "inheritance": {
+        "guild.yml": """
+- config: base
+  params: {script: nothing, size: 3}
+  operation-defaults: {objective: {maximize: score}, compare: [score]}
+  flags: {seed: 1, lr: {default: 0.1, type: float}}
+  operations:
+    train:
+      description: Train {{ what }}
+      main: src.{{ script }}
+      flags: {$include: base, size: '{{ size }}'}
+    check: {main: check, objective: loss}
+- config: middle
+  extends: base
+  params: {what: a model}
+- model: m
+  extends: [middle]
+  params: {script: train}
+  operations:
+    train: {flags: {lr: 0.5}}
+    own: {main: own, flags: {$include: 'base#seed'}}
+- model: n
+  operations: {$include: base, other: {main: other}}
+""",
+    },
+}
+
+
+@pytest.mark.parametrize("name", FILES)
+def test_what_guild_files_may_say(tmp_path, name):
+    for path, content in FILES[name].items():
+        (tmp_path / path).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / path).write_text(content)
+    agree(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("files", "told"),
+    [
+        ({"guild.yml": "train: {main: [\n"}, "guild.yml: line 2"),
+        ({"guild.yml": "train"}, "a list of models or a mapping"),
+        ({"guild.yml": "- include: none.yml"}, "guild.yml: include: there is no none.yml"),
+        ({"guild.yml": "- include: guild.yml"}, "guild.yml: include: it includes itself"),
+        ({"guild.yml": "- {model: a, extends: b}"}, "guild.yml: extends: there is no model or config b"),
+        ({"guild.yml": "- {model: a, extends: a}"}, "extends itself"),
+        ({"guild.yml": "train: 3"}, "operation train: a mapping or the name of a script"),
+        ({"catalog.yml": "name: x\nsize: 3"}, "catalog.yml: line 2: size: no such setting"),
+        ({"catalog.yml": "name: a/b"}, "catalog.yml: line 1: name: letters, digits"),
+        ({"catalog.yml": "\nobjective: {largest: x}"}, "catalog.yml: line 2: objective: {maximize"),
+        ({"catalog.yml": "- name"}, "catalog.yml: a mapping is expected"),
+    ],
+)  # fmt: skip
+def test_a_mistake_names_the_file_and_the_place(tmp_path, files, told):
+    for path, content in ({"guild.yml": "train: {main: train}"} | files).items():
+        (tmp_path / path).write_text(content)
+    with pytest.raises(CatalogError) as caught:
+        Project(tmp_path).operations()
+    assert told in str(caught.value)
+    assert "\n" not in str(caught.value)
+
+
+def test_an_operation_without_an_objective_has_the_projects(tmp_path):
+    (tmp_path / "guild.yml").write_text(
+        "a: {main: a}\nb: {main: b, objective: loss}\nc: {main: c, objective: {maximize: min score}}\n"
+    )
+    (tmp_path / "catalog.yml").write_text("name: mine\nobjective: {maximize: accuracy}\n")
+    found = Project(tmp_path).operations()
+    assert found["a"].objective == Objective("accuracy", "max")
+    assert found["b"].objective == Objective("loss", "min")
+    assert found["c"].objective == Objective("score", "max", "min")
+    assert {each.study for each in found.values()} == {"mine"}
+    assert Project(tmp_path).studies() == ["mine"]

@@ -1,0 +1,121 @@
+"""Checkpoints where torch is not installed."""
+
+import subprocess
+import sys
+from pathlib import Path
+
+import numpy as np
+import pytest
+
+from runcatalog.record import checkpoint
+from runcatalog.record.errors import UserError
+
+SCRIPT = """
+import sys
+sys.modules["torch"] = None  # as if it were not installed
+import argparse
+import numpy as np
+from runcatalog import record
+
+def main(config):
+    with record.start(config) as run:
+        rng, done, total = run.seeds.generator("data"), 0, np.zeros(3)
+        if (last := run.restore()) is not None:
+            done, total = last.step, last.tensors["total"]
+            rng.bit_generator.state = last.state["rng"]
+        for step in range(done + 1, 7):
+            total = total + rng.normal(size=3)
+            run.checkpoint(step, {"total": total}, {"rng": rng.bit_generator.state})
+            if step == 3 and not run.resumed:
+                raise SystemExit(1)
+        print("total", total.tolist())
+        run.finish({"objective": {"name": "total", "value": float(total.sum()), "kind": "mean"}})
+
+record.run_script(main, record.Config, argparse.ArgumentParser())
+"""
+
+
+@pytest.fixture
+def without_torch(monkeypatch):
+    monkeypatch.setitem(sys.modules, "torch", None)
+    assert not checkpoint._has_torch()
+
+
+def test_what_is_saved_is_loaded(tmp_path, without_torch):
+    tensors = {"w": np.arange(6, dtype=np.float32).reshape(2, 3).T, "n": np.float64(2.5)}
+    state = {
+        "rng": np.random.default_rng(1).bit_generator.state,
+        "nan": float("nan"),
+        3: (1, [b"\0\xff", None, True, "text"]),
+        "array": np.array([[1 + 2j]]),
+        "empty": {},
+        "number": np.int64(7),
+    }
+    checkpoint.save_checkpoint(tmp_path, 4, tensors, state, run_id="ab")
+    found = checkpoint.load_checkpoint(tmp_path)
+    assert (found.step, found.run_id) == (4, "ab")
+    for name, value in tensors.items():
+        np.testing.assert_array_equal(found.tensors[name], value)
+        assert found.tensors[name].dtype == value.dtype
+    array = found.state.pop("array")
+    np.testing.assert_array_equal(array, state.pop("array"))
+    assert np.isnan(found.state.pop("nan"))
+    del state["nan"]
+    assert found.state == state
+    assert isinstance(found.state[3], tuple)
+
+
+def test_torch_loads_it_too(tmp_path, monkeypatch):
+    with monkeypatch.context() as patch:
+        patch.setitem(sys.modules, "torch", None)
+        checkpoint.save_checkpoint(tmp_path, 1, {"w": np.ones(2)}, {"step": (1, 2)})
+    found = checkpoint.load_checkpoint(tmp_path)
+    assert found.tensors["w"].tolist() == [1, 1]
+    assert found.state == {"step": (1, 2)}
+
+
+def test_what_torch_wrote_is_one_line(tmp_path, monkeypatch):
+    checkpoint.save_checkpoint(tmp_path, 1, {"w": np.ones(2)}, {})
+    monkeypatch.setitem(sys.modules, "torch", None)
+    with pytest.raises(UserError, match="install torch"):
+        checkpoint.load_checkpoint(tmp_path)
+
+
+@pytest.mark.parametrize("content", ["[", "3", '{"array": ["|O8", [1], ""]}', '{"code": 1}', "{}"])
+def test_a_damaged_state(tmp_path, without_torch, content):
+    path = checkpoint.save_checkpoint(tmp_path, 1, {"w": np.ones(2)}, {})
+    (path / checkpoint.PLAIN_STATE).write_text(content)
+    with pytest.raises(UserError):
+        checkpoint.load_checkpoint(path)
+    # Even where the manifest agrees.
+    manifest = checkpoint.read_json(path / checkpoint.MANIFEST)
+    files = {name: checkpoint._file_digest(path / name) for name in manifest["files"]}
+    checkpoint.write_json(path / checkpoint.MANIFEST, manifest | {"files": files})
+    with pytest.raises(UserError):
+        checkpoint.load_checkpoint(path)
+
+
+def test_a_refused_value_leaves_nothing(tmp_path, without_torch):
+    with pytest.raises(TypeError, match=r"state\['x'\]"):
+        checkpoint.save_checkpoint(tmp_path, 1, {}, {"x": object()})
+    assert list(tmp_path.iterdir()) == []
+
+
+def test_a_script_goes_on_to_the_bit(tmp_path):
+    (tmp_path / "guild.yml").write_text("")
+    (tmp_path / "script.py").write_text(SCRIPT)
+    source = Path(checkpoint.__file__).parents[2]
+    env = {"PYTHONPATH": str(source), "PATH": "/usr/bin:/bin", "RECORD_MLFLOW": "off"}
+
+    def run(*words: str, code: int = 0) -> str:
+        command = [sys.executable, "script.py", *words]
+        done = subprocess.run(command, cwd=tmp_path, env=env, capture_output=True, text=True)
+        assert done.returncode == code, done.stderr
+        return done.stdout
+
+    run(code=1)
+    (directory,) = (tmp_path / "runs").iterdir()
+    resumed = run("--resume", str(directory))
+    whole = SCRIPT.replace("step == 3 and", "False and")
+    (tmp_path / "script.py").write_text(whole)
+    assert run() == resumed
