@@ -18,7 +18,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MIN_TRIALS = 8
-FOLDS = 5
+FOLDS = 5  # fewer for so few trials that a fold would hold one, with nothing to permute
 REPEATS = 6  # of the cross-validation, with another partition each
 PERMUTATIONS = 5  # per parameter and fold
 # A fit costs the cube of the number of trials: a longer search is represented by this many, evenly from worst to best.
@@ -27,7 +27,7 @@ MAX_TRIALS = 150
 # trials count as the worst: one explosion with a return of −10 million would otherwise be all of the variance.
 REACH = 2.0
 LENGTH_SCALES = (0.05, 50.0)
-METHOD = "permutation importance, Gaussian process, 5-fold cross-validation"
+METHOD = "permutation importance, Gaussian process, {}-fold cross-validation"
 
 
 def importance(
@@ -75,7 +75,16 @@ def importance(
         for name, each in zip(names, np.transpose([share, share - half, share + half]), strict=True)
     }
     r2 = round(float(1 - errors.mean()), 4)
-    return {"parameters": shares, "r2": r2, "trials": len(points), "method": METHOD}
+    return {
+        "parameters": shares,
+        "r2": r2,
+        "trials": len(points),
+        "method": METHOD.format(_folds(len(y))),
+    }
+
+
+def _folds(trials: int) -> int:
+    return min(FOLDS, trials // 2)
 
 
 def _cross_validated(x: Any, y: Any, choices: Sequence[int]) -> tuple[Any, Any]:
@@ -90,7 +99,7 @@ def _cross_validated(x: Any, y: Any, choices: Sequence[int]) -> tuple[Any, Any]:
         return {str(i): -error for i, error in enumerate((y - model.predict(x)) ** 2)}
 
     increases, errors = np.zeros(x.shape), np.zeros(len(y))
-    folds = RepeatedKFold(n_splits=FOLDS, n_repeats=REPEATS, random_state=0)
+    folds = RepeatedKFold(n_splits=_folds(len(y)), n_repeats=REPEATS, random_state=0)
     with threadpool_limits(1), warnings.catch_warnings():
         warnings.simplefilter("ignore", ConvergenceWarning)  # length scales at their bounds
         for train, test in folds.split(x):
