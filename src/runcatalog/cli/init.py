@@ -29,7 +29,10 @@ _TEMPLATE = """\
    Other calls: figure("accuracy", ["train"], "accuracy"), landscape("search", "train"), value("train", lr=0.1). #}}
 {{{{ table([{names}]) }}}}
 """
-_IGNORED = (".guild/", "runs/", "mlflow.db*", "mlartifacts/", "mlruns/", ".cache/")
+_IGNORED = (
+    *(".guild/", "runs/", "mlflow.db*", "mlartifacts/", "mlruns/", ".cache/"),
+    *("/runs_local.md", "/runs_local/"),
+)
 _IGNORE_HEAD = "# Kept by Guild, MLflow and `catalog` on this machine; what is shared is in experiments/records."
 
 

@@ -12,10 +12,12 @@ from typing import Any
 from runcatalog.model import declarations, values
 from runcatalog.model.declarations import GUILD_FILE, load_yaml
 from runcatalog.model.errors import CatalogError
-from runcatalog.record.provenance.environment import SETTINGS_FILE, project_name
 
 CATALOG_FILE = "runs_catalog.md"
 LOCAL_FILE = "runs_local.md"  # ignored by git: runs that are not exported stand in it too
+SETTINGS_FILE = (
+    "catalog.yml"  # `record` has the same name: importing that takes longer than most commands
+)
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -151,6 +153,8 @@ class Project:
     @cached_property
     def name(self) -> str:
         """What the project is called: `name:` of catalog.yml, else its folder's name."""
+        from runcatalog.record.provenance.environment import project_name
+
         self._settings  # noqa: B018  a wrong name is told, not replaced
         return project_name(self.root)
 
