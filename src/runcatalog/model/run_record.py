@@ -1,7 +1,7 @@
-"""A catalogued run: what a record holds, whether it came from MLflow or from JSON.
+"""Record of a run, read from MLflow or from JSON.
 
-Both ways give the same: every field is put into its canonical form on construction, curves included,
-so that the catalog rendered from MLflow and the one rendered from the records are the same bytes.
+Construction puts every field into its canonical form, curves included, so that pages rendered from MLflow and from the
+committed records are the same bytes.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class Metric:
 
     @classmethod
     def of(cls, points: Iterable[Point], *, maximize: bool = True) -> Metric:
-        """Returns the metric of a run's points; the first value of a step counts.
+        """Return the metric of a run's points; the first value of a step counts.
 
         Raises:
             ValueError: There is no point.
@@ -75,7 +75,7 @@ class Metric:
 
 
 def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
-    """Whether points are in order, each step once, and finite numbers below the largest: most are."""
+    """Whether points are canonical: sorted by step without repeats, finite, below the largest number."""
     return (
         set(map(type, steps)) == {int}
         and set(map(type, numbers)) == {float}
@@ -101,9 +101,9 @@ def best_index(numbers: Sequence[float], *, maximize: bool) -> int:
 
 
 def downsample(count: int, best: int, limit: int = CURVE_POINTS) -> list[int]:
-    """Returns which of `count` points a record keeps: all, or `limit` evenly spaced by index.
+    """Return which of `count` points a record keeps: all, or `limit` evenly spaced by index.
 
-    The first, the last and the best are always kept; keeping what is kept already changes nothing.
+    The first, the last and the best point are always kept; a second downsampling changes nothing.
     """
     if count <= limit:
         return list(range(count))
@@ -115,30 +115,30 @@ def downsample(count: int, best: int, limit: int = CURVE_POINTS) -> list[int]:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """One run, or one batch (which other records name as theirs).
+    """A run, or a batch, whose id its trials name.
 
     Attributes:
         run: Id, 8 to 32 hex digits.
-        batch: Id of the batch that it is a trial of; "" if of none.
+        batch: Id of the batch of a trial; "" for other runs.
         operation: As typed after `guild run`.
         label: A person's label; "" without one.
         study: The study.
         status: One of STATUSES.
         reason: Why it did not finish.
-        result: What the script returned, with `objective`, `summary`, `variant`, …; None without.
+        result: Result of the script, with `objective`, `summary`, `variant`, …; None without.
         reported_by: Where an imported run comes from; "" for one that was recorded here.
         seed: The seed, if it has one.
-        flags: Flags by name.
+        flags: All effective flags by name.
         metrics: Metrics by name.
-        machine, gpu, host_cpu: Where it ran.
+        machine, gpu, host_cpu: Machine, its GPU and CPU.
         versions: Versions of Python and packages.
-        commit, dirty: Commit, and digest of what differed from it.
+        commit, dirty: Commit, and digest of uncommitted changes.
         started: Milliseconds since the epoch.
         wall_seconds: Seconds that it took, over all sessions.
         env_steps: Environment steps.
         digest: Digests of the final `weights` and of the `metrics`.
         environment: Environment variables that may change a run, on the allow-list of `redact`.
-        parents: Ids of the runs from whose checkpoint or result it began.
+        parents: Ids of the runs whose checkpoint or result it started from.
     """
 
     run: str
@@ -204,21 +204,21 @@ class RunRecord:
     @property
     def objective(self) -> dict[str, Any] | None:
         """The result's objective, if it has a name and a number."""
-        told = (self.result or {}).get("objective")
-        if not isinstance(told, dict) or not told.get("name"):
+        objective = (self.result or {}).get("objective")
+        if not isinstance(objective, dict) or not objective.get("name"):
             return None
         try:
-            value = values.number(told["value"])
+            value = values.number(objective["value"])
         except (KeyError, ValueError):
             return None
-        return {**told, "name": str(told["name"]), "value": value}
+        return {**objective, "name": str(objective["name"]), "value": value}
 
     def with_points(self, points: Mapping[str, Iterable[Point]]) -> RunRecord:
-        """Returns the record with the metrics of these points."""
-        told = self.objective or {}
+        """Return the record with the metrics of these points."""
+        objective = self.objective or {}
         made = copy.copy(self)  # its fields have their canonical form already
         metrics = {
-            name: Metric.of(of, maximize=is_maximized(name, told))
+            name: Metric.of(of, maximize=is_maximized(name, objective))
             for name, of in sorted(points.items())
         }
         object.__setattr__(made, "metrics", metrics)
@@ -254,7 +254,7 @@ def _canonical(items: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:
-    """Returns the record as strict JSON holds it, with the fields of the design."""
+    """Return the record as strict JSON holds it, with the fields of the design."""
     number = values.json_number
     content = {name: getattr(record, name) for name in record.__dataclass_fields__}
     content["parents"] = list(record.parents)
@@ -280,7 +280,7 @@ def _json_curve(curve: Sequence[Point]) -> Sequence[Sequence[Any]]:
 
 
 def from_json(content: Any, where: str = "record") -> RunRecord:
-    """Returns the record of a JSON value.
+    """Return the record of a JSON value.
 
     Args:
         content: The value.
@@ -333,7 +333,7 @@ def _is_step(step: int) -> bool:
 def _step(value: Any) -> int:
     step = int(value)
     if not _is_step(step):
-        raise ValueError("a step is beyond what a database holds")
+        raise ValueError("a step exceeds 64 bits")
     return step
 
 

@@ -81,8 +81,8 @@ def _hardware(record: RunRecord) -> str:
 def _time(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
     if batch is not None and batch.wall_seconds is not None:
         return markdown.duration(batch.wall_seconds)
-    told = [t.wall_seconds for t in trials if t.wall_seconds is not None]
-    return f"{markdown.duration(sum(told))} in all" if told else ""
+    seconds = [t.wall_seconds for t in trials if t.wall_seconds is not None]
+    return f"{markdown.duration(sum(seconds))} in all" if seconds else ""
 
 
 def _digests(record: RunRecord) -> str:
@@ -92,6 +92,6 @@ def _digests(record: RunRecord) -> str:
     )
 
 
-def _joined(found: object) -> str:
-    distinct = list(dict.fromkeys(each for each in found if each))  # type: ignore[attr-defined]
+def _joined(values: object) -> str:
+    distinct = list(dict.fromkeys(value for value in values if value))  # type: ignore[attr-defined]
     return ", ".join(distinct[:4]) + (", …" if len(distinct) > 4 else "")

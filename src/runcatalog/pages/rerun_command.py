@@ -81,7 +81,7 @@ def rerun(declared: Mapping[str, Operation], head: RunRecord, trials: Sequence[R
         flags = _grid(trials)
     if flags is None:
         return Rerun(note="trials that are no grid; `catalog row RUN` gives each one's command")
-    parents = dict.fromkeys(p for each in (trials or [head]) for p in each.parents)
+    parents = dict.fromkeys(p for run in (trials or [head]) for p in run.parents)
     required: tuple[str, ...] = ()
     # A script names the runs that it began from in the order in which its operation requires them.
     if len(operation.requires) == len(parents):
@@ -101,14 +101,14 @@ def shortened(reruns: Sequence[Rerun]) -> tuple[list[str], list[str]]:
         reruns: What to repeat; the result has "" for one without a command.
     """
     alike: dict[frozenset[str], list[Rerun]] = {}
-    for each in reruns:
-        if each.flags:
-            alike.setdefault(frozenset(each.flags), []).append(each)
+    for again in reruns:
+        if again.flags:
+            alike.setdefault(frozenset(again.flags), []).append(again)
     arrays: dict[frozenset[str], tuple[str, dict[str, str]]] = {}
     lines = []
     for names, members in alike.items():
         frequent = {
-            name: Counter(each.flags[name] for each in members).most_common(1)[0]
+            name: Counter(again.flags[name] for again in members).most_common(1)[0]
             for name in sorted(names - {"seed"})
         }
         shared = {name: value for name, (value, count) in frequent.items() if count > 1}
@@ -117,7 +117,7 @@ def shortened(reruns: Sequence[Rerun]) -> tuple[list[str], list[str]]:
             variable = f"f{hashlib.sha256(content.encode()).hexdigest()[:8]}"
             arrays[names] = variable, shared
             lines.append(f"{variable}=({content})")
-    commands = [each.without(*arrays.get(frozenset(each.flags), ("", {}))) for each in reruns]
+    commands = [again.without(*arrays.get(frozenset(again.flags), ("", {}))) for again in reruns]
     return commands, lines
 
 
@@ -147,7 +147,7 @@ def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
 def _shell(value: Any) -> str:
     """Value of a flag as Guild reads it, quoted for the shell."""
     if isinstance(value, list):
-        return quoted("[" + ",".join(_typed(each) for each in value) + "]")
+        return quoted("[" + ",".join(_typed(item) for item in value) + "]")
     return quoted(_typed(value))
 
 

@@ -1,4 +1,4 @@
-"""A frozen dataclass as the one declaration of a script's flags.
+"""Declaration of a script's flags as a frozen dataclass.
 
 Guild reads flags by running the script with ``argparse`` patched, so a script creates its own
 ``argparse.ArgumentParser`` and hands it to :func:`run_script`, which does nothing heavy before parsing.
@@ -39,7 +39,7 @@ def option(
     high_open: bool = False,
     resumable: bool = False,
 ) -> Any:
-    """Declares one field of a :class:`Config`.
+    """Declare one field of a :class:`Config`.
 
     Args:
         default: Value without a flag.
@@ -72,12 +72,12 @@ class Config:
 
 
 def flag_name(field_name: str) -> str:
-    """Returns the flag of a field: ``te_dim`` is ``te-dim``."""
+    """Return the flag of a field: ``te_dim`` is ``te-dim``."""
     return field_name.replace("_", "-")
 
 
 def find_folder(named: str) -> Path | None:
-    """Where the folder that a flag names lies; None if there is none.
+    """Return the folder that a flag names; None if it does not exist.
 
     As given, or below the project's folder; or, under Guild, that of the run with this id, of which the first eight
     digits are enough.
@@ -86,33 +86,33 @@ def find_folder(named: str) -> Path | None:
         if path.is_dir():
             return path.resolve()
     if RUN_ID.fullmatch(named) and (home := os.environ.get("GUILD_HOME")):
-        found = list(Path(home, "runs").glob(f"{named}*"))
-        if len(found) == 1 and found[0].is_dir():
-            return found[0].resolve()
+        matches = list(Path(home, "runs").glob(f"{named}*"))
+        if len(matches) == 1 and matches[0].is_dir():
+            return matches[0].resolve()
     return None
 
 
 def checkpoint_folder(flag: str, named: str) -> Path:
-    """Where the run or checkpoint that a flag names lies, see :func:`find_folder`.
+    """Return the folder of the run or checkpoint that a flag names, see :func:`find_folder`.
 
     Raises:
         UserError: There is no such folder.
     """
-    if (found := find_folder(named)) is None:
+    if (folder := find_folder(named)) is None:
         raise UserError(
             f"--{flag}: {named} is no directory and no id of a run; give one of a run or a checkpoint"
         )
-    return found
+    return folder
 
 
 def flags_of(config: Any) -> dict[str, Any]:
-    """Returns a configuration's fields by flag name, but not ``resume``, which is no property of a run."""
+    """Return all effective flags by name, without ``resume``, which is no property of a run."""
     values = dataclasses.asdict(config)
     return {flag_name(name): value for name, value in values.items() if name != "resume"}
 
 
 def field_type(field: dataclasses.Field[Any]) -> type:
-    """Returns the field's type: int, float, str or bool (annotations may be strings)."""
+    """Return the field's type: int, float, str or bool (annotations may be strings)."""
     name = field.type if isinstance(field.type, str) else getattr(field.type, "__name__", "")
     if name not in _TYPES:
         raise TypeError(f"{field.name}: a flag is an int, float, str or bool, not {field.type}")
@@ -124,7 +124,7 @@ def parse(
     argv: Sequence[str] | None = None,
     parser: argparse.ArgumentParser | None = None,
 ) -> C:
-    """Reads flags into a configuration; a wrong one ends the process with one line and exit code 2.
+    """Read flags into a configuration; a wrong one ends the process with one line and exit code 2.
 
     With ``--resume DIR`` the flags that are not given are those of the run in DIR.
     """
@@ -150,10 +150,10 @@ def run_script(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Parses the flags, runs ``main(config)`` and turns expected errors into one line.
+    """Parse the flags, runs ``main(config)`` and turns expected errors into one line.
 
     Exit codes: 2 for a UserError, 1 for a RunFailed or lack of memory. After SIGTERM, SIGHUP or
-    Ctrl-C the process ends by that same signal, so that Guild and the shell see what happened.
+    Ctrl-C the process ends by that same signal, so that Guild and the shell know the signal.
     """
     parser.usage = parser.usage or "%(prog)s [--flag value ...]"
     config = parse(config_class, argv, parser)
@@ -174,7 +174,7 @@ def run_script(
 
 
 def check_same_flags(config: Config, stored: dict[str, Any]) -> None:
-    """Raises UserError if a run would be continued with another value of a flag that matters.
+    """Raise UserError if a run would be resumed with other values of flags that change it.
 
     Args:
         config: Configuration of the process that continues the run.
@@ -193,7 +193,7 @@ def check_same_flags(config: Config, stored: dict[str, Any]) -> None:
 
 
 class _HelpFormatter(argparse.HelpFormatter):
-    """Shows the default, and takes a per cent sign in a help text as it is."""
+    """Help with defaults, in which a per cent sign needs no escape."""
 
     def _expand_help(self, action: argparse.Action) -> str:
         if action.default in (None, argparse.SUPPRESS) or not action.option_strings:
@@ -202,7 +202,7 @@ class _HelpFormatter(argparse.HelpFormatter):
 
 
 class _BoolChoices(list):
-    """Shown as true and false, but taking every usual spelling."""
+    """Choices true and false that accept every usual spelling."""
 
     def __contains__(self, value: object) -> bool:
         return str(value).lower() in _TRUE | _FALSE
@@ -275,7 +275,7 @@ def _flags_of_run(directory: str, config_class: type[Config]) -> dict[str, Any]:
 
 
 def of_run(directory: str | os.PathLike[str], config_class: type[C]) -> C:
-    """Returns the flags of the run in a directory.
+    """Return the flags of the run in a directory.
 
     Raises:
         UserError: There is none, or one of them is no longer allowed.

@@ -38,7 +38,7 @@ PACKAGES = [
     "torch",
     "transformers",
 ]
-# Prose and what the catalog and the benchmarks write do not change what a run computes.
+# Files that do not change the computation of a run: prose, figures, records, results of benchmarks.
 NOT_CODE = (
     ":(exclude)experiments/records",
     ":(exclude)benchmarks/results",
@@ -48,7 +48,7 @@ NOT_CODE = (
 
 
 def project_root() -> Path:
-    """Returns the project's directory: $PROJECT_DIR, else the nearest ancestor with a guild.yml.
+    """Return the project's directory: $PROJECT_DIR, else the nearest ancestor with a guild.yml.
 
     Looked for from the working directory, then from this file; the working directory if there is none.
     """
@@ -88,13 +88,13 @@ def default_study(root: Path) -> str:
 
 
 def script(config: Config) -> str:
-    """Returns the name of the script that a configuration is of, whether it runs as one or is called."""
+    """Return the name of the script that a configuration is of, whether it runs as one or is called."""
     module = type(config).__module__
     return Path(sys.argv[0]).stem if module == "__main__" else module.rpartition(".")[2]
 
 
 def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
-    """Returns what is true of a run from its first start on: the content of ``run.json``."""
+    """Return the facts of a run from its first start on: the content of ``run.json``."""
     return {
         "id": run_id,
         "study": study,
@@ -114,7 +114,7 @@ def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[st
 
 
 def machine_facts(project: Path) -> dict[str, Any]:
-    """Returns host, machine (its name in experiments/machines.yml, else the host), CPU and GPU."""
+    """Return host, machine (its name in experiments/machines.yml, else the host), CPU and GPU."""
     host = socket.gethostname()
     return {
         "host": host,
@@ -129,7 +129,7 @@ def machine_facts(project: Path) -> dict[str, Any]:
 
 
 def machine_name(project: Path, host: str) -> str:
-    """Returns the name that the inventory gives a host; the host itself if it is not listed."""
+    """Return the name that the inventory gives a host; the host itself if it is not listed."""
     path = project / "experiments" / "machines.yml"
     if not path.is_file():
         return host
@@ -168,7 +168,7 @@ def cpu_name() -> str:
 
 @functools.cache
 def gpu_name() -> str:
-    """Returns the GPUs that this process may use, for example "2 x NVIDIA A100"; empty without any."""
+    """Return the GPUs that this process may use, for example "2 x NVIDIA A100"; empty without any."""
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible in ("", "-1") or not shutil.which("nvidia-smi"):
         return ""
@@ -176,7 +176,7 @@ def gpu_name() -> str:
     rows = [[cell.strip() for cell in line.split(",", 2)] for line in text.splitlines() if line]
     rows = [row for row in rows if len(row) == 3]
     if visible:
-        wanted = [each.strip() for each in visible.split(",")]
+        wanted = [name.strip() for name in visible.split(",")]
         named = [row for row in rows if row[0] in wanted or row[1] in wanted]
         rows = named or rows[: len(wanted)]
     names = [row[2] for row in rows]
@@ -189,15 +189,15 @@ def gpu_name() -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results may depend on."""
-    found = {"python": platform.python_version()}
+    installed = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):
-            found[name] = metadata.version(name)
-    return found
+            installed[name] = metadata.version(name)
+    return installed
 
 
 def commit_facts(project: Path) -> dict[str, str]:
-    """Returns the commit, and a digest of what differs from it ("" if nothing does).
+    """Return the commit, and a digest of the uncommitted changes ("" without any).
 
     Changes count if they can change a run: code and declarations, not Markdown, figures or records.
     Both are empty outside of a git repository.
@@ -217,7 +217,7 @@ def commit_facts(project: Path) -> dict[str, str]:
 
 
 def untracked(project: Path) -> list[str]:
-    """Returns the files that git neither tracks nor ignores, and that can change a run, sorted."""
+    """Return the files that git neither tracks nor ignores, and that can change a run, sorted."""
     listing = ["ls-files", "--others", "--exclude-standard", "-z", "--", ".", *NOT_CODE]
     return sorted(map(os.fsdecode, filter(None, git(listing, project).split(b"\0"))))
 
@@ -228,12 +228,12 @@ def git(
     environment: Mapping[str, str] | None = None,
     given: bytes = b"",
 ) -> bytes:
-    """Returns what a git command prints; nothing if it fails.
+    """Return the output of a git command; nothing if it fails.
 
     Args:
-        arguments: What comes after ``git``.
+        arguments: Arguments after ``git``.
         project: Directory that it runs in.
-        environment: Variables that it gets besides this process's.
+        environment: Variables besides this process's.
         given: Its standard input.
     """
     return _output(["git", *arguments], project, environment, given)

@@ -1,9 +1,15 @@
-"""Machine, commit and project are told as they are."""
+"""Facts of a run: machine, CPU, flags, package versions, commit, project."""
 
+import json
+import platform
 import subprocess
+from dataclasses import dataclass
+from importlib import metadata
+from pathlib import Path
 
 import pytest
 
+from runcatalog import record
 from runcatalog.record.delivery.mlflow_client import tracking_uri
 from runcatalog.record.provenance import environment
 
@@ -66,3 +72,35 @@ def test_the_project_is_found_from_below(tmp_path, monkeypatch):
     assert tracking_uri() == f"sqlite:///{tmp_path}/own.db"
     monkeypatch.setenv("PROJECT_DIR", str(tmp_path / "a"))
     assert environment.project_root() == tmp_path / "a"
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    lr: float = record.option(0.0, "learning rate; 0: derived from the width")
+    width: int = record.option(8, "width")
+
+    def __post_init__(self) -> None:
+        super().__post_init__()
+        if not self.lr:
+            object.__setattr__(self, "lr", 1 / self.width)
+
+
+def test_a_run_notes_every_effective_flag_cpu_and_versions(tmp_path, monkeypatch):
+    monkeypatch.setenv("RUN_DIR", str(tmp_path))
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    with record.start(Config(width=4), study="toy") as run:
+        run.finish({})
+    facts = json.loads((tmp_path / "journal" / "run.json").read_text())
+    assert facts["flags"] == {"seed": 1, "lr": 0.25, "width": 4}
+    assert facts["host_cpu"] == environment.cpu_name()
+    assert facts["versions"]["python"] == platform.python_version()
+    for name in ("llvmlite", "numba", "numpy"):
+        assert facts["versions"][name] == metadata.version(name)
+
+
+@pytest.mark.skipif(not Path("/proc/cpuinfo").exists(), reason="no /proc/cpuinfo")
+def test_the_cpu_has_its_numbers_beside_its_name():
+    facts = Path("/proc/cpuinfo").read_text()
+    if "cpu family" in facts:  # x86
+        assert "(family " in environment.cpu_name()
+        assert environment.cpu_name().partition(" (")[0] in facts
