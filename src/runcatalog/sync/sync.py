@@ -31,7 +31,7 @@ from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
 from runcatalog.store.run_index import Held
 from runcatalog.store.run_rows import Stored, digest
 from runcatalog.store.sqlite_writer import RunExists
-from runcatalog.sync.ownership import PROJECT, GuildHome
+from runcatalog.sync.ownership import PROJECT, GuildHome, known
 from runcatalog.text import markdown
 
 SCALARS = "catalog.scalars"  # tag: what a row with Guild's scalars was made of
@@ -106,7 +106,7 @@ class Sync:
             home: The Guild home.
             everything: Whether runs that were started from other projects are sent too.
         """
-        self.home = GuildHome(self.project, home)
+        self.home = GuildHome(self.project, home, known(self.project, self.store.uri, self.held))
         cache = Cache(self.project.root / ".cache" / "guild_runs.json")
         runs = guild_runs.read(home, cache)
         wanted = runs if everything else [run for run in runs if self.home.is_own(run)]
