@@ -203,6 +203,7 @@ def test_two_projects_and_one_guild_home(environment: Environment, tmp_path: Pat
         assert len(own.records()) == 4
         own.good("catalog render")
         assert own.page.splitlines() == lines
+        assert "3 runs" in own.good("catalog best train")
         assert not {r["run"] for r in own.records()} & {r["run"] for r in other.records()}
 
     # A project that was moved keeps what it had; its runs tell a folder that is gone.

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import argparse
+import contextlib
 import sys
 from typing import TYPE_CHECKING
 
@@ -58,14 +59,17 @@ def best(options: argparse.Namespace) -> int:
     """catalog best"""
     from runcatalog.analysis import ranking
     from runcatalog.store.sqlite_reader import reader
+    from runcatalog.sync.ownership import OwnRuns
     from runcatalog.text import terminal
 
+    # Operations of two projects may have one name, and are not to be compared.
+    source = reader(options.tracking_uri)
+    with contextlib.suppress(CatalogError):  # called outside of a project: all that there is
+        source = OwnRuns(Project.find(), source)
     by = None
     if options.group_by is not None:
         by = [name for each in options.group_by for name in each.split(",") if name]
-    found = ranking.rank(
-        reader(options.tracking_uri), options.operation, options.metric, options.goal, by
-    )
+    found = ranking.rank(source, options.operation, options.metric, options.goal, by)
     print("\n".join(ranking.as_table(found, options.number, terminal.room())))
     return 0 if found.groups else 1
 

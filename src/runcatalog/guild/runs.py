@@ -78,7 +78,10 @@ class GuildRun:
     def commit(self) -> str:
         """The commit of the project that it was started at; "" if nothing tells."""
         facts = read_json(self.directory / "journal" / "run.json") or {}
-        return str(facts.get("commit") or self.attr("vcs_commit") or "").rstrip("*")
+        told = str(facts.get("commit") or self.attr("vcs_commit") or "")
+        return told.removeprefix("git:").rstrip(
+            "*"
+        )  # with changes, and as Guild names the kind of repository
 
     @cached_property
     def is_waiting(self) -> bool:

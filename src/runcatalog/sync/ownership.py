@@ -4,18 +4,16 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Iterable
+from collections.abc import Collection, Iterable, Sequence
 from functools import cached_property
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 from runcatalog.guild.runs import GuildRun
 from runcatalog.model.declarations import GUILD_FILE
 from runcatalog.model.project import Project
+from runcatalog.model.run_record import Point
 from runcatalog.record.provenance.environment import git, project_name
-
-if TYPE_CHECKING:
-    from runcatalog.store.run_rows import StoredRun
+from runcatalog.store.run_rows import Reader, StoredRun
 
 PROJECT = "catalog.project"  # tag: name of the project that a run was started from
 _OTHER = "other:"  # before the name of a project that another one's `sync --all` sent
@@ -24,18 +22,21 @@ _OTHER = "other:"  # before the name of a project that another one's `sync --all
 class GuildHome:
     """The runs of a Guild home by the project that they were started from.
 
-    A run records the folder it was started from. If that is the project, the run is its own; if it is another project,
-    it is not. The folder may be gone, since the project was moved or its runs come from another machine: then
-    the run is the project's own if its commit is one of the project's, or if the Guild home lies in the project
-    and the operation is declared there.
+    A run records the folder it was started from. If that is the project, the run is its own; if it is another
+    project, it is not. The folder may be gone, since the project was moved or its runs come from another machine:
+    then the run is the project's own if its commit is one of the project's, or if the Guild home lies in the
+    project and the operation is declared there. What MLflow has as the project's own stays so: the project and
+    its Guild home may be a copy of another folder that is still there.
 
     Args:
         project: The project.
         home: The Guild home; None if there is none.
+        known: Ids of the runs that MLflow has as the project's own.
     """
 
-    def __init__(self, project: Project, home: Path | None) -> None:
+    def __init__(self, project: Project, home: Path | None, known: Collection[str] = ()) -> None:
         self.project = project
+        self._known = frozenset(known)
         self._root = project.root.resolve()
         self._inside = home is not None and home.resolve().is_relative_to(self._root)
         self._owners: dict[str, Path | None] = {}
@@ -43,6 +44,8 @@ class GuildHome:
 
     def is_own(self, run: GuildRun) -> bool:
         """Whether a run was started from the project."""
+        if run.id in self._known:
+            return True
         owner = self._owner(run.source)
         if owner is not None:
             return owner == self._root
@@ -91,6 +94,26 @@ class GuildHome:
         return self._commits[commit]
 
 
+class OwnRuns(Reader):
+    """Reads a project's own runs in an MLflow.
+
+    Args:
+        project: The project.
+        source: Reads all of them.
+    """
+
+    def __init__(self, project: Project, source: Reader) -> None:
+        self.project, self.uri, self._source = project, source.uri, source
+
+    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
+        """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
+        return own(self.project, self.uri, self._source.runs(deleted=deleted, rarely=rarely))
+
+    def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
+        """See :meth:`runcatalog.store.run_rows.Reader.points`."""
+        return self._source.points(run_ids)
+
+
 def own(project: Project, uri: str, stored: Iterable[StoredRun]) -> list[StoredRun]:
     """Return the project's own among the runs of an MLflow.
 
@@ -103,19 +126,27 @@ def own(project: Project, uri: str, stored: Iterable[StoredRun]) -> list[StoredR
         stored: Its runs.
     """
     alone = _is_private(project, uri)
-    studies = None if alone else {*project.studies(), "unassigned"}
+    studies = set() if alone else {*project.studies(), "unassigned"}
     found = []
     for each in stored:
         told = each.tag(PROJECT)
-        if not told:
-            kept = studies is None or each.experiment in studies
-        elif alone:
-            kept = not told.startswith(_OTHER)
-        else:
-            kept = told.removeprefix(_OTHER) == project.name
-        if kept:
+        unnamed = not told and (alone or each.experiment in studies)
+        if unnamed or (told and _is_told(project, alone, told)):
             found.append(each)
     return found
+
+
+def own_ids(project: Project, uri: str, stored: Iterable[StoredRun]) -> set[str]:
+    """Return the ids of the runs that an MLflow names as the project's own."""
+    alone = _is_private(project, uri)
+    return {each.run for each in stored if (t := each.tag(PROJECT)) and _is_told(project, alone, t)}
+
+
+def _is_told(project: Project, alone: bool, told: str) -> bool:
+    """Whether the tag of a run names the project."""
+    if alone:  # the folder may have had another name
+        return not told.startswith(_OTHER)
+    return told.removeprefix(_OTHER) == project.name
 
 
 def _is_private(project: Project, uri: str) -> bool:

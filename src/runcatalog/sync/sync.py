@@ -32,7 +32,7 @@ from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
 from runcatalog.store.run_index import RunIndex
 from runcatalog.store.run_rows import StoredRun, digest
 from runcatalog.store.sqlite_writer import RunExists
-from runcatalog.sync.ownership import PROJECT, GuildHome
+from runcatalog.sync.ownership import PROJECT, GuildHome, own_ids
 from runcatalog.text import markdown
 
 SCALARS = "catalog.scalars"  # tag: what a row with Guild's scalars was made of
@@ -106,7 +106,7 @@ class Sync:
             everything: Whether runs that were started from other projects are sent too.
         """
         self.index.remove_duplicates()
-        self.home = GuildHome(self.project, home)
+        self.home = GuildHome(self.project, home, own_ids(self.project, self.store.uri, self.index))
         cache = Cache(self.project.root / ".cache" / "guild_runs.json")
         runs = guild_runs.read(home, cache)
         wanted = runs if everything else [run for run in runs if self.home.is_own(run)]

@@ -86,7 +86,7 @@ def test_a_commit_tells_a_run_from_another_machine(here, tmp_path):
         subprocess.run([*git, *words], check=True)
     commit = subprocess.run([*git, "rev-parse", "HEAD"], capture_output=True, text=True).stdout
     owned = GuildHome(here, home)
-    assert owned.is_own(run(home, started(gone), commit=f"{commit.strip()}*"))
+    assert owned.is_own(run(home, started(gone), commit=f"git:{commit.strip()}*"))
     assert not owned.is_own(run(home, started(gone), commit="0" * 40))
     assert not owned.is_own(run(home, started(gone), commit="--help"))
 
