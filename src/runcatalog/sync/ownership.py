@@ -24,8 +24,8 @@ class GuildHome:
 
     A run records the folder it was started from. If that is the project, the run is its own; if it is another
     project, it is not. The folder may be gone, since the project was moved or its runs come from another machine:
-    then the run is the project's own if its commit is one of the project's, or if the Guild home lies in the
-    project and the operation is declared there. What MLflow has as the project's own stays so: the project and
+    then the run is the project's own if its commit is one of the project's, or if the operation is declared in the
+    project and the Guild home lies in it or the missing folder had the project folder's name. What MLflow has as the project's own stays so: the project and
     its Guild home may be a copy of another folder that is still there.
 
     Args:
@@ -50,7 +50,8 @@ class GuildHome:
         if owner is not None:
             return owner == self._root
         declared = {run.operation, run.proto_operation} & self._operations
-        return bool(self._inside and declared) or self._knows(run.commit)
+        at_home = self._inside or Path(run.source).name == self._root.name
+        return bool(declared and at_home) or self._knows(run.commit)
 
     def tag(self, run: GuildRun) -> str:
         """The value of the tag PROJECT for a run."""

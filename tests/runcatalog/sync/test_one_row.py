@@ -34,9 +34,12 @@ def lab(shell_in, tmp_path_factory):
 
 @pytest.fixture
 def world(lab, shell_in, tmp_path):
-    """A copy of the lab that a test may change."""
+    """The lab, moved to a folder of the test's own."""
     shutil.copytree(lab.root.parent, tmp_path, symlinks=True, dirs_exist_ok=True)
-    return shell_in(tmp_path)
+    away = lab.root.rename(lab.root.with_name("away"))
+    yield shell_in(tmp_path)
+    shutil.rmtree(lab.root, ignore_errors=True)  # a restarted run writes where it began
+    away.rename(lab.root)
 
 
 def rows(shell):
