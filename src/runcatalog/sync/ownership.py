@@ -22,11 +22,11 @@ _OTHER = "other:"  # before the name of a project that another one's `sync --all
 class GuildHome:
     """The runs of a Guild home by the project that they were started from.
 
-    A run records the folder it was started from. If that is the project, the run is its own; if it is another
-    project, it is not. The folder may be gone, since the project was moved or its runs come from another machine:
-    then the run is the project's own if its commit is one of the project's, or if the operation is declared in the
-    project and the Guild home lies in it or the missing folder had the project folder's name. What MLflow has as the project's own stays so: the project and
-    its Guild home may be a copy of another folder that is still there.
+    A run records the folder it was started from. If that is the project, the run is its own; if it is another project,
+    it is not. The folder may be gone, since the project was moved or its runs come from another machine: then
+    the run is the project's own if its commit is one of the project's, or if the operation is declared in the
+    project and the Guild home lies in it or the missing folder had the project folder's name. What MLflow has as
+    the project's own stays so: the project and its Guild home may be a copy of another folder that is still there.
 
     Args:
         project: The project.
