@@ -14,6 +14,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog.guild import child_environment
+from runcatalog.guild.compat import COMMAND
 from runcatalog.record import journal
 from runcatalog.record.errors import RunFailed
 
@@ -68,7 +69,7 @@ class ChildRun:
         else:
             arguments = ["run", "--yes", self.operation, "--run-dir", str(self.directory)]
         arguments += [f"{name}={value}" for name, value in flags.items()]
-        command = [sys.executable, "-P", "-m", "guild.main_bootstrap", *arguments]
+        command = [sys.executable, "-P", "-m", COMMAND, *arguments]
         folder = os.environ.get("PROJECT_DIR", ".")
         return subprocess.Popen(
             command, cwd=folder, env={**child_environment.environment(), **(environment or {})}

@@ -20,13 +20,20 @@ if TYPE_CHECKING:
         guildfile,
         index,
         main,
+        model,
+        model_proxy,
         op_util,
         query,
         run,
         run_util,
         var,
+        yaml_util,
     )
     from guild.plugins import python_script
+
+# Modules that Guild and this project start with `python -m`.
+COMMAND = "guild.main_bootstrap"
+FLAG_READER = "guild.plugins.import_argparse_flags_main"
 
 MODULES = {
     "api": "guild._api",
@@ -36,15 +43,20 @@ MODULES = {
     "guildfile": "guild.guildfile",
     "index": "guild.index",
     "main": "guild.main",
+    "model": "guild.model",
+    "model_proxy": "guild.model_proxy",
     "op_util": "guild.op_util",
     "python_script": "guild.plugins.python_script",
     "query": "guild.query",
     "run": "guild.run",
     "run_util": "guild.run_util",
     "var": "guild.var",
+    "yaml_util": "guild.yaml_util",
 }
 
 __all__ = [
+    "COMMAND",
+    "FLAG_READER",
     "MODULES",
     "api",
     "batch_util",
@@ -53,12 +65,15 @@ __all__ = [
     "guildfile",
     "index",
     "main",
+    "model",
+    "model_proxy",
     "op_util",
     "python_script",
     "query",
     "run",
     "run_util",
     "var",
+    "yaml_util",
 ]
 
 

@@ -33,13 +33,11 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 from guild.plugin import Plugin
 
+from runcatalog.guild.compat import FLAG_READER
+
 if TYPE_CHECKING:
-    from guild import guildfile
-    from guild.plugins.python_script import PythonScriptPlugin
-
+    from runcatalog.guild.compat import guildfile, python_script
     from runcatalog.record.provenance.redact import Redactor
-
-FLAGS_MODULE = "guild.plugins.import_argparse_flags_main"  # Guild runs it to read a script's flags
 
 
 class GuildPlugin(Plugin):
@@ -47,8 +45,7 @@ class GuildPlugin(Plugin):
 
     def __init__(self, ep: Any) -> None:
         # Imported here: these modules change sys.path_hooks, which has to happen after Guild has started.
-        from guild import guildfile, model, run, yaml_util
-        from guild.plugins import python_script
+        from runcatalog.guild.compat import guildfile, model, python_script, run, yaml_util
 
         super().__init__(ep)
         _hide_secrets()
@@ -71,10 +68,9 @@ def _find_no_spec(self: Any, name: str, target: Any = None) -> None:
 
 def _hide_secrets() -> None:
     """Let Guild store labels and output without the values of this shell's secrets."""
-    from guild.op_util import RunOutput
-    from guild.run import Run
+    from runcatalog.guild.compat import op_util, run
 
-    write, close = Run.write_attr, RunOutput._close
+    write, close = run.Run.write_attr, op_util.RunOutput._close
     if hasattr(write, "of_guild"):
         return  # by an earlier instance of the plugin
 
@@ -89,7 +85,7 @@ def _hide_secrets() -> None:
             _hide_in(directory)
 
     write_attr.of_guild = write  # type: ignore[attr-defined]
-    Run.write_attr, RunOutput._close = write_attr, close_output
+    run.Run.write_attr, op_util.RunOutput._close = write_attr, close_output
 
 
 _LABELS = {"op": "label-template", "run_params": "label"}  # what a restarted run's is made of
@@ -152,7 +148,9 @@ def _safe_load(stream: Any) -> Any:
     return yaml.load(stream, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
-def _cached_data(self: PythonScriptPlugin, path: str, base_args: list[str]) -> tuple[Any, str]:
+def _cached_data(
+    self: python_script.PythonScriptPlugin, path: str, base_args: list[str]
+) -> tuple[Any, str]:
     """Return Guild's cached flags of a script, None if the script has changed since, and the cache's path."""
     cache = self._cached_data_path(path, base_args)
     # A script's flags may come from a module beside it, which Guild does not look at.
@@ -180,7 +178,7 @@ def _read_flags(command: list[str], *, stderr: int, env: dict[str, str]) -> byte
 
     Where that fails a new Python runs the command, and reports the error.
     """
-    if command[1:3] == ["-m", FLAGS_MODULE]:
+    if command[1:3] == ["-m", FLAG_READER]:
         # The studies' packages register environments, and gymnasium is by far the slowest import of a script.
         with suppress(ImportError):
             import_module("gymnasium")
@@ -211,7 +209,7 @@ def _run_flags_module(arguments: list[str], env: dict[str, str], output: int) ->
         sys.path_hooks[:] = [hook for hook in sys.path_hooks if not _is_of_guild(hook)]
         sys.path_importer_cache.clear()
         _unload_project_modules()
-        import_module(FLAGS_MODULE).main()
+        import_module(FLAG_READER).main()
         code = 0
     except SystemExit as end:
         code = 0 if end.code in (0, None) else 1

@@ -11,8 +11,9 @@ import argparse
 from importlib import metadata
 from typing import Any
 
-from guild import model, model_proxy
 from guild.plugin import Plugin
+
+from runcatalog.guild.compat import model, model_proxy
 
 MODEL = "search"
 _MODULES = {"gp": "gp", "random": "random_search"}

@@ -16,6 +16,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog.guild import child_environment
+from runcatalog.guild.compat import COMMAND
 from runcatalog.search import driver, options
 from runcatalog.search.core import METHODS
 from runcatalog.search.space import SearchError
@@ -96,7 +97,7 @@ def _stage(directory: Path, arguments: argparse.Namespace, fixed: dict[str, str]
     space = [part.strip() for part in arguments.space.split(";") if part.strip()]
     searched = {part.partition("=")[0] for part in space}
     flags = [f"{name}={value}" for name, value in fixed.items() if name not in searched]
-    command = [sys.executable, "-P", "-m", "guild.main_bootstrap", "run", arguments.operation]
+    command = [sys.executable, "-P", "-m", COMMAND, "run", arguments.operation]
     command += [*space, *flags, "--optimizer", arguments.method]
     command += ["--stage", "--run-dir", str(directory), "--quiet", "--yes"]
     done = subprocess.run(

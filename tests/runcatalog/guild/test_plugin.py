@@ -151,7 +151,7 @@ def _asked(folder, monkeypatch, how) -> list[tuple[dict, str]]:
         kept.write_text("{}")
         path = os.pathsep.join([str(folder), *sys.path])
         command = [
-            sys.executable, "-m", plugin.FLAGS_MODULE, str(folder / script), Path(script).parent.name, "", str(kept)
+            sys.executable, "-m", plugin.FLAG_READER, str(folder / script), Path(script).parent.name, "", str(kept)
         ]  # fmt: skip
         try:
             told = how(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
@@ -199,7 +199,7 @@ def test_a_module_of_this_process_is_not_that_of_the_script(tmp_path, monkeypatc
     command = [
         sys.executable,
         "-m",
-        plugin.FLAGS_MODULE,
+        plugin.FLAG_READER,
         str(tmp_path / "there/s.py"),
         "",
         "",
