@@ -79,7 +79,9 @@ class Group:
         (root / "experiments" / "toy" / "catalog.md.j2").write_text(
             '## Toy\n\n{{ table(["toy:train", "toy:broken"]) }}\n'
         )
-        shutil.copy(ROOT / "tests/record/toy_training.py", root / "src" / "toy" / "train.py")
+        shutil.copy(
+            ROOT / "tests/runcatalog/record/toy_training.py", root / "src" / "toy" / "train.py"
+        )
         (root / "src" / "toy" / "broken.py").write_text("import nowhere\n")
         self.home = root.parent / "guild"
         self.home.mkdir()

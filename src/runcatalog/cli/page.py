@@ -87,9 +87,10 @@ def row(options: argparse.Namespace) -> int:
     """catalog row"""
     from runcatalog.pages.render import Catalog
     from runcatalog.store.sqlite_reader import reader
+    from runcatalog.sync.ownership import OwnRuns
 
     project = Project.find()
-    source = reader(options.tracking_uri)
+    source = OwnRuns(project, reader(options.tracking_uri))
     stored = chosen(source.runs(), [options.run_id], trials=False)
     record = stored[0].record
     records = source.with_points(stored)

@@ -78,10 +78,11 @@ def diff(options: argparse.Namespace) -> int:
     """catalog diff"""
     from runcatalog.analysis import diff as comparing
     from runcatalog.store.sqlite_reader import reader
+    from runcatalog.sync.ownership import OwnRuns
     from runcatalog.text import terminal
 
     project = Project.find()
-    source = reader(options.tracking_uri)
+    source = OwnRuns(project, reader(options.tracking_uri))
     stored = source.runs()
     a, b = (_side(source, stored, one(stored, name)) for name in (options.a, options.b))
     if a.head.run == b.head.run:

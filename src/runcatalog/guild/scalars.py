@@ -12,8 +12,6 @@ import os
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-import numpy as np
-
 from runcatalog.model.errors import CatalogError
 
 Point = tuple[int, float]
@@ -40,12 +38,12 @@ def event_files(directory: Path) -> list[Path]:
     return sorted(path for path in found if not path.is_symlink())
 
 
-def stamp(files: Sequence[Path]) -> str:
-    """Return what changes when one of the files changes; "" of none."""
+def stamp(files: Sequence[Path], directory: Path) -> str:
+    """Return what changes when one of the files in a run's directory changes; "" of none."""
     parts = []
     for path in files:
         stat = path.stat()
-        parts.append(f"{path} {stat.st_size} {stat.st_mtime_ns}")
+        parts.append(f"{path.relative_to(directory)} {stat.st_size} {stat.st_mtime_ns}")
     return hashlib.sha256("\n".join(parts).encode()).hexdigest()[:16] if parts else ""
 
 
@@ -104,6 +102,8 @@ def _value(scalar: object) -> float | None:
     """The number of a summary; None for an image, a text or another thing."""
     kind = scalar.WhichOneof("value")  # type: ignore[attr-defined]
     if kind == "simple_value":
+        import numpy as np
+
         # The shortest number that is this one in 32 bits: 0.93, not 0.9300000071525574.
         return float(str(np.float32(scalar.simple_value)))  # type: ignore[attr-defined]
     if kind != "tensor" or scalar.tensor.dtype not in _FLOATS:  # type: ignore[attr-defined]

@@ -27,6 +27,7 @@ from runcatalog.store import compat
 from runcatalog.store.client import Store, run_name
 from runcatalog.store.run_rows import StoredRun
 from runcatalog.store.sqlite_reader import reader
+from runcatalog.sync.ownership import own
 from runcatalog.text import markdown
 
 NOTE = "mlflow.note.content"
@@ -96,11 +97,12 @@ def arrange(project: Project, store: Store) -> list[Page]:
         MlflowError: MLflow does not answer.
     """
     by_experiment: dict[str, list[StoredRun]] = {}
-    for run in reader(store.uri).runs():
+    for run in own(project, store.uri, reader(store.uri).runs()):
         by_experiment.setdefault(run.experiment, []).append(run)
     pages: list[Page] = []
+    operations = project.operations()
     for name in sorted(by_experiment):
-        pages += _Study(project, store, name, by_experiment[name]).arrange()
+        pages += _Study(project, operations, store, name, by_experiment[name]).arrange()
     return pages
 
 
@@ -109,16 +111,22 @@ class _Study:
 
     Args:
         project: The project.
+        operations: The project's operations by name.
         store: The project's MLflow.
         name: Name of the experiment.
         runs: All runs of the experiment.
     """
 
     def __init__(
-        self, project: Project, store: Store, name: str, runs: Sequence[StoredRun]
+        self,
+        project: Project,
+        operations: Mapping[str, Operation],
+        store: Store,
+        name: str,
+        runs: Sequence[StoredRun],
     ) -> None:
         self.project, self.store, self.name = project, store, name
-        self.operations = {n: o for n, o in project.operations().items() if o.study == name}
+        self.operations = {n: o for n, o in operations.items() if o.study == name}
         self.heads, self.batches = _group_batches(runs)
         self.experiment = store.experiment(name)
 

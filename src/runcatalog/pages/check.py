@@ -11,7 +11,7 @@ from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import tables
 from runcatalog.pages.render import Catalog
 
-# As catalog.sentences says it of a run, and catalog.batches of several.
+# As text.sentences says it of a run, and pages.batch_summary of several.
 _RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
 
 

@@ -143,7 +143,7 @@ class Catalog:
         return f"{tables.as_markdown(made, breaks=True)}\n\n\0{len(self._later) - 1}\0"
 
     def details(self, operations: Sequence[str] | str, folded: bool = True) -> str:
-        """The tables that runs of some operations computed themselves; see :func:`computed.details`."""
+        """The tables that runs of some operations computed themselves; see `run_tables.details`."""
         return run_tables.details(self.store, _list(operations), folded)
 
     def figure(

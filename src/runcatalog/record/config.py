@@ -19,6 +19,7 @@ from pathlib import Path
 from typing import Any, TypeVar
 
 from runcatalog.record.errors import Killed, RunFailed, UserError
+from runcatalog.record.journal import HIDDEN
 
 C = TypeVar("C", bound="Config")
 
@@ -271,7 +272,12 @@ def _flags_of_run(directory: str, config_class: type[Config]) -> dict[str, Any]:
     except (OSError, ValueError, KeyError):
         raise UserError(f"--resume {directory}: no run there ({path} cannot be read)") from None
     names = {flag_name(field.name): field.name for field in dataclasses.fields(config_class)}
-    return {names[flag]: value for flag, value in flags.items() if flag in names}
+    # A secret was hidden when the run wrote its flags: it has to be given again.
+    return {
+        names[flag]: value
+        for flag, value in flags.items()
+        if flag in names and not (isinstance(value, str) and HIDDEN in value)
+    }
 
 
 def of_run(directory: str | os.PathLike[str], config_class: type[C]) -> C:

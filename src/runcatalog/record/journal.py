@@ -20,6 +20,7 @@ from typing import Any, NamedTuple
 
 from runcatalog.record.digest import CLOCK_PREFIX
 
+HIDDEN = "[hidden]"  # stands where a secret was
 MAX_BYTES = 32 << 20  # limit of a JSON file and of a line, far above any run's
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAME_CHARACTERS = frozenset("_-./ :")

@@ -378,7 +378,7 @@ class Run:
             journal.write_json(path, content)
         self._hide_in_artifacts()
         line = outcome.summary_line(
-            content["result"], end.reason, killed=end.status == signals.KILLED
+            content["result"], content["reason"], killed=end.status == signals.KILLED
         )
         outcome.write_guild_result(self.directory, line)
         return written

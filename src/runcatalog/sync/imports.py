@@ -109,7 +109,8 @@ def put_records(store: Store, records: Sequence[RunRecord], say: Callable[[str],
     counts, index = Counts(seen=len(records)), RunIndex(store)
     index.remove_duplicates()
     parents = {run.run: run.id for run in index if not run.deleted}
-    records = _with_known_batches(records, index)
+    # The inputs may overlap; the last record of a run counts.
+    records = list({r.run: r for r in _with_known_batches(records, index)}.values())
     # Trials name their batch by the id that MLflow gives it.
     for group in ([r for r in records if not r.batch], [r for r in records if r.batch]):
         additions = []

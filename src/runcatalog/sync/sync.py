@@ -112,7 +112,7 @@ class Sync:
         wanted = runs if everything else [run for run in runs if self.home.is_own(run)]
         self.report.others = len(runs) - len(wanted)
         self._send_all(wanted)
-        self._send_removed(home, {run.id for run in runs})
+        self._send_removed(home, {run.id for run in runs}, everything)
         for directory in sorted((self.project.root / "runs").glob("*")):
             if (directory / "journal" / "run.json").is_file():
                 self._send_plain(directory)
@@ -152,14 +152,14 @@ class Sync:
                 with self._problems(run.id):
                     self._send_run(run, *(batch_of.get(run.id) or self._known_batch(run.id)))
 
-    def _send_removed(self, home: Path | None, there: set[str]) -> None:
+    def _send_removed(self, home: Path | None, there: set[str], everything: bool) -> None:
         """Tells the end of runs that MLflow takes for running, though Guild's user has deleted them."""
         for stored in self.index:
             if stored.status != RUNNING or stored.deleted or stored.run in there or home is None:
                 continue
             run = GuildRun(stored.run, str(home / "trash" / "runs" / stored.run))
-            own = self.home.is_own(run)
-            if own and file_stamps.has_journal(file_stamps.stamp_of(run.where)):
+            wanted = everything or self.home.is_own(run)
+            if wanted and file_stamps.has_journal(file_stamps.stamp_of(run.where)):
                 with self._problems(run.id):
                     self._send_run(run, *self._known_batch(run.id))
 
@@ -307,7 +307,9 @@ class Sync:
         objective = self._objective(run)
         if files:
             # The files are not read again while they and all else are as they were.
-            unchanged[SCALARS] = f"{digest(record)} {scalars.stamp(files)} {objective}"[:500]
+            unchanged[SCALARS] = (
+                f"{digest(record)} {scalars.stamp(files, run.directory)} {objective}"[:500]
+            )
             stored = self.index.live(run.id)
             if (
                 stored is not None
@@ -319,6 +321,7 @@ class Sync:
         mlflow_id = self._put(record, unchanged)
         log = output_path(run.directory)
         # What was sent is not sent again: another shell may not know the secrets to hide.
+        new = new or known.id != mlflow_id  # a row with metrics is written anew
         if mlflow_id and new and status in (FAILED, KILLED) and inside(run.directory, log):
             tail = run.hide.text(last_lines(log))
             self.store.client.log_text(mlflow_id, f"{tail}\n", "log_tail.txt")
@@ -448,7 +451,7 @@ def _with_scalars(
     """The record with Guild's scalars, and the value of its objective if it has ended well."""
     result = dict(record.result or {})
     name = scalars.find(objective.scalar, list(points)) if objective is not None else None
-    if objective is not None and name is not None:
+    if objective is not None and name is not None and record.status == FINISHED:
         at, value = scalars.chosen(points[name], objective.value)
         told: dict[str, Any] = {
             "name": name,

@@ -50,7 +50,14 @@ def test_links_and_hidden_folders_are_left_alone(tmp_path):
     write(run / ".cache", ("hidden", 1, 1.0))
     (run / "link").symlink_to(tmp_path / "elsewhere")
     assert read(run) == {}
-    assert scalars.stamp([]) == ""
+    assert scalars.stamp([], run) == ""
+
+
+def test_a_run_that_is_moved_keeps_its_stamp(tmp_path):
+    write(tmp_path / "here", ("loss", 1, 1.0))
+    before = scalars.stamp(scalars.event_files(tmp_path / "here"), tmp_path / "here")
+    moved = (tmp_path / "here").rename(tmp_path / "there")
+    assert scalars.stamp(scalars.event_files(moved), moved) == before != ""
 
 
 def test_a_file_that_was_cut_short(tmp_path):

@@ -38,7 +38,7 @@ def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | No
     off = os.environ.get("RECORD_MLFLOW", "").lower() in ("off", "0", "no")
     if off or importlib.util.find_spec("mlflow") is None:
         return None
-    source = Path(__file__).resolve().parent.parent
+    source = Path(__file__).resolve().parents[3]
     paths = [str(source), *filter(None, [os.environ.get("PYTHONPATH")])]
     changed = {
         "PYTHONPATH": os.pathsep.join(paths),

@@ -18,7 +18,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import Any
 
-HIDDEN = "[hidden]"
+from runcatalog.record.journal import HIDDEN
+
 MAX_TEXT_BYTES = 8 << 20  # a larger file is data; it is not searched
 
 _ALLOWED = re.compile(
