@@ -2,10 +2,6 @@
 
 from typing import Any
 
-from transformers.cache_utils import Cache, DynamicLayer
-
-__all__ = ["Cache", "DynamicLayer", "attention_implementation", "unsplittable_layers"]
-
 
 def attention_implementation(config: Any) -> str:
     """Return which attention a model computes with: "sdpa", "eager", "flash_attention_2", …"""

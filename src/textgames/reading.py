@@ -14,8 +14,7 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 from torch import Tensor
-
-from textgames.compat import Cache, DynamicLayer
+from transformers.cache_utils import Cache, DynamicLayer
 
 WASTE = 0.25  # share of columns without a token from which on the cache is packed anew
 
