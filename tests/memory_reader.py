@@ -14,6 +14,8 @@ class MemoryReader(Reader):
         read: How many runs' curves were asked for.
     """
 
+    uri = "memory"
+
     def __init__(self, records):
         self.records_ = list(records)
         self.read = 0

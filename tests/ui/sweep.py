@@ -35,9 +35,9 @@ class Sweep:
         target.mkdir(parents=True)
         for path in kept:
             shutil.copy(path, target)
-        for name in ("guild.yml", "experiments/machines.yml"):
-            shutil.copy(ROOT / name, self.root / name)
-        for name in ("guild.yml", "catalog.md.j2"):
+        (self.root / "guild.yml").write_text("- include: experiments/door/guild.yml\n")
+        shutil.copy(ROOT / "experiments/machines.yml", self.root / "experiments/machines.yml")
+        for name in ("guild.yml", "config.yml", "catalog.md.j2"):
             place = self.root / "experiments" / "door" / name
             place.parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / "experiments" / "door" / name, place)

@@ -189,7 +189,7 @@ RECORD = '{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED"
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "x": 1}', "'x'"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "seed": "1"}', "'seed'"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "metrics": {"m": 1}}', "record"),
-        (RECORD % '"metrics": {"m": {"curve": [[9223372036854775808, 1]]}}', "a step is beyond"),
+        (RECORD % '"metrics": {"m": {"curve": [[9223372036854775808, 1]]}}', "a step exceeds 64 bits"),
         (RECORD % f'"metrics": {{"m": {{"curve": [[1, 1{"0" * 400}]]}}}}', "too large"),
         (RECORD % f'"seed": {"9" * 5000}', "no JSON"),
         (RECORD % f'"flags": {"[" * 100_000}', "no JSON"),

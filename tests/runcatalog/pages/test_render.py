@@ -213,13 +213,14 @@ def test_a_search_by_option_is_named_and_trials_are_no_rows(project, make):
     assert [line[1] for line in orphans] == [batch.id8]
 
 
-def test_operations_are_found_in_whatever_a_guild_file_holds(project):
+def test_operations_of_odd_guild_files(project):
     path = project.experiments / "toy" / "guild.yml"
-    path.write_text(
-        "- config: a\n  operations: 3\n- model: m\n  operations:\n    x: a.py\n    y:\n    z: {description: [1]}\n"
-        "- include: b\n- 5\n- model: empty\n"
-    )
-    assert sorted(project.operations()) == ["m:x", "m:y", "m:z"]
+    odd = "- model: m\n  operations:\n    x: a.py\n- model: empty\n"
+    path.write_text(odd)
+    assert sorted(project.operations()) == ["m:x"]
+    path.write_text(f"{odd}- 5\n")
+    with pytest.raises(CatalogError, match=r"guild.yml: '5' is neither model nor config"):
+        project.operations()
     path.write_text("train: {main: train}\n")
     assert sorted(project.operations()) == ["train"]
     path.write_text("a: [\n")
