@@ -155,9 +155,10 @@ def test_ends_and_a_run_that_goes_on(environment: Environment, tmp_path: Path) -
     own = Own(tmp_path / "my clouds", environment, tmp_path / "home")
     typed(own, until="catalog init")
     own.bad("guild run train lr=-1 -y", "lr is -1")
+    # Guild writes what a script prints to its event file every few seconds.
     own.kill_when(
         "guild run train steps=100000000 -y",
-        lambda: any("accuracy" in p.read_text() for p in own.home.glob("runs/*/.guild/output")
+        lambda: any(b"accuracy" in p.read_bytes() for p in own.home.glob("runs/*/.guild/*tfevents*")
                     if "steps: 100000000" in (p.parent / "attrs/flags").read_text()),
     )  # fmt: skip
     for kind, name, body in blocks():
