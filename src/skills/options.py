@@ -216,7 +216,7 @@ class Specialists(record.Config):
 
 @dataclass(frozen=True)
 class DistillationConfig(Common, Specialists):
-    """Flags of `skill:distill`. The source tells of distillation no more than what came out."""
+    """Flags of `skill:distill`. The source reports the results of distillation alone."""
 
     stage: str = option("all6", "whose levels of each verb are played", choices=ALL_VERBS)
     epochs: int = option(8, "of epoch-steps; the source does not tell", low=1)
@@ -252,7 +252,7 @@ class DistillationConfig(Common, Specialists):
 
 @dataclass(frozen=True)
 class MixtureConfig(PPO, Specialists):
-    """Flags of `skill:moe`. The source tells of its mixture no more than what came out."""
+    """Flags of `skill:moe`. The source reports the results of its mixture alone."""
 
     stage: str = option("all6", "whose levels are played", choices=ALL_VERBS)
     epochs: int = option(4, "of epoch-steps; the source does not tell", low=1)

@@ -334,7 +334,7 @@ _VALUES = ("first", "last", "min", "max")
 
 
 def _objective(content: Any) -> Objective | None:
-    """An objective as Guild takes it: a scalar to minimise, or {maximize: SCALAR}; None if it is none of these.
+    """An objective as Guild takes it: a scalar to minimise, or {maximize: SCALAR}; None for anything else.
 
     A scalar may be preceded by which of its values counts: `max accuracy`.
     """

@@ -256,7 +256,7 @@ def _batch_row(store: Store, head: RunRecord, name: str) -> Row:
     result = batch_summary.summary(batch, members)
     if told := _against_random(store, batch, members):
         result += f"; {told}"
-    if method := _method(batch, members):
+    if method := _method(batch):
         name = f"{name} ({method})"
     return _row(_title(name, head.label), [own], members or [head], result, [head])
 
@@ -277,7 +277,7 @@ def _against_random(store: Store, batch: RunRecord | None, members: Sequence[Run
     return batch_summary.comparison_text(comparison, store.id_cell(peer))
 
 
-def _method(batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
+def _method(batch: RunRecord | None) -> str:
     """The optimizer, where the operation's own name does not say it."""
     method = ((batch.result if batch else None) or {}).get("method")
     own = batch is None or "@" in batch.operation or method in (None, "", "grid", "imported")
