@@ -16,7 +16,8 @@ from typing import Any
 from runcatalog.guild import child_environment
 from runcatalog.guild.compat import COMMAND
 from runcatalog.record import journal
-from runcatalog.record.errors import RunFailed
+from runcatalog.record.errors import RunFailed, UserError
+from runcatalog.record.run import Run
 
 POLL_SECONDS = 0.5  # between checks of the running processes
 # Flags that do not affect results: runs that differ in these alone are equivalent.
@@ -86,6 +87,20 @@ class ChildRun:
             return bool(guild_run.get("started") and (guild_run.get("op") or {}).get("op-cmd"))
         except (yaml.YAMLError, AttributeError):
             return False
+
+
+def require_guild(what: str, command: str) -> None:
+    """Check that the current process is a Guild run, which alone can start child runs.
+
+    Args:
+        what: Kind of the current run, such as "a study".
+        command: Guild command that starts it.
+
+    Raises:
+        UserError: The script was started without Guild.
+    """
+    if not os.environ.get("GUILD_HOME") or not os.environ.get("RUN_DIR"):
+        raise UserError(f"{what} runs under Guild: `{command}`")
 
 
 def stop(process: subprocess.Popen[bytes]) -> None:
@@ -191,6 +206,37 @@ def plan(path: Path, runs: Sequence[PlannedRun]) -> dict[str, PlannedRun]:
         child.run = known_ids.get(child.name) or child.run or uuid.uuid4().hex
     journal.write_json(path, {child.name: child.run for child in runs})
     return {child.name: child for child in runs}
+
+
+def run_plan(
+    run: Run,
+    file: str,
+    planned: Sequence[PlannedRun],
+    places: int | Sequence[Mapping[str, str]] = 1,
+    on_failure: Callable[[PlannedRun, int], None] | None = None,
+    unit: str = "run",
+) -> dict[str, PlannedRun]:
+    """Run a plan as children of a recorded run: save the ids, note the parents, run all, report the progress.
+
+    Args:
+        run: The current run.
+        file: Name of the plan's JSON file in its directory.
+        planned: The child runs, every one after those that it requires.
+        places: See :func:`run_all`.
+        on_failure: See :func:`run_all`.
+        unit: What the progress counts.
+
+    Returns:
+        The child runs by name, all finished but for those that failed or were skipped.
+
+    Raises:
+        RunFailed: See :func:`run_all`.
+    """
+    runs = plan(run.directory / file, planned)
+    for child in runs.values():
+        run.add_parent(child.run)
+    run_all(runs, places, run.event, lambda n: run.progress(n, len(runs), unit), on_failure)
+    return runs
 
 
 def run_all(

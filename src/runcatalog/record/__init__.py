@@ -8,11 +8,12 @@ Importing it is cheap: torch and MLflow are loaded when they are needed, MLflow 
 """
 
 from runcatalog.record.checkpoint import Checkpoint, load_checkpoint
-from runcatalog.record.config import Config, option, parse, run_script
+from runcatalog.record.config import Config, assignments, option, parse, run_script
 from runcatalog.record.errors import NumericalError, RunFailed, UserError, check_finite
 from runcatalog.record.optional import optional
 from runcatalog.record.run import Run, start
 from runcatalog.record.seeds import Seeds
+from runcatalog.record.training_loop import is_due, log_interval, reached_target
 
 __all__ = [
     "Checkpoint",
@@ -22,11 +23,15 @@ __all__ = [
     "RunFailed",
     "Seeds",
     "UserError",
+    "assignments",
     "check_finite",
+    "is_due",
     "load_checkpoint",
+    "log_interval",
     "option",
     "optional",
     "parse",
+    "reached_target",
     "run_script",
     "start",
 ]

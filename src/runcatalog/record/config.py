@@ -106,6 +106,30 @@ def checkpoint_folder(flag: str, named: str) -> Path:
     return folder
 
 
+def assignments(flag: str, text: str) -> dict[str, str]:
+    """Parse the value of a flag that holds flags of other runs: ``name=value`` pairs, separated by spaces.
+
+    Args:
+        flag: Name of the flag, for the error.
+        text: Its value.
+
+    Returns:
+        Values by name, as typed.
+
+    Raises:
+        UserError: A word is no ``name=value``, or a name is given twice.
+    """
+    values: dict[str, str] = {}
+    for word in text.split():
+        name, equals, value = word.partition("=")
+        if not (name and equals and value):
+            raise UserError(f"--{flag}: {word!r} is no name=value")
+        if name in values:
+            raise UserError(f"--{flag}: {name} is given twice")
+        values[name] = value
+    return values
+
+
 def flags_of(config: Any) -> dict[str, Any]:
     """Return all effective flags by name, without ``resume``, which is no property of a run."""
     values = dataclasses.asdict(config)
