@@ -30,8 +30,8 @@ import yaml  # noqa: E402
 from benchmarks import _cartpole_peers as peers  # noqa: E402
 from benchmarks import _report  # noqa: E402
 
-from cartpole.learner import Learner  # noqa: E402
-from cartpole.options import PolicyGradientConfig, widths  # noqa: E402
+from cartpole.policy_gradient.options import PolicyGradientConfig, widths  # noqa: E402
+from cartpole.policy_gradient.reinforce import Learner  # noqa: E402
 from cartpole.study import Config as StudyConfig  # noqa: E402
 from cartpole.study import configurations  # noqa: E402
 

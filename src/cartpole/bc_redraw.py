@@ -8,10 +8,11 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cartpole import bc_figures, bc_results
-from cartpole.demonstrations import RESTRICTIONS, VARIABLES
-from cartpole.restrictions import REPORTED, RERUN, WHOLE
-from cartpole.survival import Shares
+from cartpole.cloning import figures as bc_figures
+from cartpole.cloning import summary as bc_results
+from cartpole.cloning.demonstrations import RESTRICTIONS, VARIABLES
+from cartpole.cloning.summary import REPORTED, RERUN, WHOLE
+from cartpole.cloning.survival import Shares
 from runcatalog.model import committed
 from runcatalog.model.committed import metric_values
 

@@ -6,9 +6,10 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from cartpole import bc_results, expert
-from cartpole.cloning import CloneConfig, clone
-from cartpole.demonstrations import RESTRICTIONS
+from cartpole.cloning import expert_policies as expert
+from cartpole.cloning import summary as bc_results
+from cartpole.cloning.behaviour_cloning import CloneConfig, clone
+from cartpole.cloning.demonstrations import RESTRICTIONS
 from runcatalog import record
 from runcatalog.record import option
 

@@ -8,10 +8,11 @@ from typing import Any
 
 import numpy as np
 
-from cartpole import expert, networks
-from cartpole.env import MAX_STEPS, random_starts
-from cartpole.learner import Learner, Setting
-from cartpole.survival import lifetimes, whole
+from cartpole.cloning import expert_policies as expert
+from cartpole.cloning.survival import lifetimes, whole
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.env import MAX_STEPS, random_starts
+from cartpole.policy_gradient.reinforce import Learner, Setting
 from runcatalog import record
 from runcatalog.record import option
 

@@ -16,12 +16,22 @@ from typing import Any
 
 import numpy as np
 
-from cartpole import expert, intervals, networks, survival
-from cartpole.cloning import CloneConfig, Clones, PairOrder, demonstrate, fit, new_clones
-from cartpole.demonstrations import RESTRICTIONS, Actor, Pairs, as_labelled, left, play
-from cartpole.env import MAX_STEPS, STATE, random_starts
-from cartpole.expert import greedy
-from cartpole.networks import Params
+from cartpole.cloning import expert_policies as expert
+from cartpole.cloning import survival
+from cartpole.cloning.behaviour_cloning import (
+    CloneConfig,
+    Clones,
+    PairOrder,
+    demonstrate,
+    fit,
+    new_clones,
+)
+from cartpole.cloning.demonstrations import RESTRICTIONS, Actor, Pairs, as_labelled, left, play
+from cartpole.cloning.expert_policies import greedy
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient import seed_statistics as intervals
+from cartpole.policy_gradient.env import MAX_STEPS, STATE, random_starts
+from cartpole.policy_gradient.networks import Params
 from runcatalog import record
 from runcatalog.record import option
 

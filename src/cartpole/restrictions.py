@@ -6,25 +6,13 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from cartpole import bc_results, expert
-from cartpole.cloning import CloneConfig, Outcome, clone
-from cartpole.demonstrations import RESTRICTIONS
+from cartpole.cloning import expert_policies as expert
+from cartpole.cloning import summary as bc_results
+from cartpole.cloning.behaviour_cloning import CloneConfig, Outcome, clone
+from cartpole.cloning.demonstrations import RESTRICTIONS
+from cartpole.cloning.summary import REPORTED, RERUN, WHOLE
 from runcatalog import record
 from runcatalog.record import option
-
-# Shares that the source reported (fact sheet, section 5: read from its histograms of 800 episodes), worst
-# first: its order is the claim that is tested.
-REPORTED = {
-    "angular_velocity": 285 / 800,
-    "position": 582 / 800,
-    "angle": 652 / 800,
-    "none": 718 / 800,
-    "velocity": 790 / 800,
-}
-# Its later run, with which the order turned: middles of what the sheet gives.
-RERUN = {"angle": 0.725, "none": 0.875, "velocity": 0.97, "angular_velocity": 0.975}
-
-WHOLE = 0.99  # share of starts from which a clone that is whole reaches 500 steps
 
 
 @dataclass(frozen=True)

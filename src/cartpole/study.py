@@ -13,13 +13,13 @@ from collections import deque
 from dataclasses import dataclass, fields
 from typing import TYPE_CHECKING, Any
 
-from cartpole.options import BudgetConfig, PolicyGradientConfig, widths
+from cartpole.policy_gradient.options import BudgetConfig, PolicyGradientConfig, widths
 from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from cartpole.learner import Setting
-    from cartpole.pieces import Outcome, Piece
+    from cartpole.policy_gradient.reinforce import Setting
+    from cartpole.policy_gradient.workers import Outcome, Piece
 
 DIMENSIONS = ("algo", "lr", "gamma", "entropy", "normalise_returns", "reset")
 TOLD = 15.0  # s between two lines on the terminal
@@ -101,8 +101,9 @@ def _name(point: dict[str, str], varied: list[str]) -> str:
 
 def main(config: Config) -> dict[str, Any]:
     """Trains all configurations with all seeds, and returns what the record says."""
-    from cartpole import figures, results
-    from cartpole.pieces import divide, train
+    from cartpole.policy_gradient import figures
+    from cartpole.policy_gradient import summary as results
+    from cartpole.policy_gradient.workers import divide, train
 
     with record.start(config, study="cartpole") as run:
         points = configurations(config)
@@ -127,7 +128,7 @@ def main(config: Config) -> dict[str, Any]:
 
 def pieces_of(config: Config, points: dict[str, PolicyGradientConfig]) -> list[Piece]:
     """One batch for all runs with the same number of episodes per update."""
-    from cartpole.pieces import Piece
+    from cartpole.policy_gradient.workers import Piece
 
     batches: dict[tuple[int, int], list[Setting]] = {}
     for point in points.values():

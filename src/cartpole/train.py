@@ -6,14 +6,14 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from cartpole.options import PolicyGradientConfig, widths
+from cartpole.policy_gradient.options import PolicyGradientConfig, widths
 from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from cartpole.networks import Params
+    from cartpole.policy_gradient.networks import Params
 
 LOGGED = 200  # points of a learning curve
 TOLD = 10  # lines on the terminal
@@ -33,7 +33,7 @@ def main(config: Config) -> dict[str, Any]:
     """Trains, and returns what the record says."""
     import numpy as np
 
-    from cartpole.learner import Learner
+    from cartpole.policy_gradient.reinforce import Learner
 
     with record.start(config, study="cartpole") as run:
         learner = Learner([config.setting], widths(config.hidden), config.batch)
@@ -92,8 +92,8 @@ def tell(run: record.Run, updates: int, lengths: np.ndarray) -> None:
 
 def greedy_length(policy: Params, rng: np.random.Generator) -> float:
     """Mean length of episodes from new start states with the more probable action (evaluation)."""
-    from cartpole import networks
-    from cartpole.env import CartPoleBatch, random_starts
+    from cartpole.policy_gradient import networks
+    from cartpole.policy_gradient.env import CartPoleBatch, random_starts
 
     env = CartPoleBatch(GREEDY_EPISODES)
     seen = env.reset(random_starts(rng, GREEDY_EPISODES))
@@ -107,7 +107,7 @@ def result_of(
     config: Config, episodes: np.ndarray, env_steps: int, greedy: float
 ) -> dict[str, Any]:
     """What the record says of a run with these episode lengths [N]."""
-    from cartpole.plateau import NEVER, plateau
+    from cartpole.policy_gradient.convergence import NEVER, plateau
 
     reached = int(plateau(episodes))
     update = -(-reached // config.batch)

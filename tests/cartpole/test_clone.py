@@ -5,11 +5,13 @@ import numpy as np
 import pytest
 import torch
 
-from cartpole import cloning, networks, survival
-from cartpole.cloning import CloneConfig, Clones, PairOrder
-from cartpole.demonstrations import as_labelled, play, sampling
-from cartpole.env import MAX_STEPS, random_starts
-from cartpole.networks import Shape
+from cartpole.cloning import behaviour_cloning as cloning
+from cartpole.cloning import survival
+from cartpole.cloning.behaviour_cloning import CloneConfig, Clones, PairOrder
+from cartpole.cloning.demonstrations import as_labelled, play, sampling
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.env import MAX_STEPS, random_starts
+from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
 
 SEEDS = record.Seeds(3)

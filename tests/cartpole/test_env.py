@@ -4,7 +4,7 @@ import gymnasium
 import numpy as np
 import pytest
 
-from cartpole.env import MAX_STEPS, CartPoleBatch, random_starts
+from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
 
 
 def test_random_transitions_are_those_of_gymnasium_to_the_bit():

@@ -5,8 +5,10 @@ import json
 import numpy as np
 import pytest
 
-from cartpole import expert, experts, networks
-from cartpole.networks import Shape
+from cartpole import experts
+from cartpole.cloning import expert_policies as expert
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
 from runcatalog.record.checkpoint import save_checkpoint
 

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cartpole import intervals
-from cartpole.plateau import NEVER, cost, plateau, recent_mean
+from cartpole.policy_gradient import seed_statistics as intervals
+from cartpole.policy_gradient.convergence import NEVER, cost, plateau, recent_mean
 
 
 def plateau_by_loop(lengths):

@@ -6,8 +6,8 @@ import pytest
 import torch
 from torch import nn
 
-from cartpole import algorithms
-from cartpole.learner import Learner, Setting
+from cartpole.policy_gradient import algorithms
+from cartpole.policy_gradient.reinforce import Learner, Setting
 from runcatalog.record import Seeds
 
 # Different in everything a run may differ in, so that nothing can be mixed up between runs.

@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cartpole import networks
-from cartpole.networks import Adam, Shape
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.networks import Adam, Shape
 
 
 def make(shape, runs=3, seed=0):

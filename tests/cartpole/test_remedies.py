@@ -3,11 +3,12 @@
 import numpy as np
 import pytest
 
-from cartpole import networks, remedies
-from cartpole.demonstrations import RESTRICTIONS
-from cartpole.env import MAX_STEPS, CartPoleBatch
-from cartpole.expert import greedy
-from cartpole.networks import Shape
+from cartpole import remedies
+from cartpole.cloning.demonstrations import RESTRICTIONS
+from cartpole.cloning.expert_policies import greedy
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch
+from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
 from runcatalog.record.checkpoint import save_checkpoint
 

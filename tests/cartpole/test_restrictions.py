@@ -5,9 +5,12 @@ import json
 import numpy as np
 import pytest
 
-from cartpole import bc_redraw, bc_results, demonstrations, networks, remedies, restrictions
-from cartpole.demonstrations import RESTRICTIONS, Pairs
-from cartpole.networks import Shape
+from cartpole import bc_redraw, remedies, restrictions
+from cartpole.cloning import demonstrations
+from cartpole.cloning import summary as bc_results
+from cartpole.cloning.demonstrations import RESTRICTIONS, Pairs
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
 from runcatalog.model import committed
 from runcatalog.record.checkpoint import save_checkpoint

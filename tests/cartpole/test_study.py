@@ -8,9 +8,12 @@ import numpy as np
 import pytest
 import yaml
 
-from cartpole import intervals, pieces, results, study
-from cartpole.learner import Learner, Setting
-from cartpole.pieces import Piece
+from cartpole import study
+from cartpole.policy_gradient import seed_statistics as intervals
+from cartpole.policy_gradient import summary as results
+from cartpole.policy_gradient import workers as pieces
+from cartpole.policy_gradient.reinforce import Learner, Setting
+from cartpole.policy_gradient.workers import Piece
 from runcatalog import record
 
 FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")

@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 
 from cartpole import train
-from cartpole.learner import Learner, Setting
+from cartpole.policy_gradient.reinforce import Learner, Setting
 from runcatalog import record
 
 FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cartpole.algorithms import ALGORITHMS, EPISODES_PER_UPDATE
-from cartpole.learner import RESETS, Setting
+from cartpole.policy_gradient.algorithms import ALGORITHMS, EPISODES_PER_UPDATE
+from cartpole.policy_gradient.reinforce import RESETS, Setting
 from runcatalog import record
 from runcatalog.record import option
 

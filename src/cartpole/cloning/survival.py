@@ -8,9 +8,10 @@ from functools import cached_property
 
 import numpy as np
 
-from cartpole import intervals, networks
-from cartpole.env import MAX_STEPS, STATE, CartPoleBatch, random_starts
-from cartpole.networks import Params
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient import seed_statistics as intervals
+from cartpole.policy_gradient.env import MAX_STEPS, STATE, CartPoleBatch, random_starts
+from cartpole.policy_gradient.networks import Params
 from runcatalog import record
 
 

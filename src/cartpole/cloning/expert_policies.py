@@ -7,8 +7,8 @@ from pathlib import Path
 
 import numpy as np
 
-from cartpole import networks
-from cartpole.networks import Params
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.networks import Params
 from runcatalog import record
 from runcatalog.record.config import find_folder
 from runcatalog.record.journal import read_json

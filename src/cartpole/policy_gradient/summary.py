@@ -10,9 +10,9 @@ from typing import Any
 
 import numpy as np
 
-from cartpole import intervals
-from cartpole.options import PolicyGradientConfig
-from cartpole.plateau import NEVER, cost, plateau, recent_mean
+from cartpole.policy_gradient import seed_statistics as intervals
+from cartpole.policy_gradient.convergence import NEVER, cost, plateau, recent_mean
+from cartpole.policy_gradient.options import PolicyGradientConfig
 from runcatalog import record
 from runcatalog.model.statistics import wilson
 

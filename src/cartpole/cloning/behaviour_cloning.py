@@ -8,10 +8,11 @@ from functools import cached_property
 
 import numpy as np
 
-from cartpole import algorithms, networks, survival
-from cartpole.demonstrations import ACTING, Pairs, as_labelled, left, play, sampling
-from cartpole.env import MAX_STEPS, random_starts
-from cartpole.networks import Adam, Params, Shape
+from cartpole.cloning import survival
+from cartpole.cloning.demonstrations import ACTING, Pairs, as_labelled, left, play, sampling
+from cartpole.policy_gradient import algorithms, networks
+from cartpole.policy_gradient.env import MAX_STEPS, random_starts
+from cartpole.policy_gradient.networks import Adam, Params, Shape
 from runcatalog import record
 from runcatalog.record import option
 

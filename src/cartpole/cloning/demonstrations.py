@@ -7,10 +7,10 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cartpole import networks
-from cartpole.env import STATE, CartPoleBatch
-from cartpole.expert import greedy
-from cartpole.networks import Params
+from cartpole.cloning.expert_policies import greedy
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.env import STATE, CartPoleBatch
+from cartpole.policy_gradient.networks import Params
 from runcatalog import record
 
 VARIABLES = ("position", "velocity", "angle", "angular_velocity")  # in the order of an observation

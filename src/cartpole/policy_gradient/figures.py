@@ -8,10 +8,10 @@ from typing import Any
 
 import numpy as np
 
-from cartpole import intervals
-from cartpole.env import MAX_STEPS
-from cartpole.plateau import HELD, REACHED
-from cartpole.results import QUARTILES, Summary, grid
+from cartpole.policy_gradient import seed_statistics as intervals
+from cartpole.policy_gradient.convergence import HELD, REACHED
+from cartpole.policy_gradient.env import MAX_STEPS
+from cartpole.policy_gradient.summary import QUARTILES, Summary, grid
 from runcatalog import record
 from runcatalog.plots.style import COLOURS, GREY, dress, sheet
 

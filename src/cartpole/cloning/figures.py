@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from cartpole.demonstrations import RESTRICTIONS, UNITS, VARIABLES
-from cartpole.env import MAX_STEPS
+from cartpole.cloning.demonstrations import RESTRICTIONS, UNITS, VARIABLES
+from cartpole.policy_gradient.env import MAX_STEPS
 from runcatalog.plots.style import COLOURS, GREY, sheet
 
 if TYPE_CHECKING:

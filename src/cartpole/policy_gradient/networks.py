@@ -13,7 +13,7 @@ from itertools import pairwise
 
 import numpy as np
 
-from cartpole.env import ACTIONS, STATE
+from cartpole.policy_gradient.env import ACTIONS, STATE
 
 Params = dict[str, np.ndarray]
 

@@ -20,7 +20,7 @@ from typing import Any
 
 import numpy as np
 
-from cartpole.learner import Learner, Setting
+from cartpole.policy_gradient.reinforce import Learner, Setting
 from runcatalog import record
 
 # Time of a lockstep step: a part that does not depend on the number of poles, and one for each pole, in

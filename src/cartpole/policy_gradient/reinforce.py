@@ -11,9 +11,9 @@ from typing import Any
 
 import numpy as np
 
-from cartpole import algorithms, networks
-from cartpole.env import MAX_STEPS, STATE, CartPoleBatch, random_starts
-from cartpole.networks import BLOCK, Adam, Params, Shape
+from cartpole.policy_gradient import algorithms, networks
+from cartpole.policy_gradient.env import MAX_STEPS, STATE, CartPoleBatch, random_starts
+from cartpole.policy_gradient.networks import BLOCK, Adam, Params, Shape
 from runcatalog.record import Seeds
 
 RESETS = ("fixed", "random")
