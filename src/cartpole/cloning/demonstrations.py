@@ -1,4 +1,4 @@
-"""State-action pairs of experts: who plays, what is recorded, and what a restriction leaves of it."""
+"""Demonstrations: state-action pairs of experts, and the restrictions that select from them."""
 
 from __future__ import annotations
 
@@ -7,23 +7,22 @@ from dataclasses import dataclass, replace
 
 import numpy as np
 
-from cartpole.cloning.expert_policies import greedy
+from cartpole.cloning.options import CloneConfig
 from cartpole.policy_gradient import networks
-from cartpole.policy_gradient.env import STATE, CartPoleBatch
+from cartpole.policy_gradient.env import STATE, CartPoleBatch, random_starts
 from cartpole.policy_gradient.networks import Params
 from runcatalog import record
 
 VARIABLES = ("position", "velocity", "angle", "angular_velocity")  # in the order of an observation
 UNITS = ("m", "m/s", "rad", "rad/s")
-ACTING = ("greedy", "sampled")
 
-# Actions bool [R, N] from observations float32 [R, N, 4], the expert's labels bool [R, N] and the step.
+# (observations float32 [R, N, 4], the expert's labels bool [R, N], step) -> actions bool [R, N]
 Actor = Callable[[np.ndarray, np.ndarray, int], np.ndarray]
 
 
 @dataclass(frozen=True)
 class Restriction:
-    """Pairs whose state variable lies within an open interval are kept.
+    """Selects pairs whose state variable lies within an open interval.
 
     Attributes:
         variable: Column of the observation.
@@ -35,7 +34,7 @@ class Restriction:
     half_width: float
 
     def scaled(self, scale: float) -> Restriction:
-        """The same with another half-width."""
+        """Return the restriction with its half-width multiplied by `scale`."""
         return replace(self, half_width=scale * self.half_width)
 
     def __str__(self) -> str:
@@ -44,7 +43,7 @@ class Restriction:
         return f"|{name}{shift}| < {self.half_width:g} {UNITS[self.variable]}"
 
 
-# The source's values (fact sheet, section 5); None keeps everything.
+# The source's values; None selects all pairs.
 RESTRICTIONS: dict[str, Restriction | None] = {
     "none": None,
     "position": Restriction(0, 0.0, 0.05),
@@ -56,60 +55,74 @@ RESTRICTIONS: dict[str, Restriction | None] = {
 
 @dataclass(frozen=True)
 class Pairs:
-    """Pairs in the order in which they were played, episode after episode.
+    """State-action pairs in playing order, episode after episode.
 
     Attributes:
         observations: float32 [R, N, T, 4]: data sets, episodes, steps.
         labels: The expert's greedy action, bool [R, N, T].
-        happened: bool [R, N, T]; false after an episode's end, where the rest is meaningless.
+        valid: bool [R, N, T]; false after an episode's end, where the other arrays are meaningless.
     """
 
     observations: np.ndarray
     labels: np.ndarray
-    happened: np.ndarray
+    valid: np.ndarray
 
     def flat(self) -> tuple[np.ndarray, np.ndarray]:
-        """Observations [R, N T, 4] and labels [R, N T]; index e T + t is step t of episode e."""
+        """Return observations [R, N T, 4] and labels [R, N T]; index e T + t is step t of episode e."""
         sets = len(self.labels)
         return self.observations.reshape(sets, -1, STATE), self.labels.reshape(sets, -1)
 
 
+def demonstrate(experts: Params, config: CloneConfig, seeds: record.Seeds) -> Pairs:
+    """Return pairs of the experts' episodes from random starts, [K, episodes, horizon]."""
+    count = len(experts["w0"])
+    starts = np.stack(
+        [random_starts(seeds.generator("demonstrations", k), config.episodes) for k in range(count)]
+    )
+    actor = expert_actor
+    if config.acting == "sampled":
+        shape = (config.episodes, config.horizon)
+        draws = [seeds.generator("demonstration actions", k).random(shape) for k in range(count)]
+        actor = sampling_actor(experts, np.stack(draws))
+    return play(experts, starts, config.horizon, actor)
+
+
 def play(experts: Params, starts: np.ndarray, steps: int, actor: Actor) -> Pairs:
-    """Plays one episode from each start and has the expert label every state on the way.
+    """Play one episode from each start state; the expert labels all visited states.
 
     Args:
         experts: Stacked policies [R, …].
         starts: float64 [R, N, 4].
-        steps: Decisions of an episode, at most 500.
-        actor: Who chooses the actions.
+        steps: Maximum length of an episode, at most 500.
+        actor: Chooses the actions.
     """
     sets, episodes = starts.shape[:2]
     shape = (steps, sets, episodes)
     observations, labels = np.zeros((*shape, STATE), np.float32), np.zeros(shape, bool)
-    happened = np.zeros(shape, bool)
+    valid = np.zeros(shape, bool)
     env = CartPoleBatch(sets * episodes)
-    seen = env.reset(starts.reshape(-1, STATE))
+    observed = env.reset(starts.reshape(-1, STATE))
     for step in range(steps):
-        seen = seen.reshape(sets, episodes, STATE)
-        observations[step], happened[step] = seen, env.alive.reshape(sets, episodes)
-        labels[step] = greedy(experts, seen)
-        seen, *_ = env.step(actor(seen, labels[step], step).ravel())
+        observed = observed.reshape(sets, episodes, STATE)
+        observations[step], valid[step] = observed, env.alive.reshape(sets, episodes)
+        labels[step] = networks.greedy(experts, observed)
+        observed, *_ = env.step(actor(observed, labels[step], step).ravel())
         if not env.alive.any():
             break
     return Pairs(
         np.ascontiguousarray(observations.transpose(1, 2, 0, 3)),
         np.ascontiguousarray(labels.transpose(1, 2, 0)),
-        np.ascontiguousarray(happened.transpose(1, 2, 0)),
+        np.ascontiguousarray(valid.transpose(1, 2, 0)),
     )
 
 
-def as_labelled(observations: np.ndarray, labels: np.ndarray, step: int) -> np.ndarray:
-    """The expert itself, greedily."""
+def expert_actor(observations: np.ndarray, labels: np.ndarray, step: int) -> np.ndarray:
+    """Return the expert's greedy actions (an Actor)."""
     return labels
 
 
-def sampling(experts: Params, draws: np.ndarray) -> Actor:
-    """The expert as it was trained, with actions sampled from its policy.
+def sampling_actor(experts: Params, draws: np.ndarray) -> Actor:
+    """Return an actor that samples actions from the expert's policy, as in its training.
 
     Args:
         experts: Stacked policies [R, …].
@@ -126,11 +139,11 @@ def sampling(experts: Params, draws: np.ndarray) -> Actor:
 
 
 def within(observations: np.ndarray, name: str, scale: float = 1.0) -> np.ndarray:
-    """Which observations [..., 4] a restriction keeps, bool [...].
+    """Return which observations a restriction selects, bool [...].
 
     Args:
-        observations: Any shape before the last axis.
-        name: Of RESTRICTIONS.
+        observations: float32 [..., 4].
+        name: Key of RESTRICTIONS.
         scale: Factor of the interval's half-width.
     """
     restriction = RESTRICTIONS[name]
@@ -140,21 +153,21 @@ def within(observations: np.ndarray, name: str, scale: float = 1.0) -> np.ndarra
     return np.abs(values - restriction.centre) < restriction.scaled(scale).half_width
 
 
-def left(pairs: Pairs, name: str, scale: float = 1.0) -> list[np.ndarray]:
-    """Indices into `pairs.flat()` of what a restriction leaves of each data set, in playing order.
+def selected(pairs: Pairs, name: str, scale: float = 1.0) -> list[np.ndarray]:
+    """Return the indices into `pairs.flat()` that a restriction selects, by data set, in playing order.
 
     Raises:
-        RunFailed: It leaves nothing of one of them.
+        RunFailed: It selects no pair of a data set.
     """
     restriction = RESTRICTIONS[name]
-    kept = str(restriction.scaled(scale)) if restriction else "everything"
-    keeps = within(pairs.observations, name, scale) & pairs.happened
-    found = [np.flatnonzero(each) for each in keeps]
-    for expert, indices in enumerate(found):
+    interval = str(restriction.scaled(scale)) if restriction else "everything"
+    masks = within(pairs.observations, name, scale) & pairs.valid
+    selection = [np.flatnonzero(mask) for mask in masks]
+    for expert, indices in enumerate(selection):
         if not len(indices):
-            total = int(pairs.happened[expert].sum())
+            total = int(pairs.valid[expert].sum())
             raise record.RunFailed(
-                f"restriction {name} ({kept}) leaves none of {total} pairs of "
+                f"restriction {name} ({interval}) leaves none of {total} pairs of "
                 f"expert {expert + 1}: use a larger --scale or more --episodes"
             )
-    return found
+    return selection

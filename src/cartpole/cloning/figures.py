@@ -1,4 +1,4 @@
-"""Figures of behaviour cloning, from arrays alone."""
+"""Figures of behaviour cloning."""
 
 from __future__ import annotations
 
@@ -17,32 +17,32 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure
 
-MEASURED, REPORTED, CUT = COLOURS[0], COLOURS[1], GREY
-LEAST = 1e-4  # share at the foot of a logarithmic axis
+MEASURED, REPORTED, EXCLUDED = COLOURS[0], COLOURS[1], GREY
+LOWEST = 1e-4  # share at the bottom of a logarithmic axis
 
 
 def lifetimes(
     path: Path, histograms: Mapping[str, np.ndarray], reported: Mapping[str, float]
 ) -> None:
-    """Draws how long clones last, one panel a data set, with the reported share at 500 steps.
+    """Draw histograms of lifetimes, one panel per data set, with the reported share at 500 steps.
 
     Args:
         path: SVG to write.
-        histograms: Shares by tens of steps, the last bin for 500, by restriction.
-        reported: Share that reached 500, by restriction.
+        histograms: Shares in bins of ten steps, the last bin for 500, by restriction.
+        reported: Reported share at 500 steps, by restriction.
     """
     with _panels(path, len(histograms), 2.0, share_y=True) as (figure, panels):
         for panel, (name, shares) in zip(panels, histograms.items(), strict=True):
             width = MAX_STEPS / (len(shares) - 1)
             edges = width * np.arange(len(shares))
-            panel.bar(edges, np.maximum(shares, LEAST), width, align="edge", color=MEASURED)
+            panel.bar(edges, np.maximum(shares, LOWEST), width, align="edge", color=MEASURED)
             panel.plot(
                 [], [], "s", color=MEASURED, label=f"measured {100 * shares[-1]:.1f} % at 500"
             )
             if name in reported:
                 label = f"reported {100 * reported[name]:.0f} %"
                 panel.plot(MAX_STEPS + width / 2, reported[name], "D", color=REPORTED, label=label)
-            panel.set(yscale="log", ylim=(LEAST, 2), xlim=(0, MAX_STEPS + 2 * width))
+            panel.set(yscale="log", ylim=(LOWEST, 2), xlim=(0, MAX_STEPS + 2 * width))
             panel.set_title(_words(name), fontsize=9)
             panel.legend(loc="upper left", fontsize=7)
         panels[0].set_ylabel("share of episodes")
@@ -50,30 +50,30 @@ def lifetimes(
 
 
 def distributions(
-    path: Path, spread: Mapping[str, np.ndarray], axes: Mapping[str, float], scale: float = 1.0
+    path: Path, by_variable: Mapping[str, np.ndarray], axes: Mapping[str, float], scale: float = 1.0
 ) -> None:
-    """Draws the state variables of all pairs, and in grey what a restriction cuts off.
+    """Draw the distributions of state variables; values that a restriction excludes are grey.
 
     Args:
         path: SVG to write.
-        spread: Shares by equal bins of [-a, a], by variable.
+        by_variable: Shares in equal bins of [-a, a], by variable.
         axes: a by variable, in its unit.
         scale: Factor of the restrictions' half-widths.
     """
     with _panels(path, len(VARIABLES), 2.3) as (_, panels):
         for panel, (column, variable) in zip(panels, enumerate(VARIABLES), strict=True):
-            shares = spread[variable]
+            shares = by_variable[variable]
             edges = np.linspace(-axes[variable], axes[variable], len(shares) + 1)
             panel.stairs(100 * shares, edges, fill=True, color=MEASURED)
-            cut = RESTRICTIONS[variable]
-            assert cut is not None
-            cut = cut.scaled(scale)
-            low, high = cut.centre - cut.half_width, cut.centre + cut.half_width
+            restriction = RESTRICTIONS[variable]
+            assert restriction is not None
+            kept = restriction.scaled(scale)
+            low, high = kept.centre - kept.half_width, kept.centre + kept.half_width
             for left, right in ((edges[0], low), (high, edges[-1])):
-                panel.axvspan(left, right, color=CUT, alpha=0.35, zorder=2)
+                panel.axvspan(left, right, color=EXCLUDED, alpha=0.35, zorder=2)
             panel.set_title(f"{_words(variable)} [{UNITS[column]}]", fontsize=9)
             panel.set_xlim(edges[0], edges[-1])
-            panel.set_xlabel(f"kept: {cut}", fontsize=7)
+            panel.set_xlabel(f"kept: {kept}", fontsize=7)
         panels[0].set_ylabel("pairs [%]")
 
 
@@ -83,20 +83,20 @@ def shares(
     intervals: Mapping[str, Mapping[str, tuple[float, float]]],
     reported: Sequence[tuple[str, str, Mapping[str, float]]] = (),
 ) -> None:
-    """Draws the shares that reach 500 steps: experts as points, means with intervals, what was reported.
+    """Draw the shares that reach 500 steps: experts as points, means with intervals, reported values.
 
     Args:
         path: SVG to write.
-        measured: Shares float64 [K] of each expert, by restriction, by series.
+        measured: Shares by expert, float64 [K], by restriction, by series.
         intervals: Of the means.
-        reported: Marker, label and shares of each report.
+        reported: Marker, label and shares of reported results.
     """
     with _panels(path, 1, 3.6, width=9) as (figure, panels):
         panel, names = panels[0], list(RESTRICTIONS)
-        own = [each for each in COLOURS if each != REPORTED]
+        colours = [colour for colour in COLOURS if colour != REPORTED]
         offsets = np.linspace(-0.27, 0.27, len(measured))
         for index, (series, by_name) in enumerate(measured.items()):
-            color = own[index % len(own)]
+            color = colours[index % len(colours)]
             at = np.arange(len(names)) + offsets[index]
             for x, name in zip(at, names, strict=True):
                 values = 100 * by_name[name]
@@ -107,8 +107,8 @@ def shares(
             means = [100 * by_name[name].mean() for name in names]
             panel.plot(at, means, "o", color=color, markersize=5, label=series)
         for marker, label, by_name in reported:
-            found = [(i, 100 * by_name[name]) for i, name in enumerate(names) if name in by_name]
-            panel.plot(*zip(*found, strict=True), marker, color=REPORTED, mfc="none", label=label)
+            points = [(i, 100 * by_name[name]) for i, name in enumerate(names) if name in by_name]
+            panel.plot(*zip(*points, strict=True), marker, color=REPORTED, mfc="none", label=label)
         panel.set_xticks(range(len(names)), [_words(name) for name in names])
         panel.set(ylabel="reach 500 steps [%]", ylim=(-3, 103), xlabel="pairs restricted by")
         panel.grid(axis="y", alpha=0.3)
@@ -118,20 +118,20 @@ def shares(
 def labels(
     path: Path, curves: Mapping[str, Mapping[str, tuple[np.ndarray, np.ndarray]]], target: float
 ) -> None:
-    """Draws survival over the labels that an expert gave, one panel a restriction, one line a remedy.
+    """Draw survival over the number of labels, one panel per restriction, one line per method.
 
     Args:
         path: SVG to write.
-        curves: Labels [i] and mean shares [i] by remedy, by restriction.
-        target: Share at which a clone is whole.
+        curves: Numbers of labels [i] and mean shares [i] by method, by restriction.
+        target: Share of a fully successful clone.
     """
     with _panels(path, len(curves), 2.3, share_y=True) as (_, panels):
-        for panel, (name, by_remedy) in zip(panels, curves.items(), strict=True):
-            for remedy, (asked, lasted) in by_remedy.items():
-                panel.plot(asked, 100 * lasted, marker=".", label=remedy)
+        for panel, (name, by_method) in zip(panels, curves.items(), strict=True):
+            for method, (queried, survived) in by_method.items():
+                panel.plot(queried, 100 * survived, marker=".", label=method)
             panel.axhline(100 * target, color="0.5", linestyle=":", linewidth=1)
             panel.set_title(_words(name), fontsize=9)
-            panel.set(ylim=(-3, 103), xlabel="labels asked for")
+            panel.set(ylim=(-3, 103), xlabel="labels of the expert")
             panel.grid(alpha=0.3)
         panels[0].set_ylabel("reach 500 steps [%]")
         panels[-1].legend(loc="lower right", fontsize=7)
@@ -143,10 +143,10 @@ def _panels(
 ) -> Iterator[tuple[Figure, list[Axes]]]:
     size = (min(width, max(4, 2.5 * columns if columns > 1 else width)), height)
     with sheet(path, size, "cartpole") as figure:
-        made = figure.subplots(1, columns, sharey=share_y, squeeze=False)
-        for panel in made.flat:
+        panels = figure.subplots(1, columns, sharey=share_y, squeeze=False)
+        for panel in panels.flat:
             panel.tick_params(labelsize=7)
-        yield figure, list(made.flat)
+        yield figure, list(panels.flat)
 
 
 def _words(name: str) -> str:

@@ -1,4 +1,4 @@
-"""How long greedy policies keep the pole up, and what their shares say over experts and orders."""
+"""Survival: how long greedy policies balance the pole, and statistics over experts and orders."""
 
 from __future__ import annotations
 
@@ -9,17 +9,17 @@ from functools import cached_property
 import numpy as np
 
 from cartpole.policy_gradient import networks
-from cartpole.policy_gradient import seed_statistics as intervals
+from cartpole.policy_gradient import seed_statistics as statistics
 from cartpole.policy_gradient.env import MAX_STEPS, STATE, CartPoleBatch, random_starts
 from cartpole.policy_gradient.networks import Params
 from runcatalog import record
 
 
 def lifetimes(policies: Params, starts: np.ndarray) -> np.ndarray:
-    """Steps that greedy policies keep the pole up, at most 500.
+    """Return the steps for which greedy policies balance the pole, at most 500.
 
-    All starts of a policy are stepped together and those that have ended dropped. Policy after policy:
-    the states of one stay in the processor's cache, and one that falls early costs no more.
+    All starts of one policy are stepped together, and ended episodes are removed from the batch. Policies
+    follow one after the other: their states fit the processor's cache, and early failures save time.
 
     Args:
         policies: Stacked parameters [R, …].
@@ -29,71 +29,69 @@ def lifetimes(policies: Params, starts: np.ndarray) -> np.ndarray:
         int [R, S].
     """
     runs = len(policies["w0"])
-    found = np.zeros((runs, len(starts)), np.int64)
+    steps = np.zeros((runs, len(starts)), np.int64)
     for run in range(runs):
         policy = networks.take(policies, slice(run, run + 1))
         env = CartPoleBatch(len(starts))
-        seen, where = env.reset(starts), np.arange(len(starts))
-        while len(where):
-            logits = networks.forward(policy, seen[None])[0]
-            seen, terminated, truncated = env.step(logits[:, 1] > logits[:, 0])
+        observed, columns = env.reset(starts), np.arange(len(starts))
+        while len(columns):
+            push_right = networks.greedy(policy, observed[None])[0]
+            observed, terminated, truncated = env.step(push_right)
             if (terminated | truncated).any():
-                found[run, where] = env.steps
-                going = env.alive
-                where, seen = where[going], seen[going]
-                env.keep(going)
-    return found
+                steps[run, columns] = env.steps
+                alive = env.alive
+                columns, observed = columns[alive], observed[alive]
+                env.keep(alive)
+    return steps
 
 
 def held_out_starts(seeds: record.Seeds, count: int) -> np.ndarray:
-    """The start states on which clones are reported, float64 [count, 4]; none is trained on."""
+    """Return the start states of the test, float64 [count, 4]; no training episode begins there."""
     return random_starts(seeds.generator("test starts"), count).reshape(-1, STATE)
 
 
-def whole(lived: np.ndarray) -> np.ndarray:
-    """Share of starts from which the pole is still up after 500 steps: [R] from [R, S]."""
-    return (lived == MAX_STEPS).mean(-1)
+def survival_rate(steps: np.ndarray) -> np.ndarray:
+    """Return the share of starts from which the pole is balanced for 500 steps, [R] from lifetimes [R, S]."""
+    return (steps == MAX_STEPS).mean(-1)
 
 
 @dataclass(frozen=True)
 class Shares:
-    """Shares of starts survived, by name of what was learned from: float64 [K, J] each.
+    """Shares of starts survived, float64 [K, J] by name of the data set: K experts, J orders.
 
-    K experts are a sample of experts, and the J orders of each a sample of what else is random. The
-    bootstrap draws experts, and for each one orders; the same ones for every name, since clones of two
-    data sets with the same expert and order are a pair (equal first weights, equal episodes).
+    The bootstrap draws experts, and orders within an expert. All names share the draws, because clones of two
+    data sets with the same expert and order are a pair (equal initial weights, equal episodes).
     """
 
-    of: dict[str, np.ndarray]
+    by_name: dict[str, np.ndarray]
 
     @cached_property
     def resampled(self) -> dict[str, np.ndarray]:
-        """Means over a resample, [RESAMPLES] by name."""
-        experts, orders = next(iter(self.of.values())).shape
+        """Means over the resamples, [RESAMPLES] by name."""
+        experts, orders = next(iter(self.by_name.values())).shape
         rng = np.random.default_rng(0)
-        rows = rng.integers(experts, size=(intervals.RESAMPLES, experts, 1))
-        columns = rng.integers(orders, size=(intervals.RESAMPLES, experts, orders))
-        return {name: shares[rows, columns].mean((1, 2)) for name, shares in self.of.items()}
+        rows = rng.integers(experts, size=(statistics.RESAMPLES, experts, 1))
+        columns = rng.integers(orders, size=(statistics.RESAMPLES, experts, orders))
+        return {name: shares[rows, columns].mean((1, 2)) for name, shares in self.by_name.items()}
 
     def interval(self, name: str) -> tuple[float, float]:
-        """95 % percentile interval of the mean."""
-        low, high = np.quantile(self.resampled[name], intervals.LEVEL)
+        """Return the 95 % percentile interval of a mean."""
+        low, high = np.quantile(self.resampled[name], statistics.LEVEL)
         return float(low), float(high)
 
-    def less(self, left: str, right: str) -> float:
-        """Share of resamples in which the mean of `left` is below that of `right`, ties half."""
-        means = self.resampled
-        a, b = means[left], means[right]
+    def probability_below(self, left: str, right: str) -> float:
+        """Return the share of resamples in which the mean of `left` is below that of `right`; ties count half."""
+        a, b = self.resampled[left], self.resampled[right]
         return float((a < b).mean() + (a == b).mean() / 2)
 
-    def order(self, names: list[str]) -> tuple[list[str], float]:
-        """The most frequent order of some means, worst first, and its share of resamples."""
+    def most_frequent_order(self, names: list[str]) -> tuple[list[str], float]:
+        """Return the most frequent order of the means, lowest first, and its share of the resamples."""
         means = self.resampled
         ranked = np.argsort(np.stack([means[n] for n in names], 1), axis=1, kind="stable")
         (best, count), *_ = Counter(map(tuple, ranked.tolist())).most_common(1)
         return [names[i] for i in best], count / len(ranked)
 
-    def ordered(self, names: list[str]) -> float:
-        """Share of resamples in which the means are in exactly this order, worst first."""
+    def probability_of_order(self, names: list[str]) -> float:
+        """Return the share of resamples in which the means strictly increase in this order."""
         means = np.stack([self.resampled[n] for n in names], 1)
         return float((np.diff(means, axis=1) > 0).all(1).mean())

@@ -1,9 +1,9 @@
-"""Many CartPole-v1 at once: NumPy arrays in place of a loop, bit for bit what gymnasium computes.
+"""CartPole-v1 for many poles at once: NumPy arrays in place of a loop, bit-equal to gymnasium.
 
 Constants and equations are those of gymnasium's `CartPoleEnv` (Barto, Sutton & Anderson, "Neuronlike
 adaptive elements that can solve difficult learning control problems", 1983; corrected equations of
-Florian, "Correct equations for the dynamics of the cart-pole system", 2007). Every product and sum is
-taken in gymnasium's order, so that rounding is the same.
+Florian, "Correct equations for the dynamics of the cart-pole system", 2007). Products and sums are
+computed in gymnasium's order, so that rounding is the same.
 """
 
 from __future__ import annotations
@@ -20,35 +20,35 @@ POLE_MASS, TOTAL_MASS = 0.1, 0.1 + 1.0  # kg; their sum in gymnasium's order
 HALF_LENGTH = 0.5  # m
 POLE_MASS_LENGTH = POLE_MASS * HALF_LENGTH
 FORCE = 10.0  # N
-TAU = 0.02  # s between two decisions
+TAU = 0.02  # s between two actions
 MAX_POSITION = 2.4  # m
 MAX_ANGLE = 12 * 2 * math.pi / 360  # rad
-START = 0.05  # each component of a start state is uniform in [-START, START]
+START = 0.05  # all components of a start state are uniform in [-START, START]
 
 
 def random_starts(rng: np.random.Generator, count: int) -> np.ndarray:
-    """Returns start states [count, 4], drawn as gymnasium's `reset` draws them one after another."""
+    """Return start states [count, 4], drawn in the order of gymnasium's `reset`."""
     return rng.uniform(low=-START, high=START, size=(count, STATE))
 
 
 class CartPoleBatch:
-    """Poles that are stepped together. The reward is 1 for every step, the last one included.
+    """Poles that are stepped together. The reward is 1 for every step, including the last.
 
-    A pole that has ended stays as it is until it is reset. All begin ended.
+    The state of a pole whose episode has ended is frozen until its reset; initially all are frozen.
 
     Args:
         count: Number of poles.
 
     Attributes:
         steps: int [n], steps since the reset.
-        alive: bool [n], whether the episode goes on.
+        alive: bool [n], whether the episode has not ended.
     """
 
     def __init__(self, count: int) -> None:
-        self._states = np.zeros((STATE, count))  # one row a component: contiguous arithmetic
+        self._states = np.zeros((STATE, count))  # one row per component: contiguous arithmetic
         self.steps = np.zeros(count, np.int64)
         self.alive = np.zeros(count, bool)
-        self._all_alive = False  # saves looking at each pole in each step
+        self._all_alive = False  # skips the masking of ended poles
 
     def __len__(self) -> int:
         return len(self.steps)
@@ -60,15 +60,15 @@ class CartPoleBatch:
 
     @property
     def observations(self) -> np.ndarray:
-        """States as an agent sees them, float32 [n, 4]."""
+        """States in an agent's precision, float32 [n, 4]."""
         return self._states.T.astype(np.float32, order="C")
 
     def reset(self, states: np.ndarray, rows: np.ndarray | None = None) -> np.ndarray:
-        """Begins new episodes.
+        """Begin new episodes.
 
         Args:
             states: float64 [k, 4].
-            rows: int [k], which poles; None for all.
+            rows: int [k], indices of the poles; None for all.
 
         Returns:
             The observations of all poles, float32 [n, 4].
@@ -81,14 +81,14 @@ class CartPoleBatch:
         return self.observations
 
     def step(self, actions: np.ndarray) -> tuple[np.ndarray, np.ndarray, np.ndarray]:
-        """Pushes every cart for one decision.
+        """Push all carts for one time step.
 
         Args:
             actions: int or bool [n], 0 pushes to the left and 1 to the right.
 
         Returns:
-            Observations float32 [n, 4]; terminated bool [n] and truncated bool [n], which are true in the
-            step that ends an episode.
+            Observations float32 [n, 4]; terminated bool [n] and truncated bool [n], true only in the step
+            that ends an episode.
         """
         after = _advanced(self._states, np.where(actions, FORCE, -FORCE))
         alive = self.alive
@@ -106,7 +106,7 @@ class CartPoleBatch:
         return self.observations, terminated, truncated
 
     def keep(self, rows: np.ndarray) -> None:
-        """Forgets all other poles.
+        """Remove all other poles.
 
         Args:
             rows: int [k] or bool [n].
@@ -117,7 +117,7 @@ class CartPoleBatch:
 
 
 def _advanced(states: np.ndarray, force: np.ndarray) -> np.ndarray:
-    """States [4, n] one explicit Euler step later, under forces [n]."""
+    """Return states [4, n] after one explicit Euler step under forces [n]."""
     _, velocity, angle, spin = states
     cos, sin = np.cos(angle), np.sin(angle)
     temp = (force + POLE_MASS_LENGTH * np.square(spin) * sin) / TOTAL_MASS

@@ -1,8 +1,9 @@
-"""Small networks for many independent runs at once: stacked parameters, explicit gradients, Adam.
+"""Small networks of many independent runs at once: forward pass, backpropagation, Adam.
 
 Parameters are a dict of float32 arrays with the run as first axis: `w0` [R, 4, 8], `b0` [R, 8], … for a
-4-8-4-2 network. What a run computes does not depend, to the bit, on the runs beside it: matrix products
-are taken run by run with shapes that do not change, and sums over time in blocks of fixed size.
+4-8-4-2 network. Per run, everything equals `torch.nn.Sequential` of `Linear` and `ReLU`, autograd and
+`torch.optim.Adam` (tests compare them). A run's results do not depend on the other runs of the stack, to the
+bit: matrix products are computed run by run with fixed shapes, and sums over time in blocks of fixed size.
 """
 
 from __future__ import annotations
@@ -17,8 +18,8 @@ from cartpole.policy_gradient.env import ACTIONS, STATE
 
 Params = dict[str, np.ndarray]
 
-# Sums over samples are taken in blocks of this many, padded with zeros: a sum then does not depend on how
-# many zeros follow, which a matrix product of another length does (BLAS cuts it elsewhere).
+# Sums over samples are taken in zero-padded blocks of this size. BLAS splits a longer product elsewhere and so
+# rounds it differently; in blocks of fixed size, padding does not change the sum.
 BLOCK = 50
 BETAS, EPSILON = (0.9, 0.999), 1e-8  # Kingma & Ba, "Adam", 2015, algorithm 1; torch's defaults
 
@@ -33,7 +34,7 @@ class Shape:
         inputs: Number of inputs.
     """
 
-    hidden: tuple[int, ...] = (8, 4)
+    hidden: tuple[int, ...]
     outputs: int = ACTIONS
     inputs: int = STATE
 
@@ -45,11 +46,11 @@ class Shape:
 
 
 def initial(shape: Shape, rngs: Sequence[np.random.Generator]) -> Params:
-    """Returns parameters drawn as torch's `nn.Linear` does: U(-1/sqrt(fan_in), 1/sqrt(fan_in)).
+    """Return parameters drawn as torch's `nn.Linear` does: U(-1/sqrt(fan_in), 1/sqrt(fan_in)).
 
     Args:
         shape: The network's widths.
-        rngs: One generator a run.
+        rngs: One generator per run.
     """
     params: Params = {}
     for layer, (fan_in, fan_out) in enumerate(shape.layers):
@@ -61,17 +62,17 @@ def initial(shape: Shape, rngs: Sequence[np.random.Generator]) -> Params:
 
 
 def stacked(networks: Sequence[Mapping[str, np.ndarray]]) -> Params:
-    """Returns single networks as one stack [R, …]."""
-    return {name: np.stack([each[name] for each in networks]) for name in networks[0]}
+    """Return single networks as one stack [R, …]."""
+    return {name: np.stack([network[name] for network in networks]) for name in networks[0]}
 
 
 def take(params: Mapping[str, np.ndarray], rows: np.ndarray | slice | int) -> Params:
-    """Returns the parameters of some runs (a copy); of a single one, without the first axis."""
+    """Return a copy of the parameters of some runs; of a single run, without the first axis."""
     return {name: value[rows].copy() for name, value in params.items()}
 
 
 def forward(params: Mapping[str, np.ndarray], inputs: np.ndarray) -> np.ndarray:
-    """Returns outputs [R, N, outputs] for inputs float32 [R, N, inputs]."""
+    """Return outputs [R, N, outputs] for inputs float32 [R, N, inputs]."""
     hidden = inputs
     last = len(params) // 2 - 1
     for layer in range(last + 1):
@@ -82,56 +83,62 @@ def forward(params: Mapping[str, np.ndarray], inputs: np.ndarray) -> np.ndarray:
     return hidden
 
 
+def greedy(policies: Mapping[str, np.ndarray], observations: np.ndarray) -> np.ndarray:
+    """Return the action with the larger logit, bool [R, N], for observations float32 [R, N, 4]."""
+    logits = forward(policies, observations)
+    return logits[..., 1] > logits[..., 0]
+
+
 def activations(params: Mapping[str, np.ndarray], inputs: np.ndarray) -> list[np.ndarray]:
-    """Returns the inputs, what each hidden layer puts out, and the outputs, as `gradients` needs them."""
-    found = [inputs]
+    """Return the inputs, the outputs of all hidden layers, and the network's outputs, for :func:`gradients`."""
+    layers = [inputs]
     last = len(params) // 2 - 1
     for layer in range(last + 1):
-        hidden = found[-1] @ params[f"w{layer}"]
+        hidden = layers[-1] @ params[f"w{layer}"]
         hidden += params[f"b{layer}"][:, None]
-        found.append(np.maximum(hidden, 0, out=hidden) if layer < last else hidden)
-    return found
+        layers.append(np.maximum(hidden, 0, out=hidden) if layer < last else hidden)
+    return layers
 
 
 def gradients(
     params: Mapping[str, np.ndarray], activated: Sequence[np.ndarray], output_gradient: np.ndarray
 ) -> Params:
-    """Returns the gradient of a loss by the parameters (backpropagation), summed over samples.
+    """Return the gradient of a loss with respect to the parameters (backpropagation), summed over samples.
 
     Args:
         params: The network's parameters.
-        activated: What :func:`activations` returned for samples [R, N, …].
-        output_gradient: Gradient of the loss by the outputs, float32 [R, N, outputs]; zero for samples
-            that do not count.
+        activated: Result of :func:`activations` for samples [R, N, …].
+        output_gradient: Gradient of the loss with respect to the outputs, float32 [R, N, outputs]; zero for
+            padded samples.
     """
-    found: Params = {}
-    slope = output_gradient
+    result: Params = {}
+    delta = output_gradient  # gradient with respect to a layer's outputs
     for layer in reversed(range(len(params) // 2)):
         inputs = activated[layer]
-        found[f"w{layer}"], found[f"b{layer}"] = _summed(inputs, slope)
+        result[f"w{layer}"], result[f"b{layer}"] = _layer_gradients(inputs, delta)
         if layer:
-            slope = slope @ params[f"w{layer}"].swapaxes(1, 2)
-            slope *= inputs > 0
-    return found
+            delta = delta @ params[f"w{layer}"].swapaxes(1, 2)
+            delta *= inputs > 0
+    return result
 
 
-def _summed(inputs: np.ndarray, slope: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-    """Gradients by a layer's weights [R, i, o] and biases [R, o] from its inputs and slopes [R, N, …]."""
+def _layer_gradients(inputs: np.ndarray, delta: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
+    """Return gradients of weights [R, i, o] and biases [R, o] from a layer's inputs and deltas [R, N, …]."""
     runs, samples, width = inputs.shape
-    out = slope.shape[-1]
+    out = delta.shape[-1]
     if samples > BLOCK:
         if missing := -samples % BLOCK:
             inputs = np.pad(inputs, ((0, 0), (0, missing), (0, 0)))
-            slope = np.pad(slope, ((0, 0), (0, missing), (0, 0)))
+            delta = np.pad(delta, ((0, 0), (0, missing), (0, 0)))
         inputs = inputs.reshape(runs, -1, BLOCK, width)
-        slope = slope.reshape(runs, -1, BLOCK, out)
+        delta = delta.reshape(runs, -1, BLOCK, out)
         ones = np.ones((1, BLOCK), np.float32)
-        return (inputs.swapaxes(2, 3) @ slope).sum(1), (ones @ slope).sum(1)[:, 0]
-    return inputs.swapaxes(1, 2) @ slope, (np.ones((1, samples), np.float32) @ slope)[:, 0]
+        return (inputs.swapaxes(2, 3) @ delta).sum(1), (ones @ delta).sum(1)[:, 0]
+    return inputs.swapaxes(1, 2) @ delta, (np.ones((1, samples), np.float32) @ delta)[:, 0]
 
 
 class Adam:
-    """Adam for stacked parameters, each run with its own step size, as torch computes it.
+    """Adam (Kingma & Ba 2015) for stacked parameters, with one step size per run, as torch computes it.
 
     Args:
         params: Parameters [R, …]; changed in place by :meth:`step`.
@@ -139,7 +146,7 @@ class Adam:
 
     Attributes:
         updates: Number of steps taken.
-        first, second: Running means of the gradient and of its square.
+        first, second: Moving averages m and v of the gradient and of its square.
     """
 
     def __init__(self, params: Params, lr: float | np.ndarray) -> None:
@@ -151,7 +158,7 @@ class Adam:
         self.updates = 0
 
     def step(self, grads: Mapping[str, np.ndarray]) -> None:
-        """Takes one step against the gradients."""
+        """Take one step against the gradients."""
         self.updates += 1
         correction = [1 - beta**self.updates for beta in BETAS]
         size = (self.lr / correction[0]).astype(np.float32)
@@ -165,11 +172,11 @@ class Adam:
             value -= size.reshape(-1, *[1] * (value.ndim - 1)) * (first / denominator)
 
     def state(self) -> dict[str, object]:
-        """Returns what :meth:`restore` needs, as a checkpoint can hold it."""
+        """Return the state for a checkpoint."""
         return {"updates": self.updates, "first": self.first, "second": self.second}
 
     def restore(self, state: Mapping[str, object]) -> None:
-        """Goes on from a :meth:`state`."""
+        """Restore a :meth:`state`."""
         self.updates = int(state["updates"])  # type: ignore[call-overload]
         self.first = {k: np.array(v) for k, v in state["first"].items()}  # type: ignore[attr-defined]
         self.second = {k: np.array(v) for k, v in state["second"].items()}  # type: ignore[attr-defined]

@@ -1,11 +1,15 @@
-"""Flags of one policy-gradient run, and what follows from them."""
+"""Flags of one policy-gradient run, and the settings that follow from them."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass
 
-from cartpole.policy_gradient.algorithms import ALGORITHMS, EPISODES_PER_UPDATE
-from cartpole.policy_gradient.reinforce import RESETS, Setting
+from cartpole.policy_gradient.reinforce import (
+    ALGORITHMS,
+    EPISODES_PER_UPDATE,
+    RESETS,
+    RunSettings,
+)
 from runcatalog import record
 from runcatalog.record import option
 
@@ -14,7 +18,7 @@ DEFAULT_UPDATES = 5000
 
 @dataclass(frozen=True)
 class BudgetConfig(record.Config):
-    """Flags that a single run and a study share."""
+    """Flags shared by a single run and a study."""
 
     hidden: str = option("8 4", "widths of the hidden layers, both networks; source: 8 4")
     episodes_per_update: int = option(
@@ -29,18 +33,39 @@ class BudgetConfig(record.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        widths(self.hidden)
+        _ = self.widths  # raises an error if they cannot be parsed
         if self.updates and self.episodes:
             raise record.UserError(
-                f"--updates {self.updates} and --episodes {self.episodes}: give one of them"
+                f"--updates {self.updates} and --episodes {self.episodes}: give only one of the two"
             )
+
+    @property
+    def widths(self) -> tuple[int, ...]:
+        """Widths of the hidden layers.
+
+        Raises:
+            UserError: The flag is not a list of widths.
+        """
+        try:
+            parsed = tuple(int(word) for word in self.hidden.split())
+        except ValueError:
+            parsed = ()
+        if not 1 <= len(parsed) <= 4 or not all(1 <= width <= 512 for width in parsed):
+            raise record.UserError(
+                f"--hidden: {self.hidden!r} is no list of 1 to 4 widths from 1 to 512, such as '8 4'"
+            )
+        return parsed
 
 
 @dataclass(frozen=True)
 class PolicyGradientConfig(BudgetConfig):
     """Flags of one run."""
 
-    algo: str = option("rloo", "the advantage, see cartpole.algorithms", choices=ALGORITHMS)
+    algo: str = option(
+        "rloo",
+        "algorithm: its baseline, see cartpole.policy_gradient.reinforce",
+        choices=ALGORITHMS,
+    )
     lr: float = option(
         1e-3, "Adam's step size [1], of both networks; source: 1e-3", low=0, low_open=True, high=1
     )
@@ -51,7 +76,7 @@ class PolicyGradientConfig(BudgetConfig):
     normalise_returns: bool = option(False, "standardise the advantages of an update; source: no")
     reset: str = option(
         "fixed",
-        "one start state for all episodes (source), or a new one for each",
+        "fixed: one start state for all episodes (source); random: a new one for each episode",
         choices=RESETS,
     )
 
@@ -80,31 +105,14 @@ class PolicyGradientConfig(BudgetConfig):
         return self.episodes or self.update_count * self.batch
 
     @property
-    def setting(self) -> Setting:
-        """What the learner needs to know."""
-        return Setting(
-            self.algo,
-            self.seed,
-            self.lr,
-            self.gamma,
-            self.entropy,
-            self.normalise_returns,
-            self.reset,
+    def run_settings(self) -> RunSettings:
+        """Settings of the learner."""
+        return RunSettings(
+            algo=self.algo,
+            seed=self.seed,
+            lr=self.lr,
+            gamma=self.gamma,
+            entropy=self.entropy,
+            normalise=self.normalise_returns,
+            reset=self.reset,
         )
-
-
-def widths(hidden: str) -> tuple[int, ...]:
-    """Widths of hidden layers from text such as "8 4".
-
-    Raises:
-        UserError: They are none.
-    """
-    try:
-        found = tuple(int(word) for word in hidden.split())
-    except ValueError:
-        found = ()
-    if not 1 <= len(found) <= 4 or not all(1 <= width <= 512 for width in found):
-        raise record.UserError(
-            f"--hidden: {hidden!r} is no list of 1 to 4 widths from 1 to 512, such as '8 4'"
-        )
-    return found

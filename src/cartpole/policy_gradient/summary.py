@@ -1,4 +1,4 @@
-"""What a study says: curves for the journal, a table with intervals, one sentence, one number."""
+"""Summary of a study: learning curves for the journal, a table with intervals, a sentence, the objective."""
 
 from __future__ import annotations
 
@@ -10,29 +10,33 @@ from typing import Any
 
 import numpy as np
 
-from cartpole.policy_gradient import seed_statistics as intervals
-from cartpole.policy_gradient.convergence import NEVER, cost, plateau, recent_mean
-from cartpole.policy_gradient.options import PolicyGradientConfig
+from cartpole.policy_gradient import seed_statistics as statistics
+from cartpole.policy_gradient.convergence import (
+    NO_PLATEAU,
+    moving_mean,
+    plateau_episode,
+    search_cost,
+)
 from runcatalog import record
 from runcatalog.model.statistics import wilson
 
 MARKS = (2000, 5000)  # episodes; the source's sweeps end at 2,000, its main comparison at 5,000
-CURVE = 100  # points of a curve
+CURVE_POINTS = 100
 QUARTILES = (0.25, 0.75)
-ORDERED = 5  # of more configurations no order is told: it would be one of too many
-FAR = 1e9  # behind every plateau
+MAX_ORDERED = 5  # with more configurations, any single order is too improbable to report
+NO_PLATEAU_KEY = 1e9  # sorts after every plateau
 
 
 @dataclass(frozen=True)
 class Summary:
-    """One configuration.
+    """Results of one configuration over its seeds.
 
     Attributes:
         name: Its name in the grid.
         batch: Episodes of one update.
         lengths: Episode lengths, int [S, N].
-        mean: Mean of the last 100, float64 [S, N].
-        plateau: Episode of the plateau, int [S]; NEVER without one.
+        mean: Mean length of the last 100 episodes, float64 [S, N].
+        plateau: Episode of the plateau, int [S]; NO_PLATEAU without one.
     """
 
     name: str
@@ -43,169 +47,176 @@ class Summary:
 
     @property
     def episodes(self) -> int:
-        """Budget."""
+        """Budget in episodes."""
         return self.lengths.shape[1]
 
     @property
     def seeds(self) -> int:
+        """Number of seeds."""
         return len(self.lengths)
 
     @property
     def reached(self) -> int:
         """Number of seeds with a plateau."""
-        return int((self.plateau != NEVER).sum())
+        return int((self.plateau != NO_PLATEAU).sum())
 
     @property
     def episodes_to_plateau(self) -> np.ndarray:
-        """float64 [S], infinite without a plateau."""
-        return np.where(self.plateau == NEVER, np.inf, self.plateau)
+        """Episodes to the plateau, float64 [S]; infinite without one."""
+        return np.where(self.plateau == NO_PLATEAU, np.inf, self.plateau)
 
     @property
     def updates_to_plateau(self) -> np.ndarray:
-        """The update that the plateau's episode belonged to, float64 [S]."""
+        """Updates to the plateau, float64 [S]; infinite without one."""
         return np.ceil(self.episodes_to_plateau / self.batch)
 
     def score_at(self, episode: int) -> np.ndarray:
-        """Mean length of the last 100 episodes after this many, float64 [S]."""
+        """Return the mean length of the 100 episodes up to this one, float64 [S]."""
         return self.mean[:, episode - 1]
 
     def rank_key(self, episodes: int, unit: int = 1) -> np.ndarray:
-        """What an order goes by, float64 [S]: the plateau within the first `episodes`, in units.
+        """Return sort keys, float64 [S]: the plateau within the first `episodes`, divided by `unit`.
 
-        Seeds without one come after all others, by the length of their last 100 episodes.
+        Seeds without a plateau sort after all others, by the mean length of their last 100 episodes.
         """
-        found = plateau(self.lengths[:, :episodes])
-        return np.where(found == NEVER, FAR + 500 - self.score_at(episodes), found / unit)
+        reached = plateau_episode(self.lengths[:, :episodes])
+        without = NO_PLATEAU_KEY + 500 - self.score_at(episodes)
+        return np.where(reached == NO_PLATEAU, without, reached / unit)
 
 
-def summary(name: str, point: PolicyGradientConfig, lengths: np.ndarray) -> Summary:
-    """The summary of a configuration's episode lengths [S, N]."""
-    return Summary(name, point.batch, lengths, recent_mean(lengths), plateau(lengths))
+def summarise(name: str, batch: int, lengths: np.ndarray) -> Summary:
+    """Return the summary of a configuration with these episode lengths [S, N] and episodes per update."""
+    return Summary(name, batch, lengths, moving_mean(lengths), plateau_episode(lengths))
 
 
 def log(run: record.Run, summaries: Sequence[Summary]) -> None:
-    """Logs interquartile mean, median and quartiles over seeds by episode, and the mean by update.
+    """Log learning curves over seeds: interquartile mean, median and quartiles.
 
-    The step is the number of episodes; of `NAME/by_update/…` it is the number of updates.
+    The step is the number of episodes, and the number of updates for `NAME/by_update/…`.
     """
-    for each in summaries:
-        for episode in grid(each):
-            values = each.score_at(int(episode))
+    for summary in summaries:
+        for episode in curve_episodes(summary):
+            values = summary.score_at(int(episode))
             low, high = np.quantile(values, QUARTILES)
             curve = {
-                "iqm": intervals.iqm(values), "median": np.median(values), "q25": low, "q75": high
+                "iqm": statistics.iqm(values), "median": np.median(values), "q25": low, "q75": high
             }  # fmt: skip
-            named = {f"{each.name}/length_{key}": float(v) for key, v in curve.items()}
-            run.log(named, step=int(episode))
-            if episode % each.batch == 0:
-                by_update = {f"{each.name}/by_update/length_iqm": float(curve["iqm"])}
-                run.log(by_update, step=int(episode) // each.batch)
-    # What a search minimises, under the objective's name.
+            metrics = {f"{summary.name}/length_{key}": float(v) for key, v in curve.items()}
+            run.log(metrics, step=int(episode))
+            if episode % summary.batch == 0:
+                by_update = {f"{summary.name}/by_update/length_iqm": float(curve["iqm"])}
+                run.log(by_update, step=int(episode) // summary.batch)
+    # A search minimises the metric with the objective's name.
     run.log({"episodes_to_plateau": min(costs(summaries).values())}, step=summaries[0].episodes)
 
 
-def grid(each: Summary) -> np.ndarray:
-    """Episodes at which curves have points: evenly over the budget, and over its first 5,000."""
-    spans = {min(each.episodes, MARKS[-1]), each.episodes}
-    even = [np.linspace(0, span, CURVE + 1)[1:] for span in spans]
+def curve_episodes(summary: Summary) -> np.ndarray:
+    """Return the episodes of a curve's points: evenly over the budget, and over its first 5,000."""
+    spans = {min(summary.episodes, MARKS[-1]), summary.episodes}
+    even = [np.linspace(0, span, CURVE_POINTS + 1)[1:] for span in spans]
     return np.unique(np.maximum(np.concatenate(even).round(), 1).astype(int))
 
 
 def write(run: record.Run, summaries: Sequence[Summary], first_seed: int) -> None:
-    """Writes all that there is per seed to artifacts: a table, and the lengths of all episodes."""
-    told = {
-        each.name: {
-            "seeds": [first_seed + i for i in range(each.seeds)],
-            "episodes_per_update": each.batch,
-            "plateau_episode": [int(v) if v != NEVER else None for v in each.plateau],
-            "last_100": each.mean[:, -1].round(2).tolist(),
+    """Write the results of all seeds to artifacts: a table, and the lengths of all episodes."""
+    per_seed = {
+        summary.name: {
+            "seeds": [first_seed + i for i in range(summary.seeds)],
+            "episodes_per_update": summary.batch,
+            "plateau_episode": [int(v) if v != NO_PLATEAU else None for v in summary.plateau],
+            "last_100": summary.mean[:, -1].round(2).tolist(),
         }
-        for each in summaries
+        for summary in summaries
     }
-    run.artifact("seeds.json").write_text(json.dumps(told, indent=1) + "\n")
-    lengths = {each.name: each.lengths.astype(np.int16) for each in summaries}
+    run.artifact("seeds.json").write_text(json.dumps(per_seed, indent=1) + "\n")
+    lengths = {summary.name: summary.lengths.astype(np.int16) for summary in summaries}
     np.savez_compressed(run.artifact("lengths.npz"), **lengths)
 
 
 def costs(summaries: Sequence[Summary]) -> dict[str, float]:
-    """Median over seeds of episodes to the plateau, finite also where seeds have none: `plateau.cost`."""
-    return {each.name: float(intervals.median(cost(each.lengths))) for each in summaries}
+    """Return the median over seeds of `convergence.search_cost` by configuration."""
+    return {s.name: float(statistics.median(search_cost(s.lengths))) for s in summaries}
 
 
 def result_of(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """What the record says; the objective is that of the best configuration."""
-    of_each = costs(summaries)
+    """Return the run's result; the objective is that of the best configuration."""
+    cost_by_name = costs(summaries)
     return {
         "objective": {
             "name": "episodes_to_plateau",
-            "value": min(of_each.values()),
+            "value": min(cost_by_name.values()),
             "kind": "mean",
             "count": summaries[0].seeds,
             "goal": "min",
         },
         "summary": sentence(summaries),
         "table": table(summaries),
-        "metrics": {f"{name}/cost": value for name, value in of_each.items()},
-        "env_steps": int(sum(int(each.lengths.sum(dtype=np.int64)) for each in summaries)),
+        "metrics": {f"{name}/cost": value for name, value in cost_by_name.items()},
+        "env_steps": int(sum(int(s.lengths.sum(dtype=np.int64)) for s in summaries)),
     }
 
 
 def sentence(summaries: Sequence[Summary]) -> str:
-    """Medians with intervals, shares of seeds, and the order with its probability."""
+    """Return medians with intervals, counts of seeds, and the order with its probability, as one sentence."""
     seeds = summaries[0].seeds
-    parts = [f"{each.name} {_plateau(each)} ({each.reached} of {seeds})" for each in summaries]
-    told = f"episodes to plateau, median of {seeds} seeds: " + ", ".join(parts)
-    if 1 < len(summaries) <= ORDERED:
-        told += f"; {order(summaries, by='episode')}"
-        if len({each.batch for each in summaries}) > 1:
-            told += f"; {order(summaries, by='update')}"
-    return told
+    parts = [f"{s.name} {_plateau(s)} ({s.reached} of {seeds})" for s in summaries]
+    text = f"episodes to plateau, median of {seeds} seeds: " + ", ".join(parts)
+    if 1 < len(summaries) <= MAX_ORDERED:
+        text += f"; {order(summaries, by='episode')}"
+        if len({summary.batch for summary in summaries}) > 1:
+            text += f"; {order(summaries, by='update')}"
+    return text
 
 
 def order(summaries: Sequence[Summary], by: str) -> str:
-    """The most probable order by plateau within a budget that all have, and its probability."""
+    """Return the most probable order of the plateaus within the smallest budget, and its probability.
+
+    Args:
+        summaries: The configurations.
+        by: Unit of budget and plateau, "episode" or "update".
+    """
     if by == "episode":
-        budget = min(each.episodes for each in summaries)
-        keys = {each.name: each.rank_key(budget) for each in summaries}
+        budget = min(s.episodes for s in summaries)
+        keys = {s.name: s.rank_key(budget) for s in summaries}
     else:
-        budget = min(each.episodes // each.batch for each in summaries)
-        keys = {e.name: e.rank_key(budget * e.batch, e.batch) for e in summaries}
-    names, probability = intervals.order(keys)
+        budget = min(s.episodes // s.batch for s in summaries)
+        keys = {s.name: s.rank_key(budget * s.batch, s.batch) for s in summaries}
+    names, probability = statistics.most_frequent_order(keys)
     return f"by {by}s, first {budget}: {' < '.join(names)} (probability {_share(probability)})"
 
 
 def table(summaries: Sequence[Summary]) -> dict[str, Any]:
-    """One row a configuration, as text."""
-    batches = any(each.batch > 1 for each in summaries)
-    marks = [m for m in MARKS if m < min(each.episodes for each in summaries)]
+    """Return the table, one row per configuration."""
+    batches = any(s.batch > 1 for s in summaries)
+    marks = [m for m in MARKS if m < min(s.episodes for s in summaries)]
     columns = ["configuration", "seeds with a plateau", "episodes to plateau (median)"]
     columns += ["updates to plateau (median)"] if batches else []
     columns += [f"mean length at episode {mark} (IQM)" for mark in marks]
     columns += ["mean length at the end (IQM)", "episodes"]
     rows = []
-    for each in summaries:
-        low, high = wilson(each.reached, each.seeds)
-        row = [each.name, f"{each.reached} of {each.seeds} [{_percent(low)}, {_percent(high)}] %"]
-        row.append(_plateau(each))
-        row += [_median(each.updates_to_plateau)] if batches else []
-        row += [_iqm(each.score_at(mark)) for mark in [*marks, each.episodes]]
-        rows.append([*row, str(each.episodes)])
+    for s in summaries:
+        low, high = wilson(s.reached, s.seeds)
+        row = [s.name, f"{s.reached} of {s.seeds} [{_percent(low)}, {_percent(high)}] %"]
+        row.append(_plateau(s))
+        row += [_median(s.updates_to_plateau)] if batches else []
+        row += [_iqm(s.score_at(mark)) for mark in [*marks, s.episodes]]
+        rows.append([*row, str(s.episodes)])
     return {"columns": columns, "rows": rows}
 
 
-def _plateau(each: Summary) -> str:
-    return _median(each.episodes_to_plateau)
+def _plateau(summary: Summary) -> str:
+    return _median(summary.episodes_to_plateau)
 
 
 def _median(values: np.ndarray) -> str:
-    low, high = intervals.interval(values)
-    shown = _count(float(intervals.median(values)))
-    return f"{shown} [{_count(low)}, {_count(high)}]" if math.isfinite(low) else shown
+    low, high = statistics.bootstrap_interval(values)
+    middle = _count(float(statistics.median(values)))
+    return f"{middle} [{_count(low)}, {_count(high)}]" if math.isfinite(low) else middle
 
 
 def _iqm(values: np.ndarray) -> str:
-    low, high = intervals.interval(values, intervals.iqm)
-    return f"{float(intervals.iqm(values)):.0f} [{low:.0f}, {high:.0f}]"
+    low, high = statistics.bootstrap_interval(values, statistics.iqm)
+    return f"{float(statistics.iqm(values)):.0f} [{low:.0f}, {high:.0f}]"
 
 
 def _count(value: float) -> str:
@@ -217,5 +228,5 @@ def _percent(share: float) -> str:
 
 
 def _share(probability: float) -> str:
-    """A probability from 10,000 resamples, to two digits; never rounded to 1."""
+    """Return a probability from 10,000 resamples with two digits, never rounded to 1."""
     return "> 0.99" if probability > 0.99 else f"{probability:.2f}"

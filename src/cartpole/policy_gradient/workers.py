@@ -1,6 +1,6 @@
-"""A study's runs, divided over processes: whole lockstep batches, as few and as even as possible.
+"""Worker processes of a study: its runs as a few lockstep batches of about equal load.
 
-What a run computes does not depend on the runs beside it, so that the division changes only the time.
+A run's result does not depend on the other runs of its batch, so the division affects the time alone.
 """
 
 from __future__ import annotations
@@ -20,60 +20,60 @@ from typing import Any
 
 import numpy as np
 
-from cartpole.policy_gradient.reinforce import Learner, Setting
+from cartpole.policy_gradient.reinforce import Learner, RunSettings
 from runcatalog import record
 
-# Time of a lockstep step: a part that does not depend on the number of poles, and one for each pole, in
-# units of the first. Measured with 4-8-4-2 networks on one core; only the division hangs on it.
-PER_POLE = 0.003
-TELL = 0.5  # s between a worker's signs of progress
-CHECKED = 250  # updates between two looks for numbers that are not finite
+# A lockstep step takes a constant time plus a time per pole; this is their ratio, measured with 4-8-4-2
+# networks on one core. Only the division depends on it.
+COST_PER_POLE = 0.003
+PROGRESS_SECONDS = 0.5  # between two progress messages of a worker
+CHECK_INTERVAL = 250  # updates between two checks for numbers that are not finite
 
 
 @dataclass(frozen=True)
-class Piece:
-    """Runs that are trained in one batch by one process.
+class Job:
+    """Runs that one process trains in lockstep.
 
     Attributes:
-        settings: The runs.
+        settings: One per run.
         hidden: Widths of the hidden layers.
         batch: Episodes of one update.
-        updates: Updates of each run.
+        updates: Updates of a run.
     """
 
-    settings: tuple[Setting, ...]
+    settings: tuple[RunSettings, ...]
     hidden: tuple[int, ...]
     batch: int
     updates: int
 
     @property
     def load(self) -> float:
-        """Expected time, in units of PER_POLE's."""
-        return self.updates * (1 + PER_POLE * len(self.settings) * self.batch)
+        """Expected time, in units of a step's constant time."""
+        return self.updates * (1 + COST_PER_POLE * len(self.settings) * self.batch)
 
     @property
     def key(self) -> str:
-        """A name for the file of its outcome."""
-        told = repr(
-            (*(astuple(each) for each in self.settings), self.hidden, self.batch, self.updates)
+        """Stem of the file with its result."""
+        text = repr(
+            (*(astuple(run) for run in self.settings), self.hidden, self.batch, self.updates)
         )
-        return hashlib.sha256(told.encode()).hexdigest()[:16]
+        return hashlib.sha256(text.encode()).hexdigest()[:16]
 
-    def parts(self, count: int) -> list[Piece]:
-        """The piece cut into `count` of about equal size."""
-        found = np.array_split(np.arange(len(self.settings)), count)
+    def split(self, count: int) -> list[Job]:
+        """Return `count` jobs with about equal numbers of the runs."""
+        parts = np.array_split(np.arange(len(self.settings)), count)
         return [
-            Piece(tuple(self.settings[i] for i in part), self.hidden, self.batch, self.updates)
-            for part in found
+            Job(tuple(self.settings[i] for i in part), self.hidden, self.batch, self.updates)
+            for part in parts
         ]
 
 
 @dataclass(frozen=True)
-class Outcome:
-    """One run's end.
+class TrainedRun:
+    """Result of one run.
 
     Attributes:
-        lengths: Length of each episode, int16 [N].
+        lengths: Lengths of its episodes, int16 [N].
         policy: Its final policy, without the run's axis.
     """
 
@@ -81,92 +81,89 @@ class Outcome:
     policy: dict[str, np.ndarray]
 
 
-def divide(pieces: Sequence[Piece], processes: int) -> list[Piece]:
-    """Cuts pieces so that `processes` processes are done soonest; the longest pieces come first.
+def split_jobs(jobs: Sequence[Job], processes: int) -> list[Job]:
+    """Return the split of jobs with which `processes` processes finish soonest, longest jobs first.
 
-    Cutting has its price, because a step of a small batch takes nearly as long as one of a large batch.
+    A step of a small batch takes nearly as long as a step of a large batch, so jobs are not split needlessly.
     """
 
-    def total(parts: Sequence[Piece]) -> float:
+    def total_time(parts: Sequence[Job]) -> float:
         loads = [0.0] * processes
-        for part in sorted(parts, key=lambda p: -p.load):
+        for part in sorted(parts, key=lambda job: -job.load):
             loads[loads.index(min(loads))] += part.load
         return max(loads)
 
-    choices = [range(1, min(processes, len(piece.settings)) + 1) for piece in pieces]
+    choices = [range(1, min(processes, len(job.settings)) + 1) for job in jobs]
     best = min(
         itertools.product(*choices),
-        key=lambda counts: (
-            round(total(_cut(pieces, counts)), 6),
-            sum(counts),
-        ),
+        key=lambda counts: (round(total_time(_split_all(jobs, counts)), 6), sum(counts)),
     )
-    return sorted(_cut(pieces, best), key=lambda p: -p.load)
+    return sorted(_split_all(jobs, best), key=lambda job: -job.load)
 
 
-def _cut(pieces: Sequence[Piece], counts: Sequence[int]) -> list[Piece]:
-    return [part for p, count in zip(pieces, counts, strict=True) for part in p.parts(count)]
+def _split_all(jobs: Sequence[Job], counts: Sequence[int]) -> list[Job]:
+    return [part for job, count in zip(jobs, counts, strict=True) for part in job.split(count)]
 
 
-def train(
-    pieces: Sequence[Piece],
+def train_jobs(
+    jobs: Sequence[Job],
     processes: int,
     folder: Path,
     progress: Callable[[float], None],
-) -> dict[Setting, Outcome]:
-    """Trains all runs; a piece that is already in `folder` is not trained again.
+) -> dict[RunSettings, TrainedRun]:
+    """Train all runs; a job whose result is already in `folder` is not trained again.
 
     Args:
-        pieces: What to train.
-        processes: How many at a time.
-        folder: Where outcomes are kept, one file a piece.
-        progress: Called now and then with the share of the updates that is done.
+        jobs: The jobs.
+        processes: Number of processes at a time.
+        folder: Folder of the results, one file per job.
+        progress: Called repeatedly with the completed share of the updates.
 
     Raises:
-        RunFailed: A worker failed; NumericalError if it met a number that is not finite.
+        RunFailed: A worker failed; NumericalError for a number that is not finite.
     """
     folder.mkdir(exist_ok=True)
-    done = {piece: float((folder / f"{piece.key}.npz").exists()) for piece in pieces}
-    whole = sum(piece.load for piece in pieces)
-    progress(sum(piece.load * share for piece, share in done.items()) / whole)
-    for piece, share in _worked([p for p in pieces if not done[p]], processes, folder):
-        done[piece] = share
-        progress(sum(each.load * at for each, at in done.items()) / whole)
-    return {setting: outcome for piece in pieces for setting, outcome in _read(piece, folder)}
+    done = {job: float((folder / f"{job.key}.npz").exists()) for job in jobs}
+    total = sum(job.load for job in jobs)
+    progress(sum(job.load * share for job, share in done.items()) / total)
+    for job, share in _run_workers([job for job in jobs if not done[job]], processes, folder):
+        done[job] = share
+        progress(sum(job.load * share for job, share in done.items()) / total)
+    return {setting: trained for job in jobs for setting, trained in _results(job, folder)}
 
 
-def _worked(pieces: Sequence[Piece], processes: int, folder: Path) -> Iterator[tuple[Piece, float]]:
-    """Runs the workers; yields (piece, share done) when there is news."""
-    waiting, running = list(pieces), {}
+def _run_workers(jobs: Sequence[Job], processes: int, folder: Path) -> Iterator[tuple[Job, float]]:
+    """Run the workers; yield (job, completed share) at every message."""
+    waiting, running = list(jobs), {}
     try:
         while waiting or running:
             while waiting and len(running) < processes:
-                piece = waiting.pop(0)
-                pipe, process = _started(piece, folder)
-                running[pipe] = (piece, process)
+                job = waiting.pop(0)
+                pipe, process = _start_worker(job, folder)
+                running[pipe] = (job, process)
             for pipe in wait(list(running)):
-                piece, process = running[pipe]
+                job, process = running[pipe]
                 try:
-                    share = _share(pipe.recv())
+                    share = _completed_share(pipe.recv())
                 except EOFError:  # the worker has ended
                     process.join()
-                    if not (folder / f"{piece.key}.npz").exists():
-                        raise _end_of(process.exitcode) from None
+                    if not (folder / f"{job.key}.npz").exists():
+                        raise _exit_error(process.exitcode) from None
                     del running[pipe]
                     share = 1.0
-                yield piece, share
+                yield job, share
     finally:
         for _, process in running.values():
             process.kill()
             process.join()
 
 
-def _started(piece: Piece, folder: Path) -> tuple[Any, Any]:
-    """Starts a worker; returns the pipe on which it tells how far it is, and the process."""
+def _start_worker(job: Job, folder: Path) -> tuple[Any, Any]:
+    """Start a worker; return the receiving end of its pipe, and the process."""
     context = multiprocessing.get_context("spawn")
-    pipe, its_end = context.Pipe(duplex=False)
-    process = context.Process(target=_work, args=(piece, folder, its_end), daemon=True)
-    # Small matrices: more threads only get into each other's way.
+    receiver, sender = context.Pipe(duplex=False)
+    process = context.Process(target=_work, args=(job, folder, sender), daemon=True)
+    # With small matrices, several threads per process slow one another down.
     names = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
     before = {name: os.environ.get(name) for name in names}
     os.environ.update(dict.fromkeys(names, "1"))
@@ -178,35 +175,35 @@ def _started(piece: Piece, folder: Path) -> tuple[Any, Any]:
                 del os.environ[name]
             else:
                 os.environ[name] = value
-    its_end.close()  # only the worker holds it open, so that its end is seen
-    return pipe, process
+    sender.close()  # only the worker keeps it open, so that its end is noticed
+    return receiver, process
 
 
-def _share(told: Any) -> float:
-    """What a worker told: the share that it has done; raises if it told of an error."""
-    if isinstance(told, float):
-        return told
-    kind, *more = told
+def _completed_share(message: Any) -> float:
+    """Return the share in a worker's message; raise the error that it reports."""
+    if isinstance(message, float):
+        return message
+    kind, *details = message
     if kind == "number":
-        raise record.NumericalError(*more)
-    raise record.RunFailed(f"a worker process failed: {more[0]}")
+        raise record.NumericalError(*details)
+    raise record.RunFailed(f"a worker process failed: {details[0]}")
 
 
-def _end_of(exit_code: int | None) -> record.RunFailed:
-    """The error of a worker that ended without an outcome and without a word."""
+def _exit_error(exit_code: int | None) -> record.RunFailed:
+    """Return the error for a worker that ended without a result or an error message."""
     if exit_code == -signal.SIGKILL:
         return record.RunFailed("a worker process was killed (out of memory?)")
     return record.RunFailed(f"a worker process ended with exit code {exit_code}")
 
 
-def _work(piece: Piece, folder: Path, pipe: Any) -> None:
-    """A worker process: trains a piece and writes its outcome."""
+def _work(job: Job, folder: Path, pipe: Any) -> None:
+    """Main function of a worker process: train a job and write its result."""
     from runcatalog.record.lifecycle.signals import die_with_parent
 
-    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the terminal's Ctrl-C is for the parent
+    signal.signal(signal.SIGINT, signal.SIG_IGN)  # the parent handles the terminal's Ctrl-C
     die_with_parent()
     try:
-        _train(piece, folder / f"{piece.key}.npz", pipe.send)
+        _train(job, folder / f"{job.key}.npz", pipe.send)
     except record.NumericalError as error:
         pipe.send(("number", error.update, error.tensor_name))
     except Exception as error:
@@ -214,16 +211,18 @@ def _work(piece: Piece, folder: Path, pipe: Any) -> None:
         pipe.send(("other", f"{type(error).__name__}: {error}"))
 
 
-def _train(piece: Piece, path: Path, tell: Callable[[float], None]) -> None:
-    learner = Learner(piece.settings, piece.hidden, piece.batch)
-    lengths = np.zeros((len(piece.settings), piece.updates, piece.batch), np.int16)
-    told = time.monotonic()
-    for update in range(piece.updates):
-        lengths[:, update] = learner.update()
-        if time.monotonic() - told > TELL:
-            told = time.monotonic()
-            tell(update / piece.updates)
-        if update % CHECKED == 0 or update == piece.updates - 1:
+def _train(job: Job, path: Path, progress: Callable[[float], None]) -> None:
+    learner = Learner(job.settings, job.hidden, job.batch)
+    lengths = np.zeros((len(job.settings), job.updates, job.batch), np.int16)
+    last_message = time.monotonic()
+    for update in range(job.updates):
+        rollout = learner.collect()
+        learner.update(rollout)
+        lengths[:, update] = rollout.lengths
+        if time.monotonic() - last_message > PROGRESS_SECONDS:
+            last_message = time.monotonic()
+            progress(update / job.updates)
+        if update % CHECK_INTERVAL == 0 or update == job.updates - 1:
             record.check_finite(update + 1, learner.tensors())
     temporary = path.with_suffix(".writing")
     with temporary.open("wb") as file:
@@ -231,10 +230,10 @@ def _train(piece: Piece, path: Path, tell: Callable[[float], None]) -> None:
     temporary.replace(path)
 
 
-def _read(piece: Piece, folder: Path) -> Iterator[tuple[Setting, Outcome]]:
-    with np.load(folder / f"{piece.key}.npz") as found:
-        arrays = dict(found)
+def _results(job: Job, folder: Path) -> Iterator[tuple[RunSettings, TrainedRun]]:
+    with np.load(folder / f"{job.key}.npz") as file:
+        arrays = dict(file)
     lengths = arrays.pop("lengths")
-    for row, setting in enumerate(piece.settings):
+    for row, setting in enumerate(job.settings):
         policy = {name: value[row] for name, value in arrays.items()}
-        yield setting, Outcome(lengths[row].reshape(-1), policy)
+        yield setting, TrainedRun(lengths[row].reshape(-1), policy)
