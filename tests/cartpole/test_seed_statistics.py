@@ -4,8 +4,13 @@ import numpy as np
 import pytest
 from scipy import stats
 
-from cartpole.policy_gradient import seed_statistics as intervals
-from cartpole.policy_gradient.convergence import NEVER, cost, plateau, recent_mean
+from cartpole.policy_gradient import seed_statistics as statistics
+from cartpole.policy_gradient.convergence import (
+    NO_PLATEAU,
+    moving_mean,
+    plateau_episode,
+    search_cost,
+)
 
 
 def plateau_by_loop(lengths):
@@ -13,7 +18,7 @@ def plateau_by_loop(lengths):
     for k in range(100, len(lengths) - 500 + 1):
         if means[k - 1] >= 475 and all(mean >= 450 for mean in means[k - 1 : k + 500]):
             return k
-    return NEVER
+    return NO_PLATEAU
 
 
 def curves():
@@ -28,26 +33,26 @@ def curves():
 
 
 def test_the_plateau_is_that_of_the_definition():
-    found = plateau(curves())
-    assert found.tolist() == [plateau_by_loop(each) for each in curves()]
-    assert found[0] == 400 + 95  # 95 of the last 100 at 500, 5 at 20: 476
-    assert found[1] > 700  # the relapse undoes the first one
-    assert found[2] == NEVER  # it cannot be seen to last
-    assert found[-1] == 100
-    assert plateau(np.full((2, 599), 500)).tolist() == [NEVER] * 2
+    episodes = plateau_episode(curves())
+    assert episodes.tolist() == [plateau_by_loop(curve) for curve in curves()]
+    assert episodes[0] == 400 + 95  # 95 of the last 100 at 500, 5 at 20: 476
+    assert episodes[1] > 700  # the relapse ends the first plateau
+    assert episodes[2] == NO_PLATEAU  # too late to be confirmed
+    assert episodes[-1] == 100
+    assert plateau_episode(np.full((2, 599), 500)).tolist() == [NO_PLATEAU] * 2
 
 
 def test_the_mean_of_the_last_hundred():
     lengths = curves()
-    mean = recent_mean(lengths)
+    mean = moving_mean(lengths)
     for k in (0, 49, 99, 100, 777, 1499):
         np.testing.assert_allclose(mean[:, k], lengths[:, max(0, k - 99) : k + 1].mean(1))
 
 
-def test_the_cost_of_no_plateau_is_finite_and_tells_better_from_worse():
+def test_the_search_cost_without_plateau_is_finite_and_orders_runs():
     bad, better = np.full(700, 20), np.full(700, 300)
     good = np.where(np.arange(700) < 100, 20, 500)
-    costs = [float(cost(each)) for each in (good, better, bad)]
+    costs = [float(search_cost(lengths)) for lengths in (good, better, bad)]
     assert costs == [195, 700 * 1.4, pytest.approx(700 * 1.96)]
 
 
@@ -55,38 +60,40 @@ def test_median_and_interquartile_mean():
     rng = np.random.default_rng(1)
     for count in (1, 2, 7, 20):
         values = rng.normal(size=(3, count))
-        np.testing.assert_allclose(intervals.median(values), np.median(values, -1))
-        expected = [stats.trim_mean(each, 0.25) for each in values]
-        np.testing.assert_allclose(intervals.iqm(values), expected)
-    assert intervals.median(np.array([1, 2, np.inf, np.inf])) == np.inf
-    assert intervals.median(np.array([1, np.inf, np.inf, np.inf])) == np.inf
-    assert intervals.median(np.array([1.0, 2, 4, np.inf])) == 3
+        np.testing.assert_allclose(statistics.median(values), np.median(values, -1))
+        expected = [stats.trim_mean(sample, 0.25) for sample in values]
+        np.testing.assert_allclose(statistics.iqm(values), expected)
+    assert statistics.median(np.array([1, 2, np.inf, np.inf])) == np.inf
+    assert statistics.median(np.array([1, np.inf, np.inf, np.inf])) == np.inf
+    assert statistics.median(np.array([1.0, 2, 4, np.inf])) == 3
 
 
 def test_intervals_cover_and_do_not_depend_on_the_order_of_seeds():
     rng = np.random.default_rng(2)
     covered = 0
-    for _ in range(100):
+    for _ in range(40):
         values = rng.exponential(size=20)
-        low, high = intervals.interval(values)
-        assert (low, high) == intervals.interval(values[::-1])
+        low, high = statistics.bootstrap_interval(values)
+        assert (low, high) == statistics.bootstrap_interval(values[::-1])
         covered += low <= np.log(2) <= high
-    assert covered >= 88  # 95 expected
-    assert intervals.interval([3.0, np.inf, np.inf])[1] == np.inf
-    assert intervals.interval([np.inf] * 3) == (np.inf, np.inf)
+    assert covered >= 34  # 38 expected
+    assert statistics.bootstrap_interval([3.0, np.inf, np.inf])[1] == np.inf
+    assert statistics.bootstrap_interval([np.inf] * 3) == (np.inf, np.inf)
 
 
 def test_the_profile_is_the_share_above_each_threshold():
-    shares, band = intervals.profile([100, 300, 500, 500], np.array([0, 100, 499, 500]))
+    shares, band = statistics.performance_profile(
+        [100, 300, 500, 500], np.array([0, 100, 499, 500])
+    )
     assert shares.tolist() == [1, 0.75, 0.5, 0]
     assert (band[0] <= shares).all()
     assert (shares <= band[1]).all()
 
 
-def test_an_order_is_certain_where_groups_are_apart_and_open_where_they_are_not():
+def test_an_order_is_certain_for_separate_groups_and_open_for_equal_ones():
     apart = {"c": [31.0, 32, 33], "a": [1.0, 2, 3], "b": [11.0, 12, 13], "never": [np.inf] * 3}
-    assert intervals.order(apart) == (["a", "b", "c", "never"], 1.0)
+    assert statistics.most_frequent_order(apart) == (["a", "b", "c", "never"], 1.0)
     rng = np.random.default_rng(4)
     same = rng.normal(size=20)
-    _, share = intervals.order({"a": same, "b": same})
+    _, share = statistics.most_frequent_order({"a": same, "b": same})
     assert share == pytest.approx(0.5, abs=0.1)

@@ -1,4 +1,4 @@
-"""The lockstep learner against the source's loop, and against itself alone."""
+"""The lockstep learner against the source's loop in torch, and against runs trained alone."""
 
 import gymnasium
 import numpy as np
@@ -6,35 +6,53 @@ import pytest
 import torch
 from torch import nn
 
-from cartpole.policy_gradient import algorithms
-from cartpole.policy_gradient.reinforce import Learner, Setting
+from cartpole.policy_gradient import reinforce
+from cartpole.policy_gradient.reinforce import Learner, RunSettings
+from cartpole.policy_gradient.rollout import step_mask
 from runcatalog.record import Seeds
 
-# Different in everything a run may differ in, so that nothing can be mixed up between runs.
+
+def settings_of(algo, seed, **changed):
+    """Settings of a run; what is not given is as in the source."""
+    source = {"lr": 1e-3, "gamma": 0.99, "entropy": 0.0, "normalise": False, "reset": "fixed"}
+    return RunSettings(algo, seed, **(source | changed))
+
+
+# The runs differ in every setting, so that nothing can be mixed up between them.
 SINGLE = [
-    Setting("vpg", 1, lr=3e-3, reset="random"),
-    Setting("mean", 2, gamma=0.9),
-    Setting("value", 3, lr=1e-2, reset="random"),
-    Setting("value", 4, gamma=0.999, entropy=0.1),
-    Setting("vpg", 5, normalise=True, entropy=0.001, lr=2e-2),
+    settings_of("vpg", 1, lr=3e-3, reset="random"),
+    settings_of("mean", 2, gamma=0.9),
+    settings_of("value", 3, lr=1e-2, reset="random"),
+    settings_of("value", 4, gamma=0.999, entropy=0.1),
+    settings_of("vpg", 5, normalise=True, entropy=0.001, lr=2e-2),
 ]
 BATCHED = [
-    Setting("rloo", 1, lr=1e-2),
-    Setting("rloo_step", 2, reset="random", entropy=0.01),
-    Setting("rloo", 3, normalise=True, reset="random"),
-    Setting("value", 4, lr=1e-2),
-    Setting("mean", 5, gamma=1.0),
+    settings_of("rloo", 1, lr=1e-2),
+    settings_of("rloo_step", 2, reset="random", entropy=0.01),
+    settings_of("rloo", 3, normalise=True, reset="random"),
+    settings_of("value", 4, lr=1e-2),
+    settings_of("mean", 5, gamma=1.0),
 ]
 
 
-@pytest.mark.parametrize(("settings", "episodes", "updates"), [(SINGLE, 1, 40), (BATCHED, 4, 8)])
+def train(learner, updates):
+    """Episode lengths [updates, R, E]."""
+    lengths = []
+    for _ in range(updates):
+        rollout = learner.collect()
+        learner.update(rollout)
+        lengths.append(rollout.lengths)
+    return np.array(lengths)
+
+
+@pytest.mark.parametrize(("settings", "episodes", "updates"), [(SINGLE, 1, 25), (BATCHED, 4, 6)])
 def test_weights_are_those_of_the_loop_of_the_source(settings, episodes, updates):
     torch.set_num_threads(1)
-    learner = Learner(settings, episodes=episodes)
+    learner = Learner(settings, (8, 4), episodes)
     policies = [network_of(learner.policy, run) for run in range(len(settings))]
     order = learner.value_rows.tolist()
     values = {run: network_of(learner.value, place) for place, run in enumerate(order)}
-    lengths = np.stack([learner.update() for _ in range(updates)], axis=1)
+    lengths = train(learner, updates).swapaxes(0, 1)
     for run, setting in enumerate(settings):
         expected = train_as_the_source(setting, policies[run], values.get(run), updates, episodes)
         assert (lengths[run] == expected).all(), setting
@@ -45,74 +63,72 @@ def test_weights_are_those_of_the_loop_of_the_source(settings, episodes, updates
             np.testing.assert_allclose(learner.value[name][place], value, atol=1e-5)
 
 
-@pytest.mark.parametrize(("settings", "episodes", "updates"), [(SINGLE, 1, 200), (BATCHED, 4, 60)])
+@pytest.mark.parametrize(("settings", "episodes", "updates"), [(SINGLE, 1, 80), (BATCHED, 4, 25)])
 def test_a_run_has_the_same_bits_alone_and_beside_others(settings, episodes, updates):
-    together = Learner(settings, episodes=episodes)
-    lengths = [together.update() for _ in range(updates)]
-    assert np.max(lengths) > 100  # rounds in which runs end at different times
+    together = Learner(settings, (8, 4), episodes)
+    lengths = train(together, updates)
+    assert lengths.max() > 80  # runs leave the batch at different times
     for run, setting in enumerate(settings):
-        alone = Learner([setting], episodes=episodes)
-        own = [alone.update()[0] for _ in range(updates)]
-        assert (np.array(own) == np.array(lengths)[:, run]).all(), setting
+        alone = Learner([setting], (8, 4), episodes)
+        assert (train(alone, updates)[:, 0] == lengths[:, run]).all(), setting
         for name, value in alone.policy.items():
             assert (value[0] == together.policy[name][run]).all(), (setting, name)
 
 
-def test_a_learner_goes_on_from_its_state():
-    settings = [Setting("value", 1, reset="random", lr=1e-2), Setting("vpg", 2)]
-    whole, begun, resumed = (Learner(settings, hidden=(16,)) for _ in range(3))
-    lengths = [whole.update() for _ in range(20)]
-    for _ in range(9):
-        begun.update()
+def test_a_restored_learner_continues_with_the_same_bits():
+    settings = [settings_of("value", 1, reset="random", lr=1e-2), settings_of("vpg", 2)]
+    whole, begun, resumed = (Learner(settings, (16,), 1) for _ in range(3))
+    lengths = train(whole, 20)
+    train(begun, 9)
     tensors = {name: torch.tensor(value) for name, value in begun.tensors().items()}
     resumed.restore(tensors, begun.state())
-    assert (np.array([resumed.update() for _ in range(11)]) == lengths[9:]).all()
-    again = resumed.tensors()
-    assert all((again[name] == value).all() for name, value in whole.tensors().items())
+    assert (train(resumed, 11) == lengths[9:]).all()
+    tensors = resumed.tensors()
+    assert all((tensors[name] == value).all() for name, value in whole.tensors().items())
 
 
-def test_the_slope_is_the_gradient_of_the_loss():
+def test_the_loss_gradient_is_that_of_autograd():
     rng = np.random.default_rng(0)
     logits = torch.tensor(rng.normal(size=(3, 7, 2)), dtype=torch.float32, requires_grad=True)
     actions, advantage = rng.integers(2, size=(3, 7)), rng.normal(size=(3, 7))
     weights, coef = rng.random((3, 7)), rng.random(3)
-    slope = algorithms.policy_slope(
+    gradient = reinforce.loss_gradient(
         logits.detach().numpy(), actions.astype(bool), advantage, weights, coef
     )
-    of = torch.distributions.Categorical(logits=logits)
-    bonus = torch.tensor(coef)[:, None] * of.entropy()
-    terms = torch.tensor(advantage) * of.log_prob(torch.tensor(actions)) + bonus
+    pi = torch.distributions.Categorical(logits=logits)
+    bonus = torch.tensor(coef)[:, None] * pi.entropy()
+    terms = torch.tensor(advantage) * pi.log_prob(torch.tensor(actions)) + bonus
     (-torch.tensor(weights) * terms).sum().backward()
-    np.testing.assert_allclose(slope, logits.grad, atol=1e-6)
+    np.testing.assert_allclose(gradient, logits.grad, atol=1e-6)
 
 
 def test_returns_and_baselines_are_those_of_a_loop():
     lengths, gammas = np.array([[3, 5], [2, 6]]), np.array([0.9, 1.0])
-    returns = algorithms.returns_to_go(algorithms.return_table(gammas, 6), lengths, 6)
+    returns = reinforce.returns_to_go(reinforce.return_table(gammas, 6), lengths, 6)
     for r in range(2):
         for e in range(2):
             length = lengths[r, e]
             expected = [sum(gammas[r] ** k for k in range(length - t)) for t in range(length)]
             np.testing.assert_allclose(returns[r, e, :length], expected)
             assert not returns[r, e, length:].any()
-            rloo = algorithms.advantages("rloo", returns, lengths)[r, e]
+            rloo = reinforce.advantages("rloo", returns, lengths)[r, e]
             np.testing.assert_allclose(rloo[:length], np.array(expected) - lengths[r, 1 - e])
             assert not rloo[length:].any()
-            step = algorithms.advantages("rloo_step", returns, lengths)[r, e]
-            mean = algorithms.advantages("mean", returns, lengths)[r, e]
+            step = reinforce.advantages("rloo_step", returns, lengths)[r, e]
+            mean = reinforce.advantages("mean", returns, lengths)[r, e]
             # Leaving one step out of an episode's mean is the mean baseline, stretched.
             np.testing.assert_allclose(step, mean * length / (length - 1))
             assert abs(mean.sum()) < 1e-9
-    flat = algorithms.normalised(returns, lengths)
+    flat = reinforce.normalised(returns, lengths)
     for r in range(2):
-        steps = flat[r][algorithms.mask(lengths, 6)[r]]
+        steps = flat[r][step_mask(lengths, 6)[r]]
         assert steps.mean() == pytest.approx(0, abs=1e-9)
         assert steps.std() == pytest.approx(1)
 
 
 def test_an_unknown_algorithm_is_refused():
     with pytest.raises(ValueError, match="vpg, mean, value, rloo"):
-        algorithms.advantages("ppo", np.zeros((1, 1, 1)), np.ones((1, 1), int))
+        reinforce.advantages("ppo", np.zeros((1, 1, 1)), np.ones((1, 1), int))
 
 
 # The source's loop: torch, one gymnasium environment, one step at a time, autograd of the loss.
@@ -131,10 +147,10 @@ def network_of(params, run=0):
 
 
 def weights_of(model):
-    """The parameters by our names."""
+    """The parameters by the names of `networks`."""
     linear = [layer for layer in model if isinstance(layer, nn.Linear)]
-    found = {f"w{i}": each.weight.detach().numpy().T for i, each in enumerate(linear)}
-    return found | {f"b{i}": each.bias.detach().numpy() for i, each in enumerate(linear)}
+    weights = {f"w{i}": layer.weight.detach().numpy().T for i, layer in enumerate(linear)}
+    return weights | {f"b{i}": layer.bias.detach().numpy() for i, layer in enumerate(linear)}
 
 
 def play(env, policy, start, draws):
@@ -184,37 +200,35 @@ def train_as_the_source(setting, policy, value, updates, episodes):
 def step(setting, played, policy, adam, value, value_adam):
     returns = [discounted(len(actions), setting.gamma) for _, actions in played]
     advantages = []
-    for i, of in enumerate(returns):
+    for i, g in enumerate(returns):
         others = [len(a) for j, (_, a) in enumerate(played) if j != i]
         if setting.algo == "vpg":
-            baseline = torch.zeros_like(of)
+            baseline = torch.zeros_like(g)
         elif setting.algo == "mean":
-            baseline = of.mean()
+            baseline = g.mean()
         elif setting.algo == "value":
             baseline = value(torch.tensor(played[i][0]))[:, 0].detach()
         elif setting.algo == "rloo":
             baseline = sum(others) / len(others)
         else:
-            baseline = torch.stack(
-                [torch.cat((of[:t], of[t + 1 :])).mean() for t in range(len(of))]
-            )
-        advantages.append(of - baseline)
+            baseline = torch.stack([torch.cat((g[:t], g[t + 1 :])).mean() for t in range(len(g))])
+        advantages.append(g - baseline)
     if setting.normalise:
         everything = torch.cat(advantages)
         mean, std = everything.mean(), everything.std(correction=0)
-        advantages = [(each - mean) / (std + 1e-8) for each in advantages]
+        advantages = [(advantage - mean) / (std + 1e-8) for advantage in advantages]
     losses = []
     for (states, actions), advantage in zip(played, advantages, strict=True):
-        of = torch.distributions.Categorical(logits=policy(torch.tensor(states)))
-        log_prob = of.log_prob(torch.tensor(actions))
-        losses.append(-(advantage * log_prob).mean() - setting.entropy * of.entropy().mean())
+        pi = torch.distributions.Categorical(logits=policy(torch.tensor(states)))
+        log_prob = pi.log_prob(torch.tensor(actions))
+        losses.append(-(advantage * log_prob).mean() - setting.entropy * pi.entropy().mean())
     adam.zero_grad()
     torch.stack(losses).mean().backward()
     adam.step()
     if setting.algo == "value":
         errors = [
-            nn.functional.mse_loss(value(torch.tensor(states))[:, 0], of)
-            for (states, _), of in zip(played, returns, strict=True)
+            nn.functional.mse_loss(value(torch.tensor(states))[:, 0], g)
+            for (states, _), g in zip(played, returns, strict=True)
         ]
         value_adam.zero_grad()
         torch.stack(errors).mean().backward()
