@@ -192,7 +192,13 @@ def _equal(text: str, value: float | None, scale: float) -> bool:
 def _bounds(
     runs: Sequence[RunRecord], key: str, numbers: Sequence[float]
 ) -> tuple[float, float] | None:
-    """The 95 % interval of the runs' mean, as the catalog computes it."""
+    """The 95 % interval of the runs' mean, as the catalog computes it, or as the single run states it."""
+    if len(runs) == 1:
+        if key.startswith("table ") and len(cell := _cell(runs[0], key)) == 3:
+            return cell[1], cell[2]
+        low, high = _value(runs[0], f"{key}_low"), _value(runs[0], f"{key}_high")
+        if low is not None and high is not None:
+            return low, high
     objectives = [run.objective for run in runs]
     if all(o is not None and key in ("objective", o.get("name")) for o in objectives):
         return statistics.bounds([o for o in objectives if o is not None])
@@ -207,7 +213,8 @@ def _values(run: RunRecord, key: str) -> list[float]:
     """The values of a key in a record, the result before the last value of a metric.
 
     A key is `objective` or its name, a metric, a number of the result or the record (`env_steps`, `wall_seconds`), `at`
-    for the step of the objective, `best NAME` of a metric, or `table ROW | COLUMN`.
+    for the step of the objective, `best NAME` of a metric, or `table ROW | COLUMN` of a table that the run computed,
+    where ROW is a row's first cell or its first two.
     """
     result, objective = run.result or {}, run.objective or {}
     reported = result.get("metrics")
@@ -223,7 +230,7 @@ def _values(run: RunRecord, key: str) -> list[float]:
     if key.startswith("best ") and key[5:] in run.metrics:
         candidates.append(run.metrics[key[5:]].best)
     if key.startswith("table "):
-        candidates.append(_cell(result.get("table"), *key[6:].partition("|")[::2]))
+        candidates += _cell(run, key)[:1]
     candidates.append(result.get(key))
     if key in ("env_steps", "wall_seconds"):
         candidates.append(getattr(run, key))
@@ -234,12 +241,16 @@ def _values(run: RunRecord, key: str) -> list[float]:
     ]
 
 
-def _cell(table: Any, row: str, column: str) -> float | None:
-    """The first number in a cell of a result's table."""
-    try:
-        place = [str(name) for name in table["columns"]].index(column.strip())
-        cells = next(cells for cells in table["rows"] if str(cells[0]) == row.strip())
-        number = re.search(_NUMBER, str(cells[place]))
-    except (KeyError, TypeError, ValueError, StopIteration, IndexError):
-        return None
-    return float(_plain(number[0])) if number else None
+def _cell(run: RunRecord, key: str) -> list[float]:
+    """The numbers in a cell of a table that a run computed: `table ROW | COLUMN`; [] without one."""
+    row, _, column = key.removeprefix("table ").partition("|")
+    tables = (run.result or {}).get("table")
+    for table in tables if isinstance(tables, list) else [tables]:
+        try:
+            place = [str(name) for name in table["columns"]].index(column.strip())
+            for cells in table["rows"]:
+                if row.strip() in (str(cells[0]), " ".join(map(str, cells[:2]))):
+                    return [float(_plain(text)) for text in re.findall(_NUMBER, str(cells[place]))]
+        except (KeyError, TypeError, ValueError, IndexError):
+            continue
+    return []

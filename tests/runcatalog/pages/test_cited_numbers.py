@@ -14,6 +14,7 @@ RUNS = ("00000001", "00000002", "00000003")
 def check(project, make):
     """Return the problems of a text as the project's page."""
     table = {"columns": ["stage", "steps [M]"], "rows": [["gtg0", "12.5 [12, 13]"], ["gtg1", "3"]]}
+    more = {"columns": ["agent", "actions", "ALL"], "rows": [["MOE", "greedy", "5 of 20 [1, 9] %"]]}
     records = [
         make(
             n,
@@ -25,7 +26,9 @@ def check(project, make):
         )
         for n, value in enumerate((0.5, 0.75, 0.96, 0.1, 0.3), 1)
     ]
-    records[0].result.update(table=table, metrics={"greedy/success": 0.4})
+    records[0].result.update(
+        table=[table, more], metrics={"greedy/success": 0.4, "x": 3, "x_low": 2, "x_high": 4}
+    )
 
     def problems(text: str) -> list[str]:
         (project.root / "docs").mkdir(exist_ok=True)
@@ -51,6 +54,9 @@ def check(project, make):
         "0.375<!-- =max of kl; run: 00000001 00000002 00000003 -->",
         "20 %<!-- =mean of objective; run: 000000ff -->",
         "12.5 M<!-- =table gtg0 | steps [M]; run: 00000001 -->",
+        "12.5 [12, 13] M<!-- =table gtg0 | steps [M]; run: 00000001 -->",
+        "5<!-- =table MOE greedy | ALL; run: 00000001 --> of 20",
+        "3 [2, 4]<!-- =x; run: 00000001 -->",
         "75 [66, 82] %<!-- =objective; run: 00000002 -->",
         "66 %<!-- =low of objective; run: 00000002 -->",
         "`1 %<!-- =objective; run: 00000001 -->`",
