@@ -145,9 +145,9 @@ def _problem(citation: Citation, records: Sequence[RunRecord]) -> str:
             return f"{citation.where}: no record of run {id}"
         if len(matches) > 1:
             return f"{citation.where}: {id} is the start of {len(matches)} ids"
-        # The trials of a batch count, unless the batch itself has the number.
+        # The trials of a batch count, unless the batch has the number itself.
         own = [r for r in matches if _values(r, citation.key)]
-        runs += own if own and not trials else trials or matches
+        runs += own or trials or matches
     values = [_value(run, citation.key) for run in runs]
     missing = [run.id8 for run, value in zip(runs, values, strict=True) if value is None]
     if missing:
