@@ -95,9 +95,9 @@ def row(options: argparse.Namespace) -> int:
     record = stored[0].record
     records = source.with_points(stored)
     catalog = Catalog(project, records)
-    print(catalog.row(catalog.store.by_id[record.run]))
+    print(catalog.row(catalog.data.by_id[record.run]))
     for requirement in options.require:
-        _require(catalog.store.by_id[record.run], requirement)
+        _require(catalog.data.by_id[record.run], requirement)
     return 0
 
 

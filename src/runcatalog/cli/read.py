@@ -37,22 +37,22 @@ exit status, as of grep: 0 if runs were found, 1 if none, 2 for an error"""
 
 def search(options: argparse.Namespace) -> int:
     """catalog search"""
-    from runcatalog.analysis import find_runs as searching
+    from runcatalog.analysis import find_runs
     from runcatalog.store.sqlite_reader import reader
     from runcatalog.text import terminal
 
-    found = searching.search(reader(options.tracking_uri), options.query)
+    result = find_runs.find_runs(reader(options.tracking_uri), options.query)
     if options.json:
-        print(searching.as_json(found))
+        print(find_runs.as_json(result))
     elif options.csv:
-        print(searching.as_csv(found))
-    elif found.stored:
-        print("\n".join(searching.as_table(found, options.number, terminal.room())))
+        print(find_runs.as_csv(result))
+    elif result.stored:
+        print("\n".join(find_runs.as_table(result, options.number, terminal.room())))
     else:
-        hint = found.hint if found.total else "`catalog sync` brings in what has run"
-        shown = terminal.clean(f"none of {found.total} runs" + (f": {hint}" if hint else ""))
+        hint = result.hint if result.total else "`catalog sync` brings in what has run"
+        shown = terminal.clean(f"none of {result.total} runs" + (f": {hint}" if hint else ""))
         print(shown, file=sys.stderr)
-    return 0 if found.stored else 1
+    return 0 if result.stored else 1
 
 
 def best(options: argparse.Namespace) -> int:

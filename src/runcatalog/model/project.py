@@ -9,7 +9,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runcatalog.model import declarations, values
+from runcatalog.model import declarations
 from runcatalog.model.declarations import GUILD_FILE, load_yaml
 from runcatalog.model.errors import CatalogError
 
@@ -59,16 +59,6 @@ class Operation:
     requires: tuple[str, ...] = ()
     compare: tuple[str, ...] = ()
     objective: Objective | None = None
-
-    @cached_property
-    def canonical_flags(self) -> dict[str, Any]:
-        """Its own defaults in the type that a record has them in."""
-        return {
-            name: [values.parse_flag(each) for each in value]
-            if isinstance(value, list)
-            else values.parse_flag(value)
-            for name, value in self.flags.items()
-        }
 
 
 @dataclass(frozen=True)

@@ -62,7 +62,7 @@ class Catalog:
     ) -> None:
         self.project = project
         self.local = frozenset(local)
-        self.store = tables.Store(
+        self.data = tables.PageData(
             records,
             project.operations(),
             project.reported(),
@@ -105,9 +105,9 @@ class Catalog:
 
     def row(self, record: RunRecord) -> str:
         """Returns the row of one run (a trial too), or of the batch that it is, and how to run it again."""
-        members = self.store.members(record) if self.store.is_batch(record) else []
+        members = self.data.members(record) if self.data.is_batch(record) else []
         shown = [record, *members] if members else [replace(record, batch="")]
-        reduced = replace(self.store, records=shown)
+        reduced = replace(self.data, records=shown)
         made = tables.rows(reduced, [record.operation])
         again = rerun_command.rerun(reduced.operations, shown[0], shown[1:])
         if not again.command:
@@ -135,16 +135,14 @@ class Catalog:
             name: value if isinstance(value, list) else [value]
             for name, value in (flags.items() if isinstance(flags, Mapping) else ())
         }
-        made = tables.rows(
-            self.store, names, group=group, flags=flags, reused=reused, unsaid=unsaid
-        )
+        made = tables.rows(self.data, names, group=group, flags=flags, reused=reused, unsaid=unsaid)
         # Which figures show a row is known once the whole file is there.
-        self._later.append(lambda shown: folded_details.folded(self.store, made, shown))
+        self._later.append(lambda shown: folded_details.folded(self.data, made, shown))
         return f"{tables.as_markdown(made, breaks=True)}\n\n\0{len(self._later) - 1}\0"
 
     def details(self, operations: Sequence[str] | str, folded: bool = True) -> str:
         """The tables that runs of some operations computed themselves; see `run_tables.details`."""
-        return run_tables.details(self.store, _list(operations), folded)
+        return run_tables.details(self.data, _list(operations), folded)
 
     def figure(
         self,
@@ -184,9 +182,9 @@ class Catalog:
         """
         from runcatalog.plots.landscapes import Landscape
 
-        for head in reversed(self.store.heads(operation)):
+        for head in reversed(self.data.heads(operation)):
             own = None if head.batch else head
-            trials = [searches.as_searched(own, t) for t in self.store.members(head)]
+            trials = [searches.as_searched(own, t) for t in self.data.members(head)]
             there = any(t.status == FINISHED and t.objective for t in trials)
             if there and groups.varying(trials) and (head.batch or head.run).startswith(batch):
                 id8 = (head.batch or head.run)[:8]
@@ -205,7 +203,7 @@ class Catalog:
 
         shown = {}
         for operation in _list(operations):
-            for batch in reversed(self.store.heads(operation)):
+            for batch in reversed(self.data.heads(operation)):
                 if not batch.batch and searches.importance_of(batch) is not None:
                     shown[operation.rpartition(":")[2], batch.id8] = batch
                     break
@@ -228,7 +226,7 @@ class Catalog:
         from runcatalog.plots.heatmaps import HeatMap
 
         wanted = _list(operations)
-        runs = [r for r in self._runs(wanted) if not self.store.is_batch(r)]
+        runs = [r for r in self._runs(wanted) if not self.data.is_batch(r)]
         runs.sort(key=lambda r: wanted.index(self._operation_of(r)))
         drawing = HeatMap(runs, x, y, **more)
         across, up, _ = drawing.cells()
@@ -258,7 +256,7 @@ class Catalog:
         """A number for the prose: the mean of the objective (or a last metric) of matching runs."""
         runs = [
             r
-            for r in self.store.by_id.values()
+            for r in self.data.by_id.values()
             if self._operation_of(r) == operation
             and all(r.flags.get(k.replace("_", "-"), r.flags.get(k)) == v for k, v in flags.items())
         ]
@@ -274,15 +272,15 @@ class Catalog:
         """Number of runs (not batches) of some operations, all of them or those with a status."""
         return sum(
             self._operation_of(r) in operations
-            and not self.store.is_batch(r)
+            and not self.data.is_batch(r)
             and status in (None, r.status)
-            for r in self.store.by_id.values()
+            for r in self.data.by_id.values()
         )
 
     def _runs(self, operations: Sequence[str] | str) -> list[RunRecord]:
         """The runs of some operations, trials too, by start."""
         wanted = set(_list(operations))
-        return [r for r in self.store.by_id.values() if self._operation_of(r) in wanted]
+        return [r for r in self.data.by_id.values() if self._operation_of(r) in wanted]
 
     def _figure_path(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -318,7 +316,7 @@ class Catalog:
         return re.sub("\0(\\d+)\0", lambda match: self._later[int(match[1])](shown), content)
 
     def _operation_of(self, record: RunRecord) -> str:
-        batch = self.store.by_id.get(record.batch)
+        batch = self.data.by_id.get(record.batch)
         return batch.operation if batch else record.operation
 
     def _section(self, path: Path) -> str:
@@ -356,10 +354,10 @@ class Catalog:
         """Operations that no section names: nothing that was declared or run is left out."""
         run = {
             record.operation
-            for record in self.store.by_id.values()
-            if record.batch not in self.store.by_id
+            for record in self.data.by_id.values()
+            if record.batch not in self.data.by_id
         }
-        names = sorted((run | set(self.store.operations)) - self.shown - {""})
+        names = sorted((run | set(self.data.operations)) - self.shown - {""})
         if not names:
             return ""
         title = "Other operations" if self.project.templates() else "Operations"
@@ -367,20 +365,20 @@ class Catalog:
 
     def _count(self) -> str:
         """How many runs there are, by their end, and how many operations never ran."""
-        runs = [r for r in self.store.by_id.values() if not self.store.is_batch(r)]
+        runs = [r for r in self.data.by_id.values() if not self.data.is_batch(r)]
         ends = Counter(r.status for r in runs)
         parts = [f"{ends[status]} {word}" for status, word in _ENDS if ends[status]]
         told = f"{len(runs)} runs: {', '.join(parts)}." if runs else "No runs yet."
-        ran = {r.operation for r in self.store.by_id.values()}
-        never = len(set(self.store.operations) - ran)
+        ran = {r.operation for r in self.data.by_id.values()}
+        never = len(set(self.data.operations) - ran)
         return told + (f" {never} declared operations were never run." if never else "")
 
     def _not_exported(self) -> str:
         """The local runs and batches, and what they are of."""
         heads = [
             f"{record.id8} ({markdown.escape(record.operation)})"
-            for record in self.store.by_id.values()
-            if record.run in self.local and record.batch not in self.store.by_id
+            for record in self.data.by_id.values()
+            if record.run in self.local and record.batch not in self.data.by_id
         ]
         return f"Not exported: {', '.join(heads)}." if heads else ""
 
@@ -388,7 +386,7 @@ class Catalog:
         listed = self.project.machines()
         known = {m.name for m in listed} | {m.host for m in listed}
         seen: dict[str, Machine] = {}
-        for record in sorted(self.store.by_id.values(), key=groups.order):
+        for record in sorted(self.data.by_id.values(), key=groups.order):
             if record.machine and record.machine not in known:
                 known_so_far = seen.get(record.machine, Machine(record.machine))
                 gpu = known_so_far.gpu or record.gpu

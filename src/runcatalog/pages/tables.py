@@ -37,7 +37,7 @@ class Row:
 
 
 @dataclass
-class Store:
+class PageData:
     """All records, and who belongs to whom.
 
     Attributes:
@@ -99,7 +99,7 @@ class Store:
 
 
 def rows(
-    store: Store,
+    data: PageData,
     operations: Sequence[str],
     *,
     group: bool = False,
@@ -110,7 +110,7 @@ def rows(
     """Returns the rows of a table.
 
     Args:
-        store: All records.
+        data: All records.
         operations: Names, in the table's order.
         group: Put single runs that differ in their seed alone into one row.
         flags: Flags to show with the names; by default all in which single runs differ.
@@ -119,26 +119,26 @@ def rows(
     """
     made: list[Row] = []
     for operation in operations:
-        heads = store.heads(operation)
-        single = [head for head in heads if not store.members(head) and not store.is_batch(head)]
+        heads = data.heads(operation)
+        single = [head for head in heads if not data.members(head) and not data.is_batch(head)]
         shown = groups.varying(single) if flags is None else flags
-        many = _by_flags(store, single) if group else [[head] for head in single]
+        many = _by_flags(data, single) if group else [[head] for head in single]
         own = {members[0].run: members for members in many}
         among = {head.run for head in single}
         name = short_name(operation, operations)
         new: list[Row] = []
         for head in heads:
             if head.run in own:
-                new.append(single_row(store, own[head.run], name, shown, unsaid))
+                new.append(single_row(data, own[head.run], name, shown, unsaid))
             elif head.run not in among:
-                new.append(_batch_row(store, head, name))
+                new.append(_batch_row(data, head, name))
         if reused and operation in reused:
             note = f"reused from {markdown.escape(reused[operation])}"
             new = [replace(row, cells={**row.cells, "result": note}) for row in new]
-        new = new or [_missing_row(store, operation, name)]
+        new = new or [_missing_row(data, operation, name)]
         earlier = len(new) - SHOWN
         new = [replace(row, folded=i < earlier) for i, row in enumerate(new)]
-        made += _with_report(new, store, operation)
+        made += _with_report(new, data, operation)
     return made
 
 
@@ -186,14 +186,14 @@ def fold(summary: str, content: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
-def _by_flags(store: Store, single: Sequence[RunRecord]) -> list[list[RunRecord]]:
+def _by_flags(data: PageData, single: Sequence[RunRecord]) -> list[list[RunRecord]]:
     """Groups runs that differ, they and those that they began from, in their seed alone.
 
     The first of each by start.
     """
     grouped: dict[str, list[RunRecord]] = {}
     for record in single:
-        began = [_lineage(store, record, parent) for parent in record.parents]
+        began = [_lineage(data, record, parent) for parent in record.parents]
         grouped.setdefault(repr((_alike(record), began)), []).append(record)
     # What all began from one run, whose seed is that of some of them, belongs together as well.
     merged: dict[str, list[RunRecord]] = {}
@@ -213,16 +213,16 @@ def _but_seed(record: RunRecord) -> dict[str, Any]:
     return {k: v for k, v in record.flags.items() if k not in ("seed", "resume")}
 
 
-def _lineage(store: Store, record: RunRecord, parent: str) -> object:
+def _lineage(data: PageData, record: RunRecord, parent: str) -> object:
     """What a parent is: one of the record's own seed goes by its operation and flags, any other by its id."""
-    known = store.by_id.get(parent)
+    known = data.by_id.get(parent)
     if known is None or known.seed != record.seed:
         return parent
     return known.operation, _but_seed(known), known.reported_by
 
 
 def single_row(
-    store: Store,
+    data: PageData,
     members: Sequence[RunRecord],
     name: str,
     shown: Sequence[str],
@@ -246,27 +246,27 @@ def single_row(
     flags = {n: v for n, v in told.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
         title += " " + sentences.point_text(flags, list(flags), named=True)
-    return _row(title, [store.id_cell(m.run) for m in members], members, result, members)
+    return _row(title, [data.id_cell(m.run) for m in members], members, result, members)
 
 
-def _batch_row(store: Store, head: RunRecord, name: str) -> Row:
-    members = store.members(head)
+def _batch_row(data: PageData, head: RunRecord, name: str) -> Row:
+    members = data.members(head)
     batch = None if head.batch else head
-    own = store.id_cell(head.batch or head.run)
+    own = data.id_cell(head.batch or head.run)
     result = batch_summary.summary(batch, members)
-    if told := _against_random(store, batch, members):
+    if told := _against_random(data, batch, members):
         result += f"; {told}"
     if method := _method(batch):
         name = f"{name} ({method})"
     return _row(_title(name, head.label), [own], members or [head], result, [head])
 
 
-def _against_random(store: Store, batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
+def _against_random(data: PageData, batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
     """How a Gaussian-process search compares with the random one of the same name; nothing without one."""
     if batch is None or not members or (batch.result or {}).get("method") != "gp":
         return ""
-    heads = store.heads(batch.operation.partition("@")[0] + searches.RANDOM)
-    others = {head.run: store.members(head) for head in heads if store.members(head)}
+    heads = data.heads(batch.operation.partition("@")[0] + searches.RANDOM)
+    others = {head.run: data.members(head) for head in heads if data.members(head)}
     peer = searches.peer_of(members, others)
     if not peer:
         return ""
@@ -274,7 +274,7 @@ def _against_random(store: Store, batch: RunRecord | None, members: Sequence[Run
         [searches.as_searched(batch, t) for t in trials] for trials in (members, others[peer])
     )
     comparison = searches.against_random(own, other)
-    return batch_summary.comparison_text(comparison, store.id_cell(peer))
+    return batch_summary.comparison_text(comparison, data.id_cell(peer))
 
 
 def _method(batch: RunRecord | None) -> str:
@@ -304,21 +304,21 @@ def _row(
     return Row(cells, tuple(heads))
 
 
-def _missing_row(store: Store, operation: str, name: str) -> Row:
-    if operation in store.operations:
-        why = store.pending.get(operation)
+def _missing_row(data: PageData, operation: str, name: str) -> Row:
+    if operation in data.operations:
+        why = data.pending.get(operation)
         told = f" ({markdown.escape(why)})" if why else ""
         result = f"declared, not run{told}: {markdown.code(f'guild run {operation} -y')}"
-    elif operation in store.reported:
+    elif operation in data.reported:
         result = "reported by the source, not declared here"
     else:
         result = "neither declared nor run"
     return Row({"Name": name, "result": result})
 
 
-def _with_report(made: list[Row], store: Store, operation: str) -> list[Row]:
+def _with_report(made: list[Row], data: PageData, operation: str) -> list[Row]:
     """The report beside the first row that is shown; the others are the same operation run again."""
-    report = store.reported.get(operation)
+    report = data.reported.get(operation)
     if report is None:
         return made
     shown = markdown.escape(report.text, markdown.MAX_RESULT)

@@ -8,8 +8,9 @@ from pathlib import Path
 
 import pytest
 
+from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.project import Objective, Operation, Project
+from runcatalog.model.project import Objective, Project
 
 ROOT = Path(__file__).parents[3]
 ASK = """
@@ -37,12 +38,22 @@ def guild_says(folder: Path) -> dict[str, dict]:
     return json.loads(done.stdout)
 
 
+def canonical(flags: dict) -> dict:
+    """Defaults in the types that a record has them in: Guild and the YAML file write 1e-3 differently."""
+    return {
+        name: [values.parse_flag(item) for item in value]
+        if isinstance(value, list)
+        else values.parse_flag(value)
+        for name, value in flags.items()
+    }
+
+
 def catalog_says(folder: Path) -> dict[str, dict]:
     return {
         name: {
             "description": each.description,
             "main": each.main,
-            "flags": each.canonical_flags,
+            "flags": canonical(each.flags),
             "compare": list(each.compare),
             "objective": each.objective,
         }
@@ -63,7 +74,7 @@ def agree(folder: Path, flags_are_imported: bool = False) -> dict[str, dict]:
         elif objective:
             expected = Objective(objective, "min")
         assert read[name].pop("objective") == expected, name
-        told["flags"] = Operation(name, "", flags=told["flags"]).canonical_flags
+        told["flags"] = canonical(told["flags"])
         if flags_are_imported:  # what Guild found in the scripts is not declared
             told["flags"] = {n: v for n, v in told["flags"].items() if n in read[name]["flags"]}
         assert read[name] == told, name

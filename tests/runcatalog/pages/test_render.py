@@ -267,7 +267,7 @@ def test_of_many_runs_the_last_are_shown_and_the_others_folded(project, make):
     runs = [make(i, value=0.5, seed=i) for i in range(1, 24)]
     runs[4] = make(5, status="FAILED", reason="out of memory", seed=5)
     catalog = render.Catalog(project, [*runs, make(99, value=0.5, operation="toy:sweep")])
-    catalog.store.reported = {"toy:train": Reported("what the source says")}
+    catalog.data.reported = {"toy:train": Reported("what the source says")}
     shown, earlier, facts = catalog.markdown().split("## Other operations")[0].split("<details>")
     assert [line[2] for line in rows(shown, "train")] == [str(seed) for seed in range(14, 24)]
     assert [line[2] for line in rows(earlier, "train")] == [str(seed) for seed in range(1, 14)]
