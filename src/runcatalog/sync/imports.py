@@ -27,12 +27,12 @@ class Counts:
     """What an import did.
 
     Attributes:
-        seen: Runs that were read.
+        read: Number of runs that were read.
         added: Those that were new or had changed.
         deleted: Those that someone deleted in MLflow; they are left so.
     """
 
-    seen: int = 0
+    read: int = 0
     added: int = 0
     deleted: int = 0
 
@@ -106,7 +106,7 @@ def _no_garbage_collection() -> Iterator[None]:
 @_no_garbage_collection()
 def put_records(store: Store, records: Sequence[RunRecord], say: Callable[[str], None]) -> Counts:
     """Add records that MLflow lacks; a run from a journal, or from the same record, stays as it is."""
-    counts, index = Counts(seen=len(records)), RunIndex(store)
+    counts, index = Counts(read=len(records)), RunIndex(store)
     index.remove_duplicates()
     parents = {run.run: run.id for run in index if not run.deleted}
     # The inputs may overlap; the last record of a run counts.

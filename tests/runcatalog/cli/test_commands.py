@@ -55,11 +55,11 @@ def test_help_reads_well_and_imports_little(shell):
 
 
 def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell):
-    assert "none of 0 runs: `catalog sync`" in shell.catalog("search lr>1", code=1)
+    assert "no match in 0 runs: `catalog sync`" in shell.catalog("search lr>1", code=1)
     shell.inside(f"import {SMALL} -q")
     told = {
         "search 'lr>0' -n 2": (0, "the newest 2 are shown"),
-        "search 'lr>1e9'": (1, "none of 8 runs"),
+        "search 'lr>1e9'": (1, "no match in 8 runs"),
         "search 'lr>1e9' --json": (1, "[]"),
         "search 'lr>0 lr<1'": (
             2,
@@ -117,7 +117,7 @@ def test_a_csv_and_a_clone(shell, tmp_path):
     shell.inside("render")
     text = (shell.root / "runs_catalog.md").read_text()
     assert "best cluster (2 of 5)" in row(text, "lr_clip_opt_toy")[2]
-    assert shell.catalog("check") == "runs_catalog.md is what 8 records give\n"
+    assert shell.catalog("check") == "runs_catalog.md agrees with 8 records\n"
 
     # With a server, ids are links to MLflow's pages, and that is still what the records give.
     shell.inside("render --server http://mlflow.lab:8080/")
