@@ -18,7 +18,7 @@ def clone(project: Project) -> Project:
     project.good("git init -q . && git add -A && git commit -q -m all")
     told = project.type(f"tools/demo {SMALL}")
     assert told.returncode == 1, told.stdout  # so short a training does not open the door
-    assert "required is at least 0.95" in told.stdout
+    assert "at least 0.95 is required" in told.stdout
     project.told = told.stdout
     return project
 

@@ -9,7 +9,7 @@ from runcatalog.model.run_record import RUNNING, RunRecord
 from runcatalog.pages import rerun_command, tables
 from runcatalog.text import markdown
 
-COLUMNS = ("batch id", "run again", "code", "hardware", "time", "digests", "figure")
+COLUMNS = ("batch id", "command", "commit", "hardware", "time", "digests", "figure")
 _COMMIT = 7  # digits of a commit
 
 
@@ -23,7 +23,7 @@ def folded(
     Args:
         data: All records.
         rows: The table's rows.
-        figures: Paths from the project's folder of the figures that show a run, by its id.
+        figures: Paths, relative to the project's folder, of the figures that show a run, by run id.
     """
     heads = [head for row in rows for head in row.heads]
     if not heads:
@@ -31,8 +31,8 @@ def folded(
     reruns = [rerun_command.rerun(data.operations, head, data.members(head)) for head in heads]
     commands, shared = rerun_command.shortened(reruns)
     lines = [
-        _line(data, head, command or each.note, bool(command), figures or {})
-        for head, each, command in zip(heads, reruns, commands, strict=True)
+        _line(data, head, command or again.note, bool(command), figures or {})
+        for head, again, command in zip(heads, reruns, commands, strict=True)
     ]
     kept = [i for i in range(len(COLUMNS)) if i < 2 or any(line[i] for line in lines)]
     names = [COLUMNS[i] for i in kept]

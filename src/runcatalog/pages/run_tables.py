@@ -1,4 +1,4 @@
-"""Tables in the results of runs."""
+"""Tables that runs store in their results."""
 
 from __future__ import annotations
 

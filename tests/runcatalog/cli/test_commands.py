@@ -199,7 +199,7 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
 
     # One row, and one that is good enough.
     assert row(shell.inside(f"row {good[1]} --require opening_rate=0.1"), "train")[1] == good[1]
-    assert "required is at least 2" in shell.inside(
+    assert "at least 2 is required" in shell.inside(
         f"row {good[1]} --require opening_rate=2", code=1
     )
     assert "sweep" in shell.inside("row latest")
@@ -282,7 +282,7 @@ def test_a_run_that_goes_on_after_its_export_is_local_and_no_row_is_dropped_unas
 
     shutil.rmtree(shell.root / "experiments/records")
     told = shell.inside("render", code=1)
-    assert told.startswith(f"catalog: runs_catalog.md shows run {run.name}, of which there is no")
+    assert told.startswith(f"catalog: runs_catalog.md shows run {run.name}, without a record")
     assert (shell.root / "runs_catalog.md").read_text() == text
     shell.inside("render --drop")
     assert run.name not in (shell.root / "runs_catalog.md").read_text()

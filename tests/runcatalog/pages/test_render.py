@@ -119,7 +119,7 @@ def test_check_names_the_first_row_that_differs(project, records, make):
         ("{{ table( }}", "catalog.md.j2: line 1"),
         ("{{ tabel([]) }}", "'tabel' is undefined"),
         ("{{ table(['a'], wrong=1) }}", "wrong"),
-        ('{{ figure("../x", "toy:train", "loss") }}', "make a file name"),
+        ('{{ figure("../x", "toy:train", "loss") }}', "a file name of letters"),
     ],
 )
 def test_a_wrong_template_is_named(project, template, words):
