@@ -89,7 +89,7 @@ def test_check_names_the_first_row_that_differs(project, records, make):
     changed = [r for r in records if r.run != records[-3].run]
     told = check.difference(project, changed)
     assert re.match(r"runs_catalog.md:\d+: row “train.*93 % opening rate", told[0])
-    assert "of which no record is held" in told[1]
+    assert "without a record (`catalog export`" in told[1]
     assert records[-3].id8 in told[1]
 
     going = make(0x90, status="RUNNING", result=None)
