@@ -155,8 +155,8 @@ def add(commands: Commands) -> None:
         "check",
         check,
         f"check that {CATALOG_FILE} and the cited numbers of the docs agree with the committed records",
-        "If not, print the first row that differs, and every number in README.md and docs/ that differs from the record "
-        "that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. MLflow is not needed.",
+        "If not, print the first row that differs, and every number in README.md and docs/ that differs from the "
+        "record that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. MLflow is not needed.",
         "catalog check     in a commit hook or in CI",
     )
 

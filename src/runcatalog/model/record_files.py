@@ -39,7 +39,7 @@ def read(path: Path) -> RunRecord:
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise CatalogError(f"{path}: no JSON ({error})") from None
+        raise CatalogError(f"{path}: not JSON ({error})") from None
     return from_json(content, str(path))
 
 
@@ -104,5 +104,5 @@ def write_text(path: Path, text: str) -> bool:
     return True
 
 
-# One encoder for all: json.dumps makes one for each of a record's lines.
+# A single encoder: json.dumps would create an encoder per line.
 _line = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode

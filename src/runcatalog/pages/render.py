@@ -23,7 +23,8 @@ _LEGEND = """\
 Brackets are 95 % intervals. For a single counted rate this is Wilson's interval. For several seeds it is a bootstrap
 interval of the mean, at least as wide as Wilson's interval of all counts together. The folded block below a table
 lists, for every row, the command that repeats it, the commit, the hardware, the time and the digests. The command
-contains every flag of the record and belongs to that commit. Flags that several commands share are set once, above them.
+contains every flag of the record and belongs to that commit. Flags that several commands share are set once, above
+the commands.
 """
 HEADER = f"""# Guild run list
 

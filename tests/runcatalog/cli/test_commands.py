@@ -89,7 +89,7 @@ def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell
         ("check", 1, "runs_catalog.md: missing; `catalog render` writes it"),
         ("import nowhere.csv", 1, "nowhere.csv: no such file or directory"),
         ("import guild.yml", 1, "a .csv or .json file, or a directory"),
-        ("import src", 1, "neither a run's directory"),
+        ("import src", 1, "contains neither run directories"),
         ("row 1234", 1, "no run '1234' in MLflow"),
         ("diff 1234 latest", 1, "no run '1234' in MLflow"),
         ("best toy:train", 1, "no run of 'toy:train' in MLflow; `catalog sync`"),

@@ -183,7 +183,7 @@ RECORD = '{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "no JSON"), ("[1]", "a JSON object"), ("{}", "'run' is missing"),
+        ("{", "not JSON"), ("[1]", "a JSON object"), ("{}", "'run' is missing"),
         ('{"run": "xyz", "operation": "a", "study": "b", "status": "FINISHED"}', "hex digits"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "DONE"}', "one of RUNNING"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "x": 1}', "'x'"),
@@ -191,8 +191,8 @@ RECORD = '{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED"
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "metrics": {"m": 1}}', "record"),
         (RECORD % '"metrics": {"m": {"curve": [[9223372036854775808, 1]]}}', "a step exceeds 64 bits"),
         (RECORD % f'"metrics": {{"m": {{"curve": [[1, 1{"0" * 400}]]}}}}', "too large"),
-        (RECORD % f'"seed": {"9" * 5000}', "no JSON"),
-        (RECORD % f'"flags": {"[" * 100_000}', "no JSON"),
+        (RECORD % f'"seed": {"9" * 5000}', "not JSON"),
+        (RECORD % f'"flags": {"[" * 100_000}', "not JSON"),
     ],
 )  # fmt: skip
 def test_broken_records_are_named(tmp_path, text, words):
