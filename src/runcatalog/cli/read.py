@@ -23,7 +23,7 @@ a query compares names with values: = != < <= > >= ~ (contains), and, or, not, (
              env_steps machine gpu host_cpu commit dirty reported_by
   dates      started>=2026-11-20   started=today   started<'2026-11-21 10:30'   (UTC)
   a name alone is true if the run has a value of it: dirty, not batch, opening_rate
-  last:NAME, best:NAME for a metric with the name of a flag; flag:NAME for a flag with the name of a field
+  last:NAME, best:NAME for a metric named like a flag; flag:NAME for a flag named like a field
   a comparison is false if the run has no value of the name
 
 examples:
