@@ -303,7 +303,7 @@ def test_guild_home_is_found_as_guild_finds_it(tmp_path, monkeypatch):
     monkeypatch.setenv("VIRTUAL_ENV", str(other))
     assert runs.guild_home() == other / ".guild"
     monkeypatch.setenv("GUILD_HOME", str(tmp_path / "missing"))
-    with pytest.raises(CatalogError, match="is no directory"):
+    with pytest.raises(CatalogError, match="is not a directory"):
         runs.guild_home()
 
 

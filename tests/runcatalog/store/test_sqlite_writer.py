@@ -209,7 +209,7 @@ def test_a_refused_record_replaces_nothing(store, make):
     (there,) = (run for run in reader(store.uri).runs() if run.run == record.run)
     bad = make(0x300, run="3" * 32, started=-5)
     bad = bad.with_points({"loss": [(1, 0.5)]})
-    with pytest.raises(UserError, match="MLflow refuses it"):
+    with pytest.raises(UserError, match="MLflow rejects it"):
         list(store.write_all([Addition(bad, replaces=there)]))
     assert [run.id for run in reader(store.uri).runs() if run.run == record.run] == [there.id]
 

@@ -68,7 +68,7 @@ def _killed_in_log(pid: int, since: float | None) -> bool | None:
         return None
     try:
         log = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:  # readable by root alone on most systems
+    except OSError:  # readable only by root on most systems
         return None
     oldest = None
     try:

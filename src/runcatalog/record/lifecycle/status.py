@@ -30,8 +30,8 @@ class Status(NamedTuple):
 
     Attributes:
         status: RUNNING, FINISHED, FAILED or KILLED.
-        reason: Why it ended, one line; empty for RUNNING and FINISHED.
-        ended: Milliseconds since the epoch; None while it runs.
+        reason: Reason of the end in a line; "" for RUNNING and FINISHED.
+        ended: Milliseconds since the epoch; None for RUNNING.
     """
 
     status: str
