@@ -275,8 +275,8 @@ FIELDS = (
     *("wall_seconds", "parents", "trials", "search", "objective"),
     *("space", "method", "importance", "stamp", "source"),
 )
-# Creating, removing or replacing a file changes the time of its folder; the begin or end of a session adds a line to the
-# journal. Guild writes a label in place; a restart, which rewrites other files in place, creates a new lock.
+# Creating, removing or replacing a file changes the time of its folder; the begin or end of a session adds a line to
+# the journal. Guild writes a label in place; a restart, which rewrites other files in place, creates a new lock.
 _PARTS = ("", "/.guild", "/.guild/attrs", "/.guild/attrs/label")
 _PARTS += ("/journal", "/journal/sessions.jsonl")
 _SETTLED = 2_000_000_000  # ns; a younger file may change again without a change of its time stamp

@@ -299,7 +299,7 @@ def _unpack(value: Any) -> Any:
 
 
 def _pack_plain(value: Any, where: str) -> Any:
-    """Convert a value for JSON; :func:`_unpack_plain` is the inverse. Mappings become objects whose only key is the type."""
+    """Convert a value for JSON, mappings to objects with the type as their only key; inverse of `_unpack_plain`."""
     import numpy as np
 
     if value is None or isinstance(value, bool | int | float | str):

@@ -41,7 +41,7 @@ class Settings:
     """Settings of a search.
 
     `random_starts`: initial points before the first fit, from a Sobol sequence. `acq_func`: EI, LCB
-    or PI. `xi`: improvement asked for by EI and PI, in standard deviations of the objective's
+    or PI. `xi`: minimum improvement for EI and PI, in standard deviations of the objective's
     values so far; 0 gives the expected improvement of the paper. `kappa`: weight of the predicted
     standard deviation in LCB.
     """
