@@ -283,7 +283,7 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
             key = tuple(_exact(trial.flags.get(n)) for n in names)
             points.setdefault(key, ([], []))[index].append(trial)
     objectives = [o["name"] for trial in (*a.trials, *b.trials) if (o := trial.objective)]
-    wanted = list(metrics) or (
+    shown_metrics = list(metrics) or (
         [max(set(objectives), key=objectives.count)]
         if names and objectives
         else _metric_names(a.trials + b.trials, ())
@@ -291,7 +291,7 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
     texts = [_shown({key[i] for key in points}) for i in range(len(names))]
     rows, equal = [], 0
     for key in sorted(points, key=lambda k: [_numeric_order(v) for v in k]):
-        for metric in wanted:
+        for metric in shown_metrics:
             first, second = (_by_seed(trials, metric) for trials in points[key])
             if not first and not second:
                 continue

@@ -20,13 +20,13 @@ RANDOM = "@random"  # suffix of the name of the random search that a search is c
 
 
 def is_search(batch: RunRecord | None, trials: Sequence[RunRecord]) -> bool:
-    """Whether an optimizer chose the trials' points."""
+    """Return whether an optimizer chose the trials' points."""
     method = ((batch.result if batch else None) or {}).get("method")
     return method not in (None, "", "grid") or any(origin(t) for t in trials)
 
 
 def origin(trial: RunRecord) -> str:
-    """How a search chose a trial's point: "initial", "gp" or "random"; "" for a run of no search."""
+    """Return how a search chose a trial's point: "initial", "gp" or "random"; "" for a run of no search."""
     search = (trial.result or {}).get("search")
     return str(search.get("kind") or "") if isinstance(search, dict) else ""
 
@@ -55,7 +55,7 @@ def ranked(trials: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def value(trial: RunRecord) -> float:
-    """The objective's value of a trial that has one."""
+    """Return the value of a trial's objective."""
     return (trial.objective or {})["value"]
 
 
@@ -104,7 +104,7 @@ class Importance:
     """Importance of a search's parameters, as computed by :mod:`runcatalog.search.importance` at its end.
 
     Attributes:
-        shares: One per parameter, the largest first.
+        shares: Shares of the parameters, the largest first.
         r2: Cross-validated R² of the model that they are computed from.
         trials: Number of trials.
     """
@@ -120,7 +120,7 @@ class Importance:
 
 
 def importance_of(batch: RunRecord | None) -> Importance | None:
-    """Return the importance in a search's record; None without one that can be read."""
+    """Return the importance in a search's record; None if it is missing or invalid."""
     stored = ((batch.result if batch else None) or {}).get("importance")
     try:
         r2, trials = values.number(stored["r2"]), int(stored["trials"])

@@ -317,7 +317,7 @@ def _rate(samples: deque[tuple[float, float]]) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number of a JSON file that anything may have written; None for anything else."""
+    """Return a finite number of an untrusted JSON file; None for any other value."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         with contextlib.suppress(OverflowError):  # an integer of 400 digits
             if math.isfinite(number := float(value)):
@@ -331,7 +331,7 @@ def _whole(value: Any) -> int:
 
 
 def metrics_of(project: Project) -> dict[str, list[str]]:
-    """Return the words in the columns of each operation's `guild compare`, by operation."""
+    """Return the words in the columns of `guild compare`, by operation."""
     words = {}
     for operation in project.operations().values():
         columns = [c for c in operation.compare if not c.startswith(("=", "."))]

@@ -194,16 +194,16 @@ class _Study:
             ]
         return "\n".join(lines).strip()[: views.MAX_TAG]
 
-    def _write(self, wanted: Mapping[str, str]) -> None:
+    def _write(self, new: Mapping[str, str]) -> None:
         """Write tags of the experiment, unless a user changed or deleted them."""
         client = self.store.client
         with one_line_errors(self.store.uri):
             tags = dict(client.get_experiment(self.experiment).tags)
             written = _digests(tags.get(WRITTEN))
-            for key, value in _tags_to_write(wanted, tags, written).items():
+            for key, value in _tags_to_write(new, tags, written).items():
                 client.set_experiment_tag(self.experiment, key, value)
                 written[key] = _digest(value)
-            for key in _tags_to_delete(wanted, tags, written):
+            for key in _tags_to_delete(new, tags, written):
                 client.delete_experiment_tag(self.experiment, key)
                 del written[key]
             for key, value in _KIND.items():
@@ -273,12 +273,12 @@ def _operation(stored: StoredRun) -> str:
 
 
 def _tags_to_write(
-    wanted: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
+    new: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the tags to write: new ones, and changed ones that no user has edited."""
     return {
         key: value
-        for key, value in wanted.items()
+        for key, value in new.items()
         if value
         and tags.get(key) != value
         and (_digest(tags[key]) == written.get(key) if key in tags else key not in written)
@@ -286,13 +286,13 @@ def _tags_to_write(
 
 
 def _tags_to_delete(
-    wanted: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
+    new: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
 ) -> list[str]:
     """Return the tags of views whose batch no longer exists and that no user has edited."""
     return [
         key
         for key, digest in written.items()
-        if key not in wanted and key in tags and _digest(tags[key]) == digest
+        if key not in new and key in tags and _digest(tags[key]) == digest
     ]
 
 

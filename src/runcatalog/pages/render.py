@@ -332,7 +332,7 @@ class Catalog:
             undefined=jinja2.StrictUndefined,
             trim_blocks=True,
             lstrip_blocks=True,
-            autoescape=False,  # Markdown; what comes from runs is escaped where it is made
+            autoescape=False,  # Markdown; text from runs is already escaped
         )
         environment.globals.update(
             table=self.table,

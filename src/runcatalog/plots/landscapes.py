@@ -18,7 +18,7 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Page
 
 LOG_FROM = 30.0  # ratio of largest to smallest from which an axis is logarithmic
-# Shading of a pair: means with Gaussian weights of width WIDTH, up to the distance NEAR from a trial [share of an axis].
+# Shading of a pair: means with Gaussian weights of width WIDTH, up to NEAR from a trial [share of an axis].
 WIDTH, NEAR, CELLS, LEVELS = 0.12, 0.25, 32, 9
 PAD = 0.06  # margin beyond the outermost trials, as a share of the axis
 MAX_PANELS = 6

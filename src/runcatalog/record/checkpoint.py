@@ -167,10 +167,10 @@ def find_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Pa
                 ", ".join(str(int(checkpoint.name)) for checkpoint in reversed(checkpoints))
                 or "none"
             )
-            raise UserError(f"checkpoint {given}: no step {step} there (there are: {steps})")
+            raise UserError(f"checkpoint {given}: no step {step} (steps: {steps})")
         return requested
     if not checkpoints:
-        raise UserError(f"checkpoint {given}: no checkpoint there")
+        raise UserError(f"checkpoint {given}: contains no checkpoint")
     return checkpoints[0]
 
 

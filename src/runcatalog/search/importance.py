@@ -1,8 +1,8 @@
 """Permutation importance of a search's parameters, computed once when the search ends.
 
 A Gaussian process (Matern 5/2, a length scale per column, white noise) is fitted to the trials of all folds except
-the held-out fold. In the held-out fold, every parameter in turn is permuted between trials (scikit-learn's `permutation_importance`;
-Breiman 2001, *Random Forests*, section 10). Half of the increase in squared error, as a share of the objective's
+the held-out fold. In the held-out fold, every parameter in turn is permuted between trials (scikit-learn's
+`permutation_importance`; Breiman 2001, *Random Forests*, section 10). Half of the increase in squared error, as a share of the objective's
 variance, is the share of the variance that involves the parameter (Gregorutti, Michel and Saint-Pierre 2017,
 *Correlation and variable importance in random forests*, section 2).
 
@@ -21,7 +21,7 @@ MIN_TRIALS = 8
 FOLDS = 5  # fewer if a fold would contain a single trial, which cannot be permuted
 REPEATS = 6  # of the cross-validation, with different partitions
 PERMUTATIONS = 5  # per parameter and fold
-# The cost of a fit grows with the cube of the trials; from a longer search, this many evenly from worst to best are used.
+# The cost of a fit grows with the cube of the trials; a longer search is sampled evenly from worst to best.
 MAX_TRIALS = 150
 # Objectives further below the median than REACH times the distance from the median to the best are clipped, and failed
 # trials count as the worst. Otherwise a single explosion with a return of −10 million would dominate the variance.

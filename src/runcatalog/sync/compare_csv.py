@@ -292,7 +292,7 @@ def _objective(path: Path, metrics: list[str], rows: list[dict[str, str]], reque
     if requested:
         if requested not in metrics:
             known = ", ".join(metrics[:8]) or "none"
-            raise CatalogError(f"{path}: no metric {requested!r}; there are: {known}")
+            raise CatalogError(f"{path}: no metric {requested!r}; metrics: {known}")
         return requested
     for pattern in _OBJECTIVES:
         for name in non_empty:

@@ -60,7 +60,7 @@ def table(
 
     Args:
         header: Names of the columns.
-        rows: Text of each cell.
+        rows: Texts of the cells.
         right: Columns that are aligned to the right.
         cells: Width of the terminal, to which the widest columns are truncated, down to 8 cells; None for no limit.
     """

@@ -100,7 +100,7 @@ def test_an_invalid_export_is_named(tmp_path, text, words):
 
 
 def test_a_missing_objective_is_named():
-    with pytest.raises(CatalogError, match="no metric 'x'; there are: Episode_rewards"):
+    with pytest.raises(CatalogError, match="no metric 'x'; metrics: Episode_rewards"):
         compare_csv.records(SMALL, Options("door", objective="x"))
 
 
