@@ -170,7 +170,7 @@ def find_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Pa
             raise UserError(f"checkpoint {given}: no step {step} (steps: {steps})")
         return requested
     if not checkpoints:
-        raise UserError(f"checkpoint {given}: contains no checkpoint")
+        raise UserError(f"checkpoint {given}: no checkpoint there")
     return checkpoints[0]
 
 

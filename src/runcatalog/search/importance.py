@@ -1,10 +1,10 @@
 """Permutation importance of a search's parameters, computed once when the search ends.
 
-A Gaussian process (Matern 5/2, a length scale per column, white noise) is fitted to the trials of all folds except
-the held-out fold. In the held-out fold, every parameter in turn is permuted between trials (scikit-learn's
-`permutation_importance`; Breiman 2001, *Random Forests*, section 10). Half of the increase in squared error, as a share of the objective's
-variance, is the share of the variance that involves the parameter (Gregorutti, Michel and Saint-Pierre 2017,
-*Correlation and variable importance in random forests*, section 2).
+A Gaussian process (Matern 5/2, a length scale per column, white noise) is fitted to the trials of all folds except the
+held-out fold. In the held-out fold, every parameter in turn is permuted between trials (scikit-learn's
+`permutation_importance`; Breiman 2001, *Random Forests*, section 10). Half of the increase in squared error, as a share
+of the objective's variance, is the share of the variance that involves the parameter (Gregorutti, Michel and
+Saint-Pierre 2017, *Correlation and variable importance in random forests*, section 2).
 
 Intervals (95 %) are over trials: of the ratio of the mean increase to the variance, linearised (Cochran 1977, *Sampling
 Techniques*, section 6.3), with the increase per trial averaged over the repeats of the cross-validation.
