@@ -140,9 +140,9 @@ def test_what_guild_files_may_say(tmp_path, name):
     [
         ({"guild.yml": "train: {main: [\n"}, "guild.yml: line 2"),
         ({"guild.yml": "train"}, "a list of models or a mapping"),
-        ({"guild.yml": "- include: none.yml"}, "guild.yml: include: there is no none.yml"),
+        ({"guild.yml": "- include: none.yml"}, "guild.yml: include: no file or package none.yml"),
         ({"guild.yml": "- include: guild.yml"}, "guild.yml: include: it includes itself"),
-        ({"guild.yml": "- {model: a, extends: b}"}, "guild.yml: extends: there is no model or config b"),
+        ({"guild.yml": "- {model: a, extends: b}"}, "guild.yml: extends: no model or config b"),
         ({"guild.yml": "- {model: a, extends: a}"}, "extends itself"),
         ({"guild.yml": "train: 3"}, "operation train: a mapping or the name of a script"),
         ({"catalog.yml": "name: x\nsize: 3"}, "catalog.yml: line 2: size: no such setting"),
