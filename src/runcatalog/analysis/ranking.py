@@ -197,7 +197,7 @@ def _of_operation(reader: Reader, operation: str) -> list[StoredRun]:
     if not named:
         known = {s.tags.get("operation", "") for s in by_run.values()}
         hint = "".join(f"; did you mean {name}?" for name in close_matches(operation, known)[:1])
-        hint = hint or "; `catalog sync` brings in what has run"
+        hint = hint or "; `catalog sync` adds new runs"
         raise CatalogError(f"no run of {operation!r} in MLflow{hint}")
     members = [s for s in by_run.values() if s.run in named or s.tags.get("batch") in named]
     batch_ids = {s.tags.get("batch") for s in by_run.values()}
@@ -362,7 +362,7 @@ def _notes(ranking: Ranking) -> list[str]:
         rule = "ranked by the worse end of the interval over seeds"
         if any(group.failed for group in several):
             rule += ", in which a failed run counts as the worst value of all"
-        lines.append(rule + ("; single seeds stand below, by their value" if single else ""))
+        lines.append(rule + ("; single seeds are ranked below, by their value" if single else ""))
         first = several[0]
         most = max(len(group.numbers) for group in several)
         if len(first.numbers) < most:

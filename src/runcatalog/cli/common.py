@@ -105,7 +105,7 @@ def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:
     exact = [s for s in match if s.record.run == prefix]
     match = exact or match
     if not match:
-        raise CatalogError(f"no run {name!r} in MLflow; `catalog sync` brings in what has run")
+        raise CatalogError(f"no run {name!r} in MLflow; `catalog sync` adds new runs")
     if len({s.record.run for s in match}) > 1:
         shown = ", ".join(s.record.run[:12] for s in match[:4])
         raise CatalogError(f"{name!r} could be {shown}: more digits are needed")

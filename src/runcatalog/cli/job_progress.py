@@ -158,7 +158,7 @@ class Job:
     def _read_metrics(self) -> None:
         path = self.directory / "journal" / "metrics.jsonl"
         size = path.stat().st_size if path.exists() else 0
-        if size < self._offset:  # what a crash left of a line was cut off
+        if size < self._offset:  # an incomplete last line was removed after a crash
             self._offset = size
         for line, end in read_lines(path, self._offset) if size > self._offset else ():
             self._offset = end

@@ -20,11 +20,11 @@ def sync(options: argparse.Namespace) -> int:
     """catalog sync"""
     from runcatalog.guild import runs
     from runcatalog.store.client import Store
-    from runcatalog.sync.sync import Sync, alone
+    from runcatalog.sync.sync import Sync, project_lock
 
     project = Project.find()
     home = runs.guild_home()
-    with alone(project):
+    with project_lock(project):
         store = Store(options.tracking_uri)
         report = Sync(project, store, progress_printer(options)).run(home, everything=options.all)
         if report.sent:
@@ -45,11 +45,11 @@ def export(options: argparse.Namespace) -> int:
     from runcatalog.model.record_files import write_all
     from runcatalog.store.sqlite_reader import reader
     from runcatalog.sync.ownership import own
-    from runcatalog.sync.sync import alone
+    from runcatalog.sync.sync import project_lock
 
     project = Project.find()
     folder = Path(options.to) if options.to else project.records
-    with alone(project):
+    with project_lock(project):
         source = reader(options.tracking_uri)
         stored = source.runs(deleted=True)
         live = [run for run in stored if not run.deleted]
@@ -76,7 +76,7 @@ def import_(options: argparse.Namespace) -> int:
     """catalog import"""
     from runcatalog.store.client import Store
     from runcatalog.sync import compare_csv, imports
-    from runcatalog.sync.sync import Sync, alone
+    from runcatalog.sync.sync import Sync, project_lock
 
     project = Project.find()
     paths = [Path(path) for path in options.paths]
@@ -95,7 +95,7 @@ def import_(options: argparse.Namespace) -> int:
             records += imports.read_csv(project, path, options.study, reading)
         elif kind != "journals":
             records += imports.read_records(path)
-    with alone(project):
+    with project_lock(project):
         store = Store(options.tracking_uri)
         counts = imports.put_records(store, records, progress_printer(options))
         problems: list[str] = []

@@ -49,7 +49,7 @@ def search(options: argparse.Namespace) -> int:
     elif result.stored:
         print("\n".join(find_runs.as_table(result, options.number, terminal.room())))
     else:
-        hint = result.hint if result.total else "`catalog sync` brings in what has run"
+        hint = result.hint if result.total else "`catalog sync` adds new runs"
         shown = terminal.clean(f"no match in {result.total} runs" + (f": {hint}" if hint else ""))
         print(shown, file=sys.stderr)
     return 0 if result.stored else 1

@@ -11,10 +11,10 @@ from runcatalog.model.project import Project
 def ui(options: argparse.Namespace) -> int:
     """catalog ui"""
     from runcatalog.mlflow_ui.arrange import address, arrange
-    from runcatalog.sync.sync import alone
+    from runcatalog.sync.sync import project_lock
 
     project = Project.find()
-    with alone(project):
+    with project_lock(project):
         store = store_of(options)
         pages = arrange(project, store)
     if not pages:

@@ -182,9 +182,9 @@ def study_view(
     return View(_OVERVIEW, f"{study}: all runs", created, state)
 
 
-def _state(search: str) -> dict[str, Any]:
+def _state(query: str) -> dict[str, Any]:
     return {
-        "searchFilter": search,
+        "searchFilter": query,
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,
         "startTime": "ALL",

@@ -94,7 +94,7 @@ def rerun(declared: Mapping[str, Operation], head: RunRecord, trials: Sequence[R
 
 
 def shortened(reruns: Sequence[Rerun]) -> tuple[list[str], list[str]]:
-    """Return commands whose common flags stand in shell arrays, and the lines that set these.
+    """Return commands with their common flags in shell arrays, and the lines that set the arrays.
 
     Commands with the same flag names share an array of the most frequent values. The array's name is a digest of its
     content and so unique on a page. The seed stays in the command.

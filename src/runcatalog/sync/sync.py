@@ -60,7 +60,7 @@ class Report:
 
 
 @contextmanager
-def alone(project: Project) -> Iterator[None]:
+def project_lock(project: Project) -> Iterator[None]:
     """Hold the lock of commands that change the project's MLflow.
 
     Raises:

@@ -39,7 +39,7 @@ def test_a_lucky_seed_stands_below_points_of_several_seeds_and_is_told(make):
     found = ranked(runs)
     assert lrs(found) == [1, 2]
     text = "\n".join(ranking.as_table(found, 10, None))
-    assert "single seeds stand below" in text
+    assert "single seeds are ranked below" in text
     assert "2. reached 0.99 with a single seed, which may be chance" in text
     alone = ranked(mean_kind([*seeds(make, 1, [0.8], lr=1), *seeds(make, 10, [0.99], lr=2)]))
     assert lrs(alone) == [2, 1]

@@ -50,7 +50,7 @@ NOT_CODE = (
 def project_root() -> Path:
     """Return the project's directory: $PROJECT_DIR, else the nearest ancestor with a guild.yml.
 
-    The search starts at the working directory, then at this file; without a project it is the working directory.
+    It is looked up from the working directory, then from this file; without a project it is the working directory.
     """
     if os.environ.get("PROJECT_DIR"):
         return Path(os.environ["PROJECT_DIR"]).resolve()
