@@ -159,7 +159,7 @@ def _numeric_order(shown: str) -> tuple[bool, float, str]:
 
 
 def _common(runs: Sequence[RunRecord], name: str) -> dict[str, str]:
-    """Return the distinct values of each key of a mapping field over runs."""
+    """Return the distinct values of the keys of a mapping field over runs."""
     keys = sorted({key for run in runs for key in getattr(run, name)})
     return {k: ", ".join(_distinct(getattr(r, name).get(k, _NONE) for r in runs)) for k in keys}
 
@@ -345,7 +345,7 @@ def _difference(a: Sequence[SeedValue], b: Sequence[SeedValue]) -> str:
 def difference_bounds(a: Sequence[SeedValue], b: Sequence[SeedValue]) -> tuple[float, float] | None:
     """Return the 95 % bootstrap interval of the mean of b minus the mean of a; None for single runs.
 
-    Where both sides have the same seeds, the differences per seed are resampled, otherwise each side separately.
+    Where both sides have the same seeds, the differences per seed are resampled, otherwise both sides separately.
 
     Args:
         a: (seed, objective) of every run of the first side, by seed.

@@ -156,7 +156,7 @@ def as_table(result: QueryResult, limit: int, cells: int | None) -> list[str]:
 
 
 def as_json(result: QueryResult) -> str:
-    """Return the runs as a JSON array with one object per run."""
+    """Return the runs as a JSON array with an object per run."""
     lines = []
     for run in _facts(result):
         run["values"] = {name: _plain(value) for name, value in run["values"].items()}

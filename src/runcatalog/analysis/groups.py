@@ -42,7 +42,7 @@ def varying(trials: Sequence[RunRecord]) -> list[str]:
 
 
 def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> list[Group]:
-    """Group trials by flags; the best group comes first, groups without a value last.
+    """Group trials by flags; the best group first, groups without a value last.
 
     Args:
         trials: Any runs.

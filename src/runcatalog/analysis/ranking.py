@@ -1,4 +1,4 @@
-"""Ranking of an operation's runs over seeds, by intervals, so that a single lucky seed does not come first."""
+"""Ranking of an operation's runs over seeds, by intervals, so that a single lucky seed is not ranked first."""
 
 from __future__ import annotations
 
@@ -51,7 +51,7 @@ class Group:
 
     Attributes:
         point: Value by flag that is grouped by.
-        runs: All runs; several of one seed where they differ in other flags.
+        runs: All runs; several runs of a seed differ in other flags.
         scored: (value in the form of an objective, run) of the runs that finished with a finite value.
         rank: Number by which groups of several seeds are ranked; NaN for a single seed.
     """
@@ -63,7 +63,7 @@ class Group:
 
     @property
     def numbers(self) -> list[float]:
-        """One value per seed: the mean of its finished runs."""
+        """A value per seed: the mean of its finished runs."""
         return [objective["value"] for objective in self.by_seed()]
 
     @property
@@ -88,7 +88,7 @@ class Group:
         return len(self.lost)
 
     def by_seed(self, worst: float | None = None) -> list[dict[str, Any]]:
-        """Return one objective per seed, the mean over its runs: runs of one seed are not independent samples.
+        """Return an objective per seed, the mean over its runs, which are not independent samples.
 
         Args:
             worst: Value of a failed run; None leaves it out.
@@ -222,7 +222,7 @@ def _measure(operation: str, stored: Sequence[StoredRun], metric: str, goal: str
             and isinstance(o := (s.record.result or {}).get("optimised"), dict)
             and o.get("name")
         ]
-        if optimised:  # the objective of a search comes before that of its trials
+        if optimised:  # the objective of a search takes precedence over that of its trials
             last = optimised[-1]
             return Measure(str(last["name"]), "last", (goal or last.get("goal")) != "min")
         if not objectives:
@@ -268,7 +268,7 @@ def _seed_key(run: RunRecord) -> object:
 
 
 def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
-    """Merge the objectives of one seed; the result is a counted rate if all of them are."""
+    """Merge the objectives of a seed; the result is a counted rate if all of them are."""
     if len(objectives) == 1:
         return objectives[0]
     counts = [statistics.counted(objective) for objective in objectives]
@@ -278,7 +278,7 @@ def _mean(objectives: Sequence[dict[str, Any]]) -> dict[str, Any]:
 
 
 def _without_repetitions(records: Iterable[RunRecord]) -> list[RunRecord]:
-    """Keep one run per set of equal flags, seed included: the newest finished one, else the newest."""
+    """Keep a run per set of equal flags, seed included: the newest finished run, else the newest."""
     kept: dict[object, RunRecord] = {}
     for record in sorted(records, key=grouping.order):
         flags = {k: v for k, v in record.flags.items() if k not in ("resume", "save-name")}

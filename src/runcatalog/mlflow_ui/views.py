@@ -133,7 +133,7 @@ def _curves(objective: str, metrics: Sequence[str], lengths: Mapping[str, int]) 
     """Return the metrics to draw: those related to the objective, then the other columns."""
     with_curve = [name for name in sorted(lengths) if lengths[name] >= CURVE]
     related = [name for name in with_curve if objective and objective in name]
-    # Validation metrics come first: they are measured on held-out data.
+    # Validation metrics first: they are measured on held-out data.
     related.sort(key=lambda name: (name != objective, not name.startswith("validation"), name))
     listed = [name for name in metrics if name in with_curve]
     rest = [name for name in with_curve if not name.startswith("time/")]

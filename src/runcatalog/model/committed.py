@@ -1,6 +1,6 @@
 """Reader of committed records for scripts that draw figures, without MLflow.
 
-`catalog export` writes one JSON file per run to experiments/records/STUDY/.
+`catalog export` writes a JSON file per run to experiments/records/STUDY/.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Files of committed records: experiments/records/STUDY/RUN8.json, one per catalogued run."""
+"""Files of committed records: experiments/records/STUDY/RUN8.json, a file per run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_BYTES = 32 * 1024 * 1024  # records with 100 points per curve are far smalle
 
 
 def dumps(record: RunRecord) -> str:
-    """Return a record as JSON with sorted keys, one line per field and per metric."""
+    """Return a record as JSON with sorted keys, a line per field and per metric."""
     content = to_json(record)
     metrics = content.pop("metrics")
     lines = {name: _line(value) for name, value in content.items()}

@@ -16,7 +16,7 @@ _RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
 
 
 def difference(project: Project, records: Sequence[RunRecord]) -> list[str]:
-    """Return the differences between the page and a rendering of the records, one line per difference.
+    """Return the differences between the page and a rendering of the records, a line per difference.
 
     Raises:
         CatalogError: The page is missing, or cannot be rendered.

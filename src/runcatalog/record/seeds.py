@@ -1,4 +1,4 @@
-"""Independent random streams, by purpose and environment, from one seed per run."""
+"""Independent random streams, by purpose and environment, from a seed per run."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Validation of run directories, which may come from untrusted sources."""
+"""Validation of run directories, which may be from untrusted sources."""
 
 from __future__ import annotations
 

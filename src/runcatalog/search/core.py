@@ -3,7 +3,7 @@
 Proposals share no state, so a killed and restarted search proposes the same points as an
 uninterrupted one. This module does not depend on Guild.
 
-The surrogate is a Gaussian process with a Matern 5/2 kernel, one length scale per dimension, and
+The surrogate is a Gaussian process with a Matern 5/2 kernel, a length scale per dimension, and
 white noise; the next point maximises expected improvement (Jones, Schonlau and Welch 1998,
 "Efficient global optimization of expensive black-box functions", section 4). Fit and acquisition
 are scikit-optimize's.

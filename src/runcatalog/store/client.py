@@ -213,7 +213,7 @@ class Store(Reader):
         )
 
     def write_by_client(self, record: RunRecord, tags: dict[str, str] | None = None) -> str:
-        """Add a run for a record through MLflow's client, in few requests, since with SQLite each one syncs to disk."""
+        """Add a run for a record through MLflow's client, in few requests, since with SQLite a request syncs to disk."""
         from mlflow.entities import Metric, Param, RunTag
 
         client = self.client

@@ -227,7 +227,7 @@ def test_unknown_values_follow_strong_kleene_logic(left, right):
         ("(lr>1", 6, "`)`, `and` or `or` is expected"),
         ("lr>1)", 5, "this parenthesis closes none"),
         ("lr == 1", 5, "a value is expected after =, not ="),
-        ("lr ! 1", 4, "`!` is part of !="),
+        ("lr ! 1", 4, "`!` is only allowed in !="),
         ("label='my", 7, "this quote is not closed"),
         ("lr>1 or (task='x' and )", 23, "a name is expected"),
     ],

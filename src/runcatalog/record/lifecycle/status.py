@@ -136,7 +136,7 @@ def _is_before_boot(session: dict[str, Any], beat: int) -> bool:
         return False
     if session["boot"] == boot_id() or not hasattr(time, "CLOCK_BOOTTIME"):
         return False
-    # A later heartbeat comes from another machine of that name, such as a clone that shares the disk.
+    # A later heartbeat is from another machine of that name, such as a clone that shares the disk.
     return beat / 1000 < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 
