@@ -77,7 +77,7 @@ def find_runs(reader: Reader, query: str) -> QueryResult:
     """
     term = parse(query)
     by_run: dict[str, StoredRun] = {}
-    for stored in reader.runs(rarely=("tags", "params", "metrics")):
+    for stored in reader.runs(on_demand=("tags", "params", "metrics")):
         by_run.setdefault(stored.run, stored)
     if not by_run:
         return QueryResult(reader, [], [], 0)
@@ -92,7 +92,7 @@ def find_runs(reader: Reader, query: str) -> QueryResult:
     def test(stored: StoredRun, comparison: Comparison) -> Truth:
         column, matches = tests[comparison]
         if column.kind == "best" and stored.run not in result.records:
-            return False if stored.last_of(column.key) is None else None
+            return False if stored.last_value(column.key) is None else None
         value = result.value(stored, column)
         return value is not MISSING and matches(value)
 

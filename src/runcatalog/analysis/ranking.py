@@ -248,7 +248,7 @@ def _metric_values(
     points = reader.points([s.id for s in stored])
     curves = {s.run: points.get(s.id, {}).get(measure.name) for s in stored}
     return {
-        run: Metric.of(curve, maximize=measure.maximize).best
+        run: Metric.from_points(curve, maximize=measure.maximize).best
         for run, curve in curves.items()
         if curve
     }

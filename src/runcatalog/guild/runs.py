@@ -101,7 +101,7 @@ class GuildRun:
     @cached_property
     def hide(self) -> Redactor:
         """Redactor of the secrets in the run's environment."""
-        return Redactor.of_run(self.directory)
+        return Redactor.for_run(self.directory)
 
     @property
     def shown_flags(self) -> dict[str, Any]:

@@ -47,7 +47,7 @@ class Metric:
     curve: tuple[Point, ...]
 
     @classmethod
-    def of(cls, points: Iterable[Point], *, maximize: bool = True) -> Metric:
+    def from_points(cls, points: Iterable[Point], *, maximize: bool = True) -> Metric:
         """Return the metric of a run's points; the first value of a step counts.
 
         Raises:
@@ -218,7 +218,7 @@ class RunRecord:
         objective = self.objective or {}
         record = copy.copy(self)  # its fields are in canonical form already
         metrics = {
-            name: Metric.of(curve, maximize=is_maximized(name, objective))
+            name: Metric.from_points(curve, maximize=is_maximized(name, objective))
             for name, curve in sorted(points.items())
         }
         object.__setattr__(record, "metrics", metrics)

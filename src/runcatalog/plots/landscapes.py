@@ -47,12 +47,14 @@ class Landscape:
     def svg(self) -> str:
         """Return the figure as SVG."""
         names = list(self.parameters or groups.varying(self.runs))[:MAX_PANELS]
-        columns = {name: _Column.of(name, self.runs, self.units.get(name, "")) for name in names}
+        columns = {
+            name: _Column.from_runs(name, self.runs, self.units.get(name, "")) for name in names
+        }
         objective = next((o for r in self.runs if (o := r.objective)), {})
         rate = objective.get("kind") == "rate"
         name = str(objective.get("name") or "objective")
         label = labels.named(name, "%" if rate else "", self.label)
-        trials = _Trials.of(self.runs, objective.get("goal") == "min")
+        trials = _Trials.from_runs(self.runs, objective.get("goal") == "min")
         pair = self.pair or _pair(columns)
         panels = len(names) + (1 if pair else 0)
         n_columns = 2 if panels == 4 else min(3, panels)
@@ -90,7 +92,7 @@ class _Column:
     logarithmic: bool
 
     @classmethod
-    def of(cls, name: str, runs: Sequence[RunRecord], unit: str) -> _Column:
+    def from_runs(cls, name: str, runs: Sequence[RunRecord], unit: str) -> _Column:
         given = [run.flags.get(name) for run in runs]
         if all(values.sort_key(v)[0] == 0 for v in given):
             places = [float(v) for v in given]  # type: ignore[arg-type]
@@ -131,7 +133,7 @@ class _Trials:
     method: str
 
     @classmethod
-    def of(cls, runs: Sequence[RunRecord], small_is_good: bool) -> _Trials:
+    def from_runs(cls, runs: Sequence[RunRecord], small_is_good: bool) -> _Trials:
         values = {
             i: o["value"]
             for i, run in enumerate(runs)

@@ -100,7 +100,7 @@ def run_value(stored: StoredRun, name: ResolvedName) -> Any:
         text = stored.flag(name.key, MISSING)
         return MISSING if text is MISSING else values.parse_flag(text)
     if name.kind == "last":
-        return stored.last_of(name.key, MISSING)
+        return stored.last_value(name.key, MISSING)
     return _field_value(stored, name.key)
 
 

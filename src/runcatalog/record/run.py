@@ -88,7 +88,7 @@ class Run:
         self._signals = signals.Signals()
         self._stop_beating = threading.Event()
         self._output: OutputCopy | None = None
-        self._hide = redact.Redactor.of_run(self.directory)
+        self._hide = redact.Redactor.for_run(self.directory)
         self._crash: CrashReport
         self._metrics: journal.MetricsFile
         self._tfevents: EventFile

@@ -91,7 +91,7 @@ class Store(Reader):
     @cached_property
     def _tables(self) -> Tables | None:
         assert self.client is not None  # connecting creates the tables of a new database
-        return Tables.of(self.uri)
+        return Tables.open(self.uri)
 
     def new_run_client(self) -> MlflowClient:
         """Return the fastest client for publishing a new run that has ended.
@@ -103,7 +103,7 @@ class Store(Reader):
             return self.client
         return cast("MlflowClient", NewRunClient(self._tables, self.client, self._known))
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
+    def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
         client = self.client  # first, since connecting silences the messages of the import
         from mlflow.entities import ViewType
@@ -213,7 +213,7 @@ class Store(Reader):
         )
 
     def write_by_client(self, record: RunRecord, tags: dict[str, str] | None = None) -> str:
-        """Add a run for a record through MLflow's client, in few requests, since with SQLite a request syncs to disk."""
+        """Add a run for a record through MLflow's client, in few requests: with SQLite a request syncs to disk."""
         from mlflow.entities import Metric, Param, RunTag
 
         client = self.client
@@ -324,7 +324,7 @@ class Store(Reader):
 def _stored(run: Run, experiment: str) -> StoredRun | None:
     info, data = run.info, run.data
     fields = (info.run_id, experiment, str(info.status), info.lifecycle_stage)
-    return StoredRun.of(fields, data.tags.get("run_id") or "", partial(getattr, data))
+    return StoredRun.from_mlflow(fields, data.tags.get("run_id") or "", partial(getattr, data))
 
 
 def _params(record: RunRecord) -> dict[str, str]:

@@ -30,7 +30,7 @@ class RunIndex:
         self._trials: dict[str, set[str]] = {}
         self._duplicates: list[StoredRun] = []
         self._forgotten: set[str] = set()
-        for run in reader(store.uri).runs(deleted=True, rarely=("params", "metrics")):
+        for run in reader(store.uri).runs(deleted=True, on_demand=("params", "metrics")):
             self._add(run)
         for run_id, run in self._by_id.items():
             known = self._short.get(run_id[:SHORT])

@@ -47,7 +47,7 @@ class StoredRun:
     load: Callable[[str], Mapping[str, Any]] = field(compare=False, repr=False)
 
     @classmethod
-    def of(
+    def from_mlflow(
         cls, run: tuple[str, str, str, str], run_id: str, load: Callable[[str], Mapping[str, Any]]
     ) -> StoredRun | None:
         """Return a run of MLflow, None if its run_id is not that of a recorded run.
@@ -96,7 +96,7 @@ class StoredRun:
             return self.flags.get(name, missing)
         return self.load("params").get(name, missing)
 
-    def last_of(self, name: str, missing: Any = None) -> Any:
+    def last_value(self, name: str, missing: Any = None) -> Any:
         """Return the last value of a metric; other metrics are not read."""
         if encode(name) != name:
             return self.last.get(name, missing)
@@ -141,12 +141,12 @@ class Reader:
 
     uri: str
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
+    def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """Return the runs with a run_id, by start, without their curves.
 
         Args:
             deleted: Whether to include deleted runs.
-            rarely: Kinds of data ("tags", "params", "metrics") that the caller needs of few runs; they are read on
+            on_demand: Kinds of data ("tags", "params", "metrics") that the caller needs of few runs; they are read on
                 demand.
 
         Raises:

@@ -101,16 +101,18 @@ class Database(Reader):
         self.uri = uri
         self._connection = connection
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
+    def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
         if self._connection is None:
             return []
         fields = _RunFields(self.uri, self._connection)
         with one_line_errors(self.uri), _snapshot(self._connection) as database:
             rows = database.execute(_RUNS, (deleted,)).fetchall()
-            for kind in {"tags", "params", "metrics"}.difference(rarely):
+            for kind in {"tags", "params", "metrics"}.difference(on_demand):
                 fields.read(kind)
-        runs = (StoredRun.of(row[:4], row[4], partial(fields.of, row[0])) for row in rows)
+        runs = (
+            StoredRun.from_mlflow(row[:4], row[4], partial(fields.values, row[0])) for row in rows
+        )
         return [run for run in runs if run is not None]
 
     def names(self, stored: Iterable[StoredRun]) -> tuple[set[str], set[str]]:
@@ -173,7 +175,7 @@ class _RunFields:
             else:
                 self._texts[kind] = dict(self._connection.execute(_OBJECTS.format(kind)))
 
-    def of(self, run_id: str, kind: str) -> Mapping[str, Any]:
+    def values(self, run_id: str, kind: str) -> Mapping[str, Any]:
         """Return a run's values of a kind by name."""
         whole = self._whole(run_id, kind)
         return _Row(self, run_id, kind) if whole is None else whole

@@ -161,7 +161,7 @@ class Tables:
         self._version = -1
 
     @classmethod
-    def of(cls, uri: str) -> Tables | None:
+    def open(cls, uri: str) -> Tables | None:
         """Return the tables of a tracking URI; None if it is not an SQLite database with the known schema."""
         path = sqlite_path(uri)
         if path is None or not path.exists():
@@ -176,7 +176,7 @@ class Tables:
             return None
         return tables
 
-    def id_of(self, run_id: str) -> str | None:
+    def mlflow_id(self, run_id: str) -> str | None:
         """Return the MLflow id of the run with a run_id, deleted or not; None without one."""
         # The version changes when another connection has written.
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
@@ -201,7 +201,7 @@ class Tables:
         try:
             ids: dict[str, str] = {}
             for run in runs:
-                ids.setdefault(run.run_id, self.id_of(run.run_id) or run.id)
+                ids.setdefault(run.run_id, self.mlflow_id(run.run_id) or run.id)
             rows = [run.rows() for run in runs if ids[run.run_id] == run.id]
             for table, columns in compat.WRITTEN_COLUMNS.items():
                 _insert(connection, table, columns, chain.from_iterable(r[table] for r in rows))
@@ -259,7 +259,7 @@ class NewRunClient:
     ) -> Any:
         """As the client's method, except that a query for an unknown run_id is not sent."""
         match = _RUN_ID.fullmatch(query)
-        if match and not self._tables.id_of(match[1]):
+        if match and not self._tables.mlflow_id(match[1]):
             return []
         return self._client.search_runs(experiments, query, *args, **more)
 

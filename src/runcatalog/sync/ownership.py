@@ -106,9 +106,9 @@ class OwnRuns(Reader):
     def __init__(self, project: Project, source: Reader) -> None:
         self.project, self.uri, self._source = project, source.uri, source
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
+    def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
-        return own(self.project, self.uri, self._source.runs(deleted=deleted, rarely=rarely))
+        return own(self.project, self.uri, self._source.runs(deleted=deleted, on_demand=on_demand))
 
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
         """See :meth:`runcatalog.store.run_rows.Reader.points`."""

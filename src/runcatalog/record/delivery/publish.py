@@ -99,7 +99,7 @@ class Publisher:
         self.uri = tracking_uri(uri)
         self._journal = self.directory / "journal"
         self._client = client
-        self._hide = Redactor.of_run(self.directory)
+        self._hide = Redactor.for_run(self.directory)
 
     def send(
         self, extra_tags: Mapping[str, str] | None = None, parent: str | None = None

@@ -96,7 +96,7 @@ class Redactor:
         self._values = re.compile("|".join(map(re.escape, longest_first))) if values else None
 
     @classmethod
-    def of_run(cls, directory: Path) -> Redactor:
+    def for_run(cls, directory: Path) -> Redactor:
         """Return the redactor for a run, from this process's environment and the one that Guild stored."""
         return cls([os.environ, guild_secrets(directory)])
 
