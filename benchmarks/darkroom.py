@@ -28,15 +28,15 @@ from benchmarks import _report  # noqa: E402
 from benchmarks._decision_transformer import DecisionTransformer  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from darkroom.ad_options import Config  # noqa: E402
-from darkroom.ad_training import add_gradients, rows_at_once  # noqa: E402
-from darkroom.batch import RoomBatch  # noqa: E402
-from darkroom.context import Context  # noqa: E402
-from darkroom.grid import tasks  # noqa: E402
-from darkroom.model import Transformer  # noqa: E402
-from darkroom.player import Player  # noqa: E402
-from darkroom.shape import Shape  # noqa: E402
-from darkroom.windows import Windows  # noqa: E402
+from darkroom.distillation.cached_policy import Player  # noqa: E402
+from darkroom.distillation.context import Context  # noqa: E402
+from darkroom.distillation.options import Config  # noqa: E402
+from darkroom.distillation.shape import Shape  # noqa: E402
+from darkroom.distillation.transformer import Transformer  # noqa: E402
+from darkroom.distillation.update import add_gradients, rows_at_once  # noqa: E402
+from darkroom.distillation.windows import Windows  # noqa: E402
+from darkroom.rooms.batch import RoomBatch  # noqa: E402
+from darkroom.rooms.grid import tasks  # noqa: E402
 
 SIZE, LIMIT, ACTIONS = 9, 20, 5
 

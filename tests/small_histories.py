@@ -4,7 +4,7 @@ from pathlib import Path
 
 import numpy as np
 
-from darkroom import a2c, histories
+from darkroom.a2c import a2c, histories
 from runcatalog.record import Seeds
 
 SMALL = {

@@ -21,9 +21,11 @@ def register_envs() -> None:
 
     for name, (room, limit, arguments) in _ROOMS.items():
         if f"catalog/{name}" not in registry:
-            limited = WrapperSpec("EpisodeLimit", "darkroom.env:EpisodeLimit", {"limit": limit})
+            limited = WrapperSpec(
+                "EpisodeLimit", "darkroom.rooms.env:EpisodeLimit", {"limit": limit}
+            )
             register(
-                id=f"catalog/{name}", entry_point=f"darkroom.env:{room}", kwargs=arguments,
+                id=f"catalog/{name}", entry_point=f"darkroom.rooms.env:{room}", kwargs=arguments,
                 additional_wrappers=(limited,),
             )  # fmt: skip
 

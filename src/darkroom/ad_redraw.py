@@ -12,9 +12,9 @@ from typing import Any
 
 import numpy as np
 
-from darkroom import ad_figures
-from darkroom.ad_options import OWN, PRESETS, Config
-from darkroom.ad_scores import Line, label_of
+from darkroom.distillation import figures as ad_figures
+from darkroom.distillation.options import OWN, PRESETS, Config
+from darkroom.distillation.scores import Line, label_of
 from runcatalog.model import committed
 from runcatalog.model.committed import metric_values
 

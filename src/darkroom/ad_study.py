@@ -11,8 +11,10 @@ from typing import Any
 
 import numpy as np
 
-from darkroom import ad_figures, ad_options, ad_scores
-from darkroom.evaluate_ad import MOST
+from darkroom.distillation import figures as ad_figures
+from darkroom.distillation import options as ad_options
+from darkroom.distillation import scores as ad_scores
+from darkroom.distillation.options import LARGEST_SIDE
 from runcatalog import record
 from runcatalog.guild import child_runs
 from runcatalog.guild.child_runs import PlannedRun
@@ -52,8 +54,8 @@ class Config(record.Config):
                     f"--sizes: no operation records histories of side {word}; choose from {' '.join(SIZES)}"
                 )
         for word in self.play.split():
-            if not 2 <= int(word) <= MOST:
-                raise record.UserError(f"--play: {word} is no side from 2 to {MOST}")
+            if not 2 <= int(word) <= LARGEST_SIDE:
+                raise record.UserError(f"--play: {word} is no side from 2 to {LARGEST_SIDE}")
         for name in ("histories_flags", "train_flags", "evaluate_flags"):
             for word in getattr(self, name).split():
                 if "=" not in word:

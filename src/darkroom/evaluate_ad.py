@@ -10,18 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom import ad_figures, ad_scores, grid
-from darkroom.ad_scores import Learned
-from darkroom.division import Division
-from darkroom.histories import read_tasks
+from darkroom.a2c.histories import read_tasks
+from darkroom.distillation import figures as ad_figures
+from darkroom.distillation import scores as ad_scores
+from darkroom.distillation.options import LARGEST_SIDE
+from darkroom.distillation.scores import Learned
+from darkroom.distillation.task_split import Division
+from darkroom.rooms import grid
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import checkpoint_folder
 
 if TYPE_CHECKING:
-    from darkroom.model import Transformer
+    from darkroom.distillation.transformer import Transformer
 
-MOST = 23  # of the rooms' sides, what a figure can show
+
 WATCHED = 4, 20  # tasks and their first episodes, of which a figure shows the paths
 
 
@@ -46,9 +49,9 @@ class Config(record.Config):
     def __post_init__(self) -> None:
         super().__post_init__()
         for word in self.sizes.split():
-            if not (word.isdecimal() and 2 <= int(word) <= MOST):
+            if not (word.isdecimal() and 2 <= int(word) <= LARGEST_SIDE):
                 raise record.UserError(
-                    f'--sizes: {word!r} is no side from 2 to {MOST}; say "5 7 11 13"'
+                    f'--sizes: {word!r} is no side from 2 to {LARGEST_SIDE}; say "5 7 11 13"'
                 )
         if len(set(self.sides)) < len(self.sides):
             raise record.UserError(f"--sizes: {self.sizes!r} has a side twice")
@@ -94,8 +97,8 @@ def load(path: str) -> Trained:
     """
     import torch
 
-    from darkroom.model import Transformer
-    from darkroom.shape import Shape
+    from darkroom.distillation.shape import Shape
+    from darkroom.distillation.transformer import Transformer
 
     checkpoint = record.load_checkpoint(checkpoint_folder("model", path))
     about = checkpoint.state.get("about")
@@ -172,7 +175,7 @@ def main(config: Config) -> dict[str, Any]:
     """Plays all tasks and returns what the record says."""
     import torch
 
-    from darkroom.play import Tasks, learn_in_context, paths
+    from darkroom.distillation.rollout import Tasks, learn_in_context, paths
 
     torch.set_num_threads(1)
     trained = load(config.model)
@@ -227,7 +230,7 @@ def finish_evaluation(
         config: Its flags.
         trained: What played.
         parts: What it did.
-        watched: Goals of some of the first part's tasks, and where agents went, as :func:`darkroom.ad_figures.paths`.
+        watched: Goals of some of the first part's tasks, and where agents went, see `figures.paths`.
         steps: Of the environments.
     """
     metrics: dict[str, float] = {}

@@ -5,23 +5,23 @@ from __future__ import annotations
 import argparse
 from typing import TYPE_CHECKING, Any
 
-from darkroom.ad_options import Config
+from darkroom.distillation.options import Config
 from runcatalog import record
 
 if TYPE_CHECKING:
     from collections.abc import Sequence
 
-    from darkroom.ad_training import Learner
-    from darkroom.division import Division
-    from darkroom.histories import Histories
+    from darkroom.a2c.histories import Histories
+    from darkroom.distillation.task_split import Division
+    from darkroom.distillation.update import Learner
 
 
 def main(config: Config) -> dict[str, Any]:
     """Trains, plays in between, and returns what the record says."""
     import torch
 
-    from darkroom import ad_training as training
-    from darkroom import division
+    from darkroom.distillation import task_split as division
+    from darkroom.distillation import update as training
 
     histories = division.open_histories(config)
     divisions = division.divide(config, histories)
@@ -73,7 +73,7 @@ def describe(
 ) -> dict[str, Any]:
     """What `ad:evaluate` has to know: plain values."""
     about = histories[0].about
-    from darkroom.curves import by_episode
+    from darkroom.a2c.curves import by_episode
 
     return {
         "shape": vars(config.shape(max(config.sides), about.limit)),
@@ -89,7 +89,7 @@ def result(
     config: Config, learner: Learner, tasks: dict[str, Any], played: dict[str, float]
 ) -> dict[str, Any]:
     """The last plays: tasks that were kept out, or those for training if there are no others."""
-    from darkroom import ad_training as training
+    from darkroom.distillation import update as training
 
     part = next(iter(tasks))
     name = f"{part}/{training.last_name(config.episodes)}"

@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom import grid
+from darkroom.rooms import grid
 from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from darkroom.a2c import Settings, SourceAgents
-    from darkroom.curves import Curves
-    from darkroom.source_evaluation import Evaluation
+    from darkroom.a2c.a2c import Settings, SourceAgents
+    from darkroom.a2c.curves import Curves
+    from darkroom.a2c.evaluation import Evaluation
 
 LOGGED = 100  # points of the learning curves
 TOLD = 10  # lines on the terminal
@@ -94,7 +94,7 @@ class Config(record.Config):
         """The learner's."""
         from dataclasses import fields
 
-        from darkroom.a2c import Settings
+        from darkroom.a2c.a2c import Settings
 
         names = {field.name for field in fields(Settings)} & {field.name for field in fields(self)}
         return Settings(**{name: getattr(self, name) for name in names})
@@ -102,9 +102,9 @@ class Config(record.Config):
 
 def main(config: Config) -> dict[str, Any]:
     """Trains, and returns what the record says."""
-    from darkroom.a2c import SourceAgents
-    from darkroom.curves import Curves
-    from darkroom.histories import About, Histories
+    from darkroom.a2c.a2c import SourceAgents
+    from darkroom.a2c.curves import Curves
+    from darkroom.a2c.histories import About, Histories
 
     goals = np.array(config.goals())
     with record.start(config, study="darkroom") as run:
@@ -143,7 +143,7 @@ def restore(run: record.Run, agents: SourceAgents, curves: Curves) -> None:
     """Goes on from the newest checkpoint, if there is one."""
     checkpoint = run.restore()
     if checkpoint is not None:
-        from darkroom.a2c import NAMES
+        from darkroom.a2c.a2c import NAMES
 
         told = [checkpoint.tensors[name].numpy() for name in NAMES]
         agents.restore(told, checkpoint.state["agents"])
@@ -152,14 +152,14 @@ def restore(run: record.Run, agents: SourceAgents, curves: Curves) -> None:
 
 def tensors(agents: SourceAgents) -> dict[str, np.ndarray]:
     """The weights by name."""
-    from darkroom.a2c import NAMES
+    from darkroom.a2c.a2c import NAMES
 
     return dict(zip(NAMES, agents.parameters, strict=True))
 
 
 def divide(run: record.Run, config: Config) -> None:
     """Writes which tasks are for testing."""
-    from darkroom.histories import split, write_tasks
+    from darkroom.a2c.histories import split, write_tasks
 
     if config.test_tasks and config.tasks == "all":
         _, test = split(config.goals(), config.test_tasks, run.seeds.generator("split"))
@@ -178,7 +178,7 @@ def finish_sources(
     run: record.Run, config: Config, agents: SourceAgents, curves: Curves
 ) -> dict[str, Any]:
     """Evaluate the final agents on new episodes, draw the figure and the video, and end the run."""
-    from darkroom.source_evaluation import evaluate
+    from darkroom.a2c.evaluation import evaluate
 
     evaluation = evaluate(agents, run.seeds.generator("evaluation"))
     metrics = scores(config, agents.goals, evaluation)
@@ -245,7 +245,7 @@ def _draw(
     run: record.Run, config: Config, goals: np.ndarray, curves: Curves, evaluation: Evaluation
 ) -> None:
     with record.optional(run, "figure"):
-        from darkroom.figures import sources
+        from darkroom.a2c.figures import sources
 
         steps = curves.at * config.envs * config.rollout
         sources(run.artifact("sources.svg"), config.size, goals, steps, curves, evaluation)
@@ -255,7 +255,7 @@ def _film(run: record.Run, config: Config, agents: SourceAgents) -> None:
     if config.video == "none":
         return
     with record.optional(run, "video"):
-        from darkroom import film
+        from darkroom.a2c import video as film
 
         cells = film.walks(agents, run.seeds.generator("film"), FILMED)
         film.write(run.artifact("agents.mp4"), config.size, agents.goals, cells)

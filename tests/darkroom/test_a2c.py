@@ -6,8 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom import a2c
-from darkroom.env import DarkRoom, EpisodeLimit
+from darkroom.a2c import a2c
+from darkroom.rooms.env import DarkRoom, EpisodeLimit
 from runcatalog.record import Seeds
 
 GOALS = np.array([0, 3, 13])
@@ -152,7 +152,7 @@ def test_it_learns_the_way_to_its_goal():
         agents.update()
     played = [agents.update() for _ in range(50)]
     per_episode = np.stack([each.rewards for each in played]).mean(axis=(0, 1, 3)) * config.limit
-    from darkroom.grid import optimal_return
+    from darkroom.rooms.grid import optimal_return
 
     best = optimal_return(5, goals, config.limit, terminating=False)
     assert (per_episode > 0.9 * best).all()

@@ -11,14 +11,14 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 from torch.nn import functional as F
 
-from darkroom import play
-from darkroom.batch import RoomBatch
-from darkroom.blocks import causal_with_dropout
-from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.grid import centre, transitions
-from darkroom.model import Transformer
-from darkroom.player import Player
-from darkroom.shape import LAYOUTS, STATES, Shape
+from darkroom.distillation import rollout as play
+from darkroom.distillation.blocks import causal_with_dropout
+from darkroom.distillation.cached_policy import Player
+from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
+from darkroom.distillation.shape import LAYOUTS, STATES, Shape
+from darkroom.distillation.transformer import Transformer
+from darkroom.rooms.batch import RoomBatch
+from darkroom.rooms.grid import centre, transitions
 
 SMALL = Shape(
     size=5, limit=6, window=12, width=12, layers=2, heads=3, feed_forward=20, reach=4

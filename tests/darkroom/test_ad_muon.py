@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom.ad_options import Config
-from darkroom.ad_training import optimizers
-from darkroom.model import Transformer
-from darkroom.muon import COEFFICIENTS, Muon, orthogonal
+from darkroom.distillation.muon import COEFFICIENTS, Muon, orthogonal
+from darkroom.distillation.options import Config
+from darkroom.distillation.transformer import Transformer
+from darkroom.distillation.update import optimizers
 
 
 @settings(max_examples=20, deadline=None)

@@ -8,8 +8,12 @@ import numpy as np
 import pytest
 import yaml
 
-from darkroom import ad_options, ad_redraw, ad_scores, ad_study, grid, play
-from darkroom.batch import RoomBatch
+from darkroom import ad_redraw, ad_study
+from darkroom.distillation import options as ad_options
+from darkroom.distillation import rollout as play
+from darkroom.distillation import scores as ad_scores
+from darkroom.rooms import grid
+from darkroom.rooms.batch import RoomBatch
 from runcatalog import record
 from runcatalog.guild import child_runs
 from runcatalog.model import committed

@@ -13,8 +13,11 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom import ad_training, division, evaluate_ad, histories, train_ad
-from darkroom.ad_options import PRESETS, Config
+from darkroom import evaluate_ad, train_ad
+from darkroom.a2c import histories
+from darkroom.distillation import task_split as division
+from darkroom.distillation import update as ad_training
+from darkroom.distillation.options import PRESETS, Config
 from runcatalog.record import Seeds, UserError
 from small_histories import SMALL, recorded
 
@@ -333,6 +336,6 @@ def test_the_seeds_settings_are_those_of_the_source():
 
 
 def _seed_model():
-    from darkroom.model import Transformer
+    from darkroom.distillation.transformer import Transformer
 
     return Transformer(Config(preset="seed").shape(9, 20), torch.Generator())

@@ -6,8 +6,10 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom import ad_training, division, histories
-from darkroom.ad_options import Config
+from darkroom.a2c import histories
+from darkroom.distillation import task_split as division
+from darkroom.distillation import update as ad_training
+from darkroom.distillation.options import Config
 from runcatalog.record import Seeds
 from small_histories import SMALL, recorded
 

@@ -8,10 +8,11 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom import a2c, curves, histories, windows
-from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.grid import transitions
-from darkroom.windows import Searches
+from darkroom.a2c import a2c, curves, histories
+from darkroom.distillation import windows
+from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
+from darkroom.distillation.windows import Searches
+from darkroom.rooms.grid import transitions
 from runcatalog.record import Seeds
 
 GOALS = (0, 3, 7, 12)

@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import darkroom
-from darkroom import grid
-from darkroom.batch import RoomBatch
-from darkroom.env import DarkKeyToDoor, DarkRoom, EpisodeLimit
+from darkroom.rooms import grid
+from darkroom.rooms.batch import RoomBatch
+from darkroom.rooms.env import DarkKeyToDoor, DarkRoom, EpisodeLimit
 
 SIZES = st.integers(2, 17)
 

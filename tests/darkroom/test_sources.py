@@ -13,8 +13,12 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom import a2c, curves, film, grid, histories, source_evaluation, train_sources
-from darkroom.env import DarkRoom, EpisodeLimit
+from darkroom import train_sources
+from darkroom.a2c import a2c, curves, histories
+from darkroom.a2c import evaluation as source_evaluation
+from darkroom.a2c import video as film
+from darkroom.rooms import grid
+from darkroom.rooms.env import DarkRoom, EpisodeLimit
 from runcatalog.record import Seeds, UserError
 
 ROOT = Path(__file__).parents[2]

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from darkroom.ad_scores import Line
+from darkroom.distillation.scores import Line
 from runcatalog.plots.style import COLOURS, GREY, dress, sheet
 
 if TYPE_CHECKING:

@@ -13,8 +13,8 @@ from typing import Any
 
 import numpy as np
 
-from darkroom.batch import RoomBatch
-from darkroom.grid import ACTIONS
+from darkroom.rooms.batch import RoomBatch
+from darkroom.rooms.grid import ACTIONS
 from rl.kernels import kernel
 from runcatalog.record import Seeds
 

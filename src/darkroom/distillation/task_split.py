@@ -7,14 +7,14 @@ from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from darkroom.grid import recentred
-from darkroom.histories import Histories, read_tasks, split, write_tasks
+from darkroom.a2c.histories import Histories, read_tasks, split, write_tasks
+from darkroom.rooms.grid import recentred
 from runcatalog import record
 from runcatalog.record.config import find_folder
 from runcatalog.record.journal import read_json
 
 if TYPE_CHECKING:
-    from darkroom.ad_options import Config
+    from darkroom.distillation.options import Config
 
 
 @dataclass(frozen=True)

@@ -1,4 +1,4 @@
-"""Many dark rooms at once: arrays in place of a loop, step for step what `darkroom.env` gives.
+"""Many dark rooms at once: arrays in place of a loop, step for step what `darkroom.rooms.env` gives.
 
 An episode that has ended begins anew in the same step: the observation is then the first of the next
 episode, and `Step.final` holds the cell in which the old one ended.
@@ -10,7 +10,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from darkroom.grid import centre, transitions
+from darkroom.rooms.grid import centre, transitions
 
 
 @dataclass(frozen=True)

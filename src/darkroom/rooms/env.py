@@ -1,4 +1,4 @@
-"""The dark rooms with gymnasium's interface; `darkroom.batch` steps many of them together.
+"""The dark rooms with gymnasium's interface; `darkroom.rooms.batch` steps many of them together.
 
 Semantics are those of toy-meta-gym. What differs is said with each class.
 """
@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from darkroom.grid import ACTIONS, cell_of, centre, transitions
+from darkroom.rooms.grid import ACTIONS, cell_of, centre, transitions
 
 Cell = tuple[int, int]  # row, column
 _WHITE, _RED, _GREEN = (255, 255, 255), (255, 0, 0), (0, 255, 0)

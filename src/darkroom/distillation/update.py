@@ -11,14 +11,14 @@ import numpy as np
 import torch
 from torch.nn import functional as F
 
-from darkroom.ad_options import Config, Settings
-from darkroom.division import Division, used_steps
-from darkroom.histories import Histories
-from darkroom.model import WEIGHTS, Transformer
-from darkroom.muon import Muon
-from darkroom.play import Tasks, learn_in_context
-from darkroom.shape import TOKENS, Shape
-from darkroom.windows import Episodes, Sampler, Windows, moved
+from darkroom.a2c.histories import Histories
+from darkroom.distillation.muon import Muon
+from darkroom.distillation.options import Config, Settings
+from darkroom.distillation.rollout import Tasks, learn_in_context
+from darkroom.distillation.shape import TOKENS, Shape
+from darkroom.distillation.task_split import Division, used_steps
+from darkroom.distillation.transformer import WEIGHTS, Transformer
+from darkroom.distillation.windows import Episodes, Sampler, Windows, moved
 from runcatalog import record
 
 TOLD = 5  # episodes at the beginning and at the end that are averaged
@@ -139,7 +139,7 @@ def add_gradients(
     Args:
         model: Learns.
         windows: R of them.
-        places: See `darkroom.tokens.Tables`, of all windows.
+        places: See `darkroom.distillation.tokens.Tables`, of all windows.
         label_smoothing: Share of a target that is spread over all actions.
         rows: Windows that are computed at once; the gradients of such parts add up.
         precision: Of products, "fp32" or "bf16".

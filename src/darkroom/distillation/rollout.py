@@ -7,10 +7,10 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from darkroom import grid
-from darkroom.batch import RoomBatch, Step
-from darkroom.model import Transformer
-from darkroom.player import Player
+from darkroom.distillation.cached_policy import Player
+from darkroom.distillation.transformer import Transformer
+from darkroom.rooms import grid
+from darkroom.rooms.batch import RoomBatch, Step
 
 TOGETHER = 480  # agents that play at once: more would not be faster, and their memories would not fit a cache
 
@@ -82,7 +82,7 @@ def learn_in_context(
         episodes: How many in a row.
         copies: Agents of each task, which know nothing of each other.
         rng: Draws the actions.
-        when_full: See :data:`darkroom.shape.WHEN_FULL`.
+        when_full: See :data:`darkroom.distillation.shape.WHEN_FULL`.
         greedy: Take the likeliest actions in place of drawn ones.
 
     Returns:

@@ -20,9 +20,9 @@ from typing import Any
 
 import numpy as np
 
-from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.grid import transitions
-from darkroom.histories import Histories
+from darkroom.a2c.histories import Histories
+from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
+from darkroom.rooms.grid import transitions
 
 KINDS = ("subsampled", "consecutive")
 LEARNED = 0.9  # share of the final return at which a task counts as learned

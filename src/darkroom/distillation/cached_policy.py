@@ -12,10 +12,10 @@ from __future__ import annotations
 import numpy as np
 import torch
 
-from darkroom.blocks import Place
-from darkroom.context import FIELDS, Context
-from darkroom.model import Transformer
-from darkroom.shape import TOKENS
+from darkroom.distillation.blocks import Place
+from darkroom.distillation.context import FIELDS, Context
+from darkroom.distillation.shape import TOKENS
+from darkroom.distillation.transformer import Transformer
 
 
 class Player:
@@ -25,7 +25,7 @@ class Player:
         model: Not to be trained meanwhile.
         cells: Where the agents begin, int [R].
         sizes: Sides of their rooms, int [R].
-        when_full: See :data:`darkroom.shape.WHEN_FULL`.
+        when_full: See :data:`darkroom.distillation.shape.WHEN_FULL`.
 
     Attributes:
         kept: Steps of the window that are filled.
@@ -77,7 +77,7 @@ class Player:
     def saw(
         self, actions: np.ndarray, rewards: np.ndarray, cells: np.ndarray, times: np.ndarray
     ) -> None:
-        """Takes in what the actions did, each int or float [R]; see :class:`darkroom.context.Context`."""
+        """Takes in what the actions did, each int or float [R]; see :class:`darkroom.distillation.context.Context`."""
         now, then = self._next, Context.empty(self._next.sizes, 1)
         then.before[:], then.acted[:] = now.cells, now.times
         told = (

@@ -12,11 +12,11 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from darkroom.blocks import STREAMS, Block, Memory, Norms, Place
-from darkroom.context import Context
-from darkroom.grid import ACTIONS
-from darkroom.shape import TOKENS, Shape
-from darkroom.tokens import Tables
+from darkroom.distillation.blocks import STREAMS, Block, Memory, Norms, Place
+from darkroom.distillation.context import Context
+from darkroom.distillation.shape import TOKENS, Shape
+from darkroom.distillation.tokens import Tables
+from darkroom.rooms.grid import ACTIONS
 
 WEIGHTS = ("weight", "places", "others", "positions")  # ends of the names of matrices and tables
 DEVIATION = 0.02  # of first weights, as in GPT-2 and Decision Transformer
@@ -60,9 +60,9 @@ class Transformer(nn.Module):
         Args:
             context: n steps of R windows.
             memories: Of each block; what is new is written to them.
-            place: Where to, see :class:`darkroom.blocks.Place`; None for windows from their beginning.
+            place: Where to, see :class:`darkroom.distillation.blocks.Place`; None for windows from their beginning.
             first: Place of the first step in the window.
-            places: See :class:`darkroom.tokens.Tables`.
+            places: See :class:`darkroom.distillation.tokens.Tables`.
         """
         x = self._tokens(context, first, places)
         for index, block in enumerate(self.blocks):

@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom.grid import read_cell
+from darkroom.rooms.grid import read_cell
 
 if TYPE_CHECKING:
-    from darkroom.a2c import Rollout
+    from darkroom.a2c.a2c import Rollout
 
 FILE, ABOUT = "histories.npy", "histories.json"
 FIELDS = ("cells", "actions", "rewards", "times")  # planes of the file

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from darkroom.a2c import Policies, SourceAgents
-from darkroom.batch import Step
+from darkroom.a2c.a2c import Policies, SourceAgents
+from darkroom.rooms.batch import Step
 
 EPISODES = 100  # of each task
 

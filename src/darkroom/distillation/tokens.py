@@ -2,7 +2,7 @@
 
 A token is the sum of the vectors of what it tells. `one` tells everything of a step in one token. `three` is the
 order of Decision Transformer (Chen et al. 2021, arXiv 2106.01345, section 3) with the reward received in place of the
-return to go: action, reward, state. `cross` keeps the three apart as streams (see `darkroom.blocks`).
+return to go: action, reward, state. `cross` keeps the three apart as streams (see `darkroom.distillation.blocks`).
 """
 
 from __future__ import annotations
@@ -13,9 +13,9 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.grid import ACTIONS
-from darkroom.shape import Shape
+from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
+from darkroom.distillation.shape import Shape
+from darkroom.rooms.grid import ACTIONS
 
 PERIODS = (3, 5, 8, 13, 21, 40)  # of the waves that stand for a coordinate [cells]
 

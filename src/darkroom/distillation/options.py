@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from darkroom.shape import LAYOUTS, POSITIONS, STATES, WHEN_FULL, Architecture, Shape
-from darkroom.windows import KINDS, Sampling
+from darkroom.distillation.shape import LAYOUTS, POSITIONS, STATES, WHEN_FULL, Architecture, Shape
+from darkroom.distillation.windows import KINDS, Sampling
 from runcatalog import record
 from runcatalog.record import option
 
+LARGEST_SIDE = 23  # of the rooms of an evaluation, which a figure can show [cells]
 OPTIMIZERS = ("adamw", "muon")
 OWN = "preset"  # of a flag with words; of one with a number: -1
 

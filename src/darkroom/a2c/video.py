@@ -8,11 +8,11 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from darkroom.grid import centre
-from darkroom.source_evaluation import whole_episodes
+from darkroom.a2c.evaluation import whole_episodes
+from darkroom.rooms.grid import centre
 
 if TYPE_CHECKING:
-    from darkroom.a2c import SourceAgents
+    from darkroom.a2c.a2c import SourceAgents
 
 FPS = 5
 WIDE = 960  # pixels, about, of a picture's longer side

@@ -8,7 +8,7 @@ LAYOUTS = ("one", "three", "cross")
 STATES = ("row_column", "fourier", "table")
 POSITIONS = ("learned", "time")
 TOKENS = {"one": 1, "three": 3, "cross": 1}  # places of a step in the sequence
-WHEN_FULL = ("halve", "ring")  # see `darkroom.player`
+WHEN_FULL = ("halve", "ring")  # see `darkroom.distillation.rollout`
 
 
 @dataclass(frozen=True)

@@ -6,8 +6,8 @@ from typing import Any
 
 import numpy as np
 
-from darkroom.a2c import Rollout
-from darkroom.histories import Histories
+from darkroom.a2c.a2c import Rollout
+from darkroom.a2c.histories import Histories
 
 NAMES = ("return", "success", "length")
 

@@ -6,7 +6,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from darkroom.grid import ACTIONS
+from darkroom.rooms.grid import ACTIONS
 
 NO_CELL = -1  # before the first step of all there was none
 NO_ACTION, NO_REWARD = ACTIONS, 2  # and neither an action nor a reward

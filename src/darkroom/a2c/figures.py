@@ -10,8 +10,8 @@ import numpy as np
 from runcatalog.plots.style import COLOURS, dress, sheet
 
 if TYPE_CHECKING:
-    from darkroom.curves import Curves
-    from darkroom.source_evaluation import Evaluation
+    from darkroom.a2c.curves import Curves
+    from darkroom.a2c.evaluation import Evaluation
 
 
 def sources(

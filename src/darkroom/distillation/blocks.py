@@ -14,7 +14,7 @@ import torch
 from torch import Tensor, nn
 from torch.nn import functional as F
 
-from darkroom.shape import Shape
+from darkroom.distillation.shape import Shape
 
 STREAMS = {"one": 1, "three": 1, "cross": 3}
 
