@@ -28,12 +28,12 @@ from benchmarks import _report  # noqa: E402
 from benchmarks._decision_transformer import DecisionTransformer  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from darkroom.distillation.cached_policy import Player  # noqa: E402
 from darkroom.distillation.context import Context  # noqa: E402
 from darkroom.distillation.options import Config  # noqa: E402
+from darkroom.distillation.rollout import CachedPolicy  # noqa: E402
 from darkroom.distillation.shape import Shape  # noqa: E402
 from darkroom.distillation.transformer import Transformer  # noqa: E402
-from darkroom.distillation.update import add_gradients, rows_at_once  # noqa: E402
+from darkroom.distillation.update import add_gradients, windows_at_once  # noqa: E402
 from darkroom.distillation.windows import Windows  # noqa: E402
 from darkroom.rooms.batch import RoomBatch  # noqa: E402
 from darkroom.rooms.grid import tasks  # noqa: E402
@@ -62,7 +62,7 @@ class Ours:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.windows = windows(batch, shape.window)
         self.count = self.windows.targets.size
-        self._how = rows or rows_at_once(shape), precision
+        self._how = rows or windows_at_once(shape), precision
 
     def update(self) -> None:
         """One."""
@@ -73,7 +73,15 @@ class Ours:
 
     def gradients(self) -> None:
         """Forward and backward."""
-        add_gradients(self.model, self.windows, None, 0.0, *self._how)
+        rows, precision = self._how
+        add_gradients(
+            self.model,
+            self.windows,
+            None,
+            label_smoothing=0.0,
+            windows_at_once=rows,
+            precision=precision,
+        )
 
 
 class Peer(Ours):
@@ -112,16 +120,16 @@ class Playing:
     def __init__(self, shape: Shape) -> None:
         self.model = Transformer(shape, torch.Generator().manual_seed(0)).eval()
         self.rooms = RoomBatch(tasks(SIZE), SIZE, limit=LIMIT)
-        self.player = Player(self.model, self.rooms.cells, self.rooms.sizes)
+        self.policy = CachedPolicy(self.model, self.rooms.cells, self.rooms.sizes)
         self.rng = np.random.default_rng(0)
         self.go(shape.window)
 
     def go(self, steps: int) -> None:
         """Plays on."""
         for _ in range(steps):
-            actions = self.player.act(self.rng.random(len(self.rooms)))
+            actions = self.policy.sample(self.rng.random(len(self.rooms)))
             gave = self.rooms.step(actions)
-            self.player.saw(actions, gave.rewards, gave.cells, self.rooms.times)
+            self.policy.observe(actions, gave.rewards, gave.cells, self.rooms.times)
 
     def cached(self) -> float:
         """Environment steps a second over a cycle."""
@@ -134,7 +142,7 @@ class Playing:
         """The same when each step computes the whole window."""
         begin = time.perf_counter()
         for _ in range(steps):
-            logits = self.model(self.player.window)[:, -1]
+            logits = self.model(self.policy.window)[:, -1]
             torch.softmax(logits, dim=-1).cumsum(dim=-1).numpy()
         return len(self.rooms) * steps / (time.perf_counter() - begin)
 
@@ -196,7 +204,7 @@ def part_rows(options: argparse.Namespace) -> list[dict]:
             found[ours], found[peer], peer_name=name, unit="transitions/s", target=None,
         )
         for what, ours, name, peer in (
-            (f"in parts of {rows_at_once(shape)}", "parts", "all at once", "once"),
+            (f"in parts of {windows_at_once(shape)}", "parts", "all at once", "once"),
             ("in parts, products in bf16", "bf16", "the same in fp32", "parts"),
         )
     ]  # fmt: skip

@@ -7,15 +7,25 @@ import pytest
 import torch
 
 from darkroom.a2c import a2c
+from darkroom.rooms import grid
 from darkroom.rooms.env import DarkRoom, EpisodeLimit
+from darkroom.train_sources import Config
 from runcatalog.record import Seeds
 
 GOALS = np.array([0, 3, 13])
 
 
 def settings(**changed):
-    base = a2c.Settings(size=4, limit=6, hidden=8, envs=3, rollout=5, lr=1e-2)
-    return dataclasses.replace(base, **changed)
+    small = {
+        "size": 4,
+        "limit": 6,
+        "hidden": 8,
+        "envs": 3,
+        "rollout": 5,
+        "lr": 1e-2,
+        "test_tasks": 0,
+    }
+    return Config(**small | changed).settings()
 
 
 class Reference:
@@ -29,7 +39,7 @@ class Reference:
         self.head.weight.data, self.head.bias.data = weight.T.contiguous(), bias[0].clone()
         self.parameters = [*self.embedding.parameters(), *self.head.parameters()]
         self.adam = torch.optim.Adam(
-            self.parameters, config.lr, (config.beta1, config.beta2), config.epsilon
+            self.parameters, config.lr, (a2c.BETA1, a2c.BETA2), a2c.EPSILON
         )
         row_column = divmod(int(goal), config.size)
         self.rooms = [
@@ -107,7 +117,7 @@ def test_actions_are_drawn_with_the_policys_probabilities():
         envs=500, limit=1, lr=1e-12
     )  # each step begins in the centre, with one policy
     agents = a2c.SourceAgents(GOALS, config, Seeds(2))
-    probabilities = np.exp(agents.table()[0])[:, :, 10]
+    probabilities = agents.outputs().policy[:, :, 10]
     actions = np.stack([agents.update().actions for _ in range(40)])
     shares = np.stack([(actions == a).mean(axis=(0, 1, 3)) for a in range(5)])
     assert shares == pytest.approx(probabilities, abs=0.008)
@@ -152,7 +162,5 @@ def test_it_learns_the_way_to_its_goal():
         agents.update()
     played = [agents.update() for _ in range(50)]
     per_episode = np.stack([each.rewards for each in played]).mean(axis=(0, 1, 3)) * config.limit
-    from darkroom.rooms.grid import optimal_return
-
-    best = optimal_return(5, goals, config.limit, terminating=False)
+    best = grid.optimal_return(5, goals, config.limit, terminating=False)
     assert (per_episode > 0.9 * best).all()

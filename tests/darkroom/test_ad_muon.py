@@ -6,7 +6,7 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom.distillation.muon import COEFFICIENTS, Muon, orthogonal
+from darkroom.distillation.muon import COEFFICIENTS, Muon, orthogonalise
 from darkroom.distillation.options import Config
 from darkroom.distillation.transformer import Transformer
 from darkroom.distillation.update import optimizers
@@ -17,7 +17,7 @@ from darkroom.distillation.update import optimizers
 def test_the_iteration_comes_near_to_the_orthogonal_factor(rows, columns, seed):
     matrix = np.random.default_rng(seed).normal(size=(rows, columns)).astype(np.float32)
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
-    made = orthogonal(torch.from_numpy(matrix)[None])[0].numpy()
+    made = orthogonalise(torch.from_numpy(matrix)[None])[0].numpy()
     # The iteration is a polynomial of the singular values: each goes its own way, the directions stay.
     expected = values / np.linalg.norm(matrix)
     a, b, c = COEFFICIENTS
@@ -52,7 +52,9 @@ def test_a_step_is_that_of_every_matrix_by_itself():
                     matrix = torch.from_numpy(ahead[stream][:, block])[None]
                     scale = max(1, len(block) / ahead.shape[1]) ** 0.5
                     here = before[i][stream][:, block] * (1 - 0.1 * 0.5)
-                    before[i][stream][:, block] = here - 0.1 * scale * orthogonal(matrix)[0].numpy()
+                    before[i][stream][:, block] = (
+                        here - 0.1 * scale * orthogonalise(matrix)[0].numpy()
+                    )
     for (parameter, _), expected in zip(parameters, before, strict=True):
         assert np.abs(parameter.detach().numpy() - expected).max() < 1e-5
 

@@ -15,8 +15,7 @@ import torch
 
 from darkroom import evaluate_ad, train_ad
 from darkroom.a2c import histories
-from darkroom.distillation import task_split as division
-from darkroom.distillation import update as ad_training
+from darkroom.distillation import task_split
 from darkroom.distillation.options import PRESETS, Config
 from runcatalog.record import Seeds, UserError
 from small_histories import SMALL, recorded
@@ -82,6 +81,10 @@ def test_a_training_tells_what_it_kept_out(trained):
     assert test == again
 
 
+def goals_by_part(config: evaluate_ad.Config, loaded: evaluate_ad.Trained) -> dict:
+    return {part.name: part.goals for part in evaluate_ad.choose_parts(config, loaded)}
+
+
 def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path, monkeypatch):
     flags = {"model": str(trained), "sizes": "4 6", "episodes": 6, "copies": 2}
     told = done(monkeypatch, tmp_path / "e", evaluate_ad, **flags)["result"]
@@ -136,20 +139,20 @@ def test_tasks_to_evaluate_can_be_told(trained, tmp_path):
     histories.write_tasks(tmp_path / "one.txt", test[:1], 4)
     loaded = evaluate_ad.load(str(trained))
     config = evaluate_ad.Config(model=str(trained), test_tasks=str(tmp_path / "one.txt"))
-    told = {part: goals for _, part, goals in evaluate_ad.tasks_of(config, loaded)}
+    told = goals_by_part(config, loaded)
     assert told["held_out"] == test[:1]
     assert len(told["training"]) == 11
     loaded.model.shape = replace(loaded.model.shape, reach=5)
     with pytest.raises(UserError, match="up to 5 from the centre"):
-        evaluate_ad.tasks_of(evaluate_ad.Config(sizes="13"), loaded)
+        evaluate_ad.choose_parts(evaluate_ad.Config(sizes="13"), loaded)
 
 
 def test_an_evaluation_of_a_choice_does_not_play_the_tasks_for_testing(trained):
     loaded = evaluate_ad.load(str(trained))
-    whole = loaded.divisions[4]
-    loaded.divisions[4] = replace(whole, training=whole.training[2:], validation=whole.training[:2])
-    told = evaluate_ad.tasks_of(evaluate_ad.Config(), loaded)
-    assert [(part, goals) for _, part, goals in told] == [
+    whole = loaded.splits[4]
+    loaded.splits[4] = replace(whole, training=whole.training[2:], validation=whole.training[:2])
+    told = evaluate_ad.choose_parts(evaluate_ad.Config(), loaded)
+    assert [(part.name, part.goals) for part in told] == [
         ("validation", whole.training[:2]), ("training", whole.training[2:]),
     ]  # fmt: skip
 
@@ -171,7 +174,7 @@ def config_of(sources: Path, **changes) -> Config:
         ({"sizes": "9"}, "has rooms of side 4, --sizes wants 9"),
         ({"window": 401}, "--window: 401 steps, but the histories have 400 of an environment"),
         ({"history_steps": 80}, "--window: 24 steps, but the histories have 20 of an environment"),
-        ({"history_steps": 24, "window": 6}, "may hold no whole episode of 6; give 28 or more"),
+        ({"history_steps": 24, "window": 6}, "may have no complete episode of 6; give 28 or more"),
         ({"histories": "/nowhere"}, "--histories: /nowhere: no histories there"),
         ({"histories": ""}, "has rooms of side none"),
         ({"test_tasks": "/nowhere"}, "--test-tasks"),
@@ -182,7 +185,7 @@ def test_wrong_histories_get_one_line(sources, flags, told):
         config_of(sources, **flags) if "histories" not in flags else Config(**{**SMALL, **flags})
     )
     with pytest.raises(UserError) as error:
-        division.divide(config, division.open_histories(config))
+        task_split.split_tasks(config, task_split.open_histories(config))
     assert told in str(error.value)
     assert "\n" not in str(error.value)
 
@@ -191,7 +194,7 @@ def test_histories_are_found_by_their_runs_id(sources, tmp_path, monkeypatch):
     monkeypatch.setenv("GUILD_HOME", str(tmp_path))
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / ("ea" * 16)).symlink_to(sources)
-    (found,) = division.open_histories(config_of("eaeaeaea"))
+    (found,) = task_split.open_histories(config_of("eaeaeaea"))
     assert found.folder.resolve() == sources / "histories"
 
 
@@ -201,28 +204,30 @@ def test_histories_that_do_not_fit_together_are_told(sources, tmp_path):
     (longer / "histories/histories.json").write_text(json.dumps({**about, "limit": 7}))
     config = Config(**{**SMALL, "histories": f"{sources},{longer}", "sizes": "4 5"})
     with pytest.raises(UserError, match="differ in the steps of an episode"):
-        division.open_histories(config)
+        task_split.open_histories(config)
 
 
 def test_a_task_in_both_parts_or_without_history_is_told(sources, tmp_path):
     histories.write_tasks(tmp_path / "a.txt", [0, 1, 2], 4)
     histories.write_tasks(tmp_path / "b.txt", [2, 3], 4)
     histories.write_tasks(tmp_path / "c.txt", [0, 10], 4)
-    opened = division.open_histories(config_of(sources))
+    opened = task_split.open_histories(config_of(sources))
     files = {name: str(tmp_path / f"{name}.txt") for name in "abc"}
     with pytest.raises(UserError, match="0 2 is a task for training as well"):
-        division.divide(config_of(sources, train_tasks=files["a"], test_tasks=files["b"]), opened)
+        task_split.split_tasks(
+            config_of(sources, train_tasks=files["a"], test_tasks=files["b"]), opened
+        )
     with pytest.raises(UserError, match="2 2 has no history"):
-        division.divide(config_of(sources, train_tasks=files["c"]), opened)
-    (told,) = division.divide(config_of(sources, test_tasks=files["b"]), opened)
+        task_split.split_tasks(config_of(sources, train_tasks=files["c"]), opened)
+    (told,) = task_split.split_tasks(config_of(sources, test_tasks=files["b"]), opened)
     assert told.test == (2, 3)
     assert told.training == tuple(g for g in range(16) if g not in (2, 3, 10))
 
 
 def test_parts_are_kept_apart(sources):
-    opened = division.open_histories(config_of(sources))
+    opened = task_split.open_histories(config_of(sources))
     divisions = [
-        division.divide(config_of(sources, split=split, validation_share=0.25), opened)[0]
+        task_split.split_tasks(config_of(sources, split=split, validation_share=0.25), opened)[0]
         for split in (1, 2)
     ]
     for told in divisions:
@@ -232,10 +237,10 @@ def test_parts_are_kept_apart(sources):
         assert list(map(len, parts)) == [8, 3, 4]
     assert divisions[0].test != divisions[1].test
     # While variants are chosen the tasks for testing are not played.
-    played = ad_training.parts(divisions[:1], opened, validating=True)
+    played = train_ad.rollout_tasks(divisions[:1], opened, validating=True)
     goals = np.concatenate([each.goals for each in played.values()])
     assert not set(goals.tolist()) & set(divisions[0].test)
-    held = ad_training.parts(divisions[:1], opened, validating=False)
+    held = train_ad.rollout_tasks(divisions[:1], opened, validating=False)
     assert tuple(held["held_out"].goals) == divisions[0].test
 
 
@@ -251,7 +256,7 @@ def test_a_goal_is_in_the_same_part_of_all_rooms_that_it_lies_in(tmp_path, order
         **SMALL | {"histories": ",".join(map(str, folders)), "sizes": " ".join(map(str, order))},
         validation_share=0.2,
     )
-    told = division.divide(config, division.open_histories(config))
+    told = task_split.split_tasks(config, task_split.open_histories(config))
     assert [each.size for each in told] == list(order)
     for name in ("training", "validation", "test"):
         largest = offsets(getattr(max(told, key=lambda each: each.size), name), 7)
@@ -264,7 +269,7 @@ def test_a_goal_is_in_the_same_part_of_all_rooms_that_it_lies_in(tmp_path, order
         assert sorted(parts) == list(histories.Histories.open(folder / "histories").about.goals)
     # The largest rooms alone are divided as they always were.
     alone = config_of(folders[order.index(7)], sizes="7", validation_share=0.2)
-    (single,) = division.divide(alone, division.open_histories(alone))
+    (single,) = task_split.split_tasks(alone, task_split.open_histories(alone))
     assert single == told[order.index(7)]
 
 
@@ -274,24 +279,21 @@ def test_rooms_whose_goals_are_all_for_testing_are_told(tmp_path):
         **SMALL | {"histories": ",".join(map(str, folders)), "sizes": "2 5"}, test_share=0.9
     )
     with pytest.raises(UserError, match="no task of 2 x 2 rooms is left for training"):
-        division.divide(config, division.open_histories(config))
+        task_split.split_tasks(config, task_split.open_histories(config))
 
 
 def test_a_goal_of_another_size_that_lies_as_one_that_was_trained_on_is_told_apart(trained):
     loaded = evaluate_ad.load(str(trained))
-    known = loaded.divisions[4]
+    known = loaded.splits[4]
     for side in (3, 6, 7):
-        told = {
-            part: g
-            for _, part, g in evaluate_ad.tasks_of(evaluate_ad.Config(sizes=str(side)), loaded)
-        }
+        told = goals_by_part(evaluate_ad.Config(sizes=str(side)), loaded)
         shown, unseen = told["shown_offset"], told["unseen_offset"]
         room = offsets(range(side**2), side)
         assert offsets(shown, side) == offsets(known.training, 4) & room
         assert sorted([*shown, *unseen, side // 2 * (side + 1)]) == list(range(side**2))
     # A training that chooses is not played where the tasks for testing lie.
-    loaded.divisions[4] = replace(known, training=known.training[2:], validation=known.training[:2])
-    told = {part: g for _, part, g in evaluate_ad.tasks_of(evaluate_ad.Config(sizes="6"), loaded)}
+    loaded.splits[4] = replace(known, training=known.training[2:], validation=known.training[:2])
+    told = goals_by_part(evaluate_ad.Config(sizes="6"), loaded)
     assert len(told["shown_offset"]) == 9
     assert not offsets(told["unseen_offset"], 6) & offsets(known.test, 4)
     assert offsets(known.training[:2], 4) <= offsets(told["unseen_offset"], 6)
@@ -300,7 +302,7 @@ def test_a_goal_of_another_size_that_lies_as_one_that_was_trained_on_is_told_apa
 @pytest.mark.parametrize(
     ("flags", "told"),
     [
-        ({"width": 10, "heads": 4}, "--width: 10"),
+        ({"width": 10, "heads": 4}, "--width: 10 is not divisible by 4 heads"),
         ({"heads": 0}, "--heads: at least 1"),
         ({"lr": -0.5}, "--lr: -0.5 is below 0"),
         ({"when_full": "ring"}, "--positions time"),

@@ -6,22 +6,24 @@ import numpy as np
 import pytest
 import torch
 
+from darkroom import train_ad
 from darkroom.a2c import histories
-from darkroom.distillation import task_split as division
-from darkroom.distillation import update as ad_training
+from darkroom.distillation import task_split, update
 from darkroom.distillation.options import Config
 from runcatalog.record import Seeds
 from small_histories import SMALL, recorded
 
 
-def learner_of(config: Config) -> ad_training.Learner:
-    opened = division.open_histories(config)
-    return ad_training.Learner(config, opened, division.divide(config, opened), Seeds(1))
+def learner_of(config: Config) -> update.Learner:
+    opened = task_split.open_histories(config)
+    splits, seeds = task_split.split_tasks(config, opened), Seeds(1)
+    sampler = train_ad.training_windows(config, opened, splits, seeds.generator("windows"))
+    return update.Learner(config, config.shape(4, 6), sampler, seeds)
 
 
 def test_the_step_size_rises_and_falls():
     settings = Config(lr=0.5, lr_min=0.1, warmup=10, updates=100).settings()
-    sizes = [ad_training.step_size(settings, u) for u in range(100)]
+    sizes = [update.learning_rate(settings, u) for u in range(100)]
     assert sizes[0] == pytest.approx(0.05, rel=1e-2)
     assert max(sizes) == sizes[9]
     assert all(after < before for before, after in itertools.pairwise(sizes[9:]))
@@ -39,7 +41,7 @@ def test_it_learns_what_it_is_shown(tmp_path):
         **{**SMALL, "histories": str(folder), "updates": 80, "lr": 1e-2, "batch_size": 16}
     )
     learner = learner_of(config)
-    losses = [float(learner.step()) for _ in range(80)]
+    losses = [float(learner.update()) for _ in range(80)]
     assert abs(np.mean(losses[:2]) - np.log(5)) < 0.1
     assert np.mean(losses[-5:]) < 0.7
 
@@ -47,12 +49,12 @@ def test_it_learns_what_it_is_shown(tmp_path):
 def test_the_pace_counts_updates_alone(monkeypatch):
     """Two updates of 2 s and 1 s; 100 s of playing between them are not training."""
     now = iter([0.0, 2.0, 2.0, 102.0, 103.0, 103.0])
-    monkeypatch.setattr(ad_training.time, "perf_counter", lambda: next(now))
-    pace = ad_training.Pace(30)
-    pace.add(torch.tensor(1.0))
-    pace.skip()
-    pace.add(torch.tensor(2.0))
-    assert pace.point() == {"loss": 1.5, "time/transitions_per_s": 20.0}
+    monkeypatch.setattr(train_ad.time, "perf_counter", lambda: next(now))
+    meter = train_ad.Meter(30)
+    meter.add(torch.tensor(1.0))
+    meter.restart_clock()
+    meter.add(torch.tensor(2.0))
+    assert meter.means() == {"loss": 1.5, "time/transitions_per_s": 20.0}
 
 
 def test_a_batch_in_parts_and_in_half_precision_is_the_batch(tmp_path, monkeypatch):
@@ -65,9 +67,9 @@ def test_a_batch_in_parts_and_in_half_precision_is_the_batch(tmp_path, monkeypat
         ("four", 4 * 24 * 16, "fp32"),
         ("bf16", 10**9, "bf16"),
     ):
-        monkeypatch.setattr(ad_training, "AT_ONCE", at_once)
+        monkeypatch.setattr(update, "CACHED_NUMBERS", at_once)
         learner = learner_of(Config(**flags, precision=precision))
-        losses = torch.stack([learner.step() for _ in range(20)])
+        losses = torch.stack([learner.update() for _ in range(20)])
         weights = torch.cat([each.detach().flatten() for each in learner.model.parameters()])
         found[name] = losses, weights
     for name in ("one", "four"):

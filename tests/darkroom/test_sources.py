@@ -14,9 +14,7 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from darkroom import train_sources
-from darkroom.a2c import a2c, curves, histories
-from darkroom.a2c import evaluation as source_evaluation
-from darkroom.a2c import video as film
+from darkroom.a2c import a2c, curves, evaluation, histories, video
 from darkroom.rooms import grid
 from darkroom.rooms.env import DarkRoom, EpisodeLimit
 from runcatalog.record import Seeds, UserError
@@ -141,8 +139,8 @@ def test_the_text_export_is_the_history(folder, tmp_path):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9))
 def test_the_curves_are_those_of_a_loop(seed, points):
-    config = a2c.Settings(size=3, limit=4, hidden=4, envs=3, rollout=5)
-    agents = a2c.SourceAgents(np.array([0, 2]), config, Seeds(seed))
+    config = train_sources.Config(size=3, limit=4, hidden=4, envs=3, rollout=5, test_tasks=0)
+    agents = a2c.SourceAgents(np.array([0, 2]), config.settings(), Seeds(seed))
     ours, updates = curves.Curves(2, 3, 9, points), 9
     ended = {task: [] for task in range(2)}
     returns = np.zeros((2, 3))
@@ -167,18 +165,18 @@ def test_the_curves_are_those_of_a_loop(seed, points):
 
 
 def test_final_agents_are_evaluated_by_whole_episodes():
-    config = a2c.Settings(size=5, limit=8, hidden=4, terminating=False)
-    agents = a2c.SourceAgents(np.array([0, 13, 24]), config, Seeds(0))
+    config = train_sources.Config(size=5, limit=8, hidden=4, terminating=False, test_tasks=0)
+    agents = a2c.SourceAgents(np.array([0, 13, 24]), config.settings(), Seeds(0))
     # An embedding and weights that make an agent go right and down for ever.
     agents.parameters[0][:], agents.parameters[1][:], agents.parameters[2][:] = 0, 0, -1e4
     agents.parameters[2][..., grid.RIGHT] = agents.parameters[2][..., grid.DOWN] = 0
-    evaluation = source_evaluation.evaluate(agents, np.random.default_rng(0), 50)
-    assert (evaluation.lengths == 8).all()
-    assert (evaluation.returns[0] == 0).all()  # the corner at the other end
-    assert evaluation.returns[2].mean() > 2
-    shown = film.walks(agents, np.random.default_rng(0), 2)
+    played = evaluation.evaluate(agents, np.random.default_rng(0), 50)
+    assert (played.lengths == 8).all()
+    assert (played.returns[0] == 0).all()  # the corner at the other end
+    assert played.returns[2].mean() > 2
+    shown = video.paths(agents, np.random.default_rng(0), 2)
     assert shown.shape == (2 * 9, 3)
-    image = film.picture(5, agents.goals, shown[0])
+    image = video.picture(5, agents.goals, shown[0])
     assert image.shape[0] % 2 == image.shape[1] % 2 == 0
 
 
@@ -186,7 +184,7 @@ def test_final_agents_are_evaluated_by_whole_episodes():
     ("words", "told"),
     [
         ({"tasks": "0,9"}, "'0,9' is no row,column of a 9 x 9 room"),
-        ({"tasks": "0,0 0,0"}, "or one twice"),
+        ({"tasks": "0,0 0,0"}, "or a goal twice"),
         ({"tasks": ""}, "names no goal"),
         ({"size": 3, "test_tasks": 8}, "leave none for training"),
         ({"size": 1}, "--size"),

@@ -1,9 +1,20 @@
-"""Advantage actor-critic on many dark rooms at once: one source agent a task, all stepped together.
+"""Synchronous advantage actor-critic, A2C, for many dark rooms at once: one agent per task.
 
-A2C is the synchronous form of Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning"
-(arXiv 1602.01783, section 4). The network is an embedding of the cell and one linear layer each for policy
-and value, so that a task has as many outputs as cells: an update computes that table once, plays by
-looking up, and puts the gradients of all samples back into a table of the same shape.
+Mnih et al. 2016, "Asynchronous methods for deep reinforcement learning" (arXiv 1602.01783, algorithm S3, with
+one learner). For the agent of a task, with policy pi and value V of weights theta:
+
+    repeat:
+        play `rollout` steps with pi in each of `envs` environments
+        R_t = r_t + gamma R_{t+1} to the rollout's end, then V of the cell that follows; 0 after the end of an episode
+        A_t = R_t - V(s_t)
+        L(theta) = mean of -log pi(a_t | s_t) A_t - entropy_coef H(pi(. | s_t)) + value_coef A_t^2
+                   (no gradient flows through R_t, nor through A_t in the first term)
+        g = clip(gradient of L, max_grad_norm)
+        theta = Adam(theta, g, lr)
+
+The network is an embedding of the cell and linear layers for logits and value. It has as many different outputs as the
+room has cells. So an update computes the table of all outputs once, plays by looking up, sums the gradients of all
+samples in a table of the same shape, and propagates that to the weights.
 """
 
 from __future__ import annotations
@@ -19,60 +30,59 @@ from rl.kernels import kernel
 from runcatalog.record import Seeds
 
 OUTPUTS = ACTIONS + 1  # logits, and the value
-AHEAD = 100  # updates whose uniform numbers are drawn together: a call a task and update would cost more than the rest
-NAMES = ("embedding", "weight", "bias")
+UPDATES_AHEAD = 100  # whose random numbers are drawn in one call per task
+PARAMETERS = ("embedding", "weight", "bias")
+BETA1, BETA2, EPSILON = 0.9, 0.999, 1e-6  # of Adam, the source's
 
 
 @dataclass(frozen=True)
 class Settings:
-    """Of the learner. Defaults are those of the source.
+    """Settings of the learner.
 
     Attributes:
-        size: Cells of a side.
+        size: Side of the rooms [cells].
         limit: Steps of an episode.
-        terminating: The goal ends an episode.
+        terminating: Whether the goal ends an episode.
         hidden: Width of the embedding.
         envs: Environments of a task.
-        rollout: Steps in each of them between two updates.
-        lr, beta1, beta2, epsilon: Of Adam.
-        gamma: Discount; the source does not say its own.
+        rollout: Steps in every environment between two updates.
+        lr: Learning rate.
+        gamma: Discount per step.
         entropy_coef: Weight of the entropy bonus.
         value_coef: Weight of the squared error of the value.
-        max_grad_norm: Limit of the norm of a task's gradient.
-        bootstrap: At the limit of an episode: count the value of its last cell, or nothing.
+        max_grad_norm: Largest norm of a task's gradient.
+        bootstrap: Whether an episode cut by its limit counts the value of its last cell.
     """
 
-    size: int = 9
-    limit: int = 20
-    terminating: bool = True
-    hidden: int = 128
-    envs: int = 10
-    rollout: int = 10
-    lr: float = 1e-4
-    beta1: float = 0.9
-    beta2: float = 0.999
-    epsilon: float = 1e-6
-    gamma: float = 0.99
-    entropy_coef: float = 0.01
-    value_coef: float = 0.99
-    max_grad_norm: float = 0.5
-    bootstrap: bool = False
+    size: int
+    limit: int
+    terminating: bool
+    hidden: int
+    envs: int
+    rollout: int
+    lr: float
+    gamma: float
+    entropy_coef: float
+    value_coef: float
+    max_grad_norm: float
+    bootstrap: bool
 
     def rooms(self, goals: np.ndarray) -> RoomBatch:
-        """Returns rooms of this kind, one for each goal, int [n]."""
+        """Return rooms of this kind, one per goal, int [n]."""
         return RoomBatch(goals, self.size, limit=self.limit, terminating=self.terminating)
 
 
 @dataclass(frozen=True)
 class Rollout:
-    """What the agents did between two updates; T tasks, E environments of each, S steps.
+    """Transitions between two updates: S steps, T tasks, E environments of each task.
 
     Attributes:
-        cells: Before the action, int32 [S, T, E].
+        cells: Cells before the action, int32 [S, T, E].
         actions: int32 [S, T, E].
         rewards: float32 [S, T, E].
-        times: Steps of the episode before this one, int32 [S, T, E].
-        ended: bool [S, T, E], whether the step ended an episode.
+        times: Steps of the episode before the action, int32 [S, T, E].
+        ended: Whether the step ended an episode, bool [S, T, E].
+        next_cells: Cells after the action, before a new episode begins, int32 [S, T, E].
     """
 
     cells: np.ndarray
@@ -80,85 +90,114 @@ class Rollout:
     rewards: np.ndarray
     times: np.ndarray
     ended: np.ndarray
+    next_cells: np.ndarray
+
+    @classmethod
+    def empty(cls, steps: int, rooms: int) -> Rollout:
+        """Return space for transitions in rooms of all tasks, uninitialised arrays [S, rooms]."""
+        shape = steps, rooms
+        return cls(
+            cells=np.empty(shape, np.int32),
+            actions=np.empty(shape, np.int32),
+            rewards=np.empty(shape, np.float32),
+            times=np.empty(shape, np.int32),
+            ended=np.empty(shape, bool),
+            next_cells=np.empty(shape, np.int32),
+        )
+
+    def by_task(self, tasks: int) -> Rollout:
+        """Return the arrays [S, rooms] as views [S, T, E]."""
+        shape = len(self.cells), tasks, -1
+        return Rollout(**{name: values.reshape(shape) for name, values in vars(self).items()})
 
 
-class Policies:
-    """The policies of all tasks, to play in rooms that stand task by task.
+@dataclass(frozen=True)
+class Outputs:
+    """The network's outputs for every cell of every task.
 
-    Args:
-        probabilities: Of each action, float32 [5, T, cells].
-        rooms: Of each task.
+    Attributes:
+        log_policy: log pi(a | s), float32 [5, T, cells].
+        policy: pi(a | s), float32 [5, T, cells].
+        values: V(s), float32 [T, cells].
     """
 
-    def __init__(self, probabilities: np.ndarray, rooms: int) -> None:
-        # What is above the last but one sum is the last action.
-        self._bounds = probabilities.cumsum(axis=0)[:-1]
-        self._tasks = np.repeat(np.arange(probabilities.shape[1]), rooms)
+    log_policy: np.ndarray
+    policy: np.ndarray
+    values: np.ndarray
 
-    def actions(self, cells: np.ndarray, uniform: np.ndarray) -> np.ndarray:
-        """Returns actions, int32 [T x rooms].
+
+class ActionSampler:
+    """Sampler of actions in the rooms of all tasks, task by task.
+
+    Args:
+        policy: pi(a | s), float32 [5, T, cells].
+        rooms: Rooms of a task.
+    """
+
+    def __init__(self, policy: np.ndarray, rooms: int) -> None:
+        self._cumulative = policy.cumsum(axis=0)[:-1]
+        self._tasks = np.repeat(np.arange(policy.shape[1]), rooms)
+
+    def sample(self, cells: np.ndarray, uniform: np.ndarray) -> np.ndarray:
+        """Sample actions, int32 [T x rooms].
 
         Args:
-            cells: Where the agents are, int [T x rooms].
-            uniform: Numbers in [0, 1), float32 [T x rooms].
+            cells: Cells of the agents, int [T x rooms].
+            uniform: Random numbers in [0, 1), float32 [T x rooms].
         """
-        return (self._bounds[:, self._tasks, cells] < uniform).sum(axis=0, dtype=np.int32)
+        return (self._cumulative[:, self._tasks, cells] < uniform).sum(axis=0, dtype=np.int32)
 
 
 class SourceAgents:
-    """One agent for each task; what an agent does depends on its task and the seed alone.
+    """One agent per task, independent of the other tasks.
 
     Args:
         goals: Cells, int [T].
-        settings: See there.
-        seeds: Of the run; each goal has streams of its own.
+        settings: Settings of the learner.
+        seeds: Source of the run's random numbers; every goal has its own stream.
 
     Attributes:
-        parameters: float32: embedding [T, cells, hidden], weight [T, hidden, 6] (five logits and the
-            value), bias [T, 1, 6].
-        updates: How many there were.
+        parameters: float32: embedding [T, cells, hidden], weight [T, hidden, 6] (five logits and the value), bias
+            [T, 1, 6].
+        updates: Number of updates so far.
     """
 
     def __init__(self, goals: np.ndarray, settings: Settings, seeds: Seeds) -> None:
         self.settings, self.goals = settings, np.asarray(goals)
         self._rngs = [seeds.generator("source agent", int(goal)) for goal in self.goals]
-        self.parameters = [
-            np.stack(each) for each in zip(*map(self._first, self._rngs), strict=True)
-        ]
-        self._moments = [(np.zeros_like(each), np.zeros_like(each)) for each in self.parameters]
+        initial = zip(*map(self._initial_parameters, self._rngs), strict=True)
+        self.parameters = [np.stack(of_tasks) for of_tasks in initial]
+        self._moments = [(np.zeros_like(p), np.zeros_like(p)) for p in self.parameters]
         self.updates = 0
         self._rooms = settings.rooms(np.repeat(self.goals, settings.envs))
-        self._uniform = np.empty((0, *self.shape), np.float32)
-
-    @property
-    def shape(self) -> tuple[int, int, int]:
-        """Steps, tasks, environments: of a rollout."""
-        return self.settings.rollout, len(self.goals), self.settings.envs
+        self._uniform = np.empty((0, settings.rollout, len(self.goals), settings.envs), np.float32)
 
     def update(self) -> Rollout:
-        """Plays a rollout in every environment and steps all agents once."""
-        log, values = self.table()
-        probabilities = np.exp(log)
-        played, after = self._play(Policies(probabilities, self.settings.envs))
-        targets = self._returns(played, after, values)
-        self._step(_gradients(played, targets, log, probabilities, values, self.settings))
+        """Play a rollout in every environment, make one update of every agent, and return the rollout."""
+        outputs = self.outputs()
+        rollout = self._play(outputs.policy)
+        returns = discounted_returns(rollout, outputs.values, self.settings)
+        gradient = output_gradient(rollout, returns, outputs, self.settings)
+        self._step(self._propagate(gradient))
         self.updates += 1
-        return played
+        return rollout
 
-    def table(self) -> tuple[np.ndarray, np.ndarray]:
-        """Returns the log probabilities [5, T, cells] and the values [T, cells], float32."""
+    def outputs(self) -> Outputs:
+        """Return policy and value of every cell."""
         embedding, weight, bias = self.parameters
         outputs = np.moveaxis(embedding @ weight + bias, -1, 0)
-        logits = np.ascontiguousarray(outputs[:ACTIONS])  # actions first: sums of long rows
-        logits -= logits.max(axis=0)
-        logits -= np.log(np.exp(logits).sum(axis=0))
-        return logits, outputs[ACTIONS]
+        log_policy = np.ascontiguousarray(
+            outputs[:ACTIONS]
+        )  # actions first, so that sums are over long rows
+        log_policy -= log_policy.max(axis=0)
+        log_policy -= np.log(np.exp(log_policy).sum(axis=0))
+        return Outputs(log_policy, np.exp(log_policy), outputs[ACTIONS])
 
     def state(self) -> dict[str, Any]:
-        """What the agents need to go on to the bit, besides `parameters`."""
+        """Return what continues the training bit for bit, besides `parameters`."""
         return {
             "updates": self.updates,
-            "moments": [list(each) for each in self._moments],
+            "moments": [list(pair) for pair in self._moments],
             "cells": self._rooms.cells,
             "times": self._rooms.times,
             "uniform": self._uniform,
@@ -166,17 +205,17 @@ class SourceAgents:
         }
 
     def restore(self, parameters: list[np.ndarray], state: dict[str, Any]) -> None:
-        """Goes on from `parameters` and `state()`."""
-        self.parameters = [np.array(each) for each in parameters]
+        """Continue from `parameters` and `state()`."""
+        self.parameters = [np.array(parameter) for parameter in parameters]
         self.updates = int(state["updates"])
         self._moments = [(np.array(m), np.array(v)) for m, v in state["moments"]]
         self._rooms.cells, self._rooms.times = np.array(state["cells"]), np.array(state["times"])
         self._uniform = np.array(state["uniform"])
-        for rng, told in zip(self._rngs, state["rngs"], strict=True):
-            rng.bit_generator.state = told
+        for rng, saved in zip(self._rngs, state["rngs"], strict=True):
+            rng.bit_generator.state = saved
 
-    def _first(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
-        """Parameters as torch's Embedding, N(0, 1), and Linear, U(+-1 / sqrt(hidden)), begin."""
+    def _initial_parameters(self, rng: np.random.Generator) -> tuple[np.ndarray, ...]:
+        """Return parameters as torch initialises them: Embedding N(0, 1), Linear U(+-1 / sqrt(hidden))."""
         cells, hidden = self.settings.size**2, self.settings.hidden
         bound = hidden**-0.5
         return (
@@ -185,100 +224,96 @@ class SourceAgents:
             rng.uniform(-bound, bound, (1, OUTPUTS)).astype(np.float32),
         )
 
-    def _play(self, policies: Policies) -> tuple[Rollout, np.ndarray]:
-        """A rollout and the cells [S, T, E] after each of its steps, before new episodes began."""
-        rooms, uniform = self._rooms, self._numbers()
-        steps, tasks, envs = self.shape
-        kinds = (np.int32, np.int32, np.float32, np.int32, bool, np.int32)
-        kept = [np.empty((steps, tasks * envs), kind) for kind in kinds]
-        for step in range(steps):
-            cells, times = rooms.cells, rooms.times.copy()
-            actions = policies.actions(cells, uniform[step].reshape(-1))
-            gave = rooms.step(actions)
-            ended = gave.terminated | gave.truncated
-            for into, each in zip(
-                kept, (cells, actions, gave.rewards, times, ended, gave.final), strict=True
-            ):
-                into[step] = each
-        *played, final = (each.reshape(self.shape) for each in kept)
-        return Rollout(*played), final
+    def _play(self, policy: np.ndarray) -> Rollout:
+        """Play a rollout in every environment."""
+        settings, rooms, uniform = self.settings, self._rooms, self._uniform_numbers()
+        sampler = ActionSampler(policy, settings.envs)
+        rollout = Rollout.empty(settings.rollout, len(rooms))
+        for t in range(settings.rollout):
+            rollout.cells[t], rollout.times[t] = rooms.cells, rooms.times
+            rollout.actions[t] = sampler.sample(rooms.cells, uniform[t].reshape(-1))
+            step = rooms.step(rollout.actions[t])
+            rollout.rewards[t], rollout.next_cells[t] = step.rewards, step.final
+            rollout.ended[t] = step.terminated | step.truncated
+        return rollout.by_task(len(self.goals))
 
-    def _numbers(self) -> np.ndarray:
-        """Uniform numbers in [0, 1), float32 [S, T, E], of each task from its own stream."""
-        place = self.updates % AHEAD
+    def _uniform_numbers(self) -> np.ndarray:
+        """Return the next numbers in [0, 1), float32 [S, T, E], of every task from its own stream."""
+        place = self.updates % UPDATES_AHEAD
         if place == 0:
-            steps, _, envs = self.shape
-            drawn = [rng.random((AHEAD, steps, envs), np.float32) for rng in self._rngs]
-            self._uniform = np.stack(drawn, axis=2)
+            shape = UPDATES_AHEAD, self.settings.rollout, self.settings.envs
+            self._uniform = np.stack([rng.random(shape, np.float32) for rng in self._rngs], axis=2)
         return self._uniform[place]
 
-    def _returns(self, played: Rollout, final: np.ndarray, values: np.ndarray) -> np.ndarray:
-        """The discounted rewards to the rollout's end and the value of what follows, float32 [S, T, E]."""
-        tasks = np.arange(len(self.goals))[:, None]
-        found = played.rewards > 0 if self.settings.terminating else np.zeros_like(played.ended)
-        target = values[tasks, final[-1]]
-        targets = np.empty_like(played.rewards)
-        for step in reversed(range(len(targets))):
-            ended = played.ended[step]
-            cut = values[tasks, final[step]] if self.settings.bootstrap else np.float32(0)
-            cut = np.where(found[step], np.float32(0), cut)
-            target = played.rewards[step] + self.settings.gamma * np.where(ended, cut, target)
-            targets[step] = target
-        return targets
-
-    def _step(self, table: np.ndarray) -> None:
-        """Adam's step for the gradient of the table [T, cells, 6], each task's norm limited."""
-        settings = self.settings
+    def _propagate(self, gradient: np.ndarray) -> list[np.ndarray]:
+        """Return the gradients of the parameters from that of the outputs, float32 [T, cells, 6]."""
         embedding, weight, _ = self.parameters
-        gradients = [
-            table @ weight.transpose(0, 2, 1),
-            embedding.transpose(0, 2, 1) @ table,
-            table.sum(axis=1, keepdims=True),
+        return [
+            gradient @ weight.transpose(0, 2, 1),
+            embedding.transpose(0, 2, 1) @ gradient,
+            gradient.sum(axis=1, keepdims=True),
         ]
-        square = sum(_square(each.reshape(len(each), -1)) for each in gradients)
-        # torch.nn.utils.clip_grad_norm_ adds 1e-6 to the norm.
-        scale = np.minimum(1.0, settings.max_grad_norm / (np.sqrt(square) + 1e-6)).astype(
-            np.float32
-        )
+
+    def _step(self, gradients: list[np.ndarray]) -> None:
+        """Limit the norm of every task's gradient, and make a step of Adam."""
+        settings = self.settings
+        squares = sum(squared_norms(gradient.reshape(len(gradient), -1)) for gradient in gradients)
+        # 1e-6 as in torch.nn.utils.clip_grad_norm_.
+        clip = np.minimum(1.0, settings.max_grad_norm / (np.sqrt(squares) + 1e-6))
+        clip = clip.astype(np.float32)
         count = self.updates + 1
-        step = settings.lr / (1 - settings.beta1**count)
-        root = (1 - settings.beta2**count) ** 0.5
-        for each, gradient, (first, second) in zip(
+        step_size = np.float32(settings.lr / (1 - BETA1**count))
+        correction = np.float32((1 - BETA2**count) ** 0.5)
+        for parameter, gradient, (m, v) in zip(
             self.parameters, gradients, self._moments, strict=True
         ):
-            shape = len(each), -1
-            _adam(
-                each.reshape(shape), gradient.reshape(shape), first.reshape(shape),
-                second.reshape(shape), scale, np.float32(step), np.float32(root),
-                np.float32(settings.beta1), np.float32(settings.beta2), np.float32(settings.epsilon),
+            rows = len(parameter), -1
+            adam(
+                parameter.reshape(rows), gradient.reshape(rows), m.reshape(rows), v.reshape(rows), clip,
+                step_size, correction, np.float32(BETA1), np.float32(BETA2), np.float32(EPSILON),
             )  # fmt: skip
 
 
-def _gradients(
-    played: Rollout,
-    targets: np.ndarray,
-    log: np.ndarray,
-    probabilities: np.ndarray,
-    values: np.ndarray,
-    settings: Settings,
-) -> np.ndarray:
-    """The gradient of the loss with respect to the table, float32 [T, cells, 6].
+def discounted_returns(rollout: Rollout, values: np.ndarray, settings: Settings) -> np.ndarray:
+    """Return R_t: discounted rewards to the rollout's end and the value of what follows, float32 [S, T, E]."""
+    tasks = np.arange(len(values))[:, None]
+    terminated = rollout.rewards > 0 if settings.terminating else np.zeros_like(rollout.ended)
+    following = values[tasks, rollout.next_cells[-1]]
+    returns = np.empty_like(rollout.rewards)
+    for t in reversed(range(len(returns))):
+        last_value = np.float32(0)
+        if settings.bootstrap:
+            last_value = values[tasks, rollout.next_cells[t]]
+        after_end = np.where(terminated[t], np.float32(0), last_value)
+        following = np.where(rollout.ended[t], after_end, following)
+        following = rollout.rewards[t] + settings.gamma * following
+        returns[t] = following
+    return returns
 
-    The loss of a task is the mean over its samples of
-    -log pi(a | s) (R - V(s)) - entropy_coef H(pi(. | s)) + value_coef (R - V(s))^2, where no gradient goes
-    through R - V(s) in the first term.
+
+def output_gradient(
+    rollout: Rollout, returns: np.ndarray, outputs: Outputs, settings: Settings
+) -> np.ndarray:
+    """Return the gradient of the loss L with respect to logits and value of every cell, float32 [T, cells, 6].
+
+    For a sample, with log pi = logits - logsumexp(logits),
+
+        dL/dlogit_b = A (pi(b) - [b = a]) + entropy_coef pi(b) (log pi(b) + H)
+        dL/dV = -2 value_coef A
     """
-    tasks, cells = values.shape
+    tasks, cells = outputs.values.shape
     count = tasks * cells
-    place = (np.arange(tasks)[:, None] * cells + played.cells).reshape(-1)
-    log, probabilities = log.reshape(ACTIONS, -1), probabilities.reshape(ACTIONS, -1)
-    advantages = targets.reshape(-1) - values.reshape(-1)[place]
+    place = (np.arange(tasks)[:, None] * cells + rollout.cells).reshape(-1)
+    log_policy = outputs.log_policy.reshape(ACTIONS, -1)
+    policy = outputs.policy.reshape(ACTIONS, -1)
+    advantages = returns.reshape(-1) - outputs.values.reshape(-1)[place]
+    # Sums over the samples of every cell: of A, of 1, and of A by action.
     total = np.bincount(place, advantages, count).astype(np.float32)
     visits = np.bincount(place, minlength=count).astype(np.float32)
-    chosen = np.bincount(played.actions.reshape(-1) * count + place, advantages, ACTIONS * count)
+    chosen = np.bincount(rollout.actions.reshape(-1) * count + place, advantages, ACTIONS * count)
+    log_policy_plus_entropy = log_policy - (policy * log_policy).sum(axis=0)
     gradient = np.empty((OUTPUTS, count), np.float32)
-    below_entropy = log - (probabilities * log).sum(axis=0)  # log pi + H
-    gradient[:ACTIONS] = (total + settings.entropy_coef * visits * below_entropy) * probabilities
+    gradient[:ACTIONS] = (total + settings.entropy_coef * visits * log_policy_plus_entropy) * policy
     gradient[:ACTIONS] -= chosen.reshape(ACTIONS, -1)
     gradient[ACTIONS] = -2 * settings.value_coef * total
     gradient /= settings.rollout * settings.envs
@@ -286,30 +321,43 @@ def _gradients(
 
 
 @kernel
-def _square(gradient):  # type: ignore[no-untyped-def]
-    """The square of each row's norm, float64 [T], of float32 [T, n]."""
-    square = np.zeros(len(gradient))
+def squared_norms(gradient):  # type: ignore[no-untyped-def]
+    """Return the square of each row's norm, float64 [T], of float32 [T, n].
+
+    Equals `(gradient.astype(float) ** 2).sum(axis=1)` up to the order of the sum.
+    """
+    squares = np.zeros(len(gradient))
     for task in range(gradient.shape[0]):
-        parts = np.zeros(8)  # eight sums, which a processor adds to at once
+        sums = np.zeros(8)  # independent sums, for the processor's vector units
         whole = gradient.shape[1] // 8 * 8
         for i in range(0, whole, 8):
             for k in range(8):
-                parts[k] += np.float64(gradient[task, i + k]) ** 2
+                sums[k] += np.float64(gradient[task, i + k]) ** 2
         for i in range(whole, gradient.shape[1]):
-            parts[0] += np.float64(gradient[task, i]) ** 2
-        square[task] = parts.sum()
-    return square
+            sums[0] += np.float64(gradient[task, i]) ** 2
+        squares[task] = sums.sum()
+    return squares
 
 
 @kernel
-def _adam(values, gradient, first, second, scale, step, root, beta1, beta2, epsilon):  # type: ignore[no-untyped-def]
-    """Adam (Kingma & Ba 2015, arXiv 1412.6980) in one pass over float32 [T, n], in place."""
-    one = np.float32(1)
-    for task in range(values.shape[0]):
-        for i in range(values.shape[1]):
-            g = gradient[task, i] * scale[task]
-            m = beta1 * first[task, i] + (one - beta1) * g
-            v = beta2 * second[task, i] + (one - beta2) * g * g
-            first[task, i] = m
-            second[task, i] = v
-            values[task, i] -= step * m / (np.sqrt(v) / root + epsilon)
+def adam(parameter, gradient, m, v, clip, step_size, correction, beta1, beta2, epsilon):  # type: ignore[no-untyped-def]
+    """Make a step of Adam (Kingma & Ba 2015, arXiv 1412.6980) for float32 [T, n] in one pass, in place.
+
+    Equals
+
+        g = gradient * clip[:, None]
+        m[:] = beta1 * m + (1 - beta1) * g
+        v[:] = beta2 * v + (1 - beta2) * g * g
+        parameter -= step_size * m / (sqrt(v) / correction + epsilon)
+
+    where step_size = lr / (1 - beta1^t) and correction = sqrt(1 - beta2^t) at step t.
+    """
+    unit = np.float32(1)
+    for task in range(parameter.shape[0]):
+        for i in range(parameter.shape[1]):
+            g = gradient[task, i] * clip[task]
+            mean = beta1 * m[task, i] + (unit - beta1) * g
+            square = beta2 * v[task, i] + (unit - beta2) * g * g
+            m[task, i] = mean
+            v[task, i] = square
+            parameter[task, i] -= step_size * mean / (np.sqrt(square) / correction + epsilon)

@@ -1,4 +1,4 @@
-"""How source agents learn: episodes counted while they are played."""
+"""Learning curves of source agents."""
 
 from __future__ import annotations
 
@@ -10,21 +10,22 @@ from darkroom.a2c.a2c import Rollout
 from darkroom.a2c.histories import Histories
 
 NAMES = ("return", "success", "length")
+BLOCKS = 100  # points of `by_episode`, as many as a record has
 
 
 class Curves:
-    """Means over the episodes that end between two points, by task.
+    """Means by task over the episodes that end between two points, computed during the training.
 
     Args:
-        tasks: How many there are, T.
-        envs: Environments of each, E.
-        updates: Of the whole training.
-        points: Of a curve; the last is at the end.
+        tasks: Number of tasks, T.
+        envs: Environments of a task, E.
+        updates: Updates of the training.
+        points: Points of a curve; the last is at the end.
 
     Attributes:
         means: Values by name, float [points, T]; NaN where no episode ended.
-        at: Update of each point, int [points].
-        points: How many are there already.
+        at: Update of every point, int [points].
+        points: Number of points so far.
     """
 
     def __init__(self, tasks: int, envs: int, updates: int, points: int) -> None:
@@ -33,19 +34,21 @@ class Curves:
         self.points = 0
         self._sums = np.zeros((len(NAMES), tasks))
         self._episodes = np.zeros(tasks)
-        self._returns = np.zeros((tasks, envs))  # of the episodes that go on
+        self._returns = np.zeros((tasks, envs))  # of the episodes that have not ended
 
-    def add(self, update: int, played: Rollout) -> dict[str, float] | None:
-        """Counts a rollout; at a point, returns the means over tasks in which an episode ended."""
-        running = self._returns
-        for rewards, times, ended in zip(played.rewards, played.times, played.ended, strict=True):
-            running = running + rewards
+    def add(self, update: int, rollout: Rollout) -> dict[str, float] | None:
+        """Add a rollout; at a point, return the means over tasks in which an episode ended."""
+        returns = self._returns
+        for rewards, times, ended in zip(
+            rollout.rewards, rollout.times, rollout.ended, strict=True
+        ):
+            returns = returns + rewards
             if ended.any():
-                told = running, running > 0, times + 1
-                self._sums += [np.where(ended, each, 0).sum(axis=1) for each in told]
+                values = returns, returns > 0, times + 1
+                self._sums += [np.where(ended, value, 0).sum(axis=1) for value in values]
                 self._episodes += ended.sum(axis=1)
-                running = np.where(ended, 0.0, running)
-        self._returns = running
+                returns = np.where(ended, 0.0, returns)
+        self._returns = returns
         if update != self.at[self.points]:
             return None
         with np.errstate(invalid="ignore"):
@@ -54,16 +57,18 @@ class Curves:
             self.means[name][self.points] = mean
         self.points += 1
         self._sums[:], self._episodes[:] = 0, 0
-        over = {n: m[np.isfinite(m)] for n, m in zip(NAMES, means, strict=True)}
-        return {name: float(values.mean()) for name, values in over.items() if len(values)} or None
+        finite = {n: m[np.isfinite(m)] for n, m in zip(NAMES, means, strict=True)}
+        return {
+            name: float(values.mean()) for name, values in finite.items() if len(values)
+        } or None
 
     def mean_return(self) -> float:
-        """The mean return over the whole training, points and tasks alike: high if learned early and well."""
-        told = self.means["return"][: self.points]
-        return float(np.nanmean(told)) if np.isfinite(told).any() else 0.0
+        """Return the mean return over all points and tasks: high if learned early and well."""
+        returns = self.means["return"][: self.points]
+        return float(np.nanmean(returns)) if np.isfinite(returns).any() else 0.0
 
     def state(self) -> dict[str, Any]:
-        """What is needed to go on."""
+        """Return what continues the curves."""
         return {
             "means": self.means,
             "points": self.points,
@@ -73,30 +78,27 @@ class Curves:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from `state()`."""
-        self.means = {name: np.array(each) for name, each in state["means"].items()}
+        """Continue from `state()`."""
+        self.means = {name: np.array(values) for name, values in state["means"].items()}
         self.points = int(state["points"])
         self._sums, self._episodes = np.array(state["sums"]), np.array(state["episodes"])
         self._returns = np.array(state["returns"])
 
 
-BLOCKS = 100  # points of `by_episode`, as many as a record keeps
-
-
 def by_episode(histories: Histories) -> dict[str, Any]:
-    """How the agents of finished histories learned: means over their environments and blocks of episodes.
+    """Return the learning curves of complete histories: means over their environments and blocks of episodes.
 
     Returns:
-        `goals`; `returns`, float32 [T, blocks]; `steps` of a task until the end of each block, float64 [blocks].
+        `goals`; `returns`, float32 [T, blocks]; `steps` of a task until the end of a block, float64 [blocks].
     """
     envs, steps = histories.shape[2:]
     blocks = min(BLOCKS, steps)
     edges = np.linspace(0, steps, blocks + 1).astype(int)
     rewards = np.asarray(histories.rewards).sum(axis=1, dtype=np.float64)
     begins = (np.asarray(histories.times) == 0).sum(axis=1, dtype=np.float64)
-    paid = np.add.reduceat(rewards, edges[:-1], axis=1)
-    episodes = np.add.reduceat(begins, edges[:-1], axis=1)
-    returns = paid / np.maximum(episodes, 1)
+    block_rewards = np.add.reduceat(rewards, edges[:-1], axis=1)
+    block_episodes = np.add.reduceat(begins, edges[:-1], axis=1)
+    returns = block_rewards / np.maximum(block_episodes, 1)
     return {
         "goals": list(histories.about.goals),
         "returns": returns.astype(np.float32),

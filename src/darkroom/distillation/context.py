@@ -1,4 +1,4 @@
-"""What the transformer sees: steps of a room, one window of them in each row."""
+"""The transformer's input: windows of steps in dark rooms."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ import numpy as np
 
 from darkroom.rooms.grid import ACTIONS
 
-NO_CELL = -1  # before the first step of all there was none
-NO_ACTION, NO_REWARD = ACTIONS, 2  # and neither an action nor a reward
-FIELDS = ("before", "acted", "actions", "rewards", "cells", "times")
+NO_CELL = -1  # previous cell of the very first step
+NO_ACTION, NO_REWARD = ACTIONS, 2  # its previous action and reward
+FIELDS = ("previous_cells", "previous_times", "actions", "rewards", "cells", "times")
 
 
 @dataclass(frozen=True)
 class Context:
-    """R windows of n steps: at each step what the step before did, and where the agent is now.
+    """R windows of n steps: at every step the previous transition and the present cell.
 
     Attributes:
-        before: Cell before the last action, int64 [R, n]; NO_CELL if there was none.
-        acted: Steps of the episode before the last action, int64 [R, n]; 0 if there was none.
-        actions: The last action, int64 [R, n]; NO_ACTION if there was none.
-        rewards: What it gave, int64 [R, n]: 0, 1 or NO_REWARD.
-        cells: Where the agent is, int64 [R, n]; the first cell of an episode where the last one has ended.
-        times: Steps of the episode so far, int64 [R, n].
-        sizes: Cells of a side of each row's room, int64 [R].
+        previous_cells: Cell before the previous action, int64 [R, n]; NO_CELL without one.
+        previous_times: Steps of the episode before the previous action, int64 [R, n]; 0 without one.
+        actions: The previous action, int64 [R, n]; NO_ACTION without one.
+        rewards: Its reward, int64 [R, n]: 0, 1 or NO_REWARD.
+        cells: Present cell, int64 [R, n]; after the end of an episode the first one of the next.
+        times: Steps of the present episode so far, int64 [R, n].
+        sizes: Side of every window's room, int64 [R].
     """
 
-    before: np.ndarray
-    acted: np.ndarray
+    previous_cells: np.ndarray
+    previous_times: np.ndarray
     actions: np.ndarray
     rewards: np.ndarray
     cells: np.ndarray
@@ -37,31 +37,45 @@ class Context:
 
     @classmethod
     def empty(cls, sizes: np.ndarray, steps: int) -> Context:
-        """Room for `steps` steps in rooms of these sides, int [R]."""
+        """Return zeros.
+
+        Args:
+            sizes: Sides of the rooms, int [R].
+            steps: Length, n.
+        """
         shape = len(sizes), steps
         return cls(*(np.zeros(shape, np.int64) for _ in FIELDS), np.asarray(sizes, np.int64))
 
     @classmethod
     def first(cls, cells: np.ndarray, sizes: np.ndarray) -> Context:
-        """The beginning: agents in `cells`, int [R], with nothing behind them."""
-        made = cls.empty(sizes, 1)
-        made.before[:], made.actions[:], made.rewards[:] = NO_CELL, NO_ACTION, NO_REWARD
-        made.cells[:, 0] = cells
-        return made
+        """Return the first step of agents, without a previous transition.
+
+        Args:
+            cells: Their cells, int [R].
+            sizes: Sides of the rooms, int [R].
+        """
+        first = cls.empty(sizes, 1)
+        first.previous_cells[:], first.actions[:], first.rewards[:] = NO_CELL, NO_ACTION, NO_REWARD
+        first.cells[:, 0] = cells
+        return first
 
     def __len__(self) -> int:
-        """Steps, n."""
+        """Return the number of steps, n."""
         return self.cells.shape[1]
 
     def cut(self, begin: int, end: int) -> Context:
-        """Steps `begin` to `end`; shares memory."""
+        """Return steps `begin` to `end` as a view."""
         return Context(*(getattr(self, name)[:, begin:end] for name in FIELDS), self.sizes)
 
     def rows(self, which: slice) -> Context:
-        """Some of the windows; shares memory."""
+        """Return some of the windows as a view."""
         return Context(*(getattr(self, name)[which] for name in (*FIELDS, "sizes")))
 
+    def copy(self) -> Context:
+        """Return a copy of all arrays."""
+        return Context(*(getattr(self, name).copy() for name in (*FIELDS, "sizes")))
+
     def put(self, at: int, other: Context) -> None:
-        """Overwrites the steps from `at` on."""
+        """Overwrite the steps from `at` on."""
         for name in FIELDS:
             getattr(self, name)[:, at : at + len(other)] = getattr(other, name)

@@ -1,8 +1,13 @@
-"""Muon: steps along the momentum's nearest orthogonal matrix.
+"""Muon: steps along the nearest orthogonal matrix of the momentum.
 
-Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks" (kellerjordan.github.io/posts/muon):
-Nesterov momentum, made orthogonal by five steps of a quintic Newton-Schulz iteration, so that a matrix's rare
-directions are learned as fast as its common ones. For matrices between hidden layers; all else is left to AdamW.
+Jordan et al. 2024, "Muon: an optimizer for hidden layers in neural networks" (kellerjordan.github.io/posts/muon).
+With the gradient G, the momentum M and the learning rate lr:
+
+    M = momentum M + G
+    O = orthogonalise(G + momentum M)            # Nesterov; U V^T of the singular value decomposition U S V^T
+    W = (1 - lr weight_decay) W - lr sqrt(max(1, outputs / inputs)) O
+
+so that rare directions are learned as fast as common ones. For matrices between hidden layers; AdamW steps the rest.
 """
 
 from __future__ import annotations
@@ -14,12 +19,12 @@ from typing import Any
 import torch
 from torch import Tensor
 
-COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of the iteration, those of the publication
-STEPS = 5
+COEFFICIENTS = 3.4445, -4.7750, 2.0315  # of the Newton-Schulz iteration, those of the publication
+ITERATIONS = 5
 
 
-def orthogonal(matrices: Tensor) -> Tensor:
-    """Returns U V^T for U S V^T, about: singular values between 0.7 and 1.2.
+def orthogonalise(matrices: Tensor) -> Tensor:
+    """Return about U V^T for U S V^T, with singular values between 0.7 and 1.2, by Newton-Schulz iteration.
 
     Args:
         matrices: float32 [k, a, b].
@@ -28,20 +33,21 @@ def orthogonal(matrices: Tensor) -> Tensor:
     x = matrices.transpose(1, 2) if tall else matrices
     x = x / (x.flatten(1).norm(dim=1)[:, None, None] + 1e-7)
     a, b, c = COEFFICIENTS
-    for _ in range(STEPS):
+    for _ in range(ITERATIONS):
         square = x @ x.transpose(1, 2)
         x = a * x + (b * square + c * (square @ square)) @ x
     return x.transpose(1, 2) if tall else x
 
 
 class Muon(torch.optim.Optimizer):
-    """The optimizer.
+    """The optimizer, as a torch optimizer.
 
     Args:
-        matrices: (parameter [M, a, b], number of equal parts of b that are matrices of their own).
-        lr: Step size, of matrices whose entries' mean square is about 1 / max(a, b).
-        momentum: Share of the momentum that is kept.
-        weight_decay: Share of a weight that is taken off, times lr.
+        matrices: Pairs of a parameter [streams, inputs, outputs] and the number of equal parts of its outputs that are
+            matrices of their own.
+        lr: Learning rate.
+        momentum: Decay of the momentum.
+        weight_decay: Share of a weight that is subtracted, times lr.
     """
 
     def __init__(
@@ -57,26 +63,25 @@ class Muon(torch.optim.Optimizer):
 
     @torch.no_grad()
     def step(self, closure: Any = None) -> None:
-        """Makes a step; all matrices of one shape go through the iteration together."""
+        """Step all matrices by their gradients; those of the same shape share the iterations."""
         (group,) = self.param_groups
-        together: dict[torch.Size, list[Tensor]] = defaultdict(list)
+        updates_by_shape: dict[torch.Size, list[Tensor]] = defaultdict(list)
         for parameter, parts in zip(group["params"], self._parts, strict=True):
             state = self.state[parameter]
             if not state:
                 state["momentum"] = torch.zeros_like(parameter)
             state["momentum"].mul_(group["momentum"]).add_(parameter.grad)
-            ahead = parameter.grad.add(state["momentum"], alpha=group["momentum"])
-            split = ahead.unflatten(2, (parts, -1)).transpose(1, 2).flatten(0, 1)
-            together[split.shape[1:]].append(split)
-        made = {
-            shape: iter(orthogonal(torch.cat(each)).split([len(e) for e in each]))
-            for shape, each in together.items()
+            nesterov = parameter.grad.add(state["momentum"], alpha=group["momentum"])
+            matrices = nesterov.unflatten(2, (parts, -1)).transpose(1, 2).flatten(0, 1)
+            updates_by_shape[matrices.shape[1:]].append(matrices)
+        orthogonal = {
+            shape: iter(orthogonalise(torch.cat(updates)).split([len(u) for u in updates]))
+            for shape, updates in updates_by_shape.items()
         }
         for parameter, parts in zip(group["params"], self._parts, strict=True):
             streams, inputs, outputs = parameter.shape
-            step = next(made[torch.Size((inputs, outputs // parts))])
-            step = step.unflatten(0, (streams, parts)).transpose(1, 2).flatten(2)
-            # Wide layers take larger steps, so that their outputs change as much as those of square ones.
+            update = next(orthogonal[torch.Size((inputs, outputs // parts))])
+            update = update.unflatten(0, (streams, parts)).transpose(1, 2).flatten(2)
             scale = max(1.0, outputs / parts / inputs) ** 0.5
             parameter.mul_(1 - group["lr"] * group["weight_decay"])
-            parameter.add_(step, alpha=-group["lr"] * scale)
+            parameter.add_(update, alpha=-group["lr"] * scale)

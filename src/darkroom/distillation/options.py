@@ -1,64 +1,103 @@
-"""Flags of `ad:train`, and what a preset stands for."""
+"""Flags of `ad:train`, and the settings that its presets stand for."""
 
 from __future__ import annotations
 
 from dataclasses import dataclass, fields, replace
 
-from darkroom.distillation.shape import LAYOUTS, POSITIONS, STATES, WHEN_FULL, Architecture, Shape
+from darkroom.distillation.shape import (
+    LAYOUTS,
+    MIN_REACH,
+    POSITIONS,
+    STATES,
+    WHEN_FULL,
+    Architecture,
+    Shape,
+)
 from darkroom.distillation.windows import KINDS, Sampling
 from runcatalog import record
 from runcatalog.record import option
 
 LARGEST_SIDE = 23  # of the rooms of an evaluation, which a figure can show [cells]
 OPTIMIZERS = ("adamw", "muon")
-OWN = "preset"  # of a flag with words; of one with a number: -1
+# A flag with this value is left to the preset: words, and numbers.
+PRESET_WORD, PRESET_NUMBER = "preset", -1
+# Settings that are at least 1.
+COUNTS = (
+    "window", "width", "layers", "heads", "feed_forward", "batch_size", "updates", "candidates",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
 class Settings(Architecture):
-    """What a training is made of, once preset and flags are put together; meanings: see :class:`Config`.
+    """Settings of a training: a preset's, overridden by the flags that are given.
 
-    Defaults are those of `preset=default`.
+    Attributes:
+        windows: One of `darkroom.distillation.windows.KINDS`.
+        searching: Share of the windows that begin with exploration.
+        candidates: Number of episodes from which the next one of an exploration is chosen.
+        history_steps: First steps of a task that are used; 0: all.
+        shift: Largest random shift of a window's room [cells].
+        stretch: Largest share of a window's rows and columns that are two cells apart.
+        batch_size: Windows of an update.
+        updates: Updates of the training.
+        optimizer: One of OPTIMIZERS.
+        lr: Highest learning rate of AdamW.
+        muon_lr: Highest learning rate of Muon.
+        lr_min: Learning rate at the end of the cosine, on AdamW's scale.
+        warmup: Updates in which the learning rate rises.
+        beta2: AdamW's second decay rate.
+        weight_decay: Of matrices and tables.
     """
 
-    windows: str = "subsampled"
-    searching: float = 0.5
-    candidates: int = 32
-    history_steps: int = 0
-    shift: int = 3
-    stretch: float = 0.0
-    batch_size: int = 16
-    updates: int = 2500
-    optimizer: str = "muon"
-    lr: float = 3e-3
-    muon_lr: float = 0.01
-    lr_min: float = 0.0
-    warmup: int = 100
-    beta2: float = 0.99
-    weight_decay: float = 0.01
+    windows: str
+    searching: float
+    candidates: int
+    history_steps: int
+    shift: int
+    stretch: float
+    batch_size: int
+    updates: int
+    optimizer: str
+    lr: float
+    muon_lr: float
+    lr_min: float
+    warmup: int
+    beta2: float
+    weight_decay: float
 
 
+DEFAULT = Settings(
+    layout="one", states="row_column", positions="learned", window=256, width=64, layers=4, heads=4,
+    feed_forward=256, embedding_dropout=0.0, attention_dropout=0.0, residual_dropout=0.0,
+    label_smoothing=0.0, windows="subsampled", searching=0.5, candidates=32, history_steps=0,
+    shift=3, stretch=0.0, batch_size=16, updates=2500, optimizer="muon", lr=3e-3, muon_lr=0.01,
+    lr_min=0.0, warmup=100, beta2=0.99, weight_decay=0.01,
+)  # fmt: skip
 PRESETS = {
-    "default": Settings(),
-    # As the source tells them; its optimizer is Adam, which is AdamW without decay.
-    "seed": Settings(
-        layout="three", states="table", positions="time", feed_forward=2048, attention_dropout=0.5,
-        residual_dropout=0.1, windows="consecutive", searching=0.0, history_steps=800_000,
-        shift=0, batch_size=32, updates=22_000, optimizer="adamw", lr=3e-4, lr_min=2e-6, warmup=0,
-        weight_decay=0.0,
+    "default": DEFAULT,
+    # The source's README; its optimizer is Adam, which is AdamW without weight decay.
+    "seed": replace(
+        DEFAULT, layout="three", states="table", positions="time", feed_forward=2048,
+        attention_dropout=0.5, residual_dropout=0.1, windows="consecutive", searching=0.0,
+        history_steps=800_000, shift=0, batch_size=32, updates=22_000, optimizer="adamw", lr=3e-4,
+        lr_min=2e-6, warmup=0, weight_decay=0.0,
     ),
 }  # fmt: skip
 
 
-# The catalog reads a flag's default from the first argument of what is called …option.
-def word_option(own: str, text: str, choices: tuple[str, ...]) -> str:
-    """A word of `choices`, or the preset's."""
-    return option(own, text, choices=(own, *choices))
+def word_option(text: str, choices: tuple[str, ...]) -> str:
+    """Return the option of a flag that takes one of some words, by default the preset's."""
+    return option(PRESET_WORD, text, choices=(PRESET_WORD, *choices))
 
 
-def preset_option(own: float, text: str, high: float | None = None) -> float:
-    """A number from 0 to `high`, or the preset's."""
-    return option(own, f"{text}; -1: the preset's", low=-1, high=high)
+def number_option(text: str, high: float | None = None) -> float:
+    """Return the option of a flag that takes a fraction from 0 to `high`, by default the preset's."""
+    return option(float(PRESET_NUMBER), f"{text}; -1: the preset's", low=PRESET_NUMBER, high=high)
+
+
+def count_option(text: str, high: int | None = None) -> int:
+    """Return the option of a flag that takes a whole number from 0 to `high`, by default the preset's."""
+    return option(PRESET_NUMBER, f"{text}; -1: the preset's", low=PRESET_NUMBER, high=high)
 
 
 @dataclass(frozen=True)
@@ -68,95 +107,91 @@ class Config(record.Config):
     histories: str = option(
         "histories", "runs of a2c:histories_return or their histories, separated by commas"
     )
-    sizes: str = option("9", "sides of the rooms that the histories have to be of, in their order")
+    sizes: str = option("9", "sides of the rooms of these histories, in the same order [cells]")
     preset: str = option(
         "default", "default: what works here; seed: the source's settings", choices=tuple(PRESETS)
     )
-    split: int = option(1, "seed that divides tasks into those for training and testing", low=0)
+    split: int = option(1, "seed of the split into training and test tasks", low=0)
     test_share: float = option(
-        0.2875,
-        "share of the tasks for testing [1]; source: 23 of 80",
-        low=0,
-        high=1,
-        high_open=True,
+        0.2875, "share of test tasks [1]; source: 23 of 80", low=0, high=1, high_open=True
     )
-    train_tasks: str = option("", "file with the tasks for training (row column); empty: the split")
-    test_tasks: str = option("", "file with the tasks for testing; empty: the split")
+    train_tasks: str = option("", "file of training tasks (row column); empty: the split")
+    test_tasks: str = option("", "file of test tasks; empty: the split")
     validation_share: float = option(
         0.0,
-        "share of the training tasks that are kept out, to choose variants by; those for testing are then "
-        "never played [1]",
+        "share of the training tasks kept as validation tasks, to choose variants by; the test tasks are then not "
+        "played [1]",
         low=0, high=1, high_open=True,
     )  # fmt: skip
     layout: str = word_option(
-        OWN, "tokens of a step: one, three, or three streams with cross-attention", LAYOUTS
+        "tokens of a step: one, three, or three streams with cross-attention", LAYOUTS
     )
     states: str = word_option(
-        OWN, "a cell by its row and column, by waves of them, or by a table", STATES
+        "embedding of a cell: row and column, their sines and cosines, or a table", STATES
     )
-    positions: str = word_option(OWN, "what tells a token's place in the window", POSITIONS)
-    window: int = preset_option(-1, "steps of a window", 4096)
-    width: int = preset_option(-1, "of a token", 4096)
-    layers: int = preset_option(-1, "blocks", 64)
-    heads: int = preset_option(-1, "of attention in a block", 64)
-    feed_forward: int = preset_option(-1, "width of a block's hidden layer", 65536)
-    embedding_dropout: float = preset_option(-1.0, "share of the tokens' numbers", 0.99)
-    attention_dropout: float = preset_option(-1.0, "share of the attention's weights", 0.99)
-    residual_dropout: float = preset_option(-1.0, "share of what a layer adds", 0.99)
-    windows: str = word_option(OWN, "every k-th episode of a history, or steps as they came", KINDS)
+    positions: str = word_option(
+        "position of a token: learned, or the time in its episode", POSITIONS
+    )
+    window: int = count_option("context length [steps]", 4096)
+    width: int = count_option("width of a token", 4096)
+    layers: int = count_option("number of blocks", 64)
+    heads: int = count_option("attention heads of a block", 64)
+    feed_forward: int = count_option("width of a block's hidden layer", 65536)
+    embedding_dropout: float = number_option("dropout of the tokens [1]", 0.99)
+    attention_dropout: float = number_option("dropout of the attention weights [1]", 0.99)
+    residual_dropout: float = number_option("dropout of what a layer adds [1]", 0.99)
+    windows: str = word_option("every k-th episode of a history, or consecutive steps", KINDS)
     stride: float = option(
         0.3, "k of the windows, as a share of the episodes until a task is learned [1]", low=0
     )
-    jitter: float = option(0.7, "of k, in its logarithm, uniform [1]", low=0, high=5)
-    fresh: float = option(0.5, "share of the windows that begin with the agent [1]", low=0, high=1)
-    searching: float = preset_option(
-        -1.0, "share of the windows that begin with episodes in which no reward was met yet [1]", 1
+    jitter: float = option(0.7, "half width of the uniform noise of log k [1]", low=0, high=5)
+    fresh: float = option(
+        0.5, "share of the windows that begin at the first step of a history [1]", low=0, high=1
     )
-    candidates: int = preset_option(
-        -1, "episodes of which each one of those is the one with most new cells; 1: any", 1000
+    searching: float = number_option(
+        "share of the windows that begin with exploration, episodes before the first reward [1]", 1
     )
-    history_steps: int = preset_option(-1, "first steps of a task that are used, 0: all")
-    shift: int = preset_option(
-        -1,
-        "rows and columns that a window's room is moved by, at most, drawn for each [cells]",
-        20,
+    candidates: int = count_option(
+        "episodes from which the one with most new cells is explored next; 1: a random one", 1000
     )
-    stretch: float = preset_option(
-        -1.0,
-        "highest share of a window's rows and columns that are told two away from the last [1]",
-        1,
+    history_steps: int = count_option("first steps of a task that are used; 0: all")
+    shift: int = count_option("largest random shift of a window's room [cells]", 20)
+    stretch: float = number_option(
+        "largest share of a window's rows and columns that are two cells apart [1]", 1
     )
-    batch_size: int = preset_option(-1, "windows of an update", 65536)
-    updates: int = preset_option(-1, "of the whole training")
+    batch_size: int = count_option("windows of an update", 65536)
+    updates: int = count_option("updates of the training")
     optimizer: str = word_option(
-        OWN, "AdamW for all weights, or Muon for those between hidden layers", OPTIMIZERS
+        "AdamW for all weights, or Muon for those between hidden layers", OPTIMIZERS
     )
-    lr: float = preset_option(-1.0, "AdamW's step size at its highest [1]", 1)
-    muon_lr: float = preset_option(-1.0, "Muon's step size at its highest [1]", 1)
-    lr_min: float = preset_option(-1.0, "where the cosine ends [1]", 1)
-    warmup: int = preset_option(-1, "updates in which the step size rises")
-    weight_decay: float = preset_option(-1.0, "of matrices and tables, times the step size [1]", 1)
-    label_smoothing: float = preset_option(
-        -1.0, "share of a target that is spread over all actions, and taken off in play", 0.99
+    lr: float = number_option("highest learning rate of AdamW [1]", 1)
+    muon_lr: float = number_option("highest learning rate of Muon [1]", 1)
+    lr_min: float = number_option("learning rate at the end of the cosine [1]", 1)
+    warmup: int = count_option("updates in which the learning rate rises")
+    weight_decay: float = number_option("weight decay of matrices and tables [1]", 1)
+    label_smoothing: float = number_option(
+        "share of a target that is spread over all actions, and removed from the policy [1]", 0.99
     )
     max_grad_norm: float = option(
-        1.0, "limit of the gradient's norm; source: 1", low=0, low_open=True
+        1.0, "largest norm of the gradient; source: 1", low=0, low_open=True
     )
     evaluations: int = option(
-        10, "times that it plays while it is trained; source: every 64 updates", low=1
+        10, "rollouts during the training; source: one every 64 updates", low=1
     )
-    episodes: int = option(40, "episodes of each agent that plays then", low=5, high=10_000)
-    copies: int = option(3, "agents of each task that play then", low=1, high=1000)
-    when_full: str = option("halve", "what an agent does whose window is full", choices=WHEN_FULL)
+    episodes: int = option(40, "episodes of an agent in these rollouts", low=5, high=10_000)
+    copies: int = option(3, "agents per task in these rollouts", low=1, high=1000)
+    when_full: str = option(
+        "halve", "what an agent does when its window is full", choices=WHEN_FULL
+    )
     device: str = option(
         "cpu",
-        "where it is trained; bits repeat on a processor",
+        "device of the training; only a CPU repeats bit for bit",
         choices=("cpu", "cuda"),
         resumable=True,
     )
     precision: str = option(
         "fp32",
-        "of the products; bf16: wide layers are twice as fast where the device has units for it",
+        "of matrix products; bf16: for a GPU, or a CPU with bf16 units",
         choices=("fp32", "bf16"),
         resumable=True,
     )
@@ -168,25 +203,16 @@ class Config(record.Config):
         for name, value in vars(settings).items():
             if not isinstance(value, str) and value < 0:
                 raise record.UserError(f"--{record.config.flag_name(name)}: {value:g} is below 0")
-        for name in (
-            "window",
-            "width",
-            "layers",
-            "heads",
-            "feed_forward",
-            "batch_size",
-            "updates",
-            "candidates",
-        ):
+        for name in COUNTS:
             if getattr(settings, name) < 1:
                 raise record.UserError(f"--{record.config.flag_name(name)}: at least 1")
         if settings.window < 2:
-            raise record.UserError("--window: at least 2, of which a full one keeps the newer half")
+            raise record.UserError("--window: at least 2, half of which a full window keeps")
         if settings.lr == 0:
             raise record.UserError("--lr: above 0")
         if settings.width % settings.heads:
             raise record.UserError(
-                f"--width: {settings.width} cannot be divided among {settings.heads} heads"
+                f"--width: {settings.width} is not divisible by {settings.heads} heads"
             )
         if self.when_full == "ring" and settings.positions != "time":
             raise record.UserError("--when-full: a ring needs --positions time")
@@ -195,7 +221,7 @@ class Config(record.Config):
 
     @property
     def sides(self) -> list[int]:
-        """Of the rooms."""
+        """Sides of the rooms, in the order of the histories."""
         words = self.sizes.split()
         if not words or not all(word.isdecimal() and 2 <= int(word) <= 40 for word in words):
             raise record.UserError(f'--sizes: {self.sizes!r} are no sides of rooms; say "7 9"')
@@ -205,34 +231,33 @@ class Config(record.Config):
         return sides
 
     def settings(self) -> Settings:
-        """The preset's, but for the flags that are given."""
+        """Return the preset's settings, overridden by the flags that are given."""
         names = {field.name for field in fields(Settings)} & {field.name for field in fields(self)}
-        given = {name: getattr(self, name) for name in names}
-        kept = {name: value for name, value in given.items() if value not in (OWN, -1)}
-        return replace(PRESETS[self.preset], **kept)
+        values = {name: getattr(self, name) for name in names}
+        given = {n: v for n, v in values.items() if v not in (PRESET_WORD, PRESET_NUMBER)}
+        return replace(PRESETS[self.preset], **given)
 
     def shape(self, size: int, limit: int) -> Shape:
-        """The transformer's.
+        """Return the transformer's shape.
 
         Args:
-            size: Side of the rooms, if they are all alike; otherwise of the largest.
+            size: Side of the rooms, the largest if they differ [cells].
             limit: Steps of an episode.
         """
         settings = self.settings()
-        chosen = {field.name: getattr(settings, field.name) for field in fields(Architecture)}
+        architecture = {field.name: getattr(settings, field.name) for field in fields(Architecture)}
         farthest = size // 2 * (2 if settings.stretch else 1) + settings.shift
-        reach = max(Shape().reach, farthest)
-        return Shape(**chosen, size=size, limit=limit, reach=reach)
+        return Shape(**architecture, size=size, limit=limit, reach=max(MIN_REACH, farthest))
 
     def sampling(self) -> Sampling:
-        """Of the windows."""
+        """Return how windows are drawn."""
         settings = self.settings()
         return Sampling(
-            settings.windows,
-            settings.window,
-            self.stride,
-            self.jitter,
-            self.fresh,
-            settings.searching,
-            settings.candidates,
+            kind=settings.windows,
+            length=settings.window,
+            stride=self.stride,
+            jitter=self.jitter,
+            fresh=self.fresh,
+            exploring=settings.searching,
+            candidates=settings.candidates,
         )

@@ -1,4 +1,4 @@
-"""What a transformer is made of, in numbers and words: what flags are read with, before torch is there."""
+"""The transformer's shape, in numbers and words; importing it needs no torch."""
 
 from __future__ import annotations
 
@@ -7,53 +7,60 @@ from dataclasses import dataclass
 LAYOUTS = ("one", "three", "cross")
 STATES = ("row_column", "fourier", "table")
 POSITIONS = ("learned", "time")
-TOKENS = {"one": 1, "three": 3, "cross": 1}  # places of a step in the sequence
+TOKENS = {"one": 1, "three": 3, "cross": 1}  # tokens of a step, along the sequence
 WHEN_FULL = ("halve", "ring")  # see `darkroom.distillation.rollout`
+MIN_REACH = 12  # cells from the centre: rooms of up to 25 x 25 can be shown to every model
 
 
 @dataclass(frozen=True)
 class Architecture:
-    """Of a transformer, whatever rooms it is for.
+    """Shape of a transformer without the size of its rooms.
 
     Attributes:
-        layout: How many tokens a step becomes, see LAYOUTS.
-        states: A cell is the sum of a vector of its row and one of its column, both counted from the centre
-            (`row_column`), the same with waves in place of free vectors (`fourier`), or a vector of its own (`table`).
-        positions: Vectors for the place in the window (`learned`), or none but those of the episode's time (`time`).
-        window: Longest context [steps].
-        width, layers, heads, feed_forward: Of the transformer.
-        embedding_dropout, attention_dropout, residual_dropout: Shares.
-        label_smoothing: Share of a target that training spreads over all actions; who plays takes it off again.
+        layout: Tokens of a step, one of LAYOUTS.
+        states: Embedding of a cell: the sum of a vector of its row and one of its column, both counted from the centre
+            (`row_column`), the same with sines and cosines in place of free vectors (`fourier`), or a vector per cell
+            (`table`).
+        positions: A vector per position in the window (`learned`), or the time within the episode alone (`time`).
+        window: Context length [steps].
+        width: Width of a token.
+        layers: Number of blocks.
+        heads: Attention heads of a block.
+        feed_forward: Width of a block's hidden layer.
+        embedding_dropout: Dropout of the tokens.
+        attention_dropout: Dropout of the attention weights.
+        residual_dropout: Dropout of what a layer adds to its input.
+        label_smoothing: Share of a training target that is spread over all actions; the policy removes it again.
     """
 
-    layout: str = "one"
-    states: str = "row_column"
-    positions: str = "learned"
-    window: int = 256
-    width: int = 64
-    layers: int = 4
-    heads: int = 4
-    feed_forward: int = 256
-    embedding_dropout: float = 0.0
-    attention_dropout: float = 0.0
-    residual_dropout: float = 0.0
-    label_smoothing: float = 0.0
+    layout: str
+    states: str
+    positions: str
+    window: int
+    width: int
+    layers: int
+    heads: int
+    feed_forward: int
+    embedding_dropout: float
+    attention_dropout: float
+    residual_dropout: float
+    label_smoothing: float
 
 
 @dataclass(frozen=True)
 class Shape(Architecture):
-    """Of a transformer for rooms.
+    """Shape of a transformer, with the size of its rooms.
 
     Attributes:
-        size: Side of the room, for the table of its states.
+        size: Side of the room that a table of states is for [cells].
         limit: Longest episode [steps].
-        reach: Cells from the centre that rows and columns go to.
+        reach: Farthest row or column that has a vector, counted from the centre [cells].
     """
 
-    size: int = 9
-    limit: int = 20
-    reach: int = 12
+    size: int
+    limit: int
+    reach: int
 
     def fits(self, size: int) -> bool:
-        """Whether a room of this side can be told to it."""
+        """Return whether all cells of a room with this side have an embedding."""
         return size == self.size if self.states == "table" else size // 2 <= self.reach

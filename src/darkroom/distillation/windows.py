@@ -1,15 +1,15 @@
-"""Windows of learning histories, as the transformer is trained on them.
+"""Training windows: a few episodes of a learning history, so far apart that the agent improves within the window.
 
-`subsampled` takes every k-th episode of a history, so that a window spans the whole of a source agent's learning. k is
-a share of the episodes that the agent's task took to be learned, times exp(U(-jitter, jitter)), and a share of the
-windows begins with the agent, with an empty context.
+`subsampled` takes every k-th episode of one environment of a source agent,
 
-Such windows rarely show an agent that goes without a reward for long: among an agent's ten environments one meets the
-goal early, and all ten share the weights. So a share of the windows begins with a search: episodes without a reward,
-put together so that each looks where those before it did not (`Searches`).
+    k = stride x (episodes until the agent's task is learned) x exp(U(-jitter, jitter)),
 
-`consecutive` takes the steps as they came, as the source of this study does: a dozen episodes of an agent that needs a
-hundred, in which hardly anything is learned.
+and a share of the windows begins at the first step of a history, with an empty context. `consecutive` takes adjacent
+steps, as the source of this study does: a dozen episodes of an agent that needs a hundred.
+
+A source agent shares the experience of ten environments, so a single environment rarely shows a long time without a
+reward. A share of the subsampled windows therefore begins with exploration (:class:`Explorations`): episodes without a
+reward, chosen so that each visits cells that those before it did not.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ from darkroom.rooms.grid import transitions
 
 KINDS = ("subsampled", "consecutive")
 LEARNED = 0.9  # share of the final return at which a task counts as learned
-SMOOTHED = 10  # episodes of each environment that are averaged to tell
+SMOOTHED = 10  # episodes of the moving average that is compared with it
 
 
 @dataclass(frozen=True)
@@ -34,22 +34,22 @@ class Sampling:
     """How windows are drawn.
 
     Attributes:
-        kind: See KINDS.
+        kind: One of KINDS.
         length: Steps of a window.
         stride: Episodes from one to the next, as a share of those that the task took to be learned.
-        jitter: Of the stride, in its logarithm.
-        fresh: Share of the windows that begin with the agent.
-        searching: Share of the windows that begin with a search, of up to as many episodes as a window has.
-        candidates: Of how many episodes each one of a search is chosen.
+        jitter: Half width of the uniform noise of the stride's logarithm.
+        fresh: Share of the windows that begin at the first step of a history.
+        exploring: Share of the windows that begin with exploration, of up to as many episodes as a window has.
+        candidates: Number of episodes from which the next one of an exploration is chosen.
     """
 
-    kind: str = "subsampled"
-    length: int = 256
-    stride: float = 0.3
-    jitter: float = 0.7
-    fresh: float = 0.5
-    searching: float = 0.5
-    candidates: int = 32
+    kind: str
+    length: int
+    stride: float
+    jitter: float
+    fresh: float
+    exploring: float
+    candidates: int
 
 
 @dataclass(frozen=True)
@@ -57,8 +57,8 @@ class Windows:
     """R windows of n steps.
 
     Attributes:
-        context: What is seen.
-        targets: What the source agent did then, int64 [R, n].
+        context: The transformer's input.
+        targets: The source agent's action at every step, int64 [R, n].
     """
 
     context: Context
@@ -66,27 +66,28 @@ class Windows:
 
 
 class Episodes:
-    """Where the whole episodes of one file's streams are; a stream is one environment of one task.
+    """Index of the complete episodes of one history file, stream by stream; a stream is one environment of one task.
 
     Args:
-        histories: See there.
-        tasks: Which of them are used, indices.
-        steps: Steps of each stream that are used, from the first on.
+        histories: The file.
+        tasks: Indices of the tasks that are used.
+        steps: First steps of a stream that are used.
 
     Attributes:
-        starts: Step at which each episode begins, int64 [episodes], stream by stream.
-        lengths: Steps of each, int64 [episodes].
-        first, count: Of each stream's episodes, int64 [streams].
-        stream: Of each episode, int64 [episodes].
-        learned: Episodes that each stream's task took to be learned, float64 [streams].
-        unmet: Episodes before each stream's first reward, int64 [streams].
-        searched: Episodes until each stream's task had shown a reward in every environment, int64 [streams].
+        starts: First step of every episode, int64 [episodes].
+        lengths: Its steps, int64 [episodes].
+        stream: Its stream, int64 [episodes].
+        first: First episode of every stream, int64 [streams].
+        count: Number of its episodes, int64 [streams].
+        to_learn: Episodes until its task is learned, float64 [streams].
+        unrewarded: Episodes before its first reward, int64 [streams].
+        task_unrewarded: The largest of these numbers in all streams of its task, int64 [streams].
     """
 
     def __init__(self, histories: Histories, tasks: np.ndarray, steps: int) -> None:
         self.histories, self.tasks, self.steps = histories, np.asarray(tasks), steps
         envs = histories.shape[2]
-        starts, lengths, unmet, learned = [], [], [], []
+        starts, lengths, unrewarded, to_learn = [], [], [], []
         for task in self.tasks:
             times = np.asarray(histories.times[task, :, :steps])
             rewards = np.asarray(histories.rewards[task, :, :steps], np.int64)
@@ -96,123 +97,123 @@ class Episodes:
                 starts.append(begins[:-1])
                 lengths.append(np.diff(begins))
                 returns.append(np.add.reduceat(rewards[env], begins)[:-1])
-                unmet.append(np.append(returns[-1] > 0, True).argmax())
-            learned += [episodes_to_learn(returns)] * envs
-        self.count = np.array([len(each) for each in starts])
+                unrewarded.append(np.append(returns[-1] > 0, True).argmax())
+            to_learn += [episodes_to_learn(returns)] * envs
+        self.count = np.array([len(begins) for begins in starts])
         self.first = np.cumsum(self.count) - self.count
         self.starts, self.lengths = np.concatenate(starts), np.concatenate(lengths)
-        self.learned = np.array(learned)
+        self.to_learn = np.array(to_learn)
         self.stream = np.repeat(np.arange(len(self.count)), self.count)
-        self.unmet = np.array(unmet)
-        self.searched = np.repeat(self.unmet.reshape(-1, envs).max(axis=1), envs)
+        self.unrewarded = np.array(unrewarded)
+        self.task_unrewarded = np.repeat(self.unrewarded.reshape(-1, envs).max(axis=1), envs)
 
 
 def episodes_to_learn(returns: Sequence[np.ndarray]) -> float:
-    """Returns after how many episodes the mean over streams came to LEARNED of what it is in the end.
+    """Return the number of episodes until the moving average of the return reaches LEARNED of its final value.
 
     Args:
-        returns: Of each stream's episodes.
+        returns: Returns of the episodes of every stream of a task.
     """
-    shortest = min(len(each) for each in returns)
+    shortest = min(map(len, returns))
     if shortest < 2 * SMOOTHED:
         return float(max(1, shortest))
-    mean = np.mean([each[:shortest] for each in returns], axis=0)
+    mean = np.mean([values[:shortest] for values in returns], axis=0)
     smooth = np.convolve(mean, np.full(SMOOTHED, 1 / SMOOTHED), mode="valid")
     final = smooth[-max(1, len(smooth) // 10) :].mean()
     return float(np.argmax(smooth >= LEARNED * final) + SMOOTHED)
 
 
-class Searches:
-    """Searches for any goal, put together from the episodes of one file that have no reward.
+class Explorations:
+    """Sequences of episodes without a reward that together visit many cells, for any goal.
 
-    An episode that never touches a cell is the same in the room whose goal lies there, to the last reward. So the
-    episodes before the first reward of their environment are one store for all tasks. The next episode of a search is,
-    of some that are drawn, the one with the most cells that the search has not visited. No step is changed, and none
-    shows the goal. (The agent of an environment without a reward may have met its goal in another one. It leans towards
-    that, which in the room of another goal is a direction like any other.)
+    An episode that never touches a cell is the same in the room whose goal is that cell, to the last reward. So the
+    episodes before the first reward of their stream are one pool for all tasks. The next episode is, of some that are
+    drawn, the one with most cells that the sequence has not visited; those that touch the goal are left out. Steps
+    are not changed. (The agent of a stream without a reward may have met its goal in another environment and prefer
+    that direction; in the room of another goal it is a direction like any other.)
 
-    A model that is trained on windows that begin so learns to go where its context has not been; one that sees each
-    agent's episodes in their order learns to move at random until it meets the goal, as the agents did.
+    A model trained on windows that begin like this explores where its context has not been. A model trained on the
+    agents' own order explores at random, as they did.
 
     Args:
-        source: The episodes; those of its tasks alone are used.
-        candidates: Of how many episodes the next one is chosen; 1: as it is drawn.
+        source: The episodes; only those of its tasks are used.
+        candidates: Number of episodes from which the next one is chosen; 1: a random one.
 
     Attributes:
-        store: Episodes before the first reward of their stream, int64 [U].
+        pool: Episodes before the first reward of their stream, int64 [U].
     """
 
     def __init__(self, source: Episodes, candidates: int) -> None:
         self.source, self.candidates = source, candidates
         numbers = np.arange(len(source.stream)) - source.first[source.stream]
-        self.store = np.flatnonzero(numbers < source.unmet[source.stream])
+        self.pool = np.flatnonzero(numbers < source.unrewarded[source.stream])
 
     def draw(
         self, goals: np.ndarray, counts: np.ndarray, rng: np.random.Generator
     ) -> tuple[np.ndarray, np.ndarray]:
-        """Makes up a search for each goal.
+        """Draw one exploration per goal.
 
         Args:
             goals: Cells, int [R].
-            counts: Episodes that are wanted, int [R].
-            rng: Decides.
+            counts: Wanted episodes, int [R].
+            rng: Source of the candidates.
 
         Returns:
-            Episodes, int64 [R, largest count], and how many of them are the search, int64 [R]: fewer than wanted where
-            all that were drawn had touched the goal.
+            Episodes, int64 [R, largest count], and their numbers, int64 [R]: less than wanted where every candidate
+            touched the goal.
         """
-        counts = np.array(counts if len(self.store) else np.zeros_like(counts))
+        counts = np.array(counts if len(self.pool) else np.zeros_like(counts))
         chosen = np.zeros((len(goals), int(counts.max(initial=0))), np.int64)
-        seen = np.zeros((len(goals), self.source.histories.about.size**2), bool)
-        for column in range(chosen.shape[1]):
-            drawn = self.store[rng.integers(len(self.store), size=(len(goals), self.candidates))]
-            rows = np.flatnonzero(counts > column)
-            each, drawn = np.arange(len(rows)), drawn[rows]
-            visited = np.zeros((*drawn.shape, seen.shape[1]), bool)
-            np.put_along_axis(visited, self.cells(drawn), True, axis=2)
-            new = (visited & ~seen[rows, None]).sum(axis=2)
-            new[visited[each, :, goals[rows]]] = -1
+        visited = np.zeros((len(goals), self.source.histories.about.size**2), bool)
+        for place in range(chosen.shape[1]):
+            drawn = self.pool[rng.integers(len(self.pool), size=(len(goals), self.candidates))]
+            rows = np.flatnonzero(counts > place)
+            row, drawn = np.arange(len(rows)), drawn[rows]
+            touched = np.zeros((*drawn.shape, visited.shape[1]), bool)
+            np.put_along_axis(touched, self.cells(drawn), True, axis=2)
+            new = (touched & ~visited[rows, None]).sum(axis=2)
+            new[touched[row, :, goals[rows]]] = -1
             best = new.argmax(axis=1)
-            counts[rows[new[each, best] < 0]] = column
-            chosen[rows, column] = drawn[each, best]
-            seen[rows] |= visited[each, best]
+            counts[rows[new[row, best] < 0]] = place
+            chosen[rows, place] = drawn[row, best]
+            visited[rows] |= touched[row, best]
         return chosen, counts
 
     def cells(self, episodes: np.ndarray) -> np.ndarray:
-        """Returns the cells of episodes of the store, int64 [..., limit + 1]; the last is where they ended."""
+        """Return the cells of episodes of the pool, int64 [..., limit + 1]; the last is where they ended."""
         source, about = self.source, self.source.histories.about
         task, env = np.divmod(source.stream[episodes], source.histories.shape[2])
         # Without a reward, an episode has all its steps.
         steps = source.starts[episodes][..., None] + np.arange(about.limit)
         at = source.tasks[task][..., None], env[..., None], steps
         cells = source.histories.cells[at].astype(np.int64)
-        last = source.histories.actions[at][..., -1]
-        ended = transitions(about.size)[cells[..., -1], last]
-        return np.concatenate([cells, ended[..., None]], axis=-1)
+        last_actions = source.histories.actions[at][..., -1]
+        ends = transitions(about.size)[cells[..., -1], last_actions]
+        return np.concatenate([cells, ends[..., None]], axis=-1)
 
 
 class Sampler:
-    """Draws windows; every file is as likely as any other, and so is every stream of it.
+    """Sampler of windows, uniform over files and over the streams of a file.
 
     Args:
-        sources: Of each file.
-        sampling: See there.
-        rng: Decides all.
+        sources: Episodes of every file.
+        sampling: How windows are drawn.
+        rng: Source of all random numbers.
     """
 
     def __init__(
         self, sources: Sequence[Episodes], sampling: Sampling, rng: np.random.Generator
     ) -> None:
         self.sampling, self.rng = sampling, rng
-        self.searches = [Searches(source, sampling.candidates) for source in sources]
+        self.explorations = [Explorations(source, sampling.candidates) for source in sources]
 
     def draw(self, count: int) -> Windows:
-        """Returns `count` windows."""
-        which = np.sort(self.rng.integers(len(self.searches), size=count))
+        """Draw `count` windows, sorted by file."""
+        files = np.sort(self.rng.integers(len(self.explorations), size=count))
         parts = [
-            self._from(searches, int((which == index).sum()))
-            for index, searches in enumerate(self.searches)
-            if (which == index).any()
+            self._draw_from(explorations, int((files == file).sum()))
+            for file, explorations in enumerate(self.explorations)
+            if (files == file).any()
         ]
         if len(parts) == 1:
             return parts[0]
@@ -221,50 +222,35 @@ class Sampler:
         return Windows(Context(**joined), np.concatenate([part.targets for part in parts]))
 
     def state(self) -> dict[str, Any]:
-        """What is needed to go on to the bit."""
+        """Return what continues the sequence bit for bit."""
         return self.rng.bit_generator.state
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from `state()`."""
+        """Continue from `state()`."""
         self.rng.bit_generator.state = state
 
-    def _from(self, searches: Searches, count: int) -> Windows:
-        source = searches.source
+    def _draw_from(self, explorations: Explorations, count: int) -> Windows:
+        source = explorations.source
         streams = self.rng.integers(len(source.count), size=count)
         if self.sampling.kind == "consecutive":
             return gather(source, streams[:, None], self._consecutive(source, count))
-        return gather(source, *self._subsampled(searches, streams))
+        return gather(source, *self._subsampled(explorations, streams))
 
     def _consecutive(self, source: Episodes, count: int) -> np.ndarray:
-        """Steps of the streams, int64 [R, 1 + n]; the first is the one before the window, or -1."""
+        """Return steps of the streams, int64 [R, 1 + n]; the first is the one before the window, or -1."""
         begin = self.rng.integers(source.steps - self.sampling.length + 1, size=count)
         return begin[:, None] + np.arange(-1, self.sampling.length)
 
-    def _subsampled(self, searches: Searches, streams: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """The stream of each step, and steps as `_consecutive`; both int64 [R, 1 + n]."""
-        source, length, rng = searches.source, self.sampling.length, self.rng
-        jitter = np.exp(rng.uniform(-self.sampling.jitter, self.sampling.jitter, len(streams)))
-        stride = np.maximum(1.0, self.sampling.stride * source.learned[streams] * jitter)
-        fresh = rng.random(len(streams)) < self.sampling.fresh
-        # Cubed: as often while an agent learns as in the long time after it has.
-        begin = np.where(fresh, 0, rng.random(len(streams)) ** 3 * source.count[streams])
-        across = length // int(source.lengths.min()) + 2
-        column, last = np.arange(across), source.count[streams, None] - 1
-        search, searched = self._search(searches, streams)
-        # The stream goes on a stride behind what its task was searched.
-        behind = source.searched[streams] + stride * (1 - searched)
-        begin = np.where(searched > 0, behind, begin)
-        episodes = begin[:, None] + stride[:, None] * column
-        # Beyond the end of a history its last strides are seen again, in which the agent no longer changes.
-        late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)
-        episodes = np.where(episodes > last, late, np.maximum(episodes, 0)).astype(np.int64)
-        chosen = source.first[streams, None] + episodes
-        of_search = column[: search.shape[1]] < searched[:, None]
-        chosen[:, : search.shape[1]][of_search] = search[of_search]
+    def _subsampled(
+        self, explorations: Explorations, streams: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return the stream of every step, and steps as `_consecutive`; both int64 [R, 1 + n]."""
+        source, length = explorations.source, self.sampling.length
+        fresh, chosen = self._choose_episodes(explorations, streams)
         starts, lengths = source.starts[chosen], source.lengths[chosen]
-        # Steps of the first episode that lie before the window; a window that is not fresh begins anywhere in it.
-        before = np.where(fresh, 0, 1 + (rng.random(len(streams)) * lengths[:, 0]).astype(np.int64))
-        offsets = lengths.cumsum(axis=1) - lengths - before[:, None]
+        # Steps of the first episode that lie before the window; one that is not fresh begins anywhere in it.
+        skipped = 1 + (self.rng.random(len(streams)) * lengths[:, 0]).astype(np.int64)
+        offsets = lengths.cumsum(axis=1) - lengths - np.where(fresh, 0, skipped)[:, None]
         marks = np.zeros((len(streams), length + 1), np.int64)
         row, episode = np.nonzero((offsets > -1) & (offsets < length))
         marks[row, offsets[row, episode] + 1] = 1
@@ -274,50 +260,78 @@ class Sampler:
         steps[fresh, 0] = -1
         return np.take_along_axis(source.stream[chosen], place, 1), steps
 
-    def _search(self, searches: Searches, streams: np.ndarray) -> tuple[np.ndarray, np.ndarray]:
-        """Episodes that the windows begin with, int64 [R, most], and how many of them do, int64 [R]."""
-        histories, tasks = searches.source.histories, searches.source.tasks
+    def _choose_episodes(
+        self, explorations: Explorations, streams: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Return which windows begin at the first step, bool [R], and the episodes of all, int64 [R, most]."""
+        source, length, rng = explorations.source, self.sampling.length, self.rng
+        jitter = np.exp(rng.uniform(-self.sampling.jitter, self.sampling.jitter, len(streams)))
+        stride = np.maximum(1.0, self.sampling.stride * source.to_learn[streams] * jitter)
+        fresh = rng.random(len(streams)) < self.sampling.fresh
+        # u^3: as often while an agent learns as in the long time after it.
+        begin = np.where(fresh, 0, rng.random(len(streams)) ** 3 * source.count[streams])
+        most = length // int(source.lengths.min()) + 2
+        column, last = np.arange(most), source.count[streams, None] - 1
+        explored, explored_count = self._explore(explorations, streams)
+        # Behind an exploration a stream goes on a stride after all streams of its task had a reward.
+        behind = source.task_unrewarded[streams] + stride * (1 - explored_count)
+        begin = np.where(explored_count > 0, behind, begin)
+        episodes = begin[:, None] + stride[:, None] * column
+        # Beyond the end of a history, episodes of its last stride, in which the agent no longer changes.
+        late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)
+        episodes = np.where(episodes > last, late, np.maximum(episodes, 0)).astype(np.int64)
+        chosen = source.first[streams, None] + episodes
+        exploring = column[: explored.shape[1]] < explored_count[:, None]
+        chosen[:, : explored.shape[1]][exploring] = explored[exploring]
+        return fresh, chosen
+
+    def _explore(
+        self, explorations: Explorations, streams: np.ndarray
+    ) -> tuple[np.ndarray, np.ndarray]:
+        """Draw the explorations that windows begin with: episodes, int64 [R, most], and their numbers, int64 [R]."""
+        histories, tasks = explorations.source.histories, explorations.source.tasks
         most = self.sampling.length // histories.about.limit
-        searching = self.rng.random(len(streams)) < self.sampling.searching
-        counts = self.rng.integers(min(1, most), most + 1, len(streams)) * searching
+        exploring = self.rng.random(len(streams)) < self.sampling.exploring
+        counts = self.rng.integers(min(1, most), most + 1, len(streams)) * exploring
         goals = np.array(histories.about.goals)[tasks[streams // histories.shape[2]]]
-        return searches.draw(goals, counts, self.rng)
+        return explorations.draw(goals, counts, self.rng)
 
 
-def moved(
+def draw_coordinates(
     rng: np.random.Generator, sizes: np.ndarray, reach: int, shift: int, stretch: float
 ) -> np.ndarray:
-    """Draws where the rows and columns of each window's room lie, so that a goal is known by what was seen alone.
+    """Draw coordinates for the rows and columns of every window's room: data augmentation.
 
-    Rows stay in their order, so that up is up; but a room is moved, and the next row is one or two away.
+    The order of rows and columns stays, so that up is up. But the room is shifted, and the next row is one or two away,
+    so that a model cannot learn goals by heart.
 
     Args:
-        rng: Decides.
+        rng: Source of the numbers.
         sizes: Sides, int [R].
-        reach: Places on each side of the centre's.
-        shift: Most that the centre is moved by.
-        stretch: Highest share of steps of two in a room; each room draws its own share from 0 on.
+        reach: Coordinates on each side of the centre's.
+        shift: Largest shift of the centre.
+        stretch: Largest share of distances of two; every room draws its own share from 0 on.
 
     Returns:
         int64 [R, 2, largest side], from 0 to 2 reach.
     """
     widest = int(sizes.max())
     shares = rng.uniform(0, stretch, (len(sizes), 1, 1))
-    steps = 1 + (rng.random((len(sizes), 2, widest)) < shares)
-    places = steps.cumsum(axis=2)
+    distances = 1 + (rng.random((len(sizes), 2, widest)) < shares)
+    coordinates = distances.cumsum(axis=2)
     centre = np.broadcast_to((sizes // 2)[:, None, None], (len(sizes), 2, 1))
-    places = places - np.take_along_axis(places, centre, 2)
-    places += reach + rng.integers(-shift, shift + 1, (len(sizes), 2, 1))
-    return np.clip(places, 0, 2 * reach)  # what is cut lies beyond smaller rooms
+    coordinates = coordinates - np.take_along_axis(coordinates, centre, 2)
+    coordinates += reach + rng.integers(-shift, shift + 1, (len(sizes), 2, 1))
+    return np.clip(coordinates, 0, 2 * reach)  # beyond the walls of smaller rooms
 
 
 def gather(source: Episodes, streams: np.ndarray, steps: np.ndarray) -> Windows:
-    """Returns windows.
+    """Read windows from a history file.
 
     Args:
-        source: Of the streams.
-        streams: Of each window's steps, int [R, 1 + n], or [R, 1] if they are of one.
-        steps: Their places in them, int64 [R, 1 + n]; the first is the one before the window, -1 if there is none.
+        source: Its episodes.
+        streams: Stream of every step, int [R, 1 + n], or [R, 1] if a window has one stream.
+        steps: Steps of the streams, int64 [R, 1 + n]; the first is the one before the window, -1 if there is none.
     """
     histories = source.histories
     envs = histories.shape[2]
@@ -326,11 +340,16 @@ def gather(source: Episodes, streams: np.ndarray, steps: np.ndarray) -> Windows:
         plane[task, env, steps].astype(np.int64)
         for plane in (histories.cells, histories.actions, histories.rewards, histories.times)
     )
-    none = steps[:, 0] < 0
-    seen = [each[:, :-1].copy() for each in (cells, times, actions, rewards)]
-    for each, missing in zip(seen, (NO_CELL, 0, NO_ACTION, NO_REWARD), strict=True):
-        each[none, 0] = missing
-    before, acted, did, gave = seen
-    sizes = np.full(len(streams), histories.about.size, np.int64)
-    context = Context(before, acted, did, gave, cells[:, 1:], times[:, 1:], sizes)
+    context = Context(
+        previous_cells=cells[:, :-1].copy(),
+        previous_times=times[:, :-1].copy(),
+        actions=actions[:, :-1].copy(),
+        rewards=rewards[:, :-1].copy(),
+        cells=cells[:, 1:],
+        times=times[:, 1:],
+        sizes=np.full(len(streams), histories.about.size, np.int64),
+    )
+    first = steps[:, 0] < 0
+    context.previous_cells[first, 0], context.previous_times[first, 0] = NO_CELL, 0
+    context.actions[first, 0], context.rewards[first, 0] = NO_ACTION, NO_REWARD
     return Windows(context, actions[:, 1:])
