@@ -1,12 +1,12 @@
-"""Algorithm Distillation beside Decision Transformer: training, and playing with what was computed before.
+"""Algorithm Distillation against Decision Transformer: training, and rollouts with cached keys and values.
 
-The peer is Decision Transformer's architecture as published (Chen et al. 2021, section 3) and as its one-file versions
-lay it out: three tokens a step, torch's MultiheadAttention with a mask, LayerNorm before it, GELU. An update is
-forward, backward, clipping and optimizer, on windows that lie ready. The first two rows compare equal tokens, widths
-and dropouts; the third is what the default preset saves. A batch of the seed is computed in parts that a processor's
-caches hold: the next two rows compare that with all at once, and products in bf16 with those in fp32. Playing: 80 rooms
-at once after the window is full, with the cache (over a cycle of forgetting half of it and filling it again) against
-computing the full window anew at each step.
+The peer is Decision Transformer's architecture as published (Chen et al. 2021, section 3) and as single-file
+implementations write it: three tokens a step, torch's MultiheadAttention with a mask, LayerNorm before it, GELU. An
+update is forward, backward, clipping and optimizer, on windows that are ready. The first two rows compare equal
+tokens, widths and dropouts; the third is what the default preset saves. A batch of the seed is computed in parts that
+fit a CPU's caches: the next two rows compare that with the whole batch at once, and products in bf16 with those in
+fp32. Rollouts: 80 rooms at once with a full window, with the cache (over a cycle of forgetting half of it and filling
+it again) against computing the full window at every step.
 """
 
 import argparse
@@ -42,7 +42,7 @@ SIZE, LIMIT, ACTIONS = 9, 20, 5
 
 
 def windows(count: int, steps: int) -> Windows:
-    """Random steps: what they are does not matter for how long they take."""
+    """Return random steps, which take as long as real ones."""
     rng = np.random.default_rng(0)
     draw = partial(rng.integers, size=(count, steps))
     cells, times, actions = draw(SIZE**2), draw(LIMIT), draw(ACTIONS)
@@ -65,14 +65,14 @@ class Ours:
         self._how = rows or windows_at_once(shape), precision
 
     def update(self) -> None:
-        """One."""
+        """Make an update."""
         self.optimizer.zero_grad()
         self.gradients()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
 
     def gradients(self) -> None:
-        """Forward and backward."""
+        """Run the forward and backward pass."""
         rows, precision = self._how
         add_gradients(
             self.model,
@@ -94,20 +94,20 @@ class Peer(Ours):
             attention_dropout=shape.attention_dropout, residual_dropout=shape.residual_dropout,
         ).train()  # fmt: skip
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        made = windows(batch, shape.window)
-        self.count, self.targets = made.targets.size, torch.from_numpy(made.targets)
-        seen = made.context
-        fields = seen.rewards, seen.cells, made.targets, seen.times
+        batch_windows = windows(batch, shape.window)
+        targets, context = batch_windows.targets, batch_windows.context
+        self.count, self.targets = targets.size, torch.from_numpy(targets)
+        fields = context.rewards, context.cells, targets, context.times
         self.context = tuple(map(torch.from_numpy, fields))
 
     def gradients(self) -> None:
-        """See `Ours`."""
+        """Run the forward and backward pass."""
         logits = self.model(self.context)
         F.cross_entropy(logits.flatten(0, 1), self.targets.flatten()).backward()
 
 
 def rate(learner: Ours, updates: int) -> float:
-    """Transitions a second."""
+    """Return transitions per second."""
     begin = time.perf_counter()
     for _ in range(updates):
         learner.update()
@@ -125,21 +125,21 @@ class Playing:
         self.go(shape.window)
 
     def go(self, steps: int) -> None:
-        """Plays on."""
+        """Act for some steps."""
         for _ in range(steps):
             actions = self.policy.sample(self.rng.random(len(self.rooms)))
-            gave = self.rooms.step(actions)
-            self.policy.observe(actions, gave.rewards, gave.cells, self.rooms.times)
+            step = self.rooms.step(actions)
+            self.policy.observe(actions, step.rewards, step.cells, self.rooms.times)
 
     def cached(self) -> float:
-        """Environment steps a second over a cycle."""
+        """Return environment steps per second over a cycle of forgetting and filling."""
         steps, begin = self.model.shape.window // 2, time.perf_counter()
         self.go(steps)
         return len(self.rooms) * steps / (time.perf_counter() - begin)
 
     @torch.inference_mode()
     def anew(self, steps: int) -> float:
-        """The same when each step computes the whole window."""
+        """Return the same where every step computes the whole window."""
         begin = time.perf_counter()
         for _ in range(steps):
             logits = self.model(self.policy.window)[:, -1]
@@ -148,7 +148,7 @@ class Playing:
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all rows and write the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=2, help="of a turn")
     parser.add_argument("--batch", type=int, default=16, help="windows of an update")
@@ -160,7 +160,7 @@ def main() -> None:
 
 
 def training_rows(options: argparse.Namespace) -> list[dict]:
-    """Transitions a second, equal layouts first."""
+    """Return rows of transitions per second, equal layouts first."""
     default, seed = Config().shape(SIZE, LIMIT), Config(preset="seed").shape(SIZE, LIMIT)
     plain = replace(seed, attention_dropout=0.0, residual_dropout=0.0, feed_forward=256)
     cases = [
@@ -187,7 +187,7 @@ def training_rows(options: argparse.Namespace) -> list[dict]:
 
 
 def part_rows(options: argparse.Namespace) -> list[dict]:
-    """The seed's whole batch: in parts and at once, in bf16 and in fp32."""
+    """Return rows of the seed's batch: in parts and at once, in bf16 and in fp32."""
     shape, batch = Config(preset="seed").shape(SIZE, LIMIT), 2 * options.batch
     learners = {
         "once": Ours(shape, batch, batch),
@@ -211,7 +211,7 @@ def part_rows(options: argparse.Namespace) -> list[dict]:
 
 
 def playing_rows(options: argparse.Namespace) -> list[dict]:
-    """Environment steps a second with the cache and without."""
+    """Return rows of environment steps per second with the cache and without."""
     rows = []
     for what, shape in (
         ("one token a step, feed-forward 256", Config().shape(SIZE, LIMIT)),

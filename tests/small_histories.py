@@ -1,8 +1,12 @@
 """Histories of small rooms, and flags of a transformer that trains on them in a moment."""
 
+import json
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+import pytest
 
 from darkroom.a2c.a2c import SourceAgents
 from darkroom.a2c.histories import About, Histories
@@ -33,3 +37,13 @@ def recorded_by(config: Config, goals: np.ndarray, folder: Path, steps: int) -> 
         histories.write(begin, agents.update())
     histories.flush()
     return histories
+
+
+def run_main(patch: pytest.MonkeyPatch, folder: Path, script: ModuleType, **flags: Any) -> dict:
+    """Run a script's `main` with `folder` as its run directory, and return its result file."""
+    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
+        patch.delenv(name, raising=False)
+    patch.setenv("RUN_DIR", str(folder))
+    patch.setenv("RECORD_MLFLOW", "off")
+    script.main(script.Config(**flags))
+    return json.loads((folder / "result.json").read_text())

@@ -1,4 +1,4 @@
-"""Draws the catalog's figures of in-context learning from the committed records.
+"""Draw the catalog's figures of in-context learning from the committed records.
 
 Run after `catalog export`: python src/darkroom/ad_redraw.py
 """

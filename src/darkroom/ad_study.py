@@ -1,4 +1,4 @@
-"""Runs Algorithm Distillation over several splits and seeds: histories, trainings, evaluations, and their means."""
+"""Run Algorithm Distillation over several splits and seeds: histories, trainings, evaluations, and their means."""
 
 from __future__ import annotations
 

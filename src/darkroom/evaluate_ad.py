@@ -1,4 +1,4 @@
-"""Evaluates a trained transformer: in-context learning in held-out tasks, training tasks and rooms of other sizes."""
+"""Evaluate a trained transformer: in-context learning in held-out tasks, training tasks and rooms of other sizes."""
 
 from __future__ import annotations
 

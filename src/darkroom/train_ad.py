@@ -1,4 +1,4 @@
-"""Trains a transformer on the learning histories of source agents, so that it learns new tasks in its context."""
+"""Train a transformer on the learning histories of source agents, so that it learns new tasks in its context."""
 
 from __future__ import annotations
 

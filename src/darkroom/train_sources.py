@@ -1,4 +1,4 @@
-"""Trains a source agent on every task of a dark room, all at once, and records their learning histories."""
+"""Train a source agent on every task of a dark room, all at once, and record their learning histories."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""Muon: orthogonal steps, each matrix by itself, as its formulas say."""
+"""Muon: orthogonal steps, every matrix by itself, as its formulas say."""
 
 import numpy as np
 import pytest
@@ -17,13 +17,13 @@ from darkroom.distillation.update import optimizers
 def test_the_iteration_comes_near_to_the_orthogonal_factor(rows, columns, seed):
     matrix = np.random.default_rng(seed).normal(size=(rows, columns)).astype(np.float32)
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
-    made = orthogonalise(torch.from_numpy(matrix)[None])[0].numpy()
-    # The iteration is a polynomial of the singular values: each goes its own way, the directions stay.
+    orthogonal = orthogonalise(torch.from_numpy(matrix)[None])[0].numpy()
+    # The iteration is a polynomial of the singular values: every value changes by itself, the directions stay.
     expected = values / np.linalg.norm(matrix)
     a, b, c = COEFFICIENTS
     for _ in range(5):
         expected = a * expected + b * expected**3 + c * expected**5
-    assert np.abs(made - left * expected @ right).max() < 1e-3
+    assert np.abs(orthogonal - left * expected @ right).max() < 1e-3
     large = values / np.linalg.norm(matrix) > 0.05
     assert (expected[large] > 0.6).all()
     assert (expected[large] < 1.3).all()
@@ -38,9 +38,9 @@ def test_a_step_is_that_of_every_matrix_by_itself():
     ]
     before = [p.detach().numpy().copy() for p, _ in parameters]
     muon = Muon(parameters, lr=0.1, momentum=0.9, weight_decay=0.5)
-    momenta = [np.zeros_like(each) for each in before]
+    momenta = [np.zeros_like(values) for values in before]
     for _ in range(3):
-        gradients = [rng.normal(size=each.shape).astype(np.float32) for each in before]
+        gradients = [rng.normal(size=values.shape).astype(np.float32) for values in before]
         for (parameter, _), gradient in zip(parameters, gradients, strict=True):
             parameter.grad = torch.from_numpy(gradient.copy())
         muon.step()
@@ -64,8 +64,10 @@ def test_each_weight_has_one_optimizer(layout):
     config = Config(layout=layout)
     model = Transformer(config.shape(9, 20), torch.Generator())
     both = optimizers(model, config.settings())
-    held = [id(p) for each in both for group in each.param_groups for p in group["params"]]
-    assert sorted(held) == sorted(map(id, model.parameters()))
+    stepped = [
+        id(p) for optimizer in both for group in optimizer.param_groups for p in group["params"]
+    ]
+    assert sorted(stepped) == sorted(map(id, model.parameters()))
     muon = {id(p) for p in both[1].param_groups[0]["params"]}
     names = {name for name, p in model.named_parameters() if id(p) in muon}
     assert len(names) == 4 * 4

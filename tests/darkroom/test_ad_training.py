@@ -31,12 +31,12 @@ def test_the_step_size_rises_and_falls():
     assert 0.1 < sizes[-1] < 0.101
 
 
-def test_it_learns_what_it_is_shown(tmp_path):
+def test_it_learns_a_deterministic_policy(tmp_path):
     """Agents that go by the cell that they are in: nothing is left to chance."""
     folder = recorded(tmp_path / "certain", steps=200)
-    made = histories.Histories.open(folder, mode="r+")
-    made.actions[:] = made.cells % 5
-    made.flush()
+    opened = histories.Histories.open(folder, mode="r+")
+    opened.actions[:] = opened.cells % 5
+    opened.flush()
     config = Config(
         **{**SMALL, "histories": str(folder), "updates": 80, "lr": 1e-2, "batch_size": 16}
     )
@@ -46,7 +46,7 @@ def test_it_learns_what_it_is_shown(tmp_path):
     assert np.mean(losses[-5:]) < 0.7
 
 
-def test_the_pace_counts_updates_alone(monkeypatch):
+def test_the_speed_counts_updates_alone(monkeypatch):
     """Two updates of 2 s and 1 s; 100 s of playing between them are not training."""
     now = iter([0.0, 2.0, 2.0, 102.0, 103.0, 103.0])
     monkeypatch.setattr(train_ad.time, "perf_counter", lambda: next(now))
@@ -60,7 +60,7 @@ def test_the_pace_counts_updates_alone(monkeypatch):
 def test_a_batch_in_parts_and_in_half_precision_is_the_batch(tmp_path, monkeypatch):
     """Six windows at once, one by one, four and two; and products in bf16."""
     flags = SMALL | {"histories": str(recorded(tmp_path)), "batch_size": 6, "residual_dropout": 0.0}
-    found = {}
+    results = {}
     for name, at_once, precision in (
         ("whole", 10**9, "fp32"),
         ("one", 1, "fp32"),
@@ -69,11 +69,11 @@ def test_a_batch_in_parts_and_in_half_precision_is_the_batch(tmp_path, monkeypat
     ):
         monkeypatch.setattr(update, "CACHED_NUMBERS", at_once)
         learner = learner_of(Config(**flags, precision=precision))
-        losses = torch.stack([learner.update() for _ in range(20)])
-        weights = torch.cat([each.detach().flatten() for each in learner.model.parameters()])
-        found[name] = losses, weights
+        losses = torch.stack([learner.update() for _ in range(8)])
+        weights = torch.cat([p.detach().flatten() for p in learner.model.parameters()])
+        results[name] = losses, weights
     for name in ("one", "four"):
-        assert not torch.equal(found[name][1], found["whole"][1])
-        torch.testing.assert_close(found[name], found["whole"], rtol=1e-4, atol=1e-5)
-    assert not torch.equal(found["bf16"][0], found["whole"][0])
-    torch.testing.assert_close(found["bf16"][0], found["whole"][0], rtol=0, atol=0.02)
+        assert not torch.equal(results[name][1], results["whole"][1])
+        torch.testing.assert_close(results[name], results["whole"], rtol=1e-4, atol=1e-5)
+    assert not torch.equal(results["bf16"][0], results["whole"][0])
+    torch.testing.assert_close(results["bf16"][0], results["whole"][0], rtol=0, atol=0.02)

@@ -75,7 +75,7 @@ def spans(context: Context, row: int) -> list[tuple[int, int]]:
 
 def matches(kept, task, window, row, begin, end) -> list[tuple[int, int]]:
     """(environment, number) of a task's episodes that are what a window shows from `begin` to `end`."""
-    context, found = window.context, []
+    context, places = window.context, []
     for env in range(kept.shape[2]):
         for number, (first, last) in enumerate(episodes_of(kept, task, env)):
             here = first + int(context.times[row, begin])
@@ -91,19 +91,19 @@ def matches(kept, task, window, row, begin, end) -> list[tuple[int, int]]:
                 )
             )
             if same:
-                found.append((env, number))
-    assert found, f"steps {begin} to {end} are no episode of task {task}"
-    return found
+                places.append((env, number))
+    assert places, f"steps {begin} to {end} are no episode of task {task}"
+    return places
 
 
-def in_order(kept, found, late: float) -> bool:
-    """Whether episodes can be of one environment, each behind the last one, or of its history's end."""
-    envs = set.intersection(*({env for env, _ in each} for each in found))
+def in_order(kept, matching, late: float) -> bool:
+    """Whether episodes can be of one environment, in increasing order, or of its history's end."""
+    envs = set.intersection(*({env for env, _ in each} for each in matching))
     assert envs, "a window mixes environments"
-    numbers = ([[n for e, n in each if e == env] for each in found] for env in envs)
+    numbers = ([[n for e, n in episodes if e == env] for episodes in matching] for env in envs)
     return any(
-        all(max(b) > min(a) or max(b) >= late for a, b in itertools.pairwise(each))
-        for each in numbers
+        all(max(b) > min(a) or max(b) >= late for a, b in itertools.pairwise(episodes))
+        for episodes in numbers
     )
 
 
@@ -114,37 +114,39 @@ def test_subsampled_windows_are_episodes_of_one_stream_in_their_order(kept):
         sampler = windows.Sampler([source], sampling, np.random.default_rng(task))
         drawn = sampler.draw(8)
         for row in range(8):
-            found = [matches(kept, task, drawn, row, *span) for span in spans(drawn.context, row)]
-            assert in_order(kept, found, seen_again(source, task=0, sampling=sampling))
+            matching = [
+                matches(kept, task, drawn, row, *span) for span in spans(drawn.context, row)
+            ]
+            assert in_order(kept, matching, seen_again(source, task=0, sampling=sampling))
 
 
 def seen_again(source: windows.Episodes, task: int, sampling: windows.Sampling) -> float:
-    """Number of the first episode of a history's last strides, which are seen again and again."""
+    """Number of the first episode of a history's last strides, from which windows are filled up."""
     stream = task * source.histories.shape[2]
     stride = max(1, sampling.stride * source.to_learn[stream] * np.exp(sampling.jitter))
     return source.count[stream:][: source.histories.shape[2]].min() - stride - 2
 
 
-def unmet(kept: histories.Histories, task: int) -> set[tuple[int, int]]:
+def unrewarded(kept: histories.Histories, task: int) -> set[tuple[int, int]]:
     """(environment, number) of the episodes up to which the environment has shown no reward, followed one by one."""
-    found = set()
+    episodes = set()
     for env in range(kept.shape[2]):
         for number, (begin, end) in enumerate(episodes_of(kept, task, env)):
             if kept.rewards[task, env, begin:end].any():
                 break
-            found.add((env, number))
-    return found
+            episodes.add((env, number))
+    return episodes
 
 
 def walked(kept: histories.Histories, task: int, env: int, number: int) -> set[int]:
     """Cells of an episode, move by move, with the one in which its last move ended."""
     begin, end = episodes_of(kept, task, env)[number]
-    cell, found = int(kept.cells[task, env, begin]), set()
+    cell, cells = int(kept.cells[task, env, begin]), set()
     for step in range(begin, end):
         assert cell == kept.cells[task, env, step]
-        found.add(cell)
+        cells.add(cell)
         cell = int(transitions(kept.about.size)[cell, kept.actions[task, env, step]])
-    return found | {cell}
+    return cells | {cell}
 
 
 def named(kept: histories.Histories, index: windows.Episodes, episode: int) -> tuple[int, int, int]:
@@ -153,53 +155,57 @@ def named(kept: histories.Histories, index: windows.Episodes, episode: int) -> t
     return (*divmod(stream, kept.shape[2]), int(episode - index.first[stream]))
 
 
-def test_searches_are_made_of_episodes_before_their_environments_first_reward(kept):
+def test_explorations_have_episodes_before_their_environments_first_reward(kept):
     index = windows.Episodes(kept, np.arange(4), kept.shape[3])
-    expected = {(task, *each) for task in range(4) for each in unmet(kept, task)}
-    searches = Explorations(index, 1)
-    assert {named(kept, index, episode) for episode in searches.pool} == expected
-    for episode in searches.pool:
-        assert set(searches.cells(episode)) == walked(kept, *named(kept, index, episode))
+    expected = {(task, *episode) for task in range(4) for episode in unrewarded(kept, task)}
+    explorations = Explorations(index, 1)
+    assert {named(kept, index, episode) for episode in explorations.pool} == expected
+    for episode in explorations.pool:
+        assert set(explorations.cells(episode)) == walked(kept, *named(kept, index, episode))
     for task in range(4):
         numbers = [number for of, _, number in expected if of == task]
         assert index.task_unrewarded[task * kept.shape[2]] == max(numbers, default=-1) + 1
 
 
 @pytest.mark.parametrize("candidates", [1, 3])
-def test_a_search_takes_what_has_most_new_cells_and_never_touches_the_goal(kept, candidates):
+def test_an_exploration_takes_the_episode_with_most_new_cells_and_never_touches_the_goal(
+    kept, candidates
+):
     """Beside a loop that walks through the same candidates."""
     index = windows.Episodes(kept, np.arange(4), kept.shape[3])
-    searches = Explorations(index, candidates)
+    explorations = Explorations(index, candidates)
     goals, wanted = np.repeat([0, 6, 11, 15], 6), np.tile([0, 1, 3, 5, 5, 5], 4)
-    chosen, counts = searches.draw(goals, wanted, np.random.default_rng(3))
+    chosen, counts = explorations.draw(goals, wanted, np.random.default_rng(3))
     rng = np.random.default_rng(3)
     offered = [
-        searches.pool[rng.integers(len(searches.pool), size=(len(goals), candidates))]
+        explorations.pool[rng.integers(len(explorations.pool), size=(len(goals), candidates))]
         for _ in range(5)
     ]
     for row, (goal, most) in enumerate(zip(goals, wanted, strict=True)):
-        seen: set[int] = set()
+        visited: set[int] = set()
         taken = []
-        for each in offered[:most]:
-            walks = [walked(kept, *named(kept, index, episode)) for episode in each[row]]
-            new = [-1 if goal in walk else len(walk - seen) for walk in walks]
+        for candidates_of_rows in offered[:most]:
+            walks = [
+                walked(kept, *named(kept, index, episode)) for episode in candidates_of_rows[row]
+            ]
+            new = [-1 if goal in walk else len(walk - visited) for walk in walks]
             best = new.index(max(new))
             if new[best] < 0:
                 break
-            taken.append(each[row][best])
-            seen |= walks[best]
+            taken.append(candidates_of_rows[row][best])
+            visited |= walks[best]
         assert counts[row] == len(taken)
         assert chosen[row, : counts[row]].tolist() == taken
     assert (counts < wanted).any()  # where all that were drawn had touched the goal
     assert counts.max() == 5
 
 
-def test_where_every_episode_met_the_goal_nothing_is_searched(tmp_path):
+def test_without_episodes_without_a_reward_nothing_is_explored(tmp_path):
     about = histories.About(3, 2, False, (5,), 1)
-    made = histories.Histories.create(tmp_path / "h", about, 1, 9)
-    made.cells[:], made.actions[:], made.rewards[:] = 4, 2, 1
-    made.times[:] = np.arange(9) % 2
-    source = windows.Episodes(made, np.array([0]), 9)
+    opened = histories.Histories.create(tmp_path / "h", about, 1, 9)
+    opened.cells[:], opened.actions[:], opened.rewards[:] = 4, 2, 1
+    opened.times[:] = np.arange(9) % 2
+    source = windows.Episodes(opened, np.array([0]), 9)
     sampling = sampling_of(length=4, exploring=1.0)
     drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(5)
     assert (drawn.targets == 2).all()
@@ -207,37 +213,37 @@ def test_where_every_episode_met_the_goal_nothing_is_searched(tmp_path):
     assert counts.tolist() == [0, 0, 0]
 
 
-def test_windows_with_a_search_begin_with_it_and_go_on_in_one_stream_behind_it(kept, monkeypatch):
-    made = []
+def test_windows_with_exploration_begin_with_it_and_continue_in_one_stream(kept, monkeypatch):
+    calls = []
 
     def draw(self, goals, counts, rng, original=Explorations.draw):
-        found = original(self, goals, counts, rng)
-        made.append((goals, *found))
-        return found
+        drawn = original(self, goals, counts, rng)
+        calls.append((goals, *drawn))
+        return drawn
 
     monkeypatch.setattr(Explorations, "draw", draw)
     sampling = sampling_of(length=42, stride=0.1, fresh=1.0, exploring=0.9)
     source = windows.Episodes(kept, np.arange(4), kept.shape[3])
     drawn = windows.Sampler([source], sampling, np.random.default_rng(1)).draw(80)
-    [(goals, searches, counts)] = made
+    [(goals, explorations, counts)] = calls
     for row in range(80):
-        task, each = GOALS.index(goals[row]), spans(drawn.context, row)
-        for span, episode in zip(each[: counts[row]], searches[row], strict=False):
+        task, episodes = GOALS.index(goals[row]), spans(drawn.context, row)
+        for span, episode in zip(episodes[: counts[row]], explorations[row], strict=False):
             of, env, number = named(kept, source, episode)
             assert (env, number) in matches(kept, of, drawn, row, *span)
-        if rest := each[counts[row] :]:
-            found = [matches(kept, task, drawn, row, *span) for span in rest]
+        if rest := episodes[counts[row] :]:
+            matching = [matches(kept, task, drawn, row, *span) for span in rest]
             late = seen_again(source, task, sampling)
-            assert in_order(kept, found, late)
+            assert in_order(kept, matching, late)
             if counts[row]:
                 searched = source.task_unrewarded[task * kept.shape[2]]
-                assert all(max(n for _, n in e) >= min(searched, late) for e in found)
-        ended = each[counts[row] - 1][1] if counts[row] else 0
+                assert all(max(n for _, n in e) >= min(searched, late) for e in matching)
+        ended = episodes[counts[row] - 1][1] if counts[row] else 0
         assert (drawn.context.rewards[row, 1:ended] == 0).all()
     assert set(counts) == set(range(8))
 
 
-def test_what_is_seen_is_what_was_done_a_step_before(kept):
+def test_the_context_has_the_previous_transition(kept):
     for kind in windows.KINDS:
         source = windows.Episodes(kept, np.arange(4), kept.shape[3])
         sampler = windows.Sampler(
@@ -301,7 +307,7 @@ def test_fresh_windows_begin_with_the_agent(kept):
         )  # with stride 0 an episode after the other
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 40))
 def test_a_sampler_goes_on_to_the_bit(seed, count):
     source = FIXED[0]
@@ -325,8 +331,8 @@ def two_sizes(tmp_path_factory):
     """Files of rooms of two sizes."""
     folder = tmp_path_factory.mktemp("sizes")
     for size in (4, 5):
-        made = recorded(folder / str(size), terminating=False, size=size)
-        FIXED.append(windows.Episodes(made, np.arange(4), made.shape[3]))
+        opened = recorded(folder / str(size), terminating=False, size=size)
+        FIXED.append(windows.Episodes(opened, np.arange(4), opened.shape[3]))
     yield
     FIXED.clear()
 
@@ -353,27 +359,27 @@ def test_only_the_tasks_for_training_are_drawn(kept):
 
 def test_a_task_is_learned_when_its_returns_are_near_their_last():
     rising = np.concatenate([np.zeros(50), np.linspace(0, 10, 51), np.full(300, 10.0)])
-    told = windows.episodes_to_learn([rising, rising])
+    count = windows.episodes_to_learn([rising, rising])
     reached = next(i for i in range(len(rising)) if rising[max(0, i - 9) : i + 1].mean() >= 9)
-    assert abs(told - (reached + 1)) <= 1
+    assert abs(count - (reached + 1)) <= 1
     assert windows.episodes_to_learn([np.ones(5)]) == 5
 
 
 def test_the_sources_curve_is_that_of_a_loop(kept):
-    told = curves.by_episode(kept)
+    by_episode = curves.by_episode(kept)
     edges = np.linspace(0, 300, curves.BLOCKS + 1).astype(int)
     for task in (0, 2):
         for block in (0, 77, curves.BLOCKS - 1):
             part = slice(edges[block], edges[block + 1])
             paid = kept.rewards[task, :, part].sum(dtype=float)
             begun = max(1, (kept.times[task, :, part] == 0).sum())
-            assert told["returns"][task, block] == pytest.approx(paid / begun)
-    assert told["steps"][-1] == 300 * 3
+            assert by_episode["returns"][task, block] == pytest.approx(paid / begun)
+    assert by_episode["steps"][-1] == 300 * 3
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]))
-def test_moved_rooms_keep_the_order_of_rows_and_columns(seed, shift, stretch):
+def test_coordinates_keep_the_order_of_rows_and_columns(seed, shift, stretch):
     sizes = np.array([5, 9, 4, 9])
     places = windows.draw_coordinates(np.random.default_rng(seed), sizes, 12, shift, stretch)
     assert places.shape == (4, 2, 9)
@@ -386,7 +392,7 @@ def test_moved_rooms_keep_the_order_of_rows_and_columns(seed, shift, stretch):
     assert places.max() <= 24
 
 
-def test_rooms_are_moved_and_stretched_by_as_much_as_is_said():
+def test_rooms_are_shifted_and_stretched_by_as_much_as_is_said():
     places = windows.draw_coordinates(np.random.default_rng(0), np.full(4000, 9), 12, 3, 0.5)
     gaps = np.diff(places, axis=2) == 2
     assert abs(gaps.mean() - 0.25) < 0.01  # shares are uniform from 0 to 0.5

@@ -1,7 +1,7 @@
 """Learning histories: all transitions of source agents while they learn, one sequence per environment.
 
-A run writes them as it goes to a file of fixed size, `histories.npy`, so that a killed run loses nothing that its last
-checkpoint has seen. `export_text` writes a task's history as text, the source's format.
+A run writes them as it goes to a file of fixed size, `histories.npy`, so that a killed run loses nothing before its
+last checkpoint. `export_text` writes a task's history as text, the source's format.
 """
 
 from __future__ import annotations
