@@ -1,4 +1,4 @@
-"""Figures of the DarkRoom study."""
+"""Figures of source agents."""
 
 from __future__ import annotations
 
@@ -10,44 +10,43 @@ import numpy as np
 from runcatalog.plots.style import COLOURS, dress, sheet
 
 if TYPE_CHECKING:
-    from darkroom.curves import Curves
-    from darkroom.source_evaluation import Evaluation
+    from darkroom.a2c.curves import Curves
 
 
-def sources(
+def source_agents(
     path: Path,
     size: int,
     goals: np.ndarray,
     steps: np.ndarray,
     curves: Curves,
-    evaluation: Evaluation,
+    returns: np.ndarray,
 ) -> None:
-    """Draws each source agent's learning curve with their mean, and the final mean returns by goal.
+    """Draw every agent's learning curves with their means, and the final returns by goal.
 
     Args:
         path: SVG to write.
-        size: Cells of a side.
+        size: Side of the room [cells].
         goals: Cells, int [T].
-        steps: Of a task at each point of the curves.
-        curves: What was seen while they learned.
-        evaluation: The final agents' episodes.
+        steps: Environment steps of a task at the points of the curves, int [points].
+        curves: Learning curves.
+        returns: Mean returns of the final agents, float [T].
     """
     with sheet(path, (10, 3.6), "darkroom") as figure:
         left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3, 2.4))
         for axes, name in ((left, "return"), (middle, "length")):
             values = curves.means[name]
             axes.plot(steps / 1000, values, color=COLOURS[0], linewidth=0.4, alpha=0.35)
-            seen = np.isfinite(values).any(axis=1)
+            known = np.isfinite(values).any(axis=1)
             axes.plot(
-                steps[seen] / 1000,
-                np.nanmean(values[seen], axis=1),
+                steps[known] / 1000,
+                np.nanmean(values[known], axis=1),
                 color=COLOURS[1],
                 linewidth=1.8,
             )
             axes.set(xlabel="steps of a task [thousand]", ylabel=f"{name} of an episode")
             dress(axes)
         room = np.full(size * size, np.nan)
-        room[goals] = evaluation.returns.mean(axis=1)
+        room[goals] = returns
         image = right.imshow(room.reshape(size, size), cmap="viridis", vmin=0)
         right.set(title="final return by goal", xlabel="column", ylabel="row")
         figure.colorbar(image, ax=right, shrink=0.8)

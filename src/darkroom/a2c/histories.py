@@ -1,7 +1,7 @@
-"""Learning histories: what source agents did while they learned, one time order an environment.
+"""Learning histories: all transitions of source agents while they learn, one sequence per environment.
 
-A run writes them as it goes into one file of fixed size, `histories.npy`, so that a kill loses nothing
-that a checkpoint tells of. `export_text` writes a task's as text, as the source kept them.
+A run writes them as it goes to a file of fixed size, `histories.npy`, so that a killed run loses nothing before its
+last checkpoint. `export_text` writes a task's history as text, the source's format.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom.grid import read_cell
+from darkroom.rooms.grid import read_cell
 
 if TYPE_CHECKING:
-    from darkroom.a2c import Rollout
+    from darkroom.a2c.a2c import Rollout
 
 FILE, ABOUT = "histories.npy", "histories.json"
 FIELDS = ("cells", "actions", "rewards", "times")  # planes of the file
@@ -26,14 +26,14 @@ VERSION = 1
 
 @dataclass(frozen=True)
 class About:
-    """What the numbers in the file mean.
+    """Description of a file of histories.
 
     Attributes:
-        size: Cells of a side of the room.
+        size: Side of the rooms [cells].
         limit: Steps of an episode.
-        terminating: The goal ends an episode.
-        goals: One a task, in the file's order.
-        seed: Of the run.
+        terminating: Whether the goal ends an episode.
+        goals: Goal of every task, in the file's order.
+        seed: Seed of the run.
     """
 
     size: int
@@ -44,11 +44,11 @@ class About:
 
 
 class Histories:
-    """Histories of T tasks with E environments of S steps each.
+    """Histories of T tasks with E environments of S steps.
 
     Args:
-        folder: Where `histories.npy` and `histories.json` are.
-        about: See there.
+        folder: Folder with `histories.npy` and `histories.json`.
+        about: Description.
         data: uint8 or uint16 [4, T, E, S], in the order of FIELDS; a memory map.
     """
 
@@ -59,42 +59,42 @@ class Histories:
 
     @classmethod
     def create(cls, folder: Path, about: About, envs: int, steps: int) -> Histories:
-        """Makes the files, or opens what an interrupted run of the same kind has made.
+        """Create the files, or open those of the same run before an interruption.
 
         Raises:
-            ValueError: Others are there.
+            ValueError: The folder has other histories.
         """
         shape = (len(FIELDS), len(about.goals), envs, steps)
         if (folder / ABOUT).exists():
-            found = cls.open(folder, mode="r+")
-            if found.about != about or found.shape != shape:
+            existing = cls.open(folder, mode="r+")
+            if existing.about != about or existing.shape != shape:
                 raise ValueError(f"{folder}: histories of another kind are there")
-            return found
+            return existing
         folder.mkdir(parents=True, exist_ok=True)
         largest = max(about.size**2 - 1, about.limit)
-        kind = np.uint8 if largest < 256 else np.uint16
-        data = np.lib.format.open_memmap(folder / FILE, "w+", kind, shape)
-        told = {"version": VERSION, **about.__dict__, "goals": list(map(int, about.goals))}
-        (folder / ABOUT).write_text(json.dumps(told) + "\n")
+        dtype = np.uint8 if largest < 256 else np.uint16
+        data = np.lib.format.open_memmap(folder / FILE, "w+", dtype, shape)
+        values = {"version": VERSION, **about.__dict__, "goals": list(map(int, about.goals))}
+        (folder / ABOUT).write_text(json.dumps(values) + "\n")
         return cls(folder, about, data)
 
     @classmethod
     def open(cls, folder: Path, *, mode: str = "r") -> Histories:
-        """Opens histories; what is not looked at is not read.
+        """Open histories as a memory map.
 
         Args:
             folder: A run's directory or its `histories` folder.
-            mode: Of numpy's memory maps.
+            mode: Mode of numpy's memory map.
 
         Raises:
             ValueError: There are none, or they are damaged.
         """
         path = folder if (folder / ABOUT).exists() else folder / "histories"
         try:
-            told: dict[str, Any] = json.loads((path / ABOUT).read_text())
-            if told.pop("version") != VERSION:
+            values: dict[str, Any] = json.loads((path / ABOUT).read_text())
+            if values.pop("version") != VERSION:
                 raise ValueError(f"{path}: histories of another version; record them again")
-            about = About(**{**told, "goals": tuple(told["goals"])})
+            about = About(**{**values, "goals": tuple(values["goals"])})
             data = np.load(path / FILE, mmap_mode=mode)  # type: ignore[call-overload]
         except FileNotFoundError:
             raise ValueError(f"{folder}: no histories there") from None
@@ -109,20 +109,20 @@ class Histories:
         """(4, T, E, S)."""
         return self._data.shape
 
-    def write(self, begin: int, played: Rollout) -> None:
-        """Writes a rollout from step `begin` of each environment on; what is beyond the file is left out."""
-        room = self.shape[-1] - begin
+    def write(self, begin: int, rollout: Rollout) -> None:
+        """Write a rollout from step `begin` of every environment on, as far as the file goes."""
+        space = self.shape[-1] - begin
         for plane, field in zip(self._data, FIELDS, strict=True):
-            new = getattr(played, field)[:room]
-            plane[:, :, begin : begin + len(new)] = np.moveaxis(new, 0, -1)
+            values = getattr(rollout, field)[:space]
+            plane[:, :, begin : begin + len(values)] = np.moveaxis(values, 0, -1)
 
     def flush(self) -> None:
-        """Makes what was written last."""
+        """Write pending changes to the disk."""
         if isinstance(self._data, np.memmap):
             self._data.flush()
 
     def export_text(self, task: int, path: Path) -> None:
-        """Writes a task's history: a line a step, `environment cell action reward time`."""
+        """Write a task's history as text: a line per step, `environment cell action reward time`."""
         envs, steps = self.shape[2:]
         columns = [np.repeat(np.arange(envs), steps)]
         columns += [np.asarray(plane[task]).reshape(-1) for plane in self._data]
@@ -132,35 +132,35 @@ class Histories:
 
 
 def split(goals: Sequence[int], test: int, rng: np.random.Generator) -> tuple[list[int], list[int]]:
-    """Divides tasks at random.
+    """Split tasks at random.
 
     Args:
-        goals: All of them.
-        test: How many are for testing.
-        rng: Decides.
+        goals: All tasks.
+        test: Number of test tasks.
+        rng: Source of the choice.
 
     Returns:
-        (for training, for testing), each in order.
+        (training tasks, test tasks), each in order.
 
     Raises:
-        ValueError: Nothing would be left for one of the two.
+        ValueError: One of the parts would be empty.
     """
     if not 0 < test < len(goals):
-        raise ValueError(f"{test} of {len(goals)} tasks for testing: both parts need one")
+        raise ValueError(f"{test} of {len(goals)} tasks for testing: both parts need at least one")
     chosen = set(rng.choice(np.asarray(goals), test, replace=False).tolist())
     return [g for g in goals if g not in chosen], [g for g in goals if g in chosen]
 
 
 def write_tasks(path: Path, goals: Sequence[int], size: int) -> None:
-    """Writes tasks as `row column`, a line each."""
+    """Write tasks as lines of `row column`."""
     path.write_text("".join(f"{goal // size} {goal % size}\n" for goal in goals))
 
 
 def read_tasks(path: Path, size: int) -> list[int]:
-    """Reads what `write_tasks` wrote.
+    """Read the tasks of `write_tasks`.
 
     Raises:
-        ValueError: A line is no cell of such a room, or names one twice.
+        ValueError: A line is no cell of such a room, or repeats an earlier one.
     """
     goals = []
     for number, line in enumerate(path.read_text().splitlines(), 1):

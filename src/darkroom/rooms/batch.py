@@ -1,7 +1,7 @@
-"""Many dark rooms at once: arrays in place of a loop, step for step what `darkroom.env` gives.
+"""Many dark rooms at once, as arrays; step for step the same as `darkroom.rooms.env`.
 
-An episode that has ended begins anew in the same step: the observation is then the first of the next
-episode, and `Step.final` holds the cell in which the old one ended.
+An episode that ends is followed by the next one in the same step: the observation is the first of the new episode, and
+`Step.final` has the last cell of the old one.
 """
 
 from __future__ import annotations
@@ -10,19 +10,19 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from darkroom.grid import centre, transitions
+from darkroom.rooms.grid import centre, transitions
 
 
 @dataclass(frozen=True)
 class Step:
-    """What a step of all rooms gives.
+    """Result of a step in all rooms.
 
     Attributes:
-        cells: Observations, int32 [n]; of a new episode where one has ended.
+        cells: Observations, int32 [n]; after the end of an episode the first one of the next.
         rewards: float32 [n].
         terminated: bool [n].
         truncated: bool [n].
-        final: The cells before new episodes began, int32 [n].
+        final: Cells before new episodes began, int32 [n].
     """
 
     cells: np.ndarray
@@ -33,22 +33,22 @@ class Step:
 
 
 class RoomBatch:
-    """Rooms of possibly different sides, each with a goal of its own.
+    """Rooms, possibly of different sides, with a goal per room.
 
     Args:
         goals: Cells, int [n].
-        size: Cells of a side, of all rooms or of each, int or int [n].
+        size: Side of all rooms, int, or of every room, int [n].
         limit: Steps of an episode.
-        random_start: Begin anywhere instead of in the centre; the cells come from `rng`.
+        random_start: Begin in a random cell instead of the centre.
         terminating: The goal ends an episode.
-        rng: Needed with `random_start`.
+        rng: Source of the random cells; needed with `random_start`.
 
     Attributes:
         cells: int32 [n].
         times: Steps of the present episodes so far, int32 [n].
 
     Raises:
-        ValueError: A goal lies outside of its room, or there is no `rng` where one is needed.
+        ValueError: A goal lies outside its room, or `rng` is missing.
     """
 
     def __init__(
@@ -69,13 +69,12 @@ class RoomBatch:
         if random_start and rng is None:
             raise ValueError("random_start needs rng")
         self._rng = rng if random_start else None
-        # The tables of all sides that occur, one below the other.
-        self._tables = np.concatenate([transitions(int(s)) for s in np.unique(self.sizes)])
-        offsets, below = {}, 0
-        for each in np.unique(self.sizes):
-            offsets[int(each)], below = below, below + int(each) ** 2
-        self._offsets = np.array([offsets[int(each)] for each in self.sizes], np.int32)
-        self._centres = np.array([centre(int(each)) for each in self.sizes], np.int32)
+        # The transition tables of all occurring sides are concatenated.
+        sides = [int(side) for side in np.unique(self.sizes)]
+        self._transitions = np.concatenate([transitions(side) for side in sides])
+        begins = dict(zip(sides, np.cumsum([0, *(side**2 for side in sides)]), strict=False))
+        self._begins = np.array([begins[int(side)] for side in self.sizes], np.int32)
+        self._centres = np.array([centre(int(side)) for side in self.sizes], np.int32)
         self.cells = self._centres.copy()
         self.times = np.zeros(len(self.goals), np.int32)
         self.reset()
@@ -84,32 +83,29 @@ class RoomBatch:
         return len(self.goals)
 
     def reset(self) -> np.ndarray:
-        """Begins all episodes; returns their cells, int32 [n]."""
+        """Begin new episodes in all rooms and return their cells, int32 [n]."""
         self._begin(np.ones(len(self), bool))
         return self.cells.copy()
 
     def step(self, actions: np.ndarray) -> Step:
-        """Moves in every room.
+        """Move in every room.
 
         Args:
             actions: int [n], 0 to 4.
         """
-        self.cells = self._tables[self._offsets + self.cells, actions]
+        self.cells = self._transitions[self._begins + self.cells, actions]
         self.times += 1
-        rewards, terminated = self._pay()
+        on_goal = self.cells == self.goals
+        terminated = on_goal if self.terminating else np.zeros_like(on_goal)
         truncated = self.times >= self.limit
         final, ended = self.cells, terminated | truncated
         if ended.any():
             self.cells = final.copy()
             self._begin(ended)
-        return Step(self.cells.copy(), rewards, terminated, truncated, final)
-
-    def _pay(self) -> tuple[np.ndarray, np.ndarray]:
-        found = self.cells == self.goals
-        return found.astype(np.float32), found if self.terminating else np.zeros_like(found)
+        return Step(self.cells.copy(), on_goal.astype(np.float32), terminated, truncated, final)
 
     def _begin(self, which: np.ndarray) -> None:
-        """Begins the episodes of some rooms, bool [n]."""
+        """Begin new episodes in some rooms, bool [n]."""
         self.times[which] = 0
         if self._rng is None:
             self.cells[which] = self._centres[which]

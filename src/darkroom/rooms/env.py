@@ -1,6 +1,6 @@
-"""The dark rooms with gymnasium's interface; `darkroom.batch` steps many of them together.
+"""Dark rooms with gymnasium's interface; `darkroom.rooms.batch` steps many of them at once.
 
-Semantics are those of toy-meta-gym. What differs is said with each class.
+The semantics are toy-meta-gym's; deviations are stated with the classes.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from darkroom.grid import ACTIONS, cell_of, centre, transitions
+from darkroom.rooms.grid import ACTIONS, cell_of, centre, transitions
 
 Cell = tuple[int, int]  # row, column
 _WHITE, _RED, _GREEN = (255, 255, 255), (255, 0, 0), (0, 255, 0)
@@ -19,7 +19,7 @@ _YELLOW, _BROWN = (255, 255, 0), (128, 64, 48)
 
 
 class _Room(gymnasium.Env[int, int]):
-    """A square room without light: the observation is the agent's cell, and nothing else is seen."""
+    """A square room without light: the observation is the agent's cell alone."""
 
     metadata: ClassVar[dict[str, Any]] = {"render_modes": ["rgb_array"], "render_fps": 4}
 
@@ -52,15 +52,15 @@ class _Room(gymnasium.Env[int, int]):
 
 
 class DarkRoom(_Room):
-    """One goal, not seen; the reward is 1 in each step that ends on it, staying there included.
+    """A room with an invisible goal; the reward is 1 in every step that ends on it, also after staying there.
 
     Args:
         size: Cells of a side.
-        goal: (row, column); None draws one, the same for the same `seed` and never drawn again.
-        random_start: Begin anywhere instead of in the centre.
+        goal: (row, column); None draws a goal once, the same for the same `seed`.
+        random_start: Begin in a random cell instead of the centre.
         terminate_on_goal: The goal ends the episode.
-        render_mode: None, or "rgb_array": one pixel a cell, goal red, agent green.
-        seed: Of the drawn goal. (The original draws it from unseeded numbers.)
+        render_mode: None, or "rgb_array": a pixel per cell, goal red, agent green.
+        seed: Seed of the drawn goal. (The original draws it from unseeded numbers.)
     """
 
     def __init__(
@@ -82,31 +82,31 @@ class DarkRoom(_Room):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Begins an episode; the goal stays where it is."""
+        """Begin an episode; the goal stays."""
         super().reset(seed=seed, options=options)
         self._begin()
         return self.cell, {}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Moves; never truncates."""
+        """Move; the episode is never truncated."""
         self._move(action)
-        found = self.cell == self.goal
-        return self.cell, float(found), found and self.terminate_on_goal, False, {}
+        on_goal = self.cell == self.goal
+        return self.cell, float(on_goal), on_goal and self.terminate_on_goal, False, {}
 
     def render(self) -> np.ndarray | None:
-        """Returns the room, uint8 [size, size, 3], in the mode rgb_array."""
+        """Return the room, uint8 [size, size, 3], in the mode rgb_array."""
         return self._draw({self.goal: _RED, self.cell: _GREEN})
 
 
 class DarkKeyToDoor(_Room):
-    """A key, then a door, neither seen: 1 for the key once, 1 for the door with it, which ends the episode.
+    """A room with an invisible key and door: reward 1 for the key, once, and for the door, which ends the episode.
 
     Args:
         size: Cells of a side.
         goal: (door, key), each (row, column); None draws two different cells.
-        random_start: Begin anywhere instead of in the centre.
+        random_start: Begin in a random cell instead of the centre.
         render_mode: None, or "rgb_array": key yellow, door brown, agent green.
-        seed: Of what is drawn. (The original fails where it draws them.)
+        seed: Seed of the drawn cells. (The original fails to draw them.)
     """
 
     def __init__(
@@ -120,22 +120,22 @@ class DarkKeyToDoor(_Room):
         super().__init__(size, random_start, render_mode)
         if goal is None:
             drawn = np.random.default_rng(seed).choice(size * size, 2, replace=False)
-            self.door, self.key = (int(each) for each in drawn)
+            self.door, self.key = map(int, drawn)
         else:
-            self.door, self.key = (cell_of(*each, size) for each in goal)
+            self.door, self.key = (cell_of(row, column, size) for row, column in goal)
         self.has_key = False
 
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Begins an episode without the key."""
+        """Begin an episode without the key."""
         super().reset(seed=seed, options=options)
         self._begin()
         self.has_key = False
         return self.cell, {"has_key": False}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Moves; never truncates."""
+        """Move; the episode is never truncated."""
         self._move(action)
         taken = self.cell == self.key and not self.has_key
         self.has_key = self.has_key or taken
@@ -143,15 +143,15 @@ class DarkKeyToDoor(_Room):
         return self.cell, float(taken) + float(opened), opened, False, {"has_key": self.has_key}
 
     def render(self) -> np.ndarray | None:
-        """Returns the room, uint8 [size, size, 3], in the mode rgb_array."""
+        """Return the room, uint8 [size, size, 3], in the mode rgb_array."""
         return self._draw({self.key: _YELLOW, self.door: _BROWN, self.cell: _GREEN})
 
 
 class EpisodeLimit(gymnasium.Wrapper[int, int, int, int]):
-    """Truncates an episode after so many steps and tells in `info` how many there have been: `time`.
+    """Wrapper that truncates an episode after `limit` steps and adds the steps so far to `info`, as `time`.
 
     Args:
-        env: What is limited.
+        env: Environment.
         limit: Steps of an episode, at least 1.
     """
 
@@ -164,13 +164,13 @@ class EpisodeLimit(gymnasium.Wrapper[int, int, int, int]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[int, dict[str, Any]]:
-        """Begins an episode at time 0."""
+        """Begin an episode at time 0."""
         cell, info = self.env.reset(seed=seed, options=options)
         self.time = 0
         return cell, {**info, "time": 0}
 
     def step(self, action: int) -> tuple[int, float, bool, bool, dict[str, Any]]:
-        """Steps; as with gymnasium's `TimeLimit`, the last step within the limit is truncated in any case."""
+        """Step; as with gymnasium's `TimeLimit`, the last step within the limit is truncated even if it terminates."""
         cell, reward, terminated, truncated, info = self.env.step(action)
         self.time += 1
         truncated = truncated or self.time >= self.limit

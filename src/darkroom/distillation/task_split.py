@@ -1,31 +1,29 @@
-"""Which tasks a transformer is trained on, and which it must not have seen."""
+"""Split of the tasks into training, validation and test tasks, for the rooms of all sizes."""
 
 from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import asdict, dataclass
 from pathlib import Path
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from darkroom.grid import recentred
-from darkroom.histories import Histories, read_tasks, split, write_tasks
+from darkroom.a2c.histories import Histories, read_tasks, split, write_tasks
+from darkroom.distillation.options import Config
+from darkroom.rooms.grid import cell_in_room
 from runcatalog import record
 from runcatalog.record.config import find_folder
 from runcatalog.record.journal import read_json
 
-if TYPE_CHECKING:
-    from darkroom.ad_options import Config
-
 
 @dataclass(frozen=True)
-class Division:
-    """The tasks of rooms of one size, each a cell.
+class TaskSplit:
+    """The tasks of rooms of one size, each a goal cell.
 
     Attributes:
-        size: Cells of a side.
-        training: Learned from.
-        validation: Kept out, to choose by.
-        test: Kept out, to report.
+        size: Side of the rooms [cells].
+        training: Tasks whose histories are trained on.
+        validation: Held-out tasks that variants are chosen by.
+        test: Held-out tasks that are reported.
     """
 
     size: int
@@ -34,100 +32,98 @@ class Division:
     test: tuple[int, ...]
 
     def state(self) -> dict[str, Any]:
-        """As plain values."""
+        """Return the split as plain values."""
         return asdict(self)
 
     @classmethod
-    def of(cls, state: dict[str, Any]) -> Division:
-        """From `state()`."""
+    def from_state(cls, state: dict[str, Any]) -> TaskSplit:
+        """Return the split of `state()`."""
         parts = {name: tuple(state[name]) for name in ("training", "validation", "test")}
         return cls(int(state["size"]), **parts)
 
 
 def open_histories(config: Config) -> list[Histories]:
-    """Opens the histories that are named, in the order of the sizes.
+    """Open the histories of `--histories`, in the order of the sizes.
 
     Raises:
-        UserError: They are missing, damaged, of other sizes, or of rooms that cannot be learned together.
+        UserError: They are missing, damaged, of other sizes, or of rooms that cannot be mixed.
     """
-    named = [part.strip() for part in config.histories.split(",") if part.strip()]
+    names = [part.strip() for part in config.histories.split(",") if part.strip()]
     try:
-        found = [Histories.open(find_folder(each) or Path(each)) for each in named]
+        opened = [Histories.open(find_folder(name) or Path(name)) for name in names]
     except ValueError as error:
         raise record.UserError(
             f"--histories: {error}; give runs of a2c:histories_return, for other sizes of a2c:histories_5 and such"
         ) from None
-    sides = [histories.about.size for histories in found]
+    sides = [histories.about.size for histories in opened]
     if sides != config.sides:
-        told = " ".join(map(str, sides))
+        listed = " ".join(map(str, sides))
         raise record.UserError(
-            f"--histories: {config.histories} has rooms of side {told or 'none'}, --sizes wants {config.sizes}"
+            f"--histories: {config.histories} has rooms of side {listed or 'none'}, --sizes wants {config.sizes}"
         )
-    kinds = {(histories.about.limit, histories.about.terminating) for histories in found}
-    if len(kinds) > 1:
+    if len({(histories.about.limit, histories.about.terminating) for histories in opened}) > 1:
         raise record.UserError(
             "--histories: the rooms differ in the steps of an episode, or in whether the goal ends it"
         )
     settings = config.settings()
-    window = settings.window
-    longest = min(used_steps(each, settings.history_steps) for each in found)
-    if window > longest:
+    longest = min(used_steps(histories, settings.history_steps) for histories in opened)
+    if settings.window > longest:
         raise record.UserError(
-            f"--window: {window} steps, but the histories have {longest} of an environment"
+            f"--window: {settings.window} steps, but the histories have {longest} of an environment"
         )
-    for each in found:
-        steps, limit = used_steps(each, settings.history_steps), each.about.limit
-        # The start of the episode after it is where one ends.
+    for histories in opened:
+        steps, limit = used_steps(histories, settings.history_steps), histories.about.limit
+        # An episode is complete where the next one begins.
         if settings.windows == "subsampled" and steps <= limit:
             raise record.UserError(
-                f"--history-steps: {steps} steps of an environment may hold no whole episode of {limit}; give "
-                f"{(limit + 1) * each.shape[2]} or more of a task, or --windows consecutive"
+                f"--history-steps: {steps} steps of an environment may have no complete episode of {limit}; give "
+                f"{(limit + 1) * histories.shape[2]} or more of a task, or --windows consecutive"
             )
-    return found
+    return opened
 
 
 def used_steps(histories: Histories, wanted: int) -> int:
-    """Steps of an environment when the first `wanted` of a task are used; 0: all."""
+    """Return the steps of an environment if the first `wanted` of a task are used; 0: all."""
     envs, steps = histories.shape[2:]
     return min(steps, wanted // envs) if wanted else steps
 
 
-def parents(histories: Sequence[Histories]) -> list[str]:
-    """Returns the ids of the runs that recorded them, as far as they tell."""
-    told = [read_json(each.folder.resolve().parent / "journal" / "run.json") for each in histories]
-    return [each["id"] for each in told if each and each.get("id")]
+def parent_runs(histories: Sequence[Histories]) -> list[str]:
+    """Return the ids of the runs that recorded the histories, as far as they are known."""
+    files = (opened.folder.resolve().parent / "journal" / "run.json" for opened in histories)
+    return [run["id"] for run in map(read_json, files) if run and run.get("id")]
 
 
-def divide(config: Config, histories: Sequence[Histories]) -> list[Division]:
-    """Divides the tasks by the split's seed, or as files say, once for the rooms of all sizes.
+def split_tasks(config: Config, histories: Sequence[Histories]) -> list[TaskSplit]:
+    """Split the tasks by the seed of the split, or as files say, once for the rooms of all sizes.
 
-    A model sees cells from the centre and no size, so that two rooms' goals at the same place from it are one task: it
-    is divided in the largest room, and is in the same part of every room that it lies in.
+    A model sees cells relative to the centre and no size, so goals at the same offset are the same task in two rooms.
+    The goals of the largest room are split, and an offset is in the same part of every room that has it.
 
     Raises:
         UserError: A part is empty, a task is in two of them, or has no history.
     """
     if (config.train_tasks or config.test_tasks) and len(histories) > 1:
         raise record.UserError("--train-tasks, --test-tasks: files are for one size of rooms")
-    largest = max(histories, key=lambda each: each.about.size)
+    largest = max(histories, key=lambda opened: opened.about.size)
     size = largest.about.size
     goals = [
-        recentred(int(goal), each.about.size, size)
-        for each in (largest, *histories)
-        for goal in each.about.goals
+        cell_in_room(int(goal), opened.about.size, size)
+        for opened in (largest, *histories)
+        for goal in opened.about.goals
     ]
-    whole = _divide(config, size, list(dict.fromkeys(goals)), largest.folder)
-    return [_within(whole, each) for each in histories]
+    whole = _split_largest(config, size, list(dict.fromkeys(goals)), largest.folder)
+    return [_transferred(whole, opened) for opened in histories]
 
 
-def _within(whole: Division, histories: Histories) -> Division:
-    """What a division of the largest rooms is in those of the histories."""
+def _transferred(whole: TaskSplit, histories: Histories) -> TaskSplit:
+    """Return the split of the largest room as it is in the histories' rooms."""
     size, known = histories.about.size, set(histories.about.goals)
     parts = {
         name: tuple(
             cell
             for goal in getattr(whole, name)
-            if (cell := recentred(goal, whole.size, size)) >= 0
+            if (cell := cell_in_room(goal, whole.size, size)) >= 0
             and (cell in known or name != "training")
         )
         for name in ("training", "validation", "test")
@@ -136,11 +132,11 @@ def _within(whole: Division, histories: Histories) -> Division:
         raise record.UserError(
             f"--sizes, --test-share: no task of {size} x {size} rooms is left for training"
         )
-    return Division(size, **parts)
+    return TaskSplit(size, **parts)
 
 
-def _divide(config: Config, size: int, goals: list[int], folder: Path) -> Division:
-    """Divides the goals of rooms of one size; `folder` is where their histories are."""
+def _split_largest(config: Config, size: int, goals: list[int], folder: Path) -> TaskSplit:
+    """Split the goals of rooms of one size; `folder` has their histories."""
     seeds = record.Seeds(config.split)
     test = _read(config.test_tasks, size, "--test-tasks")
     training = _read(config.train_tasks, size, "--train-tasks")
@@ -173,7 +169,7 @@ def _divide(config: Config, size: int, goals: list[int], folder: Path) -> Divisi
         raise record.UserError(f"--test-share, --validation-share: {error}") from None
     if not training:
         raise record.UserError("--test-share: no task is left for training")
-    return Division(size, tuple(training), tuple(validation), tuple(test))
+    return TaskSplit(size, tuple(training), tuple(validation), tuple(test))
 
 
 def _read(path: str, size: int, flag: str) -> list[int] | None:
@@ -185,8 +181,8 @@ def _read(path: str, size: int, flag: str) -> list[int] | None:
         raise record.UserError(f"{flag}: {error}") from None
 
 
-def write_divisions(run: record.Run, divisions: Sequence[Division]) -> None:
-    """Writes the tasks for testing as artifacts: `test_tasks.txt`, or one file a size."""
-    for each in divisions:
-        name = "test_tasks.txt" if len(divisions) == 1 else f"test_tasks_{each.size}.txt"
-        write_tasks(run.artifact(name), each.test, each.size)
+def write_test_tasks(run: record.Run, splits: Sequence[TaskSplit]) -> None:
+    """Write the test tasks as artifacts: `test_tasks.txt`, or a file per size."""
+    for tasks in splits:
+        name = "test_tasks.txt" if len(splits) == 1 else f"test_tasks_{tasks.size}.txt"
+        write_tasks(run.artifact(name), tasks.test, tasks.size)
