@@ -12,7 +12,7 @@ def register_envs() -> None:
     from gymnasium.envs.registration import register, registry
 
     if "catalog/Door-v0" not in registry:
-        register(id="catalog/Door-v0", entry_point="door.gym_env:DoorEnv")
+        register(id="catalog/Door-v0", entry_point="door.env.gym_env:DoorEnv")
 
 
 with suppress(ImportError):

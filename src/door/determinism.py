@@ -22,8 +22,8 @@ from typing import Any
 
 import numpy as np
 
-from door.options import ROBOTS
-from door.tasks import TASKS
+from door.env.tasks import TASKS
+from door.training.flags import ROBOTS
 from runcatalog import record
 from runcatalog.record import option
 

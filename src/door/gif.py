@@ -23,7 +23,9 @@ def make(run: Path, path: Path, task: str = "", episodes: int = 2) -> None:
     Raises:
         record.UserError: the run kept no policies or knows no such task, or nothing here can render.
     """
-    from door import render, snapshots, steps
+    from door.continual import steps
+    from door.env import render
+    from door.training import snapshots
 
     if path.suffix != ".gif":
         raise record.UserError(f"{path} is no name of a .gif")

@@ -22,7 +22,7 @@ from runcatalog.model.statistics import wilson
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from door.evaluate import Evaluation
+    from door.training.evaluation import Evaluation
 
 ALL, NONE = "all", "none"
 
@@ -38,9 +38,10 @@ class Config(record.Config):
 
 def main(config: Config) -> dict[str, Any]:
     """Evaluates the run's last policy inside and outside of its ranges, and returns the record."""
-    from door import snapshots, steps
-    from door.tasks import get_task
-    from door.worlds import parameters
+    from door.continual import steps
+    from door.env.tasks import get_task
+    from door.env.worlds import parameters
+    from door.training import snapshots
 
     step = steps.read_one(Path(config.run))
     task, policy = snapshots.load(step.snapshots[-1][1])[-1]
@@ -48,7 +49,7 @@ def main(config: Config) -> dict[str, Any]:
     seen: dict[str, Evaluation] = {}
 
     def look(name: str, outside: Collection[str]) -> None:
-        from door.evaluate import evaluate
+        from door.training.evaluation import evaluate
 
         seen[name] = evaluate(
             policy,

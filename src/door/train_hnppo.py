@@ -1,4 +1,4 @@
-"""Trains a hypernetwork PPO agent on one door task, the first or the next one of a series."""
+"""Train a hypernetwork PPO agent (HN-PPO) on one door task, the first or the next one of a series."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from door import tuned
-from door.options import (
+from door.training import tuned_flags
+from door.training.flags import (
     DoorConfig,
     entropy_option,
     schedule_option,
@@ -18,8 +18,8 @@ from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from door.hyper_agent import HyperAgent
-    from door.training import Training
+    from door.hypernet.agent import HyperAgent
+    from door.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -80,53 +80,62 @@ class Config(DoorConfig):
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains, evaluates on 100 held-out worlds, and returns what the record says."""
-    from door.results import finish
-    from door.training import Training, ppo_settings
+    """Train, evaluate on the 100 test worlds of all tasks so far, and return the content of `result.json`."""
+    from door.training.summary import finish
+    from door.training.trainer import Trainer, ppo_settings
     from rl import ppo
 
-    with record.start(config, study="door") as run, Training(run, config) as training:
-        tuned.note(run, config.tuned_from())
-        agent = make_agent(config, training)
-        training.restore(agent)
+    with record.start(config, study="door") as run, Trainer(run, config) as trainer:
+        tuned_flags.note(run, config.tuned_from())
+        agent = make_agent(config, trainer)
         settings = ppo_settings(config, config.value_loss)
-        for order in training.updates(agent):
-            rollout, rewards = training.rollout(agent)
-            batch = ppo.make_batch(agent, rollout, rewards, settings)
-            statistics = ppo.update(agent, batch, settings, order)
+        trainer.start(agent)
+        for update in trainer.updates():
+            trainer.schedule_lr(agent)
+            rollout, rewards = trainer.collect(agent)
+            batch = ppo.compute_advantages(agent, rollout, rewards, settings)
+            shuffling = run.seeds.generator("minibatches", update)
+            statistics = ppo.update(agent, batch, settings, shuffling)
             agent.normaliser.update(rollout.raw_observations[:-1])
             statistics["regulariser"] = agent.regularisation()
-            training.log(rollout, statistics)
+            trainer.log(rollout, statistics)
+            trainer.validate_if_due(agent)
+            trainer.checkpoint_if_due(agent)
         method = "HN-PPO+fc" if config.freshcritic else "HN-PPO"
-        return finish(training, agent, method, task_id=len(agent.tasks) - 1)
+        return finish(trainer, agent, method, task_id=len(agent.tasks) - 1)
 
 
-def make_agent(config: Config, training: Training) -> HyperAgent:
-    """A new agent with its first task, or that of `pretrained` with one task more."""
-    from door.hyper_agent import HyperAgent, HyperSettings
+def make_agent(config: Config, trainer: Trainer) -> HyperAgent:
+    """Return a new agent with its first task, or the pretrained one with a further task."""
+    from door.hypernet.agent import HyperAgent, HyperSettings
+    from door.hypernet.update import UpdateSettings
+    from door.training.trainer import ADAM_EPS
 
     settings = HyperSettings(
         te_dim=config.te_dim,
         hyper_width=config.hyper_width,
         chunked=config.chunked,
         freshcritic=config.freshcritic,
-        lr=config.lr,
-        max_grad_norm=config.max_grad_norm,
-        clip_critic_apart=config.clip_critic_apart,
-        critic_grad_norm=config.critic_grad_norm,
-        critic_lr=config.critic_lr,
-        beta=config.beta,
-        look_ahead=config.look_ahead,
-        clip_regulariser=config.clip_regulariser,
         squash_mean=config.squash_mean,
         log_std=config.log_std,
         neutral_start=config.embedding_start == "neutral",
+        update=UpdateSettings(
+            lr=config.lr,
+            critic_lr=config.critic_lr,
+            adam_eps=ADAM_EPS,
+            max_grad_norm=config.max_grad_norm,
+            clip_critic_apart=config.clip_critic_apart,
+            critic_grad_norm=config.critic_grad_norm,
+            beta=config.beta,
+            look_ahead=config.look_ahead,
+            clip_regulariser=config.clip_regulariser,
+        ),
     )
-    generator = training.run.seeds.torch("weights")
-    agent = HyperAgent(training.shape, settings, generator, config.task)
-    if training.load_pretrained(agent):
+    generator = trainer.run.seeds.torch("weights")
+    agent = HyperAgent(trainer.shape, settings, generator, config.task)
+    if trainer.load_pretrained(agent):
         agent.begin_task(config.task, generator)
-    agent.normaliser.enabled = config.normalise_obs  # of this task; each has one of its own
+    agent.normaliser.enabled = config.normalise_obs  # the current task's; the others keep theirs
     task_id = len(agent.tasks) - 1
     if config.task_id not in (-1, task_id):
         learned = ", ".join(agent.tasks[:-1]) or "nothing"
@@ -134,7 +143,7 @@ def make_agent(config: Config, training: Training) -> HyperAgent:
             f"--task-id: {config.task_id} cannot follow {learned}; use {task_id}, or another "
             "--pretrained"
         )
-    training.tasks = agent.tasks
+    trainer.tasks = agent.tasks
     return agent
 
 

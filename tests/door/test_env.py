@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from door.env import HORIZON, MEMORY, OPEN, DoorVecEnv
-from door.models import BOLT_RELEASE
-from door.reward import RewardConfig
-from door.scripted import ScriptedHook
-from door.tasks import TASKS
+from door.env.door_env import HORIZON, MEMORY, OPEN, DoorVecEnv
+from door.env.mujoco_models import BOLT_RELEASE
+from door.env.reward import RewardConfig
+from door.env.scripted import ScriptedHook
+from door.env.tasks import TASKS
 from runcatalog.record.seeds import Seeds
 
 

@@ -3,10 +3,10 @@
 import numpy as np
 import pytest
 
-from door.env import DoorVecEnv
-from door.evaluate import DECISIONS, WORLDS, evaluate
-from door.scripted import ScriptedGripper, ScriptedHook
-from door.worlds import DECISION
+from door.env.door_env import DoorVecEnv
+from door.env.scripted import ScriptedGripper, ScriptedHook
+from door.env.worlds import DECISION
+from door.training.evaluation import DECISIONS, WORLDS, evaluate
 from runcatalog.record.seeds import Seeds
 
 

@@ -8,8 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from door import gif, snapshots
-from door.render import GIF_SIZE, draw, film
+from door import gif
+from door.env.render import GIF_SIZE, draw, film
+from door.training import snapshots
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
 from runcatalog import record

@@ -10,8 +10,8 @@ import pytest
 from gymnasium.utils.env_checker import check_env
 
 import door
-from door.env import DoorVecEnv
-from door.reward import RewardConfig
+from door.env.door_env import DoorVecEnv
+from door.env.reward import RewardConfig
 from runcatalog.record.seeds import Seeds
 
 
@@ -29,7 +29,7 @@ def test_gymnasium_finds_nothing_wrong(task: str, robot: str):
 
 def test_registration_survives_being_called_again():
     door.register_envs()
-    assert gymnasium.spec("catalog/Door-v0").entry_point == "door.gym_env:DoorEnv"
+    assert gymnasium.spec("catalog/Door-v0").entry_point == "door.env.gym_env:DoorEnv"
 
 
 @pytest.mark.parametrize(

@@ -3,7 +3,7 @@
 import pytest
 import torch
 
-from door.hypernetwork import Hypernetwork, regulariser
+from door.hypernet.hypernetwork import Hypernetwork, regulariser
 
 
 def _generator(seed: int = 0) -> torch.Generator:

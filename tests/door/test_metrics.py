@@ -10,19 +10,11 @@ import numpy as np
 import pytest
 import torch
 
-from door import (
-    continual,
-    evaluate,
-    metrics,
-    series_redraw,
-    snapshots,
-    steps,
-    train_hnppo,
-    train_ppo,
-    training,
-)
-from door.held_out import HeldOutWorlds
-from door.scripted import ScriptedHook
+from door import metrics, series_redraw, train_hnppo, train_ppo
+from door.continual import evaluations, formulas, steps
+from door.env.scripted import ScriptedHook
+from door.training import evaluation, snapshots, trainer
+from door.training.evaluation import HeldOutWorlds
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
 from runcatalog import record
@@ -48,9 +40,9 @@ class Place:
         (root / "guild.yml").write_text("")
         monkeypatch.setenv("PROJECT_DIR", str(root))
         monkeypatch.setenv("RECORD_MLFLOW", "off")
-        monkeypatch.setattr(evaluate, "WORLDS", WORLDS)
-        fewer = functools.partial(evaluate.evaluate, worlds=WORLDS)
-        monkeypatch.setattr(training, "evaluate", fewer)
+        monkeypatch.setattr(evaluations, "WORLDS", WORLDS)
+        fewer = functools.partial(evaluation.evaluate, worlds=WORLDS)
+        monkeypatch.setattr(trainer, "evaluate", fewer)
 
     def train(self, name: str, kind: str = "ppo", **flags) -> Path:
         script = {"ppo": train_ppo, "hnppo": train_hnppo}[kind]
@@ -117,7 +109,7 @@ def test_one_policy_after_another_sees_what_it_would_see_alone(index):
             ("pull", "pull"),
         ):
             own = worlds.evaluate(ScriptedHook(hook), task)
-            alone = evaluate.evaluate(
+            alone = evaluation.evaluate(
                 ScriptedHook(hook), task, seeds=seeds, worlds=4, index=index, threads=1
             )
             assert own.episode_return == alone.episode_return
@@ -139,7 +131,7 @@ def test_fewer_worlds_are_the_first_of_the_others():
 def test_the_diagonal_is_what_the_runs_reported(place, whole):
     runs = [place.root / "pull", place.root / "tuned"]
     told = [json.loads((run / "result.json").read_text())["result"]["metrics"] for run in runs]
-    matrix = metrics.final_matrix(steps.folders(place.root / "tuning/steps"), threads=3)
+    matrix = evaluations.final_matrix(steps.folders(place.root / "tuning/steps"), threads=3)
     assert [each["opening_rate"] for each in told] == np.diagonal(matrix).tolist()
     assert matrix.max() > 0  # or all of this would say nothing
     points = _points(place.root / "whole")
@@ -148,7 +140,7 @@ def test_the_diagonal_is_what_the_runs_reported(place, whole):
         for j, task in ((0, "pull"), (1, "pull_left"))
     ]
     assert np.array_equal(np.array(columns).T, matrix)
-    assert whole["result"]["metrics"]["accuracy"] == continual.accuracy(matrix)
+    assert whole["result"]["metrics"]["accuracy"] == formulas.accuracy(matrix)
     assert "another version" not in (place.root / "whole/journal/events.jsonl").read_text()
 
 
@@ -159,8 +151,8 @@ def test_the_curves_are_those_of_the_snapshots(place, whole):
     for run, update, at in (("pull", 2, 2), ("tuned", 4, 8)):
         policy = snapshots.load(dict(snapshots.paths(place.root / run))[update])[0][1]
         for name in ("0_pull", "1_pull_left"):
-            seen = evaluate.evaluate(
-                policy, name[2:], seeds=record.Seeds(SEED), worlds=6, index=training.VALIDATION
+            seen = evaluation.evaluate(
+                policy, name[2:], seeds=record.Seeds(SEED), worlds=6, index=evaluation.VALIDATION
             )
             assert points[f"success/{name}"][at] == seen.opening_rate
     both = points["success/0_pull"][8], points["success/1_pull_left"][8]
@@ -176,8 +168,8 @@ def test_transfer_is_that_of_the_runs_own_validations(place, whole):
     assert sorted(fresh) == [2, 4]
     start = points["fresh/1_pull_left"][0]
     policy = snapshots.load(snapshots.paths(place.root / "left")[0][1])[0][1]
-    seen = evaluate.evaluate(
-        policy, "pull_left", seeds=record.Seeds(SEED), worlds=WORLDS, index=training.VALIDATION
+    seen = evaluation.evaluate(
+        policy, "pull_left", seeds=record.Seeds(SEED), worlds=WORLDS, index=evaluation.VALIDATION
     )
     assert start == seen.opening_rate
     area = [
@@ -272,15 +264,15 @@ def test_each_task_has_its_own_policy_once_it_is_learned(tmp_path):
         (tmp_path / f"{i}").mkdir()
         alone = snapshots.save(tmp_path / f"{i}", i, kept[-1:])
         for j, task in enumerate(tasks):
-            assert metrics._snapshot_rate(series, i, several, Worlds())(j) == (min(i, j), task)
-            assert metrics._snapshot_rate(series, i, alone, Worlds())(j) == (i, task)
+            assert evaluations._snapshot_rate(series, i, several, Worlds())(j) == (min(i, j), task)
+            assert evaluations._snapshot_rate(series, i, alone, Worlds())(j) == (i, task)
 
 
 def test_snapshots_are_chosen_from_the_last_back():
     step = SimpleNamespace(snapshots=[(update, None) for update in (0, 10, 20, 30, 40, 44)])
-    assert metrics._chosen(step, 1, first=True) == [0, 10, 20, 30, 40, 44]
-    assert metrics._chosen(step, 2, first=False) == [10, 30, 44]
-    assert metrics._chosen(step, 99, first=True) == [0, 44]
+    assert evaluations._curve_updates(step, 1, first=True) == [0, 10, 20, 30, 40, 44]
+    assert evaluations._curve_updates(step, 2, first=False) == [10, 30, 44]
+    assert evaluations._curve_updates(step, 99, first=True) == [0, 44]
 
 
 def test_what_does_not_go_together_gets_one_line(place):
@@ -294,7 +286,7 @@ def test_what_does_not_go_together_gets_one_line(place):
         assert "\n" not in str(error.value)
         assert not (root / "refused").exists()
 
-    refused(r"nowhere: no steps there; choose", str(root / "nowhere"))
+    refused(r"nowhere: no steps; choose", str(root / "nowhere"))
     gap = Path(place.series("gap", pull, tuned))
     (gap / "1_pull_left").rename(gap / "2_pull_left")
     refused(r"gap/steps: step 1 is missing; there are 0_pull, 2_pull_left", str(gap))
@@ -304,20 +296,22 @@ def test_what_does_not_go_together_gets_one_line(place):
     facts = json.loads((other / "journal/run.json").read_text())
     (other / "journal/run.json").write_text(json.dumps(facts | {"seed": 7}))
     refused(
-        r"1_pull_left: seed 7, but .*0_pull has 31; a series has one",
+        r"1_pull_left: seed 7, but .*0_pull has 31; a series has the same",
         place.series("seeds", pull, other),
     )
     refused(r"reference: seed 7, but the series has 31; choose", tuning, _with(place, "seeds2", 7))
     refused(
-        r"reference: no step learned pull_left; there are pull$", tuning, place.series("one", pull)
+        r"reference: no run learned pull_left; the runs are pull$",
+        tuning,
+        place.series("one", pull),
     )
-    refused(r"reference: .*tuned learned pull_left on from another", tuning, tuning)
+    refused(r"reference: .*tuned learned pull_left after another", tuning, tuning)
     order = place.series("order", left, _kept(place, "kept", "pull", ["pull_left", "round"]))
     refused(r"000004.safetensors: policies of pull_left, round; .* of pull_left, pull$", order)
     named = Path(place.series("named", pull, tuned))
     (named / "1_pull_left").rename(named / "1_lever")
     refused(r"1_lever: that run learned pull_left, not lever", str(named))
-    refused(r"one task alone is no series", str(root / "one/steps"))
+    refused(r"a series has two tasks or more", str(root / "one/steps"))
     bare = root / "bare"
     shutil.copytree(tuned, bare)
     shutil.rmtree(bare / "policies")

@@ -8,12 +8,12 @@ import mujoco
 import numpy as np
 import pytest
 
-from door.env import DoorVecEnv
-from door.models import build_model
-from door.robots import ROBOTS
-from door.stress import KINDS, play, player
-from door.tasks import TASKS
-from door.worlds import Settings, sample_world
+from door.env.door_env import DoorVecEnv
+from door.env.mujoco_models import build_model
+from door.env.robots import ROBOTS
+from door.env.stress import KINDS, play, player
+from door.env.tasks import TASKS
+from door.env.worlds import Settings, sample_world
 from runcatalog.record.seeds import Seeds
 
 PENETRATION = 0.003  # m

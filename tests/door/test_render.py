@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from door.render import draw, film, record_video, world_of
-from door.tasks import TASKS
-from door.worlds import sample_world
+from door.env.render import draw, film, record_video, world_of
+from door.env.tasks import TASKS
+from door.env.worlds import sample_world
 from runcatalog.record.seeds import Seeds
 
 

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from door import evaluate, shift, train_ppo, training
-from door.tasks import TASKS
-from door.worlds import World, parameters, sample_world
+from door import shift, train_ppo
+from door.env.tasks import TASKS
+from door.env.worlds import World, parameters, sample_world
+from door.training import evaluation, trainer
 from runcatalog import record
 from world_ranges import RANGES
 
@@ -91,8 +92,8 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 
 
 def test_inside_is_the_run_s_own_number(project: Path, monkeypatch: pytest.MonkeyPatch):
-    fewer = functools.partial(evaluate.evaluate, worlds=WORLDS)
-    monkeypatch.setattr(training, "evaluate", fewer)
+    fewer = functools.partial(evaluation.evaluate, worlds=WORLDS)
+    monkeypatch.setattr(trainer, "evaluate", fewer)
     monkeypatch.setenv("RUN_DIR", str(project / "run"))
     trained = train_ppo.main(
         train_ppo.Config(
@@ -117,5 +118,5 @@ def test_inside_is_the_run_s_own_number(project: Path, monkeypatch: pytest.Monke
 
 
 def test_a_folder_without_a_run_is_named(project: Path):
-    with pytest.raises(record.UserError, match="nowhere: no run of door training there"):
+    with pytest.raises(record.UserError, match="nowhere: not a run of door training"):
         shift.main(shift.Config(run=str(project / "nowhere")))

@@ -12,7 +12,9 @@ import numpy as np
 import pytest
 import torch
 
-from door import determinism, options, snapshots, train_hnppo, train_ppo, training
+from door import determinism, train_hnppo, train_ppo
+from door.training import evaluation, snapshots, trainer
+from door.training import flags as door_flags
 from rl import gae, ppo
 from runcatalog import record
 from runcatalog.record.digest import weights_digest
@@ -47,7 +49,7 @@ def project(tmp_path, monkeypatch):
 @pytest.fixture
 def few_worlds(monkeypatch):
     """Evaluates in ten worlds of a hundred, where it does not matter what a policy is worth."""
-    monkeypatch.setattr(training, "evaluate", partial(training.evaluate, worlds=10))
+    monkeypatch.setattr(trainer, "evaluate", partial(trainer.evaluate, worlds=10))
 
 
 def _train(kind: str, directory: Path, monkeypatch, **flags) -> dict:
@@ -116,7 +118,7 @@ def test_threads_kills_and_resumes_change_nothing(kind, project, few_worlds, mon
     class Killed(BaseException):
         pass
 
-    log, calls = training.Training.log, []
+    log, calls = trainer.Trainer.log, []
 
     def log_and_die(self, rollout, statistics):
         log(self, rollout, statistics)
@@ -125,7 +127,7 @@ def test_threads_kills_and_resumes_change_nothing(kind, project, few_worlds, mon
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(training.Training, "log", log_and_die)
+        patch.setattr(trainer.Trainer, "log", log_and_die)
         with pytest.raises(Killed):
             _train(kind, broken, monkeypatch, save_interval=3, threads=1, envs_per_call=3)
     flags = SMALL | {"save_interval": 3, "resume": str(broken), "threads": 3}
@@ -201,34 +203,34 @@ def test_an_explosion_is_named_with_its_update(project, few_worlds, monkeypatch)
     wild = {"lr": 0.3, "max_grad_norm": 1e3, "minibatch_size": 16, "epochs": 8, "save_interval": 1}
     told = _train("ppo", project / "wild", monkeypatch, **wild)["result"]["variant"]["exploded"]
     kls = _points(project / "wild")["approx_kl"]
-    first = min(update for update, kl in kls.items() if kl > training.EXPLODED)
+    first = min(update for update, kl in kls.items() if kl > trainer.EXPLODED)
     assert told == f"at update {first} (KL {kls[first]:.0f})"
     assert f"exploded {told}" in (project / "wild/journal/events.jsonl").read_text()
     calm = _train("ppo", project / "calm", monkeypatch)
     assert not calm["result"]["variant"]["exploded"]
-    assert max(_points(project / "calm")["approx_kl"].values()) < training.EXPLODED
+    assert max(_points(project / "calm")["approx_kl"].values()) < trainer.EXPLODED
 
 
 def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch):
-    from door.evaluate import Evaluation
+    from door.training.evaluation import Evaluation
 
     asked, rates = [], iter([99, 90, 95, 96, 97])
 
     def evaluate(*args, index, **kwargs):
         asked.append(index)
-        worlds = np.arange(100) < (50 if index == training.TEST else next(rates))
+        worlds = np.arange(100) < (50 if index == evaluation.TEST else next(rates))
         return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
 
-    monkeypatch.setattr(training, "evaluate", evaluate)
+    monkeypatch.setattr(trainer, "evaluate", evaluate)
     written = _train("ppo", project / "run", monkeypatch, eval_interval=1, stop_at=0.95,
                      env_steps=10 * 128)  # fmt: skip
-    assert asked == [training.VALIDATION] * 5 + [training.TEST]
+    assert asked == [evaluation.VALIDATION] * 5 + [evaluation.TEST]
     assert written["result"]["objective"]["value"] == 0.5
     assert written["result"]["objective"]["at"] == 5
 
 
 def test_steps_get_smaller_as_doors_open(project, monkeypatch):
-    from door.evaluate import Evaluation
+    from door.training.evaluation import Evaluation
 
     rates = iter([50, 90, 99, 0, 70])
 
@@ -237,7 +239,7 @@ def test_steps_get_smaller_as_doors_open(project, monkeypatch):
         return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
 
     sizes = []
-    monkeypatch.setattr(training, "evaluate", evaluate)
+    monkeypatch.setattr(trainer, "evaluate", evaluate)
     monkeypatch.setattr("rl.agent.PPOAgent.set_lr", lambda agent, fraction: sizes.append(fraction))
     _train("ppo", project / "run", monkeypatch, eval_interval=1, lr_schedule="success")
     assert sizes == pytest.approx([1.0, 0.5, 0.1])  # after each of the first three validations
@@ -267,15 +269,15 @@ def test_network_sizes():
 
 
 def test_choices_are_those_of_the_code():
-    from door.reward import RewardConfig
-    from door.robots import ROBOTS
-    from door.worlds import STARTS
+    from door.env.reward import RewardConfig
+    from door.env.robots import ROBOTS
+    from door.env.worlds import STARTS
 
-    assert options.TIME_LIMITS == gae.TIME_LIMITS
-    assert options.VALUE_LOSSES == ppo.VALUE_LOSSES
-    assert set(options.STARTS) == set(STARTS)
-    assert set(options.ROBOTS) == set(ROBOTS)
-    assert {RewardConfig.of(kind).kind for kind in options.REWARDS} == set(options.REWARDS)
+    assert door_flags.TIME_LIMITS == gae.TIME_LIMITS
+    assert door_flags.VALUE_LOSSES == ppo.VALUE_LOSSES
+    assert set(door_flags.STARTS) == set(STARTS)
+    assert set(door_flags.ROBOTS) == set(ROBOTS)
+    assert {RewardConfig.of(kind).kind for kind in door_flags.REWARDS} == set(door_flags.REWARDS)
 
 
 @pytest.mark.parametrize("script", ["train_ppo", "train_hnppo", "determinism"])

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from door import train_hnppo, train_ppo, tuned
+from door import train_hnppo, train_ppo
+from door.training import tuned_flags
 from runcatalog.record import UserError
 from runcatalog.record.config import flags_of
 
@@ -128,7 +129,7 @@ def test_the_search_that_guild_linked_comes_first_and_a_restart_takes_the_same(
 
     parents: list[str] = []
     made = SimpleNamespace(directory=run, event=print, add_parent=parents.append)
-    tuned.note(made, taken)
+    tuned_flags.note(made, taken)
     search(project, "b", [1.0, 2.0], started=9)
     again = train_ppo.Config(tuned=SEARCH)
     assert again.tuned_from() == taken

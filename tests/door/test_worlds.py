@@ -6,10 +6,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from door.models import BOLT_RELEASE, DoorSpec, build_model
-from door.robots import ROBOTS
-from door.tasks import SERIES, TASKS, get_task
-from door.worlds import STARTS, Settings, World, sample_world
+from door.env.mujoco_models import BOLT_RELEASE, DoorSpec, build_model
+from door.env.robots import ROBOTS
+from door.env.tasks import SERIES, TASKS, get_task
+from door.env.worlds import STARTS, Settings, World, sample_world
 from world_ranges import RANGES
 
 LATCHED = [name for name, task in TASKS.items() if task.latched]

@@ -5,7 +5,7 @@ from pathlib import Path
 import pytest
 
 from door import series
-from door.metrics import final_matrix
+from door.continual.evaluations import final_matrix
 from journeys.shell import Project, written
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
@@ -70,12 +70,20 @@ def _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch) -> 
     first = (killed / "steps/0_pull").resolve().name
     two = ["series3:hnppo_pull_0", "series4:hnppo_pull_left_1"]
     flags = {"steps": " ".join(two), "seed": 5, "env_steps": 6144, "video": "no"}
-    assert series._choose(two[0], two, series.Config(**flags)) == series.Step(two[0], first, True)
+
+    def planned(**changes) -> list[series.Step]:
+        return series.plan(series.Config(**flags | changes), killed / "no such file")
+
+    reused, own = planned()
+    assert (reused.run, reused.reused, own.run, own.after) == (
+        first,
+        True,
+        "",
+        {"previous": "task 0"},
+    )
     for changed in ({"seed": 6}, {"env_steps": 4096}, {"video": "yes"}, {"reuse": False}):
-        assert not series._choose(two[0], two, series.Config(**flags | changed)).reused
-    # A step of its own is run again, and so is one that has not ended well.
-    assert not series._choose(two[0], two[:1], series.Config(**flags)).reused
-    assert not series._choose(two[1], two, series.Config(**flags)).reused
+        assert not planned(**changed)[0].run
+    assert not planned(steps=two[0])[0].run  # a step of the same series is run again
 
 
 def _metrics_find_both_series_and_refuse_one_that_does_not_fit(project, killed) -> None:

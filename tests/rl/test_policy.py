@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl.normalise import ObservationNormaliser
-from rl.policy import (
+from rl.actor_critic import (
     NetworkShape,
-    Policy,
     actor_mean,
     count,
     critic_value,
@@ -18,8 +16,10 @@ from rl.policy import (
     log_prob,
     unflatten,
 )
+from rl.normalise import ObservationNormaliser
+from rl.policy import Policy
 
-SHAPE = NetworkShape(15, 6)
+SHAPE = NetworkShape(15, 6, (64, 64))
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -87,8 +87,8 @@ def test_a_policy_is_a_copy_and_samples_round_its_mean():
     policy = Policy(tensors, normaliser, squash=False)
     mean = policy(raw)
     noise = rng.standard_normal((40, 6), np.float32)
-    disturbances, log_probs = policy.disturbances(noise)
-    actions = policy.act(normaliser(raw), disturbances)
+    scaled, log_probs = policy.scale_noise(noise)
+    actions = policy.act(normaliser(raw), scaled)
     np.testing.assert_allclose(actions, mean + np.exp(np.float32(-0.5)) * noise, rtol=1e-5)
     again = log_prob(torch.from_numpy(actions), torch.from_numpy(mean), tensors[-1])
     np.testing.assert_allclose(log_probs, again.numpy(), rtol=1e-4, atol=1e-4)

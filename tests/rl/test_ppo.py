@@ -6,10 +6,19 @@ import pytest
 import torch
 from threadpoolctl import threadpool_info
 
-from rl.agent import AgentSettings, PPOAgent
+from ppo_settings import agent_settings, ppo_settings
+from rl.actor_critic import NetworkShape
+from rl.agent import PPOAgent
 from rl.normalise import ReturnScaler
-from rl.policy import NetworkShape
-from rl.ppo import VALUE_LOSSES, Batch, PPOSettings, make_batch, policy_loss, update, value_loss
+from rl.ppo import (
+    VALUE_LOSSES,
+    Batch,
+    PPOSettings,
+    compute_advantages,
+    policy_loss,
+    update,
+    value_loss,
+)
 from rl.rollout import NonFiniteError, collect
 
 
@@ -84,7 +93,8 @@ def _pendulum() -> gymnasium.vector.VectorEnv:
 
 def _agent(seed: int = 0, **settings) -> PPOAgent:
     generator = torch.Generator().manual_seed(seed)
-    return PPOAgent(NetworkShape(4, 1), AgentSettings(lr=3e-3, **settings), generator)
+    changed = agent_settings(**{"lr": 3e-3} | settings)
+    return PPOAgent(NetworkShape(4, 1, (64, 64)), changed, generator)
 
 
 def _train(updates: int, agent: PPOAgent, settings: PPOSettings) -> list[float]:
@@ -101,7 +111,7 @@ def _train(updates: int, agent: PPOAgent, settings: PPOSettings) -> list[float]:
             keep_final=settings.time_limit == "bootstrap",
         )  # fmt: skip
         observations = rollout.raw_observations[-1]
-        batch = make_batch(agent, rollout, scaler(rollout.rewards, rollout.ends), settings)
+        batch = compute_advantages(agent, rollout, scaler(rollout.rewards, rollout.ends), settings)
         update(agent, batch, settings, rng)
         agent.normaliser.update(rollout.raw_observations[:-1])
         falls.append(float(rollout.terminated.mean()))
@@ -111,14 +121,14 @@ def _train(updates: int, agent: PPOAgent, settings: PPOSettings) -> list[float]:
 
 @pytest.mark.parametrize("time_limit", ["cut", "bootstrap"])
 def test_it_learns_to_balance_a_pole(time_limit):
-    settings = PPOSettings(minibatch_size=128, epochs=8, time_limit=time_limit)
+    settings = ppo_settings(minibatch_size=128, epochs=8, time_limit=time_limit)
     falls = _train(40, _agent(mean_gain=0.01, log_std=-1.0), settings)
     assert falls[0] > 0.05
     assert np.mean(falls[-5:]) < 0.01
 
 
 def test_the_same_seed_gives_the_same_weights_and_a_state_continues_them():
-    settings = PPOSettings(minibatch_size=128, epochs=2)
+    settings = ppo_settings(minibatch_size=128, epochs=2)
     first, second = _agent(), _agent()
     _train(2, first, settings)
     _train(2, second, settings)
@@ -139,9 +149,9 @@ def _batch(size: int = 256) -> Batch:
 
 def test_target_kl_ends_an_update_early():
     batch, rng = _batch(), np.random.default_rng(0)
-    settings = PPOSettings(minibatch_size=64, epochs=6, target_kl=1e-6)
+    settings = ppo_settings(minibatch_size=64, epochs=6, target_kl=1e-6)
     assert update(_agent(), batch, settings, rng)["gradient_steps"] == 4
-    settings = PPOSettings(minibatch_size=64, epochs=6)
+    settings = ppo_settings(minibatch_size=64, epochs=6)
     assert update(_agent(), batch, settings, rng)["gradient_steps"] == 24
 
 
@@ -153,7 +163,7 @@ def test_a_bad_number_is_named(field, tensor):
     batch = _batch()
     getattr(batch, field)[3] = float("nan")
     with pytest.raises(NonFiniteError) as error:
-        update(_agent(), batch, PPOSettings(minibatch_size=64), np.random.default_rng(0))
+        update(_agent(), batch, ppo_settings(minibatch_size=64), np.random.default_rng(0))
     assert error.value.tensor == tensor
 
 
@@ -163,7 +173,7 @@ def test_weights_that_exploded_are_named_by_what_they_break():
     agent.weights[-1] = float("inf")  # the critic's last bias
     rollout = collect([env], agent.policy(), np.ones((8, 4)), 4, rng)
     with pytest.raises(NonFiniteError) as error:
-        make_batch(agent, rollout, rollout.rewards, PPOSettings())
+        compute_advantages(agent, rollout, rollout.rewards, ppo_settings())
     assert error.value.tensor == "values"
     agent.weights[:300] = float("nan")
     env.reset(seed=0)
@@ -184,10 +194,10 @@ def test_a_rollout_keeps_what_happened():
         np.testing.assert_array_equal(rollout.rewards[t], rewards)
         np.testing.assert_array_equal(rollout.terminated[t], terminated)
     assert rollout.terminated.any()
-    batch = make_batch(agent, rollout, rollout.rewards, PPOSettings())
-    log_probs, _, values = agent.evaluate_actions(batch.observations, batch.actions)
-    torch.testing.assert_close(log_probs, batch.log_probs, atol=1e-4, rtol=1e-4)
-    torch.testing.assert_close(values, batch.values, atol=1e-5, rtol=1e-5)
+    batch = compute_advantages(agent, rollout, rollout.rewards, ppo_settings())
+    forward = agent.forward(batch.observations, batch.actions)
+    torch.testing.assert_close(forward.log_probs, batch.log_probs, atol=1e-4, rtol=1e-4)
+    torch.testing.assert_close(forward.values, batch.values, atol=1e-5, rtol=1e-5)
 
 
 def test_who_plays_takes_as_many_threads_as_torch_was_told(monkeypatch):

@@ -6,9 +6,9 @@ run on time: go in front of the handle, go behind or around it, turn it, pull or
 
 import numpy as np
 
-from door.robots import SLIDE_DAMPING, SLIDE_FORCE, TURN_DAMPING, TURN_TORQUE
-from door.tasks import Task, get_task
-from door.worlds import STARTS
+from door.env.robots import SLIDE_DAMPING, SLIDE_FORCE, TURN_DAMPING, TURN_TORQUE
+from door.env.tasks import Task, get_task
+from door.env.worlds import STARTS
 
 _PHASES = np.array([24, 36, 72])  # decisions at which one phase gives way to the next
 _HOOK = np.array([-0.25, 0.0, 0.03])  # the site ``finger`` in the tool's frame

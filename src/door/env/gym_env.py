@@ -12,9 +12,9 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from door.env import HORIZON, DoorVecEnv
-from door.reward import RewardConfig
-from door.worlds import DECISION
+from door.env.door_env import HORIZON, DoorVecEnv
+from door.env.reward import RewardConfig
+from door.env.worlds import DECISION
 from runcatalog.record.seeds import Seeds
 
 
@@ -25,7 +25,7 @@ class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     ``opened``, ``hinge`` (rad), ``handle`` (rad), ``bolt`` (m), ``contact`` and ``penetration`` (m).
 
     Args:
-        task: Name in ``door.tasks.TASKS``.
+        task: Name in ``door.env.tasks.TASKS``.
         robot: ``floatinghook`` or ``floatinggripper``.
         reward: "shaped" or "original".
         start: "near" (about 0.46 m from the handle) or "original" (about 1 m).
@@ -101,7 +101,7 @@ class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         if self.render_mode is None:
             return None
         if self._painter is None:
-            from door.render import Painter
+            from door.env.render import Painter
 
             settings, robot = self._vec.settings, self._arguments["robot"]
             self._painter = Painter(self._vec.worlds[0], robot, settings)

@@ -8,9 +8,9 @@ All shapes are capsules and boxes, whose contacts have closed forms.
 
 import mujoco
 
-from door import looks
-from door.robots import DOOR_BIT, TOOL_BIT, add_robot, damp_robot, get_robot
-from door.worlds import DENSITY, HANDLE_MASS, KNOB_HEIGHT, WIDTH, Settings, World
+from door.env import looks
+from door.env.robots import DOOR_BIT, TOOL_BIT, add_robot, damp_robot, get_robot
+from door.env.worlds import DENSITY, HANDLE_MASS, KNOB_HEIGHT, WIDTH, Settings, World
 
 SKIN = 0.0025  # m: margin of each geom; contact forces begin 5 mm before the surfaces meet
 # Withdrawn this far (m), no more than the bolt's rounded end is behind the strike.

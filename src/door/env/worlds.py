@@ -1,7 +1,7 @@
 """Procedural doors: what a world is and how it is drawn.
 
 Ranges are those of the source (DoorGym's world generator) wherever they have a meaning without its
-meshes; each field of ``World`` names its own. ``door.models`` builds the MuJoCo model.
+meshes; each field of ``World`` names its own. ``door.env.mujoco_models`` builds the MuJoCo model.
 
 Frame: x points from the door to the robot, z up, the closed door lies in the plane x = 0.
 """
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from door.tasks import Task
+from door.env.tasks import Task
 
 WIDTH = 1.0  # m, fixed in the source
 KNOB_HEIGHT = 1.0  # m, fixed in the source

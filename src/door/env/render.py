@@ -19,8 +19,8 @@ from typing import Any
 
 import numpy as np
 
-from door.tasks import get_task
-from door.worlds import DECISION, Settings, World
+from door.env.tasks import get_task
+from door.env.worlds import DECISION, Settings, World
 
 SIZE = (480, 360)  # pixels
 GIF_SIZE = (280, 210)  # pixels; drawn larger and scaled down, which smooths edges
@@ -79,7 +79,7 @@ def film(
     start: str,
 ) -> dict[str, Any]:
     """Simulates the episodes; all joint positions, with what is needed to draw them."""
-    from door.env import HORIZON, DoorVecEnv
+    from door.env.door_env import HORIZON, DoorVecEnv
 
     env = DoorVecEnv(
         task, robot, episodes, seeds=seeds, threads=1, start=start, stagger=False, held_out=True
@@ -119,7 +119,7 @@ def draw(scene: dict[str, Any], path: Path) -> Video:
 
 def _run_child(backend: str, source: Path, target: Path) -> str:
     """Empty when the child drew the video, else why not, in one line."""
-    here = str(Path(__file__).resolve().parent.parent)
+    here = str(Path(__file__).resolve().parents[2])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
         **os.environ,
@@ -127,7 +127,7 @@ def _run_child(backend: str, source: Path, target: Path) -> str:
         "PYOPENGL_PLATFORM": backend,
         "PYTHONPATH": os.pathsep.join(paths),
     }
-    command = [sys.executable, "-m", "door.render", str(source), str(target)]
+    command = [sys.executable, "-m", "door.env.render", str(source), str(target)]
     try:
         child = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT
@@ -170,7 +170,7 @@ class Painter:
     ) -> None:
         import mujoco
 
-        from door.models import build_model
+        from door.env.mujoco_models import build_model
 
         self._model = build_model(world, robot, dataclasses.replace(settings, visual=True))
         if shadows:

@@ -7,7 +7,7 @@ seed.
 import mujoco
 import numpy as np
 
-from door.worlds import KNOB_HEIGHT, WIDTH, World
+from door.env.worlds import KNOB_HEIGHT, WIDTH, World
 
 _WALLS = ((0.86, 0.84, 0.80), (0.74, 0.80, 0.83), (0.83, 0.77, 0.70), (0.78, 0.82, 0.74))
 _DOORS = ((0.55, 0.36, 0.20), (0.42, 0.26, 0.15), (0.93, 0.92, 0.88), (0.25, 0.38, 0.48))

@@ -14,7 +14,7 @@ from typing import Any
 
 import numpy as np
 
-from door.env import DoorVecEnv, Seeds
+from door.env.door_env import DoorVecEnv, Seeds
 
 GROUPS = 2
 
@@ -33,14 +33,14 @@ class DoorGroups:
         """Takes what ``DoorVecEnv`` takes; ``threads`` is for all groups together."""
         ends = [index * num_envs // GROUPS for index in range(GROUPS + 1)]
         members = [range(*pair) for pair in itertools.pairwise(ends) if pair[0] < pair[1]]
-        self.num_envs, self.beside = num_envs, threads > 1 and len(members) > 1
+        self.num_envs, self.parallel = num_envs, threads > 1 and len(members) > 1
         self.groups = [
             DoorVecEnv(
                 task,
                 robot,
                 num_envs,
                 seeds=seeds,
-                threads=threads // len(members) if self.beside else threads,
+                threads=threads // len(members) if self.parallel else threads,
                 members=each,
                 **more,
             )
@@ -50,7 +50,7 @@ class DoorGroups:
 
     def new_worlds(self) -> np.ndarray:
         """A new world for each environment; observations [n, obs_size]."""
-        with ThreadPoolExecutor(len(self.groups) if self.beside else 1) as threads:
+        with ThreadPoolExecutor(len(self.groups) if self.parallel else 1) as threads:
             return np.concatenate(list(threads.map(DoorVecEnv.new_worlds, self.groups)))
 
     def state(self) -> dict[str, Any]:

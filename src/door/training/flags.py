@@ -6,8 +6,8 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from door.tasks import TASKS
-from door.tuned import Tuned, fill
+from door.env.tasks import TASKS
+from door.training.tuned_flags import Tuned, fill
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import checkpoint_folder

@@ -7,8 +7,8 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from door.env import DoorVecEnv
-from door.scripted import ScriptedGripper, ScriptedHook
+from door.env.door_env import DoorVecEnv
+from door.env.scripted import ScriptedGripper, ScriptedHook
 
 KINDS = ("random", "held", "slam", "scripted")
 

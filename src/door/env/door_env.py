@@ -17,11 +17,11 @@ import mujoco
 import numpy as np
 from mujoco import rollout
 
-from door.models import BOLT_RELEASE, WorldModels
-from door.reward import CLOSED, RewardConfig, reward
-from door.robots import ROLL_RANGE, get_robot
-from door.tasks import Task, get_task
-from door.worlds import DECISION, STARTS, Settings, World, sample_world
+from door.env.mujoco_models import BOLT_RELEASE, WorldModels
+from door.env.reward import CLOSED, RewardConfig, reward
+from door.env.robots import ROLL_RANGE, get_robot
+from door.env.tasks import Task, get_task
+from door.env.worlds import DECISION, STARTS, Settings, World, sample_world
 
 OPEN = 0.2  # rad: success threshold of the source
 HORIZON = 128  # decisions an episode (source: 512 env steps, action repeat 4)
@@ -47,7 +47,7 @@ class DoorVecEnv:
     ``threads`` nor ``envs_per_call``, and a few counters and arrays restore them.
 
     Args:
-        task: Name in ``door.tasks.TASKS``.
+        task: Name in ``door.env.tasks.TASKS``.
         robot: ``floatinghook`` or ``floatinggripper``.
         num_envs: Number of environments n.
         seeds: The run's seeds (``record.Seeds``).
