@@ -61,7 +61,7 @@ def test_what_cannot_be_drawn_is_named(run: Path, monkeypatch: pytest.MonkeyPatc
         gif.make(run, run / "door.mp4")
     with pytest.raises(record.UserError, match="that run learned pull, lever, not round"):
         gif.make(run, run / "door.gif", task="round")
-    with pytest.raises(record.UserError, match="nowhere: no run of door training there"):
+    with pytest.raises(record.UserError, match="nowhere: not a run of door training"):
         gif.make(run / "nowhere", run / "door.gif")
     monkeypatch.setenv("MUJOCO_GL", "glx")  # needs a screen
     monkeypatch.delenv("DISPLAY", raising=False)

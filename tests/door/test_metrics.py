@@ -325,7 +325,9 @@ def test_what_does_not_go_together_gets_one_line(place):
     (bare / "result.json").unlink()
     refused(r"1_pull_left: that run not finished; finish", str(root / "bare2/steps"))
     shutil.rmtree(bare)
-    refused(r"1_pull_left \(a link to .*bare\): no run of door training", str(root / "bare2/steps"))
+    refused(
+        r"1_pull_left \(a link to .*bare\): not a run of door training", str(root / "bare2/steps")
+    )
     blind = root / "blind"
     shutil.copytree(left, blind)
     (blind / "journal/metrics.jsonl").write_text("")

@@ -68,13 +68,16 @@ def _points(directory: Path) -> dict[str, dict[int, float]]:
 
 
 @pytest.mark.parametrize("kind", ["ppo", "hnppo"])
-def test_a_run_leaves_what_a_reader_wants(kind, project, monkeypatch):
-    directory = project / "run"
+def test_a_run_writes_metrics_figure_and_checkpoint(kind, project, monkeypatch, request):
+    directory, worlds = project / "run", 100
+    if kind == "hnppo":
+        request.getfixturevalue("few_worlds")
+        worlds = 10
     written = _train(kind, directory, monkeypatch, eval_interval=2)
     assert written["status"] == "FINISHED"
     result = written["result"]
     assert result["objective"]["name"] == "opening_rate"
-    assert result["objective"]["count"] == 100
+    assert result["objective"]["count"] == worlds
     assert result["env_steps"] == 4 * 128
     points = _points(directory)
     for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction",
@@ -280,21 +283,24 @@ def test_choices_are_those_of_the_code():
     assert {RewardConfig.of(kind).kind for kind in door_flags.REWARDS} == set(door_flags.REWARDS)
 
 
-@pytest.mark.parametrize("script", ["train_ppo", "train_hnppo", "determinism"])
-def test_help_names_every_flag_without_loading_torch(script):
-    path = Path(train_ppo.__file__).with_name(f"{script}.py")
-    code = (
-        "import sys, runpy\n"
-        "sys.argv = ['x', '--help']\n"
-        "try: runpy.run_path(PATH, run_name='__main__')\n"
-        "except SystemExit: pass\n"
-        "assert 'torch' not in sys.modules and 'mujoco' not in sys.modules\n"
-    ).replace("PATH", repr(str(path)))
+def test_help_names_every_flag_without_loading_torch():
+    code = """
+import contextlib, runpy, sys
+sys.argv = ["x", "--help"]
+for script in SCRIPTS:
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(script, run_name="__main__")
+    assert "torch" not in sys.modules and "mujoco" not in sys.modules, script
+"""
+    folder = Path(train_ppo.__file__).parent
+    names = ("train_ppo", "train_hnppo", "determinism", "series", "metrics", "shift")
+    scripts = [str(folder / f"{name}.py") for name in names]
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
-    )
+        [sys.executable, "-c", code.replace("SCRIPTS", repr(scripts))],
+        capture_output=True, text=True, env=dict(os.environ),
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "--seed" in done.stdout
+    assert done.stdout.count("--seed") >= len(scripts)
 
 
 def _outcomes(*changes: dict) -> list[dict]:
@@ -321,11 +327,42 @@ def test_the_determinism_result_says_what_was_seen():
     assert "different" in determinism.judge(resumed, 2)["summary"]
 
 
-def test_the_determinism_test_really_runs_and_kills(project, monkeypatch):
+STUB = """
+import json, os, sys, time
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+folder = flags.get("--resume") or os.environ["RUN_DIR"]
+os.makedirs(folder + "/journal", exist_ok=True)
+path = folder + "/journal/metrics.jsonl"
+lines = open(path).read().splitlines() if os.path.exists(path) else []
+with open(path, "a") as file:
+    for update in range(len(lines) + 1, int(flags["--env-steps"]) // 2048 + 1):
+        time.sleep(0.1)
+        print(json.dumps({"step": update}), file=file, flush=True)
+weights = WEIGHTS
+digest = {"weights": weights, "metrics": flags["--seed"]}
+result = {"digest": digest, "resume_mismatch": 0, "env_steps": int(flags["--env-steps"])}
+json.dump(result, open(folder + "/result.json", "w"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("weights", "verdict"),
+    [
+        ('"same"', "deterministic: 2 of 2 runs equal with 1, 2 threads"),
+        ('flags["--threads"]', "not deterministic: 1 of 2 runs equal with 1, 2 threads"),
+    ],
+)
+def test_the_determinism_test_runs_kills_resumes_and_compares(
+    weights, verdict, project, monkeypatch
+):
+    """With a script that trains nothing; real trainings are killed and resumed above."""
+    (project / "train_ppo.py").write_text(STUB.replace("WEIGHTS", weights))
+    monkeypatch.setattr(determinism, "__file__", str(project / "determinism.py"))
     monkeypatch.setenv("RUN_DIR", str(project / "run"))
-    config = determinism.Config(agent="ppo", task="pull", updates=4, threads="1 2")
+    config = determinism.Config(agent="ppo", task="pull", updates=6, threads="1 2")
     assert config.variants() == [(1, 0), (2, 8)]
     written = determinism.main(config)
-    assert written["result"]["summary"].startswith("deterministic: 2 of 2 runs equal")
+    assert written["result"]["summary"].startswith(verdict)
     outcomes = json.loads((project / "run" / "artifacts" / "outcomes.json").read_text())
-    assert len({outcome["weights"] for outcome in outcomes}) == 1
+    assert len(outcomes) == 3
+    assert "killed at update" in (project / "run/journal/events.jsonl").read_text()

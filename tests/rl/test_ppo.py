@@ -119,9 +119,8 @@ def _train(updates: int, agent: PPOAgent, settings: PPOSettings) -> list[float]:
     return falls
 
 
-@pytest.mark.parametrize("time_limit", ["cut", "bootstrap"])
-def test_it_learns_to_balance_a_pole(time_limit):
-    settings = ppo_settings(minibatch_size=128, epochs=8, time_limit=time_limit)
+def test_it_learns_to_balance_a_pole():
+    settings = ppo_settings(minibatch_size=128, epochs=8, time_limit="bootstrap")
     falls = _train(40, _agent(mean_gain=0.01, log_std=-1.0), settings)
     assert falls[0] > 0.05
     assert np.mean(falls[-5:]) < 0.01

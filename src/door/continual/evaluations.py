@@ -175,14 +175,14 @@ def _curve_updates(step: Step, every: int, *, first: bool) -> list[int]:
     return [0] * first + trained[::-1][::every][::-1]
 
 
-def _worlds(step: Step, index: int, threads: int, count: int = WORLDS) -> HeldOutWorlds:
+def _worlds(step: Step, index: int, threads: int, count: int = 0) -> HeldOutWorlds:
     import torch
 
     torch.set_num_threads(1)  # as in training, for the same bits
     return HeldOutWorlds(
         step.robot,
         seeds=record.Seeds(step.seed),
-        worlds=count,
+        worlds=count or WORLDS,
         start=step.start,
         threads=threads,
         index=index,
