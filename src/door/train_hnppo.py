@@ -29,36 +29,42 @@ class Config(DoorConfig):
     lr: float = option(5e-3, "Adam's step size [1]; source: 5e-3", low=0, low_open=True, high=1)
     max_grad_norm: float = option(
         5e-5,
-        "limit of the norm of the task's gradient; source: 1e-4. It is far below Adam's epsilon, "
-        "so that it scales the step: lr x norm / 1e-5 at most",
+        "limit of the norm of the PPO gradient; source: 1e-4. With values near Adam's epsilon of 1e-5 "
+        "it limits the step to about lr x norm / 1e-5",
         low=0,
         low_open=True,
     )
     lr_schedule: str = schedule_option("success")
     entropy_coef: float = entropy_option(0.01, "source: 0.01")
     target_kl: float = target_kl_option(
-        0.03, "source: 0, never. A step of the hypernetwork moves all weights together"
+        0.03, "source: 0, never. A step of the hypernetwork changes all weights together"
     )
     clip_critic_apart: bool = option(
         True,
-        "the fresh critic's gradient is clipped apart; source: jointly with theta's, where its "
-        "share is too small for it to follow",
+        "clip the fresh critic's gradient by its own norm; source: jointly with theta's, which leaves "
+        "it too small to learn",
     )
     critic_grad_norm: float = option(
-        0.5, "limit for the fresh critic where it is clipped apart", low=0, low_open=True
+        0.5,
+        "limit of the norm of the fresh critic's gradient if it is clipped apart",
+        low=0,
+        low_open=True,
     )
     critic_lr: float = option(
-        1e-3, "step size of the fresh critic; 0: lr (source, with joint clipping)", low=0, high=1
+        1e-3,
+        "Adam's step size of the fresh critic [1]; 0: lr (source, with joint clipping)",
+        low=0,
+        high=1,
     )
     value_loss: str = value_loss_option("clipped")
     task_id: int = option(
-        -1, "place of the task in its series; -1: the next one", low=-1, high=1000
+        -1, "place of the task in its series, from 0; -1: the next one", low=-1, high=1000
     )
     te_dim: int = option(8, "size of a task embedding; source: 8", low=1, high=4096)
     embedding_start: str = option(
         "neutral",
-        "where a further task's embedding begins: random, N(0, 1) (source); neutral, where a random one "
-        "gives the smallest actor, which explores as a new network does",
+        "start of a further task's embedding; random: N(0, 1) (source); neutral: the one of 32 random "
+        "embeddings that gives the smallest actor, with the exploration of a new network",
         choices=("random", "neutral"),
     )
     beta: float = option(
@@ -69,7 +75,7 @@ class Config(DoorConfig):
         False, "clip the regulariser's gradient too; source: added after clipping"
     )
     freshcritic: bool = option(
-        True, "an ordinary critic, new for each task; no: generated as well (source has both)"
+        True, "an ordinary critic, new for every task; no: generated too (source has both)"
     )
     chunked: bool = option(False, "generate 1000 weights at a time (source: chnppo)")
     hyper_width: int = option(

@@ -57,7 +57,7 @@ def run(tmp_path: Path) -> Path:
 
 
 def test_what_cannot_be_drawn_is_named(run: Path, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(record.UserError, match=r"door\.mp4 is no name of a \.gif"):
+    with pytest.raises(record.UserError, match=r"door\.mp4 does not end in \.gif"):
         gif.make(run, run / "door.mp4")
     with pytest.raises(record.UserError, match="that run learned pull, lever, not round"):
         gif.make(run, run / "door.gif", task="round")

@@ -100,7 +100,7 @@ def test_a_flag_that_the_script_lacks_is_named(project):
     path.write_text(path.read_text().replace('"clip-coef": {}', '"te-dim": {}'))
     trial = project / "experiments/records/door" / "a0000001.json"
     trial.write_text(trial.read_text().replace("clip-coef", "te-dim").replace("0.3", "12"))
-    with pytest.raises(UserError, match="searched te-dim, which this script lacks"):
+    with pytest.raises(UserError, match="searched te-dim, which this script does not have"):
         train_ppo.Config(tuned=SEARCH)
     assert train_hnppo.Config(tuned=SEARCH).te_dim == 12
 
