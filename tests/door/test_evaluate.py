@@ -1,4 +1,4 @@
-"""Evaluation: 100 held-out worlds, the same bits each time, and what is feasible."""
+"""Evaluation on held-out worlds: the same bits at every call, and the scripted controllers."""
 
 import numpy as np
 import pytest
@@ -50,7 +50,7 @@ def test_evaluation_repeats_bit_for_bit_with_any_number_of_threads():
     assert results[0].max_penetration == results[1].max_penetration
 
 
-def test_the_figures_are_those_of_the_episodes():
+def test_the_evaluation_equals_a_loop_over_episodes():
     """The same trials, followed by hand."""
     result = evaluate(ScriptedHook("round"), "round", seeds=Seeds(8), worlds=20)
     env = DoorVecEnv("round", num_envs=20, seeds=Seeds(8), stagger=False, held_out=True)

@@ -56,7 +56,7 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_cannot_be_drawn_is_named(run: Path, monkeypatch: pytest.MonkeyPatch):
+def test_errors_of_the_animation_are_named(run: Path, monkeypatch: pytest.MonkeyPatch):
     with pytest.raises(record.UserError, match=r"door\.mp4 does not end in \.gif"):
         gif.make(run, run / "door.mp4")
     with pytest.raises(record.UserError, match="that run learned pull, lever, not round"):

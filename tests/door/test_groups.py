@@ -37,7 +37,7 @@ def _play(groups: DoorGroups, observations: np.ndarray, seed: int):
 
 
 @pytest.mark.parametrize("num_envs", [1, 5])
-def test_groups_are_one_environment(num_envs):
+def test_groups_equal_one_environment(num_envs):
     groups = _groups(1, num_envs)
     assert len(groups.groups) == min(GROUPS, num_envs)
     whole = DoorVecEnv("lever", num_envs=num_envs, seeds=Seeds(3), horizon=12)
@@ -64,7 +64,7 @@ def test_groups_are_one_environment(num_envs):
         np.testing.assert_array_equal(value, state[name])
 
 
-def test_threads_change_nothing_and_a_state_continues():
+def test_threads_change_no_bit_and_a_restored_state_continues():
     alone, parallel, resumed = _groups(1), _groups(2), _groups(4)
     assert parallel.parallel
     assert not alone.parallel

@@ -17,7 +17,7 @@ from runcatalog.record.seeds import Seeds
 
 @pytest.mark.parametrize("robot", ["floatinghook", "floatinggripper"])
 @pytest.mark.parametrize("task", ["pull", "lever_push"])
-def test_gymnasium_finds_nothing_wrong(task: str, robot: str):
+def test_gymnasiums_checker_passes(task: str, robot: str):
     env = gymnasium.make("catalog/Door-v0", task=task, robot=robot)
     with warnings.catch_warnings():
         warnings.simplefilter("error")
@@ -77,7 +77,7 @@ def test_step_for_step_equal_to_the_vectorised_environment(task: str, kind: str)
 
 
 @pytest.mark.parametrize("robot", ["floatinghook", "floatinggripper"])
-def test_what_is_drawn_is_what_was_observed(robot: str):
+def test_rendered_positions_equal_observed_positions(robot: str):
     env = gymnasium.make("catalog/Door-v0", robot=robot, horizon=3, episodes_per_world=2).unwrapped
     rng = np.random.default_rng(0)
     for seed in (4, None, None):
@@ -93,7 +93,7 @@ def test_what_is_drawn_is_what_was_observed(robot: str):
     env.close()
 
 
-def test_the_same_seed_gives_the_same_episode_and_another_another():
+def test_episodes_depend_on_the_seed():
     env = gymnasium.make("catalog/Door-v0", task="lever")
     first, second, other = (env.reset(seed=seed)[0] for seed in (1, 1, 2))
     assert np.array_equal(first, second)
@@ -110,6 +110,6 @@ def test_a_reset_in_the_middle_starts_another_episode():
     assert (second[6:12] == 0).all()
 
 
-def test_an_unknown_task_says_which_there_are():
+def test_an_unknown_task_is_an_error_that_lists_the_known_ones():
     with pytest.raises(ValueError, match="unknown task 'gate': choose from pull"):
         gymnasium.make("catalog/Door-v0", task="gate")

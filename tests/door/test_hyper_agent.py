@@ -132,7 +132,7 @@ class _Naive:
     ids=["look-ahead", "in place", "no regulariser"],
 )
 @pytest.mark.parametrize("fused", [False, True])
-def test_steps_are_those_of_the_thesis(fused, settings, freshcritic, monkeypatch):
+def test_steps_equal_the_algorithm_of_the_thesis(fused, settings, freshcritic, monkeypatch):
     monkeypatch.setattr(agent_module, "FUSED_MIN_WEIGHTS", 0 if fused else math.inf)
     settings = settings | {"max_grad_norm": 0.05, "adam_eps": 1e-3, "neutral_start": False}
     agent = _agent(3, freshcritic=freshcritic, **settings)
@@ -228,7 +228,7 @@ def _train_second_task(beta: float, **settings) -> tuple[HyperAgent, torch.Tenso
 
 
 @pytest.mark.parametrize("settings", [{}, {"clip_regulariser": True}, {"chunked": True}])
-def test_beta_holds_the_old_task_in_place(settings):
+def test_beta_protects_the_old_task(settings):
     moved = {}
     for beta in (0.0, 5.0):
         agent, before, after = _train_second_task(beta, **settings)
@@ -258,7 +258,7 @@ def test_a_new_task_gets_its_own_embedding_critic_normaliser_and_optimisers():
 
 
 @pytest.mark.parametrize("neutral", [True, False])
-def test_a_further_task_begins_as_a_new_network_does(neutral):
+def test_a_neutral_start_explores_like_a_new_network(neutral):
     agent = _agent(1, log_std=-0.5, neutral_start=neutral, max_grad_norm=1.0)
     for seed in range(3):
         _step(agent, seed)
@@ -286,7 +286,7 @@ def test_a_further_task_begins_as_a_new_network_does(neutral):
 
 @pytest.mark.parametrize("settings", [{}, {"freshcritic": False}, {"chunked": True}])
 @pytest.mark.parametrize("fused", [False, True])
-def test_a_state_continues_to_the_bit(fused, settings, monkeypatch):
+def test_a_restored_state_continues_to_the_bit(fused, settings, monkeypatch):
     monkeypatch.setattr(agent_module, "FUSED_MIN_WEIGHTS", 0 if fused else math.inf)
     agent = _agent(2, beta=0.1, **settings)
     for seed in range(3):

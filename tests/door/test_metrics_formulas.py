@@ -18,7 +18,7 @@ def matrices(draw, least=2):
 
 
 @given(matrices())
-def test_the_sums_of_the_paper(success):
+def test_formulas_equal_the_sums_of_the_papers(success):
     """Written out as in the source, tasks counted from 1 to N."""
     n = len(success)
     learned = transferred = kept = lost = 0.0
@@ -74,7 +74,7 @@ def test_average_performance_counts_tasks_that_are_not_yet_learned():
         )
     )
 )
-def test_the_area_is_that_of_a_fine_sum(drawn):
+def test_the_area_equals_a_fine_sum(drawn):
     times, success, end = drawn
     fine = np.linspace(0, end, 20_001)
     middle = (fine[1:] + fine[:-1]) / 2
@@ -109,16 +109,16 @@ def test_transfer_of_known_curves():
 @given(st.lists(RATES, min_size=2, max_size=9), st.lists(RATES, min_size=2, max_size=9))
 def test_transfer_has_the_sign_of_the_difference(own, fresh):
     end = min(len(own), len(fresh)) - 1
-    areas = [formulas.area(range(len(each)), each, end) for each in (own, fresh)]
-    found = formulas.curve_transfer(range(len(own)), own, range(len(fresh)), fresh)
+    areas = [formulas.area(range(len(curve)), curve, end) for curve in (own, fresh)]
+    transfer = formulas.curve_transfer(range(len(own)), own, range(len(fresh)), fresh)
     if areas[1] == 1:
-        assert np.isnan(found)
+        assert np.isnan(transfer)
     else:
-        assert found <= 1 + 1e-9
-        assert np.sign(found) == np.sign(areas[0] - areas[1])
+        assert transfer <= 1 + 1e-9
+        assert np.sign(transfer) == np.sign(areas[0] - areas[1])
 
 
 @pytest.mark.parametrize("success", [np.zeros((2, 3)), np.zeros(4), np.zeros((1, 1))])
-def test_what_is_no_matrix_of_tasks(success):
+def test_a_matrix_of_another_shape_is_an_error(success):
     with pytest.raises(ValueError, match="not a square of 2 tasks"):
         formulas.forward_transfer(success)

@@ -15,7 +15,7 @@ from runcatalog import record
 SHAPE = NetworkShape(5, 2, (7, 3))
 
 
-def test_the_policies_of_all_tasks_come_back(tmp_path):
+def test_loaded_policies_equal_the_saved_ones(tmp_path):
     generator = torch.Generator().manual_seed(3)
     agent = HyperAgent(SHAPE, hyper_settings(log_std=-0.5, squash_mean=True), generator, "pull")
     agent.begin_task("lever", generator)
@@ -36,7 +36,7 @@ def test_the_policies_of_all_tasks_come_back(tmp_path):
             assert np.array_equal(mine, theirs)
 
 
-def test_a_snapshot_stays_as_it_was_while_training_goes_on(tmp_path):
+def test_training_does_not_change_a_snapshot(tmp_path):
     agent = PPOAgent(SHAPE, agent_settings(), torch.Generator().manual_seed(1))
     observations = np.ones((3, 5), np.float32)
     before = agent.policy()(observations)
@@ -47,7 +47,7 @@ def test_a_snapshot_stays_as_it_was_while_training_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08" * 40, b"{}" * 30])
-def test_what_is_no_snapshot_is_named(tmp_path, content):
+def test_a_damaged_snapshot_is_named(tmp_path, content):
     path = tmp_path / "000001.safetensors"
     path.write_bytes(content)
     with pytest.raises(record.UserError, match=r"000001\.safetensors is no snapshot"):

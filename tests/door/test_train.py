@@ -1,4 +1,4 @@
-"""The training scripts, really run at a very small size."""
+"""The training scripts at a very small size."""
 
 import json
 import math
@@ -19,7 +19,7 @@ from rl import gae, ppo
 from runcatalog import record
 from runcatalog.record.digest import weights_digest
 
-FOREIGN = (
+RUN_VARIABLES = (
     "RUN_DIR",
     "RUN_ID",
     "GUILD_OP",
@@ -38,7 +38,7 @@ SCRIPTS = {"ppo": train_ppo, "hnppo": train_hnppo}
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A project of its own; nothing goes to MLflow."""
-    for name in FOREIGN:
+    for name in RUN_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "guild.yml").write_text("")
     monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
@@ -92,7 +92,7 @@ def test_a_run_writes_metrics_figure_and_checkpoint(kind, project, monkeypatch, 
     assert record.load_checkpoint(directory).step == 4
 
 
-def test_training_episodes_are_told_of_if_they_are_whole(project, few_worlds, monkeypatch):
+def test_only_complete_episodes_are_logged(project, few_worlds, monkeypatch):
     """Eight worlds begin at times that are spread over an episode: in 136 decisions one plays a whole one."""
     _train("ppo", project / "run", monkeypatch, num_steps=136, env_steps=8 * 136)
     points = _points(project / "run")
@@ -113,7 +113,7 @@ def test_without_a_renderer_the_run_goes_on_and_says_so(project, few_worlds, mon
 
 
 @pytest.mark.parametrize("kind", ["ppo", "hnppo"])
-def test_threads_kills_and_resumes_change_nothing(kind, project, few_worlds, monkeypatch):
+def test_threads_kills_and_resumes_change_no_bit(kind, project, few_worlds, monkeypatch):
     whole = _train(kind, project / "whole", monkeypatch, save_interval=3)
     broken = project / "broken"
     script = SCRIPTS[kind]
@@ -152,7 +152,7 @@ def test_a_series_of_tasks(project, few_worlds, monkeypatch):
     assert [update for update, _ in snapshots.paths(second)] == [0, 3, 4]
     assert [update for update, _ in snapshots.paths(first)] == [0, 4]
     kept = [snapshots.load(path) for _, path in snapshots.paths(second)]
-    assert [[task for task, _ in each] for each in kept] == [["pull", "pull_left"]] * 3
+    assert [[task for task, _ in policies] for policies in kept] == [["pull", "pull_left"]] * 3
     assert written["result"]["task_id"] == 1
     assert "opening_rate/0_pull" in written["result"]["metrics"]
     before, after = record.load_checkpoint(first), record.load_checkpoint(second)
@@ -174,7 +174,7 @@ def test_a_series_of_tasks(project, few_worlds, monkeypatch):
     third = project / "7"
     _train("hnppo", third, monkeypatch, pretrained=str(project / "6"), task="lever")
     normalisers = record.load_checkpoint(third).state["agent"]["normalisers"]
-    assert [each["enabled"] for each in normalisers] == [True, False, True]
+    assert [state["enabled"] for state in normalisers] == [True, False, True]
 
 
 def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_worlds, monkeypatch):
@@ -192,7 +192,7 @@ def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_wo
         _train("ppo", project / "third", monkeypatch, pretrained=str(first), normalise_obs=False)
 
 
-def test_bad_numbers_end_the_run_with_their_update(project, monkeypatch):
+def test_values_that_are_not_finite_end_the_run_with_their_update(project, monkeypatch):
     directory = project / "run"
     with pytest.raises(record.NumericalError, match="at update 1: "):
         _train("ppo", directory, monkeypatch, lr=1.0, max_grad_norm=1e30, network_size="8 8 8 8",
@@ -204,17 +204,17 @@ def test_bad_numbers_end_the_run_with_their_update(project, monkeypatch):
 
 def test_an_explosion_is_named_with_its_update(project, few_worlds, monkeypatch):
     wild = {"lr": 0.3, "max_grad_norm": 1e3, "minibatch_size": 16, "epochs": 8, "save_interval": 1}
-    told = _train("ppo", project / "wild", monkeypatch, **wild)["result"]["variant"]["exploded"]
+    exploded = _train("ppo", project / "wild", monkeypatch, **wild)["result"]["variant"]["exploded"]
     kls = _points(project / "wild")["approx_kl"]
     first = min(update for update, kl in kls.items() if kl > trainer.EXPLODED)
-    assert told == f"at update {first} (KL {kls[first]:.0f})"
-    assert f"exploded {told}" in (project / "wild/journal/events.jsonl").read_text()
+    assert exploded == f"at update {first} (KL {kls[first]:.0f})"
+    assert f"exploded {exploded}" in (project / "wild/journal/events.jsonl").read_text()
     calm = _train("ppo", project / "calm", monkeypatch)
     assert not calm["result"]["variant"]["exploded"]
     assert max(_points(project / "calm")["approx_kl"].values()) < trainer.EXPLODED
 
 
-def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch):
+def test_early_stopping_uses_the_validation_worlds_only(project, monkeypatch):
     from door.training.evaluation import Evaluation
 
     asked, rates = [], iter([99, 90, 95, 96, 97])
@@ -232,7 +232,7 @@ def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch
     assert written["result"]["objective"]["at"] == 5
 
 
-def test_steps_get_smaller_as_doors_open(project, monkeypatch):
+def test_the_success_schedule_reduces_the_learning_rate(project, monkeypatch):
     from door.training.evaluation import Evaluation
 
     rates = iter([50, 90, 99, 0, 70])
@@ -245,7 +245,7 @@ def test_steps_get_smaller_as_doors_open(project, monkeypatch):
     monkeypatch.setattr(trainer, "evaluate", evaluate)
     monkeypatch.setattr("rl.agent.PPOAgent.set_lr", lambda agent, fraction: sizes.append(fraction))
     _train("ppo", project / "run", monkeypatch, eval_interval=1, lr_schedule="success")
-    assert sizes == pytest.approx([1.0, 0.5, 0.1])  # after each of the first three validations
+    assert sizes == pytest.approx([1.0, 0.5, 0.1])  # after the first three validations
 
 
 @pytest.mark.parametrize(
@@ -306,13 +306,13 @@ for script in SCRIPTS:
 def _outcomes(*changes: dict) -> list[dict]:
     """Three runs with 1, 2, 4 threads and a killed one, equal but for the changes."""
     equal = {"weights": "a", "metrics": "b", "resume_mismatch": 0, "env_steps": 5}
-    made = [equal | {"threads": threads} for threads in (1, 2, 4, 4)]
+    outcomes = [equal | {"threads": threads} for threads in (1, 2, 4, 4)]
     for index, change in enumerate(changes):
-        made[index] |= change
-    return made
+        outcomes[index] |= change
+    return outcomes
 
 
-def test_the_determinism_result_says_what_was_seen():
+def test_the_determinism_result_compares_all_digests():
     result = determinism.judge(_outcomes(), 7)
     assert result["summary"] == (
         "deterministic: 3 of 3 runs equal with 1, 2, 4 threads; killed at update 7 and resumed: equal"

@@ -48,7 +48,7 @@ def killed(project: Project) -> Path:
     return whole
 
 
-def test_a_killed_series_is_as_good_as_another(project, killed, monkeypatch) -> None:
+def test_a_killed_series_ends_like_an_undisturbed_one(project, killed, monkeypatch) -> None:
     """One test: a process of the suite that has one of its own would make the series again, for a minute."""
     _it_ends_as_if_nothing_had_happened(project, killed, monkeypatch)
     _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch)

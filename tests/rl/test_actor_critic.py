@@ -18,12 +18,12 @@ def _module(shape: NetworkShape, outputs: int, flat: torch.Tensor) -> torch.nn.S
 
 
 def _gradient(network: torch.nn.Module) -> torch.Tensor:
-    return torch.nn.utils.parameters_to_vector([each.grad for each in network.parameters()])
+    return torch.nn.utils.parameters_to_vector([weight.grad for weight in network.parameters()])
 
 
 @pytest.mark.parametrize("squash", [False, True])
 @pytest.mark.parametrize("hidden", [(8,), (16, 16), (12, 8, 4)])
-def test_gradients_are_those_of_autograd(hidden, squash):
+def test_gradients_equal_autograd(hidden, squash):
     shape = NetworkShape(5, 3, hidden)
     generator = torch.Generator().manual_seed(len(hidden))
 

@@ -42,13 +42,13 @@ def test_machine_code_is_stored_by_the_digest_of_the_sources(tmp_path, monkeypat
     assert sum(again.stats.cache_hits.values()) == 1
 
 
-def test_without_a_place_for_machine_code_kernels_work(tmp_path, monkeypatch):
+def test_kernels_work_without_a_folder_for_machine_code(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
     assert kernels.kernel(doubled)(2) == 4
 
 
-def test_the_folder_of_a_full_disk_is_no_error(tmp_path, monkeypatch):
+def test_a_full_disk_is_not_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     compiled = kernels.kernel(doubled)
     monkeypatch.setattr(kernels._Locator, "ensure_cache_path", _full)

@@ -37,7 +37,7 @@ def test_sizes_of_the_source():
 
 
 @pytest.mark.parametrize("hidden", [(64, 64), (32,), (16, 8, 4)])
-def test_a_perceptron_is_that_of_torch(hidden):
+def test_an_mlp_equals_torch(hidden):
     shape = NetworkShape(5, 3, hidden)
     flat = torch.randn(count(shape.critic), generator=_generator())
     widths = (5, *hidden, 1)
@@ -51,7 +51,7 @@ def test_a_perceptron_is_that_of_torch(hidden):
     torch.testing.assert_close(critic_value(unflatten(flat, shape.critic), inputs), expected)
 
 
-def test_density_and_entropy_are_those_of_torch():
+def test_density_and_entropy_equal_torch():
     mean = torch.randn(7, 6, generator=_generator(2))
     actions = torch.randn(7, 6, generator=_generator(3))
     log_std = torch.linspace(-1, 1, 6)
@@ -78,7 +78,7 @@ def test_a_squashed_mean_stays_within_the_motors():
     torch.testing.assert_close(squashed, torch.tanh(actor_mean(tensors, inputs, squash=False)))
 
 
-def test_a_policy_is_a_copy_and_samples_round_its_mean():
+def test_a_policy_is_a_copy_and_samples_around_its_mean():
     tensors = _actor()
     normaliser = ObservationNormaliser(15)
     rng = np.random.default_rng(0)

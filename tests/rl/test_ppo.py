@@ -60,7 +60,7 @@ def test_value_losses(value, target, losses):
 
 
 @pytest.mark.parametrize("kind", VALUE_LOSSES)
-def test_gradients_of_the_losses_are_those_of_autograd(kind):
+def test_gradients_of_the_losses_equal_autograd(kind):
     generator = torch.Generator().manual_seed(3)
     log_ratio, advantages, values, old, returns = (
         0.4 * torch.randn(400, generator=generator, dtype=torch.float64) for _ in range(5)
@@ -98,7 +98,7 @@ def _agent(seed: int = 0, **settings) -> PPOAgent:
 
 
 def _train(updates: int, agent: PPOAgent, settings: PPOSettings) -> list[float]:
-    """Mean reward per step of each rollout; the reward is 1 while the pole stands."""
+    """Return the fraction of falls per step of every rollout."""
     torch.set_num_threads(1)
     env = _pendulum()
     observations, _ = env.reset(seed=0)
@@ -158,7 +158,7 @@ def test_target_kl_ends_an_update_early():
     ("field", "tensor"),
     [("advantages", "policy_loss"), ("returns", "value_loss")],
 )
-def test_a_bad_number_is_named(field, tensor):
+def test_a_value_that_is_not_finite_is_named(field, tensor):
     batch = _batch()
     getattr(batch, field)[3] = float("nan")
     with pytest.raises(NonFiniteError) as error:
@@ -166,7 +166,7 @@ def test_a_bad_number_is_named(field, tensor):
     assert error.value.tensor == tensor
 
 
-def test_weights_that_exploded_are_named_by_what_they_break():
+def test_exploded_weights_are_named_by_the_first_array_that_is_not_finite():
     agent, env, rng = _agent(), _pendulum(), np.random.default_rng(0)
     env.reset(seed=0)
     agent.weights[-1] = float("inf")  # the critic's last bias
@@ -181,7 +181,7 @@ def test_weights_that_exploded_are_named_by_what_they_break():
     assert error.value.tensor in ("observations", "actions")
 
 
-def test_a_rollout_keeps_what_happened():
+def test_a_rollout_equals_a_replay():
     env, agent = _pendulum(), _agent()
     observations, _ = env.reset(seed=3)
     rollout = collect([env], agent.policy(), observations, 32, np.random.default_rng(0))
@@ -199,14 +199,14 @@ def test_a_rollout_keeps_what_happened():
     torch.testing.assert_close(forward.values, batch.values, atol=1e-5, rtol=1e-5)
 
 
-def test_who_plays_takes_as_many_threads_as_torch_was_told(monkeypatch):
-    """OpenMP keeps the number for each thread: a new one would take all cores, and wait for them."""
-    env, seen = _pendulum(), []
+def test_rollout_threads_use_torchs_number_of_threads(monkeypatch):
+    """OpenMP stores the number per thread: a new thread would use all cores."""
+    env, numbers = _pendulum(), []
     step = env.step
 
     def note_and_step(actions):
-        openmp = [each for each in threadpool_info() if each["user_api"] == "openmp"]
-        seen.extend(each["num_threads"] for each in openmp if "torch" in each["filepath"])
+        openmp = [pool for pool in threadpool_info() if pool["user_api"] == "openmp"]
+        numbers.extend(pool["num_threads"] for pool in openmp if "torch" in pool["filepath"])
         return step(actions)
 
     monkeypatch.setattr(env, "step", note_and_step)
@@ -216,7 +216,7 @@ def test_who_plays_takes_as_many_threads_as_torch_was_told(monkeypatch):
         for threads in (1, 3):
             torch.set_num_threads(threads)
             collect([env], _agent().policy(), observations, 2, np.random.default_rng(0))
-            assert set(seen) == {threads}
-            seen.clear()
+            assert set(numbers) == {threads}
+            numbers.clear()
     finally:
         torch.set_num_threads(before)

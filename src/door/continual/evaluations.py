@@ -68,7 +68,7 @@ class Evaluations:
         self._points = [
             (update, place)
             for place, step in enumerate(series)
-            for update in _curve_updates(step, every, first=place == 0)
+            for update in curve_updates(step, every, first=place == 0)
         ]
         starts = sum(0 not in step.validation for step in (*series, *reference))
         self._done, self._total = 0, len(series) * (len(series) + len(self._points)) + starts
@@ -118,7 +118,7 @@ class Evaluations:
         with _worlds(series[0], VALIDATION, self._threads, self._curve_worlds) as worlds:
             for update, place in self._points:
                 time = self._ends[place] - series[place].updates + update
-                rate = _snapshot_rate(series, place, dict(series[place].snapshots)[update], worlds)
+                rate = snapshot_rate(series, place, dict(series[place].snapshots)[update], worlds)
                 row = [
                     self._rate(self._name("success", j), time, lambda j=j, rate=rate: rate(j))
                     for j in range(len(series))
@@ -166,7 +166,7 @@ class Evaluations:
         return rate
 
 
-def _curve_updates(step: Step, every: int, *, first: bool) -> list[int]:
+def curve_updates(step: Step, every: int, *, first: bool) -> list[int]:
     """Return the updates of the snapshots to evaluate, counted back from the last one.
 
     The start of a task is the end of the previous one, so update 0 is a point in the first task only.
@@ -195,10 +195,10 @@ def _matrix(count: int, rate: Callable[[int, int], float]) -> np.ndarray:
 
 
 def _final_rate(series: Sequence[Step], i: int, j: int, worlds: HeldOutWorlds) -> float:
-    return _snapshot_rate(series, i, series[i].snapshots[-1][1], worlds)(j)
+    return snapshot_rate(series, i, series[i].snapshots[-1][1], worlds)(j)
 
 
-def _snapshot_rate(
+def snapshot_rate(
     series: Sequence[Step], place: int, path: Path, worlds: HeldOutWorlds
 ) -> Callable[[int], float]:
     """Return the opening rate on task j, as a function, with the policies of a snapshot; read at the first call.
