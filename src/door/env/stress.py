@@ -1,4 +1,4 @@
-"""Play that looks for what a simulator gets wrong: wild commands, and full speed at the handle."""
+"""Stress tests of the simulator: wild commands, and full speed at the handle."""
 
 from __future__ import annotations
 
@@ -7,22 +7,22 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from door.env import DoorVecEnv
-from door.scripted import ScriptedGripper, ScriptedHook
+from door.env.door_env import DoorVecEnv
+from door.env.scripted import ScriptedGripper, ScriptedHook
 
 KINDS = ("random", "held", "slam", "scripted")
 
 
 @dataclass(frozen=True)
 class Outcome:
-    """What play came to.
+    """Result of a stress test.
 
     Attributes:
-        decisions: Of all environments together.
-        deepest: Deepest contact of any two solids, m; 0 if no surfaces met.
-        overrun: Farthest that any joint went beyond its range, in ranges [1].
+        decisions: Of all environments.
+        deepest: Deepest contact of any two solids, m; 0 without contact.
+        overrun: Largest excess of a joint beyond its range, relative to the range [1].
         finite: Whether all observations, rewards and joint positions were finite.
-        opened: Share of the environments whose door was opened by way of its handle [1].
+        opened: Fraction of the environments whose door was opened by its handle [1].
     """
 
     decisions: int
@@ -33,14 +33,14 @@ class Outcome:
 
 
 def player(kind: str, env: DoorVecEnv, rng: np.random.Generator) -> Callable[..., np.ndarray]:
-    """A policy obs [n, obs_size] -> action [n, action_size] for an environment.
+    """Return a policy obs [n, obs_size] -> action [n, action_size] for an environment.
 
-    ``random`` draws each command anew from a normal distribution; ``held`` keeps full commands either
-    way for 10 decisions; ``slam`` flies at a point near the handle as fast as the motors go, turning,
-    and backs off again and again; ``scripted`` opens the door from the start ``near``.
+    ``random`` draws all commands anew from a normal distribution; ``held`` keeps full commands in random directions
+    for 10 decisions; ``slam`` moves to a point near the handle at full speed, turning, and back, repeatedly;
+    ``scripted`` opens the door from the start ``near``.
 
     Raises:
-        ValueError: for an unknown kind.
+        ValueError: Unknown kind.
     """
     shape = (env.num_envs, env.action_size)
     if kind == "random":
@@ -56,7 +56,7 @@ def player(kind: str, env: DoorVecEnv, rng: np.random.Generator) -> Callable[...
 
 
 def play(env: DoorVecEnv, kind: str, decisions: int, rng: np.random.Generator) -> Outcome:
-    """Plays ``decisions`` in each environment; ``scripted`` wants new episodes at the beginning."""
+    """Run ``decisions`` decisions in every environment; ``scripted`` needs environments just reset."""
     act, obs = player(kind, env, rng), env.observation
     joints = env.models[0].jnt_limited.astype(bool)
     low, high = (np.array([m.jnt_range[:, k] for m in env.models])[:, joints] for k in (0, 1))
@@ -65,7 +65,7 @@ def play(env: DoorVecEnv, kind: str, decisions: int, rng: np.random.Generator) -
     for _ in range(decisions):
         obs, reward, _, info = env.step(act(obs))
         qpos = env.qpos
-        finite &= all(np.isfinite(each).all() for each in (obs, reward, qpos))
+        finite &= all(np.isfinite(array).all() for array in (obs, reward, qpos))
         deepest = max(deepest, float(info["penetration"].max()))
         limited = qpos[:, joints]
         beyond = np.maximum(low - limited, limited - high) / (high - low)
@@ -87,7 +87,7 @@ class _Held:
 
 
 class _Slam:
-    """18 decisions each: six away from the handle, twelve at a point within 8 cm of it."""
+    """Cycles of 18 decisions: six away from the handle, twelve to a point within 8 cm of it."""
 
     def __init__(self, shape: tuple[int, int], rng: np.random.Generator) -> None:
         self.shape, self.rng, self.decision = shape, rng, 0

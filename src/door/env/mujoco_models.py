@@ -1,19 +1,19 @@
-"""Builds the MuJoCo model of a world.
+"""The MuJoCo model of a world.
 
-A latched door is held by a bolt on a slide joint, which a joint equality withdraws when the handle
-is turned either way; the bolt stands behind a strike that is fixed to the frame. Only the pairs of
-geoms that matter can collide: the robot with walls, door and handle, and the bolt with the strike.
+A latched door is locked by a bolt on a slide joint, which a joint equality withdraws when the handle is turned either
+way; the bolt is behind a strike that is fixed to the frame. Only these pairs of geoms can collide: the robot with
+walls, door and handle, and the bolt with the strike.
 All shapes are capsules and boxes, whose contacts have closed forms.
 """
 
 import mujoco
 
-from door import looks
-from door.robots import DOOR_BIT, TOOL_BIT, add_robot, damp_robot, get_robot
-from door.worlds import DENSITY, HANDLE_MASS, KNOB_HEIGHT, WIDTH, Settings, World
+from door.env import looks
+from door.env.robots import DOOR_BIT, TOOL_BIT, add_robot, damp_robot, get_robot
+from door.env.worlds import DENSITY, HANDLE_MASS, KNOB_HEIGHT, WIDTH, Settings, World
 
-SKIN = 0.0025  # m: margin of each geom; contact forces begin 5 mm before the surfaces meet
-# Withdrawn this far (m), no more than the bolt's rounded end is behind the strike.
+SKIN = 0.0025  # m: margin of all geoms; contact forces start 5 mm before the surfaces meet
+# m: withdrawn this far, only the bolt's rounded end is behind the strike.
 BOLT_RELEASE = 0.006
 
 _BOLT_BIT = 4
@@ -21,7 +21,7 @@ _BOLT_RADIUS = 0.006  # m
 _BOLT_REACH = 0.010  # m from the strike's edge to the bolt's tip when the handle is at rest
 _GAP = 0.005  # m between door and frame
 _CLEARANCE = 0.003  # m between bolt and strike
-# m: margin of these two, together less than the clearance; a door thrown shut on its bolt moves by 3.3 mm a step
+# m: margin of bolt and strike, together less than the clearance; a door thrown shut on its bolt moves 3.3 mm a step
 _BOLT_SKIN = 0.0014
 _STRIKE = (0.01, 0.02, 0.025)  # half sizes, m
 # Bolt travel = a phi^2 - b phi^4: even, so that either way of turning opens; 6 mm at 0.25 rad, 12
@@ -29,27 +29,27 @@ _STRIKE = (0.01, 0.02, 0.025)  # half sizes, m
 _TRAVEL_2 = 0.0965
 _TRAVEL_4 = _TRAVEL_2 / (2 * 1.3**2)
 _WALL_THICKNESS = 0.1  # m
-_WALL_WIDTH = 3.0  # m on either side of the door; no robot reaches round it
+_WALL_WIDTH = 3.0  # m on either side of the door; no robot can reach around it
 _WALL_HEIGHT = 3.0  # m
 _CAPSULE, _BOX = mujoco.mjtGeom.mjGEOM_CAPSULE, mujoco.mjtGeom.mjGEOM_BOX
 _SOLID = {"contype": DOOR_BIT, "conaffinity": TOOL_BIT, "condim": 3}
 
 
 def build_model(world: World, robot: str, settings: Settings) -> mujoco.MjModel:
-    """Compiles one world with a robot in it; see ``DoorSpec``."""
+    """Compile the model of one world with a robot; see ``DoorSpec``."""
     spec = DoorSpec(world, robot, settings)
     return spec.compile(world)
 
 
 class DoorSpec:
-    """A spec that is built once for a task and a robot, and compiled for one world after another.
+    """Spec for a task and a robot, compiled for many worlds.
 
     Its models have equal sizes. The robot's joints come first in qpos, then the hinge and, for a
     latched door, handle and bolt. Sensors: ``finger`` (3), ``knob`` (3), ``touch`` (contacts of
     robot and handle: number, smallest distance in m), ``deepest`` (the same of all contacts).
 
     Args:
-        world: Any world of the task; with ``settings.visual`` the one whose looks are wanted.
+        world: Any world of the task; with ``settings.visual`` the world with the wanted looks.
         robot: Name of the robot.
         settings: Physics settings.
     """
@@ -73,7 +73,7 @@ class DoorSpec:
             looks.add_scenery(self.spec, world, self._hinge_y(world))
 
     def compile(self, world: World) -> mujoco.MjModel:
-        """The model of a world of the same task; raises ValueError for another task's."""
+        """Return the model of a world of the same task; raise ValueError for another task."""
         if world.task != self.task:
             raise ValueError(f"a world of task {world.task.name}, not {self.task.name}")
         self._place(world)
@@ -87,8 +87,8 @@ class DoorSpec:
         spec.option.gravity = (0, 0, 0)  # as in the source for floating robots
         spec.option.iterations = 20
         spec.option.ls_iterations = 10
-        # All that moves is one island while the tool holds the handle: looking for more is a
-        # twelfth of a step.
+        # All moving bodies are one island while the tool touches the handle; the search for islands takes 8 % of
+        # a step.
         spec.option.disableflags = mujoco.mjtDisableBit.mjDSBL_ISLAND
         spec.default.geom.solref = (time, 1)
         spec.default.geom.solimp[:3] = (0.95, 0.99, 0.001)
@@ -97,7 +97,7 @@ class DoorSpec:
         spec.default.equality.solref = (time, 1)
 
     def _add_walls(self) -> None:
-        """Walls left and right of the door and above it."""
+        """Add walls left and right of the door and above it."""
         add = self.spec.worldbody.add_geom
         half = (_WALL_THICKNESS / 2, _WALL_WIDTH / 2, _WALL_HEIGHT / 2)
         self._wall_left = add(name="wall_left", type=_BOX, size=half, **_SOLID)
@@ -105,7 +105,7 @@ class DoorSpec:
         self._wall_top = add(name="wall_top", type=_BOX, size=(1, 1, 1), **_SOLID)
 
     def _add_door(self) -> None:
-        """The panel on its hinge; the body's origin is on the hinge axis at the knob's height."""
+        """Add the panel on its hinge; the body's origin is on the hinge axis at the knob's height."""
         self._door = self.spec.worldbody.add_body(name="door")
         limits = (0.0, 1.57) if self.task.opening_sign > 0 else (-1.57, 0.0)
         hinge = mujoco.mjtJoint.mjJNT_HINGE
@@ -117,7 +117,7 @@ class DoorSpec:
         )
 
     def _add_handle(self) -> None:
-        """The handle and the site ``knob`` at the point where it is held."""
+        """Add the handle, and the site ``knob`` at its grip point."""
         self._handle = self._door.add_body(name="handle")
         if self.task.latched:
             self._turn = self._handle.add_joint(
@@ -137,7 +137,7 @@ class DoorSpec:
         self._knob = self._handle.add_site(name="knob", size=(0.004, 0.004, 0.004))
 
     def _add_latch(self) -> None:
-        """Bolt, strike and the equality that ties the bolt to the handle."""
+        """Add bolt, strike and the equality between bolt and handle."""
         outward = -self.task.side  # from the hinge to the free edge
         bolt = self._door.add_body(name="bolt", pos=(0, outward * WIDTH, 0))
         slide = mujoco.mjtJoint.mjJNT_SLIDE
@@ -163,8 +163,7 @@ class DoorSpec:
         add, site = self.spec.add_sensor, mujoco.mjtObj.mjOBJ_SITE
         for name in ("finger", "knob"):
             add(name=name, type=mujoco.mjtSensor.mjSENS_FRAMEPOS, objtype=site, objname=name)
-        # Data: found (bit 0) and distance (bit 3); of all contacts that match, the smallest
-        # distance.
+        # Data: number of matching contacts (bit 0) and their smallest distance (bit 3).
         contact = {"type": mujoco.mjtSensor.mjSENS_CONTACT, "intprm": (1 | 8, 1, 1)}
         robot = {"objtype": mujoco.mjtObj.mjOBJ_XBODY, "objname": "robot"}  # with its fingers
         handle = {"reftype": mujoco.mjtObj.mjOBJ_BODY, "refname": "handle"}
@@ -175,7 +174,7 @@ class DoorSpec:
         return world.shift[0] + self.task.side * WIDTH * (1 - self.task.handle_offset)
 
     def _place(self, world: World) -> None:
-        """Writes everything that differs between worlds."""
+        """Set all parameters that differ between worlds."""
         side, hinge_y, knob_z = self.task.side, self._hinge_y(world), KNOB_HEIGHT + world.shift[1]
         damp_robot(self.spec, self.robot, world.robot_damping)
         low, high = sorted((hinge_y, hinge_y - side * WIDTH))
@@ -195,7 +194,7 @@ class DoorSpec:
             self._turn.range = (-world.handle_limit, world.handle_limit)
             self._turn.damping[0] = world.handle_damping
             self._turn.stiffness[0] = world.handle_stiffness
-            # In the way of the opening door: before it if it is pulled, behind it if it is pushed.
+            # Blocks the opening door: in front of it for a pull, behind it for a push.
             x = (_BOLT_RADIUS + _CLEARANCE + _STRIKE[0]) * (-1 if self.task.push else 1)
             edge = hinge_y - side * (WIDTH + _GAP + _STRIKE[1])
             self._strike.pos = (x, edge, knob_z)
@@ -223,7 +222,7 @@ class DoorSpec:
 
 
 class WorldModels:
-    """The compiled models of n worlds of one task and robot.
+    """Compiled models of n worlds of one task and robot.
 
     Attributes:
         list: The models, as ``mujoco.rollout`` takes them.
@@ -235,5 +234,5 @@ class WorldModels:
         self.build(worlds)
 
     def build(self, worlds: list[World]) -> None:
-        """Replaces all models by those of ``worlds``."""
+        """Replace all models by those of ``worlds``."""
         self.list = [self._spec.compile(world) for world in worlds]

@@ -16,27 +16,27 @@ if TYPE_CHECKING:
 
 
 @dataclass(frozen=True)
-class Course:
-    """How success went in one series.
+class SeriesCurves:
+    """Learning curves of all tasks over one series.
 
     Attributes:
         ends: [N] updates of the series at the ends of the tasks.
-        curves: of each task, in the order of learning: updates of the series, and success there.
+        curves: Per task, in the order of learning: updates of the series, and success there.
     """
 
     ends: Sequence[float]
     curves: Sequence[tuple[Sequence[float], Sequence[float]]]
 
 
-def over_series(path: Path, tasks: Sequence[str], courses: Sequence[Course]) -> None:
-    """Draws the success on every task over the whole series, a panel each, its own training shaded.
+def success_curves(path: Path, tasks: Sequence[str], seeds: Sequence[SeriesCurves]) -> None:
+    """Draw the success on every task over the whole series, a panel per task; its own training is shaded.
 
-    Each task's training is equally wide, so that series of several seeds lie over one another.
+    All trainings have the same width, so that the lines of several seeds can be compared.
 
     Args:
         path: SVG to write.
         tasks: N names, in the order of learning.
-        courses: of each seed, a line in each panel.
+        seeds: One series per seed, a line in every panel.
     """
     count = len(tasks)
 
@@ -45,9 +45,9 @@ def over_series(path: Path, tasks: Sequence[str], courses: Sequence[Course]) -> 
         for j, (panel, task) in enumerate(zip(panels, tasks, strict=True)):
             colour = COLOURS[j % len(COLOURS)]
             panel.axvspan(j, j + 1, color=colour, alpha=0.2, linewidth=0)
-            for course in courses:
-                times, success = course.curves[j]
-                x = np.interp(times, [0, *course.ends], range(count + 1))
+            for seed in seeds:
+                times, success = seed.curves[j]
+                x = np.interp(times, [0, *seed.ends], range(count + 1))
                 panel.plot(x, 100 * np.asarray(success), color=colour, linewidth=1.3, alpha=0.9)
             for end in range(1, count):
                 panel.axvline(end, color=GREY, linewidth=0.5)
@@ -56,23 +56,23 @@ def over_series(path: Path, tasks: Sequence[str], courses: Sequence[Course]) -> 
             panel.tick_params(axis="y", labelsize=7)
             panel.tick_params(axis="x", length=0)
             dress(panel)
-        lengths = np.array([np.diff([0, *course.ends]) for course in courses]).astype(int)
-        told = [_span(own) for own in lengths.T]
-        panels[-1].set_xticks(np.arange(count) + 0.5, [f"{n} updates" for n in told], fontsize=7)
+        lengths = np.array([np.diff([0, *seed.ends]) for seed in seeds]).astype(int)
+        labels = [f"{_range_text(updates)} updates" for updates in lengths.T]
+        panels[-1].set_xticks(np.arange(count) + 0.5, labels, fontsize=7)
         panels[-1].set_xlim(0, count)
-        lines = f", a line for each of {len(courses)} seeds" if len(courses) > 1 else ""
+        lines = f", a line for each of {len(seeds)} seeds" if len(seeds) > 1 else ""
         panels[0].set_title(f"success [%]; shaded: the task's own training{lines}", fontsize=9)
 
     drawn(path, (7.5, 0.7 * count + 0.8), draw, "door")
 
 
-def _span(lengths: np.ndarray) -> str:
+def _range_text(lengths: np.ndarray) -> str:
     low, high = lengths.min(), lengths.max()
     return f"{low}" if low == high else f"{low}–{high}"
 
 
 def matrix(path: Path, tasks: Sequence[str], success: np.ndarray) -> None:
-    """Draws success after learning each task (from above) on each task (across) as a heat map.
+    """Draw the success after learning a task (rows) on all tasks (columns) as a heat map.
 
     Args:
         path: SVG to write.
@@ -92,6 +92,6 @@ def matrix(path: Path, tasks: Sequence[str], success: np.ndarray) -> None:
 
 
 def _staircase(count: int) -> tuple[np.ndarray, np.ndarray]:
-    """The line between the tasks that are learned and those that are not yet."""
+    """Return x and y of the line between the tasks that are learned and those that are not yet."""
     corners = np.repeat(np.arange(count + 1) - 0.5, 2)
     return corners[2:], corners[1:-1]

@@ -1,4 +1,4 @@
-"""Hyperparameters from the best trial of a search. Light to import: flags are read by importing."""
+"""Flags from the best trial of a hyperparameter search. Light to import: Guild reads flags by importing."""
 
 from __future__ import annotations
 
@@ -18,22 +18,22 @@ from runcatalog.record.provenance.environment import project_root
 if TYPE_CHECKING:
     from runcatalog.record import Run
 
-# Where Guild links what a run requires of a search (`requires:` in guild.yml, `target-path: tuned`).
+# Guild's link to the result of a required search (`requires:` in guild.yml, `target-path: tuned`).
 LINKED = Path("tuned") / "result.json"
-NOTE = "tuned.json"  # in a run's directory: what it took, so that it goes on with the same
+NOTE = "tuned.json"  # in a run's directory: the flags that it took, for a restart
 
 
 @dataclasses.dataclass(frozen=True)
 class Tuned:
-    """What a run takes from a search.
+    """The flags that a run takes from a search.
 
     Attributes:
-        operation: The search's operation.
-        search: Its run's id.
-        trial: Id of its best trial's run.
-        point: Flags of that trial that were searched.
-        objective: What the search optimised; `value` is the trial's.
-        value: See there.
+        operation: Operation of the search.
+        search: Run id of the search.
+        trial: Run id of its best trial.
+        point: The searched flags of that trial.
+        objective: The optimised metric.
+        value: Its value in that trial.
     """
 
     operation: str
@@ -45,34 +45,36 @@ class Tuned:
 
 
 def fill(config: Config, operation: str) -> Tuned | None:
-    """Gives a configuration the best point of a search; a flag that differs from its default stays as it is.
+    """Set the flags of a configuration to the best point of a search, except those that differ from their default.
 
     Args:
-        config: Whose fields are set.
-        operation: The search, or "".
+        config: The configuration; changed.
+        operation: The search; "" changes nothing.
 
     Raises:
-        UserError: There is no finished search of that name, or it searched a flag that the script lacks.
+        UserError: There is no finished search of that name, or it searched a flag that the script does not have.
     """
     if not operation:
         return None
-    found = _noted(config, operation) or _linked(operation) or _recorded(operation)
-    if found is None:
+    tuned = _noted(config, operation) or _linked(operation) or _recorded(operation)
+    if tuned is None:
         raise UserError(
             f"--tuned: no finished search {operation} in {_records()}; `guild run {operation}`, then "
             "`catalog sync` and `catalog export`"
         )
     fields = {flag_name(field.name): field for field in dataclasses.fields(config)}
-    for flag, value in found.point.items():
+    for flag, value in tuned.point.items():
         if flag not in fields:
-            raise UserError(f"--tuned: {operation} searched {flag}, which this script lacks")
+            raise UserError(
+                f"--tuned: {operation} searched {flag}, which this script does not have"
+            )
         if getattr(config, fields[flag].name) == fields[flag].default:
             object.__setattr__(config, fields[flag].name, value)
-    return found
+    return tuned
 
 
 def note(run: Run, tuned: Tuned | None) -> None:
-    """Writes down in a run's directory what it took, and names the search as what it began from."""
+    """Save the flags that a run took in its directory, and add the search to its parents."""
     if tuned is None:
         return
     path = run.directory / NOTE
@@ -83,25 +85,25 @@ def note(run: Run, tuned: Tuned | None) -> None:
 
 
 def sentence(tuned: Tuned) -> str:
-    """Returns "lr=0.003, clip-coef=0.33 from trial 1a2b3c4d of ppo:… (5e6f7a8b)"."""
+    """Return "lr=0.003, clip-coef=0.33 from trial 1a2b3c4d of ppo:… (5e6f7a8b)"."""
     point = ", ".join(f"{name}={value}" for name, value in sorted(tuned.point.items()))
     return f"{point} from trial {tuned.trial[:8]} of {tuned.operation} ({tuned.search[:8]})"
 
 
 def _noted(config: Config, operation: str) -> Tuned | None:
-    """What the run that is continued took."""
+    """Return the flags that the continued run took at its start."""
     directory = os.environ.get("RUN_DIR") or getattr(config, "resume", "")
-    told = _json(Path(directory) / NOTE) if directory else None
-    if not isinstance(told, dict) or told.get("operation") != operation:
+    saved = _json(Path(directory) / NOTE) if directory else None
+    if not isinstance(saved, dict) or saved.get("operation") != operation:
         return None
     try:
-        return Tuned(**told)
+        return Tuned(**saved)
     except TypeError:
         raise UserError(f"{Path(directory) / NOTE}: damaged; start a new run") from None
 
 
 def _linked(operation: str) -> Tuned | None:
-    """The search that Guild resolved as what this run requires, if it has finished."""
+    """Return the best point of the search that Guild resolved as a requirement of this run, if it has finished."""
     path = Path(os.environ.get("RUN_DIR") or ".") / LINKED
     result = (_json(path) or {}).get("result") or {}
     if not (result.get("best") and result.get("objective")):
@@ -116,7 +118,7 @@ def _linked(operation: str) -> Tuned | None:
 
 
 def _operation_of(directory: Path) -> str:
-    """MODEL:OPERATION of a Guild run."""
+    """Return MODEL:OPERATION of a Guild run."""
     try:
         words = (directory / ".guild" / "opref").read_text().split()
     except OSError:
@@ -125,7 +127,7 @@ def _operation_of(directory: Path) -> str:
 
 
 def _recorded(operation: str) -> Tuned | None:
-    """The latest finished search among the committed records."""
+    """Return the best point of the latest finished search in the committed records."""
     searches = [
         r
         for r in _with(operation)
@@ -137,14 +139,14 @@ def _recorded(operation: str) -> Tuned | None:
         optimised = search["result"].get("optimised") or {}
         name, sign = optimised.get("name", ""), 1 if optimised.get("goal") == "min" else -1
         trials = [r for r in _with(search["run"]) if r.get("batch") == search["run"]]
-        told = [(_value(r, name), r) for r in trials if r.get("status") == "FINISHED"]
+        values = [(_value(r, name), r) for r in trials if r.get("status") == "FINISHED"]
         ranked = sorted(
             (
                 (sign * value, r.get("started") or 0, r["run"], r)
-                for value, r in told
+                for value, r in values
                 if value is not None
             ),
-            key=lambda each: each[:3],
+            key=lambda entry: entry[:3],
         )
         if ranked:
             value, _, _, best = ranked[0]
@@ -155,26 +157,26 @@ def _recorded(operation: str) -> Tuned | None:
 
 
 def _value(record: dict[str, Any], name: str) -> float | None:
-    """A trial's last value of a metric; None without a finite one."""
+    """Return the last value of a metric in a trial; None without a finite one."""
     last = (record.get("metrics") or {}).get(name, {}).get("last")
     return last if isinstance(last, int | float) and math.isfinite(last) else None
 
 
 def _varying(trials: list[dict[str, Any]]) -> list[str]:
-    """The flags in which trials differ, for a search whose record does not tell its space."""
+    """Return the flags in which trials differ, for a search whose record lacks its space."""
     names = sorted({name for trial in trials for name in trial["flags"]} - {"seed"})
     return [n for n in names if len({repr(trial["flags"].get(n)) for trial in trials}) > 1]
 
 
 def _with(word: str) -> Iterator[dict[str, Any]]:
-    """The records in which a word stands."""
+    """Yield the records that contain a word."""
     for path in sorted(_records().glob("*/*.json")):
         try:
             content = path.read_text(encoding="utf-8")
             if word in content:
                 yield json.loads(content)
         except (OSError, ValueError):
-            continue  # `catalog check` is for finding broken records
+            continue  # broken records are reported by `catalog check`
 
 
 def _records() -> Path:

@@ -1,13 +1,12 @@
-"""The hypernetwork: from a task embedding to all weights of a target network.
+"""The hypernetwork h(e, Theta): from a task embedding e to all weights of a target network.
 
-Full (`hnppo` of the source): a perceptron with relu whose last layer gives every weight at once;
-one linear head per target tensor, as the source has it, is the same matrix cut into rows.
-Chunked (`chnppo`): a smaller last layer gives `chunk_size` weights at a time, told apart by a
-learned chunk embedding (von Oswald et al. 2020, "Continual learning with hypernetworks", 3.2).
+Full (`hnppo` of the source): an MLP with relu whose last layer gives all weights at once. The source has a linear head
+per target tensor, which is the same matrix divided into blocks of rows.
+Chunked (`chnppo`): a smaller last layer gives `chunk_size` weights at a time; a learned chunk embedding is part of the
+input (von Oswald et al. 2020, "Continual learning with hypernetworks", arXiv 1906.00695, section 3.2).
 
-The backward pass is written out. Theta has millions of weights and is stepped for one task
-embedding at a time, so that time goes into reading and writing memory; written out, each gradient
-is written once, into memory that stays allocated. Autograd takes three times as long.
+The backward pass is written out. Theta has millions of weights and few rows of input, so most of the time is memory
+traffic; here every gradient is written once, into memory that stays allocated. Autograd takes three times as long.
 """
 
 from __future__ import annotations
@@ -24,11 +23,14 @@ CHUNK_DIM = 5  # (source)
 
 
 class Hypernetwork:
-    """Generates vectors of `outputs` weights.
+    """Generates vectors of P weights from task embeddings.
 
     Attributes:
-        theta: weight and bias of each layer in turn and, when chunked, the chunk embeddings
-            [chunks, chunk_dim] last. Owned by whoever steps them; `gradients` lie beside them.
+        theta: Weight and bias per layer and, if chunked, the chunk embeddings [chunks, chunk_dim] last.
+        gradients: Memory for the gradients of `theta`, shaped alike.
+        outputs: P.
+        te_dim: Size of a task embedding.
+        chunks: Number of chunks; 0: full.
     """
 
     def __init__(
@@ -41,15 +43,15 @@ class Hypernetwork:
         chunk_size: int = 0,
         chunk_dim: int = CHUNK_DIM,
     ) -> None:
-        """Draws theta as torch's Linear does: U(-1/sqrt(n), 1/sqrt(n)) for a layer of n inputs.
+        """Draw theta as torch's Linear does: U(-1/sqrt(n), 1/sqrt(n)) for a layer of n inputs.
 
         Args:
-            outputs: P, weights to generate.
-            te_dim: size of a task embedding.
-            hidden: widths of the hidden layers.
-            generator: source of the randomness.
-            chunk_size: weights per chunk; 0: all at once (full).
-            chunk_dim: size of a chunk embedding, drawn from N(0, 1).
+            outputs: P, number of weights to generate.
+            te_dim: Size of a task embedding.
+            hidden: Widths of the hidden layers.
+            generator: Source of randomness.
+            chunk_size: Weights per chunk; 0: all at once (full).
+            chunk_dim: Size of a chunk embedding, drawn from N(0, 1).
         """
         self.outputs = outputs
         self.te_dim = te_dim
@@ -67,12 +69,12 @@ class Hypernetwork:
         self.gradients = [torch.zeros_like(tensor) for tensor in self.theta]
 
     def named(self) -> dict[str, Tensor]:
-        """Theta by name."""
+        """Return theta by name, as in checkpoints."""
         names = [f"theta.{i // 2}.{'bias' if i % 2 else 'weight'}" for i in range(2 * self.layers)]
         return dict(zip([*names, "theta.chunks"], self.theta, strict=False))
 
     def generate(self, embeddings: Tensor, theta: list[Tensor] | None = None) -> Tensor:
-        """Weights [R, outputs] for task embeddings [R, te_dim]; `theta` defaults to its own."""
+        """Return h(e, theta) for task embeddings [R, te_dim]: weights [R, P]; `theta` is its own by default."""
         theta = theta or self.theta
         last = 2 * self.layers - 2
         generated = linear(self.activations(embeddings, theta)[-1], theta[last], theta[last + 1])
@@ -82,7 +84,7 @@ class Hypernetwork:
         return generated
 
     def activations(self, embeddings: Tensor, theta: list[Tensor] | None = None) -> list[Tensor]:
-        """The input of each layer, [R, n] or [R * chunks, n]; of `theta` the last layer may be left out."""
+        """Return the inputs of the layers, [R, n] or [R * chunks, n]; `theta` may lack the last layer."""
         theta = theta or self.theta
         inputs = embeddings
         if self.chunks:
@@ -103,13 +105,13 @@ class Hypernetwork:
         *,
         add: bool = False,
     ) -> Tensor:
-        """From dL/d(weights) to dL/d(theta), into `self.gradients`, and dL/d(embeddings).
+        """Write dL/dtheta into `gradients` and return dL/de, given dL/dW.
 
         Args:
-            embeddings: [R, te_dim].
-            gradient: [R, outputs], of the loss with respect to the generated weights.
-            theta: where to evaluate; its own by default.
-            add: add to what `self.gradients` holds instead of replacing it.
+            embeddings: [R, te_dim], e.
+            gradient: [R, P], dL/dW of the generated weights W.
+            theta: Where to evaluate; its own by default.
+            add: Add to `gradients` instead of replacing them.
 
         Returns:
             [R, te_dim].
@@ -121,11 +123,12 @@ class Hypernetwork:
             padded = gradient.new_zeros(len(gradient), self.chunks * theta[-2].numel())
             padded[:, : self.outputs] = gradient
             delta = padded.view(-1, theta[-2].numel())
-        self._into_gradients(self.layers - 1, activations, delta, add=add)
-        return self.backward_below(activations, delta @ theta[2 * self.layers - 2], theta, add=add)
+        self._write_gradients(self.layers - 1, activations, delta, add=add)
+        delta = delta @ theta[2 * self.layers - 2]
+        return self.backward_hidden(activations, delta, theta, add=add)
 
     @torch.no_grad()
-    def backward_below(
+    def backward_hidden(
         self,
         activations: list[Tensor],
         delta: Tensor,
@@ -133,21 +136,21 @@ class Hypernetwork:
         *,
         add: bool = False,
     ) -> Tensor:
-        """`backward` from the inputs of the last layer on.
+        """Do the part of `backward` below the last layer.
 
         Args:
-            activations: of :meth:`activations`.
-            delta: of the loss with respect to the last of them, of its shape; changed.
-            theta: where to evaluate, of which the last layer may be left out.
-            add: see `backward`.
+            activations: The result of `activations`.
+            delta: Derivative with respect to the last activation, of its shape; overwritten.
+            theta: Where to evaluate; may lack the last layer.
+            add: See `backward`.
 
         Returns:
-            [R, te_dim].
+            dL/de, [R, te_dim].
         """
         theta = theta or self.theta
         for layer in range(self.layers - 2, -1, -1):
             delta *= activations[layer + 1] > 0
-            self._into_gradients(layer, activations, delta, add=add)
+            self._write_gradients(layer, activations, delta, add=add)
             delta = delta @ theta[2 * layer]
         if self.chunks:
             rows = delta.view(-1, self.chunks, delta.shape[1])
@@ -155,13 +158,13 @@ class Hypernetwork:
             return rows[:, :, : self.te_dim].sum(1)
         return delta
 
-    def _into_gradients(
+    def _write_gradients(
         self, layer: int, activations: list[Tensor], delta: Tensor, *, add: bool
     ) -> None:
-        of_weight, of_bias = self.gradients[2 * layer], self.gradients[2 * layer + 1]
+        weight, bias = self.gradients[2 * layer], self.gradients[2 * layer + 1]
         keep = 1.0 if add else 0.0
-        torch.addmm(of_weight, delta.T, activations[layer], beta=keep, out=of_weight)
-        of_bias.mul_(keep).add_(delta.sum(0))
+        torch.addmm(weight, delta.T, activations[layer], beta=keep, out=weight)
+        bias.mul_(keep).add_(delta.sum(0))
 
 
 def regulariser(
@@ -171,21 +174,20 @@ def regulariser(
     beta: float,
     theta: list[Tensor] | None = None,
 ) -> tuple[float, Tensor]:
-    """What the old tasks' weights have moved (von Oswald et al. 2020, eq. 2).
+    """Return R = beta / T sum_j ||h(e_j, theta) - W*_j||^2 over the T old tasks (von Oswald et al. 2020, eq. 2).
 
-    beta / T * sum over the T old tasks of the squared distance to the weights that were stored
-    for them: the sum over all weights, the mean over tasks, as in the source.
+    The squared norm is a sum over all weights; the source has the same sum and mean.
 
     Args:
-        hypernetwork: theta belongs to it.
-        embeddings: [T, te_dim], of the old tasks.
-        targets: [T, outputs], stored when the present task began.
-        beta: strength [1].
-        theta: where to evaluate, theta + delta theta for the look-ahead.
+        hypernetwork: h.
+        embeddings: [T, te_dim], e_j of the old tasks.
+        targets: [T, P], W*_j, stored at the start of the current task.
+        beta: Strength.
+        theta: Where to evaluate; theta + delta theta for the look-ahead.
 
     Returns:
-        The loss, and its gradient with respect to the generated weights [T, outputs].
+        R, and dR/dW [T, P] with respect to the generated weights.
     """
-    moved = hypernetwork.generate(embeddings, theta) - targets
+    change = hypernetwork.generate(embeddings, theta) - targets
     scale = beta / len(targets)
-    return scale * moved.square().sum().item(), (2 * scale) * moved
+    return scale * change.square().sum().item(), (2 * scale) * change

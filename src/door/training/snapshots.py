@@ -1,7 +1,6 @@
-"""Policies as they were during a run: small files from which any task can be evaluated afterwards.
+"""Snapshots of policies during a run, from which any task can be evaluated afterwards.
 
-A checkpoint holds what training needs to go on, optimisers and all, 48 MB with a hypernetwork; a
-snapshot only what acts, about 22 kB a task.
+A snapshot has about 22 kB per task; a checkpoint, from which training continues, has 48 MB with a hypernetwork.
 """
 
 from __future__ import annotations
@@ -20,12 +19,12 @@ FOLDER = "policies"
 
 
 def save(folder: Path, update: int, policies: Sequence[tuple[str, Policy]]) -> Path:
-    """Writes the policies of an update; a file of the same update is replaced, never left in half.
+    """Save the policies of an update; a file of the same update is replaced atomically.
 
     Args:
-        folder: the run's directory.
-        update: number of the update, 0 before the first.
-        policies: task and policy of each task so far, in the order of learning.
+        folder: The run's directory.
+        update: Number of the update, 0 before the first.
+        policies: Task and policy per task so far, in the order of learning.
 
     Returns:
         The file, ``policies/<update>.safetensors``.
@@ -48,10 +47,10 @@ def save(folder: Path, update: int, policies: Sequence[tuple[str, Policy]]) -> P
 
 
 def load(path: Path) -> list[tuple[str, Policy]]:
-    """The policies in a file: task and policy, in the order in which the tasks were learned.
+    """Load task and policy per task, in the order of learning.
 
     Raises:
-        record.UserError: the file is no such file, or damaged.
+        record.UserError: The file is damaged or of another kind.
     """
     import safetensors
 
@@ -60,7 +59,7 @@ def load(path: Path) -> list[tuple[str, Policy]]:
             about = json.loads((file.metadata() or {})["policies"])
             names = sorted(file.keys(), key=lambda name: int(name.rpartition("/")[2]))
             tensors = {name: file.get_tensor(name) for name in names}
-        return [_policy(index, each, tensors) for index, each in enumerate(about)]
+        return [_policy(index, description, tensors) for index, description in enumerate(about)]
     except (safetensors.SafetensorError, OSError, KeyError, ValueError, TypeError) as error:
         raise record.UserError(f"{path} is no snapshot of policies: {error}") from None
 
@@ -73,6 +72,6 @@ def _policy(index: int, about: dict, tensors: dict[str, torch.Tensor]) -> tuple[
 
 
 def paths(folder: Path) -> list[tuple[int, Path]]:
-    """Updates and files of a run's directory, by update."""
-    found = (folder / FOLDER).glob("[0-9]*.safetensors")
-    return sorted((int(path.stem), path) for path in found)
+    """Return updates and files of a run's directory, by update."""
+    files = (folder / FOLDER).glob("[0-9]*.safetensors")
+    return sorted((int(path.stem), path) for path in files)

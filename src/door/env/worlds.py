@@ -1,9 +1,9 @@
-"""Procedural doors: what a world is and how it is drawn.
+"""Procedural doors: the parameters of a world and how they are drawn.
 
-Ranges are those of the source (DoorGym's world generator) wherever they have a meaning without its
-meshes; each field of ``World`` names its own. ``door.models`` builds the MuJoCo model.
+Ranges are those of the source (DoorGym's world generator) if they have a meaning without its meshes; the fields of
+``World`` name them. ``door.env.mujoco_models`` builds the MuJoCo model.
 
-Frame: x points from the door to the robot, z up, the closed door lies in the plane x = 0.
+Coordinates: x points from the door to the robot, z up; the closed door is in the plane x = 0.
 """
 
 import math
@@ -12,7 +12,7 @@ from dataclasses import dataclass
 
 import numpy as np
 
-from door.tasks import Task
+from door.env.tasks import Task
 
 WIDTH = 1.0  # m, fixed in the source
 KNOB_HEIGHT = 1.0  # m, fixed in the source
@@ -26,7 +26,7 @@ class World:
     """One door, drawn by ``sample_world``; ranges in brackets are the source's, uniform.
 
     Attributes:
-        task: What kind of door.
+        task: Kind of door.
         height: Door height, m [2.0, 2.5].
         thickness: Door thickness, m [0.020, 0.030].
         door_damping: Nm s/rad [1, 2].
@@ -40,9 +40,9 @@ class World:
         shift: Where the door stands relative to the robot, (y, z), m (source: knob target, see
             ``sample_world``).
         reach: Length of the lever, half-height of the pull bar or half-width of the knob, m.
-        grip: Radius of the part that is held, m.
+        grip: Radius of the part to grip, m.
         standoff: Distance of the handle's axis from the door's face, m.
-        look: Seed of colours and lights; has no part in the physics.
+        look: Seed of colours and lights; no effect on the physics.
     """
 
     task: Task
@@ -64,15 +64,14 @@ class World:
 
 @dataclass(frozen=True)
 class Settings:
-    """How a model is built and simulated.
+    """Settings of model and simulation.
 
     Attributes:
         timestep: Physics step, s; divides DECISION.
         contact_time: Time constant of contacts (solref), s; at least twice the timestep.
         base: Position of the robot's base with all joints at zero, m.
         retreat: How far the base can move toward the door, m.
-        visual: Adds lights, colours and parts that are only seen. They change nothing in the
-            physics.
+        visual: Add lights, colours and decorative parts, which do not affect the physics.
     """
 
     timestep: float = 0.004
@@ -89,18 +88,18 @@ STARTS: dict[str, tuple[tuple[float, float, float], float]] = {
     "original": ((1.2, 0.0, 1.2), 1.2),
 }
 
-# reach, grip and standoff take the place of the source's meshes: (low, high) in m for each family.
+# reach, grip and standoff replace the source's meshes: (low, high) in m, by family.
 _SHAPES = {
     "pull": ((0.09, 0.15), (0.008, 0.011), (0.055, 0.065)),
     "lever": ((0.11, 0.14), (0.008, 0.011), (0.055, 0.065)),
     "round": ((0.032, 0.040), (0.015, 0.018), (0.055, 0.065)),
 }
 _HANDLE = ("handle_damping", "handle_stiffness", "handle_limit")  # of latched doors only
-OUTSIDE = 1.5  # width of the widened ranges, in those of the training
+OUTSIDE = 1.5  # width of the widened ranges, relative to the training ranges
 
 
 def parameters(task: Task) -> tuple[str, ...]:
-    """Names of what differs between the worlds of a task and takes part in the physics."""
+    """Return the names of the physical parameters that differ between the worlds of a task."""
     shift = ("shift_y",) if task.latched else ("shift_y", "shift_z")
     fixed = ("height", "thickness", "door_damping", "door_stiffness")
     handle = _HANDLE if task.latched else ()
@@ -108,21 +107,19 @@ def parameters(task: Task) -> tuple[str, ...]:
 
 
 def sample_world(task: Task, rng: np.random.Generator, outside: Collection[str] = ()) -> World:
-    """Draws one world.
+    """Draw one world.
 
-    The source places the knob anew in each episode, on two slide joints; here the whole door is
-    shifted by the same amounts, once per world, so that the handle keeps its distance from the
-    hinge.
+    The source places the knob anew in every episode, on two slide joints; here the whole door is shifted by the same
+    amounts, once per world, so that the handle keeps its distance from the hinge.
 
     Args:
-        task: What kind of door.
-        rng: Source of randomness; exactly 16 numbers and one integer are drawn, whatever the task.
-        outside: Parameters (see ``parameters``) whose values lie outside their ranges, uniformly in
-            what a range 1.5 times as wide about the same middle adds; the others are what they
-            would have been. All bounds stay positive.
+        task: Kind of door.
+        rng: Source of randomness; 16 numbers and one integer are drawn for every task.
+        outside: Parameters (see ``parameters``) outside their ranges, uniformly in the part that a range 1.5 times as
+            wide about the same middle adds; the others do not change. All bounds are positive.
 
     Raises:
-        ValueError: for a parameter that the task does not have.
+        ValueError: A parameter that the task does not have.
     """
     if unknown := set(outside) - set(parameters(task)):
         names = ", ".join(parameters(task))
@@ -131,7 +128,7 @@ def sample_world(task: Task, rng: np.random.Generator, outside: Collection[str] 
     look = int(rng.integers(2**31))
 
     def between(index: int, name: str, low: float, high: float) -> float:
-        share = _pushed_out(u[index]) if name in outside else u[index]
+        share = _outside_share(u[index]) if name in outside else u[index]
         return low + share * (high - low)
 
     if task.family == "pull":
@@ -163,7 +160,7 @@ def sample_world(task: Task, rng: np.random.Generator, outside: Collection[str] 
     )
 
 
-def _pushed_out(share: float) -> float:
-    """A share in [0, 1) as one outside: its lower half below 0, its upper half above 1."""
+def _outside_share(share: float) -> float:
+    """Map a share in [0, 1) to values outside: its lower half below 0, its upper half above 1."""
     added = OUTSIDE - 1  # on both sides together
     return added * (share - 0.5) if share < 0.5 else 1 + added * (1 - share)

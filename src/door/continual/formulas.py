@@ -1,7 +1,7 @@
 """Metrics of continual learning, from arrays alone.
 
-`success` [N, N] holds in row i the success rate [1] on each of the N tasks after the i-th was learned, tasks
-in the order of learning. Sources: Díaz-Rodríguez, Lomonaco, Filliat and Maltoni 2018, "Don't forget, there is
+`success` [N, N] has in row i the success rates [1] on the N tasks after task i was learned, tasks in the order of
+learning. Sources: Díaz-Rodríguez, Lomonaco, Filliat and Maltoni 2018, "Don't forget, there is
 more than forgetting: new metrics for continual learning" (section 3); Wołczyk, Zając, Pascanu, Kuciński and
 Miłoś 2021, "Continual World: a robotic benchmark for continual reinforcement learning" (section 4.1).
 """
@@ -15,16 +15,16 @@ Floats = NDArray[np.float64]
 
 
 def accuracy(success: ArrayLike) -> float:
-    """Mean success on the tasks learned so far, after each task (Díaz-Rodríguez et al. 2018, A)."""
+    """Mean success on the tasks learned so far, after every task (Díaz-Rodríguez et al. 2018, A)."""
     rates = _square(success, 1)
     return float(rates[np.tril_indices_from(rates)].mean())
 
 
 def forward_transfer(success: ArrayLike) -> float:
-    """Mean success on the tasks not yet learned, after each task (Díaz-Rodríguez et al. 2018, FWT).
+    """Mean success on the tasks not yet learned, after every task (Díaz-Rodríguez et al. 2018, FWT).
 
     Raises:
-        ValueError: there are fewer than two tasks.
+        ValueError: There are fewer than two tasks.
     """
     rates = _square(success, 2)
     return float(rates[np.triu_indices_from(rates, 1)].mean())
@@ -36,7 +36,7 @@ def backward_transfer(success: ArrayLike) -> float:
     The mean is over all tasks and all times after them. Negative: forgetting.
 
     Raises:
-        ValueError: there are fewer than two tasks.
+        ValueError: There are fewer than two tasks.
     """
     rates = _square(success, 2)
     change = rates - np.diagonal(rates)
@@ -44,17 +44,17 @@ def backward_transfer(success: ArrayLike) -> float:
 
 
 def positive_backward_transfer(success: ArrayLike) -> float:
-    """What later tasks added to earlier ones, at least 0 (Díaz-Rodríguez et al. 2018, BWT+)."""
+    """Backward transfer where it is positive, else 0 (Díaz-Rodríguez et al. 2018, BWT+)."""
     return max(0.0, backward_transfer(success))
 
 
 def remembering(success: ArrayLike) -> float:
-    """1 if later tasks took nothing from earlier ones (Díaz-Rodríguez et al. 2018, REM)."""
+    """1 minus the negative part of the backward transfer (Díaz-Rodríguez et al. 2018, REM)."""
     return 1.0 - abs(min(backward_transfer(success), 0.0))
 
 
 def forgetting(success: ArrayLike) -> Floats:
-    """Loss of success on each task, [N], from its own training to the end (Wołczyk et al. 2021, F).
+    """Loss of success on every task, [N], from its own training to the end (Wołczyk et al. 2021, F).
 
     The last task's is 0; the source's metric is the mean over all.
     """
@@ -80,11 +80,11 @@ def area(times: ArrayLike, success: ArrayLike, end: float) -> float:
         end: where the area ends, above 0.
 
     Raises:
-        ValueError: the curve does not cover that range.
+        ValueError: The curve does not cover that range.
     """
     at, rates = np.asarray(times, np.float64), np.asarray(success, np.float64)
     if at.shape != rates.shape or at.ndim != 1 or not len(at) or (np.diff(at) <= 0).any():
-        raise ValueError("times must rise, with a success for each")
+        raise ValueError("times must rise, with one success per time")
     if at[0] != 0 or not 0 < end <= at[-1]:
         raise ValueError(f"a curve from {at[0]:g} to {at[-1]:g} has no area from 0 to {end:g}")
     inside = at < end
@@ -98,8 +98,8 @@ def curve_transfer(
 ) -> float:
     """How much faster a task was learned than by a fresh network (Wołczyk et al. 2021, FT of a task).
 
-    (AUC - AUC_ref) / (1 - AUC_ref), each over the task's own training. Runs end early, once a task is
-    learned; what one did not train for is not guessed: both areas go to the end of the shorter curve.
+    (AUC - AUC_ref) / (1 - AUC_ref), over the task's own training. Early stopping ends runs at different times:
+    both areas end where the shorter curve ends.
 
     Args:
         times: [T], rising from 0, in the same unit as `reference_times`.
@@ -108,7 +108,7 @@ def curve_transfer(
         reference: [S] of the fresh network.
 
     Returns:
-        At most 1; 0 for the same curve; NaN where the fresh network could do the task from the start.
+        At most 1; 0 for equal curves; NaN if the reference has success 1 from the start.
     """
     end = min(np.asarray(times)[-1], np.asarray(reference_times)[-1])
     own, fresh = area(times, success, end), area(reference_times, reference, end)

@@ -19,7 +19,7 @@ TURN_TORQUE = 6.0  # Nm at full command: 24 N at the hook's tip (source: 2)
 TURN_DAMPING = 3.0  # Nm s/rad: terminal speed 2 rad/s
 FINGER_FORCE = 20.0  # N at full command
 FINGER_DAMPING = 60.0  # N s/m: terminal speed 0.33 m/s
-FINGER_ARMATURE = 0.3  # kg; next to it the damping of one step is small, which keeps contacts stiff
+FINGER_ARMATURE = 0.3  # kg; large compared with the damping of one step, which keeps contacts stiff
 ROLL_RANGE = (0.0, 3.13)  # rad, as in the source
 
 _DAMPINGS = (
@@ -33,18 +33,17 @@ _DAMPINGS = (
     ("finger_b", FINGER_DAMPING),
 )
 _TURN_RANGE = (-1.57, 1.57)  # rad, as in the source
-_REACH = 0.65  # m; wide enough for every door, too narrow to walk round the wall
+_REACH = 0.65  # m; wide enough for all doors, too narrow to get around the wall
 
 
 @dataclass(frozen=True)
 class Robot:
-    """What the environment needs to know of a robot.
+    """Properties of a robot.
 
     Attributes:
         name: Name on the command line.
-        dof: Number of joints that are observed and driven.
-        cost_actions: How many of the leading actions pay the control cost (source: a gripper's last
-            two do not).
+        dof: Number of observed and driven joints.
+        cost_actions: Number of leading actions with a control cost (source: a gripper's last two have none).
         length: Distance from the base to the tip, in m.
     """
 
@@ -64,7 +63,7 @@ ROBOTS: dict[str, Robot] = {
 
 
 def get_robot(name: str) -> Robot:
-    """Looks a robot up; raises ValueError with the names that there are."""
+    """Return the robot of a name; raise ValueError with all names for an unknown one."""
     try:
         return ROBOTS[name]
     except KeyError:
@@ -77,13 +76,13 @@ def add_robot(
     base: tuple[float, float, float],
     retreat: float,
 ) -> None:
-    """Adds the robot's bodies, motors and the site ``finger`` to a spec.
+    """Add the robot's bodies, motors and the site ``finger`` to a spec.
 
     Args:
-        spec: The spec to add to.
-        robot: Which robot.
+        spec: Changed in place.
+        robot: The robot.
         base: Position of the base with all joints at zero, in m; the tool points to -x.
-        retreat: How far the base can go back toward the door along x, in m.
+        retreat: Range of the base toward the door along x, in m.
     """
     body = spec.worldbody.add_body(name="robot", pos=base)
     slide, hinge = mujoco.mjtJoint.mjJNT_SLIDE, mujoco.mjtJoint.mjJNT_HINGE
@@ -104,7 +103,7 @@ def add_robot(
 
 
 def damp_robot(spec: mujoco.MjSpec, robot: Robot, factor: float) -> None:
-    """Sets the dampings of all joints of a robot, times ``factor`` [1] (source: 0.9-1.1)."""
+    """Set the dampings of all joints of a robot, times ``factor`` [1] (source: 0.9-1.1)."""
     for name, damping in _DAMPINGS[: 6 if robot.dof == 6 else 8]:
         spec.joint(name).damping[0] = damping * factor
 

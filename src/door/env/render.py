@@ -1,9 +1,7 @@
-"""Videos of a policy. Rendering runs in a process of its own, so that a broken OpenGL cannot hurt a
-training run.
+"""Videos of a policy. Rendering runs in a child process, so that a broken OpenGL cannot affect a training run.
 
-MuJoCo draws without a screen through EGL (a GPU, or Mesa's software renderer; Debian: libegl1 and
-libgl1-mesa-dri) or OSMesa (Debian: libosmesa6). Which of them works is found by trying; MUJOCO_GL,
-where it is set, is tried alone.
+MuJoCo renders without a screen through EGL (a GPU, or Mesa's software renderer; Debian: libegl1 and libgl1-mesa-dri) or
+OSMesa (Debian: libosmesa6). Both are tried; if MUJOCO_GL is set, only that.
 """
 
 import argparse
@@ -19,8 +17,8 @@ from typing import Any
 
 import numpy as np
 
-from door.tasks import get_task
-from door.worlds import DECISION, Settings, World
+from door.env.tasks import get_task
+from door.env.worlds import DECISION, Settings, World
 
 SIZE = (480, 360)  # pixels
 GIF_SIZE = (280, 210)  # pixels; drawn larger and scaled down, which smooths edges
@@ -31,7 +29,7 @@ _TIMEOUT = 300.0  # s; software rendering takes 20 ms a frame for three episodes
 
 @dataclasses.dataclass(frozen=True)
 class Video:
-    """What became of a video: its path, or None and the reason why there is none."""
+    """A video's path, or None and the reason why there is no video."""
 
     path: Path | None
     reason: str
@@ -48,7 +46,7 @@ def record_video(
     episodes: int = 3,
     start: str = "near",
 ) -> Video:
-    """Writes an H.264 video (mp4) of a policy, one episode in each of the first held-out worlds.
+    """Write an H.264 video (mp4) of a policy, one episode in every one of the first test worlds.
 
     An episode is cut 0.6 s after the door is open.
 
@@ -62,8 +60,7 @@ def record_video(
         start: ``near`` or ``original``.
 
     Returns:
-        The video; ``path`` is None, with a reason, when nothing on this machine can render. Never
-        raises for that.
+        The video; ``path`` is None, with a reason, if the machine cannot render.
     """
     scene = film(policy, task, robot, seeds=seeds, episodes=episodes, start=start)
     return draw(scene, Path(path))
@@ -78,8 +75,8 @@ def film(
     episodes: int,
     start: str,
 ) -> dict[str, Any]:
-    """Simulates the episodes; all joint positions, with what is needed to draw them."""
-    from door.env import HORIZON, DoorVecEnv
+    """Simulate the episodes; return a scene: joint positions, worlds and settings."""
+    from door.env.door_env import HORIZON, DoorVecEnv
 
     env = DoorVecEnv(
         task, robot, episodes, seeds=seeds, threads=1, start=start, stagger=False, held_out=True
@@ -100,7 +97,7 @@ def film(
 
 
 def draw(scene: dict[str, Any], path: Path) -> Video:
-    """Draws a scene in a child process with the first backend that works: .mp4, or a small .gif."""
+    """Render a scene in a child process with the first backend that works, as .mp4 or as a small .gif."""
     wanted = os.environ.get("MUJOCO_GL", "")
     reasons = []
     with tempfile.TemporaryDirectory() as folder:
@@ -118,8 +115,8 @@ def draw(scene: dict[str, Any], path: Path) -> Video:
 
 
 def _run_child(backend: str, source: Path, target: Path) -> str:
-    """Empty when the child drew the video, else why not, in one line."""
-    here = str(Path(__file__).resolve().parent.parent)
+    """Return "" if the child rendered the video, else the reason in one line."""
+    here = str(Path(__file__).resolve().parents[2])
     paths = [here, *filter(None, [os.environ.get("PYTHONPATH")])]
     environment = {
         **os.environ,
@@ -127,7 +124,7 @@ def _run_child(backend: str, source: Path, target: Path) -> str:
         "PYOPENGL_PLATFORM": backend,
         "PYTHONPATH": os.pathsep.join(paths),
     }
-    command = [sys.executable, "-m", "door.render", str(source), str(target)]
+    command = [sys.executable, "-m", "door.env.render", str(source), str(target)]
     try:
         child = subprocess.run(
             command, env=environment, capture_output=True, text=True, timeout=_TIMEOUT
@@ -141,20 +138,20 @@ def _run_child(backend: str, source: Path, target: Path) -> str:
 
 
 def world_of(fields: dict[str, Any]) -> World:
-    """The world of a dictionary as in a scene."""
+    """Return the world of a scene's dictionary."""
     fields = {**fields, "task": get_task(fields["task"])}
     return World(**{key: tuple(v) if isinstance(v, list) else v for key, v in fields.items()})
 
 
 class Painter:
-    """Draws one world; needs a working OpenGL (see ``BACKENDS``).
+    """Renderer of one world; needs a working OpenGL (see ``BACKENDS``).
 
     Args:
         world: The world.
         robot: Name of the robot.
         settings: Physics settings; ``visual`` is set.
         size: Width and height, pixels.
-        shadows: Width of the shadows' map, texels; 0 leaves that of videos.
+        shadows: Width of the shadow map, texels; 0: as in videos.
 
     Attributes:
         joints: Number of joint positions, nq.
@@ -170,7 +167,7 @@ class Painter:
     ) -> None:
         import mujoco
 
-        from door.models import build_model
+        from door.env.mujoco_models import build_model
 
         self._model = build_model(world, robot, dataclasses.replace(settings, visual=True))
         if shadows:
@@ -180,7 +177,7 @@ class Painter:
         self._renderer = mujoco.Renderer(self._model, height=size[1], width=size[0])
 
     def draw(self, qpos: np.ndarray, camera: str = "side") -> np.ndarray:
-        """The image [height, width, 3] uint8 at joint positions qpos; "front" shows all of the door."""
+        """Return the image [height, width, 3] uint8 at joint positions qpos; "front" shows the whole door."""
         import mujoco
 
         self._data.qpos[:] = qpos
@@ -190,12 +187,12 @@ class Painter:
         return self._renderer.render()
 
     def close(self) -> None:
-        """Gives the OpenGL context back."""
+        """Release the OpenGL context."""
         self._renderer.close()
 
 
 def write_video(source: Path, target: Path) -> None:
-    """What the child does: draws a scene file into an mp4 or a gif."""
+    """Render a scene file as an mp4 or a gif; runs in the child process."""
     scene = json.loads(source.read_text())
     if target.suffix == ".gif":
         from runcatalog.plots import gif
@@ -214,7 +211,7 @@ def write_video(source: Path, target: Path) -> None:
 
 
 def images(scene: dict[str, Any]) -> Iterator[np.ndarray]:
-    """The images [height, width, 3] uint8 of a scene, episode after episode."""
+    """Yield the images [height, width, 3] uint8 of a scene, episode after episode."""
     fields = {k: tuple(v) if isinstance(v, list) else v for k, v in scene["settings"].items()}
     for world, frames in zip(scene["worlds"], scene["frames"], strict=True):
         painter = Painter(world_of(world), scene["robot"], Settings(**fields))
@@ -224,7 +221,7 @@ def images(scene: dict[str, Any]) -> Iterator[np.ndarray]:
 
 
 if __name__ == "__main__":
-    parser = argparse.ArgumentParser(description="Draws a scene file into an mp4 or a gif.")
+    parser = argparse.ArgumentParser(description="Render a scene file as an mp4 or a gif.")
     parser.add_argument("source", type=Path)
     parser.add_argument("target", type=Path)
     arguments = parser.parse_args()

@@ -1,4 +1,4 @@
-"""Rewards: the source's formula, and the shaped one with which every task is learned."""
+"""Rewards: the formula of the source, and the shaped one of the study."""
 
 from dataclasses import dataclass
 from typing import Literal
@@ -37,7 +37,7 @@ class RewardConfig:
 
     @classmethod
     def of(cls, kind: str) -> "RewardConfig":
-        """The defaults of a kind; raises ValueError for an unknown one."""
+        """Return the weights of a kind; raise ValueError for an unknown kind."""
         if kind == "shaped":
             return cls()
         if kind == "original":
@@ -45,7 +45,7 @@ class RewardConfig:
         raise ValueError(f"unknown reward {kind!r}: choose from shaped, original")
 
 
-def reward(
+def door_reward(
     config: RewardConfig,
     reach: np.ndarray,
     yaw: np.ndarray,
@@ -54,7 +54,7 @@ def reward(
     handle: np.ndarray | None,
     action: np.ndarray,
 ) -> np.ndarray:
-    """The reward of one decision in n environments.
+    """Return the reward of one decision in n environments.
 
     Args:
         config: Weights.

@@ -1,4 +1,4 @@
-"""Figures of the door study. A figure that cannot be drawn is a remark, never the end of a run."""
+"""Figures of a training run."""
 
 from __future__ import annotations
 
@@ -11,13 +11,13 @@ from runcatalog.plots.style import COLOURS, dress, sheet
 def learning_curve(
     path: Path, curve: Sequence[tuple[int, int, float]], final: float, title: str
 ) -> None:
-    """Draws opening rate over decisions.
+    """Draw the opening rate over decisions.
 
     Args:
         path: SVG to write.
         curve: (update, decisions, opening rate) on the validation worlds.
-        final: opening rate on the 100 test worlds, drawn at the end.
-        title: over the axes.
+        final: Opening rate on the 100 test worlds, drawn at the end.
+        title: Title of the figure.
     """
     with sheet(path, (6, 3.5), "door") as figure:
         axes = figure.subplots()

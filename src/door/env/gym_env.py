@@ -12,25 +12,25 @@ import gymnasium
 import numpy as np
 from gymnasium import spaces
 
-from door.env import HORIZON, DoorVecEnv
-from door.reward import RewardConfig
-from door.worlds import DECISION
+from door.env.door_env import HORIZON, DoorVecEnv
+from door.env.reward import RewardConfig
+from door.env.worlds import DECISION
 from runcatalog.record.seeds import Seeds
 
 
 class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):
-    """One door at a time; ``reset`` starts the next episode and never ends in a terminal state.
+    """One door; episodes are truncated and never terminate.
 
-    ``reset(seed=s)`` begins the streams of ``record.Seeds(s)`` anew. ``info`` holds ``success``,
+    ``reset(seed=s)`` restarts the streams of ``record.Seeds(s)``. ``info`` holds ``success``,
     ``opened``, ``hinge`` (rad), ``handle`` (rad), ``bolt`` (m), ``contact`` and ``penetration`` (m).
 
     Args:
-        task: Name in ``door.tasks.TASKS``.
+        task: Name in ``door.env.tasks.TASKS``.
         robot: ``floatinghook`` or ``floatinggripper``.
         reward: "shaped" or "original".
         start: "near" (about 0.46 m from the handle) or "original" (about 1 m).
         horizon: Decisions of 0.08 s an episode.
-        episodes_per_world: After how many episodes a new world is drawn; 0 means never.
+        episodes_per_world: Number of episodes per world; 0: always the same world.
         render_mode: None or "rgb_array".
     """
 
@@ -72,7 +72,7 @@ class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[np.ndarray, dict[str, Any]]:
-        """Starts an episode; obs [obs_size] float32 and an empty info."""
+        """Start an episode; return obs [obs_size] float32 and an empty info."""
         super().reset(seed=seed)
         if seed is not None or not self._seeded:
             self.close()
@@ -89,19 +89,19 @@ class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):
         return self._vec.observation[0].copy(), {}
 
     def step(self, action: np.ndarray) -> tuple[np.ndarray, float, bool, bool, dict[str, Any]]:
-        """Simulates one decision of 0.08 s."""
+        """Simulate one decision of 0.08 s."""
         _, reward, truncated, info = self._vec.step(np.asarray(action)[None])
-        self._fresh = bool(truncated[0])  # the vectorised environment has begun the next episode
+        self._fresh = bool(truncated[0])  # the vectorised environment has started the next episode
         self._final = self._vec.final_qpos[0] if self._fresh else None
         rest = {key: value[0].item() for key, value in info.items() if key != "final_obs"}
         return info["final_obs"][0].copy(), float(reward[0]), False, bool(truncated[0]), rest
 
     def render(self) -> np.ndarray | None:
-        """The scene as an image [height, width, 3] uint8, with render_mode "rgb_array"."""
+        """Return the scene as an image [height, width, 3] uint8, with render_mode "rgb_array"."""
         if self.render_mode is None:
             return None
         if self._painter is None:
-            from door.render import Painter
+            from door.env.render import Painter
 
             settings, robot = self._vec.settings, self._arguments["robot"]
             self._painter = Painter(self._vec.worlds[0], robot, settings)
@@ -109,11 +109,11 @@ class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):
 
     @property
     def qpos(self) -> np.ndarray:
-        """Joint positions as `render` draws them, [nq], robot first: an episode's last until the next is begun."""
+        """Joint positions in `render`, [nq], robot first; after an episode its last ones, until `reset`."""
         return self._vec.qpos[0] if self._final is None else self._final
 
     def close(self) -> None:
-        """Ends the simulator."""
+        """Stop the simulator."""
         self._drop_painter()
         self._vec.close()
 

@@ -17,15 +17,17 @@ import mujoco
 import numpy as np
 from mujoco import rollout
 
-from door.models import BOLT_RELEASE, WorldModels
-from door.reward import CLOSED, RewardConfig, reward
-from door.robots import ROLL_RANGE, get_robot
-from door.tasks import Task, get_task
-from door.worlds import DECISION, STARTS, Settings, World, sample_world
+from door.env.mujoco_models import BOLT_RELEASE, WorldModels
+from door.env.reward import CLOSED, RewardConfig, door_reward
+from door.env.robots import ROLL_RANGE, get_robot
+from door.env.tasks import Task, get_task
+from door.env.worlds import DECISION, STARTS, Settings, World, sample_world
 
 OPEN = 0.2  # rad: success threshold of the source
 HORIZON = 128  # decisions an episode (source: 512 env steps, action repeat 4)
-MEMORY = 12  # decisions: a touch of the handle counts for about 1 s, as a knocked door drifts open
+MEMORY = (
+    12  # decisions: a touch of the handle counts for about 1 s, since a knocked door drifts open
+)
 START_NOISE = 0.3  # m and rad: joints start at init + U(-0.3, 0.3) (source)
 
 _FULL = mujoco.mjtState.mjSTATE_FULLPHYSICS.value
@@ -33,21 +35,21 @@ _FINGER, _KNOB, _TOUCH, _DEEPEST = slice(0, 3), slice(3, 6), 6, 9
 
 
 class Seeds(Protocol):
-    """What the environment needs of ``record.Seeds``."""
+    """The part of ``record.Seeds`` that the environment uses."""
 
     def generator(self, purpose: str, index: int = 0) -> np.random.Generator:
-        """A generator that depends on the run's seed, the purpose and the index alone."""
+        """Return a generator that depends only on the run's seed, the purpose and the index."""
 
 
 class DoorVecEnv:
-    """``num_envs`` doors, each a world of its own, stepped together.
+    """``num_envs`` doors in different worlds, simulated together.
 
-    Everything random comes from ``seeds`` by purpose and counter: worlds by generation
-    (``new_worlds`` calls), starts by environment and episode. So the bits depend on neither
-    ``threads`` nor ``envs_per_call``, and a few counters and arrays restore them.
+    All randomness comes from ``seeds`` by purpose and counter: worlds by generation (``new_worlds`` calls), starts by
+    environment and episode. So the bits depend on neither ``threads`` nor ``envs_per_call``, and a few counters and
+    arrays restore the state.
 
     Args:
-        task: Name in ``door.tasks.TASKS``.
+        task: Name in ``door.env.tasks.TASKS``.
         robot: ``floatinghook`` or ``floatinggripper``.
         num_envs: Number of environments n.
         seeds: The run's seeds (``record.Seeds``).
@@ -56,14 +58,14 @@ class DoorVecEnv:
         reward: Weights of the reward.
         start: ``near`` (about 0.46 m from the handle) or ``original`` (about 1 m).
         horizon: Decisions an episode.
-        stagger: Spreads the ends of the first episodes of a generation evenly over the horizon.
-        held_out: Draws worlds and starts from the streams kept for evaluation.
-        outside: Parameters of the worlds that lie outside their ranges; see ``sample_world``.
-        members: Which of the ``num_envs`` environments this instance holds (default: all); they
-            behave as they would among the others.
+        stagger: Spread the ends of the first episodes of a generation evenly over the horizon.
+        held_out: Draw worlds and starts from the streams for evaluation.
+        outside: Parameters of the worlds outside their ranges; see ``sample_world``.
+        members: The part of the ``num_envs`` environments that this instance simulates, with the same results as
+            in an instance with all of them (default: all).
 
     Raises:
-        ValueError: for an unknown task, robot or start, or a number that makes no sense.
+        ValueError: Unknown task, robot or start, or a number out of range.
     """
 
     def __init__(
@@ -119,14 +121,14 @@ class DoorVecEnv:
         return self._obs
 
     def new_worlds(self) -> np.ndarray:
-        """Draws a new world for each environment and resets all; returns obs [n, obs_size]."""
+        """Draw a new world for every environment and reset all; return obs [n, obs_size]."""
         self._generation += 1
         self.worlds = self._draw_worlds()
         self._models.build(self.worlds)
         return self.reset()
 
     def reset(self) -> np.ndarray:
-        """Starts a new episode everywhere, in the same worlds; returns obs [n, obs_size]."""
+        """Start a new episode in all environments, in the same worlds; return obs [n, obs_size]."""
         self._obs = np.empty((self.num_envs, self.obs_size), np.float32)
         self._begin(np.arange(self.num_envs))
         if self._stagger:
@@ -136,20 +138,20 @@ class DoorVecEnv:
         return self._obs
 
     def replay(self) -> np.ndarray:
-        """Starts everybody's present episode again, from the same start; returns obs [n, obs_size]."""
+        """Restart the current episodes from the same starts; return obs [n, obs_size]."""
         self._episodes -= 1
         return self.reset()
 
     def step(
         self, action: np.ndarray
     ) -> tuple[np.ndarray, np.ndarray, np.ndarray, dict[str, np.ndarray]]:
-        """Simulates one decision; environments that reach the horizon are reset at once.
+        """Simulate one decision; environments at the horizon are reset immediately.
 
         Args:
             action: [n, action_size].
 
         Returns:
-            obs [n, obs_size] (of the new episode where one ended), reward [n], truncated [n], and
+            obs [n, obs_size] (of the new episode after a reset), reward [n], truncated [n], and
             info, arrays over environments that describe the decision before any reset:
             ``final_obs`` [n, obs_size], ``success`` and ``opened`` (so far in the episode),
             ``hinge`` and ``handle`` (rad), ``bolt`` (m), ``contact`` (of tool and handle, during
@@ -162,8 +164,8 @@ class DoorVecEnv:
             raise ValueError(f"actions have shape {action.shape}, not {wanted}")
         self._simulate(action)
         hinge, bolt = self._judge()
-        gain = self._reward(action)
-        self._return += gain
+        reward = self._reward(action)
+        self._return += reward
         self._elapsed += 1
         self._length += 1
         obs = np.empty((self.num_envs, self.obs_size), np.float32)
@@ -185,7 +187,7 @@ class DoorVecEnv:
         if truncated.any():
             self._obs = obs.copy()
             self._begin(np.flatnonzero(truncated))
-        return self._obs, gain, truncated, info
+        return self._obs, reward, truncated, info
 
     @property
     def qpos(self) -> np.ndarray:
@@ -198,12 +200,12 @@ class DoorVecEnv:
         return self._states[:, -1, 1 : self._velocity].copy()
 
     def state(self) -> dict[str, Any]:
-        """A copy of all that a bit-equal continuation needs, as integers and arrays."""
+        """Return a copy of the state, as integers and arrays, for a bit-equal continuation."""
         arrays = {name: getattr(self, f"_{name}").copy() for name in _STATE_ARRAYS}
         return {"generation": self._generation, **arrays}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Continues from ``state()`` of an environment with the same arguments and seeds."""
+        """Restore ``state()`` of an environment with the same arguments and seeds."""
         self._generation = int(state["generation"])
         self.worlds = self._draw_worlds()
         self._models.build(self.worlds)
@@ -215,7 +217,7 @@ class DoorVecEnv:
             setattr(self, f"_{name}", value.astype(current.dtype))
 
     def close(self) -> None:
-        """Ends the simulator's threads; calling it again does nothing."""
+        """Stop the simulator's threads; a second call does nothing."""
         if self._pool.rollout_ is not None:
             self._pool.close()
 
@@ -246,12 +248,12 @@ class DoorVecEnv:
         return worlds[self._members.start :]
 
     def _begin(self, envs: np.ndarray) -> None:
-        """Resets ``envs`` (indices) and writes their first observations into ``self._obs``."""
+        """Reset ``envs`` (indices) and write their first observations to ``self._obs``."""
         dof = self.robot.dof
         start = np.zeros((len(envs), self._next.shape[1]))
         for row, env in enumerate(envs.tolist()):
             start[row, 1 : 1 + dof] = self._starts_of(int(self._episodes[env]))[env]
-        if dof > 6:  # the source's noise would leave the fingers' range: they start about half open
+        if dof > 6:  # fingers: about half open, since the source's noise would exceed their range
             start[:, 7:9] = 0.02 + start[:, 7:8] / START_NOISE * 0.015
         self._next[envs] = start
         self._episodes[envs] += 1
@@ -262,7 +264,7 @@ class DoorVecEnv:
         self._observe(self._obs, envs, start, self._reach(envs, start))
 
     def _starts_of(self, episode: int) -> np.ndarray:
-        """The robot's joints at the start of everybody's ``episode``, [n, dof]."""
+        """Return the robot's joints at the start of an episode of all environments, [n, dof]."""
         starts = self._starts.get(episode)
         if starts is None:
             dof = self.robot.dof
@@ -270,13 +272,13 @@ class DoorVecEnv:
             low[5], high[5] = ROLL_RANGE
             rng = self._seeds.generator(f"{self._stream}door starts", episode)
             starts = rng.uniform(low, high, (self._members.stop, dof))[self._members.start :]
-            if len(self._starts) > 8:  # the environments' counts of episodes lie close together
+            if len(self._starts) > 8:  # the environments' episode numbers differ little
                 self._starts.clear()
             self._starts[episode] = starts
         return starts
 
     def _reach(self, envs: np.ndarray, start: np.ndarray) -> np.ndarray:
-        """Finger minus knob at the starts, [k, 3]; the same bits that the sensors would give."""
+        """Return finger minus knob at the starts, [k, 3]; the same bits as the sensors."""
         reach, data = np.empty((len(envs), 3)), self._data[0]
         for row, env in enumerate(envs.tolist()):
             data.qpos[:] = start[row, 1 : self._velocity]
@@ -288,8 +290,8 @@ class DoorVecEnv:
         self._control[:] = action[:, None]
         for first in range(0, self.num_envs, self._envs_per_call):
             part = slice(first, min(first + self._envs_per_call, self.num_envs))
-            # Without initial_warmstart every decision starts the solver from zero: nothing is
-            # carried over from whatever the thread's MjData simulated before.
+            # Without initial_warmstart the solver starts from zero at every decision: the result does not depend on
+            # what the thread's MjData simulated before.
             self._pool.rollout(
                 self._models.list[part], self._data, self._next[part], self._control[part],
                 nstep=self._steps, skip_checks=True, state=self._states[part],
@@ -298,17 +300,17 @@ class DoorVecEnv:
         self._next[:] = self._states[:, -1]
 
     def _judge(self) -> tuple[np.ndarray, np.ndarray]:
-        """Follows how the door is opened; returns hinge (rad) and bolt (m) at the end."""
+        """Update how the door was opened; return hinge (rad) and bolt (m) at the end."""
         opening = np.abs(self._states[:, :, self._hinge])
-        # Only what happens before the door is here decides how it was opened: a bolt acts in the
-        # frame, a door without one may be drifting when it is pulled.
+        # How the door was opened is decided below this angle: a bolt acts in the frame; a door without bolt may
+        # drift when it is pulled.
         gate = CLOSED if self.task.latched else OPEN / 2
         self._touched = self._sensors[:, :, _TOUCH].max(1) > 0
         self._untouched += 1
         self._untouched[self._touched] = 0
         by_handle = self._untouched <= MEMORY
         if self.task.latched:
-            # The bolt is out because the handle is held, or still out since it was.
+            # The bolt is out because the handle is turned, or has been out since it was.
             travel = self._states[:, :, self._hinge + 2]
             by_handle |= self._by_handle
             by_handle &= ((travel >= BOLT_RELEASE) & (opening < gate)).any(1)
@@ -331,7 +333,7 @@ class DoorVecEnv:
         # The source pays for the state before the last of its four env steps.
         step = -1 if self.reward_config.kind == "shaped" else 3 * self._steps // 4 - 1
         state = self._states[:, step]
-        return reward(
+        return door_reward(
             self.reward_config,
             self._tip(step if step == -1 else step + 1),
             state[:, 4],

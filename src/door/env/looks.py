@@ -1,24 +1,23 @@
-"""What a world looks like: colours, lights, floor, frame. Nothing here takes part in the physics.
+"""Looks of a world: colours, lights, floor, frame. They do not affect the physics.
 
-The source draws paint, wood, carpet and metal at random; so do these, from the world's ``look``
-seed.
+As in the source, paint, wood, carpet and metal are random, here from the world's ``look`` seed.
 """
 
 import mujoco
 import numpy as np
 
-from door.worlds import KNOB_HEIGHT, WIDTH, World
+from door.env.worlds import KNOB_HEIGHT, WIDTH, World
 
 _WALLS = ((0.86, 0.84, 0.80), (0.74, 0.80, 0.83), (0.83, 0.77, 0.70), (0.78, 0.82, 0.74))
 _DOORS = ((0.55, 0.36, 0.20), (0.42, 0.26, 0.15), (0.93, 0.92, 0.88), (0.25, 0.38, 0.48))
 _FLOORS = ((0.45, 0.33, 0.24), (0.40, 0.40, 0.42), (0.36, 0.42, 0.40))
 _METALS = ((0.82, 0.68, 0.36), (0.75, 0.76, 0.78), (0.25, 0.25, 0.27))
-_SEEN = {"contype": 0, "conaffinity": 0, "mass": 0.0, "group": 1}
+_DECORATIVE = {"contype": 0, "conaffinity": 0, "mass": 0.0, "group": 1}
 _BOX = mujoco.mjtGeom.mjGEOM_BOX
 
 
 def add_materials(spec: mujoco.MjSpec, look: int) -> None:
-    """Adds textures and materials; the solid geoms take theirs by name in ``add_scenery``."""
+    """Add textures and materials; ``add_scenery`` assigns them to the solid geoms by name."""
     rng = np.random.default_rng(look)
     colour = {
         "wall": _WALLS[rng.integers(len(_WALLS))],
@@ -57,14 +56,14 @@ def add_materials(spec: mujoco.MjSpec, look: int) -> None:
         ("tool", (0.95, 0.38, 0.08), 0.6, 0.5),
         ("tip", (0.16, 0.17, 0.2), 0.7, 0.6),
     ):
-        glow = 0.35 if name == "tool" else 0.0  # it is thin, and doors are brown
+        glow = 0.35 if name == "tool" else 0.0  # visible although it is thin and doors are brown
         spec.add_material(
             name=name, rgba=(*rgb, 1), specular=specular, shininess=shininess, emission=glow
         )
 
 
 def add_scenery(spec: mujoco.MjSpec, world: World, hinge_y: float) -> None:
-    """Dresses the solid parts and adds floor, frame, inlays, lights and the cameras ``side``, ``front``."""
+    """Assign materials to the solid geoms; add floor, frame, inlays, lights and the cameras ``side``, ``front``."""
     for geom in spec.geoms:
         geom.material = _material(geom.name)
     side = world.task.side
@@ -76,7 +75,7 @@ def add_scenery(spec: mujoco.MjSpec, world: World, hinge_y: float) -> None:
         pos=(0, 0, bottom),
         size=(6, 6, 0.1),
         material="floor",
-        **_SEEN,
+        **_DECORATIVE,
     )
     low, high = sorted((hinge_y, hinge_y - side * WIDTH))
     top = bottom + world.height
@@ -86,14 +85,14 @@ def add_scenery(spec: mujoco.MjSpec, world: World, hinge_y: float) -> None:
             pos=(0, y, (top + bottom) / 2),
             size=(0.06, half, world.height / 2),
             material="trim",
-            **_SEEN,
+            **_DECORATIVE,
         )
     body.add_geom(
         type=_BOX,
         pos=(0, (low + high) / 2, top + 0.035),
         size=(0.06, WIDTH / 2 + 0.065, 0.03),
         material="trim",
-        **_SEEN,
+        **_DECORATIVE,
     )
     _add_details(spec.body("door"), world)
     _add_lights(spec, world)
@@ -121,7 +120,7 @@ def _material(name: str) -> str:
 
 
 def _add_details(door: mujoco.MjsBody, world: World) -> None:
-    """Two inlays on the panel, and a rose behind the handle."""
+    """Add two inlays on the panel, and a rose behind the handle."""
     side, face = world.task.side, world.thickness / 2
     for z, half in ((-0.55, 0.32), (world.height / 2 + 0.05 - 0.2, world.height / 2 - 0.68)):
         door.add_geom(
@@ -129,7 +128,7 @@ def _add_details(door: mujoco.MjsBody, world: World) -> None:
             pos=(0, -side * 0.46, z),
             size=(face + 0.002, 0.26, half),
             material="inlay",
-            **_SEEN,
+            **_DECORATIVE,
         )
     if not world.task.latched:
         return
@@ -139,7 +138,7 @@ def _add_details(door: mujoco.MjsBody, world: World) -> None:
         fromto=(face, y, 0, face + 0.006, y, 0),
         size=(0.026, 0, 0),
         material="metal",
-        **_SEEN,
+        **_DECORATIVE,
     )
 
 
@@ -161,7 +160,7 @@ def _add_lights(spec: mujoco.MjSpec, world: World) -> None:
 
 
 def _look_at(eye: np.ndarray, target: np.ndarray) -> np.ndarray:
-    """The x and y axes of a camera at ``eye`` that looks at ``target``, z up."""
+    """Return the x and y axes of a camera at ``eye`` that looks at ``target``, z up."""
     back = (eye - target) / np.linalg.norm(eye - target)
     right = np.cross((0, 0, 1), back)
     right /= np.linalg.norm(right)

@@ -1,8 +1,8 @@
-"""The door tasks: what a name such as ``lever_push_left`` means.
+"""The door tasks, such as ``lever_push_left``.
 
 The seven pull-type tasks and the two push-type ones are those of the source (DoorGym run list of
-the thesis "Hypernetwork-PPO for Continual RL", series 2-9); ``SERIES`` is the order in which they
-are learned there.
+the thesis "Hypernetwork-PPO for Continual RL", series 2-9); ``SERIES`` is their order
+there.
 """
 
 from dataclasses import dataclass
@@ -14,13 +14,13 @@ Side = Literal["right", "left"]
 
 @dataclass(frozen=True)
 class Task:
-    """One kind of door.
+    """A kind of door.
 
     Attributes:
         name: Name on the command line.
         family: Kind of handle. ``lever`` and ``round`` are latched, ``pull`` is a fixed bar without
             a latch.
-        hinge: Side of the hinge, seen from the robot.
+        hinge: Side of the hinge from the robot's view.
         push: Whether the door opens away from the robot.
         handle_offset: Distance of the handle from the free edge, as a share of the door's width.
     """
@@ -38,8 +38,7 @@ class Task:
 
     @property
     def side(self) -> int:
-        """Sign of the y coordinate at which the hinge stands: +1 right, -1 left, seen from the
-        robot."""
+        """Sign of the hinge's y coordinate: +1 right, -1 left from the robot's view."""
         return 1 if self.hinge == "right" else -1
 
     @property
@@ -68,10 +67,10 @@ SERIES = ("pull", "pull_left", "lever", "lever_left", "lever_push", "lever_push_
 
 
 def get_task(name: str) -> Task:
-    """Looks a task up.
+    """Return the task of a name.
 
     Raises:
-        ValueError: if there is no such task; the message lists those that there are.
+        ValueError: There is no such task; the message lists all tasks.
     """
     try:
         return TASKS[name]
