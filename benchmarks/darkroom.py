@@ -1,4 +1,4 @@
-"""Algorithm Distillation beside Decision Transformer: training, and playing with what was computed before.
+"""Algorithm Distillation compared with Decision Transformer: training, and playing with cached computations.
 
 The peer is Decision Transformer's architecture as published (Chen et al. 2021, section 3) and as its one-file versions
 lay it out: three tokens a step, torch's MultiheadAttention with a mask, LayerNorm before it, GELU. An update is
@@ -117,7 +117,7 @@ class Playing:
         self.go(shape.window)
 
     def go(self, steps: int) -> None:
-        """Plays on."""
+        """Play on."""
         for _ in range(steps):
             actions = self.player.act(self.rng.random(len(self.rooms)))
             gave = self.rooms.step(actions)
@@ -140,7 +140,7 @@ class Playing:
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=2, help="of a turn")
     parser.add_argument("--batch", type=int, default=16, help="windows of an update")
@@ -167,11 +167,11 @@ def training_rows(options: argparse.Namespace) -> list[dict]:
         for each in pair.values():
             each.update()
         measures = {name: partial(rate, each, options.updates) for name, each in pair.items()}
-        found = _report.alternate(measures, options.repeats)
+        rates = _report.alternate(measures, options.repeats)
         rows.append(
             _report.row(
                 f"training, width 64, 4 layers, 4 heads, 256 steps, {batch} windows: {what}",
-                found["ours"], found["peer"], peer_name="Decision Transformer, three tokens a step",
+                rates["ours"], rates["peer"], peer_name="Decision Transformer, three tokens a step",
                 unit="transitions/s", target=target,
             )
         )  # fmt: skip
@@ -189,11 +189,11 @@ def part_rows(options: argparse.Namespace) -> list[dict]:
     for each in learners.values():
         each.update()
     measures = {name: partial(rate, each, 1) for name, each in learners.items()}
-    found = _report.alternate(measures, options.repeats)
+    rates = _report.alternate(measures, options.repeats)
     return [
         _report.row(
             f"training, the seed's layout, size and dropouts, {batch} windows: {what}",
-            found[ours], found[peer], peer_name=name, unit="transitions/s", target=None,
+            rates[ours], rates[peer], peer_name=name, unit="transitions/s", target=None,
         )
         for what, ours, name, peer in (
             (f"in parts of {rows_at_once(shape)}", "parts", "all at once", "once"),
@@ -211,11 +211,11 @@ def playing_rows(options: argparse.Namespace) -> list[dict]:
     ):
         playing = Playing(shape)
         measures = {"ours": playing.cached, "peer": partial(playing.anew, options.steps)}
-        found = _report.alternate(measures, options.repeats)
+        rates = _report.alternate(measures, options.repeats)
         rows.append(
             _report.row(
                 f"playing, 80 rooms at once, window of 256 full: {what}",
-                found["ours"], found["peer"], peer_name="the window computed anew at each step",
+                rates["ours"], rates["peer"], peer_name="the window computed anew at each step",
                 unit="env steps/s", target=40,
             )
         )  # fmt: skip
