@@ -1,4 +1,4 @@
-"""Decisions per second of the door study's training loop, beside what a user would take instead.
+"""Decisions per second of the door study's training loop, compared with its alternatives.
 
 Peers: stable-baselines3's PPO on the same environment, network, rollout (2,048 decisions), minibatch and
 epochs, with DummyVecEnv and SubprocVecEnv; and the bare simulator, ``mujoco.rollout`` with random actions,
@@ -194,7 +194,7 @@ def stable_baselines(task: str, kind: str, envs: int) -> float:
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--task", default="lever")
     options = parser.parse_args()
@@ -216,14 +216,14 @@ def main() -> None:
             for name, (kind, envs) in peers.items()
         },
     }
-    found = _report.alternate(measures, options.repeats)
+    rates = _report.alternate(measures, options.repeats)
     earlier.cleanup()
     what = f"training loop, ppo on {options.task}, [64, 64], {ENVS} x {STEPS}, {EPOCHS} epochs"
     rows = [
         _report.row(
             what,
-            found["ours"],
-            found[name],
+            rates["ours"],
+            rates[name],
             peer_name=name,
             unit="decisions/s",
             target=None,
@@ -233,8 +233,8 @@ def main() -> None:
     rows.append(
         _report.row(
             what,
-            found["ours"],
-            found["bare"],
+            rates["ours"],
+            rates["bare"],
             peer_name="mujoco.rollout, random actions",
             unit="decisions/s",
             target=SHARE,
@@ -247,8 +247,8 @@ def main() -> None:
         rows.append(
             _report.row(
                 f"{what.replace('ppo', 'hnppo')}, {key}",
-                found[key],
-                found[peer],
+                rates[key],
+                rates[peer],
                 peer_name=name,
                 unit="decisions/s",
                 target=None,

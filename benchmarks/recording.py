@@ -37,7 +37,7 @@ class Config(record.Config):
 
 
 def train(config: Config) -> dict:
-    """Trains a small network; prints ``seconds: S`` of the loop and ``recording: S`` in record's calls."""
+    """Train a small network; prints ``seconds: S`` of the loop and ``recording: S`` in record's calls."""
     import torch
 
     torch.set_num_threads(1)
@@ -92,7 +92,7 @@ class Cost:
 
 
 def cost_of(command: list[str], recording: bool, project: Path) -> Cost:
-    """Runs a training once, with or without recording."""
+    """Run a training once, with or without recording."""
     environment = os.environ | {"PROJECT_DIR": str(project), "OMP_NUM_THREADS": "1"}
     environment |= {"RECORD": "on" if recording else "off", "RECORD_MLFLOW": "on"}
     own = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI")
@@ -109,7 +109,7 @@ def cost_of(command: list[str], recording: bool, project: Path) -> Cost:
 
 
 def measure(command: list[str], what: str, repeats: int = _report.REPEATS) -> list[dict]:
-    """Returns the result rows for a training's command line.
+    """Return the result rows for a training's command line.
 
     Args:
         command: The training; it must end by itself and record with :mod:`record`.

@@ -1,9 +1,9 @@
 """Gaussian-process search against random search, equal numbers of trials, on two known surfaces.
 
-Branin (2 dimensions) and Hartmann 6 are the usual ones (Dixon and Szego 1978, "The global
-optimization problem: an introduction"); their minima are known, so the regret (best value found
-minus the minimum) is exact. Both methods are the project's own, called as a trial of Guild calls
-them; seeds are paired, and the interval is a bootstrap over them.
+Branin (2 dimensions) and Hartmann 6 are standard test functions (Dixon and Szego 1978, "The global
+optimization problem: an introduction"); their minima are known, so the regret (best value minus
+the minimum) is exact. Both methods are the project's own, called as in a Guild batch; seeds are
+paired, and the interval is a bootstrap over seeds.
 """
 
 import os
@@ -16,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-# In place of this folder, where this file is called as the package is.
+# Replaces this folder, whose file search.py would hide the package of that name.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks import _report  # noqa: E402
@@ -94,17 +94,17 @@ def regret(surface: Surface, method: str, seed: int) -> float:
         point = propose(surface.dimensions, history, index, settings).point
         history.append(Observation(point, surface.function(point)))
     # The minima are printed with six digits.
-    return max(min(seen.value for seen in history) - surface.minimum, 1e-6)
+    return max(min(observation.value for observation in history) - surface.minimum, 1e-6)
 
 
 def compare(surface: Surface, seeds: int) -> dict:
     """One row of the result: medians over seeds and the ratio with its interval."""
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # regrets, not times
-        found = [
+        regrets = [
             list(pool.map(partial(regret, surface, method), range(seeds)))
             for method in ("gp", "random")
         ]
-    pairs = np.array(found).T
+    pairs = np.array(regrets).T
     ours, peer = np.median(pairs, axis=0)
     picks = np.random.default_rng(0).integers(seeds, size=(10_000, seeds))
     medians = np.median(pairs[picks], axis=1)

@@ -66,13 +66,13 @@ class Processes:
         return self._count
 
     def reset(self, seeds: np.ndarray, *, out: Step) -> Step:
-        """Begins episodes."""
+        """Begin episodes."""
         observation, _ = self.envs.reset(seed=seeds.tolist())
         self._show(observation, out)
         return out
 
     def step(self, actions: np.ndarray, out: Step) -> Step:
-        """Acts in every environment; where an episode has ended the next one begins."""
+        """Act in every environment; an ended episode is followed by the next one."""
         observation, out.reward[:], out.terminated[:], out.truncated[:], more = self.envs.step(
             actions
         )
@@ -87,7 +87,7 @@ class Processes:
         out.mission[:] = observation["mission"]
 
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
         self.envs.close()
 
 
@@ -119,13 +119,13 @@ class Learning:
             return updates * self.samples / (time.perf_counter() - begin)
 
     def close(self) -> None:
-        """Ends the processes of environments."""
+        """End the processes of environments."""
         for worker in self.learner.workers:
             worker.player.engine.close()
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=60, help="of a turn; a peer makes a fifth")
     options = parser.parse_args()
@@ -138,11 +138,11 @@ def main() -> None:
     measures |= {str(envs): partial(each.rate, few) for envs, each in peers.items()}
     for each in (ours, *peers.values()):
         each.rate(1)
-    found = _report.alternate(measures, options.repeats)
+    rates = _report.alternate(measures, options.repeats)
     rows = [
         _report.row(
             f"PPO on the stage {STAGE}, rollout, update and all, {CORES} threads, {ours.samples} samples an update",
-            found["ours"], found[str(envs)], unit="env steps/s", target=5,
+            rates["ours"], rates[str(envs)], unit="env steps/s", target=5,
             peer_name=f"the same on minigrid, AsyncVectorEnv, {envs} environments x {each.rollout} steps",
         )
         for envs, each in peers.items()
