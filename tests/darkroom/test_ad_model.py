@@ -352,9 +352,9 @@ def test_paths_are_those_of_the_agents_that_are_scored(terminating):
     model, goals = model_of(), [6, 7, 11, 13, 17, 24]
     tasks = Tasks.of_rooms([(5, goals)], 6, terminating)
     returns, lengths = rollout.learn_in_context(
-        model, tasks, Acting(7), 1, np.random.default_rng(2)
+        model, tasks, Acting(7, "halve", greedy=False), 1, np.random.default_rng(2)
     )
-    cells = rollout.paths(model, tasks, Acting(7), np.random.default_rng(2))
+    cells = rollout.paths(model, tasks, Acting(7, "halve", greedy=False), np.random.default_rng(2))
     assert cells.shape == (len(goals), 7, 7)
     for task, goal in enumerate(goals):
         for episode, path in enumerate(cells[task]):
