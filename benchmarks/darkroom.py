@@ -156,7 +156,7 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = training_rows(options) + part_rows(options) + playing_rows(options)
-    _report.tell("darkroom", rows, dry_run=options.dry_run)
+    _report.report("darkroom", rows, dry_run=options.dry_run)
 
 
 def training_rows(options: argparse.Namespace) -> list[dict]:
