@@ -12,7 +12,7 @@ import numpy as np
 
 from darkroom.a2c.histories import read_tasks
 from darkroom.distillation import figures, scores
-from darkroom.distillation.options import LARGEST_SIDE
+from darkroom.distillation.ad_options import LARGEST_SIDE
 from darkroom.distillation.scores import PartScores
 from darkroom.distillation.task_split import TaskSplit
 from darkroom.rooms import grid

@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom.distillation.options import Config
+from darkroom.distillation.ad_options import Config
 from runcatalog import record
 
 if TYPE_CHECKING:

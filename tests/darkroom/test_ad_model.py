@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from darkroom.distillation import rollout
+from darkroom.distillation.ad_options import Config
 from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.distillation.options import Config
 from darkroom.distillation.rollout import Acting, CachedPolicy, Tasks
 from darkroom.distillation.shape import LAYOUTS, STATES
 from darkroom.distillation.transformer import Transformer, causal_attention_with_dropout
