@@ -28,8 +28,8 @@ from benchmarks import _report  # noqa: E402
 from benchmarks._decision_transformer import DecisionTransformer  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
+from darkroom.distillation.ad_options import Config  # noqa: E402
 from darkroom.distillation.context import Context  # noqa: E402
-from darkroom.distillation.options import Config  # noqa: E402
 from darkroom.distillation.rollout import CachedPolicy  # noqa: E402
 from darkroom.distillation.shape import Shape  # noqa: E402
 from darkroom.distillation.transformer import Transformer  # noqa: E402

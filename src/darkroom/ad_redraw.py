@@ -13,7 +13,7 @@ from typing import Any
 import numpy as np
 
 from darkroom.distillation import figures
-from darkroom.distillation.options import DEFAULT, PRESET_NUMBER, PRESET_WORD, Config
+from darkroom.distillation.ad_options import DEFAULT, PRESET_NUMBER, PRESET_WORD, Config
 from darkroom.distillation.scores import LearningCurve, label_of
 from runcatalog.model import committed
 from runcatalog.model.committed import metric_values

@@ -10,7 +10,7 @@ from typing import Any
 
 import numpy as np
 
-from darkroom.distillation import figures, options, scores
+from darkroom.distillation import ad_options, figures, scores
 from runcatalog import record
 from runcatalog.guild import child_runs
 from runcatalog.guild.child_runs import PlannedRun
@@ -53,9 +53,9 @@ class Config(record.Config):
                     f"--sizes: no operation records histories of side {word}; choose from {' '.join(SIZES)}"
                 )
         for word in self.play.split():
-            if not 2 <= int(word) <= options.LARGEST_SIDE:
+            if not 2 <= int(word) <= ad_options.LARGEST_SIDE:
                 raise record.UserError(
-                    f"--play: {word} is no side from 2 to {options.LARGEST_SIDE}"
+                    f"--play: {word} is no side from 2 to {ad_options.LARGEST_SIDE}"
                 )
         for name in ("histories_flags", "train_flags", "evaluate_flags"):
             record.assignments(record.config.flag_name(name), getattr(self, name))
@@ -116,7 +116,7 @@ def _finished_runs(operation: str, flags: dict[str, str]) -> Iterator[str]:
         child = child_runs.ChildRun(operation, run_id)
         if operation.startswith("ad:train"):
             # A preset may have had other settings then.
-            settings = record.config.of_run(child.directory, options.Config).settings()
+            settings = record.config.of_run(child.directory, ad_options.Config).settings()
             if child.result_json["result"].get("settings") != vars(settings):
                 continue
         yield run_id

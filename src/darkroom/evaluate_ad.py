@@ -12,7 +12,7 @@ import numpy as np
 
 from darkroom.a2c.histories import read_tasks
 from darkroom.distillation import figures, scores
-from darkroom.distillation.options import LARGEST_SIDE
+from darkroom.distillation.ad_options import LARGEST_SIDE
 from darkroom.distillation.scores import PartScores
 from darkroom.distillation.task_split import TaskSplit
 from darkroom.rooms import grid
@@ -122,7 +122,7 @@ def main(config: Config) -> dict[str, Any]:
             f"{trained.model.shape.positions} positions"
         )
     greedy = config.actions == "greedy"
-    acting = Acting(config.episodes, when_full, greedy)
+    acting = Acting(config.episodes, when_full, greedy=greedy)
     with record.start(config, study="darkroom") as run:
         run.add_parent(trained.run_id)
         scored = []
@@ -134,7 +134,7 @@ def main(config: Config) -> dict[str, Any]:
         distances = grid.distances(first.size)
         farthest = sorted(first.goals, key=lambda goal: -distances[goal])[:DRAWN_TASKS]
         tasks = Tasks.of_rooms([(first.size, farthest)], about["limit"], about["terminating"])
-        acting = Acting(DRAWN_EPISODES, when_full, greedy)
+        acting = Acting(DRAWN_EPISODES, when_full, greedy=greedy)
         cells = paths(trained.model, tasks, acting, run.seeds.generator("paths"))
 
         sources = source_curves(trained, scored)

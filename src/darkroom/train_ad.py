@@ -8,7 +8,7 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom.distillation.options import Config
+from darkroom.distillation.ad_options import Config
 from runcatalog import record
 
 if TYPE_CHECKING:
@@ -132,7 +132,7 @@ def rollout_scores(
 
     scores: dict[str, float] = {}
     for part, part_tasks in tasks.items():
-        acting = Acting(config.episodes, config.when_full)
+        acting = Acting(config.episodes, config.when_full, greedy=False)
         returns, _ = learn_in_context(model, part_tasks, acting, config.copies, rng)
         curve = part_tasks.normalised(returns).mean(axis=(0, 1))
         scores[f"{part}/episode_1"] = float(curve[0])

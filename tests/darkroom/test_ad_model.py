@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from torch.nn import functional as F
 
 from darkroom.distillation import rollout
+from darkroom.distillation.ad_options import Config
 from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.distillation.options import Config
 from darkroom.distillation.rollout import Acting, CachedPolicy, Tasks
 from darkroom.distillation.shape import LAYOUTS, STATES
 from darkroom.distillation.transformer import Transformer, causal_attention_with_dropout
@@ -352,9 +352,9 @@ def test_paths_are_those_of_the_agents_that_are_scored(terminating):
     model, goals = model_of(), [6, 7, 11, 13, 17, 24]
     tasks = Tasks.of_rooms([(5, goals)], 6, terminating)
     returns, lengths = rollout.learn_in_context(
-        model, tasks, Acting(7), 1, np.random.default_rng(2)
+        model, tasks, Acting(7, "halve", greedy=False), 1, np.random.default_rng(2)
     )
-    cells = rollout.paths(model, tasks, Acting(7), np.random.default_rng(2))
+    cells = rollout.paths(model, tasks, Acting(7, "halve", greedy=False), np.random.default_rng(2))
     assert cells.shape == (len(goals), 7, 7)
     for task, goal in enumerate(goals):
         for episode, path in enumerate(cells[task]):

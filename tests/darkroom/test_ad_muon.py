@@ -6,8 +6,8 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
+from darkroom.distillation.ad_options import Config
 from darkroom.distillation.muon import COEFFICIENTS, Muon, orthogonalise
-from darkroom.distillation.options import Config
 from darkroom.distillation.transformer import Transformer
 from darkroom.distillation.update import optimizers
 

@@ -9,7 +9,7 @@ import pytest
 import yaml
 
 from darkroom import ad_redraw, ad_study
-from darkroom.distillation import options, scores
+from darkroom.distillation import ad_options, scores
 from darkroom.distillation.rollout import Tasks
 from darkroom.rooms import grid
 from darkroom.rooms.batch import RoomBatch
@@ -138,7 +138,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         for v, goal in ((0.2, 3), (0.6, 4), (0.0, 5))  # the last is of no study
     ]
     flags = {"validation-share": 0.2, "layout": "preset", "copies": 3}
-    name, today = "validation/episodes_36_40", vars(options.DEFAULT)
+    name, today = "validation/episodes_36_40", vars(ad_options.DEFAULT)
     trained = [
         as_record(
             "ad:train", {}, run=f"run {index}", flags=flags | more,
@@ -231,7 +231,7 @@ def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
 def test_a_study_reuses_finished_runs_whose_preset_is_still_the_same(tmp_path, monkeypatch):
     """Of two trainings that ended, the first began when the preset was another one."""
     monkeypatch.setenv("GUILD_HOME", str(tmp_path))
-    settings = vars(options.Config().settings())
+    settings = vars(ad_options.Config().settings())
     for run, stood_for in (("old", settings | {"updates": 7}), ("new", settings)):
         folder = tmp_path / "runs" / run
         (folder / "journal").mkdir(parents=True)

@@ -11,7 +11,7 @@ import torch
 from darkroom import evaluate_ad, train_ad
 from darkroom.a2c import histories
 from darkroom.distillation import figures, task_split
-from darkroom.distillation.options import PRESETS, Config
+from darkroom.distillation.ad_options import PRESETS, Config
 from darkroom.distillation.update import Learner
 from forked import kill_at_call, killed
 from runcatalog.record import Seeds, UserError

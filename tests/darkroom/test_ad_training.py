@@ -9,7 +9,7 @@ import torch
 from darkroom import train_ad
 from darkroom.a2c import histories
 from darkroom.distillation import task_split, update
-from darkroom.distillation.options import Config
+from darkroom.distillation.ad_options import Config
 from runcatalog.record import Seeds
 from small_histories import SMALL, recorded
 

@@ -12,8 +12,8 @@ from hypothesis import strategies as st
 from darkroom import train_sources
 from darkroom.a2c import curves, histories
 from darkroom.distillation import windows
+from darkroom.distillation.ad_options import Config
 from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.distillation.options import Config
 from darkroom.distillation.windows import Explorations
 from darkroom.rooms.grid import transitions
 from small_histories import recorded_by

@@ -186,9 +186,8 @@ class SourceAgents:
         """Return policy and value of every cell."""
         embedding, weight, bias = self.parameters
         outputs = np.moveaxis(embedding @ weight + bias, -1, 0)
-        log_policy = np.ascontiguousarray(
-            outputs[:ACTIONS]
-        )  # actions first, so that sums are over long rows
+        # Actions first, so that sums over them add long rows.
+        log_policy = np.ascontiguousarray(outputs[:ACTIONS])
         log_policy -= log_policy.max(axis=0)
         log_policy -= np.log(np.exp(log_policy).sum(axis=0))
         return Outputs(log_policy, np.exp(log_policy), outputs[ACTIONS])

@@ -186,8 +186,8 @@ class Acting:
     """
 
     episodes: int
-    when_full: str = "halve"
-    greedy: bool = False
+    when_full: str
+    greedy: bool
 
 
 def learn_in_context(

@@ -8,7 +8,7 @@ from pathlib import Path
 from typing import Any
 
 from darkroom.a2c.histories import Histories, read_tasks, split, write_tasks
-from darkroom.distillation.options import Config
+from darkroom.distillation.ad_options import Config
 from darkroom.rooms.grid import cell_in_room
 from runcatalog import record
 from runcatalog.record.config import find_folder

@@ -22,8 +22,8 @@ import torch
 from torch import Tensor
 from torch.nn import functional as F
 
+from darkroom.distillation.ad_options import Config, Settings
 from darkroom.distillation.muon import Muon
-from darkroom.distillation.options import Config, Settings
 from darkroom.distillation.shape import TOKENS, Shape
 from darkroom.distillation.transformer import DECAYED, Transformer
 from darkroom.distillation.windows import Sampler, Windows, draw_coordinates

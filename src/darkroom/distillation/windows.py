@@ -273,9 +273,9 @@ class Sampler:
         most = length // int(source.lengths.min()) + 2
         column, last = np.arange(most), source.count[streams, None] - 1
         explored, explored_count = self._explore(explorations, streams)
-        # Behind an exploration a stream goes on a stride after all streams of its task had a reward.
-        behind = source.task_unrewarded[streams] + stride * (1 - explored_count)
-        begin = np.where(explored_count > 0, behind, begin)
+        # After an exploration the stream continues a stride after all streams of its task had a reward.
+        after = source.task_unrewarded[streams] + stride * (1 - explored_count)
+        begin = np.where(explored_count > 0, after, begin)
         episodes = begin[:, None] + stride[:, None] * column
         # Beyond the end of a history, episodes of its last stride, in which the agent no longer changes.
         late = last - rng.random(episodes.shape) * np.minimum(stride[:, None], last + 1)

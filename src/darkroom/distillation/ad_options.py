@@ -1,4 +1,7 @@
-"""Flags of `ad:train`, and the settings that its presets stand for."""
+"""Flags of `ad:train`, and the settings that its presets stand for.
+
+A run records the name of this module; another name could not continue runs that were interrupted.
+"""
 
 from __future__ import annotations
 
