@@ -36,8 +36,8 @@ def test_weights_and_gradients_equal_autograd(chunk_size, add):
     torch.testing.assert_close(generated, expected)
     gradient = torch.randn(3, 33, generator=_generator(2))
     (expected * gradient).sum().backward()
-    for gradient in network.gradients:
-        gradient.fill_(0.5)
+    for memory in network.gradients:
+        memory.fill_(0.5)
     of_embeddings = network.backward(embeddings.detach(), gradient, add=add)
     torch.testing.assert_close(of_embeddings, embeddings.grad)
     for ours, tensor in zip(network.gradients, theta, strict=True):
