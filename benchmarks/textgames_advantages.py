@@ -16,8 +16,9 @@ sys.path[0] = str(ROOT)
 import numpy as np  # noqa: E402
 from benchmarks import _report  # noqa: E402
 
-from textgames import advantages, solver  # noqa: E402
-from textgames.frozenlake import FROZEN, GOAL, FrozenLake  # noqa: E402
+from textgames.games import solver  # noqa: E402
+from textgames.games.frozenlake import FROZEN, GOAL, FrozenLake  # noqa: E402
+from textgames.learning import advantages  # noqa: E402
 
 SIZE, ACTIONS, TURNS, GAMMA, ASTRAY = 4, 4, 25, 0.9, 0.4
 MAPS = 32

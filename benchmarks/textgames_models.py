@@ -34,11 +34,14 @@ from benchmarks import _textgames_peers as peers  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor  # noqa: E402
 
 from runcatalog import record  # noqa: E402
-from textgames import demonstrations, examples, games, levels, models, playing, tiny  # noqa: E402
-from textgames.imitation import Imitation  # noqa: E402
-from textgames.learning import Learner  # noqa: E402
-from textgames.rollout import Speech, play  # noqa: E402
-from textgames.sources import Source  # noqa: E402
+from textgames.games import example_texts, levels  # noqa: E402
+from textgames.games.config import make_game  # noqa: E402
+from textgames.learning import demonstrations  # noqa: E402
+from textgames.learning.imitation import Imitation  # noqa: E402
+from textgames.learning.ppo import Learner  # noqa: E402
+from textgames.learning.rollout import Speech, play, speech  # noqa: E402
+from textgames.models import loading, tiny  # noqa: E402
+from textgames.models.sources import Source  # noqa: E402
 from textgames.train import Config, settings  # noqa: E402
 
 LEVELS, TIMES = 16, 16  # of an update: levels, and how often each is played
@@ -56,7 +59,7 @@ SOKOBAN = Config(
 def made() -> tuple[Any, Any]:
     """A tiny model that knows nothing, and its tokenizer."""
     with tempfile.TemporaryDirectory() as folder:
-        tiny.write(Path(folder), examples.texts(SOKOBAN), width=128, layers=4, heads=4, seed=1)
+        tiny.write(Path(folder), example_texts.texts(SOKOBAN), width=128, layers=4, heads=4, seed=1)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         return AutoModelForCausalLM.from_pretrained(folder), tokenizer
 
@@ -66,7 +69,7 @@ def taught(model: Any, tokenizer: Any) -> Any:
     model, config = copy.deepcopy(model), replace(SOKOBAN, max_turns=25)
     seeds, _ = demonstrations.seeds(config, 1000, 1)
     texts = demonstrations.texts(config, seeds, tokenizer, np.random.default_rng(0))
-    loaded = models.Loaded(model, tokenizer, Source(None), config, torch.device("cpu"))
+    loaded = loading.Loaded(model, tokenizer, Source(None), config, torch.device("cpu"))
     pupil = Imitation(
         loaded, texts, updates=LESSONS, batch=64, micro=64, lr=2e-3, warm_up=0.05, seeds=record.Seeds(0)
     )  # fmt: skip
@@ -102,8 +105,8 @@ class Ours:
             drawn = np.repeat(
                 self.seeds[at:][: self.config.train_batch_size], self.config.n_rollout
             )
-            how = playing.speech(self.config, torch.Generator().manual_seed(self._update))
-            game = games.make(self.config)
+            how = speech(self.config, torch.Generator().manual_seed(self._update))
+            game = make_game(self.config)
             played = play(self.model, self.tokenizer, game, self.config, drawn, how)
             self.learner.update(played, self.groups, np.random.default_rng(self._update))
             tokens += sum(int((text.turns >= 0).sum()) for each in played for text in each.texts)
@@ -155,7 +158,7 @@ class Forced(LogitsProcessor):
 def kept_row(model: Any, tokenizer: Any, turns: int, count: int, repeats: int) -> dict[str, Any]:
     """Turns a second with keys and values kept, beside conversations that are read again in each turn."""
     config = replace(SOKOBAN, max_turns=turns)
-    seeds, game = levels.training(config, count), games.make(config)
+    seeds, game = levels.training(config, count), make_game(config)
     (forced,) = tokenizer([FORCED], add_special_tokens=False)["input_ids"]
     talk = peers.Rereading(tokenizer, config)
 

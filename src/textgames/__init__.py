@@ -19,7 +19,9 @@ def register_envs() -> None:
 
     for env in _NAMES:
         if env_id(env) not in registry:
-            register(id=env_id(env), entry_point="textgames.env:TextGame", kwargs={"env": env})
+            register(
+                id=env_id(env), entry_point="textgames.games.gym_env:TextGame", kwargs={"env": env}
+            )
 
 
 with suppress(ImportError):

@@ -9,12 +9,14 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import flag_name
-from textgames import playing, results, sources
-from textgames.games import GAMES, ORDERS
-from textgames.playing import PlayConfig
+from textgames.games.config import GAMES, ORDERS
+from textgames.learning import options
+from textgames.learning.options import PlayConfig
+from textgames.models import sources
+from textgames.results import summary, validation
 
 if TYPE_CHECKING:
-    from textgames.trajectories import Trajectory
+    from textgames.models.trajectories import Trajectory
 
 AS_TRAINED = "as trained"
 
@@ -40,11 +42,11 @@ class Config(record.Config):
     )  # fmt: skip
     max_turns: int = option(25, "turns of a game, an action each", low=1, high=1000)
     actions: str = option(
-        "greedy", "of the model: its likeliest tokens, or drawn", choices=playing.ACTIONS
+        "greedy", "of the model: its likeliest tokens, or drawn", choices=validation.ACTIONS
     )
     temperature: float = option(0, "of drawing; 0: as trained", low=0, high=10)
     val_data_num: int = option(
-        500, "games that training never saw; no more than it kept out", low=1, high=playing.VAL_DATA_MOST
+        500, "games that training never saw; no more than it kept out", low=1, high=options.VAL_DATA_MOST
     )  # fmt: skip
     val_batch_size: int = option(500, "of them that are played together", low=1, resumable=True)
     repeats: int = option(
@@ -80,7 +82,9 @@ def main(config: Config) -> dict[str, Any]:
     """Plays and returns what the record says."""
     import numpy as np
 
-    from textgames import dialogues, examples, levels, models
+    from textgames.games import example_texts, levels
+    from textgames.models import loading
+    from textgames.results import dialogues
 
     played_as = as_trained(config)
     if played_as.quantise != "none" and sources.find(config.checkpoint).checkpoints:
@@ -93,10 +97,12 @@ def main(config: Config) -> dict[str, Any]:
             f"--repeats: nothing is left to chance in {played_as.env} with likeliest replies; "
             "--actions=sampled draws them"
         )
-    playing.check(played_as, training=False)
-    playing.one_thread(played_as)
+    options.check(played_as, training=False)
+    options.one_thread(played_as)
     with record.start(config, study="textgames") as run:
-        loaded = models.load(played_as, run, lambda: examples.texts(played_as), training=False)
+        loaded = loading.load(
+            played_as, run, lambda: example_texts.texts(played_as), training=False
+        )
         run.add_parent(loaded.run_id)
         seeds = levels.validation(played_as, config.val_data_num)
         games, luck = (
@@ -104,11 +110,11 @@ def main(config: Config) -> dict[str, Any]:
             np.tile(np.arange(config.repeats), len(seeds)),
         )
         generator = run.seeds.torch("validation draws") if config.actions == "sampled" else None
-        played = playing.validate(loaded, played_as, games, generator, run=run, luck=luck)
+        played = validation.validate(loaded, played_as, games, generator, run=run, luck=luck)
         run.artifact("dialogues.md").write_text(dialogues.page(played_as.env, played))
         curves = {
-            "success": results.by_turn(played, config.max_turns),
-            **results.known(played_as, seeds, config.max_turns),
+            "success": summary.by_turn(played, config.max_turns),
+            **summary.known(played_as, seeds, config.max_turns),
         }
         for turn in range(1, config.max_turns + 1):
             run.log({name: float(curve[turn - 1]) for name, curve in curves.items()}, turn)
@@ -117,15 +123,15 @@ def main(config: Config) -> dict[str, Any]:
 
 def result(config: PlayConfig, played: list[Trajectory], curves: dict[str, Any]) -> dict[str, Any]:
     """The share of games that are won within all turns, and the curve's main points."""
-    found = playing.summary(played)
+    found = validation.statistics(played)
     return {
         "objective": {
             "name": "success", "value": found["success"], "kind": "rate", "count": len(played), "goal": "max",
             "at": config.max_turns, "axis": "turn",
         },
-        "variant": results.beside(curves),
+        "variant": summary.beside(curves),
         "metrics": {name.replace("/", "_"): value for name, value in found.items()},
-        "table": results.table(curves),
+        "table": summary.table(curves),
         "env_steps": sum(len(each.turns) for each in played),
         "task": config.env,
     }  # fmt: skip

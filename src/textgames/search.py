@@ -16,7 +16,7 @@ from runcatalog import record
 from runcatalog.guild import child_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import option
-from textgames.games import GAMES
+from textgames.games.config import GAMES
 
 OPERATION, SEARCH = "ragen:train", "ragen:search"
 GROUPS: dict[int, dict[str, tuple[Any, ...]]] = {

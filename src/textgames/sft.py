@@ -8,14 +8,14 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
-from textgames.playing import PlayConfig
+from textgames.learning.options import PlayConfig
 
 if TYPE_CHECKING:
     import torch
 
-    from textgames.imitation import Imitation
-    from textgames.models import Loaded
-    from textgames.trajectories import Text
+    from textgames.learning.imitation import Imitation
+    from textgames.models.loading import Loaded
+    from textgames.models.trajectories import Text
 
 POINTS = 100  # of the loss's curve
 _BEST = "best."  # of the best weights in a checkpoint
@@ -58,17 +58,19 @@ class Config(PlayConfig):
 
 def main(config: Config) -> dict[str, Any]:
     """Trains, plays the validation games with the best weights, and returns what the record says."""
-    from textgames import examples, models, playing
+    from textgames.games import example_texts
+    from textgames.learning import options
+    from textgames.models import loading
 
-    playing.check(config)
-    playing.one_thread(config)
+    options.check(config)
+    options.one_thread(config)
     with record.start(config, study="textgames") as run:
-        loaded = models.load(config, run, lambda: examples.texts(config))
+        loaded = loading.load(config, run, lambda: example_texts.texts(config))
         run.add_parent(loaded.run_id)
         lesson = Lesson(config, run, loaded)
         lesson.train()
-        run.digest_weights(models.tensors(loaded))
-        models.save(loaded, run.artifact("model/config.json").parent)
+        run.digest_weights(loading.tensors(loaded))
+        loading.save(loaded, run.artifact("model/config.json").parent)
         return run.finish(lesson.result())
 
 
@@ -82,7 +84,7 @@ class Lesson:
     """
 
     def __init__(self, config: Config, run: record.Run, loaded: Loaded) -> None:
-        from textgames.imitation import Imitation, updates_of_an_epoch
+        from textgames.learning.imitation import Imitation, updates_of_an_epoch
 
         self.config, self.record, self.loaded = config, run, loaded
         self.texts, self.others = self._texts()
@@ -101,7 +103,7 @@ class Lesson:
         """What is learned from, and what is kept out."""
         import numpy as np
 
-        from textgames import demonstrations
+        from textgames.learning import demonstrations
 
         config, run = self.config, self.record
         chosen = demonstrations.seeds(config, config.train_levels, config.test_levels)
@@ -126,7 +128,7 @@ class Lesson:
 
     def train(self) -> None:
         """Makes the updates, from the run's newest checkpoint on; leaves the best weights in the model."""
-        from textgames import models
+        from textgames.models import loading
 
         run, pupil = self.record, self.pupil
         if (checkpoint := run.restore()) is not None:
@@ -146,12 +148,12 @@ class Lesson:
             if pupil.update % self.every == 0 or last:
                 self._judge()
             run.progress(pupil.update, self.updates, "update")
-        models.restore(self.loaded, self.best)
+        loading.restore(self.loaded, self.best)
 
     def _judge(self) -> None:
         """Measures the loss on what is kept out, keeps the weights if they are the best, and writes a checkpoint."""
-        from textgames import models
-        from textgames.imitation import judged
+        from textgames.learning.imitation import judged
+        from textgames.models import loading
 
         pupil, run = self.pupil, self.record
         found = judged(self.loaded, self.others, self.config.micro_batch_size)
@@ -159,7 +161,7 @@ class Lesson:
         run.log({f"validation/{name}": value for name, value in found.items()}, pupil.update)
         if found["loss"] < self.best_loss:
             self.best_loss, self.best_update = found["loss"], pupil.update
-            self.best = {name: each.clone() for name, each in models.tensors(self.loaded).items()}
+            self.best = {name: each.clone() for name, each in loading.tensors(self.loaded).items()}
         run.event(
             f"update {pupil.update} of {self.updates}: loss {found['loss']:.4f} on {self.config.test_levels} levels "
             f"kept out, {100 * found['right']:.1f} % of their replies right"
@@ -169,12 +171,12 @@ class Lesson:
             "pupil": pupil.state(), "losses": self._losses,
             "best_loss": self.best_loss, "best_update": self.best_update,
         }  # fmt: skip
-        run.checkpoint(pupil.update, models.tensors(self.loaded) | best, state, keep=1)
+        run.checkpoint(pupil.update, loading.tensors(self.loaded) | best, state, keep=1)
 
     def _restore(self, checkpoint: record.Checkpoint) -> None:
-        from textgames import models
+        from textgames.models import loading
 
-        models.restore(self.loaded, checkpoint.tensors)
+        loading.restore(self.loaded, checkpoint.tensors)
         self.pupil.restore(checkpoint.state["pupil"])
         self._losses = list(checkpoint.state["losses"])
         self.best_loss = checkpoint.state["best_loss"]
@@ -187,9 +189,9 @@ class Lesson:
 
     def result(self) -> dict[str, Any]:
         """Success in the validation games, beside chance and the best that can be."""
-        from textgames import results
+        from textgames.results import summary
 
-        told = results.tested(self.loaded, self.config, self.record)
+        told = summary.tested(self.loaded, self.config, self.record)
         told["objective"] |= {"at": self.best_update, "axis": "update"}
         told["metrics"] |= {
             "loss": self.best_loss, "texts": float(len(self.texts)), "tokens": float(self.pupil.tokens),

@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.model.statistics import wilson
 from runcatalog.record import option
-from textgames.games import GameConfig, make
-from textgames.interface import FROZENLAKE, SOKOBAN
+from textgames.games.config import GameConfig, make_game
+from textgames.games.interface import FROZENLAKE, SOKOBAN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -33,9 +33,9 @@ def main(config: Config) -> dict[str, Any]:
     """Measures and draws, and returns what the record says."""
     import numpy as np
 
-    from textgames.chances import chances
-    from textgames.levels import FIRST, level_keys, training, validation
-    from textgames.solver import solutions
+    from textgames.games.bounds import chances
+    from textgames.games.levels import FIRST, level_keys, training, validation
+    from textgames.games.solver import solutions
 
     with record.start(config, study="textgames") as run:
         held, first = validation(config, config.validation), FIRST[config.env]
@@ -79,9 +79,9 @@ def _shown(config: Config, seeds: NDArray[np.int64]) -> str:
     """Levels side by side, and what a model is told of the first one."""
     import numpy as np
 
-    from textgames.wording import first_prompt
+    from textgames.games.wording import first_prompt
 
-    game = make(config)
+    game = make_game(config)
     game.reset(seeds)
     grids = [each.replace("\t", "").splitlines() for each in game.render(np.arange(len(seeds)))]
     rows = ["   ".join(row).rstrip() for row in zip(*grids, strict=True)]

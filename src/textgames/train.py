@@ -8,15 +8,15 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
-from textgames import alarms
-from textgames.playing import PlayConfig
+from textgames.learning import collapse
+from textgames.learning.options import PlayConfig
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from textgames.learning import Learner, Settings
-    from textgames.models import Loaded
+    from textgames.learning.ppo import Learner, Settings
+    from textgames.models.loading import Loaded
 
 ESTIMATORS = ("brpo", "grpo", "arpo", "states", "gae")
 POINTS = 200  # of a curve
@@ -73,7 +73,7 @@ class Config(PlayConfig):
         choices=("model", "all"),
     )  # fmt: skip
     grad_clip: float = option(1.0, "largest norm of the gradient", low=0, low_open=True)
-    alarm: str = option("mark", "what a sign of collapse does to the run", choices=alarms.CHOICES)
+    alarm: str = option("mark", "what a sign of collapse does to the run", choices=collapse.CHOICES)
     processes: int = option(
         1, "that share weights and games, each on a GPU of its own (fully sharded)", low=1, high=64,
         resumable=True,
@@ -129,22 +129,24 @@ class Config(PlayConfig):
 
 def main(config: Config) -> dict[str, Any]:
     """Trains and returns what the record says."""
-    from textgames import examples, levels, models, playing, ranks
+    from textgames.games import example_texts, levels
+    from textgames.learning import options
+    from textgames.models import distributed, loading
 
-    playing.check(config)
+    options.check(config)
     with (
-        ranks.join(config.processes, config.device) as among,
+        distributed.join(config.processes, config.device) as among,
         record.start(config, study="textgames") as run,
     ):
-        playing.one_thread(config)
-        loaded = models.load(config, run, lambda: examples.texts(config), among=among)
+        options.one_thread(config)
+        loaded = loading.load(config, run, lambda: example_texts.texts(config), among=among)
         run.add_parent(loaded.run_id)
         kept_out = levels.validation(config, config.val_data_num)
         seeds = levels.training(
             config, config.train_size, kept_out=max(levels.VALIDATION, len(kept_out))
         )
         trained = Course(config, run, loaded, seeds, kept_out).run()
-        models.save(loaded, run.artifact("model/config.json").parent, writes=among.first)
+        loading.save(loaded, run.artifact("model/config.json").parent, writes=among.first)
         return run.finish(trained)
 
 
@@ -167,21 +169,21 @@ class Course:
         seeds: NDArray[np.int64],
         kept_out: NDArray[np.int64],
     ) -> None:
-        from textgames import models
-        from textgames.learning import Learner
-        from textgames.scoring import Critic
+        from textgames.learning.ppo import Learner
+        from textgames.models import loading
+        from textgames.models.scoring import Critic
 
         self.config, self.record, self.loaded, self.ranks = config, run, loaded, loaded.ranks
         self.seeds, self.kept_out = seeds, kept_out
         self.update, self.turns, self.tokens = 0, 0, 0
-        self.alarms = alarms.Alarms()
+        self.alarms = collapse.Alarms()
         self._seen: list[dict[str, float]] = []
         self.critic = None
         if config.adv_estimator == "gae":
             self.critic = Critic(loaded.model).to(loaded.device)
         self.learner: Learner = Learner(
             loaded.model, settings(config), config.actor_lr,
-            models.reference(loaded) if config.kl_coef else None, self.critic, config.critic_lr,
+            loading.reference(loaded) if config.kl_coef else None, self.critic, config.critic_lr,
             loaded.autocast, loaded.ranks, bf16=config.precision == "bf16",
         )  # fmt: skip
 
@@ -221,28 +223,30 @@ class Course:
         import numpy as np
 
         from rl.schedule import hold_and_fall
-        from textgames import advantages, games, playing
-        from textgames.rollout import play
+        from textgames.games.config import make_game
+        from textgames.learning import advantages
+        from textgames.learning.rollout import play, speech
+        from textgames.results import validation
 
         config, run = self.config, self.record
         drawn = self.ranks.share(np.repeat(self._drawn(), config.n_rollout))
         luck = np.tile(np.arange(config.n_rollout), config.train_batch_size) * config.own_luck
-        how = playing.speech(config, run.seeds.torch(self.ranks.stream("play"), self.update))
+        how = speech(config, run.seeds.torch(self.ranks.stream("play"), self.update))
         read: list[int] = []
         with self.learner.playing(), self.loaded.autocast():
             played = play(
-                self.loaded.model, self.loaded.tokenizer, games.make(config), config, drawn, how,
+                self.loaded.model, self.loaded.tokenizer, make_game(config), config, drawn, how,
                 read.append, self.ranks.share(luck),
             )  # fmt: skip
         played = self.ranks.gather(played)
         self.tokens += sum(self.ranks.gather(read))
         groups = np.repeat(np.arange(config.train_batch_size), config.n_rollout)
         scores = np.array([each.score for each in played])
-        found = playing.summary(played)
+        found = validation.statistics(played)
         self.turns += sum(len(each.turns) for each in played)
         found["group_spread"] = float(advantages.spreads(scores, groups).mean())
         replies = [turn.reply for each in played for turn in each.turns]
-        found["commonest"] = alarms.commonest(replies)
+        found["commonest"] = collapse.commonest(replies)
         kept = np.ones(len(played), bool)
         if config.filter < 1:
             kept = advantages.most_varied(scores, groups, config.filter)
@@ -278,11 +282,11 @@ class Course:
         return self.config.alarm == "end" and bool(self.alarms.raised)
 
     def _validate(self) -> None:
-        from textgames import playing
+        from textgames.results import validation
 
         with self.learner.playing():
-            played = playing.validate(self.loaded, self.config, self.kept_out)
-        found = playing.summary(played)
+            played = validation.validate(self.loaded, self.config, self.kept_out)
+        found = validation.statistics(played)
         self.record.log(
             {f"validation/{name.replace('/', '_')}": value for name, value in found.items()},
             self.update,
@@ -293,10 +297,10 @@ class Course:
         )
 
     def _save(self) -> None:
-        from textgames import models
-        from textgames.ranks import full
+        from textgames.models import loading
+        from textgames.models.distributed import full
 
-        tensors = dict(models.tensors(self.loaded))
+        tensors = dict(loading.tensors(self.loaded))
         if self.critic is not None:
             tensors |= {
                 f"critic.{name}": full(each.detach())
@@ -312,10 +316,10 @@ class Course:
     def _restore(self, checkpoint: record.Checkpoint) -> None:
         import torch
 
-        from textgames import models
-        from textgames.ranks import put
+        from textgames.models import loading
+        from textgames.models.distributed import put
 
-        models.restore(self.loaded, checkpoint.tensors)
+        loading.restore(self.loaded, checkpoint.tensors)
         if self.critic is not None:
             with torch.no_grad():
                 for name, weight in self.critic.named_parameters():
@@ -328,11 +332,12 @@ class Course:
 
     def _result(self) -> dict[str, Any]:
         """Success in the validation games, beside chance and the best that can be."""
-        from textgames import models, results
+        from textgames.models import loading
+        from textgames.results import summary
 
-        self.record.digest_weights(models.tensors(self.loaded))
+        self.record.digest_weights(loading.tensors(self.loaded))
         with self.learner.playing():
-            told = results.tested(self.loaded, self.config, self.record)
+            told = summary.tested(self.loaded, self.config, self.record)
         told["objective"] |= {"at": self.update, "axis": "update"}
         raised = ", ".join(f"{name} at {update}" for name, update in self.alarms.raised.items())
         if raised:
@@ -350,7 +355,7 @@ def _means(seen: list[dict[str, float]]) -> dict[str, float]:
 
 def settings(config: Config) -> Settings:
     """What an update needs to know, from the flags."""
-    from textgames.learning import Settings
+    from textgames.learning.ppo import Settings
 
     return Settings(
         estimator=config.adv_estimator, credit=config.credit, gamma=config.gamma, gae_lambda=config.gae_lambda,

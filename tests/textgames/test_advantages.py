@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textgames import advantages
-from textgames.advantages import Path
+from textgames.learning import advantages
+from textgames.learning.advantages import Path
 
 SCORES = st.lists(st.floats(-20, 20), min_size=4, max_size=12)
 

@@ -11,21 +11,13 @@ from transformers import AutoTokenizer
 
 from runcatalog.record import UserError
 from runcatalog.record.config import flags_of
-from textgames import (
-    chances,
-    demonstrations,
-    dialogues,
-    evaluate,
-    frozenlake,
-    levels,
-    playing,
-    results,
-    sft,
-    train,
-)
+from textgames import evaluate, sft, train
 from textgames.evaluate import Config, as_trained
-from textgames.rollout import Speech
-from textgames.trajectories import Trajectory, Turn
+from textgames.games import bounds, frozenlake, levels
+from textgames.learning import demonstrations, options
+from textgames.learning.rollout import Speech
+from textgames.models.trajectories import Trajectory, Turn
+from textgames.results import dialogues, summary
 
 TRAINED = train.Config(
     env="frozenlake", prompt="grid", context="last", think=False, max_turns=2, max_response_length=2, width=32,
@@ -80,7 +72,7 @@ def test_the_curve_is_told_beside_random_and_best_play(trained, tmp_path, monkey
     assert sorted(curves["success"]) == [1, 2, 3, 4]
     assert result["objective"]["value"] == curves["success"][4]
     played_as = as_trained(config)
-    low, high = chances.bounds(played_as, levels.validation(played_as, 20), 4)
+    low, high = bounds.bounds(played_as, levels.validation(played_as, 20), 4)
     assert (curves["random"][4], curves["optimum"][4]) == (pytest.approx(low), pytest.approx(high))
 
 
@@ -113,7 +105,7 @@ def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
         played.extend(trajectories)
         return ""
 
-    monkeypatch.setattr(playing, "speech", speech)
+    monkeypatch.setattr(options, "speech", speech)
     monkeypatch.setattr(dialogues, "page", kept)
     config = Config(
         checkpoint=str(tmp_path / "slippery"), max_turns=5, val_data_num=12, val_batch_size=700, repeats=500
@@ -158,15 +150,15 @@ def test_no_game_that_may_be_played_has_a_level_of_any_training_behind_it(
         told = tmp_path / model / "journal/run.json"
         told.parent.mkdir(parents=True)
         told.write_text(json.dumps({"flags": flags_of(of_run)}))
-    most = playing.unseen(playing.PlayConfig(env=env, model=model))
+    most = options.unseen(options.PlayConfig(env=env, model=model))
     assert most == min(max(500, each) for each in kept_out)
     shown = levels.level_keys(of_run, levels.validation(of_run, most))
     assert not np.isin(shown, np.concatenate(keys)).any()
-    assert playing.unseen(playing.PlayConfig(env="sokoban", size=9, model=model)) == 100_000
+    assert options.unseen(options.PlayConfig(env="sokoban", size=9, model=model)) == 100_000
     told.write_text(
         json.dumps({"flags": flags_of(of_run) | {"model": "/gone", "val-data-num": 5000}})
     )
-    assert playing.unseen(playing.PlayConfig(env=env, model=model)) == 500  # who knows
+    assert options.unseen(options.PlayConfig(env=env, model=model)) == 500  # who knows
 
 
 def test_more_games_than_training_kept_out_are_refused(trained, tmp_path, monkeypatch):
@@ -199,7 +191,7 @@ def test_a_game_counts_from_the_turn_in_which_it_was_won():
     def game(turns, success):
         return Trajectory(0, turns=[Turn("", "", "", 1, 0.0)] * turns, success=success)
 
-    curve = results.by_turn([game(1, True), game(3, True), game(2, False), game(4, False)], 4)
+    curve = summary.by_turn([game(1, True), game(3, True), game(2, False), game(4, False)], 4)
     np.testing.assert_array_equal(curve, [0.25, 0.25, 0.5, 0.5])
 
 

@@ -7,10 +7,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from textgames import dialogues, examples, games, levels, playing, tiny, wording
-from textgames.chat import pieces
-from textgames.playing import PlayConfig
-from textgames.rollout import Speech, play
+from textgames.games import example_texts, levels, wording
+from textgames.games.config import GAMES, make_game
+from textgames.learning.options import PlayConfig
+from textgames.learning.rollout import Speech, play, speech
+from textgames.models import tiny
+from textgames.models.chat_template import pieces
+from textgames.results import dialogues
 
 SPOKEN = PlayConfig(
     env="frozenlake", prompt="grid", max_turns=4, max_response_length=7, temperature=1.3, top_p=1.0
@@ -22,7 +25,7 @@ def spoken(tmp_path_factory):
     """A model that knows nothing, its tokenizer, and answers as tokens."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("tiny")
-    tiny.write(folder, examples.texts(SPOKEN), width=32, layers=2, heads=2, seed=2)
+    tiny.write(folder, example_texts.texts(SPOKEN), width=32, layers=2, heads=2, seed=2)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return AutoModelForCausalLM.from_pretrained(folder), tokenizer
 
@@ -32,7 +35,7 @@ class Scripted:
 
     def __init__(self, tokenizer, config, seed, share):
         self.rng, self.share, self.tokenizer = np.random.default_rng(seed), share, tokenizer
-        game = games.make(config)
+        game = make_game(config)
         said = [wording.answer(game, action) for action in range(1, len(game.actions) + 1)]
         self.said = tokenizer(said, add_special_tokens=False)["input_ids"]
         self.left = None
@@ -53,7 +56,7 @@ class Scripted:
 def alone(model, tokenizer, config, seed):
     """A game by itself, the likeliest token each time, all tokens read again for each."""
     around = pieces(tokenizer, think=config.think)
-    game = games.make(config)
+    game = make_game(config)
     game.reset(np.array([seed]))
     tokens, told, texts = [], [], []
     shown = wording.first_prompt(config, game, 0, think=config.think)
@@ -94,7 +97,7 @@ def alone(model, tokenizer, config, seed):
 def test_games_side_by_side_are_played_as_each_alone(spoken, context, changed):
     config = replace(SPOKEN, context=context, **changed)
     seeds = levels.validation(config, 5)
-    found = play(*spoken, games.make(config), config, seeds, playing.speech(config, None))
+    found = play(*spoken, make_game(config), config, seeds, speech(config, None))
     for each in found:
         told, texts, success = alone(*spoken, config, each.seed)
         assert [
@@ -104,7 +107,7 @@ def test_games_side_by_side_are_played_as_each_alone(spoken, context, changed):
         assert each.success is success
 
 
-@pytest.mark.parametrize("env", games.GAMES)
+@pytest.mark.parametrize("env", GAMES)
 @pytest.mark.parametrize("context", ["whole", "last"])
 def test_what_was_said_and_what_it_was_worth_can_be_read_off_the_tokens(spoken, env, context):
     config = replace(SPOKEN, env=env, context=context, max_turns=6, think=False)
@@ -112,9 +115,9 @@ def test_what_was_said_and_what_it_was_worth_can_be_read_off_the_tokens(spoken, 
     script = Scripted(tokenizer, config, 3, 0.25)
     how = Speech(script, config.max_turns, config.max_response_length)
     seeds, computed = levels.validation(config, 24), []
-    found = play(model, tokenizer, games.make(config), config, seeds, how, computed.append)
+    found = play(model, tokenizer, make_game(config), config, seeds, how, computed.append)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    again = games.make(config)
+    again = make_game(config)
     again.reset(seeds)
     for b, each in enumerate(found):
         said = {}
@@ -156,7 +159,7 @@ def test_a_reply_ends_with_its_answer(spoken):
     how = Speech(script, 3, 50)
     config = replace(SPOKEN, think=False)
     for each in play(
-        model, tokenizer, games.make(config), config, levels.validation(config, 8), how
+        model, tokenizer, make_game(config), config, levels.validation(config, 8), how
     ):
         assert all(turn.reply.endswith("</answer>") and turn.action for turn in each.turns)
         assert all(turn.reply.count("<answer>") == 1 for turn in each.turns)
@@ -166,10 +169,10 @@ def test_the_same_seeds_draw_the_same_replies(spoken):
     seeds = levels.validation(SPOKEN, 6)
 
     def played(seed):
-        how = playing.speech(SPOKEN, torch.Generator().manual_seed(seed))
+        how = speech(SPOKEN, torch.Generator().manual_seed(seed))
         return [
             turn.reply
-            for each in play(*spoken, games.make(SPOKEN), SPOKEN, seeds, how)
+            for each in play(*spoken, make_game(SPOKEN), SPOKEN, seeds, how)
             for turn in each.turns
         ]
 
@@ -180,7 +183,7 @@ def test_the_page_shows_whole_conversations(spoken):
     config = replace(SPOKEN, think=False)
     model, tokenizer = spoken
     how = Speech(Scripted(tokenizer, config, 5, 0.6), 4, 7)
-    played = play(model, tokenizer, games.make(config), config, levels.validation(config, 12), how)
+    played = play(model, tokenizer, make_game(config), config, levels.validation(config, 12), how)
     page = dialogues.page("Lakes", played)
     best, worst = max(played, key=lambda each: each.score), min(played, key=lambda each: each.score)
     parts = page.split("\n## ")

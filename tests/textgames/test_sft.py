@@ -11,10 +11,14 @@ import torch
 from torch.nn import functional as F
 
 from runcatalog import record
-from textgames import demonstrations, examples, games, levels, models, sft, solver, tiny, wording
-from textgames.demonstrations import texts
-from textgames.imitation import Imitation, judged, updates_of_an_epoch
-from textgames.trajectories import Text
+from textgames import sft
+from textgames.games import example_texts, levels, solver, wording
+from textgames.games.config import make_game
+from textgames.learning import demonstrations
+from textgames.learning.demonstrations import texts
+from textgames.learning.imitation import Imitation, judged, updates_of_an_epoch
+from textgames.models import loading, tiny
+from textgames.models.trajectories import Text
 
 SMALL = {"width": 32, "layers": 1, "heads": 2, "device": "cpu", "max_response_length": 8}
 GAMES = {
@@ -35,12 +39,12 @@ FORMS = {
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return tiny.tokenizer_for(examples.texts(sft.Config()))
+    return tiny.tokenizer_for(example_texts.texts(sft.Config()))
 
 
 def by_hand(config: sft.Config, seed: int, tokenizer) -> list[tuple[list[int], list[bool]]]:
     """Tokens and which are learned from, by the chat template over a list of messages; one for each reply."""
-    game = games.make(config)
+    game = make_game(config)
     game.reset(np.array([seed]))
     messages, replies, found = [], [], []
     thought = "<think></think>" if config.think else ""
@@ -115,7 +119,7 @@ def test_after_wandering_the_solver_still_takes_shortest_ways(kind: str, tokeniz
     plain = texts(config, chosen, tokenizer, np.random.default_rng(1), safe=True)
     starts = {tokenizer.decode(each.tokens) for each in plain}
     assert any(tokenizer.decode(each.tokens) not in starts for each in made)
-    game = games.make(config)
+    game = make_game(config)
     for each in made:
         shown = tokenizer.decode(each.tokens[each.turns < 0])
         said = tokenizer.decode(each.tokens[each.turns >= 0]).removesuffix("<|im_end|>")
@@ -145,7 +149,7 @@ def test_after_wandering_on_ice_the_solver_knows_the_slips_if_it_did_before(
     """What is learned from is a shortest way among those that get to the goal with the slips of the seed."""
     config = sft.Config(**GAMES[kind], context="whole", think=False, prompt="grid")
     chosen, _ = demonstrations.seeds(config, 80, 1)
-    astray, game = 0, games.make(config)
+    astray, game = 0, make_game(config)
     for seed in chosen:
         for text in texts(
             config, np.array([seed]), tokenizer, np.random.default_rng(seed), wander=4
@@ -190,7 +194,7 @@ def started(tmp_path: Path, monkeypatch):
     return start
 
 
-def imitation(loaded: models.Loaded, made: list[Text], micro: int) -> Imitation:
+def imitation(loaded: loading.Loaded, made: list[Text], micro: int) -> Imitation:
     return Imitation(
         loaded, made, updates=10, batch=12, micro=micro, lr=1e-3, warm_up=0.1, seeds=record.Seeds(3)
     )
@@ -200,7 +204,7 @@ def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
     """All texts padded into one batch, other labels -100, all logits; however many texts are computed together."""
     config = sft.Config(**SMALL, env="sokoban", context="whole", think=False)
     with record.start(config, study="textgames") as run:
-        loaded = models.load(config, run, lambda: examples.texts(config))
+        loaded = loading.load(config, run, lambda: example_texts.texts(config))
         run.finish({})
     made = texts(
         config, demonstrations.seeds(config, 12, 1)[0], loaded.tokenizer, np.random.default_rng(0)
@@ -214,13 +218,13 @@ def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
     logits = loaded.model(input_ids=ids).logits
     expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
     expected.backward()
-    norm = torch.stack([each.grad.norm() for each in models.trainable(loaded.model)]).norm()
-    first = {name: each.clone() for name, each in models.tensors(loaded).items()}
+    norm = torch.stack([each.grad.norm() for each in loading.trainable(loaded.model)]).norm()
+    first = {name: each.clone() for name, each in loading.tensors(loaded).items()}
     assert judged(loaded, made, 5)["loss"] == pytest.approx(expected.item(), rel=1e-5)
     hits = (logits.argmax(-1)[:, :-1] == labels[:, 1:]) | (labels[:, 1:] < 0)
     assert judged(loaded, made, 5)["right"] <= hits.float().mean()
     for micro in (12, 4, 1):
-        models.restore(loaded, first)
+        loading.restore(loaded, first)
         found = imitation(loaded, made, micro).learn()
         assert found["loss"] == pytest.approx(expected.item(), rel=1e-5)
         assert found["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
@@ -229,7 +233,7 @@ def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
 def test_each_text_comes_once_an_epoch(started, monkeypatch) -> None:
     config = sft.Config(**SMALL, env="bandit", context="last", think=False)
     with record.start(config, study="textgames") as run:
-        loaded = models.load(config, run, lambda: examples.texts(config))
+        loaded = loading.load(config, run, lambda: example_texts.texts(config))
         run.finish({})
     made = [Text(np.array([i, 1]), np.array([-1, 0])) for i in range(30)]
     pupil, seen = imitation(loaded, made, 12), []
@@ -286,7 +290,7 @@ def test_the_best_weights_by_the_loss_are_kept(started, tmp_path: Path, monkeypa
         of(self)
         losses.append((judged(self.loaded, self.others, 16)["loss"], self.pupil.update))
         if self.pupil.update >= 4:
-            for weight in models.trainable(self.loaded.model):
+            for weight in loading.trainable(self.loaded.model):
                 weight.data.mul_(1.5)
 
     monkeypatch.setattr(sft.Lesson, "_judge", judging)
@@ -297,7 +301,7 @@ def test_the_best_weights_by_the_loss_are_kept(started, tmp_path: Path, monkeypa
     config = sft.Config(**TRAINED | {"model": str(tmp_path / "run")})
     started("again")
     with record.start(config, study="textgames") as run:
-        loaded = models.load(config, run, list, training=False)
+        loaded = loading.load(config, run, list, training=False)
         others = texts(
             config,
             demonstrations.seeds(config, 30, 6)[1],
@@ -333,7 +337,7 @@ def test_a_length_into_which_nothing_fits_is_named(started) -> None:
 
 
 @pytest.mark.parametrize("context", ["whole", "last"])
-@pytest.mark.parametrize("env", games.GAMES)
+@pytest.mark.parametrize("env", GAMES)
 def test_by_chance_each_action_is_as_frequent_and_no_game_is_longer_than_its_turns(
     env, context, tokenizer
 ):
@@ -345,7 +349,7 @@ def test_by_chance_each_action_is_as_frequent_and_no_game_is_longer_than_its_tur
         for text in made
         for turn in np.unique(text.turns[text.turns >= 0])
     ]
-    game = games.make(config)
+    game = make_game(config)
     actions = np.array([wording.parse(game, reply.removesuffix("<|im_end|>")) for reply in said])
     shares = np.bincount(actions, minlength=len(game.actions) + 1) / len(actions)
     assert shares[0] == 0

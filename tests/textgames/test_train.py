@@ -9,8 +9,10 @@ import torch
 
 from runcatalog import record
 from runcatalog.record import UserError
-from textgames import results, rollout, train
-from textgames.learning import Learner
+from textgames import train
+from textgames.learning import rollout
+from textgames.learning.ppo import Learner
+from textgames.results import summary
 from textgames.train import Config
 
 TINY = Config(
@@ -192,7 +194,7 @@ def test_a_run_that_a_sign_has_ended_does_not_learn_on_when_it_goes_on(
         raise OSError("the machine goes down")
 
     with monkeypatch.context() as patch:
-        patch.setattr(results, "tested", breaking)
+        patch.setattr(summary, "tested", breaking)
         with pytest.raises(OSError, match="goes down"):
             trained(COLLAPSING)
     resumed = trained(COLLAPSING)["result"]
