@@ -1,7 +1,7 @@
-"""A two-armed bandit whose arms' names hint at what they give; one pull a game.
+"""A two-armed bandit whose arms' names hint at their rewards, with a single pull per game.
 
-The arm with little risk is the better one in 57 % of single pairs of pulls; the other one has the higher mean (.325
-against .2). Choosing that one is success.
+The low-risk arm pays more in 57 % of pairs of pulls, but the high-risk arm has the higher mean (.325 against .2).
+Success is choosing the high-risk arm.
 """
 
 from __future__ import annotations
@@ -11,7 +11,7 @@ from numpy.typing import NDArray
 
 from rl.draws import begin, draw, other_luck
 from rl.kernels import kernel, part
-from textgames.games.interface import BANDIT, NONE, Outcome, checked
+from textgames.games.interface import BANDIT, NONE, Outcome, check_actions
 
 LOW, HIGH = 1, 2
 """Actions."""
@@ -24,12 +24,12 @@ class Bandit:
     """See `interface.Game`.
 
     Args:
-        names: Of the arm with little risk, and of the other one.
-        order: Which of them a prompt names first: "shuffled" (by the seed), "low-first" or "high-first".
+        names: Names of the low-risk and the high-risk arm.
+        order: Order of the names in a prompt: "shuffled" (by the seed), "low-first" or "high-first".
 
     Attributes:
         first: The action that a prompt names first, int64 [B].
-        pulled: The action that was taken, 0 so long as there was none, int64 [B].
+        pulled: The action taken, 0 before, int64 [B].
     """
 
     name = BANDIT
@@ -39,21 +39,21 @@ class Bandit:
         self._order = order
         self.reset(np.zeros(0, np.int64))
 
-    def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
-        """See `interface.Game`. What either arm would give is drawn here."""
+    def reset(self, seeds: NDArray[np.int64], replays: NDArray[np.int64] | None = None) -> None:
+        """See `interface.Game`. The rewards of both arms are drawn here."""
         count = len(seeds)
         self.success, self.done = np.zeros(count, bool), np.zeros(count, bool)
         self.steps = np.zeros(count, np.int64)
         self._rewards = np.empty((count, 2), np.float32)
         self.first, self.pulled = np.empty(count, np.int64), np.zeros(count, np.int64)
-        luck = np.zeros(count, np.int64) if luck is None else np.asarray(luck, np.int64)
-        _draw(np.asarray(seeds, np.int64), luck, self._rewards, self.first)
+        replays = np.zeros(count, np.int64) if replays is None else np.asarray(replays, np.int64)
+        _draw(np.asarray(seeds, np.int64), replays, self._rewards, self.first)
         if self._order != "shuffled":
             self.first[:] = LOW if self._order == "low-first" else HIGH
 
     def step(self, actions: NDArray[np.int64], which: NDArray[np.int64]) -> Outcome:
-        """See `interface.Game`. The game is over after any action, one that was not understood too."""
-        checked(self, actions, which)
+        """See `interface.Game`. The game is over after any action, also an invalid one."""
+        check_actions(self, actions, which)
         valid = actions != NONE
         reward = np.where(valid, self._rewards[which, np.maximum(actions, 1) - 1], np.float32(0))
         self.done[which], self.success[which] = True, actions == HIGH
@@ -64,24 +64,24 @@ class Bandit:
         )
 
     def render(self, which: NDArray[np.int64]) -> list[str]:
-        """There is no grid."""
+        """Return empty texts: there is no grid."""
         return [""] * len(which)
 
 
 @part
 def _normal(rng):  # type: ignore[no-untyped-def]
-    """Box and Muller's transform of two uniform numbers, the first above 0."""
+    """Return a standard normal number by Box and Muller's transform of two uniform numbers, the first above 0."""
     radius = np.sqrt(-2 * np.log((draw(rng, _WORD) + 1) / _WORD))
     return radius * np.cos(2 * np.pi * draw(rng, _WORD) / _WORD)
 
 
 @kernel
-def _draw(seeds, luck, rewards, first):  # type: ignore[no-untyped-def]
+def _draw(seeds, replays, rewards, first):  # type: ignore[no-untyped-def]
     rng = np.empty(1, np.uint64)
     for n in range(len(seeds)):
         begin(rng, seeds[n])
         first[n] = LOW + draw(rng, 2)
-        other_luck(rng, luck[n])
+        other_luck(rng, replays[n])
         rewards[n, 0] = LOW_MEAN + SPREAD * _normal(rng)
         mean = HIGH_RARE if draw(rng, _WORD) < HIGH_CHANCE * _WORD else HIGH_USUAL
         rewards[n, 1] = mean + SPREAD * _normal(rng)

@@ -1,4 +1,4 @@
-"""The games: their flags, and a game from its flags."""
+"""Flags of a game, and the game that they describe."""
 
 from __future__ import annotations
 
@@ -16,13 +16,13 @@ ORDERS = ("shuffled", "low-first", "high-first")
 
 @dataclass(frozen=True)
 class GameConfig(record.Config):
-    """Flags of a game, and of what a model is shown of it.
+    """Flags of a game and of its prompts.
 
     Sokoban's variants are combinations: `--search-depth 100` (hard) or 500 (extra hard), `--size 8` (large) or 10
     (extra large), `--boxes 2` (multi).
 
     Raises:
-        UserError: A flag, or a combination, cannot be.
+        UserError: A flag or a combination is invalid.
     """
 
     env: str = option(BANDIT, "game", choices=GAMES)
@@ -34,23 +34,24 @@ class GameConfig(record.Config):
         30, "Sokoban: moves of the reverse play that places boxes", low=3, high=1000
     )
     slippery: bool = option(
-        True, "FrozenLake: a third of the steps each goes where it was meant, and to either side"
+        True,
+        "FrozenLake: a step goes in the intended direction or to either side, with probability 1/3 each",
     )
-    frozen: float = option(0.8, "FrozenLake: chance of a cell to be frozen", low=0.0, high=1.0)
+    frozen: float = option(0.8, "FrozenLake: probability that a cell is frozen", low=0.0, high=1.0)
     max_steps: int = option(
-        100, "actions after which a game ends, not understood ones too", low=1, high=10_000
+        100, "actions after which a game ends, with invalid ones", low=1, high=10_000
     )
-    low_name: str = option("phoenix", "bandit: name of the arm with little risk and the lower mean")
-    high_name: str = option("dragon", "bandit: name of the arm with much risk and the higher mean")
-    names_swapped: bool = option(False, "bandit: each arm has the other one's name")
+    low_name: str = option("phoenix", "bandit: name of the low-risk arm, with the lower mean")
+    high_name: str = option("dragon", "bandit: name of the high-risk arm, with the higher mean")
+    names_swapped: bool = option(False, "bandit: the arms exchange their names")
     names_order: str = option("shuffled", "bandit: which arm a prompt names first", choices=ORDERS)
     prompt: str = option(
         "full",
-        "what a model is told; grid: nothing but the grid (bandit: the names)",
+        "content of a prompt; grid: the grid alone (bandit: the names)",
         choices=("full", "grid"),
     )
     context: str = option(
-        "whole", "what a model sees: the conversation so far, or the last state alone", choices=("whole", "last")
+        "whole", "context of a reply: the conversation so far, or the current state alone", choices=("whole", "last")
     )  # fmt: skip
 
     def __post_init__(self) -> None:
@@ -64,11 +65,11 @@ class GameConfig(record.Config):
             )
         if self.env == SOKOBAN and self.boxes > (room := max(1, (self.side - 2) ** 2 // 8)):
             raise record.UserError(
-                f"--boxes: {self.boxes} find no place on a grid of {self.side}; {room} do"
+                f"--boxes: {self.boxes} boxes do not fit on a grid of {self.side}; give {room} or fewer"
             )
         if self.env == FROZENLAKE and self.frozen == 0 and self.side > 2:
             raise record.UserError(
-                "--frozen: without frozen cells hardly any goal can be reached; 0.1 or more"
+                "--frozen: without frozen cells hardly any goal is reachable; give 0.1 or more"
             )
 
     def _check_names(self) -> None:
@@ -81,10 +82,10 @@ class GameConfig(record.Config):
                 or name.isdigit()
             ):
                 raise record.UserError(
-                    f"--{flag}: {name!r} is no name: words, not a number, without < and >"
+                    f"--{flag}: {name!r} is no name; give words without < and >, not a number"
                 )
         if names[0].lower() == names[1].lower():
-            raise record.UserError(f"--high-name: {names[1]!r} is the name of the other arm too")
+            raise record.UserError(f"--high-name: {names[1]!r} is also the name of the other arm")
 
     @property
     def side(self) -> int:
@@ -93,23 +94,23 @@ class GameConfig(record.Config):
 
     @property
     def grid(self) -> tuple[str, int, int]:
-        """What levels have to have in common to be able to be the same: game, side, boxes."""
+        """Game, side and number of boxes: equal levels agree in them."""
         return self.env, self.side, self.boxes if self.env == SOKOBAN else 0
 
     @property
-    def left_to_chance(self) -> bool:
-        """Whether the same actions may come to something else when a game is played again."""
+    def is_stochastic(self) -> bool:
+        """Whether the same actions may have other outcomes in a replay of the game."""
         return self.env == BANDIT or (self.env == FROZENLAKE and self.slippery)
 
     @property
     def names(self) -> tuple[str, str]:
-        """Names of the bandit's arms, that with little risk first."""
+        """Names of the bandit's arms, low risk first."""
         names = self.low_name, self.high_name
         return (names[1], names[0]) if self.names_swapped else names
 
 
 def make_game(config: GameConfig) -> Game:
-    """Returns the game that flags describe; it has no games until `reset`."""
+    """Return the game that the flags describe; it is empty until `reset`."""
     if config.env == SOKOBAN:
         from textgames.games.sokoban import Sokoban
 

@@ -1,6 +1,6 @@
 """FrozenLake: from a random start to a random goal over cells that may be holes, on ice that may be slippery.
 
-Maps and rules are gymnasium's FrozenLake-v1, but for start and goal, which there are two corners.
+Maps and rules are those of gymnasium's FrozenLake-v1, where start and goal are in two corners.
 """
 
 from __future__ import annotations
@@ -10,13 +10,20 @@ from numpy.typing import NDArray
 
 from rl.draws import begin, draw, other_luck
 from rl.kernels import kernel, part
-from textgames.games.interface import FROZENLAKE, INVALID_PENALTY, NONE, Outcome, checked, grids
+from textgames.games.interface import (
+    FROZENLAKE,
+    INVALID_PENALTY,
+    NONE,
+    Outcome,
+    check_actions,
+    grids,
+)
 
 FROZEN, HOLE, GOAL = 0, 1, 2
 """Cells."""
-SYMBOLS = "_OGPX√"  # the last three where the player is
+SYMBOLS = "_OGPX√"  # the last three with the player
 SLIPS = 3
-TRIES = 100_000  # maps that are drawn before one is given up; two are the rule
+TRIES = 100_000  # maps that are drawn at most; two on average
 _WORD = 1 << 32
 
 
@@ -25,13 +32,13 @@ class FrozenLake:
 
     Args:
         size: Side of the grid.
-        frozen: Chance of a cell, start and goal apart, to be no hole.
-        slippery: A step goes where it was meant, or to either side of that, a third of the steps each.
+        frozen: Probability that a cell other than start and goal is no hole.
+        slippery: A step goes in the intended direction or to either side, with probability 1/3 each.
         max_steps: Actions after which a game is over.
 
     Attributes:
         cells: The maps, uint8 [B, size, size].
-        player: Where the player is, cells counted by rows, int64 [B].
+        player: Cell of the player, counted by rows, int64 [B].
     """
 
     name, actions = FROZENLAKE, ("Left", "Down", "Right", "Up")
@@ -43,25 +50,25 @@ class FrozenLake:
         self.max_steps = max_steps
         self.reset(np.zeros(0, np.int64))
 
-    def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
-        """See `interface.Game`. Seed and luck tell the slips: the k-th action that is understood slips the same way,
-        whatever it is and wherever."""
+    def reset(self, seeds: NDArray[np.int64], replays: NDArray[np.int64] | None = None) -> None:
+        """See `interface.Game`. Seed and replay index determine the slip of the k-th valid action, whatever it is and
+        wherever the player is."""
         self.cells, self.player, self._rng = generate(seeds, self.size, self.frozen)
-        if luck is not None:
-            _change(self._rng, np.asarray(luck, np.int64))
+        if replays is not None:
+            _select_streams(self._rng, np.asarray(replays, np.int64))
         self.success, self.done = np.zeros(len(seeds), bool), np.zeros(len(seeds), bool)
         self.steps = np.zeros(len(seeds), np.int64)
 
     def step(self, actions: NDArray[np.int64], which: NDArray[np.int64]) -> Outcome:
         """See `interface.Game`. The reward is 1 at the goal, else 0."""
-        checked(self, actions, which)
+        check_actions(self, actions, which)
         actions, which = np.asarray(actions, np.int64), np.asarray(which, np.int64)
         before = self.player[which]
         _step(self.cells, self.player, self._rng, actions, which, self.slippery)
-        found = self.cells.reshape(len(self.cells), -1)[which, self.player[which]]
+        reached = self.cells.reshape(len(self.cells), -1)[which, self.player[which]]
         self.steps[which] += 1
-        self.success[which] = found == GOAL
-        self.done[which] = (found != FROZEN) | (self.steps[which] >= self.max_steps)
+        self.success[which] = reached == GOAL
+        self.done[which] = (reached != FROZEN) | (self.steps[which] >= self.max_steps)
         penalty = np.where(actions == NONE, np.float32(INVALID_PENALTY), np.float32(0))
         success = self.success[which]
         return Outcome(
@@ -73,7 +80,7 @@ class FrozenLake:
         )
 
     def slips(self, which: NDArray[np.int64]) -> NDArray[np.uint64] | None:
-        """States of the random numbers that decide on the slips to come, uint64 [n, 1]; None where nothing slips."""
+        """Return the random states of the slips to come, uint64 [n, 1]; None without slips."""
         return self._rng[which] if self.slippery else None
 
     def render(self, which: NDArray[np.int64]) -> list[str]:
@@ -86,24 +93,28 @@ class FrozenLake:
 def generate(
     seeds: NDArray[np.int64], size: int = 4, frozen: float = 0.8
 ) -> tuple[NDArray[np.uint8], NDArray[np.int64], NDArray[np.uint64]]:
-    """Returns the maps of seeds, uint8 [n, size, size], the cells where players start, int64 [n], and the states of the
-    random numbers that decide on slips, uint64 [n, 1].
+    """Return the levels of seeds.
 
-    A map is drawn again, start and goal too, until the goal can be reached.
+    Map, start and goal are drawn again until the goal is reachable.
+
+    Returns:
+        Maps, uint8 [n, size, size]; start cells of the players, int64 [n]; random states of the slips, uint64 [n, 1].
 
     Raises:
-        ValueError: There is no such map.
+        ValueError: No such map was drawn.
     """
     cells = np.zeros((len(seeds), size, size), np.uint8)
     player, rng = np.zeros(len(seeds), np.int64), np.zeros((len(seeds), 1), np.uint64)
     if not _generate(np.asarray(seeds, np.int64), frozen, cells, player, rng):
-        raise ValueError(f"no map of {size} x {size} whose cells are frozen with chance {frozen:g}")
+        raise ValueError(
+            f"no map of {size} x {size} cells that are frozen with probability {frozen:g}"
+        )
     return cells, player, rng
 
 
 @part
 def moved(cell, action, size):  # type: ignore[no-untyped-def]
-    """The cell to which an action, 1 to 4, leads; the same one at the edge."""
+    """Return the cell to which an action, 1 to 4, leads; the same cell at the edge."""
     y, x = cell // size, cell % size
     y += (action == 2) - (action == 4)
     x += (action == 3) - (action == 1)
@@ -112,14 +123,14 @@ def moved(cell, action, size):  # type: ignore[no-untyped-def]
 
 @part
 def slipped(action, slip):  # type: ignore[no-untyped-def]
-    """Where an action goes on ice: with slip 1 itself, with 0 and 2 its neighbours in the circle of the four."""
+    """Return the direction of an action on ice: slip 1 keeps it, 0 and 2 turn it to either side."""
     return 1 + (action + slip + 2) % 4
 
 
 @kernel
-def _change(rng, luck):  # type: ignore[no-untyped-def]
-    for n in range(len(luck)):
-        other_luck(rng[n], luck[n])
+def _select_streams(rng, replays):  # type: ignore[no-untyped-def]
+    for n in range(len(replays)):
+        other_luck(rng[n], replays[n])
 
 
 @kernel
@@ -134,7 +145,7 @@ def _step(cells, player, rng, actions, which, slippery):  # type: ignore[no-unty
 
 @kernel
 def _generate(seeds, frozen, cells, player, rng):  # type: ignore[no-untyped-def]
-    """Fills the arrays; whether all maps were found."""
+    """Fill the arrays; return whether all maps have a reachable goal."""
     size, area = cells.shape[1], cells.shape[1] ** 2
     reached, stack = np.empty(area, np.bool_), np.empty(area, np.int64)
     for n in range(len(seeds)):
@@ -155,7 +166,7 @@ def _generate(seeds, frozen, cells, player, rng):  # type: ignore[no-untyped-def
 
 @part
 def _reaches(grid, size, start, goal, reached, stack):  # type: ignore[no-untyped-def]
-    """Whether there is a way over cells that are no holes."""
+    """Return whether the goal is reachable over cells that are no holes."""
     reached[:] = False
     reached[start], stack[0], count = True, start, 1
     while count > 0:

@@ -1,4 +1,4 @@
-"""The games one at a time, as gymnasium has environments: texts are what is seen, replies are the actions."""
+"""The games as gymnasium environments: observations are prompts, actions are replies."""
 
 from __future__ import annotations
 
@@ -13,16 +13,16 @@ from textgames.games.config import GameConfig, make_game
 from textgames.games.interface import FROZENLAKE
 from textgames.games.wording import feedback, first_prompt, parse
 
-REPLY = 4096  # characters of the replies that the action space draws; longer ones are read too
+REPLY = 4096  # characters of sampled actions; longer replies are valid too
 
 
 class TextGame(gymnasium.Env[str, str]):
     """A game in words.
 
-    An observation is what a model would be told: at first the prompt, then what came of the last reply (with
-    `context="last"` the prompt again, with the state as it is). An action is a reply, any text; see `wording.parse`.
-    The reward is the game's and -1 for a reply that was not understood. `reset(seed=s)` gives the game of the seed s,
-    without a seed any. `info` tells `seed`, and after a step `action`, `penalty`, `success` and `effective`.
+    An observation is the message to a model: first the prompt, then the outcome of the last reply (with
+    `context="last"` the prompt with the current state). An action is a reply, any text; see `wording.parse`. The reward
+    is the game's, and -1 for an invalid reply. `reset(seed=s)` starts the game of seed s, without a seed a random game.
+    `info` has `seed`, and after a step `action`, `penalty`, `success` and `effective`.
 
     Args:
         env: "bandit", "sokoban" or "frozenlake".
@@ -31,7 +31,7 @@ class TextGame(gymnasium.Env[str, str]):
         flags: Further fields of `games.GameConfig`, such as `size` or `boxes`.
 
     Raises:
-        UserError: A flag, or a combination, cannot be.
+        UserError: A flag or a combination is invalid.
     """
 
     metadata = {"render_modes": ["ansi"], "render_fps": 4}  # noqa: RUF012
@@ -55,31 +55,31 @@ class TextGame(gymnasium.Env[str, str]):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[str, dict[str, Any]]:
-        """Begins a game; see the class."""
+        """Start a game; see the class."""
         super().reset(seed=seed)
         chosen = int(self.np_random.integers(2**62)) if seed is None else seed
         self.game.reset(np.array([chosen]))
         return first_prompt(self.config, self.game, 0, think=self.think), {"seed": chosen}
 
     def step(self, action: str) -> tuple[str, float, bool, bool, dict[str, Any]]:
-        """Plays what a reply means; see the class."""
-        meant = parse(self.game, action)
-        outcome = self.game.step(np.array([meant]), np.zeros(1, np.int64))
-        reward, penalty, done, success, effective = (each[0].item() for each in outcome)
+        """Take the action of a reply; see the class."""
+        number = parse(self.game, action)
+        outcome = self.game.step(np.array([number]), np.zeros(1, np.int64))
+        reward, penalty, done, success, effective = (value[0].item() for value in outcome)
         if self.config.context == "last":
-            seen = first_prompt(self.config, self.game, 0, think=self.think)
+            observation = first_prompt(self.config, self.game, 0, think=self.think)
         else:
-            seen = feedback(self.config, self.game, 0, meant > 0, reward, done)
-        cut = done and not success and self._unfinished()
-        told = {"action": meant, "penalty": penalty, "success": success, "effective": effective}
-        return seen, reward + penalty, done and not cut, cut, told
+            observation = feedback(self.config, self.game, 0, number > 0, reward, done)
+        truncated = done and not success and self._unfinished()
+        info = {"action": number, "penalty": penalty, "success": success, "effective": effective}
+        return observation, reward + penalty, done and not truncated, truncated, info
 
     def render(self) -> str | None:
-        """The grid as text."""
+        """Return the grid as text."""
         return self.game.render(np.zeros(1, np.int64))[0] if self.render_mode == "ansi" else None
 
     def _unfinished(self) -> bool:
-        """Whether a game that is over and not won would have gone on with more steps."""
+        """Return whether a lost game ended by the limit of steps."""
         if self.config.env == FROZENLAKE:
             return "X" not in self.game.render(np.zeros(1, np.int64))[0]
         return self.config.env != "bandit"

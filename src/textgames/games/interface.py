@@ -1,4 +1,4 @@
-"""Interface of a batch of games, and what the games share."""
+"""Interface of a batch of games."""
 
 from __future__ import annotations
 
@@ -10,19 +10,19 @@ if TYPE_CHECKING:
 
 BANDIT, SOKOBAN, FROZENLAKE = "bandit", "sokoban", "frozenlake"
 NONE = 0
-"""No action: the reply was not understood."""
-INVALID_PENALTY = -1.0  # for a reply that was not understood; the bandit has none
+"""Number of the invalid action, of a reply without an action."""
+INVALID_PENALTY = -1.0  # for an invalid action; the bandit has none
 
 
 class Outcome(NamedTuple):
-    """What became of the actions of n games.
+    """Outcomes of the actions in n games.
 
     Attributes:
-        reward: The environment's, float32 [n].
-        penalty: -1 for an action that was not understood, else 0; the bandit has none. float32 [n].
+        reward: Reward of the environment, float32 [n].
+        penalty: -1 for an invalid action, otherwise 0; always 0 in the bandit. float32 [n].
         done: Whether the game is over, bool [n].
-        success: Whether it was won, bool [n].
-        effective: Whether the action moved something; of the bandit, pulled an arm. bool [n].
+        success: Whether the game is won, bool [n].
+        effective: Whether the action moved something or pulled an arm, bool [n].
     """
 
     reward: NDArray[np.float32]
@@ -33,14 +33,14 @@ class Outcome(NamedTuple):
 
 
 class Game(Protocol):
-    """A batch of B games of one kind. Each depends on its seed, its luck and its actions alone.
+    """A batch of B games of the same kind. A game depends on its seed, its replay index and its actions alone.
 
     Attributes:
-        name: One of `games.GAMES`.
-        actions: Words for the actions; action k is `actions[k - 1]`, 0 is none (`NONE`).
-        success: Whether each game was won, bool [B].
-        done: Whether it is over, bool [B].
-        steps: Actions so far, not understood ones too, int64 [B].
+        name: A member of `config.GAMES`.
+        actions: Names of the actions; action k is `actions[k - 1]`, 0 is invalid (`NONE`).
+        success: Whether a game is won, bool [B].
+        done: Whether a game is over, bool [B].
+        steps: Number of actions so far, with invalid ones, int64 [B].
     """
 
     name: str
@@ -49,41 +49,46 @@ class Game(Protocol):
     done: NDArray[np.bool_]
     steps: NDArray[np.int64]
 
-    def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
-        """Begins one game for each seed, int64 [B], 0 or more.
+    def reset(self, seeds: NDArray[np.int64], replays: NDArray[np.int64] | None = None) -> None:
+        """Start a game for every seed.
 
         Args:
-            luck: How chance treats each game: what is seen at its beginning is the same with all, slips and rewards are
-                others. 0: as the seed has it; int64 [B], 0 or more. None: 0 for all.
+            seeds: int64 [B], 0 or more.
+            replays: Replay indices, which select the random stream of slips and rewards; the level is the same for all
+                of them. 0 is the seed's own stream. int64 [B], 0 or more; None: 0 for all games.
         """
 
     def step(self, actions: NDArray[np.int64], which: NDArray[np.int64]) -> Outcome:
-        """Takes an action, int [n], in each of the games `which`, int64 [n], all different.
+        """Take an action in n games.
+
+        Args:
+            actions: int [n].
+            which: Distinct indices of the games, int64 [n].
 
         Raises:
-            ValueError: There is no such action, or one of the games is over.
+            ValueError: An action does not exist, or a game is over.
         """
 
     def render(self, which: NDArray[np.int64]) -> list[str]:
-        """The grids of games as text; of the bandit, nothing."""
+        """Return the grids of games as text; empty for the bandit."""
 
 
-def checked(game: Game, actions: NDArray[np.int64], which: NDArray[np.int64]) -> None:
-    """Raises ValueError if a game cannot take its action."""
+def check_actions(game: Game, actions: NDArray[np.int64], which: NDArray[np.int64]) -> None:
+    """Raise ValueError if a game cannot take its action."""
     if game.done[which].any():
-        raise ValueError("a game that is over takes no action")
+        raise ValueError("a finished game takes no action")
     if ((actions < 0) | (actions > len(game.actions))).any():
         raise ValueError(f"actions are 0 to {len(game.actions)}")
 
 
 def grids(cells: NDArray[np.uint8], symbols: str) -> list[str]:
-    """Grids as text: each cell a space, its symbol, a space and a tab; rows on lines of their own.
+    """Return grids as text: a line per row; a space, the symbol, a space and a tab per cell.
 
     Args:
-        cells: Index into `symbols` for each cell, [n, rows, columns].
-        symbols: One for each index.
+        cells: Indices into `symbols`, [n, rows, columns].
+        symbols: A character per index.
     """
-    texts = [f" {each} \t" for each in symbols]
+    texts = [f" {symbol} \t" for symbol in symbols]
     return [
         "\n".join("".join(map(texts.__getitem__, row)) for row in grid) for grid in cells.tolist()
     ]

@@ -1,9 +1,8 @@
-"""Sokoban: every box has to be pushed on a target. Levels as gym-sokoban makes them, rules and rewards too.
+"""Sokoban: every box has to be pushed on a target. Levels, rules and rewards are those of gym-sokoban.
 
-A level is made backwards (Schrader, gym-sokoban, 2018, after Racanière et al., "Imagination-augmented agents", 2017,
-appendix): a random walk digs a room, targets and the player are put down, and a depth-first search pulls boxes away
-from their targets. Of all moments that it meets, the one with the highest (pulls x distance of boxes from their
-targets) is the level.
+A level is generated backwards (Schrader, gym-sokoban, 2018, after Racanière et al., "Imagination-augmented agents",
+2017, appendix): a random walk digs a room, targets and the player are placed, and a depth-first search pulls the boxes
+away from their targets. The visited state with the highest (pulls x distance of boxes from their targets) is the level.
 """
 
 from __future__ import annotations
@@ -13,17 +12,17 @@ from numpy.typing import NDArray
 
 from rl.draws import begin, draw
 from rl.kernels import kernel, part
-from textgames.games.interface import INVALID_PENALTY, NONE, SOKOBAN, Outcome, checked, grids
+from textgames.games.interface import INVALID_PENALTY, NONE, SOKOBAN, Outcome, check_actions, grids
 
 WALL, TARGET, BOX, PLAYER = 1, 2, 4, 8
 """Bits of a cell; floor is 0."""
 SYMBOLS = "_#O?X?√?P?S?????"
 STEP, ON_TARGET, OFF_TARGET, SOLVED = -0.1, 1.0, -1.0, 10.0
-TURN = 0.35  # chance of the walk to change its direction before a step
-WALK = 1.7  # steps of the walk for each row and column
-TRIES = 10_000  # rooms that are dug before a level is given up; two are the rule
-MOST_STATES = 300_000  # of the reverse play, as in gym-sokoban
-# What the walk digs around itself, cells of 3 x 3 row by row: a line, across and down, and three corners.
+TURN = 0.35  # probability that the walk changes its direction before a step
+WALK = 1.7  # steps of the walk per row and column
+TRIES = 10_000  # rooms that are dug at most for a level; two on average
+MOST_STATES = 300_000  # of the backward search, as in gym-sokoban
+# Shapes that the walk digs, cells of 3 x 3 row by row: a horizontal and a vertical line, and three corners.
 _DUG = np.array([0b000111000, 0b010010010, 0b000110010, 0b000110110, 0b000011010], np.int64)
 _WORD = 1 << 32
 _MIX = np.uint64(0x9E3779B97F4A7C15)
@@ -35,8 +34,8 @@ class Sokoban:
 
     Args:
         size: Side of the grid, walls included.
-        boxes: How many there are, and targets.
-        search_depth: Moves of the reverse play.
+        boxes: Number of boxes and of targets.
+        search_depth: Depth of the backward search [moves].
         max_steps: Actions after which a game is over.
 
     Attributes:
@@ -52,20 +51,20 @@ class Sokoban:
         self.max_steps = max_steps
         self.load(np.zeros((0, size, size), np.uint8))
 
-    def reset(self, seeds: NDArray[np.int64], luck: NDArray[np.int64] | None = None) -> None:
-        """See `interface.Game`. Nothing is left to luck."""
+    def reset(self, seeds: NDArray[np.int64], replays: NDArray[np.int64] | None = None) -> None:
+        """See `interface.Game`. All replays of a level are equal."""
         self.load(generate(seeds, self.size, self.boxes, self.search_depth))
 
     def load(self, cells: NDArray[np.uint8]) -> None:
-        """Begins games with these grids, uint8 [B, size, size], each with a player, as many boxes as targets and a wall
-        all round."""
+        """Start games with these grids, uint8 [B, size, size], which have a player, equally many boxes and targets, and an
+        outer wall."""
         self.cells = cells.copy()
         self.success, self.done = np.zeros(len(cells), bool), np.zeros(len(cells), bool)
         self.steps = np.zeros(len(cells), np.int64)
 
     def step(self, actions: NDArray[np.int64], which: NDArray[np.int64]) -> Outcome:
-        """See `interface.Game`. An action that is not understood is a step in which nothing moves."""
-        checked(self, actions, which)
+        """See `interface.Game`. An invalid action is a step without a move."""
+        check_actions(self, actions, which)
         reward, effective = np.empty(len(which), np.float32), np.empty(len(which), bool)
         solved = np.empty(len(which), bool)
         _step(
@@ -90,22 +89,22 @@ class Sokoban:
 def generate(
     seeds: NDArray[np.int64], size: int = 6, boxes: int = 1, search_depth: int = 30
 ) -> NDArray[np.uint8]:
-    """Returns the levels of seeds, uint8 [n, size, size].
+    """Return the levels of seeds, uint8 [n, size, size].
 
-    No box and no player stands on a target. Other walls than the outer one may be anywhere.
+    Boxes and player do not stand on targets.
 
     Raises:
-        ValueError: A level finds no place; there are too many boxes.
+        ValueError: There are too many boxes for the grid.
     """
     cells = np.zeros((len(seeds), size, size), np.uint8)
     if not _generate(np.asarray(seeds, np.int64), boxes, search_depth, cells):
-        raise ValueError(f"{boxes} boxes find no place on a grid of {size}")
+        raise ValueError(f"{boxes} boxes do not fit on a grid of {size}")
     return cells
 
 
 @part
 def direction(action):  # type: ignore[no-untyped-def]
-    """Row and column that an action, 1 to 4, adds."""
+    """Return the change of row and column of an action, 1 to 4."""
     return (action == 2) - (action == 1), (action == 4) - (action == 3)
 
 
@@ -144,25 +143,25 @@ def _step(cells, actions, which, reward, solved, effective):  # type: ignore[no-
 
 @kernel
 def _generate(seeds, boxes, depth, cells):  # type: ignore[no-untyped-def]
-    """Fills `cells`; whether all levels found a place."""
+    """Fill `cells`; return whether all levels were generated."""
     size = cells.shape[1]
     rng = np.empty(1, np.uint64)
     table, used = tables(size, boxes, MOST_STATES)
-    # Of each moment on the way that is searched: player, pulls, next action, which boxes were moved, then the boxes.
+    # States on the search path: player, pulls, next action, bits of the moved boxes, then the boxes.
     path = np.empty((depth - 1, 4 + boxes), np.int64)
     best = np.empty(1 + boxes, np.int64)
     for n in range(len(seeds)):
         begin(rng, seeds[n])
         grid = cells[n].reshape(-1)
-        found = False
+        placed = False
         for _ in range(TRIES):
             _dig(rng, cells[n])
             if not _place(rng, grid, path[0]):
                 continue
             if _pull(grid, size, path, best, table, used):
-                found = True
+                placed = True
                 break
-        if not found:
+        if not placed:
             return False
         grid[best[0]] |= PLAYER
         for box in best[1:]:
@@ -172,7 +171,7 @@ def _generate(seeds, boxes, depth, cells):  # type: ignore[no-untyped-def]
 
 @part
 def _dig(rng, grid):  # type: ignore[no-untyped-def]
-    """Walls everywhere but where a random walk came by."""
+    """Fill the grid with walls except along a random walk."""
     size = len(grid)
     grid[:] = WALL
     way = 1 + draw(rng, 4)
@@ -190,21 +189,21 @@ def _dig(rng, grid):  # type: ignore[no-untyped-def]
 
 
 @part
-def _place(rng, grid, moment):  # type: ignore[no-untyped-def]
-    """Puts player and targets on free cells, boxes on the targets; whether there are enough and a cell more."""
+def _place(rng, grid, state):  # type: ignore[no-untyped-def]
+    """Place player and targets on free cells, boxes on the targets; return whether a free cell remains."""
     free = 0
     for cell in grid:
         free += cell == 0
-    things = len(moment) - 3
+    things = len(state) - 3
     if free <= things:
         return False
-    moment[1:4] = 0
+    state[1:4] = 0
     for k in range(things):
         skip = draw(rng, free - k)
         for cell in range(len(grid)):
-            taken = grid[cell] != 0 or (k > 0 and cell == moment[0])
+            taken = grid[cell] != 0 or (k > 0 and cell == state[0])
             if not taken and skip == 0:
-                moment[0 if k == 0 else 3 + k] = cell
+                state[0 if k == 0 else 3 + k] = cell
                 if k > 0:
                     grid[cell] = TARGET
                 break
@@ -214,22 +213,22 @@ def _place(rng, grid, moment):  # type: ignore[no-untyped-def]
 
 @part
 def _pull(grid, size, path, best, table, used):  # type: ignore[no-untyped-def]
-    """Searches the moment with the highest score into `best` (player, boxes); whether there is one above 0.
+    """Write the state with the highest score into `best` (player, boxes); return whether its score is above 0.
 
-    As in gym-sokoban a moment is looked at once, however long the way to it was; each step away from a box pulls it;
-    and a box that was pulled back on its target is another one than a box that never moved.
+    As in gym-sokoban a state is visited once, whatever the length of the path to it; every step away from a box pulls
+    it; and a box that was pulled back on its target differs from a box that never moved.
     """
     boxes, top, score = path.shape[1] - 4, 0, 0
     targets = path[0, 4:].copy()
     _enter(path[0], table, used, 0)
-    seen = 1
+    visited = 1
     while top >= 0:
         now = path[top]
         now[2] += 1
         if now[2] > 4:
             top -= 1
             continue
-        if top + 1 == len(path) or seen == MOST_STATES:
+        if top + 1 == len(path) or visited == MOST_STATES:
             continue
         down, right = direction(now[2])
         by, pulled = down * size + right, -1
@@ -247,44 +246,44 @@ def _pull(grid, size, path, best, table, used):  # type: ignore[no-untyped-def]
             after[1] += 1
             after[3] |= 1 << pulled
             after[4 + pulled] = now[0]
-        if _enter(after, table, used, seen):
-            seen, top = seen + 1, top + 1
+        if _enter(after, table, used, visited):
+            visited, top = visited + 1, top + 1
             reached = after[1] * _distance(grid, size, after, targets)
             if reached > score:
                 score, best[0], best[1:] = reached, after[0], after[4:]
-    leave(table, used, seen)
+    leave(table, used, visited)
     return score > 0
 
 
 @part
-def _distance(grid, size, moment, targets):  # type: ignore[no-untyped-def]
-    """Manhattan distance of all boxes from where they come from; 0 if a box or the player is on a target."""
-    found = 0
+def _distance(grid, size, state, targets):  # type: ignore[no-untyped-def]
+    """Return the sum of the boxes' Manhattan distances from their targets; 0 if a box or the player is on a target."""
+    distance = 0
     for k in range(len(targets)):
-        box, target = moment[4 + k], targets[k]
-        if grid[box] & TARGET or moment[0] == target:
+        box, target = state[4 + k], targets[k]
+        if grid[box] & TARGET or state[0] == target:
             return 0
-        found += abs(box // size - target // size) + abs(box % size - target % size)
-    return found
+        distance += abs(box // size - target // size) + abs(box % size - target % size)
+    return distance
 
 
 @part
-def _enter(moment, table, used, seen):  # type: ignore[no-untyped-def]
-    """Notes a moment, in slot `used[seen]` of a hash table; whether it was not there."""
-    key, last = np.uint64(1 + moment[0]), -1
-    for _ in range(4, len(moment)):
+def _enter(state, table, used, count):  # type: ignore[no-untyped-def]
+    """Add a state to a hash table, at slot `used[count]`; return whether it is new."""
+    key, last = np.uint64(1 + state[0]), -1
+    for _ in range(4, len(state)):
         least = 1 << 9
-        for k in range(4, len(moment)):
-            code = 2 * moment[k] + (moment[3] >> (k - 4) & 1)
+        for k in range(4, len(state)):
+            code = 2 * state[k] + (state[3] >> (k - 4) & 1)
             if last < code < least:
                 least = code
         key, last = key << np.uint64(9) | np.uint64(least), least
-    return enter(key, table, used, seen)
+    return enter(key, table, used, count)
 
 
 @part
 def tables(size, boxes, most):  # type: ignore[no-untyped-def]
-    """A hash table for at most `most` keys of moments of a level, and room for the slots in use."""
+    """Return a hash table for at most `most` states of a level, and an array for the slots in use."""
     likely = 4.0 * float((size - 2) ** 2) ** (boxes + 1)
     slots = 1024
     while slots < 3 * most and slots < likely:
@@ -293,25 +292,25 @@ def tables(size, boxes, most):  # type: ignore[no-untyped-def]
 
 
 @part
-def leave(table, used, seen):  # type: ignore[no-untyped-def]
-    """Empties a table."""
-    for slot in used[:seen]:
+def leave(table, used, count):  # type: ignore[no-untyped-def]
+    """Empty a table."""
+    for slot in used[:count]:
         table[slot] = 0
 
 
 @part
-def enter(key, table, used, seen):  # type: ignore[no-untyped-def]
-    """Notes a key, not 0, in slot `used[seen]`; whether it was not there."""
+def enter(key, table, used, count):  # type: ignore[no-untyped-def]
+    """Add a key, not 0, at slot `used[count]`; return whether it is new."""
     slot = slot_of(key, table)
     if table[slot] == key:
         return False
-    table[slot], used[seen] = key, slot
+    table[slot], used[count] = key, slot
     return True
 
 
 @part
 def slot_of(key, table):  # type: ignore[no-untyped-def]
-    """Where a key is in a table with open addressing, or the free slot that it would get."""
+    """Return the slot of a key in a table with open addressing, or the free slot for it."""
     mask = len(table) - 1
     slot = np.int64(key * _MIX >> _32) & mask
     while table[slot] != 0 and table[slot] != key:

@@ -1,4 +1,7 @@
-"""What a model is told, and what its reply means."""
+"""Prompts of the games, and the parsing of replies.
+
+The texts are part of trained models: a changed word changes their results.
+"""
 
 from __future__ import annotations
 
@@ -90,15 +93,15 @@ Which move comes next?
 
 
 def first_prompt(config: GameConfig, game: Game, b: int, *, think: bool = False) -> str:
-    """What a conversation about game b begins with, the state as it is now.
+    """Return the first message of a conversation about game b, with its current state.
 
-    With `--context last` it is also what each later turn shows, alone.
+    With `--context last` it is also the only message of a later turn.
 
     Args:
-        config: Flags.
+        config: The flags.
         game: The batch.
         b: Index of the game.
-        think: Thoughts are asked for, before the answer. Only said where the prompt says anything.
+        think: Ask for thoughts before the answer; not with `--prompt grid`.
     """
     return first_prompts(config, game, [b], think=think)[0]
 
@@ -106,23 +109,25 @@ def first_prompt(config: GameConfig, game: Game, b: int, *, think: bool = False)
 def first_prompts(
     config: GameConfig, game: Game, which: Sequence[int], *, think: bool = False
 ) -> list[str]:
-    """`first_prompt` of several games."""
+    """Return the `first_prompt` of several games."""
     import numpy as np
 
     grids = [""] * len(which) if game.name == BANDIT else game.render(np.array(which))
     if config.prompt == "grid":
-        return [_short(game, b, grid) for b, grid in zip(which, grids, strict=True)]
-    return [_whole(config, game, b, grid, think) for b, grid in zip(which, grids, strict=True)]
+        return [_grid_prompt(game, b, grid) for b, grid in zip(which, grids, strict=True)]
+    return [
+        _full_prompt(config, game, b, grid, think) for b, grid in zip(which, grids, strict=True)
+    ]
 
 
-def _whole(config: GameConfig, game: Game, b: int, grid: str, think: bool) -> str:
+def _full_prompt(config: GameConfig, game: Game, b: int, grid: str, think: bool) -> str:
     if game.name == BANDIT:
-        first, second = _shown(game, b)
+        first, second = _arm_names(game, b)
         answers = f"{_FORM.format(first)} or {_FORM.format(second)}"
         text = _BANDIT.format(first=first, second=second, answers=answers)
     else:
         listed = (f"{k} ({word})" for k, word in enumerate(game.actions, 1))
-        answers = "\n".join(_FORM.format(each) for each in listed)
+        answers = "\n".join(_FORM.format(action) for action in listed)
         if game.name == SOKOBAN:
             boxes = "the box onto the target" if config.boxes == 1 else "every box onto a target"
             text = _SOKOBAN.format(boxes=boxes, answers=answers)
@@ -134,60 +139,60 @@ def _whole(config: GameConfig, game: Game, b: int, grid: str, think: bool) -> st
 
 
 def feedback(config: GameConfig, game: Game, b: int, valid: bool, reward: float, done: bool) -> str:
-    """What game b's player is told after an action.
+    """Return the message to the player of game b after an action.
 
     Args:
-        config: Flags.
+        config: The flags.
         game: The batch, after the step.
         b: Index of the game.
-        valid: Whether the reply was understood.
-        reward: The environment's, without a penalty.
+        valid: Whether the reply had an action.
+        reward: Reward of the environment, without the penalty.
         done: Whether the game is over.
     """
     if config.prompt == "grid":
         return first_prompt(config, game, b)
     if game.name == BANDIT:
-        first, second = _shown(game, b)
-        said = f"There is no such machine. Choose {first} or {second}."
+        first, second = _arm_names(game, b)
+        lead = f"There is no such machine. Choose {first} or {second}."
         if valid:
-            said = f"You played {game.actions[game.pulled[b] - 1]}."
+            lead = f"You played {game.actions[game.pulled[b] - 1]}."
     else:
-        said = (
+        lead = (
             "After your move:"
             if valid
             else "Your answer was not understood, you are where you were:"
         )
-        said = f"{said}\n{_grid(game, b)}"
-    return f"{said}\nreward: {round(float(reward), 3)}\ndone: {bool(done)}"
+        lead = f"{lead}\n{_grid(game, b)}"
+    return f"{lead}\nreward: {round(float(reward), 3)}\ndone: {bool(done)}"
 
 
 def parse(game: Game, reply: str) -> int:
-    """The action that a reply means; 0 if it means none.
+    """Return the action of a reply; 0 without one.
 
-    It is read from the first `<answer>…</answer>`, without such from all of the reply: a word or number of an
-    action, or "1 (Up)" where both say the same, in any case, with nothing else but white space around it. Arms of a
-    bandit are told by their names or by 1 and 2, that with little risk first.
+    The answer is the first `<answer>…</answer>`, or the whole reply without one: the name or number of an action, or
+    both in agreement as in "1 (Up)", in upper or lower case, with nothing else but white space. The arms of a bandit
+    are their names, or 1 (low risk) and 2.
     """
     return _parsed(reply, tuple(game.actions), game.name == BANDIT)
 
 
-@lru_cache(maxsize=2**12)  # most replies come again and again
+@lru_cache(maxsize=2**12)  # most replies repeat
 def _parsed(reply: str, actions: tuple[str, ...], arms: bool) -> int:
-    found = _ANSWER.search(reply)
-    said = (found.group(1) if found else reply).strip().lower()
+    match = _ANSWER.search(reply)
+    answer = (match.group(1) if match else reply).strip().lower()
     for k, word in enumerate(actions, 1):
         forms = [word, str(k)] if arms else [word, str(k), f"{k} ({word})"]
-        if said in (each.lower() for each in forms):
+        if answer in (form.lower() for form in forms):
             return k
     return NONE
 
 
 def answer(game: Game, action: int, style: str = "word") -> str:
-    """The reply that means an action, as short as it can be.
+    """Return the shortest reply with an action.
 
     Args:
         game: The batch.
-        action: 1 to the number of actions; 0 gives the reply "none", which is none.
+        action: 1 to the number of actions; 0: the invalid reply "none".
         style: "word" or "number".
     """
     if action == NONE:
@@ -195,8 +200,8 @@ def answer(game: Game, action: int, style: str = "word") -> str:
     return f"<answer>{game.actions[action - 1] if style == 'word' else action}</answer>"
 
 
-def _shown(game: Bandit, b: int) -> tuple[str, str]:
-    """A bandit's arms in the order in which they are named."""
+def _arm_names(game: Bandit, b: int) -> tuple[str, str]:
+    """Return the names of a bandit's arms in their order in prompts."""
     first = int(game.first[b])
     return game.actions[first - 1], game.actions[2 - first]
 
@@ -207,18 +212,18 @@ def _grid(game: Game, b: int) -> str:
     return game.render(np.array([b]))[0]
 
 
-def _short(game: Game, b: int, grid: str) -> str:
-    """The grid with a space before each cell and behind each row, without Sokoban's outer wall; the bandit's names.
+def _grid_prompt(game: Game, b: int, grid: str) -> str:
+    """Return the grid without Sokoban's outer wall, a space before every cell and after every row; the bandit's names.
 
-    Whatever the grid, a tokenizer that was trained on such finds a token for each cell and one for each end of a row.
+    A tokenizer that was trained on such texts has tokens for most cells and for the end of a row.
     """
     if game.name == BANDIT:
-        return " or ".join(_shown(game, b))
-    return _in_short(grid, game.name == SOKOBAN)
+        return " or ".join(_arm_names(game, b))
+    return _compact(grid, game.name == SOKOBAN)
 
 
-@lru_cache(maxsize=2**16)  # games come back to a state, and are played again
-def _in_short(grid: str, walled: bool) -> str:
+@lru_cache(maxsize=2**16)  # states repeat within a game and in replays
+def _compact(grid: str, walled: bool) -> str:
     rows = [row.split() for row in grid.splitlines()]
     if walled:
         rows = [row[1:-1] for row in rows[1:-1]]

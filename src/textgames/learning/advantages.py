@@ -1,35 +1,102 @@
-"""How good what was said is: advantages of trajectories and of tokens, and which trajectories are worth learning from.
+"""Advantages of tokens, from the rewards of trajectories.
 
-The estimators without a critic judge a trajectory by its outcome, the sum of its rewards, and give every token of it
-the same advantage (RAGEN, Wang et al. 2025, section 3; group-relative: Shao et al. 2024).
+Estimators without a critic score a whole trajectory i by its outcome s_i, the sum of its rewards, and every token of
+it gets the same advantage (RAGEN, Wang et al. 2025, arXiv 2504.20073, section 3; group-relative: Shao et al. 2024,
+arXiv 2402.03300):
+
+    arpo    A_i = s_i
+    brpo    A_i = (s_i - mean(s)) / (std(s) + 1e-6)        over the batch
+    grpo    A_i = (s_i - mean(s_g)) / (std(s_g) + 1e-6)    over the trajectories of the same game g
+    gae     A_t = sum_l (gamma lambda)^l delta_(t+l),  delta_t = r_t + gamma V_(t+1) - V_t,  normalised over all tokens
+    states  compares turns in equal states, see `state_advantages`
 """
 
 from __future__ import annotations
 
-from collections.abc import Hashable, Sequence
+from collections.abc import Sequence
 from dataclasses import dataclass
+from typing import NamedTuple
 
 import numpy as np
 from numpy.typing import NDArray
 
 from rl.gae import gae
+from textgames.learning.state_advantages import turn_advantages
+from textgames.models.trajectories import Trajectory
 
-Floats = NDArray[np.float64]
 ESTIMATORS = ("brpo", "grpo", "arpo", "states", "gae")
 CREDITS = ("outcome", "turn")
 _EPSILON = 1e-6
-_SHRUNK = 10.0  # how many transitions what is known of a whole game counts for
-_OF_SPREAD, _OF_ERROR, _CLIP = 0.1, 0.5, 5.0  # see `preferred`
 
 
-def of_outcomes(estimator: str, scores: Floats, groups: NDArray[np.int64]) -> Floats:
-    """Advantages of trajectories.
+@dataclass(frozen=True, kw_only=True)
+class AdvantageSettings:
+    """Settings of `estimate`.
+
+    Attributes:
+        estimator: One of `ESTIMATORS`.
+        credit: For `gae`: "outcome" pays the sum of rewards with the last token of a trajectory, "turn" pays every
+            reward with the last token of its turn.
+        gamma: Discount from token to token (`gae`) or from turn to turn (`states`).
+        gae_lambda: Decay from token to token (`gae`).
+        all_tokens: Which tokens are trained on, see `Text.trained_turns`.
+    """
+
+    estimator: str
+    credit: str
+    gamma: float
+    gae_lambda: float
+    all_tokens: bool
+
+
+class Estimates(NamedTuple):
+    """Advantages and returns of the trained tokens of every trajectory, float32 [N] each.
+
+    Attributes:
+        advantages: A_t.
+        returns: Targets of the critic, A_t + V_t before normalisation; None without a critic.
+    """
+
+    advantages: list[NDArray[np.float32]]
+    returns: list[NDArray[np.float32]] | None
+
+
+def estimate(
+    trajectories: Sequence[Trajectory],
+    groups: NDArray[np.int64],
+    values: Sequence[NDArray[np.floating]] | None,
+    settings: AdvantageSettings,
+) -> Estimates:
+    """Estimate the advantages of all trained tokens.
 
     Args:
-        estimator: `brpo`: a score beside those of the whole batch; `grpo`: beside those of the same game; a game
-            that was played once is beside a mean of 0 and a spread of 1; `arpo`: the score itself.
+        trajectories: At least one.
+        groups: Number of the game of every trajectory, int64 [B].
+        values: The critic's values of the trained tokens of every trajectory, [N] each; for `gae` only.
+        settings: The estimator.
+    """
+    token_turns = [t.token_turns(all_tokens=settings.all_tokens) for t in trajectories]
+    if settings.estimator == "gae":
+        return normalized_gae(trajectories, token_turns, values or (), settings)
+    if settings.estimator == "states":
+        per_turn = turn_advantages(trajectories, groups, settings.gamma)
+        per_token = [a[turns] for a, turns in zip(per_turn, token_turns, strict=True)]
+    else:
+        scores = np.array([t.score for t in trajectories])
+        outcomes = outcome_advantages(settings.estimator, scores, groups)
+        per_token = [np.full(len(t), a) for t, a in zip(token_turns, outcomes, strict=True)]
+    return Estimates([advantage.astype(np.float32) for advantage in per_token], None)
+
+
+def outcome_advantages(
+    estimator: str, scores: NDArray[np.float64], groups: NDArray[np.int64]
+) -> NDArray[np.float64]:
+    """Return the advantages of whole trajectories, float64 [B].
+
+    Args:
+        estimator: "brpo", "grpo" or "arpo". A game that was played once has mean 0 and standard deviation 1 in "grpo".
         scores: Sums of rewards [B].
-        groups: Equal where the game is [B].
+        groups: Number of the game of every trajectory [B].
     """
     if estimator == "arpo":
         return scores.astype(np.float64)
@@ -37,196 +104,88 @@ def of_outcomes(estimator: str, scores: Floats, groups: NDArray[np.int64]) -> Fl
         groups = np.zeros(len(scores), np.int64)
     elif estimator != "grpo":
         raise ValueError(f"estimator {estimator!r}: brpo, grpo or arpo")
-    found = np.empty(len(scores))
+    advantages = np.empty(len(scores))
     for group in np.unique(groups):
-        of = groups == group
-        alone = of.sum() == 1
-        mean, spread = (0.0, 1.0) if alone else (scores[of].mean(), scores[of].std(ddof=1))
-        found[of] = (scores[of] - mean) / (spread + _EPSILON)
-    return found
+        members = groups == group
+        mean, std = 0.0, 1.0
+        if members.sum() > 1:
+            mean, std = scores[members].mean(), scores[members].std(ddof=1)
+        advantages[members] = (scores[members] - mean) / (std + _EPSILON)
+    return advantages
 
 
-def spreads(scores: Floats, groups: NDArray[np.int64]) -> Floats:
-    """The standard deviation of scores in each group, by group's number; 0 of a single one."""
-    names = np.unique(groups)
-    return np.array([scores[groups == name].std() for name in names])
+def normalized_gae(
+    trajectories: Sequence[Trajectory],
+    token_turns: Sequence[NDArray[np.int64]],
+    values: Sequence[NDArray[np.floating]],
+    settings: AdvantageSettings,
+) -> Estimates:
+    """Return generalised advantages of tokens (Schulman et al. 2016), normalised over all tokens, and returns."""
+    rewards = [trajectory.rewards for trajectory in trajectories]
+    advantages, returns = token_gae(
+        rewards, token_turns, values, credit=settings.credit, gamma=settings.gamma, gae_lambda=settings.gae_lambda
+    )  # fmt: skip
+    every = np.concatenate(advantages)
+    mean, std = every.mean(), every.std() + 1e-8
+    return Estimates([(a - mean) / std for a in advantages], returns)
 
 
-def most_varied(scores: Floats, groups: NDArray[np.int64], share: float) -> NDArray[np.bool_]:
-    """StarPO-S keeps the games whose outcomes differ most (Wang et al. 2025, section 4.2).
-
-    Args:
-        scores: [B].
-        groups: [B].
-        share: Of the games, over 0; at least one is kept.
-
-    Returns:
-        Which trajectories are kept, bool [B].
-    """
-    names = np.unique(groups)
-    count = max(1, round(share * len(names)))
-    best = np.argsort(-spreads(scores, groups), kind="stable")[:count]
-    return np.isin(groups, names[best])
-
-
-def of_tokens(
+def token_gae(
     rewards: Sequence[Sequence[float]],
-    turns: Sequence[NDArray[np.int64]],
+    token_turns: Sequence[NDArray[np.int64]],
     values: Sequence[NDArray[np.floating]],
     *,
     credit: str,
     gamma: float,
     gae_lambda: float,
 ) -> tuple[list[NDArray[np.float32]], list[NDArray[np.float32]]]:
-    """Generalised advantages of tokens, with a critic's values.
+    """Return generalised advantages and returns of the tokens of every trajectory.
 
     Args:
-        rewards: Of each trajectory's turns.
-        turns: The turn of each of its tokens, in order.
-        values: The critic's, before each token.
-        credit: `outcome`: the sum of rewards comes with the last token; `turn`: each with its turn's last one.
-        gamma, gae_lambda: From token to token.
-
-    Returns:
-        Advantages and returns of each trajectory's tokens.
+        rewards: Rewards of the turns of every trajectory.
+        token_turns: The turn of every token, in order.
+        values: The critic's value before every token.
+        credit, gamma, gae_lambda: See `AdvantageSettings`.
     """
-    count, longest = len(turns), max(map(len, turns))
-    paid, told = np.zeros((longest, count)), np.zeros((longest + 1, count))
-    over = np.ones((longest, count), bool)
-    for b, of in enumerate(turns):
-        told[: len(of), b] = values[b]
-        over[: len(of) - 1, b] = False
+    lengths = [len(turns) for turns in token_turns]
+    shape = max(lengths), len(lengths)
+    paid, predicted = np.zeros(shape), np.zeros((shape[0] + 1, shape[1]))
+    ended = np.ones(shape, bool)
+    for b, turns in enumerate(token_turns):
+        predicted[: len(turns), b] = values[b]
+        ended[: len(turns) - 1, b] = False
         if credit == "outcome":
-            paid[len(of) - 1, b] = sum(rewards[b])
+            paid[len(turns) - 1, b] = sum(rewards[b])
         else:
-            last = np.flatnonzero(np.append(of[1:] != of[:-1], True))
-            paid[last, b] = np.asarray(rewards[b])[of[last]]
-    never = np.zeros_like(over)
-    advantages, returns = gae(paid, told, over, never, gamma=gamma, gae_lambda=gae_lambda)
-    lengths = [len(of) for of in turns]
+            last = np.flatnonzero(np.append(turns[1:] != turns[:-1], True))
+            paid[last, b] = np.asarray(rewards[b])[turns[last]]
+    truncated = np.zeros_like(ended)
+    advantages, returns = gae(paid, predicted, ended, truncated, gamma=gamma, gae_lambda=gae_lambda)
     return (
         [advantages[:n, b] for b, n in enumerate(lengths)],
         [returns[:n, b] for b, n in enumerate(lengths)],
     )
 
 
-@dataclass(frozen=True)
-class Path:
-    """A trajectory as states and what was done there.
-
-    Attributes:
-        states: What the model was told at each turn, equal where it is the same.
-        actions: What it did.
-        rewards: Of each turn.
-        done: The game is over; else turns ran out, and it is not known what came of the last one.
-        luck: How chance treated it; the draws of a turn are the same where it is.
-    """
-
-    states: Sequence[Hashable]
-    actions: Sequence[int]
-    rewards: Sequence[float]
-    done: bool
-    luck: int = 0
+def group_std(scores: NDArray[np.float64], groups: NDArray[np.int64]) -> NDArray[np.float64]:
+    """Return the standard deviation of the scores of every group, ordered by number; 0 for a single score."""
+    return np.array([scores[groups == group].std() for group in np.unique(groups)])
 
 
-@dataclass(frozen=True)
-class Judged:
-    """What was done at the turns of a trajectory.
-
-    Attributes:
-        advantage: How much more it is worth than what else is done in that state [n].
-        error: The standard error that chance at this turn leaves in it [n].
-        state: A number of the state within the game, int64 [n].
-    """
-
-    advantage: Floats
-    error: Floats
-    state: NDArray[np.int64]
-
-
-def of_turns(paths: Sequence[Path], gamma: float) -> list[Judged]:
-    """How good what was done at each turn is, from all trajectories of a game.
-
-    A state is where several trajectories meet (as in GiGPO, Feng et al. 2025, arXiv 2505.10978). What an action is
-    worth there is not taken from what each of them came to, but from where the action led, and what it is worth to be
-    there, which all of them tell: the certainty-equivalence estimate, which TD(0) converges to on a batch (Sutton and
-    Barto 2018, section 6.3). Of chance that leaves the draws of single steps.
-
-    Chance at a turn is the same in all trajectories of a game with the same luck: what one action in one state came to
-    at one turn counts once. A turn is worth nothing where no other trajectory did anything else in its state, or where
-    it is not known what came of it.
+def most_varied(
+    scores: NDArray[np.float64], groups: NDArray[np.int64], share: float
+) -> NDArray[np.bool_]:
+    """Select the games with the most varied outcomes, as StarPO-S does (Wang et al. 2025, section 4.2).
 
     Args:
-        paths: Of one game.
-        gamma: Discount from turn to turn.
+        scores: Sums of rewards [B].
+        groups: Number of the game of every trajectory [B].
+        share: Share of the games to keep, above 0; at least one game is kept.
 
     Returns:
-        One of each trajectory.
+        Which trajectories are kept, bool [B].
     """
-    names: dict[Hashable, int] = {}
-    pairs: dict[tuple[int, int], int] = {}
-    where = [[names.setdefault(state, len(names)) for state in path.states] for path in paths]
-    did = [
-        [pairs.setdefault(each, len(pairs)) for each in zip(at, path.actions, strict=True)]
-        for at, path in zip(where, paths, strict=True)
-    ]
-    # Of a pair at a turn with a luck: where to, -1 nowhere, and the reward.
-    led: dict[tuple[int, int, int], tuple[int, float]] = {}
-    for at, of, path in zip(where, did, paths, strict=True):
-        to = [*at[1:], -1]
-        for turn in range(len(of) if path.done else len(of) - 1):
-            led[of[turn], turn, path.luck] = to[turn], path.rewards[turn]
-    from_pair = np.array([pair for pair, _, _ in led], int)
-    to_state, paid = (
-        (np.array(each) for each in zip(*led.values(), strict=True)) if led else ([], [])
-    )
-    count = np.bincount(from_pair, minlength=len(pairs))
-    known = count > 0
-    reward = np.bincount(from_pair, paid, len(pairs)) / np.maximum(count, 1)
-    chance = np.zeros((len(pairs), len(names) + 1))  # a last column for the end
-    np.add.at(chance, (from_pair, np.asarray(to_state, int)), 1 / np.maximum(count, 1)[from_pair])
-    states = np.array([state for state, _ in pairs])
-    policy = np.zeros((len(names), len(pairs)))
-    policy[states, np.arange(len(pairs))] = known * np.bincount(np.concatenate(did))
-    policy /= np.maximum(policy.sum(1, keepdims=True), 1)
-    worth = reward
-    for _ in range(max(map(len, did))):
-        worth = reward + gamma * chance[:, :-1] @ (policy @ worth)
-    values = policy @ worth
-    better = known * (worth - values[states])
-    came_to = np.asarray(paid) + gamma * np.append(values, 0.0)[np.asarray(to_state, int)]
-    off = np.bincount(from_pair, (came_to - worth[from_pair]) ** 2, len(pairs))
-    # What an action came to once or twice says little of its spread; that of the state and of the game say more.
-    of_state = np.bincount(states, count, len(names)) + _SHRUNK
-    spread = (
-        np.bincount(states, off, len(names)) + _SHRUNK * off.sum() / max(len(led), 1)
-    ) / of_state
-    error = np.sqrt(spread[states] / (count + 1))
-    return [Judged(better[of], error[of], np.array(at)) for of, at in zip(did, where, strict=True)]
-
-
-def preferred(turns: Sequence[Judged], spread: float) -> list[Floats]:
-    """Advantages that count each state alike, however little its actions differ.
-
-    The policy that is gone towards prefers an action by e to the power of its advantage, which is clipped ("CMPO",
-    Hessel et al. 2021, arXiv 2104.06159): said is how much likelier it makes what was done, less 1. The unit of an
-    advantage is its own error, so that little is made of little evidence, and a share of the spread of all of them.
-    Plain advantages let the few states in which much is at stake speak loudest, where the policy is sure before it
-    tells actions apart in the others.
-
-    Args:
-        turns: Of all trajectories of a game.
-        spread: The standard deviation of advantages, of this and other games.
-
-    Returns:
-        One of each turn, for each trajectory; their mean in a state is 0.
-    """
-    better, error, state = (
-        np.concatenate([getattr(each, name) for each in turns])
-        for name in ("advantage", "error", "state")
-    )
-    unit = _OF_SPREAD * spread + _OF_ERROR * error + _EPSILON
-    liking = np.exp(np.clip(better / unit, -_CLIP, _CLIP))
-    mean = np.bincount(state, liking) / np.maximum(np.bincount(state), 1)
-    found = liking / mean[state] - 1
-    return np.split(found, np.cumsum([len(each.state) for each in turns])[:-1])
+    names = np.unique(groups)
+    count = max(1, round(share * len(names)))
+    best = np.argsort(-group_std(scores, groups), kind="stable")[:count]
+    return np.isin(groups, names[best])

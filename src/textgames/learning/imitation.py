@@ -1,9 +1,14 @@
-"""Supervised training of a language model on what was said in games: the likelihood of the replies is made large."""
+"""Supervised training of a language model on replies in games.
+
+The loss of an update is the mean negative log-likelihood of the replies' tokens, - mean_t log pi(a_t | s_t), over all
+texts of the update, in however many micro-batches it is computed.
+"""
 
 from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
@@ -20,59 +25,70 @@ from textgames.models.trajectories import Text
 GRAD_CLIP = 1.0  # largest norm of the gradient
 
 
-class Imitation:
-    """A model in supervised training.
+@dataclass(frozen=True, kw_only=True)
+class ImitationSettings:
+    """Settings of supervised training.
+
+    Attributes:
+        updates: Number of updates.
+        batch_size: Texts per update.
+        micro_batch_size: Texts that are computed together.
+        lr: AdamW's highest learning rate.
+        warm_up: Share of the updates in which the learning rate rises.
+    """
+
+    updates: int
+    batch_size: int
+    micro_batch_size: int
+    lr: float
+    warm_up: float
+
+
+class SupervisedLearner:
+    """A model with its optimizer in supervised training.
 
     Args:
         loaded: The model.
-        texts: To learn from.
-        updates: How many there will be.
-        batch: Texts of an update.
-        micro: Texts that are computed together.
-        lr: AdamW's highest step size.
-        warm_up: Share of the updates in which the step size rises.
-        seeds: Of the order of texts.
+        texts: Training texts.
+        settings: See `ImitationSettings`.
+        seeds: Random streams of the order of texts.
 
     Attributes:
-        update: How many there were.
-        tokens: That were read in them, padding too.
+        update: Number of updates so far.
+        tokens: Number of tokens read in them, with padding.
     """
 
     def __init__(
         self,
         loaded: Loaded,
         texts: Sequence[Text],
-        *,
-        updates: int,
-        batch: int,
-        micro: int,
-        lr: float,
-        warm_up: float,
+        settings: ImitationSettings,
         seeds: record.Seeds,
     ) -> None:
-        self.loaded, self.update, self.tokens = loaded, 0, 0
-        self._texts, self._updates, self._batch, self._micro = texts, updates, batch, micro
-        self._lr, self._warm_up, self._seeds = lr, warm_up, seeds
+        self.loaded, self.settings, self.update, self.tokens = loaded, settings, 0, 0
+        self._texts, self._seeds = texts, seeds
         self._weights = loading.trainable(loaded.model)
         self.optimizer = torch.optim.AdamW(
-            self._weights, lr=lr, betas=(0.9, 0.95), weight_decay=0.01
+            self._weights, lr=settings.lr, betas=(0.9, 0.95), weight_decay=0.01
         )
 
     def learn(self) -> dict[str, float]:
-        """Makes an update.
+        """Make an update.
 
         Returns:
-            Its loss, a mean over the tokens of replies, and the norm of its gradient.
+            Its loss and gradient norm.
         """
-        chosen = [self._texts[i] for i in self._drawn()]
-        # Texts that are computed together are about equally long, so that little is padding.
-        chosen.sort(key=lambda text: len(text.tokens))
-        count = sum(int((text.turns >= 0).sum()) for text in chosen)
+        settings = self.settings
+        texts = [self._texts[i] for i in self.batch_indices()]
+        # Texts of similar length are computed together, so that there is little padding.
+        texts.sort(key=lambda text: len(text.tokens))
+        count = sum(int((text.turns >= 0).sum()) for text in texts)
         self.loaded.model.train()
         self.optimizer.zero_grad()
         total = 0.0
-        for start in range(0, len(chosen), self._micro):
-            batch = Batch.of(chosen[start : start + self._micro], self.loaded.device)
+        for start in range(0, len(texts), settings.micro_batch_size):
+            part = texts[start : start + settings.micro_batch_size]
+            batch = Batch.of(part, self.loaded.device)
             with self.loaded.autocast():
                 loss = -log_probs(self.loaded.model, batch, 1.0)[0].sum() / count
             loss.backward()
@@ -80,19 +96,21 @@ class Imitation:
             self.tokens += batch.inputs["input_ids"].numel()
         norm = torch.nn.utils.clip_grad_norm_(self._weights, GRAD_CLIP)
         self.update += 1
+        scale = rise_and_fall(self.update, settings.updates, settings.warm_up)
         for group in self.optimizer.param_groups:
-            group["lr"] = self._lr * rise_and_fall(self.update, self._updates, self._warm_up)
+            group["lr"] = settings.lr * scale
         self.optimizer.step()
         return {"loss": total, "grad_norm": norm.item()}
 
-    def _drawn(self) -> NDArray[np.int64]:
-        """The texts of an update: all of them once in random order, then all again."""
-        epoch, at = divmod(self.update, updates_of_an_epoch(len(self._texts), self._batch))
+    def batch_indices(self) -> NDArray[np.int64]:
+        """Return the indices of the next update's texts: all texts in random order, then all in another order."""
+        size = self.settings.batch_size
+        epoch, position = divmod(self.update, updates_per_epoch(len(self._texts), size))
         order = self._seeds.generator("texts", epoch).permutation(len(self._texts))
-        return order[at * self._batch : (at + 1) * self._batch]
+        return order[position * size : (position + 1) * size]
 
     def state(self) -> dict[str, Any]:
-        """What it takes, besides the weights, to go on to the bit."""
+        """Return the state for a checkpoint, without weights."""
         return {
             "update": self.update,
             "tokens": self.tokens,
@@ -100,36 +118,37 @@ class Imitation:
         }
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from `state()`."""
+        """Restore a state of `state()`."""
         self.optimizer.load_state_dict(state["optimizer"])
         self.update, self.tokens = state["update"], state["tokens"]
 
 
-def updates_of_an_epoch(texts: int, batch: int) -> int:
-    """How many updates take each text once; the last of them may have fewer."""
-    return -(-texts // batch)
+def updates_per_epoch(texts: int, batch_size: int) -> int:
+    """Return the number of updates that read every text once; the last one may have fewer texts."""
+    return -(-texts // batch_size)
 
 
 @torch.no_grad()
-def judged(loaded: Loaded, texts: Sequence[Text], at_once: int) -> dict[str, float]:
-    """How likely the replies of texts are, `at_once` texts computed together.
+def evaluate(loaded: Loaded, texts: Sequence[Text], batch_size: int) -> dict[str, float]:
+    """Evaluate the model on replies, `batch_size` texts at a time.
 
     Returns:
-        `loss`, a mean over their tokens, and `right`: the share of replies all of whose tokens have more than half of
-        the probability, so that each is the likeliest.
+        `loss`: mean over the tokens of replies; `right`: share of replies in which every token has a probability above
+        1/2, and so is the most likely token.
     """
     loaded.model.eval()
     total, count, right, replies = 0.0, 0, 0, 0
     ordered = sorted(texts, key=lambda text: len(text.tokens))
-    for start in range(0, len(ordered), at_once):
-        part = ordered[start : start + at_once]
+    for start in range(0, len(ordered), batch_size):
+        part = ordered[start : start + batch_size]
         with loaded.autocast():
-            logs = log_probs(loaded.model, Batch.of(part, loaded.device), 1.0)[0]
-        logs = logs.double().cpu()
-        of = np.concatenate([(n << 20) + text.turns[text.turns >= 0] for n, text in enumerate(part)])  # fmt: skip
-        _, reply = np.unique(of, return_inverse=True)
-        sure = torch.ones(reply.max() + 1, dtype=torch.bool)
-        sure[torch.from_numpy(reply)[logs <= math.log(0.5)]] = False
-        total, count = total - logs.sum().item(), count + len(logs)
-        right, replies = right + int(sure.sum()), replies + len(sure)
+            log_p = log_probs(loaded.model, Batch.of(part, loaded.device), 1.0)[0]
+        log_p = log_p.double().cpu()
+        # A number per reply: the text's index and the turn.
+        numbers = [(n << 20) + text.turns[text.turns >= 0] for n, text in enumerate(part)]
+        _, reply = np.unique(np.concatenate(numbers), return_inverse=True)
+        is_right = torch.ones(reply.max() + 1, dtype=torch.bool)
+        is_right[torch.from_numpy(reply)[log_p <= math.log(0.5)]] = False
+        total, count = total - log_p.sum().item(), count + len(log_p)
+        right, replies = right + int(is_right.sum()), replies + len(is_right)
     return {"loss": total / count, "right": right / replies}

@@ -1,13 +1,21 @@
-"""Policy optimisation of a language model on the tokens that it said.
+"""Proximal policy optimisation (PPO, Schulman et al. 2017, arXiv 1707.06347) of the tokens of a language model.
 
-PPO's clipped objective (Schulman et al. 2017) per token; the mean is over all tokens of a minibatch, however they are
-spread over trajectories and however many pieces it is computed in.
+Every token a_t that the model wrote in the context s_t is an action. With the policy pi, the policy pi_old that
+sampled the token, the reference pi_ref (the policy before training), the advantage A_t and the return R_t:
+
+    r_t    = pi(a_t | s_t) / pi_old(a_t | s_t)
+    L_t    = -min(r_t A_t, clip(r_t, 1 - clip_low, 1 + clip_high) A_t)
+    KL_t   = q_t - log q_t - 1,   q_t = pi_ref(a_t | s_t) / pi(a_t | s_t)          (k3, Schulman 2020)
+    policy loss = mean_t [L_t - entropy_coef H(pi(. | s_t)) + kl_coef KL_t]
+    critic loss = mean_t [(V(s_t) - R_t)^2] / 2
+
+The means are over all tokens of a minibatch of trajectories, in however many micro-batches it is computed. Compared
+with RAGEN's code of February 2025 the sign of the KL term is corrected: divergence is penalised.
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
-from contextlib import AbstractContextManager, contextmanager, nullcontext
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -16,383 +24,252 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from textgames.learning import advantages
+from textgames.learning.advantages import Estimates
+from textgames.learning.networks import Networks
 from textgames.models import distributed
-from textgames.models.scoring import Batch, Critic, Scorer, balance
+from textgames.models.scoring import Batch
 from textgames.models.trajectories import Text, Trajectory
 
 KL_LIMIT = 10.0
+_WEIGHT_DECAY = 0.01
 
 
-@dataclass(frozen=True)
-class Settings:
-    """What an update needs to know.
+@dataclass(frozen=True, kw_only=True)
+class PPOSettings:
+    """Settings of PPO.
 
     Attributes:
-        estimator: One of `advantages.ESTIMATORS`.
-        credit: One of `advantages.CREDITS`, of `gae`.
-        gamma: Of `gae` from token to token, of `states` from turn to turn.
-        gae_lambda: Of `gae`.
-        clip_low, clip_high: How far below and above 1 the ratio of probabilities still pays.
-        entropy_coef: Of the entropy, which is added to what is made large.
-        kl_coef: Of the divergence from the reference, which is made small.
-        minibatch: Trajectories a step of the optimiser.
-        micro: Trajectories that are computed together.
+        clip_low, clip_high: How far the probability ratio may fall below and rise above 1.
+        entropy_coef: Coefficient of the entropy bonus.
+        kl_coef: Coefficient of the divergence from the reference; 0: no reference.
+        minibatch_size: Trajectories per optimizer step.
         epochs: Passes over the trajectories.
-        all_tokens: What the game said is learned from too, see `Text.counted`.
-        temperature: At which tokens were drawn.
-        grad_clip: The largest norm of the gradient.
+        grad_clip: Largest norm of the gradient.
+        actor_lr, critic_lr: AdamW's learning rates.
     """
 
-    estimator: str = "brpo"
-    credit: str = "outcome"
-    gamma: float = 1.0
-    gae_lambda: float = 1.0
-    clip_low: float = 0.2
-    clip_high: float = 0.2
-    entropy_coef: float = 0.001
-    kl_coef: float = 0.001
-    minibatch: int = 32
-    micro: int = 4
-    epochs: int = 1
-    all_tokens: bool = False
-    temperature: float = 1.0
-    grad_clip: float = 1.0
+    clip_low: float
+    clip_high: float
+    entropy_coef: float
+    kl_coef: float
+    minibatch_size: int
+    epochs: int
+    grad_clip: float
+    actor_lr: float
+    critic_lr: float
 
 
 def policy_losses(
-    logs: Tensor, old: Tensor, advantage: Tensor, low: float, high: float
+    log_probs: Tensor, old_log_probs: Tensor, advantages: Tensor, clip_low: float, clip_high: float
 ) -> tuple[Tensor, Tensor]:
-    """The clipped objective, to be made small, and whether it was clipped; each [N].
-
-    Args:
-        logs, old: Log-probabilities now and when the tokens were said [N].
-        advantage: [N].
-        low, high: See `Settings`.
-    """
-    ratio = (logs - old).exp()
-    free, held = -advantage * ratio, -advantage * ratio.clamp(1 - low, 1 + high)
-    return torch.maximum(free, held), held > free
+    """Return the losses L_t of PPO's clipped objective, and whether they were clipped; [N] each."""
+    ratio = (log_probs - old_log_probs).exp()
+    unclipped = -advantages * ratio
+    clipped = -advantages * ratio.clamp(1 - clip_low, 1 + clip_high)
+    return torch.maximum(unclipped, clipped), clipped > unclipped
 
 
-def divergence(logs: Tensor, reference: Tensor) -> Tensor:
-    """An estimate of the Kullback-Leibler divergence from the reference, never below 0 (Schulman 2020, "k3") [N]."""
-    apart = reference - logs
-    return (apart.exp() - apart - 1).clamp(max=KL_LIMIT)
+def kl_divergence(log_probs: Tensor, reference_log_probs: Tensor) -> Tensor:
+    """Return the estimates KL_t of the divergence from the reference, 0 to `KL_LIMIT` [N]."""
+    log_q = reference_log_probs - log_probs
+    return (log_q.exp() - log_q - 1).clamp(max=KL_LIMIT)
 
 
 @dataclass
-class _Piece:
-    """Texts of a trajectory, with what does not change while it is learned from; float32 [N] each.
+class Sample:
+    """A trajectory as PPO reads it; tensors are float32 [N], a number per trained token.
 
-    `old` is None until it was learned from, if that is before the model changes.
+    Attributes:
+        texts: Its tokens.
+        advantages: A_t.
+        returns: R_t; None without a critic.
+        old_log_probs: log pi_old. None until the first minibatch, which computes them: until then pi is pi_old.
+        reference_log_probs: log pi_ref; None without a KL term.
     """
 
     texts: list[Text]
-    advantage: Tensor
+    advantages: Tensor
     returns: Tensor | None
-    old: Tensor | None
-    reference: Tensor | None
+    old_log_probs: Tensor | None
+    reference_log_probs: Tensor | None
 
     @property
-    def count(self) -> int:
-        return len(self.advantage)
+    def tokens(self) -> int:
+        """Number of trained tokens."""
+        return len(self.advantages)
 
 
 class Learner:
-    """A policy, perhaps a critic, and their optimisers.
+    """Networks with their optimizers, updated by PPO.
 
     Args:
-        model: A causal model of `transformers`; what it has to learn requires gradients.
-        settings: See `Settings`.
-        lr: Of AdamW.
-        reference: The model as it was at first, for the divergence; None for the model itself without its LoRA.
-        critic: Of `gae`.
-        critic_lr: Of its AdamW.
-        cast: Around each forward pass, such as autocast.
-        among: The processes that learn together; the models are spread over them.
-        bf16: Of models that are spread, see `Ranks.spread`.
+        networks: Policy, reference and critic.
+        settings: See `PPOSettings`.
     """
 
-    def __init__(
-        self,
-        model: Any,
-        settings: Settings,
-        lr: float,
-        reference: Any | None = None,
-        critic: Critic | None = None,
-        critic_lr: float = 1e-5,
-        cast: Callable[[], AbstractContextManager[Any]] = nullcontext,
-        among: distributed.Ranks | None = None,
-        *,
-        bf16: bool = False,
-    ) -> None:
-        self.model, self.critic, self.settings, self._lr = model, critic, settings, lr
-        self._scorer, self._cast, self.ranks = Scorer(model), cast, among or distributed.Ranks()
-        self._reference = reference and Scorer(reference)
-        for each in filter(None, (self._scorer, self._reference, critic)):
-            self.ranks.spread(each, bf16=bf16)
-        self._weights = [each for each in model.parameters() if each.requires_grad]
-        self._device = self._weights[0].device
-        self.optimizer = torch.optim.AdamW(self._weights, lr=lr, weight_decay=0.01)
-        self.critic_optimizer = critic and torch.optim.AdamW(
-            critic.parameters(), lr=critic_lr, weight_decay=0.01
+    def __init__(self, networks: Networks, settings: PPOSettings) -> None:
+        self.networks, self.settings = networks, settings
+        self.optimizer = torch.optim.AdamW(
+            networks.trained, lr=settings.actor_lr, weight_decay=_WEIGHT_DECAY
         )
+        self.critic_optimizer = None
+        if networks.critic is not None:
+            self.critic_optimizer = torch.optim.AdamW(
+                networks.critic.parameters(), lr=settings.critic_lr, weight_decay=_WEIGHT_DECAY
+            )
 
     def update(
         self,
         trajectories: Sequence[Trajectory],
+        estimates: Estimates,
         groups: NDArray[np.int64],
         rng: np.random.Generator,
         *,
-        critic_alone: bool = False,
-        step: float = 1.0,
+        critic_only: bool = False,
+        lr_scale: float = 1.0,
     ) -> dict[str, float]:
-        """Learns from trajectories.
+        """Update policy and critic for some epochs of minibatches.
 
         Args:
-            trajectories: At least one; the same ones in every process.
-            groups: Equal where the game is, int64 [B].
-            rng: Of the order in which they come, games one after the other.
-            critic_alone: The model stays as it is; its gradient is not computed and told as 0.
-            step: The size of the model's steps, as a share of `lr`.
+            trajectories: At least one; the same in every process.
+            estimates: Their advantages and returns.
+            groups: Number of the game of every trajectory, int64 [B].
+            rng: Random numbers of the order of trajectories.
+            critic_only: Warm-up of the critic: the policy is not updated, its gradient norm is reported as 0.
+            lr_scale: Factor of `actor_lr`.
 
         Returns:
-            Means over tokens, and the largest norm of the model's gradient; of the critic alone its loss and no more.
+            Metrics: means over tokens, the largest norm of the policy's gradient, and the number of tokens.
         """
         settings = self.settings
         for group in self.optimizer.param_groups:
-            group["lr"] = step * self._lr
-        orders = [_shuffled(groups, rng) for _ in range(settings.epochs)]
-        pieces = self._pieces(trajectories, groups, orders[0][: settings.minibatch], critic_alone)
+            group["lr"] = lr_scale * settings.actor_lr
+        orders = [shuffled_by_group(groups, rng) for _ in range(settings.epochs)]
+        first_minibatch = orders[0][: settings.minibatch_size]
+        samples = self._samples(trajectories, estimates, first_minibatch, critic_only)
         sums: dict[str, float] = {}
-        self.model.train()
-        largest = 0.0
+        grad_norm = 0.0
+        self.networks.policy.train()
         for order in orders:
-            for start in range(0, len(order), settings.minibatch):
-                part = [pieces[i] for i in order[start : start + settings.minibatch]]
-                largest = max(largest, self._step(part, sums, critic_alone))
-        tokens = sum(piece.count for piece in pieces)
-        sums = self.ranks.sums(sums)
+            for start in range(0, len(order), settings.minibatch_size):
+                minibatch = [samples[i] for i in order[start : start + settings.minibatch_size]]
+                grad_norm = max(grad_norm, self._step(minibatch, sums, critic_only))
+        tokens = sum(sample.tokens for sample in samples)
+        sums = self.networks.ranks.sums(sums)
         means = {name: value / (tokens * settings.epochs) for name, value in sums.items()}
-        return {**means, "grad_norm": largest, "tokens": float(tokens)}
+        return {**means, "grad_norm": grad_norm, "tokens": float(tokens)}
 
-    def _pieces(
-        self,
-        trajectories: Sequence[Trajectory],
-        groups: NDArray[np.int64],
-        first: NDArray[np.int64],
-        critic_alone: bool,
-    ) -> list[_Piece]:
-        """Args: see `update`; `first` are the trajectories of the first step, int64 [n]."""
-        settings = self.settings
-        texts = [each.texts for each in trajectories]
-        turns = [
-            np.concatenate([text.counted(all_tokens=settings.all_tokens) for text in each])
-            for each in texts
-        ]
-        turns = [each[each >= 0] for each in turns]
-        # Those of the first step are found there: until then the model stays as it was. In a later epoch another
-        # process may have them.
-        later = np.arange(0 if critic_alone else len(texts))
-        if self.ranks.size == 1 or settings.epochs == 1:
-            later = np.setdiff1d(later, first)
-        old: list[Tensor | None] = [None] * len(texts)
-        for i, each in zip(
-            later, self._log_probs(self._scorer, [texts[i] for i in later]), strict=True
-        ):
-            old[i] = each
-        reference: list[Tensor | None] = [None] * len(texts)
-        if settings.kl_coef and not critic_alone:
-            with self._before() as before:
-                reference = self._log_probs(before, texts)
-        returns: list[Tensor | None] = [None] * len(texts)
-        if self.critic is not None:
-            values = [each.cpu().numpy() for each in self._values(texts)]
-            raw, returned = advantages.of_tokens(
-                [each.rewards for each in trajectories], turns, values, credit=settings.credit,
-                gamma=settings.gamma, gae_lambda=settings.gae_lambda,
-            )  # fmt: skip
-            everything = np.concatenate(raw)
-            mean, spread = everything.mean(), everything.std() + 1e-8
-            worth = [(each - mean) / spread for each in raw]
-            returns = [torch.from_numpy(each).to(self._device) for each in returned]
-        elif settings.estimator == "states":
-            of_turns = self._of_turns(trajectories, groups)
-            worth = [each[turn] for each, turn in zip(of_turns, turns, strict=True)]
-        else:
-            scores = np.array([each.score for each in trajectories])
-            of = advantages.of_outcomes(settings.estimator, scores, groups)
-            worth = [np.full(len(turn), a, np.float32) for turn, a in zip(turns, of, strict=True)]
-        given = [torch.from_numpy(np.float32(each)).to(self._device) for each in worth]
-        return [_Piece(*each) for each in zip(texts, given, returns, old, reference, strict=True)]
-
-    def _of_turns(
-        self, trajectories: Sequence[Trajectory], groups: NDArray[np.int64]
-    ) -> list[NDArray[np.float64]]:
-        """Advantages of each trajectory's turns, from those of the same game."""
-        paths = [
-            advantages.Path(
-                each.told(), [turn.action for turn in each.turns], each.rewards, each.done, each.luck
-            )
-            for each in trajectories
-        ]  # fmt: skip
-        games = [np.flatnonzero(groups == group) for group in np.unique(groups)]
-        judged = [
-            advantages.of_turns([paths[i] for i in which], self.settings.gamma) for which in games
-        ]
-        spread = np.concatenate([turns.advantage for game in judged for turns in game]).std()
-        found: list[NDArray[np.float64]] = [np.zeros(0)] * len(trajectories)
-        for which, game in zip(games, judged, strict=True):
-            for i, each in zip(which, advantages.preferred(game, spread), strict=True):
-                found[i] = each
-        return found
-
-    def _step(self, pieces: list[_Piece], sums: dict[str, float], critic_alone: bool) -> float:
-        """A step of the optimisers from a minibatch; returns the norm of the model's gradient."""
-        settings, count = self.settings, sum(piece.count for piece in pieces)
+    def _step(self, minibatch: list[Sample], sums: dict[str, float], critic_only: bool) -> float:
+        """Make an optimizer step, add the metrics of all tokens to `sums`, and return the gradient norm."""
+        networks, settings = self.networks, self.settings
+        tokens = sum(sample.tokens for sample in minibatch)
         self.optimizer.zero_grad()
         if self.critic_optimizer:
             self.critic_optimizer.zero_grad()
-        for chosen, counts in self.ranks.turns(self._together([piece.texts for piece in pieces])):
-            part = [pieces[i] for i in chosen]
-            # Gradients become the mean over the processes.
-            weight = self.ranks.size * counts / count
-            batch = self._batch([piece.texts for piece in part])
-            found: dict[str, Tensor] = {}
-            if not critic_alone:
-                loss, found = self._loss(part, batch)
+        for rows, batch, counts in networks.micro_batches([sample.texts for sample in minibatch]):
+            samples = [minibatch[row] for row in rows]
+            # Gradients are averaged over processes, so the sum over tokens is multiplied by their number.
+            weight = networks.ranks.size * counts / tokens
+            metrics: dict[str, Tensor] = {}
+            if not critic_only:
+                loss, metrics = self._policy_loss(samples, batch)
                 (weight * loss).backward()
-            if self.critic is not None:
-                with self._cast():
-                    values = self.critic(batch)
-                off = (values - _joined(piece.returns for piece in part)) ** 2
-                (0.5 * weight * off.sum()).backward()
-                found["loss/value"] = off
-            for name, each in found.items():
-                sums[name] = sums.get(name, 0.0) + counts * float(each.detach().sum())
-        norm = 0.0
-        if not critic_alone:
-            clipped = torch.nn.utils.clip_grad_norm_(self._weights, settings.grad_clip)
-            norm = float(distributed.full(clipped))
+            if self.critic_optimizer:
+                errors = networks.batch_values(batch) - _joined(s.returns for s in samples)
+                squares = errors**2
+                (0.5 * weight * squares.sum()).backward()
+                metrics["loss/value"] = squares
+            for name, values in metrics.items():
+                sums[name] = sums.get(name, 0.0) + counts * float(values.detach().sum())
+        grad_norm = 0.0
+        if not critic_only:
+            norm = torch.nn.utils.clip_grad_norm_(networks.trained, settings.grad_clip)
+            grad_norm = float(distributed.full_tensor(norm))
             self.optimizer.step()
         if self.critic_optimizer:
-            torch.nn.utils.clip_grad_norm_(self.critic.parameters(), settings.grad_clip)
+            torch.nn.utils.clip_grad_norm_(networks.critic.parameters(), settings.grad_clip)
             self.critic_optimizer.step()
-        return norm
+        return grad_norm
 
-    def _loss(self, part: list[_Piece], batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
-        """The model's loss, summed over tokens, and what is told of each of them [N]."""
+    def _policy_loss(self, samples: list[Sample], batch: Batch) -> tuple[Tensor, dict[str, Tensor]]:
+        """Return the policy loss, summed over tokens, and the metrics of the tokens, [N] each."""
         settings = self.settings
-        advantage = torch.cat([piece.advantage for piece in part])
-        with self._cast():
-            logs, entropy = self._scorer(batch, settings.temperature)
-        for piece, found_now in zip(
-            part, logs.detach().split([piece.count for piece in part]), strict=True
+        log_probs, entropy = self.networks.log_probs_and_entropy(batch)
+        for sample, current in zip(
+            samples, log_probs.detach().split([sample.tokens for sample in samples]), strict=True
         ):
-            piece.old = found_now if piece.old is None else piece.old
-        old = _joined(piece.old for piece in part)
-        losses, clipped = policy_losses(logs, old, advantage, settings.clip_low, settings.clip_high)
+            if sample.old_log_probs is None:
+                sample.old_log_probs = current
+        old_log_probs = _joined(sample.old_log_probs for sample in samples)
+        advantages = _joined(sample.advantages for sample in samples)
+        losses, clipped = policy_losses(
+            log_probs, old_log_probs, advantages, settings.clip_low, settings.clip_high
+        )
         loss = losses.sum() - settings.entropy_coef * entropy.sum()
-        found = {
+        metrics = {
             "loss/policy": losses,
             "entropy": entropy,
             "clipped": clipped,
-            "kl/old": divergence(logs, old),
+            "kl/old": kl_divergence(log_probs, old_log_probs),
         }
         if settings.kl_coef:
-            apart = divergence(logs, _joined(piece.reference for piece in part))
-            loss = loss + settings.kl_coef * apart.sum()
-            found["kl/reference"] = apart
-        return loss, found
+            kl = kl_divergence(log_probs, _joined(s.reference_log_probs for s in samples))
+            loss = loss + settings.kl_coef * kl.sum()
+            metrics["kl/reference"] = kl
+        return loss, metrics
 
-    @torch.no_grad()
-    def _log_probs(self, scorer: Scorer, texts: Sequence[list[Text]]) -> list[Tensor]:
-        """Log-probabilities of each trajectory's tokens."""
-        return self._judged(texts, lambda batch: scorer(batch, self.settings.temperature)[0])
-
-    @torch.no_grad()
-    def _values(self, texts: Sequence[list[Text]]) -> list[Tensor]:
-        """The critic's values before each trajectory's tokens."""
-        return self._judged(texts, self.critic)
-
-    def _judged(
-        self, texts: Sequence[list[Text]], judge: Callable[[Batch], Tensor]
-    ) -> list[Tensor]:
-        if not texts:
-            return []
-        own: list[tuple[int, Tensor]] = []
-        for part, counts in self.ranks.turns(self._together(texts)):
-            batch = self._batch([texts[i] for i in part])
-            with self._cast():
-                judged = judge(batch)
-            rows = iter(batch.counts)
-            lengths = [sum(next(rows) for _ in texts[i]) for i in part]
-            if counts:
-                own += zip(part, judged.split(lengths), strict=True)
-        found = dict(self._gathered(own))
-        return [found[i] for i in range(len(texts))]
-
-    def _gathered(self, own: list[tuple[int, Tensor]]) -> list[tuple[int, Tensor]]:
-        """What all processes found, in each of them on its own device."""
-        if self.ranks.size == 1:
-            return own
-        found = self.ranks.gather([(i, each.cpu()) for i, each in own])
-        return [(i, each.to(self._device)) for i, each in found]
-
-    @contextmanager
-    def _before(self) -> Iterator[Scorer]:
-        """The model as it was at first."""
-        if self._reference is not None:
-            yield self._reference
-            return
-        with self.model.disable_adapter():
-            yield self._scorer
-
-    def playing(self) -> AbstractContextManager[None]:
-        """To be around what uses the model without learning."""
-        return self.ranks.whole(self._scorer)
-
-    def _together(self, texts: Sequence[list[Text]]) -> list[list[int]]:
-        """Which trajectories are computed together: those of a game, and games of about the same length."""
-        games = [each[0].tokens[: np.argmax(each[0].turns >= 0)].tobytes() for each in texts]
-        longest: dict[bytes, int] = {}
-        for game, each in zip(games, texts, strict=True):
-            longest[game] = max(longest.get(game, 0), *(len(text.tokens) for text in each))
-        order = sorted(
-            range(len(texts)),
-            key=lambda i: (longest[games[i]], games[i], texts[i][0].tokens.tobytes()),
-        )
-        return [
-            order[start : start + self.settings.micro]
-            for start in range(0, len(order), self.settings.micro)
+    def _samples(
+        self,
+        trajectories: Sequence[Trajectory],
+        estimates: Estimates,
+        first_minibatch: NDArray[np.int64],
+        critic_only: bool,
+    ) -> list[Sample]:
+        """Return trajectories with estimates and the log-probabilities of pi_old and pi_ref."""
+        networks, settings = self.networks, self.settings
+        texts = [trajectory.texts for trajectory in trajectories]
+        samples = [
+            Sample(text, self._tensor(advantages), None, None, None)
+            for text, advantages in zip(texts, estimates.advantages, strict=True)
         ]
+        for sample, returns in zip(samples, estimates.returns or (), strict=False):
+            sample.returns = self._tensor(returns)
+        if critic_only:
+            return samples
+        later = np.arange(len(samples))
+        # In a later epoch another process may compute a trajectory, so all processes need its log-probabilities.
+        if networks.ranks.size == 1 or settings.epochs == 1:
+            later = np.setdiff1d(later, first_minibatch)
+        for i, log_probs in zip(later, networks.log_probs([texts[i] for i in later]), strict=True):
+            samples[i].old_log_probs = log_probs
+        if settings.kl_coef:
+            reference = networks.reference_log_probs(texts)
+            for sample, log_probs in zip(samples, reference, strict=True):
+                sample.reference_log_probs = log_probs
+        return samples
 
-    def _batch(self, texts: Sequence[list[Text]]) -> Batch:
-        flat = [text for each in texts for text in each]
-        return Batch.of(
-            flat, self._device, all_tokens=self.settings.all_tokens, balance=balance(self.model)
-        )
+    def _tensor(self, values: NDArray[np.float32]) -> Tensor:
+        return torch.from_numpy(np.float32(values)).to(self.networks.device)
 
     def state(self) -> dict[str, Any]:
-        """The optimisers', to go on to the bit."""
-        found = {"optimizer": distributed.moments(self.optimizer)}
+        """Return the optimizers' states, for a checkpoint."""
+        state = {"optimizer": distributed.optimizer_state(self.optimizer)}
         if self.critic_optimizer:
-            found["critic_optimizer"] = distributed.moments(self.critic_optimizer)
-        return found
+            state["critic_optimizer"] = distributed.optimizer_state(self.critic_optimizer)
+        return state
 
     def restore(self, state: dict[str, Any]) -> None:
-        """Goes on from `state()`; weights are restored by whoever owns them."""
-        distributed.restore_moments(self.optimizer, state["optimizer"])
+        """Restore the optimizers from `state()`; weights are restored elsewhere."""
+        distributed.restore_optimizer(self.optimizer, state["optimizer"])
         if self.critic_optimizer:
-            distributed.restore_moments(self.critic_optimizer, state["critic_optimizer"])
+            distributed.restore_optimizer(self.critic_optimizer, state["critic_optimizer"])
 
 
-def _shuffled(groups: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
-    """A random order in which those of a group stand together: what they share is computed once."""
+def shuffled_by_group(groups: NDArray[np.int64], rng: np.random.Generator) -> NDArray[np.int64]:
+    """Return a random order in which the trajectories of a game are neighbours, so that common prefixes are shared."""
     order = rng.permutation(len(groups))
-    _, first, of = np.unique(groups[order], return_index=True, return_inverse=True)
-    return order[np.argsort(first[of], kind="stable")]
+    _, first, group = np.unique(groups[order], return_index=True, return_inverse=True)
+    return order[np.argsort(first[group], kind="stable")]
 
 
 def _joined(tensors: Any) -> Tensor:

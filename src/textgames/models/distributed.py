@@ -1,8 +1,8 @@
-"""Several processes that train one model, each on a GPU of its own: weights are spread over them, and games shared out.
+"""Processes that train a model together, every one on its own GPU: weights are sharded, games are divided.
 
-Weights, gradients and AdamW's moments are fully sharded (Rajbhandari et al. 2020, "ZeRO", stage 3), by torch's
-`fully_shard`. While games are played every process has all weights: conversations end at different times, and a layer
-that is gathered for each token would have the processes wait for each other.
+Weights, gradients and AdamW's moments are fully sharded (ZeRO stage 3, Rajbhandari et al. 2020) by torch's
+`fully_shard`. During generation every process has all weights: conversations end at different times, and gathering a
+layer for every token would make the processes wait for each other.
 """
 
 from __future__ import annotations
@@ -28,15 +28,15 @@ if TYPE_CHECKING:
 
 T = TypeVar("T")
 _DIE_WITH_PARENT = 1  # PR_SET_PDEATHSIG of prctl(2)
-_STARTED_BY = "TEXTGAMES_STARTED_BY"  # a process of a run: the first one's number
+_STARTED_BY = "TEXTGAMES_STARTED_BY"  # environment variable: process id of rank 0
 
 
 class Ranks:
-    """The processes of a run, of which this is one; by default the only one.
+    """The processes of a run, as seen by the current one; by default a single process.
 
     Attributes:
-        rank: Which of them this is.
-        size: How many there are.
+        rank: Number of the current process.
+        size: Number of processes.
     """
 
     def __init__(
@@ -46,9 +46,9 @@ class Ranks:
         device: torch.device | None = None,
         others: Sequence[subprocess.Popen[bytes]] = (),
     ) -> None:
-        self._over = threading.Event()
-        for index, each in enumerate(others, 1):
-            threading.Thread(target=self._watch, args=(index, each), daemon=True).start()
+        self._ending = threading.Event()
+        for index, process in enumerate(others, 1):
+            threading.Thread(target=self._watch, args=(index, process), daemon=True).start()
         self.rank, self.size, self._device, self._others = rank, size, device, others
         self._mesh: Any = None
 
@@ -60,40 +60,40 @@ class Ranks:
             return
         from torch import distributed
 
-        self._over.set()
-        for each in self._others if kind else ():
-            each.kill()
+        self._ending.set()
+        for process in self._others if kind else ():
+            process.kill()
         if not kind:
             distributed.destroy_process_group()
-        for each in self._others:
-            each.wait()
+        for process in self._others:
+            process.wait()
 
     @property
     def first(self) -> bool:
-        """Whether this is the process that records the run."""
+        """Whether the current process records the run."""
         return self.rank == 0
 
     def share(self, items: Sequence[T] | NDArray[Any]) -> Any:
-        """This process's part of what is to be done, one piece; parts differ in length by one at most."""
-        ends = [index * len(items) // self.size for index in range(self.size + 1)]
-        return items[ends[self.rank] : ends[self.rank + 1]]
+        """Return the current process's contiguous part of a list; parts differ in length by at most 1."""
+        bounds = [index * len(items) // self.size for index in range(self.size + 1)]
+        return items[bounds[self.rank] : bounds[self.rank + 1]]
 
-    def stream(self, purpose: str) -> str:
-        """The name of this process's own random numbers for a purpose."""
+    def stream_name(self, purpose: str) -> str:
+        """Return the name of the current process's random stream for a purpose."""
         return f"{purpose}, process {self.rank}" if self.rank else purpose
 
     def gather(self, items: list[T]) -> list[T]:
-        """The parts of all processes behind each other, in every process."""
+        """Return the concatenated lists of all processes, in every process."""
         if self.size == 1:
             return items
         from torch import distributed
 
         parts: list[Any] = [None] * self.size
         distributed.all_gather_object(parts, items)
-        return [each for part in parts for each in part]
+        return [item for part in parts for item in part]
 
-    def same(self, value: T) -> T:
-        """The first process's value, in every process."""
+    def broadcast(self, value: T) -> T:
+        """Return rank 0's value, in every process."""
         if self.size == 1:
             return value
         from torch import distributed
@@ -103,26 +103,26 @@ class Ranks:
         return holder[0]
 
     def sums(self, values: Mapping[str, float]) -> dict[str, float]:
-        """The sums of numbers over all processes; each has the same names."""
+        """Return the sums of named numbers over all processes, which have the same names."""
         parts = self.gather([dict(values)])
         return {name: sum(part[name] for part in parts) for name in values}
 
-    def turns(self, chunks: Sequence[T]) -> list[tuple[T, bool]]:
-        """This process's chunks of work, as many as every other one's, and whether each counts.
+    def micro_batches(self, batches: Sequence[T]) -> list[tuple[T, bool]]:
+        """Return the current process's batches and whether they count.
 
-        Gradients and weights are exchanged at each chunk, so that all processes need the same number of them; what is
-        done to make up the number is not to count.
+        Gradients and weights are exchanged in every batch, so all processes need the same number of them; batches that
+        fill up that number do not count.
         """
-        own = [(chunk, True) for chunk in chunks[self.rank :: self.size]]
-        most = -(-len(chunks) // self.size)
-        return own + [(chunks[0], False)] * (most - len(own))
+        own = [(batch, True) for batch in batches[self.rank :: self.size]]
+        most = -(-len(batches) // self.size)
+        return own + [(batches[0], False)] * (most - len(own))
 
-    def spread(self, module: nn.Module, *, bf16: bool = False) -> None:
-        """Spreads a module's weights over the processes, each of its model's layers apart.
+    def shard(self, module: nn.Module, *, bf16: bool = False) -> None:
+        """Shard a module's weights over the processes, layer by layer.
 
         Args:
-            module: Its `forward` is what uses weights, but for `whole`.
-            bf16: Layers compute in bf16; the weights that are kept stay as they are.
+            module: Only its `forward` may use the weights, except in `unsharded`.
+            bf16: Layers compute in bf16; the stored weights keep their precision.
         """
         if self.size == 1:
             return
@@ -139,53 +139,53 @@ class Ranks:
         policy = MixedPrecisionPolicy(
             param_dtype=torch.bfloat16 if bf16 else None, reduce_dtype=torch.float32
         )
-        names = unsplittable_layers(module)
-        for each in list(module.modules()):
-            if type(each).__name__ in names:
-                fully_shard(each, mesh=self._mesh, mp_policy=policy)
+        layer_classes = unsplittable_layers(module)
+        for layer in list(module.modules()):
+            if type(layer).__name__ in layer_classes:
+                fully_shard(layer, mesh=self._mesh, mp_policy=policy)
         fully_shard(module, mesh=self._mesh, mp_policy=policy)
-        # Whichever is used first takes itself for the outermost one; layers may be, while games are played.
-        module.outermost = lambda: None
-        register_fsdp_forward_method(module, "outermost")
-        module.outermost()
+        # FSDP takes the first module that runs for the root; in generation that would be a layer.
+        module.mark_as_root = lambda: None
+        register_fsdp_forward_method(module, "mark_as_root")
+        module.mark_as_root()
         module.reshard()
 
     @contextlib.contextmanager
-    def whole(self, module: nn.Module) -> Iterator[None]:
-        """Every process has all weights of a module that was spread, and can use its parts without the others."""
+    def unsharded(self, module: nn.Module) -> Iterator[None]:
+        """Give every process all weights of a sharded module, whose parts can be used without the other processes."""
         if self.size == 1:
             yield
             return
         from torch.distributed.fsdp import FSDPModule
 
-        parts = [each for each in module.modules() if isinstance(each, FSDPModule)]
-        for each in parts:
-            each.set_reshard_after_forward(False, recurse=False)
-            each.unshard()
+        parts = [part for part in module.modules() if isinstance(part, FSDPModule)]
+        for part in parts:
+            part.set_reshard_after_forward(False, recurse=False)
+            part.unshard()
         try:
             yield
         finally:
-            for each in parts:
-                # The outermost one's weights are needed again as soon as gradients are computed.
-                each.set_reshard_after_forward(each is not module, recurse=False)
-                each.reshard()
+            for part in parts:
+                # The root's weights are needed again at the start of the backward pass.
+                part.set_reshard_after_forward(part is not module, recurse=False)
+                part.reshard()
 
     def _watch(self, rank: int, process: subprocess.Popen[bytes]) -> None:
-        """Ends this process if another one fails, for which it would wait in vain."""
+        """End the current process if another one fails: collective operations would wait for it for ever."""
         code = process.wait()
-        if code and not self._over.is_set():
+        if code and not self._ending.is_set():
             print(f"process {rank} of the run ended with {code}", file=sys.stderr, flush=True)
             os.kill(os.getpid(), signal.SIGTERM)
 
 
-def full(tensor: Tensor) -> Tensor:
-    """A tensor; one that is spread comes whole and on the CPU, and every process has to ask for it."""
-    whole = getattr(tensor, "full_tensor", None)
-    return whole().cpu() if whole else tensor
+def full_tensor(tensor: Tensor) -> Tensor:
+    """Return a tensor; if it is sharded, gathered on the CPU, for which all processes have to call this."""
+    gather = getattr(tensor, "full_tensor", None)
+    return gather().cpu() if gather else tensor
 
 
-def put(weight: Tensor, value: Tensor) -> None:
-    """Writes a whole tensor into one that may be spread."""
+def copy_into(weight: Tensor, value: Tensor) -> None:
+    """Copy a full tensor into a weight, which may be sharded."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     if isinstance(weight, DTensor):
@@ -195,72 +195,72 @@ def put(weight: Tensor, value: Tensor) -> None:
     weight.copy_(value)
 
 
-def moments(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
-    """An optimiser's state, its tensors whole."""
-    told = optimizer.state_dict()
+def optimizer_state(optimizer: torch.optim.Optimizer) -> dict[str, Any]:
+    """Return an optimizer's state with full tensors."""
+    state_dict = optimizer.state_dict()
     state = {
-        index: {name: full(each) if hasattr(each, "shape") else each for name, each in of.items()}
-        for index, of in told["state"].items()
+        index: {
+            name: full_tensor(value) if hasattr(value, "shape") else value
+            for name, value in moments.items()
+        }
+        for index, moments in state_dict["state"].items()
     }
-    return told | {"state": state}
+    return state_dict | {"state": state}
 
 
-def restore_moments(optimizer: torch.optim.Optimizer, stored: Mapping[str, Any]) -> None:
-    """Goes on from `moments`, whatever the number of processes was."""
+def restore_optimizer(optimizer: torch.optim.Optimizer, stored: Mapping[str, Any]) -> None:
+    """Restore a state of `optimizer_state`, whatever the number of processes was."""
     from torch.distributed.tensor import DTensor, distribute_tensor
 
     weights = [weight for group in optimizer.param_groups for weight in group["params"]]
 
-    def spread(value: Any, weight: Any) -> Any:
+    def shard(value: Any, weight: Any) -> Any:
         if not isinstance(weight, DTensor) or value.dim() == 0:
             return value
         return distribute_tensor(value.to(weight.device), weight.device_mesh, weight.placements)
 
     state = {
-        index: {name: spread(each, weights[index]) for name, each in of.items()}
-        for index, of in stored["state"].items()
+        index: {name: shard(value, weights[index]) for name, value in moments.items()}
+        for index, moments in stored["state"].items()
     }
     optimizer.load_state_dict({**stored, "state": state})
 
 
-# The processes.
-
-
 def join(count: int, device: str) -> Ranks:
-    """Makes this process one of `count`. The first one starts the others, unless `torchrun` or the like did.
+    """Join the processes of a run. Rank 0 starts the others, unless `torchrun` or a similar launcher did.
 
     Args:
-        count: 1 leaves the process as it is.
-        device: As of `models.ModelConfig`.
+        count: Number of processes; 1 changes nothing.
+        device: See `loading.ModelConfig`.
 
     Raises:
-        UserError: There are GPUs, but not one for each.
+        UserError: There are fewer GPUs than processes, but at least one.
     """
     if count == 1:
         return Ranks()
     import torch
 
-    found = torch.cuda.device_count() if device != "cpu" else 0
-    if found < count and (found or device == "cuda"):
+    gpus = torch.cuda.device_count() if device != "cpu" else 0
+    if gpus < count and (gpus or device == "cuda"):
         raise record.UserError(
-            f"--processes: {count} of them need a GPU each, this machine has {found}; device=cpu takes its processor"
+            f"--processes: {count} processes need a GPU each, this machine has {gpus}; device=cpu uses its processor"
         )
     others = [] if int(os.environ.get("WORLD_SIZE", 1)) == count else _start(count)
     rank = int(os.environ["RANK"])
     if rank:
-        _end_with_the_first()
-        os.environ["RECORD"] = "off"  # the first one records, and says what there is to say
+        _end_with_parent()
+        os.environ["RECORD"] = "off"  # rank 0 records the run and prints
         sys.stdout = open(os.devnull, "w")  # noqa: SIM115 - until the process ends
-    if found:
+    if gpus:
         torch.cuda.set_device(int(os.environ.get("LOCAL_RANK", rank)))
     else:
         torch.set_num_threads(max(1, len(os.sched_getaffinity(0)) // count))
-    torch.distributed.init_process_group("nccl" if found else "gloo")
-    return Ranks(rank, count, torch.device("cuda" if found else "cpu"), others)
+    torch.distributed.init_process_group("nccl" if gpus else "gloo")
+    return Ranks(rank, count, torch.device("cuda" if gpus else "cpu"), others)
 
 
 def _start(count: int) -> list[subprocess.Popen[bytes]]:
-    """Starts all but the first, with the same command line."""
+    """Start the processes other than rank 0 with the same command line."""
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
@@ -278,10 +278,10 @@ def _start(count: int) -> list[subprocess.Popen[bytes]]:
     ]
 
 
-def _end_with_the_first() -> None:
-    """Lets the kernel end this process if the one that started it is gone, which could not say so."""
+def _end_with_parent() -> None:
+    """Let the kernel kill the current process when the process that started it ends."""
     with contextlib.suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_DIE_WITH_PARENT, signal.SIGKILL)
-    # It may be gone already: this process has imported torch first.
+    # The parent may have ended before, while this process imported torch.
     if os.environ.get(_STARTED_BY, str(os.getppid())) != str(os.getppid()):
         os._exit(1)

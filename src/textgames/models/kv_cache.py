@@ -1,8 +1,7 @@
-"""A batch of conversations as a causal model reads and writes them, each token computed once.
+"""Key-value cache of a batch of conversations that lasts over their turns: every token is computed once.
 
-Keys and values of all earlier tokens are kept over the turns (a KV cache). Conversations differ in length, so a column
-of the cache may hold nothing of a conversation: `valid` says which columns count, and a token's position is the number
-of valid ones before it.
+Conversations differ in length, so a column of the cache may be empty for a conversation: `valid` marks the columns in
+use, and a token's position is the number of valid columns before it.
 """
 
 from __future__ import annotations
@@ -16,16 +15,16 @@ from numpy.typing import NDArray
 from torch import Tensor
 from transformers.cache_utils import Cache, DynamicLayer
 
-WASTE = 0.25  # share of columns without a token from which on the cache is packed anew
+WASTE = 0.25  # share of empty columns above which the cache is repacked
 
 
 class _Layer(DynamicLayer):
-    """Keys and values in buffers that double: to add a token copies none of the earlier ones."""
+    """Keys and values of a layer in buffers that double, so that adding a token does not copy the earlier ones."""
 
     def update(
         self, key_states: Tensor, value_states: Tensor, *args: Any, **kwargs: Any
     ) -> tuple[Tensor, Tensor]:
-        """Adds those of new tokens, each [n, heads, new, size]; returns all."""
+        """Append keys and values of new tokens, [n, heads, new, size] each, and return all."""
         start = self.get_seq_length()
         if not self.is_initialized:
             self.lazy_initialization(key_states, value_states)
@@ -45,12 +44,12 @@ class _Layer(DynamicLayer):
         return self.keys, self.values
 
     def take(self, rows: Tensor | None, columns: Tensor | None) -> None:
-        """Keeps rows [m], and of each its columns [m, C]."""
+        """Keep rows [m], and the columns [m, C] of every row."""
         for i, kept in enumerate((self.keys, self.values)):
             if rows is not None:
                 shape = list(self._buffers[i].shape)
                 shape[0] = len(rows)
-                self._buffers[i] = kept.new_empty(shape)  # with the room that there was
+                self._buffers[i] = kept.new_empty(shape)  # keeps the spare columns
                 stop = kept.shape[2]
                 kept = torch.index_select(kept, 0, rows, out=self._buffers[i][:, :, :stop])
             if columns is not None:
@@ -59,103 +58,103 @@ class _Layer(DynamicLayer):
         self._show(kept.shape[2])
 
     def cut(self, columns: int) -> None:
-        """Keeps the first columns."""
+        """Keep the first columns."""
         self._show(columns)
 
     def _show(self, stop: int) -> None:
-        self.keys, self.values = (each[:, :, :stop] for each in self._buffers)
+        self.keys, self.values = (buffer[:, :, :stop] for buffer in self._buffers)
 
 
-class Reading:
-    """Conversations that a model is in, some of which end before others.
+class KVCache:
+    """Keys and values of conversations, some of which end before others.
 
-    Those that are the same so far, as of a game that is played many times, are computed once: they have a row of the
-    cache together until they differ.
+    Conversations that are equal so far, as those of a game that is played many times, share a row of the cache until
+    they differ.
 
     Args:
         model: A causal model of `transformers`.
-        count: Conversations.
+        count: Number of conversations.
 
     Attributes:
-        rows: Which conversations are going on, int64 [n].
-        read: Tokens that were computed, those without a conversation not counted.
+        rows: Indices of the active conversations, int64 [n].
+        computed: Number of tokens that were computed, without padding.
     """
 
     def __init__(self, model: Any, count: int) -> None:
         self.model = model
         self.rows: NDArray[np.int64] = np.arange(count)
-        self.read = 0
+        self.computed = 0
         self._device = next(model.parameters()).device
         self._cache = Cache(layer_class_to_replicate=_Layer)
-        self._at = np.zeros(count, np.int64)  # row of the cache that a conversation has
+        self._at = np.zeros(count, np.int64)  # row of the cache of a conversation
         self._valid = torch.zeros(1, 0, dtype=torch.bool, device=self._device)
 
     @property
     def columns(self) -> int:
-        """How many columns the cache has."""
+        """Number of columns of the cache."""
         return self._valid.shape[1]
 
     @property
     def lengths(self) -> Tensor:
-        """Tokens of each conversation that is going on, int64 [n]."""
+        """Number of tokens of the active conversations, int64 [n]."""
         return self._valid.sum(1)[self._at]
 
     @torch.inference_mode()
     def add(self, chunks: Sequence[Sequence[int]]) -> Tensor:
-        """Reads on, at least a token each.
+        """Append tokens to all active conversations.
 
         Args:
-            chunks: For each conversation that is going on its next tokens.
+            chunks: New tokens of every active conversation, at least one token.
 
         Returns:
-            Logits of the token after them, float32 [n, vocabulary].
+            Logits of the next token, float32 [n, vocabulary].
         """
-        names: dict[tuple[int, ...], int] = {}
+        numbers: dict[tuple[int, ...], int] = {}
         first = self._branch(
-            np.array([names.setdefault(tuple(chunk), len(names)) for chunk in chunks])
+            np.array([numbers.setdefault(tuple(chunk), len(numbers)) for chunk in chunks])
         )
         longest = max(map(len, chunks))
         tokens = np.zeros((len(first), longest), np.int64)
         valid = np.zeros((len(first), longest), bool)
         for row, n in enumerate(first):
-            # The last tokens stand in one column, so that one column has all logits.
+            # Chunks are right-aligned, so that the last column has all logits.
             tokens[row, longest - len(chunks[n]) :] = chunks[n]
             valid[row, longest - len(chunks[n]) :] = True
         return self._forward(torch.from_numpy(tokens), torch.from_numpy(valid))[self._at]
 
     @torch.inference_mode()
-    def add_one(self, tokens: Tensor, of: Tensor) -> Tensor:
-        """Reads a token more of some conversations.
+    def add_one(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Append a token to some conversations.
 
         Args:
-            tokens: int64 [n]; those of other conversations mean nothing.
-            of: Of which, bool [n].
+            tokens: int64 [n]; ignored outside of the mask.
+            mask: The conversations to extend, bool [n].
 
         Returns:
-            Logits of the token after it, float32 [n, vocabulary].
+            Logits of the next token, float32 [n, vocabulary].
         """
-        tokens, of = tokens.cpu() * of.cpu(), of.cpu()
-        first = self._branch((2 * tokens + of).numpy())
-        return self._forward(tokens[first, None], of[first, None])[self._at]
+        tokens, mask = tokens.cpu() * mask.cpu(), mask.cpu()
+        first = self._branch((2 * tokens + mask).numpy())
+        return self._forward(tokens[first, None], mask[first, None])[self._at]
 
-    def _branch(self, names: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Gives conversations that go on in different ways rows of their own.
+    def _branch(self, branches: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Give conversations whose continuations differ rows of their own.
 
         Args:
-            names: Equal where conversations go on alike, int64 [n], 0 or more.
+            branches: Numbers, equal for equal continuations, int64 [n], 0 or more.
 
         Returns:
-            For each row a conversation that has it.
+            A conversation of every row.
         """
         _, first, at = np.unique(
-            self._at * (names.max() + 1) + names, return_index=True, return_inverse=True
+            self._at * (branches.max() + 1) + branches, return_index=True, return_inverse=True
         )
         self._take(self._at[first], None)
         self._at = at
         return first
 
     def _take(self, rows: NDArray[np.int64], columns: Tensor | None) -> None:
-        """Keeps rows of the cache [m], and of each its columns [m, C]."""
+        """Keep rows of the cache [m], and the columns [m, C] of every row."""
         chosen = None
         if len(rows) != len(self._valid) or (rows != np.arange(len(rows))).any():
             chosen = torch.from_numpy(rows).to(self._device)
@@ -170,80 +169,80 @@ class Reading:
         valid = valid.to(self._device)
         before = self._valid.sum(1, keepdim=True)
         self._valid = torch.cat([self._valid, valid], 1)
-        found = self.model(
+        outputs = self.model(
             input_ids=tokens.to(self._device), attention_mask=self._valid.long(),
             position_ids=(before + valid.cumsum(1) - 1).clamp(min=0), past_key_values=self._cache, use_cache=True,
             logits_to_keep=1,
         )  # fmt: skip
-        self.read += int(valid.sum())
-        return found.logits[:, -1].float()
+        self.computed += int(valid.sum())
+        return outputs.logits[:, -1].float()
 
     @torch.inference_mode()
     def cut(self, columns: int) -> None:
-        """Forgets all that was read after the first columns."""
+        """Forget everything after the first columns."""
         self._valid = self._valid[:, :columns]
         for layer in self._cache.layers:
             layer.cut(columns)
 
     @property
     def size(self) -> int:
-        """How many numbers the cache holds."""
+        """Number of values in the cache."""
         return sum(2 * layer.keys.numel() for layer in self._cache.layers)
 
     @torch.inference_mode()
-    def copy(self, which: NDArray[np.int64]) -> Reading:
-        """Returns conversations of their own that begin like some of those that are going on.
+    def copy(self, which: NDArray[np.int64]) -> KVCache:
+        """Return a cache of new conversations that begin like active ones.
 
         Args:
-            which: Of those that are going on, each as often as one likes, int64 [m].
+            which: Indices of active conversations, with repetitions, int64 [m].
         """
-        found = Reading(self.model, len(which))
-        used, found._at = np.unique(self._at[which], return_inverse=True)
+        copied = KVCache(self.model, len(which))
+        used, copied._at = np.unique(self._at[which], return_inverse=True)
         chosen = torch.from_numpy(used).to(self._device)
-        found._valid = self._valid[chosen]
+        copied._valid = self._valid[chosen]
         for index, layer in enumerate(self._cache.layers):
-            found._cache.update(layer.keys[chosen], layer.values[chosen], index)
-        return found
+            copied._cache.update(layer.keys[chosen], layer.values[chosen], index)
+        return copied
 
     @torch.inference_mode()
-    def join(self, other: Reading) -> None:
-        """Goes on with another reading's conversations, too, which come behind; there is none that ended in either."""
+    def join(self, other: KVCache) -> None:
+        """Append the conversations of another cache; none may have ended in either."""
         both = (self, other) if len(self.rows) else (other,)
-        longest = max(each.columns for each in both)
+        longest = max(cache.columns for cache in both)
 
-        def beside(tensors: Sequence[Tensor], columns: int) -> Tensor:
-            """One below the other, each with empty columns in front; `columns` is the dimension they are in."""
+        def stacked(tensors: Sequence[Tensor], columns: int) -> Tensor:
+            """Concatenate rows, padded in front to the same number of columns; `columns` is their dimension."""
             wide = [
-                each.new_zeros([longest if d == columns else n for d, n in enumerate(each.shape)])
-                for each in tensors
+                t.new_zeros([longest if d == columns else n for d, n in enumerate(t.shape)])
+                for t in tensors
             ]
-            for to, each in zip(wide, tensors, strict=True):
-                to.narrow(columns, longest - each.shape[columns], each.shape[columns]).copy_(each)
+            for to, t in zip(wide, tensors, strict=True):
+                to.narrow(columns, longest - t.shape[columns], t.shape[columns]).copy_(t)
             return torch.cat(wide)
 
         self._at = np.concatenate([self._at, len(self._valid) * bool(len(self.rows)) + other._at])
         self.rows = np.arange(len(self.rows) + len(other.rows))
-        self._valid = beside([each._valid for each in both], 1)
-        cache = Cache(layer_class_to_replicate=_Layer)
+        self._valid = stacked([cache._valid for cache in both], 1)
+        joined = Cache(layer_class_to_replicate=_Layer)
         for index in range(len(other._cache.layers)):
-            layers = [each._cache.layers[index] for each in both]
-            cache.update(
-                beside([each.keys for each in layers], 2), beside([each.values for each in layers], 2), index
+            layers = [cache._cache.layers[index] for cache in both]
+            joined.update(
+                stacked([layer.keys for layer in layers], 2), stacked([layer.values for layer in layers], 2), index
             )  # fmt: skip
-        self._cache = cache
+        self._cache = joined
 
     @torch.inference_mode()
-    def keep(self, going: NDArray[np.bool_]) -> None:
-        """Goes on with some conversations.
+    def keep(self, mask: NDArray[np.bool_]) -> None:
+        """Keep some of the active conversations.
 
         Args:
-            going: Which of those that are going on, bool [n].
+            mask: The conversations to keep, bool [n].
         """
-        self.rows = self.rows[going]
-        used, self._at = np.unique(self._at[going], return_inverse=True)
+        self.rows = self.rows[mask]
+        used, self._at = np.unique(self._at[mask], return_inverse=True)
         self._take(used, None)
         longest = int(self._valid.sum(1).max()) if len(used) else 0
         if longest < (1 - WASTE) * self.columns:
-            # Valid columns last, in their order: a column that no conversation needs is dropped in front.
+            # Valid columns move to the end in their order; columns that no conversation needs are dropped in front.
             columns = self._valid.long().argsort(dim=1, stable=True)[:, self.columns - longest :]
             self._take(np.arange(len(used)), columns)

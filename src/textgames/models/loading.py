@@ -1,6 +1,6 @@
-"""Which language model plays: found, loaded, made ready to be trained, and saved as a folder of `transformers`.
+"""Language models: loaded, prepared for training, and saved as a folder of `transformers`.
 
-`model=tiny` is made from nothing (`tiny.py`) and goes the same way as a model of the hub or of a folder.
+`model=tiny` is created here (`tiny.py`) and then treated like a model of the hub or of a folder.
 """
 
 from __future__ import annotations
@@ -17,39 +17,35 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
-from textgames.models.distributed import Ranks, full, put
+from textgames.models.distributed import Ranks, copy_into, full_tensor
 from textgames.models.sources import FIRST, TINY, Source, find, longest, run_of
 
 if TYPE_CHECKING:
     import torch
 
-_PREFIX = "model."  # of the model's tensors in a checkpoint
+_PREFIX = "model."  # of the names of the model's tensors in a checkpoint
 
 
 @dataclass(frozen=True)
 class ModelConfig(record.Config):
-    """Flags of the model, for every script that needs one."""
+    """Flags of the model."""
 
     model: str = option(
-        TINY, "tiny (made here), a hub name, a folder of transformers, or a run or checkpoint of this study"
+        TINY, "tiny (created here), a hub name, a folder of transformers, or a run or checkpoint of this study"
     )  # fmt: skip
-    width: int = option(128, "tiny: of a token's vector", low=8, high=4096)
-    layers: int = option(4, "tiny: how many", low=1, high=64)
-    heads: int = option(4, "tiny: of a layer", low=1, high=64)
-    precision: str = option("fp32", "of the computation", choices=("fp32", "bf16"))
+    width: int = option(128, "tiny: width of a token's vector", low=8, high=4096)
+    layers: int = option(4, "tiny: number of layers", low=1, high=64)
+    heads: int = option(4, "tiny: attention heads of a layer", low=1, high=64)
+    precision: str = option("fp32", "precision of the computation", choices=("fp32", "bf16"))
     lora_rank: int = option(
-        0, "of the trained low-rank matrices (LoRA); 0 trains all weights", low=0, high=1024
+        0, "rank of LoRA, whose matrices alone are trained; 0 trains all weights", low=0, high=1024
     )
-    lora_alpha: float = option(32.0, "LoRA's scale is this over the rank", low=0, low_open=True)
+    lora_alpha: float = option(32.0, "scale of LoRA times its rank", low=0, low_open=True)
     quantise: str = option(
-        "none", "4bit: frozen weights in NF4, twice quantised", choices=("none", "4bit")
+        "none", "4bit: frozen weights in NF4 with double quantisation", choices=("none", "4bit")
     )
-    gradient_checkpointing: bool = option(
-        False, "compute activations twice instead of keeping them"
-    )
-    device: str = option(
-        "auto", "auto takes a GPU if there is one", choices=("auto", "cpu", "cuda")
-    )
+    gradient_checkpointing: bool = option(False, "recompute activations instead of storing them")
+    device: str = option("auto", "auto uses a GPU if there is one", choices=("auto", "cpu", "cuda"))
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -61,16 +57,16 @@ class ModelConfig(record.Config):
 
 @dataclass
 class Loaded:
-    """A model and what belongs to it.
+    """A loaded model.
 
     Attributes:
-        model: Of `transformers`, with LoRA in it if `config.lora_rank`.
-        tokenizer: Its own, padding on the left.
-        base: Folder that the weights without LoRA came from.
+        model: A model of `transformers`, with LoRA if `config.lora_rank`.
+        tokenizer: Its tokenizer, padding on the left.
+        base: Source of the weights without LoRA.
         config: The flags.
-        device: Where the model is.
-        run_id: Of the run that it comes from; empty if from none.
-        ranks: The processes that have it.
+        device: Device of the model.
+        run_id: Id of the run that the model comes from; empty if it comes from elsewhere.
+        ranks: The processes that share the model.
     """
 
     model: Any
@@ -82,7 +78,7 @@ class Loaded:
     ranks: Ranks = field(default_factory=Ranks)
 
     def autocast(self) -> contextlib.AbstractContextManager[Any]:
-        """What each forward pass is to be in: weights that are trained stay fp32, `precision` is that of products."""
+        """Return the context of a forward pass: trained weights stay fp32, products have the flag's `precision`."""
         import torch
 
         return torch.autocast(
@@ -90,34 +86,31 @@ class Loaded:
         )
 
 
-# What is wrong, before anything is loaded.
-
-
 def check(config: ModelConfig, needed: int, *, training: bool = True) -> Source:
-    """Finds the model; what is wrong gets one line before anything is loaded.
+    """Return the source of the model, after checks that need no weights.
 
     Args:
         config: The flags.
-        needed: Tokens of the longest conversation that there can be.
-        training: Weights are to be trained.
+        needed: Length of the longest possible conversation [tokens].
+        training: The model is to be trained.
 
     Raises:
-        UserError: There is no such model or GPU here, the conversations are too long for it, or it cannot be trained.
+        UserError: The model or a GPU is missing, conversations are too long, or the model cannot be trained.
     """
     if config.device == "cuda" and not _cuda():
         raise record.UserError(
-            "--device: this machine has no GPU that CUDA finds; device=cpu takes its processor"
+            "--device: CUDA finds no GPU on this machine; device=cpu uses its processor"
         )
     if config.quantise == "4bit" and training and not config.lora_rank:
         raise record.UserError(
-            "--quantise: 4-bit weights cannot be trained themselves; give a LoRA, for example lora-rank=64"
+            "--quantise: 4-bit weights cannot be trained; train a LoRA on them, for example lora-rank=64"
         )
     source = find(config.model)
     most = longest(source)
     if needed > most:
         raise record.UserError(
-            f"--max-turns: a conversation can take {needed} tokens, {config.model} reads at most {most}; "
-            "take fewer turns, shorter replies or context=last"
+            f"--max-turns: a conversation can have {needed} tokens, {config.model} reads at most {most}; "
+            "use fewer turns, shorter replies or context=last"
         )
     return source
 
@@ -128,38 +121,35 @@ def _cuda() -> bool:
     return torch.cuda.is_available()
 
 
-# Loading and saving.
-
-
 def load(
     config: ModelConfig,
     run: record.Run,
     texts: Callable[[], Sequence[str]],
     *,
     training: bool = True,
-    among: Ranks | None = None,
+    ranks: Ranks | None = None,
 ) -> Loaded:
-    """Loads the model that the flags name; `tiny` is made first.
+    """Load the model of the flags; a `tiny` model is created first.
 
-    The base weights are bf16 only where they are frozen: under LoRA, or if nothing is trained.
+    Base weights are bf16 only if they are frozen: below LoRA, or without training.
 
     Args:
-        config: The flags; `check` has found nothing wrong with them.
-        run: Keeps a tiny model in its folder; its seeds are those of first weights.
-        texts: Gives texts of the games, for a tiny model's tokenizer.
-        training: Weights are to be trained: LoRA is put in, activations are checkpointed.
-        among: The processes that have it; each loads all of it.
+        config: The flags, checked by `check`.
+        run: Its folder receives a tiny model, and its seeds initialise weights.
+        texts: Returns texts of the games, for a tiny model's tokenizer.
+        training: Prepare training: add LoRA and activation checkpointing.
+        ranks: The processes that share the model; every process loads all of it.
     """
     import torch
     from transformers import AutoTokenizer
 
-    among = among or Ranks()
+    ranks = ranks or Ranks()
     source = find(config.model)
     if source.folder is None:
         folder = run.directory / FIRST
-        if among.first and not (folder / "config.json").exists():
+        if ranks.first and not (folder / "config.json").exists():
             _make_tiny(config, run, texts(), folder)
-        source = Source(among.same(folder))
+        source = Source(ranks.broadcast(folder))
     device = torch.device("cuda" if config.device != "cpu" and _cuda() else "cpu")
     frozen = not training or bool(config.lora_rank)
     dtype = torch.bfloat16 if frozen and config.precision == "bf16" else torch.float32
@@ -176,7 +166,7 @@ def load(
     if training and config.gradient_checkpointing:
         model.activation_checkpointing_enable({"use_reentrant": False})
     run_id = record.load_checkpoint(source.checkpoints[-1]).run_id if source.checkpoints else ""
-    return Loaded(model, tokenizer, source, config, device, run_id or run_of(config.model), among)
+    return Loaded(model, tokenizer, source, config, device, run_id or run_of(config.model), ranks)
 
 
 def _make_tiny(config: ModelConfig, run: record.Run, texts: Sequence[str], folder: Path) -> None:
@@ -191,36 +181,40 @@ def _make_tiny(config: ModelConfig, run: record.Run, texts: Sequence[str], folde
 
 
 def _weights(source: Source, dtype: torch.dtype, four_bit: bool, device: torch.device) -> Any:
-    """The model without LoRA: a folder's weights, and over them what was trained in checkpoints."""
+    """Return the model without LoRA: a folder's weights, updated by the checkpoints' weights."""
     import torch
     from transformers import AutoModelForCausalLM, BitsAndBytesConfig
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    how: dict[str, Any] = {"dtype": dtype, "local_files_only": True}
+    options: dict[str, Any] = {"dtype": dtype, "local_files_only": True}
     if four_bit:
         if source.checkpoints:
             raise record.UserError(
-                "--quantise: a checkpoint's weights are not quantised; give the folder of a model"
+                "--quantise: the weights of a checkpoint are not quantised; give the folder of a model"
             )
-        how["quantization_config"] = BitsAndBytesConfig(
+        options["quantization_config"] = BitsAndBytesConfig(
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
         )  # fmt: skip
-        model = AutoModelForCausalLM.from_pretrained(source.folder, device_map=str(device), **how)
-        return _same_when_it_plays(model)
+        model = AutoModelForCausalLM.from_pretrained(
+            source.folder, device_map=str(device), **options
+        )
+        return _without_repacking(model)
     if not source.checkpoints:
-        return AutoModelForCausalLM.from_pretrained(source.folder, **how).to(device)
-    model = AutoModelForCausalLM.from_pretrained(source.folder, **how | {"dtype": torch.float32})
+        return AutoModelForCausalLM.from_pretrained(source.folder, **options).to(device)
+    model = AutoModelForCausalLM.from_pretrained(
+        source.folder, **options | {"dtype": torch.float32}
+    )
     for path in source.checkpoints:
-        model = _laid_over(model, path)
+        model = _with_checkpoint(model, path)
     return model.to(device, dtype)
 
 
-def _same_when_it_plays(model: Any) -> Any:
-    """Keeps bitsandbytes from packing 4-bit weights anew for some processors as soon as a model is not in training.
+def _without_repacking(model: Any) -> Any:
+    """Prevent bitsandbytes from repacking 4-bit weights in evaluation mode, as it does for some processors.
 
-    What is packed so has rounded scales, passes no gradient on, and does not come back to what it was.
+    Repacked weights have rounded scales, pass no gradient, and cannot be restored.
     """
     for layer in model.modules():
         if hasattr(layer, "support_avx512bf16_for_cpu"):
@@ -228,16 +222,16 @@ def _same_when_it_plays(model: Any) -> Any:
     return model
 
 
-def _laid_over(model: Any, path: Path) -> Any:
-    """A model with a checkpoint's weights in it: all of them, or LoRA's merged."""
+def _with_checkpoint(model: Any, path: Path) -> Any:
+    """Return a model with a checkpoint's weights: all weights, or LoRA's, merged."""
     checkpoint = record.load_checkpoint(path)
     flags = json.loads((path.parents[1] / "journal/run.json").read_text())["flags"]
     if not flags["lora-rank"]:
-        _put(model, checkpoint.tensors)
+        _copy_tensors(model, checkpoint.tensors)
         return model
-    told = ModelConfig(lora_rank=flags["lora-rank"], lora_alpha=flags["lora-alpha"])
-    model = _with_lora(model, told, 0)
-    _put(model, checkpoint.tensors)
+    config = ModelConfig(lora_rank=flags["lora-rank"], lora_alpha=flags["lora-alpha"])
+    model = _with_lora(model, config, 0)
+    _copy_tensors(model, checkpoint.tensors)
     return model.merge_and_unload()
 
 
@@ -245,46 +239,54 @@ def _with_lora(model: Any, config: ModelConfig, seed: int) -> Any:
     import torch
     from peft import LoraConfig, get_peft_model
 
-    how = LoraConfig(
+    lora = LoraConfig(
         r=config.lora_rank, lora_alpha=config.lora_alpha, target_modules="all-linear",
         lora_dropout=0.0, task_type="CAUSAL_LM",
     )  # fmt: skip
     with torch.random.fork_rng(), warnings.catch_warnings():
-        warnings.simplefilter("ignore", FutureWarning)  # peft asks transformers by an older name
+        warnings.simplefilter("ignore", FutureWarning)  # peft uses an older name of transformers
         torch.manual_seed(seed)
-        return get_peft_model(model, how)
+        return get_peft_model(model, lora)
 
 
 def trainable(model: Any) -> list[torch.Tensor]:
-    """The weights that are trained."""
+    """Return the trained weights."""
     return [weight for weight in model.parameters() if weight.requires_grad]
 
 
 def tensors(loaded: Loaded) -> dict[str, torch.Tensor]:
-    """The weights that are trained, by the names that they have in a checkpoint of this study."""
+    """Return the trained weights by their names in a checkpoint."""
     named = loaded.model.named_parameters()
-    return {_PREFIX + name: full(weight.detach()) for name, weight in named if weight.requires_grad}
+    return {
+        _PREFIX + name: full_tensor(weight.detach())
+        for name, weight in named
+        if weight.requires_grad
+    }
 
 
 def restore(loaded: Loaded, stored: Mapping[str, torch.Tensor]) -> None:
-    """Puts weights of `tensors` back in; others of a checkpoint may be among them."""
-    _put(loaded.model, stored)
+    """Restore the weights of `tensors`; `stored` may contain others."""
+    _copy_tensors(loaded.model, stored)
 
 
-def _put(model: Any, stored: Mapping[str, torch.Tensor]) -> None:
+def _copy_tensors(model: Any, stored: Mapping[str, torch.Tensor]) -> None:
     import torch
 
     with torch.no_grad():
         for name, weight in model.named_parameters():
             if weight.requires_grad:
-                put(weight, stored[_PREFIX + name])
+                copy_into(weight, stored[_PREFIX + name])
 
 
 def save(loaded: Loaded, folder: Path, *, writes: bool = True) -> None:
-    """Writes model and tokenizer as `transformers` does, without LoRA in it.
+    """Save model and tokenizer as a folder of `transformers`, with LoRA merged.
 
-    A model that is spread has to be saved by all processes, one of which writes. LoRA is merged into the weights that
-    it was trained on, read again in fp32: into bf16 or 4-bit weights it would be rounded.
+    LoRA is merged into the weights on which it was trained, loaded again in fp32: in bf16 or 4 bits it would be rounded.
+
+    Args:
+        loaded: The model; all processes have to call this if it is sharded.
+        folder: The folder.
+        writes: Whether the current process writes the files.
     """
     import torch
     from transformers.utils.logging import disable_progress_bar
@@ -295,21 +297,21 @@ def save(loaded: Loaded, folder: Path, *, writes: bool = True) -> None:
     state = (
         tensors(loaded)
         if merged
-        else {name: full(each) for name, each in model.state_dict().items()}
+        else {name: full_tensor(value) for name, value in model.state_dict().items()}
     )
     if not writes:
         return
     if merged:
         base = _weights(loaded.base, torch.float32, False, torch.device("cpu"))
         model = _with_lora(base, loaded.config, 0)
-        _put(model, state)
+        _copy_tensors(model, state)
         model = model.merge_and_unload()
     model.save_pretrained(folder, state_dict=None if merged else state)
     loaded.tokenizer.save_pretrained(folder)
 
 
 def reference(loaded: Loaded) -> Any | None:
-    """A frozen copy of the model as it is now; None where the model without its LoRA is as it was."""
+    """Return a frozen copy of the model; None with LoRA, without which the model does not change."""
     if loaded.config.lora_rank:
         return None
     return copy.deepcopy(loaded.model).requires_grad_(False).eval()

@@ -1,7 +1,7 @@
-"""Conversations that begin again and again, as where each turn shows the last state alone: what was read is recalled.
+"""Cache of prompts that come again, for conversations that begin anew every turn (`context=last`).
 
-A game that is played many times, and one in which nothing moves, comes back to the same state. What a model makes of
-the same tokens is the same as long as it does not learn, so that it is computed once (a prefix cache).
+A game that is played many times, and a game in which nothing moved, returns to the same state. While the model does not
+learn its logits for the same tokens are the same, so they are computed once.
 """
 
 from __future__ import annotations
@@ -14,124 +14,125 @@ import torch
 from numpy.typing import NDArray
 from torch import Tensor
 
-from textgames.models.kv_cache import Reading
+from textgames.models.kv_cache import KVCache
 
-DEEP = 4  # tokens of a reply that are recalled: an answer without a thought; longer ones hardly come again
-AT_MOST = 2**28  # numbers that are kept: 1 GiB
+DEPTH = 4  # tokens of a reply whose logits are cached: an answer without a thought; longer replies rarely repeat
+MAX_SIZE = 2**28  # values in the cache: 1 GiB
 
-_Key = tuple[int, tuple[int, ...]]  # which prompt, and what was said
+_Key = tuple[int, tuple[int, ...]]  # number of a prompt, tokens of the reply
 
 
-class Recall:
-    """What a model makes of prompts and of the replies to them.
+class PrefixCache:
+    """Logits after prompts and after the first tokens of the replies to them.
 
     Args:
-        model: A causal model of `transformers`, which does not learn meanwhile.
+        model: A causal model of `transformers`; its weights must not change.
 
     Attributes:
-        read: Tokens that were computed.
-        held: Numbers that are kept.
+        computed: Number of tokens that were computed.
+        size: Number of values in the cache.
     """
 
     def __init__(self, model: Any) -> None:
         self._model = model
-        self.read = 0
-        self._forget()
+        self.computed = 0
+        self._clear()
 
-    def _forget(self) -> None:
-        self._names: dict[tuple[int, ...], int] = {}
-        self._prompts = Reading(self._model, 0)
-        self._rows: dict[_Key, int] = {}  # where in the table of logits
+    def _clear(self) -> None:
+        self._numbers: dict[tuple[int, ...], int] = {}
+        self._prompts = KVCache(self._model, 0)
+        self._rows: dict[_Key, int] = {}  # row of the table of logits
         self._table: Tensor | None = None
-        self.held = 0
+        self.size = 0
         self._part, self._in_part = self._prompts, np.zeros(0, np.int64)
 
     def begin(self, prompts: Sequence[Sequence[int]]) -> Tensor:
-        """Begins conversations; those of before are over.
+        """Begin conversations; earlier ones end.
 
         Args:
-            prompts: Tokens of each.
+            prompts: Tokens of every prompt.
 
         Returns:
-            Logits of the token after them, float32 [n, vocabulary].
+            Logits of the next token, float32 [n, vocabulary].
         """
-        if self.held > AT_MOST:
-            self._forget()
-        wanted = [tuple(each) for each in prompts]
-        new = [each for each in dict.fromkeys(wanted) if each not in self._names]
+        if self.size > MAX_SIZE:
+            self._clear()
+        wanted = [tuple(prompt) for prompt in prompts]
+        new = [prompt for prompt in dict.fromkeys(wanted) if prompt not in self._numbers]
         if new:
-            first = len(self._names)
-            self._names |= {each: first + i for i, each in enumerate(new)}
-            reading = Reading(self._model, len(new))
-            logits = reading.add(new)
-            self._keep([(first + i, ()) for i in range(len(new))], logits)
-            self.read += reading.read
-            self.held += reading.size
-            self._prompts.join(reading)
-        self._at = np.array([self._names[each] for each in wanted])
-        self._said: list[tuple[int, ...]] = [()] * len(wanted)
+            first = len(self._numbers)
+            self._numbers |= {prompt: first + i for i, prompt in enumerate(new)}
+            cache = KVCache(self._model, len(new))
+            logits = cache.add(new)
+            self._store([(first + i, ()) for i in range(len(new))], logits)
+            self.computed += cache.computed
+            self.size += cache.size
+            self._prompts.join(cache)
+        self._at = np.array([self._numbers[prompt] for prompt in wanted])
+        self._replies: list[tuple[int, ...]] = [()] * len(wanted)
         self._in_part = np.zeros(0, np.int64)
-        return self._known(range(len(wanted)))
+        return self._cached(range(len(wanted)))
 
-    def add_one(self, tokens: Tensor, of: Tensor) -> Tensor:
-        """Reads a token more of some conversations.
+    def add_one(self, tokens: Tensor, mask: Tensor) -> Tensor:
+        """Append a token to some conversations.
 
         Args:
-            tokens: int64 [n]; those of other conversations mean nothing.
-            of: Of which, bool [n].
+            tokens: int64 [n]; ignored outside of the mask.
+            mask: The conversations to extend, bool [n].
 
         Returns:
-            Logits of the token after it, float32 [n, vocabulary]; those of other conversations mean nothing.
+            Logits of the next token, float32 [n, vocabulary]; undefined outside of the mask.
         """
-        which, said = np.flatnonzero(of.cpu().numpy()), tokens.cpu().tolist()
+        which, new = np.flatnonzero(mask.cpu().numpy()), tokens.cpu().tolist()
         for i in which:
-            self._said[i] += (said[i],)
-        deep = len(self._said[which[0]]) > DEEP  # they are all in the same token of a reply
-        found: Tensor | None = None
-        missing = which if deep else self._unknown(which)
+            self._replies[i] += (new[i],)
+        deep = len(self._replies[which[0]]) > DEPTH  # all replies have the same length
+        logits: Tensor | None = None
+        missing = which if deep else self._missing(which)
         if len(missing):
-            found = self._read_on(missing)
+            logits = self._compute(missing)
             if not deep:
-                self._keep([self._key(i) for i in missing], found)
+                self._store([self._key(i) for i in missing], logits)
         if not deep:
-            found, missing = self._known(which), which
-        logits = found.new_zeros(len(self._said), found.shape[1])
-        logits[torch.from_numpy(missing).to(logits.device)] = found
-        return logits
+            logits, missing = self._cached(which), which
+        all_logits = logits.new_zeros(len(self._replies), logits.shape[1])
+        all_logits[torch.from_numpy(missing).to(all_logits.device)] = logits
+        return all_logits
 
-    def _unknown(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
-        """Those that are not known, of several that are the same one, in rising order."""
+    def _missing(self, which: NDArray[np.int64]) -> NDArray[np.int64]:
+        """Return conversations that are not cached, one for equal conversations, in rising order."""
         keys = {self._key(i): i for i in which}
-        found = [i for key, i in keys.items() if key not in self._rows]
-        return np.array(sorted(found), np.int64)
+        return np.array(sorted(i for key, i in keys.items() if key not in self._rows), np.int64)
 
-    def _read_on(self, which: NDArray[np.int64]) -> Tensor:
-        """Logits after conversations, in rising order, of which the prompts at least were read."""
+    def _compute(self, which: NDArray[np.int64]) -> Tensor:
+        """Return the logits after conversations, in rising order, whose prompts are cached."""
         if np.isin(which, self._in_part).all():
             self._part.keep(np.isin(self._in_part, which))
-            chunks = [self._said[i][-1:] for i in which]
+            chunks = [self._replies[i][-1:] for i in which]
         else:
             self._part = self._prompts.copy(self._at[which])
-            chunks = [self._said[i] for i in which]
-        before, self._in_part = self._part.read, which
-        found = self._part.add(chunks)
-        self.read += self._part.read - before
-        return found
+            chunks = [self._replies[i] for i in which]
+        before, self._in_part = self._part.computed, which
+        logits = self._part.add(chunks)
+        self.computed += self._part.computed - before
+        return logits
 
     def _key(self, i: int) -> _Key:
-        return int(self._at[i]), self._said[i]
+        return int(self._at[i]), self._replies[i]
 
-    def _keep(self, keys: Sequence[_Key], logits: Tensor) -> None:
+    def _store(self, keys: Sequence[_Key], logits: Tensor) -> None:
         used = len(self._rows)
         if self._table is None:
             self._table = logits.new_empty(0, logits.shape[1])
-        if used + len(keys) > len(self._table):  # twice as long: what is copied stays in proportion
+        if used + len(keys) > len(
+            self._table
+        ):  # doubled, so that copying stays proportional to the size
             more = logits.new_empty(used + len(keys), logits.shape[1])
             self._table = torch.cat([self._table[:used], more])
         self._table[used : used + len(keys)] = logits
         self._rows |= {key: used + i for i, key in enumerate(keys)}
-        self.held += logits.numel()
+        self.size += logits.numel()
 
-    def _known(self, which: Any) -> Tensor:
+    def _cached(self, which: Any) -> Tensor:
         rows = [self._rows[self._key(i)] for i in which]
         return self._table[torch.tensor(rows, device=self._table.device)]

@@ -1,4 +1,4 @@
-"""What a model thinks of tokens that were said: their log-probabilities, the entropy there, a critic's values."""
+"""Log-probabilities, entropies and values of the tokens of texts."""
 
 from __future__ import annotations
 
@@ -16,29 +16,29 @@ from torch.nn.utils.rnn import pad_sequence
 from torch.utils.checkpoint import checkpoint
 
 from textgames.compat import attention_implementation
-from textgames.models.prefix_sharing import packed
+from textgames.models.prefix_sharing import pack
 from textgames.models.trajectories import Text
 
-AT_ONCE = 2**25  # numbers of logits in a piece: 128 MiB
+LOGITS_AT_ONCE = 2**25  # logits in memory at a time: 128 MiB
 
 
 @dataclass(frozen=True)
 class Batch:
-    """Texts to be computed together; of equal ones one is.
+    """Texts that are computed together; equal texts are computed once.
 
     Attributes:
-        inputs: What a decoder takes, with at least `input_ids`, int64 [R, L].
-        before: Where in `inputs` the tokens stand from which the counted ones are foretold, int64 [M]: row times L
-            plus column; in order of different texts and their tokens.
-        said: The counted tokens, int64 [M].
-        which: Which of those M each counted token of the texts is, in order of texts and tokens, int64 [N].
-        counts: How many of the N each text has.
+        inputs: Inputs of a decoder, at least `input_ids`, int64 [R, L].
+        predictors: Positions in `inputs` whose outputs predict the trained tokens, row times L plus column, int64 [M];
+            in order of distinct texts and their tokens.
+        targets: The trained tokens, int64 [M].
+        expand: For every trained token of all texts, in order of texts and tokens, its index in the M, int64 [N].
+        counts: Number of trained tokens of every text; their sum is N.
     """
 
     inputs: dict[str, Tensor]
-    before: Tensor
-    said: Tensor
-    which: Tensor
+    predictors: Tensor
+    targets: Tensor
+    expand: Tensor
     counts: list[int]
 
     @classmethod
@@ -48,118 +48,117 @@ class Batch:
         device: torch.device,
         *,
         all_tokens: bool = False,
-        balance: int = 0,
+        sharing_cost: int = 0,
     ) -> Batch:
-        """Texts as a batch.
+        """Return texts as a batch.
 
         Args:
-            texts: Each with a token that counts; a first one never does.
-            device: Of the tensors.
-            all_tokens: See `Text.counted`.
-            balance: See `sharing.packed`, which is used if it is not 0.
+            texts: Texts with at least one trained token; the first token of a text is never trained on.
+            device: Device of the tensors.
+            all_tokens: See `Text.trained_turns`.
+            sharing_cost: See `prefix_sharing.pack`; 0: common prefixes are not shared.
         """
-        of, texts, counted = _different(texts, all_tokens)
-        # What stands behind the last token that is foretold is not needed, nor is that token itself.
-        needed = [text.tokens[: at[-1]] for text, at in zip(texts, counted, strict=True)]
-        found = packed(needed, balance) if balance else None
-        if found:
+        index, texts, trained = _distinct(texts, all_tokens)
+        # Tokens after the last predictor are not needed.
+        needed = [text.tokens[: at[-1]] for text, at in zip(texts, trained, strict=True)]
+        packed = pack(needed, sharing_cost) if sharing_cost else None
+        if packed:
             inputs = {
-                "input_ids": torch.from_numpy(found.tokens),
-                "position_ids": torch.from_numpy(found.positions),
-                "attention_mask": torch.from_numpy(found.seen)[:, None],
+                "input_ids": torch.from_numpy(packed.tokens),
+                "position_ids": torch.from_numpy(packed.positions),
+                "attention_mask": torch.from_numpy(packed.visible)[:, None],
             }
-            before = [where[at - 1] for where, at in zip(found.places, counted, strict=True)]
+            predictors = [places[at - 1] for places, at in zip(packed.places, trained, strict=True)]
         else:
-            # Padding stands behind all that counts: a causal model needs no mask for it.
+            # Padding follows all trained tokens, so a causal model needs no mask for it.
             inputs = {
                 "input_ids": pad_sequence(
-                    [torch.from_numpy(each) for each in needed], batch_first=True
+                    [torch.from_numpy(tokens) for tokens in needed], batch_first=True
                 )
             }
-            longest = inputs["input_ids"].shape[1]
-            before = [row * longest + at - 1 for row, at in enumerate(counted)]
-        said = np.concatenate([text.tokens[at] for text, at in zip(texts, counted, strict=True)])
-        counts = np.array([len(at) for at in counted])
-        tokens = np.split(np.arange(len(said)), np.cumsum(counts)[:-1])
+            length = inputs["input_ids"].shape[1]
+            predictors = [row * length + at - 1 for row, at in enumerate(trained)]
+        targets = np.concatenate([t.tokens[at] for t, at in zip(texts, trained, strict=True)])
+        counts = np.array([len(at) for at in trained])
+        ranges = np.split(np.arange(len(targets)), np.cumsum(counts)[:-1])
         return cls(
-            {name: each.to(device) for name, each in inputs.items()},
-            torch.from_numpy(np.concatenate(before)).to(device),
-            torch.from_numpy(said).to(device),
-            torch.from_numpy(np.concatenate([tokens[i] for i in of])).to(device),
-            counts[of].tolist(),
+            {name: tensor.to(device) for name, tensor in inputs.items()},
+            torch.from_numpy(np.concatenate(predictors)).to(device),
+            torch.from_numpy(targets).to(device),
+            torch.from_numpy(np.concatenate([ranges[i] for i in index])).to(device),
+            counts[index].tolist(),
         )
 
 
-def _different(
+def _distinct(
     texts: Sequence[Text], all_tokens: bool
 ) -> tuple[list[int], list[Text], list[NDArray[np.int64]]]:
-    """Which each text is of those that differ in what they are or count; those, and where they count."""
-    names: dict[tuple[bytes, bytes], int] = {}
-    of, found, counted = [], [], []
+    """Return the number of every text among the distinct texts, these texts, and their trained positions."""
+    numbers: dict[tuple[bytes, bytes], int] = {}
+    index, distinct, trained = [], [], []
     for text in texts:
-        counts = text.counted(all_tokens=all_tokens) >= 0
-        of.append(names.setdefault((text.tokens.tobytes(), counts.tobytes()), len(found)))
-        if of[-1] == len(found):
-            found.append(text)
-            counted.append(np.flatnonzero(counts))
-    return of, found, counted
+        mask = text.trained_turns(all_tokens=all_tokens) >= 0
+        key = text.tokens.tobytes(), mask.tobytes()
+        index.append(numbers.setdefault(key, len(distinct)))
+        if index[-1] == len(distinct):
+            distinct.append(text)
+            trained.append(np.flatnonzero(mask))
+    return index, distinct, trained
 
 
-def balance(model: Any) -> int:
-    """What `Batch.of` is to take as `balance` for a model; 0 if its attention takes no mask of what sees what.
+def prefix_sharing_cost(model: Any) -> int:
+    """Return `sharing_cost` of `Batch.of` for a model; 0 if its attention accepts no mask of any form.
 
-    Products of a layer take about 26 times the square of the width for a token, attention 4 times the width for each
-    place that is looked at, on a CPU at about two thirds of the speed.
+    The products of a layer take about 26 times the squared width for a token; attention takes 4 times the width for
+    every visible position, on a CPU at about two thirds of the speed.
     """
     config = model.config
-    plain = all(each == "full_attention" for each in getattr(config, "layer_types", None) or ())
+    plain = all(kind == "full_attention" for kind in getattr(config, "layer_types", None) or ())
     return 4 * config.hidden_size if plain and attention_implementation(config) == "sdpa" else 0
 
 
-def hidden(model: Any, batch: Batch) -> Tensor:
-    """The last layer's states from which the counted tokens of different texts are foretold, float [M, width]."""
+def predictor_states(model: Any, batch: Batch) -> Tensor:
+    """Return the last layer's states at the predictors, float [M, width]."""
     states = model.get_decoder()(**batch.inputs, use_cache=False).last_hidden_state
-    return states.flatten(0, 1)[batch.before]
+    return states.flatten(0, 1)[batch.predictors]
 
 
 def log_probs(model: Any, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
-    """Log-probabilities of the counted tokens, and the entropy of what they were drawn from.
+    """Return the log-probabilities of the trained tokens, and the entropies of their distributions.
 
     Args:
         model: A causal model of `transformers`.
-        batch: Of texts.
+        batch: The texts.
         temperature: Divides the logits.
 
     Returns:
         Both float32 [N], in order of texts and tokens.
     """
-    states, tokens = hidden(model, batch), batch.said
-    head, cap = (
-        model.get_output_embeddings(),
-        getattr(model.config, "final_logit_softcapping", None),
-    )
+    states, targets = predictor_states(model, batch), batch.targets
+    head = model.get_output_embeddings()
+    softcap = getattr(model.config, "final_logit_softcapping", None)
 
-    def judged(states: Tensor, tokens: Tensor) -> tuple[Tensor, Tensor]:
+    def evaluate(states: Tensor, targets: Tensor) -> tuple[Tensor, Tensor]:
         logits = head(states).float()
-        if cap:  # Gemma 2
-            logits = cap * torch.tanh(logits / cap)
-        logs = (logits / temperature).log_softmax(-1)
-        return -nll_loss(logs, tokens, reduction="none"), -(logs.exp() * logs).sum(-1)
+        if softcap:  # Gemma 2
+            logits = softcap * torch.tanh(logits / softcap)
+        log_p = (logits / temperature).log_softmax(-1)
+        return -nll_loss(log_p, targets, reduction="none"), -(log_p.exp() * log_p).sum(-1)
 
-    size = max(1, AT_ONCE // head.weight.shape[0])
-    if len(tokens) <= size:
-        logs, entropy = judged(states, tokens)
-        return logs[batch.which], entropy[batch.which]
-    # A large vocabulary's logits are made again on the way back rather than kept.
-    found = [
-        checkpoint(judged, *each, use_reentrant=False)
-        for each in zip(states.split(size), tokens.split(size), strict=True)
+    size = max(1, LOGITS_AT_ONCE // head.weight.shape[0])
+    if len(targets) <= size:
+        chosen, entropy = evaluate(states, targets)
+        return chosen[batch.expand], entropy[batch.expand]
+    # The logits of a large vocabulary are recomputed in the backward pass instead of stored.
+    parts = [
+        checkpoint(evaluate, *part, use_reentrant=False)
+        for part in zip(states.split(size), targets.split(size), strict=True)
     ]
-    return tuple(torch.cat(each)[batch.which] for each in zip(*found, strict=True))
+    return tuple(torch.cat(values)[batch.expand] for values in zip(*parts, strict=True))
 
 
 class Scorer(nn.Module):
-    """A model's `log_probs`, as the module whose weights are gathered for it where they are spread (`ranks`).
+    """`log_probs` of a model as a module, so that its weights can be sharded.
 
     Args:
         model: A causal model of `transformers`.
@@ -170,20 +169,20 @@ class Scorer(nn.Module):
         self.model = model
 
     def forward(self, batch: Batch, temperature: float) -> tuple[Tensor, Tensor]:
-        """See `log_probs`."""
+        """Return `log_probs`."""
         return log_probs(self.model, batch, temperature)
 
 
 class Critic(nn.Module):
-    """Foretells the rewards to come before each token: the model's own layers, copied, and a linear head.
+    """Value network: a copy of the model's own layers and a linear head.
 
     Args:
-        model: A causal model of `transformers`; it stays as it is.
+        model: A causal model of `transformers`; it is not changed.
     """
 
     def __init__(self, model: Any) -> None:
         super().__init__()
-        # fp32, whatever frozen weights are in: bf16 would round small steps away.
+        # fp32, whatever the precision of frozen weights: bf16 would round small steps away.
         self.body = copy.deepcopy(model.get_decoder()).float()
         self.body.requires_grad_(True)
         self.head = nn.Linear(model.config.hidden_size, 1)
@@ -191,10 +190,10 @@ class Critic(nn.Module):
         nn.init.zeros_(self.head.bias)
 
     def get_decoder(self) -> Any:
-        """Its layers."""
+        """Return the layers."""
         return self.body
 
     def forward(self, batch: Batch) -> Tensor:
-        """Values before the counted tokens, float32 [N]."""
-        values = self.head(hidden(self, batch).to(self.head.weight.dtype))
-        return values[:, 0].float()[batch.which]
+        """Return the values before the trained tokens, float32 [N]."""
+        values = self.head(predictor_states(self, batch).to(self.head.weight.dtype))
+        return values[:, 0].float()[batch.expand]

@@ -1,4 +1,4 @@
-"""Whole conversations as a page to read: the best, the median and the worst trajectory."""
+"""Pages of whole conversations: the best, the median and the worst trajectory."""
 
 from __future__ import annotations
 
@@ -8,10 +8,10 @@ from textgames.models.trajectories import Trajectory
 
 
 def page(title: str, trajectories: Sequence[Trajectory]) -> str:
-    """Returns Markdown with the best, the median and the worst trajectory by score; ties: the first game.
+    """Return Markdown with the best, the median and the worst trajectory by score; ties: the first game.
 
     Args:
-        title: What they are.
+        title: Title of the page.
         trajectories: At least one.
     """
     ranked = sorted(range(len(trajectories)), key=lambda i: (-trajectories[i].score, i))
@@ -19,26 +19,26 @@ def page(title: str, trajectories: Sequence[Trajectory]) -> str:
     parts = [f"# {title}", f"{len(trajectories)} games."]
     for name, i in places.items():
         parts.append(f"## {name}")
-        parts += _told(trajectories[i])
+        parts += _messages(trajectories[i])
     return "\n\n".join(parts) + "\n"
 
 
-def _told(trajectory: Trajectory) -> list[str]:
+def _messages(trajectory: Trajectory) -> list[str]:
     end = "success" if trajectory.success else "no success"
     turns = len(trajectory.turns)
     parts = [
         f"Game {trajectory.seed}: {end} after {turns} turn{'s' * (turns != 1)}, score {trajectory.score:g}."
     ]
     for turn in trajectory.turns:
-        parts += [f"**User**\n\n{_block(turn.shown)}", f"**Model**\n\n{_block(turn.reply)}"]
-        if turn.kept != turn.reply:
-            parts.append(f"remembered as\n\n{_block(turn.kept)}")
+        parts += [f"**User**\n\n{_fenced(turn.observation)}", f"**Model**\n\n{_fenced(turn.reply)}"]
+        if turn.stored_reply != turn.reply:
+            parts.append(f"stored as\n\n{_fenced(turn.stored_reply)}")
         parts.append(f"action {turn.action or 'none'}, reward {turn.reward:g}")
     return parts
 
 
-def _block(text: str) -> str:
-    """A text as it is, whatever it holds."""
+def _fenced(text: str) -> str:
+    """Return a text in a code block that it cannot close."""
     fence = "```"
     while fence in text:
         fence += "`"

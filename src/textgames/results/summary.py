@@ -1,4 +1,4 @@
-"""How a model does in games that training never saw, as a run's result says it."""
+"""A model's result: success in the validation games beside random actions and the best possible player."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ if TYPE_CHECKING:
     from textgames.models.loading import Loaded
     from textgames.models.trajectories import Trajectory
 
-SHOWN = (1, 2, 3, 5, 10, 15, 25, 50, 100)  # turns, in the table
+TURN_LIMITS = (1, 2, 3, 5, 10, 15, 25, 50, 100)  # columns of the table
 
 
-def tested(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[str, Any]:
-    """Plays the validation games with likeliest and with drawn tokens, and writes some of the dialogues down.
+def final_result(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[str, Any]:
+    """Play the validation games with the most likely and with sampled tokens, and save some dialogues.
 
     Returns:
-        A result, but for `at` and `axis` of its objective, which is success with likeliest tokens.
+        A result without `at` and `axis` of its objective, which is the success rate with the most likely tokens.
     """
     from textgames.games import levels
     from textgames.results import dialogues, validation
@@ -29,17 +29,17 @@ def tested(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[str, Any
     seeds = levels.validation(config, config.val_data_num)
     metrics, curves = {}, {}
     for name in validation.ACTIONS:
-        draws = (
-            run.seeds.torch(loaded.ranks.stream("validation draws")) if name == "sampled" else None
-        )
-        played = validation.validate(loaded, config, seeds, draws, run=run)
-        page = dialogues.page(f"{config.env}: {name} replies", played)
+        generator = None
+        if name == "sampled":
+            generator = run.seeds.torch(loaded.ranks.stream_name("validation draws"))
+        trajectories = validation.validate(loaded, config, seeds, generator, run=run)
+        page = dialogues.page(f"{config.env}: {name} replies", trajectories)
         run.artifact(f"dialogues_{name}.md").write_text(page, encoding="utf-8")
-        summary = validation.statistics(played)
-        metrics |= {f"{name}/{what.replace('/', '_')}": value for what, value in summary.items()}
-        curves[name] = by_turn(played, config.max_turns)
-    curves |= known(config, seeds, config.max_turns)
-    for turn in shown(config.max_turns):
+        statistics = validation.statistics(trajectories)
+        metrics |= {f"{name}/{key.replace('/', '_')}": value for key, value in statistics.items()}
+        curves[name] = success_by_turn(trajectories, config.max_turns)
+    curves |= bound_curves(config, seeds, config.max_turns)
+    for turn in turn_limits(config.max_turns):
         metrics |= {
             f"{name}/success_{turn}": float(curves[name][turn - 1]) for name in validation.ACTIONS
         }
@@ -48,37 +48,37 @@ def tested(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[str, Any
         "objective": {
             "name": "success", "value": metrics["greedy/success"], "kind": "rate", "count": len(seeds), "goal": "max",
         },
-        "variant": beside(curves),
+        "variant": variant(curves),
         "metrics": metrics,
         "task": config.env,
         "table": table(curves),
     }  # fmt: skip
 
 
-def by_turn(trajectories: Sequence[Trajectory], turns: int) -> NDArray[Any]:
-    """The share of games that are won within 1, 2, … turns, float64 [turns]."""
+def success_by_turn(trajectories: Sequence[Trajectory], turns: int) -> NDArray[Any]:
+    """Return the share of games that are won within 1, 2, … turns, float64 [turns]."""
     import numpy as np
 
-    won = np.array([len(each.turns) if each.success else turns + 1 for each in trajectories])
-    return (won[:, None] <= np.arange(1, turns + 1)).mean(0)
+    needed = np.array([len(t.turns) if t.success else turns + 1 for t in trajectories])
+    return (needed[:, None] <= np.arange(1, turns + 1)).mean(0)
 
 
-def known(config: GameConfig, seeds: NDArray[Any], turns: int) -> dict[str, NDArray[Any]]:
-    """What random actions and the best player reach on the levels of seeds within 1, 2, … turns."""
+def bound_curves(config: GameConfig, seeds: NDArray[Any], turns: int) -> dict[str, NDArray[Any]]:
+    """Return the success rates of random actions and of the best player within 1, 2, … turns."""
     from textgames.games import bounds
 
-    found = bounds.chances(config, seeds, turns)
-    return {"random": found.random.mean(0), "optimum": found.optimal.mean(0)}
+    rates = bounds.success_rates(config, seeds, turns)
+    return {"random": rates.random.mean(0), "optimum": rates.optimal.mean(0)}
 
 
-def shown(turns: int) -> list[int]:
-    """Limits of turns that a table has."""
-    return sorted({*(each for each in SHOWN if each <= turns), turns})
+def turn_limits(turns: int) -> list[int]:
+    """Return the limits of turns in a table."""
+    return sorted({*(limit for limit in TURN_LIMITS if limit <= turns), turns})
 
 
 def table(curves: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
-    """A row for each curve over turns, in per cent."""
-    limits = shown(len(next(iter(curves.values()))))
+    """Return a table with a row per curve over turns, in percent."""
+    limits = turn_limits(len(next(iter(curves.values()))))
     rows = [
         [name, *(f"{100 * curve[turn - 1]:.1f}" for turn in limits)]
         for name, curve in curves.items()
@@ -86,9 +86,9 @@ def table(curves: Mapping[str, NDArray[Any]]) -> dict[str, Any]:
     return {"columns": ["success within turns [%]", *map(str, limits)], "rows": rows}
 
 
-def beside(curves: Mapping[str, NDArray[Any]]) -> dict[str, str]:
-    """What random actions, the best player and a model's other way to reply reach, as a result's `variant` has it."""
-    found = {"chance": "random", "at best": "optimum", "with drawn replies": "sampled"}
+def variant(curves: Mapping[str, NDArray[Any]]) -> dict[str, str]:
+    """Return the success rates of random actions, the best player and sampled replies, for a result's `variant`."""
+    names = {"chance": "random", "at best": "optimum", "with drawn replies": "sampled"}
     return {
-        name: f"{100 * curves[curve][-1]:.1f} %" for name, curve in found.items() if curve in curves
+        name: f"{100 * curves[curve][-1]:.1f} %" for name, curve in names.items() if curve in curves
     }

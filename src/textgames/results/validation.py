@@ -2,71 +2,75 @@
 
 from __future__ import annotations
 
-from typing import TYPE_CHECKING, Any
+from typing import TYPE_CHECKING
 
 if TYPE_CHECKING:
     import numpy as np
+    import torch
     from numpy.typing import NDArray
 
     from runcatalog import record
     from textgames.learning.options import PlayConfig
+    from textgames.models.loading import Loaded
     from textgames.models.trajectories import Trajectory
 
 ACTIONS = ("sampled", "greedy")
 
 
 def validate(
-    loaded: Any,
+    loaded: Loaded,
     config: PlayConfig,
     seeds: NDArray[np.int64],
-    generator: Any | None = None,
+    generator: torch.Generator | None = None,
     max_turns: int = 0,
     run: record.Run | None = None,
-    luck: NDArray[np.int64] | None = None,
+    replays: NDArray[np.int64] | None = None,
 ) -> list[Trajectory]:
-    """Plays games, `val_batch_size` at a time; see `speech` for the other arguments.
+    """Play games, `val_batch_size` at a time.
 
     Args:
         loaded: The model, see `loading.load`.
-        seeds: Of the games, int64 [n].
-        run: Is told the progress.
-        luck: Of the games, int64 [n], see `Game.reset`; None: the seeds' own.
+        config: The flags.
+        seeds: Seeds of the games, int64 [n].
+        generator, max_turns: See `rollout.generation`.
+        run: Shows the progress.
+        replays: Random streams of the games, int64 [n], see `Game.reset`; None: 0.
     """
     import numpy as np
 
     from textgames.games.config import make_game
-    from textgames.learning.rollout import play, speech
+    from textgames.learning import rollout
 
-    found: list[Trajectory] = []
-    how = speech(config, generator, max_turns)
+    trajectories: list[Trajectory] = []
+    how = rollout.generation(config, generator, max_turns)
     own = loaded.ranks.share(np.arange(len(seeds)))
     for start in range(0, len(own), config.val_batch_size):
         part = own[start : start + config.val_batch_size]
         with loaded.autocast():
-            found += play(
+            trajectories += rollout.play(
                 loaded.model, loaded.tokenizer, make_game(config), config, seeds[part], how,
-                luck=None if luck is None else luck[part],
-            )  # fmt: skip
-        if run is not None and len(found) < len(own):
-            run.progress(len(found), len(own), "game")
-    return loaded.ranks.gather(found)
+                None if replays is None else replays[part],
+            ).trajectories  # fmt: skip
+        if run is not None and len(trajectories) < len(own):
+            run.progress(len(trajectories), len(own), "game")
+    return loaded.ranks.gather(trajectories)
 
 
 def statistics(trajectories: list[Trajectory]) -> dict[str, float]:
-    """What the source logs of games that were played (section 3 of its rollouts), as means over games.
+    """Return averages over games, as RAGEN logs them.
 
     Returns:
-        `success`, `score` (mean, max, min, spread), `turns`, and of the replies the share with an action (`valid`) and
-        of those the share that changed something (`effective`).
+        `success`, `score` (mean, max, min, standard deviation "spread"), `turns`, the share of replies with an action
+        (`valid`), and the share of actions that changed the state (`effective`).
     """
     import numpy as np
 
-    scores = np.array([each.score for each in trajectories])
-    turns = np.array([len(each.turns) for each in trajectories])
-    valid = np.array([each.valid for each in trajectories])
-    effective = sum(each.effective for each in trajectories)
+    scores = np.array([trajectory.score for trajectory in trajectories])
+    turns = np.array([len(trajectory.turns) for trajectory in trajectories])
+    valid = np.array([trajectory.valid for trajectory in trajectories])
+    effective = sum(trajectory.effective for trajectory in trajectories)
     return {
-        "success": float(np.mean([each.success for each in trajectories])),
+        "success": float(np.mean([trajectory.success for trajectory in trajectories])),
         "score": float(scores.mean()),
         "score/max": float(scores.max()),
         "score/min": float(scores.min()),
