@@ -1,4 +1,4 @@
-"""Train a language model on the solver's games (supervised fine-tuning), as RAGEN does before reinforcement learning."""
+"""Train a language model on the solver's games: supervised fine-tuning, as in RAGEN."""
 
 from __future__ import annotations
 
@@ -36,7 +36,7 @@ class Config(PlayConfig):
         choices=("solver", "chance"),
     )  # fmt: skip
     safe: bool = option(
-        False, "FrozenLake: in every state the shortest way without slips; no: the way that succeeds with a seed's slips"
+        False, "FrozenLake: in every state the shortest way without slips; no: the way for the seed's slips"
     )  # fmt: skip
     epochs: int = option(5, "passes over the texts", low=1)
     lr: float = option(

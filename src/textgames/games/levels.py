@@ -74,7 +74,7 @@ def training(
         start, missing, tried = start + len(seeds), missing - len(allowed), tried + len(seeds)
         if missing and tried > 100 * count + 10_000:
             raise record.UserError(
-                f"--size: on {config.side} x {config.side} cells almost all levels are among the {excluded} for validation; "
-                "use more cells"
+                f"--size: on {config.side} x {config.side} cells almost all levels are among the {excluded} for "
+                "validation; use more cells"
             )
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)

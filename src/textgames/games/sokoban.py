@@ -56,8 +56,10 @@ class Sokoban:
         self.load(generate(seeds, self.size, self.boxes, self.search_depth))
 
     def load(self, cells: NDArray[np.uint8]) -> None:
-        """Start games with these grids, uint8 [B, size, size], which have a player, equally many boxes and targets, and an
-        outer wall."""
+        """Start games with these grids, uint8 [B, size, size].
+
+        A grid has an outer wall, a player, and as many boxes as targets.
+        """
         self.cells = cells.copy()
         self.success, self.done = np.zeros(len(cells), bool), np.zeros(len(cells), bool)
         self.steps = np.zeros(len(cells), np.int64)

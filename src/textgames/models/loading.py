@@ -281,7 +281,7 @@ def _copy_tensors(model: Any, stored: Mapping[str, torch.Tensor]) -> None:
 def save(loaded: Loaded, folder: Path, *, writes: bool = True) -> None:
     """Save model and tokenizer as a folder of `transformers`, with LoRA merged.
 
-    LoRA is merged into the weights on which it was trained, loaded again in fp32: in bf16 or 4 bits it would be rounded.
+    LoRA is merged into the weights on which it was trained, loaded again in fp32: bf16 or 4 bits would round it.
 
     Args:
         loaded: The model; all processes have to call this if it is sharded.

@@ -127,7 +127,7 @@ def flags_of(named: str) -> dict[str, Any]:
 
 
 def lineage(named: str) -> Iterator[dict[str, Any]]:
-    """Yield the flags of the runs that trained a model, the last run first; empty flags for a missing run, then stop."""
+    """Yield the flags of the runs that trained a model, the last run first; a missing run has none and is the end."""
     while named and named != TINY:
         if find_folder(named) is None:
             if _is_path(named) or RUN_ID.fullmatch(named):

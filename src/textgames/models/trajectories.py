@@ -44,8 +44,8 @@ class Text:
         """Return the turn of every token that is trained on, -1 for other tokens, int64 [T].
 
         Args:
-            all_tokens: Also train on the game's messages after the first reply, as part of the turn before them. RAGEN's
-                first version did that.
+            all_tokens: Also train on the game's messages after the first reply, as part of the turn before
+                them. RAGEN's first version did that.
         """
         return np.maximum.accumulate(self.turns) if all_tokens else self.turns
 
