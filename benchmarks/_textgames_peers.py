@@ -14,7 +14,7 @@ from numpy.typing import NDArray
 
 from textgames.games import wording
 from textgames.games.config import make_game
-from textgames.models.chat_template import pieces
+from textgames.models.chat_template import chat_parts
 from textgames.train import Config
 
 CLOSE = "</answer>"
@@ -30,7 +30,7 @@ class Rereading:
 
     def __init__(self, tokenizer: Any, config: Config) -> None:
         self.tokenizer, self.config = tokenizer, config
-        self._around = pieces(tokenizer, think=config.think)
+        self._around = chat_parts(tokenizer, think=config.think)
         self.ends = ends(tokenizer)
 
     def play(

@@ -62,7 +62,7 @@ def tokenizer_of(kind: str) -> Qwen2Tokenizer:
     return made
 
 
-def told(pieces: chat_template.Pieces) -> str:
+def told(pieces: chat_template.ChatParts) -> str:
     """The whole conversation out of its pieces; the first reply has its end, the second has not."""
     first = pieces.first(TALK[0]) + TALK[1] + pieces.end
     return first + pieces.next(TALK[2], ended=True) + TALK[3] + pieces.next(TALK[4], ended=False)
@@ -81,13 +81,13 @@ def test_pieces_make_what_the_template_makes(kind: str) -> None:
         whole = whole.replace("<|Assistant|><answer>", "<|Assistant|><think>\n<answer>")
     if kind == "Mistral":  # the space before a reply is the template's
         whole += " "
-    assert told(chat_template.pieces(tokenizer)) == whole
+    assert told(chat_template.chat_parts(tokenizer)) == whole
 
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_what_ends_a_reply_is_one_special_token(kind: str) -> None:
     tokenizer, end = tokenizer_of(kind), KINDS[kind][-1]
-    pieces = chat_template.pieces(tokenizer)
+    pieces = chat_template.chat_parts(tokenizer)
     assert pieces.end == end
     ids = tokenizer(pieces.end, add_special_tokens=False)["input_ids"]
     assert ids == [tokenizer.convert_tokens_to_ids(end)]
@@ -95,7 +95,7 @@ def test_what_ends_a_reply_is_one_special_token(kind: str) -> None:
 
 @pytest.mark.parametrize("kind", KINDS)
 def test_a_thought_is_opened_once(kind: str) -> None:
-    opened = chat_template.pieces(tokenizer_of(kind), think=True)
+    opened = chat_template.chat_parts(tokenizer_of(kind), think=True)
     for text in (opened.first("a"), opened.next("b", ended=True), opened.next("b", ended=False)):
         assert text.count("<think>") == 1
         assert text.rstrip().endswith("<think>")
@@ -103,7 +103,7 @@ def test_a_thought_is_opened_once(kind: str) -> None:
 
 def test_the_tiny_models_template_is_one_of_them() -> None:
     tokenizer = tiny.tokenizer_for([*TALK, "<think>"])
-    pieces = chat_template.pieces(tokenizer, think=True)
+    pieces = chat_template.chat_parts(tokenizer, think=True)
     assert pieces.first("x") == "<|im_start|>user\nx<|im_end|>\n<|im_start|>assistant\n<think>"
     assert pieces.end == "<|im_end|>"
     # Piece by piece it has the tokens that it has as a whole.
@@ -116,9 +116,9 @@ def test_a_template_that_cannot_be_used_is_said() -> None:
     tokenizer = tokenizer_of("ChatML")
     for template, needed in (
         (None, "no chat template"),
-        ("{% for m in messages %}{{ m['content'] | upper }}{% endfor %}", "as it is"),
-        ("{{ messages[-1]['content'] }}", "each message once"),
+        ("{% for m in messages %}{{ m['content'] | upper }}{% endfor %}", "once and unchanged"),
+        ("{{ messages[-1]['content'] }}", "every message once"),
     ):
         tokenizer.chat_template = template
         with pytest.raises(record.UserError, match=needed):
-            chat_template.pieces(tokenizer)
+            chat_template.chat_parts(tokenizer)

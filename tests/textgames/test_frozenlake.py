@@ -88,10 +88,10 @@ def test_bounds_are_those_of_value_iteration(turns):
     """The numbers are the source's maps' (p .8, random start and goal), measured once on some hundred of them."""
     config = GameConfig(env="frozenlake")
     reported = {5: (15.7, 29.8), 10: (21.9, 50.7), 25: (28.7, 78.8), 100: (32.5, 91.8)}[turns]
-    found = 100 * np.array(bounds.bounds(config, np.arange(100_000, 108_000), turns))
+    found = 100 * np.array(bounds.mean_rates(config, np.arange(100_000, 108_000), turns))
     assert found == pytest.approx(reported, abs=2)
     cells, player, _ = frozenlake.generate(SEEDS[:8])
-    exact = bounds.chances(config, SEEDS[:8], turns)
+    exact = bounds.success_rates(config, SEEDS[:8], turns)
     for b in range(8):
         table = peer(cells[b], player[b])
         best, random = np.zeros(16), np.zeros(16)
@@ -113,7 +113,7 @@ def expected(outcomes, values):
 
 def test_without_slips_the_best_player_goes_the_shortest_way():
     config = GameConfig(env="frozenlake", slippery=False)
-    found = bounds.chances(config, SEEDS, 15)
+    found = bounds.success_rates(config, SEEDS, 15)
     lengths = np.array([len(each) for each in solver.solutions(config, SEEDS)])
     assert (found.optimal == (lengths[:, None] <= np.arange(1, 16))).all()
     assert (found.random <= found.optimal + 1e-12).all()
@@ -124,7 +124,7 @@ def test_random_players_reach_what_is_computed():
     seeds = np.arange(20_000)
     game, rng = make_game(config), np.random.default_rng(0)
     game.reset(seeds)
-    exact = bounds.chances(config, seeds, 10).random.mean(0)
+    exact = bounds.success_rates(config, seeds, 10).random.mean(0)
     for turn in range(10):
         which = np.flatnonzero(~game.done)
         game.step(rng.integers(1, 5, size=len(which)), which)
@@ -149,7 +149,7 @@ def test_a_goal_behind_holes_has_no_way():
     _, _, rng = frozenlake.generate(np.array([3]))
     assert solver.walk(cells, np.array([0])) == [None]
     assert solver.walk(cells, np.array([0]), rng) == [None]
-    assert bounds.lake(cells, np.array([0]), 50, True).optimal.max() == 0
+    assert bounds.frozenlake_rates(cells, np.array([0]), 50, True).optimal.max() == 0
 
 
 @pytest.mark.parametrize(

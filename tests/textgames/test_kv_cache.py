@@ -12,7 +12,7 @@ from transformers import (
     Qwen2ForCausalLM,
 )
 
-from textgames.models.kv_cache import Reading
+from textgames.models.kv_cache import KVCache
 
 VOCABULARY = 40
 
@@ -38,7 +38,7 @@ def from_the_beginning(model, tokens):
 @pytest.mark.parametrize("kind", ["qwen", "llama", "gemma"])
 def test_whatever_is_added_dropped_and_taken_back_the_logits_are_those_of_reading_anew(kind):
     model, rng = made(kind), np.random.default_rng(5)
-    reading, told = Reading(model, 6), [[] for _ in range(6)]
+    reading, told = KVCache(model, 6), [[] for _ in range(6)]
     for turn in range(5):
         chunks = [rng.integers(VOCABULARY, size=rng.integers(1, 12)).tolist() for _ in reading.rows]
         logits = reading.add(chunks)
@@ -67,20 +67,20 @@ def test_whatever_is_added_dropped_and_taken_back_the_logits_are_those_of_readin
 def test_a_conversation_does_not_depend_on_the_others_and_each_token_is_read_once():
     model, rng = made("qwen"), np.random.default_rng(8)
     chunks = [[rng.integers(VOCABULARY, size=n).tolist() for n in (9, 2, 5)] for _ in range(4)]
-    together, alone = Reading(model, 4), Reading(model, 1)
+    together, alone = KVCache(model, 4), KVCache(model, 1)
     for turn in range(3):
         all_of = together.add([each[turn] for each in chunks])
         torch.testing.assert_close(alone.add([chunks[2][turn]])[0], all_of[2], atol=2e-5, rtol=1e-4)
-    assert together.read == 4 * 16
-    assert alone.read == 16
+    assert together.computed == 4 * 16
+    assert alone.computed == 16
 
 
 def test_conversations_that_begin_alike_are_read_once():
     model, rng = made("qwen"), np.random.default_rng(2)
     begun = [rng.integers(VOCABULARY, size=n).tolist() for n in (7, 4)]
-    which, reading = [0, 1, 0, 0, 1], Reading(model, 5)
+    which, reading = [0, 1, 0, 0, 1], KVCache(model, 5)
     logits = reading.add([begun[i] for i in which])
-    assert reading.read == 11
+    assert reading.computed == 11
     told = [list(begun[i]) for i in which]
     for _ in range(3):
         for row, found in enumerate(logits):
@@ -93,7 +93,7 @@ def test_conversations_that_begin_alike_are_read_once():
 
 def test_the_cache_is_packed_when_much_of_it_is_empty():
     model = made("qwen")
-    reading = Reading(model, 3)
+    reading = KVCache(model, 3)
     reading.add([[1] * 40, [2] * 3, [3] * 4])
     assert reading.columns == 40
     reading.keep(np.array([False, True, True]))

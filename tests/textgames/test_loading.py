@@ -255,7 +255,7 @@ def test_mistakes_get_one_line_before_anything_is_loaded(tmp_path: Path, monkeyp
     (tmp_path / "empty").mkdir()
     cases = [
         ({"model": "Qwen/Qwen2.5-0.5B-Instruct"}, "not on this machine.*hf download.*model=tiny"),
-        ({"model": "no name"}, "no name of a hub's model.*model=tiny"),
+        ({"model": "no name"}, "neither a name of a hub's model.*model=tiny"),
         ({"model": "./nowhere"}, "no directory.*model=tiny"),
         ({"model": str(tmp_path / "torn")}, "has no model.safetensors"),
         ({"model": str(tmp_path / "empty")}, "no checkpoint there"),

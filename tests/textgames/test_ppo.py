@@ -6,40 +6,21 @@ from itertools import chain
 import numpy as np
 import pytest
 import torch
-from transformers import Gemma2Config, Gemma2ForCausalLM, Qwen2Config, Qwen2ForCausalLM
+from tests.textgames.learners import (
+    GROUPS,
+    SIZES,
+    VOCABULARY,
+    Trainer,
+    small_model,
+    trajectories,
+    weights,
+)
+from transformers import Gemma2Config, Gemma2ForCausalLM
 
-from textgames.learning.ppo import Learner, Settings, _shuffled, divergence, policy_losses
+from textgames.learning.ppo import kl_divergence, policy_losses, shuffled_by_group
 from textgames.models import scoring
 from textgames.models.scoring import Batch, Critic, log_probs
-from textgames.models.trajectories import Text, Trajectory
-
-VOCABULARY = 30
-SIZES = {
-    "vocab_size": VOCABULARY, "hidden_size": 32, "intermediate_size": 48, "num_hidden_layers": 2,
-    "num_attention_heads": 4, "num_key_value_heads": 2, "max_position_embeddings": 256,
-}  # fmt: skip
-
-
-def made(seed=3):
-    torch.manual_seed(seed)
-    return Qwen2ForCausalLM(Qwen2Config(**SIZES))
-
-
-def talks(rng, count=6, texts=1):
-    found = []
-    for b in range(count):
-        turns = int(rng.integers(1, 4))
-        each = Trajectory(seed=b // 2, rewards=rng.normal(size=turns).tolist())
-        for part in np.array_split(np.arange(turns), min(texts, turns)):
-            said = []
-            for turn in part:
-                said += [-1] * int(rng.integers(2, 7)) + [int(turn)] * int(rng.integers(1, 5))
-            each.texts.append(Text(rng.integers(VOCABULARY, size=len(said)), np.array(said)))
-        found.append(each)
-    return found
-
-
-GROUPS = np.arange(6) // 2
+from textgames.models.trajectories import Text
 
 
 @torch.no_grad()
@@ -56,10 +37,12 @@ def naive(model, text, temperature):
 @pytest.mark.parametrize("pieces", [False, True])
 def test_log_probabilities_and_entropies_are_those_of_each_text_alone(kind, pieces, monkeypatch):
     torch.manual_seed(1)
-    model = made() if kind == "qwen" else Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8))
+    model = (
+        small_model() if kind == "qwen" else Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8))
+    )
     if pieces:
-        monkeypatch.setattr(scoring, "AT_ONCE", 3 * VOCABULARY)
-    texts = [each.texts[0] for each in talks(np.random.default_rng(2))]
+        monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 3 * VOCABULARY)
+    texts = [each.texts[0] for each in trajectories(np.random.default_rng(2))]
     logs, entropy = log_probs(model.eval(), Batch.of(texts, torch.device("cpu")), 0.7)
     wanted = [naive(model, text, 0.7) for text in texts]
     np.testing.assert_allclose(
@@ -74,23 +57,13 @@ def test_log_probabilities_and_entropies_are_those_of_each_text_alone(kind, piec
 
 def test_what_the_game_said_counts_only_if_wanted_and_the_prompt_never():
     text = Text(np.arange(9), np.array([-1, -1, 0, 0, -1, -1, 1, 1, -1]))
-    assert text.counted().tolist() == [-1, -1, 0, 0, -1, -1, 1, 1, -1]
-    assert text.counted(all_tokens=True).tolist() == [-1, -1, 0, 0, 0, 0, 1, 1, 1]
-
-
-def learner(model, critic=None, **changed):
-    settings = Settings(**{"minibatch": 6, "micro": 2, "grad_clip": 1e9, **changed})
-    before = copy.deepcopy(model).requires_grad_(False)
-    return Learner(model, settings, 1e-3, before, critic, 1e-3)
-
-
-def weights(model):
-    return torch.cat([each.detach().flatten() for each in model.parameters()])
+    assert text.trained_turns().tolist() == [-1, -1, 0, 0, -1, -1, 1, 1, -1]
+    assert text.trained_turns(all_tokens=True).tolist() == [-1, -1, 0, 0, 0, 0, 1, 1, 1]
 
 
 def branches(rng, count=8):
     """Trajectories of two games, each of which begin alike, some to their end."""
-    found = talks(rng, count)
+    found = trajectories(rng, count)
     for b, each in enumerate(found):
         text, like = each.texts[0], found[b % 2].texts[0]
         keep = min(len(text.tokens), len(like.tokens), int(rng.integers(2, 14)))
@@ -109,10 +82,10 @@ def branches(rng, count=8):
 def test_what_texts_share_is_computed_once_and_they_are_judged_as_alone(all_tokens):
     rng, shared = np.random.default_rng(7), 0
     for _ in range(10):
-        model, texts = made().eval(), [each.texts[0] for each in branches(rng)]
+        model, texts = small_model().eval(), [each.texts[0] for each in branches(rng)]
         rng.shuffle(texts)
         plain, tree = (
-            Batch.of(texts, torch.device("cpu"), all_tokens=all_tokens, balance=each)
+            Batch.of(texts, torch.device("cpu"), all_tokens=all_tokens, sharing_cost=each)
             for each in (0, int(rng.integers(1, 200)))
         )
         assert tree.inputs["input_ids"].numel() <= plain.inputs["input_ids"].numel()
@@ -129,9 +102,9 @@ def test_what_texts_share_is_computed_once_and_they_are_judged_as_alone(all_toke
 
 
 def test_a_game_that_went_the_same_way_each_time_costs_as_much_as_once():
-    text = talks(np.random.default_rng(1), 1)[0].texts[0]
+    text = trajectories(np.random.default_rng(1), 1)[0].texts[0]
     one = Batch.of([text], torch.device("cpu"))
-    many = Batch.of([text] * 16, torch.device("cpu"), balance=64)
+    many = Batch.of([text] * 16, torch.device("cpu"), sharing_cost=64)
     assert many.inputs["input_ids"].tolist() == one.inputs["input_ids"].tolist()
     assert many.counts == 16 * one.counts
 
@@ -140,10 +113,16 @@ def test_a_game_that_went_the_same_way_each_time_costs_as_much_as_once():
 def test_games_that_begin_alike_teach_the_same_together_and_alone(minibatch):
     found = []
     for micro in (1, 8):
-        model = made()
+        model = small_model()
         before, critic = model.config._attn_implementation, Critic(model)
-        of = learner(
-            model, critic, micro=micro, estimator="gae", minibatch=minibatch, epochs=2, kl_coef=0.1
+        of = Trainer(
+            model,
+            critic,
+            micro_batch_size=micro,
+            estimator="gae",
+            minibatch_size=minibatch,
+            epochs=2,
+            kl_coef=0.1,
         )
         assert before == "sdpa"
         played = branches(np.random.default_rng(4))
@@ -158,11 +137,13 @@ def test_games_that_begin_alike_teach_the_same_together_and_alone(minibatch):
 def test_an_update_does_not_depend_on_the_pieces_it_is_computed_in(texts):
     found = []
     for micro in (1, 2, 3, 6):
-        model = made()
+        model = small_model()
         critic = Critic(model)
-        of = learner(model, critic, micro=micro, estimator="gae", minibatch=6, epochs=2)
+        of = Trainer(
+            model, critic, micro_batch_size=micro, estimator="gae", minibatch_size=6, epochs=2
+        )
         said = of.update(
-            talks(np.random.default_rng(4), texts=texts), GROUPS, np.random.default_rng(1)
+            trajectories(np.random.default_rng(4), texts=texts), GROUPS, np.random.default_rng(1)
         )
         found.append((weights(model), weights(critic), said))
     for other in found[1:]:
@@ -172,8 +153,8 @@ def test_an_update_does_not_depend_on_the_pieces_it_is_computed_in(texts):
 
 
 def test_the_first_step_follows_the_policy_gradient_of_the_definition():
-    model, played = made(), talks(np.random.default_rng(6))
-    of = learner(model, estimator="brpo", entropy_coef=0.3, kl_coef=0.0, temperature=0.7)
+    model, played = small_model(), trajectories(np.random.default_rng(6))
+    of = Trainer(model, estimator="brpo", entropy_coef=0.3, kl_coef=0.0, temperature=0.7)
     other = copy.deepcopy(model)
     of.update(played, GROUPS, np.random.default_rng(1))
     scores = np.array([sum(each.rewards) for each in played])
@@ -193,10 +174,10 @@ def test_the_first_step_follows_the_policy_gradient_of_the_definition():
 
 
 def test_the_divergence_from_the_first_model_is_made_small():
-    played, model = talks(np.random.default_rng(6)), made()
+    played, model = trajectories(np.random.default_rng(6)), small_model()
     for each in played:
         each.rewards = [0.0]  # nothing to win
-    of = learner(model, estimator="brpo", entropy_coef=0.0, kl_coef=1.0)
+    of = Trainer(model, estimator="brpo", entropy_coef=0.0, kl_coef=1.0)
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
@@ -206,12 +187,12 @@ def test_the_divergence_from_the_first_model_is_made_small():
 
 def test_the_divergence_is_never_negative_and_small_where_it_is_the_second_order():
     logs = torch.linspace(-5, 0, 11)
-    assert divergence(logs, logs).abs().max() == 0
-    assert (divergence(logs, logs.flip(0)) >= 0).all()
+    assert kl_divergence(logs, logs).abs().max() == 0
+    assert (kl_divergence(logs, logs.flip(0)) >= 0).all()
     torch.testing.assert_close(
-        divergence(logs, logs + 0.01), torch.full((11,), 0.01**2 / 2), rtol=0.01, atol=0
+        kl_divergence(logs, logs + 0.01), torch.full((11,), 0.01**2 / 2), rtol=0.01, atol=0
     )
-    assert divergence(torch.tensor([-50.0]), torch.tensor([0.0])) == 10
+    assert kl_divergence(torch.tensor([-50.0]), torch.tensor([0.0])) == 10
 
 
 @pytest.mark.parametrize(
@@ -226,13 +207,13 @@ def test_a_ratio_pays_within_its_own_limits_below_and_above(advantage, ratio, wa
 
 
 def test_a_critic_learns_the_score_while_the_model_stays():
-    model, played = made(), talks(np.random.default_rng(9))
+    model, played = small_model(), trajectories(np.random.default_rng(9))
     for each in played:
         each.rewards = [3.0]
     critic = Critic(model)
-    of, before = learner(model, critic, estimator="gae", minibatch=3), weights(model).clone()
+    of, before = Trainer(model, critic, estimator="gae", minibatch_size=3), weights(model).clone()
     seen = [
-        of.update(played, GROUPS, np.random.default_rng(i), critic_alone=True)["loss/value"]
+        of.update(played, GROUPS, np.random.default_rng(i), critic_only=True)["loss/value"]
         for i in range(40)
     ]
     assert seen[0] == pytest.approx(9.0, rel=0.2)
@@ -241,31 +222,31 @@ def test_a_critic_learns_the_score_while_the_model_stays():
 
 
 def test_a_critic_of_a_model_in_bf16_rounds_no_small_step_away():
-    model, played = made().bfloat16(), talks(np.random.default_rng(9))
+    model, played = small_model().bfloat16(), trajectories(np.random.default_rng(9))
     critic = Critic(model)
     body = torch.nn.utils.parameters_to_vector(critic.body.parameters()).detach().clone()
     assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
     torch.nn.init.normal_(critic.head.weight)
-    of = Learner(
-        model, Settings("gae", kl_coef=0.0), 1e-6, None, critic, 1e-6,
-        lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    of = Trainer(
+        model, critic, None, estimator="gae", kl_coef=0.0, actor_lr=1e-6, critic_lr=1e-6,
+        autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16),
     )  # fmt: skip
-    of.update(played, GROUPS, np.random.default_rng(1), critic_alone=True)
+    of.update(played, GROUPS, np.random.default_rng(1), critic_only=True)
     moved = torch.nn.utils.parameters_to_vector(critic.body.parameters()).detach() - body
     assert (moved != 0).float().mean() > 0.5  # a unit of bf16 is a thousand times such a step
 
 
 def test_a_learner_goes_on_to_the_bit():
-    played = talks(np.random.default_rng(9))
-    model = made()
-    of = learner(model, kl_coef=0.0)
+    played = trajectories(np.random.default_rng(9))
+    model = small_model()
+    of = Trainer(model, kl_coef=0.0)
     of.update(played, GROUPS, np.random.default_rng(1))
-    stored, state = copy.deepcopy(model.state_dict()), copy.deepcopy(of.state())
+    stored, state = copy.deepcopy(model.state_dict()), copy.deepcopy(of.learner.state())
     of.update(played, GROUPS, np.random.default_rng(2))
-    other = made(seed=8)
+    other = small_model(seed=8)
     other.load_state_dict(stored)
-    again = learner(other, kl_coef=0.0)
-    again.restore(state)
+    again = Trainer(other, kl_coef=0.0)
+    again.learner.restore(state)
     again.update(played, GROUPS, np.random.default_rng(2))
     torch.testing.assert_close(weights(other), weights(model), rtol=0, atol=0)
 
@@ -274,10 +255,12 @@ def test_a_step_is_as_large_as_its_share_of_the_step_size():
     """AdamW's first step, without its decay of weights."""
     moved = []
     for step in (1.0, 0.25, 0.0):
-        model = made()
-        of, before = learner(model, kl_coef=0.0, minibatch=len(GROUPS)), weights(model)
-        of.optimizer.param_groups[0]["weight_decay"] = 0.0
-        of.update(talks(np.random.default_rng(9)), GROUPS, np.random.default_rng(1), step=step)
+        model = small_model()
+        of, before = Trainer(model, kl_coef=0.0, minibatch_size=len(GROUPS)), weights(model)
+        of.learner.optimizer.param_groups[0]["weight_decay"] = 0.0
+        of.update(
+            trajectories(np.random.default_rng(9)), GROUPS, np.random.default_rng(1), lr_scale=step
+        )
         moved.append(weights(model) - before)
     torch.testing.assert_close(moved[1], moved[0] / 4, rtol=1e-3, atol=1e-6)
     assert moved[0].abs().max() > 1e-4
@@ -287,7 +270,7 @@ def test_a_step_is_as_large_as_its_share_of_the_step_size():
 def test_an_order_has_each_trajectory_once_and_those_of_a_game_together():
     groups, rng, firsts = np.array([4, 2, 4, 9, 2, 4, 9]), np.random.default_rng(3), set()
     for _ in range(60):
-        order = _shuffled(groups, rng)
+        order = shuffled_by_group(groups, rng)
         assert sorted(order) == list(range(7))
         names = groups[order]
         assert (names[1:] != names[:-1]).sum() == 2

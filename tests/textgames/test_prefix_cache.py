@@ -6,7 +6,7 @@ import torch
 from tests.textgames.test_kv_cache import VOCABULARY, from_the_beginning, made
 
 from textgames.models import prefix_cache
-from textgames.models.prefix_cache import DEEP, Recall
+from textgames.models.prefix_cache import DEPTH, PrefixCache
 
 
 def talk(memory, model, rng, prompts, length, few=3):
@@ -31,37 +31,37 @@ def talk(memory, model, rng, prompts, length, few=3):
 @pytest.mark.parametrize("kind", ["qwen", "llama", "gemma"])
 def test_whatever_was_said_before_the_logits_are_those_of_reading_anew(kind):
     model, rng = made(kind), np.random.default_rng(8)
-    memory = Recall(model)
+    memory = PrefixCache(model)
     prompts = [rng.integers(VOCABULARY, size=rng.integers(1, 9)).tolist() for _ in range(5)]
     for _ in range(6):
         chosen = [prompts[i] for i in rng.integers(len(prompts), size=rng.integers(1, 12))]
-        talk(memory, model, rng, chosen, DEEP + 4)
+        talk(memory, model, rng, chosen, DEPTH + 4)
 
 
 def test_nothing_is_read_twice():
     model, rng = made("qwen"), np.random.default_rng(2)
-    memory, prompts = Recall(model), [[1, 2, 3], [4, 5], [1, 2, 3], [1, 2, 6]]
+    memory, prompts = PrefixCache(model), [[1, 2, 3], [4, 5], [1, 2, 3], [1, 2, 6]]
     memory.begin(prompts)
-    assert memory.read == 3 + 2 + 3
+    assert memory.computed == 3 + 2 + 3
     memory.add_one(torch.tensor([7, 7, 7, 8]), torch.ones(4, dtype=torch.bool))
-    assert memory.read == 8 + 3
+    assert memory.computed == 8 + 3
     for _ in range(3):
         memory.begin(prompts)
         memory.add_one(torch.tensor([7, 7, 7, 8]), torch.ones(4, dtype=torch.bool))
-    assert memory.read == 11
+    assert memory.computed == 11
     memory.begin(prompts)
     memory.add_one(torch.tensor([9, 7, 7, 8]), torch.ones(4, dtype=torch.bool))
-    assert memory.read == 12
-    talk(memory, model, rng, prompts, DEEP + 2, few=1)
+    assert memory.computed == 12
+    talk(memory, model, rng, prompts, DEPTH + 2, few=1)
 
 
 def test_it_forgets_when_it_holds_too_much(monkeypatch):
     model, rng = made("qwen"), np.random.default_rng(2)
-    monkeypatch.setattr(prefix_cache, "AT_MOST", 5000)
-    memory, kept = Recall(model), []
+    monkeypatch.setattr(prefix_cache, "MAX_SIZE", 5000)
+    memory, kept = PrefixCache(model), []
     for _ in range(20):
         prompts = [rng.integers(VOCABULARY, size=6).tolist() for _ in range(4)]
-        talk(memory, model, rng, prompts, DEEP + 1)
-        kept.append(memory.held)
+        talk(memory, model, rng, prompts, DEPTH + 1)
+        kept.append(memory.size)
     assert min(np.diff(kept)) < 0 < max(np.diff(kept))
     assert max(kept) < 15_000

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from textgames.models.sampling import draw
+from textgames.models.sampling import sample
 
 LOGITS = torch.log(torch.tensor([0.5, 0.25, 0.15, 0.07, 0.03]))
 
@@ -20,7 +20,7 @@ LOGITS = torch.log(torch.tensor([0.5, 0.25, 0.15, 0.07, 0.03]))
 def test_shares_are_those_of_the_likeliest_tokens(how, kept):
     order = torch.tensor([3, 0, 4, 1, 2])  # the likeliest is not the first
     logits = LOGITS[order].expand(20_000, 5)
-    found = draw(logits, torch.Generator().manual_seed(1), **how)
+    found = sample(logits, torch.Generator().manual_seed(1), **how)
     weights = np.array([0.5, 0.25, 0.15, 0.07, 0.03]) ** (1 / how["temperature"])
     weights[kept:] = 0
     wanted = (weights / weights.sum())[order.numpy()]
@@ -31,4 +31,4 @@ def test_shares_are_those_of_the_likeliest_tokens(how, kept):
 
 def test_without_a_temperature_the_likeliest_is_taken_and_nothing_is_drawn():
     logits = torch.randn(50, 9, generator=torch.Generator().manual_seed(1))
-    assert torch.equal(draw(logits, None, temperature=0), logits.argmax(-1))
+    assert torch.equal(sample(logits, None, temperature=0), logits.argmax(-1))

@@ -16,7 +16,12 @@ from textgames.games import example_texts, levels, solver, wording
 from textgames.games.config import make_game
 from textgames.learning import demonstrations
 from textgames.learning.demonstrations import texts
-from textgames.learning.imitation import Imitation, judged, updates_of_an_epoch
+from textgames.learning.imitation import (
+    ImitationSettings,
+    SupervisedLearner,
+    evaluate,
+    updates_per_epoch,
+)
 from textgames.models import loading, tiny
 from textgames.models.trajectories import Text
 
@@ -171,7 +176,7 @@ def test_turns_that_do_not_fit_are_left_out(tokenizer) -> None:
     config = sft.Config(env="sokoban", context="whole", prompt="grid", think=False)
     chosen, _ = demonstrations.seeds(config, 40, 1)
     whole = texts(config, chosen, tokenizer, np.random.default_rng(0))
-    cut = texts(config, chosen, tokenizer, np.random.default_rng(0), longest=100)
+    cut = texts(config, chosen, tokenizer, np.random.default_rng(0), max_length=100)
     assert max(len(each.tokens) for each in whole) > 100 >= max(len(each.tokens) for each in cut)
     for one, other in zip(whole, cut, strict=True):
         length = len(other.tokens)
@@ -194,10 +199,11 @@ def started(tmp_path: Path, monkeypatch):
     return start
 
 
-def imitation(loaded: loading.Loaded, made: list[Text], micro: int) -> Imitation:
-    return Imitation(
-        loaded, made, updates=10, batch=12, micro=micro, lr=1e-3, warm_up=0.1, seeds=record.Seeds(3)
+def learner_of(loaded: loading.Loaded, made: list[Text], micro: int) -> SupervisedLearner:
+    settings = ImitationSettings(
+        updates=10, batch_size=12, micro_batch_size=micro, lr=1e-3, warm_up=0.1
     )
+    return SupervisedLearner(loaded, made, settings, record.Seeds(3))
 
 
 def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
@@ -220,28 +226,27 @@ def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
     expected.backward()
     norm = torch.stack([each.grad.norm() for each in loading.trainable(loaded.model)]).norm()
     first = {name: each.clone() for name, each in loading.tensors(loaded).items()}
-    assert judged(loaded, made, 5)["loss"] == pytest.approx(expected.item(), rel=1e-5)
+    assert evaluate(loaded, made, 5)["loss"] == pytest.approx(expected.item(), rel=1e-5)
     hits = (logits.argmax(-1)[:, :-1] == labels[:, 1:]) | (labels[:, 1:] < 0)
-    assert judged(loaded, made, 5)["right"] <= hits.float().mean()
+    assert evaluate(loaded, made, 5)["right"] <= hits.float().mean()
     for micro in (12, 4, 1):
         loading.restore(loaded, first)
-        found = imitation(loaded, made, micro).learn()
+        found = learner_of(loaded, made, micro).learn()
         assert found["loss"] == pytest.approx(expected.item(), rel=1e-5)
         assert found["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
 
 
-def test_each_text_comes_once_an_epoch(started, monkeypatch) -> None:
+def test_each_text_comes_once_an_epoch(started) -> None:
     config = sft.Config(**SMALL, env="bandit", context="last", think=False)
     with record.start(config, study="textgames") as run:
         loaded = loading.load(config, run, lambda: example_texts.texts(config))
         run.finish({})
     made = [Text(np.array([i, 1]), np.array([-1, 0])) for i in range(30)]
-    pupil, seen = imitation(loaded, made, 12), []
-    of = Imitation._drawn
-    monkeypatch.setattr(Imitation, "_drawn", lambda self: seen.append(of(self)) or seen[-1])
-    assert updates_of_an_epoch(30, 12) == 3
+    learner, seen = learner_of(loaded, made, 12), []
+    assert updates_per_epoch(30, 12) == 3
     for _ in range(6):
-        pupil.learn()
+        seen.append(learner.batch_indices())
+        learner.learn()
     orders = [np.concatenate(seen[:3]), np.concatenate(seen[3:])]
     assert all(sorted(each) == list(range(30)) for each in orders)
     assert (orders[0] != orders[1]).any()
@@ -264,17 +269,17 @@ def test_a_run_that_was_broken_off_ends_with_the_same_weights(
     started, tmp_path: Path, monkeypatch, kind
 ) -> None:
     whole = trained(started, "whole", **kind)
-    learn = Imitation.learn
+    learn = SupervisedLearner.learn
 
-    def breaks(self: Imitation) -> dict[str, float]:
+    def breaks(self: SupervisedLearner) -> dict[str, float]:
         if self.update == 7:
             raise OSError("the machine goes down")
         return learn(self)
 
-    monkeypatch.setattr(Imitation, "learn", breaks)
+    monkeypatch.setattr(SupervisedLearner, "learn", breaks)
     with pytest.raises(OSError, match="goes down"):
         trained(started, "broken", **kind)
-    monkeypatch.setattr(Imitation, "learn", learn)
+    monkeypatch.setattr(SupervisedLearner, "learn", learn)
     resumed = trained(started, "broken", **kind)
     assert resumed["digest"] == whole["digest"]
     assert resumed["result"] == whole["result"]
@@ -282,19 +287,28 @@ def test_a_run_that_was_broken_off_ends_with_the_same_weights(
     assert saved[0].read_bytes() == saved[1].read_bytes()
 
 
-def test_the_best_weights_by_the_loss_are_kept(started, tmp_path: Path, monkeypatch) -> None:
-    """Here those of the first measurement after the start: the step size is far too large for more."""
-    losses, of = [], sft.Lesson._judge
+def test_the_weights_with_the_lowest_validation_loss_are_kept(
+    started, tmp_path: Path, monkeypatch
+) -> None:
+    """Later weights are spoilt, so that the first validation after the start is the best."""
+    learn = SupervisedLearner.learn
 
-    def judging(self: sft.Lesson) -> None:
-        of(self)
-        losses.append((judged(self.loaded, self.others, 16)["loss"], self.pupil.update))
-        if self.pupil.update >= 4:
+    def spoilt(self: SupervisedLearner) -> dict[str, float]:
+        metrics = learn(self)
+        if self.update >= 4:
             for weight in loading.trainable(self.loaded.model):
                 weight.data.mul_(1.5)
+        return metrics
 
-    monkeypatch.setattr(sft.Lesson, "_judge", judging)
+    monkeypatch.setattr(SupervisedLearner, "learn", spoilt)
     result = trained(started, "run", test_freq=2)["result"]
+    lines = (tmp_path / "run/journal/metrics.jsonl").read_text().splitlines()
+    points = [json.loads(line) for line in lines]
+    losses = [
+        (point["m"]["validation/loss"], point["step"])
+        for point in points
+        if "validation/loss" in point["m"]
+    ]
     best, at = min(losses)
     assert 0 < at < losses[-1][1]
     assert result["objective"]["at"] == at
@@ -302,13 +316,9 @@ def test_the_best_weights_by_the_loss_are_kept(started, tmp_path: Path, monkeypa
     started("again")
     with record.start(config, study="textgames") as run:
         loaded = loading.load(config, run, list, training=False)
-        others = texts(
-            config,
-            demonstrations.seeds(config, 30, 6)[1],
-            loaded.tokenizer,
-            np.random.default_rng(0),
-        )
-        assert judged(loaded, others, 16)["loss"] == pytest.approx(best, rel=1e-5)
+        seeds = demonstrations.seeds(config, 30, 6)[1]
+        others = texts(config, seeds, loaded.tokenizer, np.random.default_rng(0))
+        assert evaluate(loaded, others, 16)["loss"] == pytest.approx(best, rel=1e-5)
         run.finish({})
 
 
@@ -343,7 +353,7 @@ def test_by_chance_each_action_is_as_frequent_and_no_game_is_longer_than_its_tur
 ):
     config = sft.Config(env=env, context=context, think=False, max_turns=3)
     chosen = levels.training(config, 300)
-    made = texts(config, chosen, tokenizer, np.random.default_rng(4), by_chance=True)
+    made = texts(config, chosen, tokenizer, np.random.default_rng(4), random=True)
     said = [
         tokenizer.decode(text.tokens[text.turns == turn])
         for text in made

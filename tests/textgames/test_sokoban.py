@@ -124,19 +124,20 @@ def test_levels_are_as_hard_as_those_of_the_source():
 def test_chances_are_what_random_players_get(flags, monkeypatch):
     config = GameConfig(env="sokoban", max_steps=9, **flags)
     seeds = levels.validation(config, 40)
-    exact = bounds.chances(config, seeds, 12)
+    exact = bounds.success_rates(config, seeds, 12)
     assert exact.random.shape == exact.optimal.shape == (40, 12)
     assert (exact.random[:, 8:] == exact.random[:, 8:9]).all()
-    played = bounds._tried(config, seeds, 9)
+    played = bounds.sampled_random_rates(config, seeds, 9)
     error = np.sqrt(0.25 / bounds.EPISODES / len(seeds))
     assert np.abs(played.mean(0) - exact.random[:, :9].mean(0)).max() < 4 * error
     assert (np.diff(exact.random, axis=1) >= -1e-12).all()
     assert (exact.random <= exact.optimal + 1e-12).all()
     # Where the moments of a level are too many to be counted, they are played.
     monkeypatch.setattr(bounds, "most_states", lambda *_: 8)
-    assert (bounds.chances(config, seeds, 9).random != exact.random[:, :9]).any()
+    assert (bounds.success_rates(config, seeds, 9).random != exact.random[:, :9]).any()
     assert (
-        np.abs(bounds.chances(config, seeds, 9).random.mean(0) - played.mean(0)).max() < 4 * error
+        np.abs(bounds.success_rates(config, seeds, 9).random.mean(0) - played.mean(0)).max()
+        < 4 * error
     )
 
 

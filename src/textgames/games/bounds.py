@@ -50,7 +50,7 @@ def success_rates(config: GameConfig, seeds: NDArray[np.int64], turns: int) -> S
         needed = lengths(cells)[:, None]
         random = sokoban_random(cells, played)
         if len(large := np.flatnonzero(np.isnan(random[:, 0]))):
-            random[large] = _sampled_random(config, seeds[large], played)
+            random[large] = sampled_random_rates(config, seeds[large], played)
         solved_in_time = (needed >= 0) & (needed <= np.arange(1, played + 1))
         rates = SuccessRates(random, solved_in_time.astype(np.float64))
     else:
@@ -163,7 +163,7 @@ def _random_rates(cells, boxes, most, rates):  # type: ignore[no-untyped-def]
                     rates[n, turn - 1] += now[k]
 
 
-def _sampled_random(
+def sampled_random_rates(
     config: GameConfig, seeds: NDArray[np.int64], turns: int
 ) -> NDArray[np.float64]:
     """Return the share of `EPISODES` random games of every level that are solved within 1 to `turns` actions."""
