@@ -1,88 +1,127 @@
-"""Updates of learners of each kind, in some number of processes: `sharded_learner.py PROCESSES OUT`."""
+"""Updates of learners of different kinds, in one process or sharded over several."""
+
+from __future__ import annotations
 
 import copy
-import sys
+import os
+from collections.abc import Callable
 from typing import Any
 
 import numpy as np
 import torch
 from peft import LoraConfig, get_peft_model
-from test_ppo import GROUPS, made, talks
+from tests.textgames.learners import GROUPS, Trainer, small_model, trajectories
 
-from textgames.learning.ppo import Learner, Settings
+from runcatalog import record
+from textgames import train
+from textgames.learning import ppo
 from textgames.models import distributed
+from textgames.models.distributed import Ranks
 from textgames.models.scoring import Critic
 
 KINDS = {
     "full": {"kl_coef": 0.1, "epochs": 2},
-    "critic": {"estimator": "gae", "kl_coef": 0.0, "minibatch": 6},
-    "lora": {"kl_coef": 0.1, "micro": 1},
+    "critic": {"estimator": "gae", "kl_coef": 0.0, "minibatch_size": 6},
+    "lora": {"kl_coef": 0.1, "micro_batch_size": 1},
     "checkpointing": {"kl_coef": 0.0},
 }
 
 
-def main(processes: int, out: str) -> None:
-    """Writes what each kind of learner came to."""
-    with distributed.join(processes, "cpu") as among:
-        torch.set_num_threads(1)
-        found = {kind: learned(kind, among) for kind in KINDS}
-        if among.first:
-            torch.save(found, out)
-
-
-def learned(kind: str, among: distributed.Ranks) -> dict[str, Any]:
-    """The weights after two updates, what was measured, and the weights once more after a restart from the state."""
-    settings = Settings(**{"minibatch": 3, "micro": 2, **KINDS[kind]})
-    played, found = talks(np.random.default_rng(6)), {}
-    learner = built(settings, kind, among)
-    found["first"] = spoken(learner)
-    found["said"] = learner.update(played, GROUPS, np.random.default_rng(1))
-    stored = {name: distributed.full(each.detach()) for name, each in named(learner)}
-    stored = {name: each.clone() for name, each in stored.items()}
-    state = copy.deepcopy(learner.state())
-    learner.update(played, GROUPS, np.random.default_rng(2))
-    found["weights"] = {name: distributed.full(each.detach()) for name, each in named(learner)}
-    again = built(settings, kind, among)
+def learn(kind: str, ranks: Ranks) -> dict[str, Any]:
+    """Return logits, metrics, weights after two updates, and the weights after a restart from the state."""
+    played, found = trajectories(np.random.default_rng(6)), {}
+    trainer = make_trainer(kind, ranks)
+    found["first"] = logits(trainer)
+    found["metrics"] = trainer.update(played, GROUPS, np.random.default_rng(1))
+    stored = {
+        name: distributed.full_tensor(weight.detach()).clone() for name, weight in trained(trainer)
+    }
+    state = copy.deepcopy(trainer.learner.state())
+    trainer.update(played, GROUPS, np.random.default_rng(2))
+    found["weights"] = full_weights(trainer)
+    again = make_trainer(kind, ranks)
     with torch.no_grad():
-        for name, each in named(again):
-            distributed.put(each, stored[name])
-    again.restore(state)
+        for name, weight in trained(again):
+            distributed.copy_into(weight, stored[name])
+    again.learner.restore(state)
     again.update(played, GROUPS, np.random.default_rng(2))
-    found["again"] = {name: distributed.full(each.detach()) for name, each in named(again)}
-    found["last"] = spoken(again)
+    found["again"] = full_weights(again)
+    found["last"] = logits(again)
     return found
 
 
-def built(settings: Settings, kind: str, among: distributed.Ranks) -> Learner:
-    """A learner as it is when it begins."""
-    model, before, critic = made(), made().requires_grad_(False), None
+def make_trainer(kind: str, ranks: Ranks) -> Trainer:
+    """Return a learner before its first update."""
+    model, reference, critic = small_model(), small_model().requires_grad_(False), None
     if kind == "lora":
         torch.manual_seed(2)
-        model, before = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear")), None
+        model, reference = get_peft_model(model, LoraConfig(r=2, target_modules="all-linear")), None
     if kind == "critic":
         critic = Critic(model)
     if kind == "checkpointing":
         model.gradient_checkpointing_enable({"use_reentrant": False})
-    return Learner(model, settings, 1e-3, before, critic, 1e-3, among=among)
+    settings = {"minibatch_size": 3, "grad_clip": 1.0, **KINDS[kind]}
+    return Trainer(model, critic, reference, ranks=ranks, **settings)
 
 
-def spoken(learner: Learner) -> torch.Tensor:
-    """Logits, as often as a process likes, without the other processes."""
-    tokens = torch.arange(12)[None]
-    with learner.playing(), torch.inference_mode():
-        for _ in range(2 * learner.ranks.rank):
-            learner.model(input_ids=tokens)
-        return learner.model(input_ids=tokens).logits
+def logits(trainer: Trainer) -> torch.Tensor:
+    """Return logits; a process can generate as often as it likes, without the others."""
+    networks, tokens = trainer.networks, torch.arange(12)[None]
+    with networks.generating(), torch.inference_mode():
+        for _ in range(2 * networks.ranks.rank):
+            networks.policy(input_ids=tokens)
+        return networks.policy(input_ids=tokens).logits
 
 
-def named(learner: Learner) -> list[tuple[str, torch.Tensor]]:
-    """All that is learned."""
-    critic = learner.critic.named_parameters() if learner.critic else ()
+def trained(trainer: Trainer) -> list[tuple[str, torch.Tensor]]:
+    """Return all trained weights by name."""
+    networks = trainer.networks
+    critic = networks.critic.named_parameters() if networks.critic else ()
+    policy = networks.policy.named_parameters()
     return [
-        *((name, each) for name, each in learner.model.named_parameters() if each.requires_grad),
-        *((f"critic.{name}", each) for name, each in critic),
+        *((name, weight) for name, weight in policy if weight.requires_grad),
+        *((f"critic.{name}", weight) for name, weight in critic),
     ]
 
 
-if __name__ == "__main__":
-    main(int(sys.argv[1]), sys.argv[2])
+def full_weights(trainer: Trainer) -> dict[str, torch.Tensor]:
+    """Return copies of all trained weights, gathered."""
+    return {
+        name: distributed.full_tensor(weight.detach()).clone() for name, weight in trained(trainer)
+    }
+
+
+def learn_all(out: str) -> None:
+    """Let a rank update learners of all kinds; rank 0 saves what they learned."""
+    with distributed.join(2, "cpu") as ranks:
+        found = {kind: learn(kind, ranks) for kind in KINDS}
+        if ranks.first:
+            torch.save(found, out)
+
+
+def train_run(folder: str, flags: list[str], broken_at: int = 0) -> None:
+    """Let a rank train in a run directory, until an update raises an error."""
+    update, count = ppo.Learner.update, 0
+
+    def breaking(self: Any, *arguments: Any, **named: Any) -> dict[str, float]:
+        nonlocal count
+        count += 1
+        if count == broken_at:
+            raise OSError("the machine goes down")
+        return update(self, *arguments, **named)
+
+    ppo.Learner.update = breaking
+    os.environ["RUN_DIR"] = folder
+    train.main(record.parse(train.Config, flags))
+
+
+def as_rank(
+    rank: int, port: int, environment: dict[str, str], function: Callable[..., None], arguments: Any
+) -> None:
+    """Call a function in a process of its own, as a launcher such as torchrun starts it."""
+    os.environ.clear()
+    os.environ |= environment | {
+        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }  # fmt: skip
+    function(*arguments)

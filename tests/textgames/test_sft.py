@@ -347,7 +347,7 @@ def test_a_length_into_which_nothing_fits_is_named(started) -> None:
 
 
 @pytest.mark.parametrize("context", ["whole", "last"])
-@pytest.mark.parametrize("env", GAMES)
+@pytest.mark.parametrize("env", ["bandit", "sokoban", "frozenlake"])
 def test_by_chance_each_action_is_as_frequent_and_no_game_is_longer_than_its_turns(
     env, context, tokenizer
 ):
