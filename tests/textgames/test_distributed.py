@@ -3,6 +3,7 @@
 import json
 import multiprocessing
 import os
+import shlex
 import socket
 import subprocess
 import sys
@@ -92,60 +93,14 @@ def test_every_process_needs_a_gpu(monkeypatch):
         distributed.join(2, "auto")
 
 
-FLAGS = [
-    "--processes",
-    "2",
-    "--device",
-    "cpu",
-    "--env",
-    "sokoban",
-    "--prompt",
-    "grid",
-    "--think",
-    "no",
-    "--max-turns",
-    "3",
-    "--max-response-length",
-    "3",
-    "--width",
-    "32",
-    "--layers",
-    "2",
-    "--heads",
-    "2",
-    "--temperature",
-    "1",
-    "--top-p",
-    "1",
-    "--train-size",
-    "64",
-    "--train-batch-size",
-    "4",
-    "--n-rollout",
-    "3",
-    "--filter",
-    "0.5",
-    "--ppo-batch-size",
-    "6",
-    "--micro-batch-size",
-    "2",
-    "--ppo-epochs",
-    "2",
-    "--updates",
-    "4",
-    "--test-freq",
-    "2",
-    "--save-freq",
-    "2",
-    "--val-data-num",
-    "7",
-    "--kl-coef",
-    "0.01",
-    "--actor-lr",
-    "1e-3",
-    "--adv-estimator",
-    "gae",
-]
+FLAGS = shlex.split(
+    """
+    --processes 2 --device cpu --env sokoban --prompt grid --think no --max-turns 3 --max-response-length 3 --width 32
+    --layers 2 --heads 2 --temperature 1 --top-p 1 --train-size 64 --train-batch-size 4 --n-rollout 3 --filter 0.5
+    --ppo-batch-size 6 --micro-batch-size 2 --ppo-epochs 2 --updates 4 --test-freq 2 --save-freq 2 --val-data-num 7
+    --kl-coef 0.01 --actor-lr 1e-3 --adv-estimator gae
+    """
+)
 
 
 @pytest.fixture(scope="module")
