@@ -24,7 +24,7 @@ import numpy as np  # noqa: E402
 from benchmarks import _report  # noqa: E402
 
 from naive_games import Warehouse  # noqa: E402
-from textgames import sokoban, solver  # noqa: E402
+from textgames.games import sokoban, solver  # noqa: E402
 
 with contextlib.redirect_stderr(
     io.StringIO()

@@ -16,8 +16,9 @@ sys.path[0] = str(ROOT)
 import numpy as np  # noqa: E402
 from benchmarks import _report  # noqa: E402
 
-from textgames import advantages, solver  # noqa: E402
-from textgames.frozenlake import FROZEN, GOAL, FrozenLake  # noqa: E402
+from textgames.games import solver  # noqa: E402
+from textgames.games.frozenlake import FROZEN, GOAL, FrozenLake  # noqa: E402
+from textgames.learning import advantages, state_advantages  # noqa: E402
 
 SIZE, ACTIONS, TURNS, GAMMA, ASTRAY = 4, 4, 25, 0.9, 0.4
 MAPS = 32
@@ -93,7 +94,7 @@ class Plays:
                 break
         over = np.isin(np.arange(len(self.groups)), going, invert=True)
         self.paths = [
-            advantages.Path(*each[:3], bool(done), int(of))
+            state_advantages.Path(*each[:3], bool(done), int(of))
             for each, done, of in zip(told, over, luck, strict=True)
         ]
         self.exact = np.concatenate([each[3] for each in told])
@@ -104,7 +105,7 @@ def of_states(plays: Plays) -> float:
     found = []
     for group in range(MAPS):
         which = np.flatnonzero(plays.groups == group)
-        found += advantages.of_turns([plays.paths[i] for i in which], GAMMA)
+        found += state_advantages.certainty_equivalence([plays.paths[i] for i in which], GAMMA)
     told = np.concatenate([each.advantage for each in found])
     return float(np.corrcoef(told, plays.exact)[0, 1])
 
@@ -112,7 +113,7 @@ def of_states(plays: Plays) -> float:
 def of_outcomes(plays: Plays) -> float:
     """The correlation of `adv-estimator=grpo`."""
     scores = np.array([sum(path.rewards) for path in plays.paths])
-    found = advantages.of_outcomes("grpo", scores, plays.groups)
+    found = advantages.outcome_advantages("grpo", scores, plays.groups)
     told = np.repeat(found, [len(path.rewards) for path in plays.paths])
     return float(np.corrcoef(told, plays.exact)[0, 1])
 

@@ -34,12 +34,14 @@ from benchmarks import _textgames_peers as peers  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor  # noqa: E402
 
 from runcatalog import record  # noqa: E402
-from textgames import demonstrations, examples, games, levels, models, playing, tiny  # noqa: E402
-from textgames.imitation import Imitation  # noqa: E402
-from textgames.learning import Learner  # noqa: E402
-from textgames.rollout import Speech, play  # noqa: E402
-from textgames.sources import Source  # noqa: E402
-from textgames.train import Config, settings  # noqa: E402
+from textgames.games import example_texts, levels  # noqa: E402
+from textgames.games.config import make_game  # noqa: E402
+from textgames.learning import advantages, demonstrations  # noqa: E402
+from textgames.learning.imitation import ImitationSettings, SupervisedLearner  # noqa: E402
+from textgames.learning.rollout import Generation, generation, play  # noqa: E402
+from textgames.models import loading, tiny  # noqa: E402
+from textgames.models.sources import Source  # noqa: E402
+from textgames.train import Config, advantage_settings, make_learner  # noqa: E402
 
 LEVELS, TIMES = 16, 16  # of an update: levels, and how often each is played
 FEW = 4  # levels of an update with long replies
@@ -56,7 +58,7 @@ SOKOBAN = Config(
 def made() -> tuple[Any, Any]:
     """A tiny model that knows nothing, and its tokenizer."""
     with tempfile.TemporaryDirectory() as folder:
-        tiny.write(Path(folder), examples.texts(SOKOBAN), width=128, layers=4, heads=4, seed=1)
+        tiny.write(Path(folder), example_texts.texts(SOKOBAN), width=128, layers=4, heads=4, seed=1)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         return AutoModelForCausalLM.from_pretrained(folder), tokenizer
 
@@ -66,10 +68,11 @@ def taught(model: Any, tokenizer: Any) -> Any:
     model, config = copy.deepcopy(model), replace(SOKOBAN, max_turns=25)
     seeds, _ = demonstrations.seeds(config, 1000, 1)
     texts = demonstrations.texts(config, seeds, tokenizer, np.random.default_rng(0))
-    loaded = models.Loaded(model, tokenizer, Source(None), config, torch.device("cpu"))
-    pupil = Imitation(
-        loaded, texts, updates=LESSONS, batch=64, micro=64, lr=2e-3, warm_up=0.05, seeds=record.Seeds(0)
-    )  # fmt: skip
+    loaded = loading.Loaded(model, tokenizer, Source(None), config, torch.device("cpu"))
+    settings = ImitationSettings(
+        updates=LESSONS, batch_size=64, micro_batch_size=64, lr=2e-3, warm_up=0.05
+    )
+    pupil = SupervisedLearner(loaded, texts, settings, record.Seeds(0))
     for _ in range(LESSONS):
         pupil.learn()
     return model
@@ -90,7 +93,8 @@ class Ours:
 
     def __init__(self, model: Any, tokenizer: Any, config: Config, seeds: np.ndarray) -> None:
         self.model, self.tokenizer, self.config, self.seeds = model, tokenizer, config, seeds
-        self.learner = Learner(model, settings(config), config.actor_lr)
+        loaded = loading.Loaded(model, tokenizer, Source(None), config, torch.device("cpu"))
+        self.learner = make_learner(config, loaded)
         self.groups = np.repeat(np.arange(config.train_batch_size), config.n_rollout)
         self.replies, self._update = 0.0, 0
 
@@ -102,10 +106,14 @@ class Ours:
             drawn = np.repeat(
                 self.seeds[at:][: self.config.train_batch_size], self.config.n_rollout
             )
-            how = playing.speech(self.config, torch.Generator().manual_seed(self._update))
-            game = games.make(self.config)
-            played = play(self.model, self.tokenizer, game, self.config, drawn, how)
-            self.learner.update(played, self.groups, np.random.default_rng(self._update))
+            how = generation(self.config, torch.Generator().manual_seed(self._update))
+            game = make_game(self.config)
+            played = play(self.model, self.tokenizer, game, self.config, drawn, how).trajectories
+            estimates = advantages.estimate(
+                played, self.groups, None, advantage_settings(self.config)
+            )
+            rng = np.random.default_rng(self._update)
+            self.learner.update(played, estimates, self.groups, rng)
             tokens += sum(int((text.turns >= 0).sum()) for each in played for text in each.texts)
             self._update += 1
         self.replies = tokens / updates
@@ -155,13 +163,13 @@ class Forced(LogitsProcessor):
 def kept_row(model: Any, tokenizer: Any, turns: int, count: int, repeats: int) -> dict[str, Any]:
     """Turns a second with keys and values kept, beside conversations that are read again in each turn."""
     config = replace(SOKOBAN, max_turns=turns)
-    seeds, game = levels.training(config, count), games.make(config)
+    seeds, game = levels.training(config, count), make_game(config)
     (forced,) = tokenizer([FORCED], add_special_tokens=False)["input_ids"]
     talk = peers.Rereading(tokenizer, config)
 
     def ours() -> Any:
-        how = Speech(Forced(forced).draw, turns, config.max_response_length)
-        return play(model, tokenizer, game, config, seeds, how)
+        how = Generation(Forced(forced).draw, turns, config.max_response_length)
+        return play(model, tokenizer, game, config, seeds, how).trajectories
 
     def again() -> Any:
         return talk.play(
