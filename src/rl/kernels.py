@@ -51,12 +51,12 @@ def _kept(function: Callable[..., Any], compiled: Callable[..., Any]) -> Any:
 
 @cache
 def digest(package: Path) -> str:
-    """The digest of the sources that a package's kernels are made of.
+    """Return the digest of the sources of a package's kernels, in all its folders.
 
-    These are its own and this package's that import this module, and the numbers in its `codes`.
+    These are the files of the package and of this one that import this module, and the constants in `codes`.
     """
     found = hashlib.sha256()
-    for path in sorted([*Path(__file__).parent.glob("*.py"), *package.glob("*.py")]):
+    for path in sorted([*Path(__file__).parent.glob("*.py"), *package.rglob("*.py")]):
         source = path.read_bytes()
         if path.name == "codes.py" or b"rl.kernels import" in source:
             found.update(path.name.encode() + b"\0" + source + b"\0")
@@ -71,11 +71,20 @@ def folder(package: Path) -> Path:
     return place / f"{package.name}-{digest(package)}"
 
 
+def _package_of(path: Path) -> Path:
+    """Return the outermost package that contains a module; its own folder if it is in no package."""
+    package = path.parent
+    while (package.parent / "__init__.py").exists():
+        package = package.parent
+    return package
+
+
 class _Locator(CacheLocator):
     def __init__(self, function: Callable[..., Any]) -> None:
         path = Path(function.__code__.co_filename)
-        self._package = path.parent
-        self._name = f"{path.stem}-{function.__code__.co_firstlineno}"
+        self._package = _package_of(path)
+        name = "-".join(path.relative_to(self._package).with_suffix("").parts)
+        self._name = f"{name}-{function.__code__.co_firstlineno}"
 
     def get_cache_path(self) -> str:
         return str(folder(self._package))

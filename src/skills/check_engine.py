@@ -11,7 +11,7 @@ from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from skills.comparing import Beside
+    from skills.levels.minigrid.comparison import Beside
 
 
 @dataclass(frozen=True)
@@ -24,8 +24,8 @@ class Config(record.Config):
 
 def main(config: Config) -> dict[str, Any]:
     """Compares, and returns what the record says."""
-    from skills.comparing import BABYAI, MINIGRID, Beside
-    from skills.levels import STAGES
+    from skills.levels.minigrid.comparison import BABYAI, MINIGRID, Beside
+    from skills.levels.stages import STAGES
 
     names = (*STAGES, *BABYAI, *MINIGRID)
     steps = -(-config.transitions // (len(names) * config.envs))
@@ -55,7 +55,7 @@ def _numbers(name: str, part: Beside) -> dict[str, Any]:
 
 def _result(parts: list[Beside]) -> dict[str, Any]:
     """The record's numbers and its table of what occurred."""
-    from skills.comparing import LOOKED_FOR, together
+    from skills.levels.minigrid.comparison import LOOKED_FOR, together
 
     transitions, mismatches, fields, events = together(parts)
     return {

@@ -10,16 +10,17 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import RUN_ID, find_folder
-from skills import chat, finding, source
-from skills.schedule import COURSES
+from skills.learning import find, reported
+from skills.learning.schedule import SCHEDULES
+from skills.planner import chat
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from skills.executing import Executor
-    from skills.perfect import Oracle
-    from skills.planners import Planner
-    from skills.planning import Planned
+    from skills.planner.episodes import Planned
+    from skills.planner.executors import Executor
+    from skills.planner.oracle import Oracle
+    from skills.planner.planners import Planner
 
 PLANNERS = (*chat.INTERFACES, "oracle", "random", "goal", "none")
 AGENTS = {"ppo": "all6", "dis": "distill", "con": "continue", "moe": "moe", "nlm": "nlm2"}
@@ -65,7 +66,7 @@ class Config(record.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        needs_one = {SEARCH, *AGENTS, *COURSES} - {"nlm", *WHOLE}
+        needs_one = {SEARCH, *AGENTS, *SCHEDULES} - {"nlm", *WHOLE}
         if self.agent in (needs_one if self.planner == "none" else {"nlm"}):
             raise record.UserError(
                 "--planner: the agent nlm alone learned the whole task, and it plays without a planner: "
@@ -97,10 +98,10 @@ class Config(record.Config):
 
 def main(config: Config) -> dict[str, Any]:
     """Plays and returns what the record says."""
-    from skills.agents import TEST
-    from skills.learning import one_thread
-    from skills.perfect import Oracle
-    from skills.planning import Episodes, alone
+    from skills.agents.evaluation import TEST_SEEDS
+    from skills.learning.ppo import use_one_torch_thread
+    from skills.planner.episodes import Episodes, alone
+    from skills.planner.oracle import Oracle
 
     model = None
     if config.asks:
@@ -108,11 +109,11 @@ def main(config: Config) -> dict[str, Any]:
             config.planner, config.address, config.served, config.timeout, config.retries, config.seed
         )  # fmt: skip
         model.check()
-    one_thread()
+    use_one_torch_thread()
     with record.start(config, study="skills") as run:
         if config.asks and (trained := trained_here(config.served)):
             run.add_parent(trained)
-        seeds, oracle = TEST[: config.shared + config.more], Oracle()
+        seeds, oracle = TEST_SEEDS[: config.shared + config.more], Oracle()
         uniform = run.seeds.generator("actions") if config.actions == "sampled" else None
         executor, agent = carries_out(config, run, len(seeds), uniform, oracle)
         if config.planner == "none":
@@ -142,15 +143,15 @@ def carries_out(
     config: Config, run: record.Run, count: int, uniform: np.random.Generator | None, oracle: Oracle
 ) -> tuple[Executor, Any]:
     """The executor of the flags, and its agent."""
-    from skills import agents
-    from skills.executing import AgentExecutor
-    from skills.perfect import SearchExecutor
+    from skills.agents import checkpoints
+    from skills.planner.executors import AgentExecutor
+    from skills.planner.oracle import SearchExecutor
 
     if config.agent == SEARCH:
         return SearchExecutor(count, oracle), None
     word = AGENTS.get(config.agent, config.agent)
-    (folder,) = finding.located("agent", word, run).values()
-    agent = agents.load(folder)
+    (folder,) = find.find_agents("agent", word, run).values()
+    agent = checkpoints.load(folder)
     run.add_parent(agent.run_id)
     if config.planner == "none" and agent.stage not in WHOLE:
         raise record.UserError(
@@ -163,7 +164,7 @@ def carries_out(
 
 def names(config: Config, run: record.Run, model: chat.Chat | None, oracle: Oracle) -> Planner:
     """The planner of the flags."""
-    from skills import planners
+    from skills.planner import planners
 
     chance = planners.RandomPlanner(run.seeds)
     if model is not None:
@@ -213,23 +214,27 @@ def told(played: Planned, seeds: record.Seeds) -> tuple[str, str, str]:
     import numpy as np
     from scipy.stats import bootstrap
 
-    from skills.benchmark import share
+    from skills.learning.results import success_with_interval
 
     rewards = played.reward.astype(np.float64)
     found = bootstrap(
         (rewards,), np.mean, n_resamples=RESAMPLED, method="percentile", rng=seeds.generator("interval")
     )  # fmt: skip
     low, high = found.confidence_interval
-    return str(len(rewards)), f"{rewards.mean():.3f} [{low:.3f}, {high:.3f}]", share(played)
+    return (
+        str(len(rewards)),
+        f"{rewards.mean():.3f} [{low:.3f}, {high:.3f}]",
+        success_with_interval(played),
+    )
 
 
 def one_by_one(config: Config, played: Planned) -> dict[str, Any]:
     """The rewards of the shared levels in a line, and those that the source reported."""
     rewards = played.reward[: config.shared]
     lines = [[config.planner, Path(config.agent).name, *rewards.tolist()]]
-    reported = source.REWARDS.get(config.agent.upper(), ())
-    if len(reported) == config.shared and (config.asks or config.planner == "none"):
-        lines.append(["reported", config.agent, *reported])
+    source = reported.REWARDS.get(config.agent.upper(), ())
+    if len(source) == config.shared and (config.asks or config.planner == "none"):
+        lines.append(["reported", config.agent, *source])
     rows = [
         [*names, *(f"{each:.3f}" if each else "0" for each in values), f"{sum(values) / len(values):.3f}"]
         for names, values in ((line[:2], line[2:]) for line in lines)

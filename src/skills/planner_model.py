@@ -11,8 +11,8 @@ from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from skills.demonstrations import Demonstration
-    from skills.language import Pupil, Texts
+    from skills.planner.demonstrations import Demonstration
+    from skills.planner.small_lm import Pupil, Texts
 
 POINTS = 50  # of the loss's curve
 
@@ -49,26 +49,26 @@ def main(config: Config) -> dict[str, Any]:
     import numpy as np
     import torch
 
-    from skills import language
+    from skills.planner import small_lm
 
     torch.set_num_threads(1)  # of small matrices: more only get into each other's way
     with record.start(config, study="skills") as run:
         taught, kept_out = demonstrations(config, run)
-        tokens = language.tokenizer_for([told.prompt for told in taught])
-        texts, others = (language.Texts.of(each, tokens) for each in (taught, kept_out))
+        tokens = small_lm.tokenizer_for([told.prompt for told in taught])
+        texts, others = (small_lm.Texts.of(each, tokens) for each in (taught, kept_out))
         if len(texts.tokens) < config.batch:
             raise record.UserError(
                 f"--levels: {len(texts.tokens)} demonstrations are less than a batch ({config.batch})"
             )
-        sizes = language.Sizes(config.width, config.layers, config.heads)
+        sizes = small_lm.Sizes(config.width, config.layers, config.heads)
         first = int(run.seeds.sequence("first weights").generate_state(1)[0])
-        pupil = language.Pupil(
-            language.model_for(sizes, tokens, first), texts, updates=config.updates, batch=config.batch,
+        pupil = small_lm.Pupil(
+            small_lm.model_for(sizes, tokens, first), texts, updates=config.updates, batch=config.batch,
             lr=config.lr, prompt_weight=config.prompt_weight, seeds=run.seeds,
         )  # fmt: skip
         train(config, run, pupil, others)
-        right = language.right(pupil.model, others)
-        language.save(pupil.model, tokens, run.artifact("model/config.json").parent)
+        right = small_lm.right(pupil.model, others)
+        small_lm.save(pupil.model, tokens, run.artifact("model/config.json").parent)
         run.digest_weights(pupil.tensors())
         lengths = np.array([len(each) for each in texts.tokens])
         return run.finish(result(config, pupil, len(taught), right, lengths))
@@ -78,14 +78,13 @@ def demonstrations(
     config: Config, run: record.Run
 ) -> tuple[list[Demonstration], list[Demonstration]]:
     """What is learned from, and what is kept out; made once and kept in the run's folder."""
-    from skills.agents import VALIDATION
-    from skills.demonstrations import demonstrate, kept
-    from skills.playing import FIRST_TRAINING_SEED
+    from skills.agents.evaluation import FIRST_TRAINING_SEED, VALIDATION_SEEDS
+    from skills.planner.demonstrations import demonstrate, kept
 
     first = FIRST_TRAINING_SEED
     parts = {
         "taught": range(first, first + config.levels),
-        "kept_out": VALIDATION[: config.validation],
+        "kept_out": VALIDATION_SEEDS[: config.validation],
     }
     found = []
     for name, levels in parts.items():
@@ -104,7 +103,7 @@ def demonstrations(
 
 def train(config: Config, run: record.Run, pupil: Pupil, others: Texts) -> None:
     """Makes the updates, from the run's newest checkpoint on."""
-    from skills.language import right
+    from skills.planner.small_lm import right
 
     losses: list[dict[str, float]] = []
     if (checkpoint := run.restore()) is not None:

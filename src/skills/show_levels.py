@@ -13,7 +13,7 @@ from runcatalog.record import option
 if TYPE_CHECKING:
     import numpy as np
 
-    from skills.state import Levels
+    from skills.levels.state import Levels
 
 
 @dataclass(frozen=True)
@@ -43,9 +43,9 @@ class Measured:
 
 def main(config: Config) -> dict[str, Any]:
     """Measures and draws, and returns what the record says."""
-    from skills.figures import OWN, contact_sheet
-    from skills.generate import levels
-    from skills.levels import STAGES
+    from skills.levels.generate import levels
+    from skills.levels.minigrid.pictures import OWN, contact_sheet
+    from skills.levels.stages import STAGES
 
     with record.start(config, study="skills") as run:
         found = {}
@@ -65,9 +65,9 @@ def random_play(stage: str, episodes: int, rng: np.random.Generator) -> int:
     """Plays whole episodes, each on a level of its own, with uniform actions; how many succeeded."""
     import numpy as np
 
-    from skills.codes import ACTIONS
-    from skills.engine import Engine
-    from skills.levels import MAX_STEPS
+    from skills.levels.codes import ACTIONS
+    from skills.levels.engine import Engine
+    from skills.levels.stages import MAX_STEPS
 
     engine = Engine(stage, episodes, auto_reset=False)
     engine.reset(rng.integers(2**62, size=episodes))
@@ -83,9 +83,9 @@ def solve(drawn: Levels) -> np.ndarray:
     """Searches a shortest solution of each level and plays it in the engine; lengths of those that work, int [n]."""
     import numpy as np
 
-    from skills.codes import DONE
-    from skills.engine import Engine
-    from skills.oracle import solutions
+    from skills.levels.codes import DONE
+    from skills.levels.engine import Engine
+    from skills.levels.solver import solutions
 
     found = solutions(drawn)
     lengths = np.array([-1 if each is None else len(each) for each in found])
@@ -100,7 +100,7 @@ def solve(drawn: Levels) -> np.ndarray:
 
 
 def _row(stage: str, measured: Measured) -> list[str]:
-    from skills.levels import STAGES, Stage
+    from skills.levels.stages import STAGES, Stage
 
     told = STAGES[stage]
     if isinstance(told, Stage):
@@ -123,7 +123,7 @@ def _range(pair: tuple[int, int]) -> str:
 
 def _result(found: dict[str, Measured]) -> dict[str, Any]:
     """The record's numbers and its table."""
-    from skills.levels import LAST
+    from skills.levels.stages import LAST
 
     worst = max(LAST, key=lambda stage: found[stage].random)
     random = found[worst].random / found[worst].episodes

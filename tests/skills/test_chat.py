@@ -9,8 +9,8 @@ import pytest
 
 from chat_server import ChatServer, options_of
 from runcatalog.record import RunFailed, UserError
-from skills import chat, prompts
-from skills.chat import Chat
+from skills.planner import chat, prompts
+from skills.planner.chat import Chat
 
 SCHEMA = prompts.schema(["explore", "open the red door"])
 ASKED = [{"role": "system", "content": "Plan."}, {"role": "user", "content": "What now?"}]

@@ -9,10 +9,11 @@ import pytest
 import torch
 
 from runcatalog import record
-from skills import language, planner_model, prompts
-from skills.demonstrations import Demonstration, demonstrate
-from skills.language import ASSISTANT, END, USER, Pupil, Sizes, Texts
-from skills.playing import FIRST_TRAINING_SEED
+from skills import planner_model
+from skills.agents.evaluation import FIRST_TRAINING_SEED
+from skills.planner import prompts, small_lm
+from skills.planner.demonstrations import Demonstration, demonstrate
+from skills.planner.small_lm import ASSISTANT, END, USER, Pupil, Sizes, Texts
 
 SMALL = {
     "stage": "nlm0", "levels": 20, "validation": 4, "updates": 8, "batch": 8, "width": 32, "layers": 1, "heads": 2,
@@ -38,7 +39,7 @@ def test_demonstrations_tell_only_what_can_be_known(taught: list[Demonstration])
 
 
 def test_tokens_are_what_the_chat_template_makes(taught: list[Demonstration]) -> None:
-    tokens = language.tokenizer_for([each.prompt for each in taught])
+    tokens = small_lm.tokenizer_for([each.prompt for each in taught])
     texts = Texts.of(taught, tokens)
     for told, found, answer in zip(taught, texts.tokens, texts.answers, strict=True):
         asked = [
@@ -57,18 +58,18 @@ def test_tokens_are_what_the_chat_template_makes(taught: list[Demonstration]) ->
 def test_it_learns_to_plan(taught: list[Demonstration]) -> None:
     """Better than whoever always says what is most often right, in levels that it does not know."""
     torch.set_num_threads(1)
-    tokens = language.tokenizer_for([each.prompt for each in taught])
+    tokens = small_lm.tokenizer_for([each.prompt for each in taught])
     told = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
     texts, others = Texts.of(taught, tokens), Texts.of(told, tokens)
     pupil = Pupil(
-        language.model_for(Sizes(64, 2, 4), tokens, 1), texts, updates=220, batch=16, lr=4e-3,
+        small_lm.model_for(Sizes(64, 2, 4), tokens, 1), texts, updates=220, batch=16, lr=4e-3,
         prompt_weight=1.0, seeds=record.Seeds(1),
     )  # fmt: skip
-    before = language.right(pupil.model, others).mean()
+    before = small_lm.right(pupil.model, others).mean()
     losses = [pupil.learn()["loss"] for _ in range(220)]
     (_, often), *_ = Counter(each.subtask for each in told).most_common()
     assert before < 0.05
-    assert language.right(pupil.model, others).mean() > 1.2 * often / len(told)
+    assert small_lm.right(pupil.model, others).mean() > 1.2 * often / len(told)
     assert np.mean(losses[-10:]) < 0.1 * np.mean(losses[:10])
 
 

@@ -11,22 +11,25 @@ import torch
 
 from chat_server import ChatServer, options_of
 from runcatalog import record
-from skills import agents, codes, llm, planners, prompts, subtasks
-from skills.acting import NetworkAgent
-from skills.chat import Chat
-from skills.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK
-from skills.engine import Engine
-from skills.env import SkillsEnv
-from skills.executing import AgentExecutor, Executor
-from skills.generate import levels
-from skills.network import Network, Shape, initial, split
-from skills.oracle import solutions
-from skills.perfect import Oracle, SearchExecutor
-from skills.planners import GoalPlanner, LanguagePlanner, OraclePlanner, RandomPlanner
-from skills.planning import Episodes
-from skills.playing import play
-from skills.prompts import Situation
-from skills.scene import Scenes
+from skills import llm
+from skills.agents import checkpoints
+from skills.agents.evaluation import play
+from skills.agents.network import Network, Shape, initial_weights, named_views
+from skills.agents.policy import NetworkAgent
+from skills.levels import codes
+from skills.levels.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK
+from skills.levels.engine import Engine
+from skills.levels.generate import levels
+from skills.levels.minigrid.env import SkillsEnv
+from skills.levels.solver import solutions
+from skills.planner import planners, prompts, subtasks
+from skills.planner.chat import Chat
+from skills.planner.episodes import Episodes
+from skills.planner.executors import AgentExecutor, Executor
+from skills.planner.oracle import Oracle, SearchExecutor
+from skills.planner.planners import GoalPlanner, LanguagePlanner, OraclePlanner, RandomPlanner
+from skills.planner.prompts import Situation
+from skills.planner.scene import Scenes
 
 SEEDS = range(10_000, 10_060)
 
@@ -52,8 +55,8 @@ def _episodes(planner, executor=None, seeds=SEEDS, **more) -> Episodes:
 
 def _agent() -> NetworkAgent:
     shape = Shape(channels=4, hidden=32, memory=32)
-    flat = initial(shape, torch.Generator().manual_seed(1))
-    split(flat, shape)["head"][:] *= 50
+    flat = initial_weights(shape, torch.Generator().manual_seed(1))
+    named_views(flat, shape)["head"][:] *= 50
     return NetworkAgent(Network(shape, flat))
 
 
@@ -317,10 +320,11 @@ def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(
     monkeypatch, tmp_path: Path
 ) -> None:
     shape = Shape(4, 16, 8)
-    network = Network(shape, initial(shape, torch.Generator().manual_seed(1)))
+    network = Network(shape, initial_weights(shape, torch.Generator().manual_seed(1)))
     for stage in ("nlm1", "pkp4"):
         record.checkpoint.save_checkpoint(
-            tmp_path / stage / "checkpoints", 1, agents.tensors_of(network), agents.about(shape, stage),
+            tmp_path / stage / "checkpoints", 1, checkpoints.named_tensors(network),
+            checkpoints.description(shape, stage),
         )  # fmt: skip
     flags = {"planner": "none", "model": ""}
     found = _played(monkeypatch, tmp_path / "run", agent=str(tmp_path / "nlm1"), **flags)

@@ -7,8 +7,9 @@ import pytest
 from matplotlib.image import imread
 
 from runcatalog.record import UserError
-from skills import check_engine, comparing, show_levels
-from skills.levels import STAGES
+from skills import check_engine, show_levels
+from skills.levels.minigrid import comparison
+from skills.levels.stages import STAGES
 
 
 def done(monkeypatch, folder: Path, script, **flags) -> dict:
@@ -35,13 +36,13 @@ def test_levels_are_measured_and_shown(monkeypatch, tmp_path):
 
 
 def test_a_check_counts_what_it_compared(monkeypatch, tmp_path):
-    monkeypatch.setattr(comparing, "BABYAI", comparing.BABYAI[:1])
+    monkeypatch.setattr(comparison, "BABYAI", comparison.BABYAI[:1])
     found = done(monkeypatch, tmp_path, check_engine, transitions=10_000, envs=8)
     assert found["metrics"]["mismatches"] == 0
     assert found["metrics"]["transitions"] >= 10_000
     parts = json.loads((tmp_path / "artifacts" / "environments.json").read_text())
     assert sum(each["transitions"] for each in parts) == found["metrics"]["transitions"]
-    assert len(parts) == len(STAGES) + 1 + len(comparing.MINIGRID)
+    assert len(parts) == len(STAGES) + 1 + len(comparison.MINIGRID)
 
 
 def test_a_check_of_nothing_is_refused():
