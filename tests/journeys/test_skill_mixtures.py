@@ -99,11 +99,11 @@ def _all_of_them_are_benchmarked_and_drawn(
 
 
 def _an_episode_is_filmed(project: Project, student: Path) -> None:
-    project.good(f"python -m skills.film {student} episode.gif --stage pkp0 --sampled")
+    project.good(f"python -m skills.figures.gif {student} episode.gif --stage pkp0 --sampled")
     with Image.open(project.root / "episode.gif") as film:
         assert film.n_frames > 1
         assert film.width == 11 * 12  # one verb: one episode
-    project.bad(f"python -m skills.film {student} episode.png", "episode.png", ".gif")
+    project.bad(f"python -m skills.figures.gif {student} episode.png", "episode.png", ".gif")
 
 
 def _mistakes_get_one_clear_line(project: Project, specialists: str) -> None:

@@ -12,7 +12,7 @@ from skills.agents.mixture import Mixture, Switch
 from skills.agents.network import Network, Sequences, Shape, initial_weights, named_views
 from skills.agents.policy import NetworkAgent
 from skills.learning.distillation import STATISTICS, Distillation
-from skills.learning.mixture import GatePPO, GateStatistics, Mixture, Switch
+from skills.learning.mixture import GatePPO, GateStatistics
 from skills.learning.ppo import LearnerSettings
 from skills.levels.codes import ACTIONS, VERBS
 from skills.levels.engine import Engine

@@ -23,7 +23,7 @@ def compared():
     rng = np.random.default_rng(3)
     parts = {}
     for name in NAMES:
-        parts[name] = comparison.Beside(name, 10, rng)
+        parts[name] = comparison.Comparison(name, 10, rng)
         parts[name].play(135)
     return parts
 
@@ -35,7 +35,7 @@ def test_nothing_differs_from_minigrid(compared):
     assert (transitions >= 50_000, mismatches) == (True, 0)
 
 
-@pytest.mark.parametrize("event", comparison.LOOKED_FOR)
+@pytest.mark.parametrize("event", comparison.EVENTS)
 def test_everything_that_can_happen_happened(compared, event):
     assert comparison.together(list(compared.values()))[3][event] >= 5
 
@@ -43,7 +43,7 @@ def test_everything_that_can_happen_happened(compared, event):
 def test_a_difference_would_be_seen(monkeypatch):
     monkeypatch.setattr(comparison, "FIELDS", ("image",))
     rng = np.random.default_rng(0)
-    part = comparison.Beside("pkp4", 4, rng)
+    part = comparison.Comparison("pkp4", 4, rng)
     part.play(5)
     assert part.mismatches == 0
     part._engine.load(generate.levels("pkp4", np.arange(4)))

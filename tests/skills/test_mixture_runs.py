@@ -264,6 +264,6 @@ def test_a_film_shows_each_step_and_whom_the_gate_listens_to() -> None:
     env.reset(seed=5)
     plain = gif.frames(experts["a"], "gtg0", 5)
     np.testing.assert_array_equal(plain[0][-11 * 12 :], pictures.picture(env, 12))
-    both = gif.beside([shown[:1], shown])
+    both = gif.side_by_side([shown[:1], shown])
     assert len(both) == len(shown) + gif.WAIT
     np.testing.assert_array_equal(both[-1][:, : 11 * 12], shown[0])

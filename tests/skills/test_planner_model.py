@@ -13,7 +13,7 @@ from skills import planner_model
 from skills.agents.evaluation import FIRST_TRAINING_SEED
 from skills.planner import prompts, small_lm
 from skills.planner.demonstrations import Demonstration, demonstrate
-from skills.planner.small_lm import ASSISTANT, END, USER, Pupil, Sizes, Texts
+from skills.planner.small_lm import ASSISTANT, END, USER, ImitationTrainer, Sizes, Texts
 
 SMALL = {
     "stage": "nlm0", "levels": 20, "validation": 4, "updates": 8, "batch": 8, "width": 32, "layers": 1, "heads": 2,
@@ -61,15 +61,15 @@ def test_it_learns_to_plan(taught: list[Demonstration]) -> None:
     tokens = small_lm.tokenizer_for([each.prompt for each in taught])
     told = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
     texts, others = Texts.of(taught, tokens), Texts.of(told, tokens)
-    pupil = Pupil(
+    pupil = ImitationTrainer(
         small_lm.model_for(Sizes(64, 2, 4), tokens, 1), texts, updates=220, batch=16, lr=4e-3,
         prompt_weight=1.0, seeds=record.Seeds(1),
     )  # fmt: skip
-    before = small_lm.right(pupil.model, others).mean()
+    before = small_lm.exact_matches(pupil.model, others).mean()
     losses = [pupil.learn()["loss"] for _ in range(220)]
     (_, often), *_ = Counter(each.subtask for each in told).most_common()
     assert before < 0.05
-    assert small_lm.right(pupil.model, others).mean() > 1.2 * often / len(told)
+    assert small_lm.exact_matches(pupil.model, others).mean() > 1.2 * often / len(told)
     assert np.mean(losses[-10:]) < 0.1 * np.mean(losses[:10])
 
 
@@ -84,17 +84,17 @@ def _trained(monkeypatch, folder: Path) -> dict:
 
 def test_a_run_that_was_broken_off_ends_with_the_same_weights(monkeypatch, tmp_path: Path) -> None:
     whole = _trained(monkeypatch, tmp_path / "whole")
-    learn = Pupil.learn
+    learn = ImitationTrainer.learn
 
-    def breaks(self: Pupil) -> dict[str, float]:
+    def breaks(self: ImitationTrainer) -> dict[str, float]:
         if self.update == 5:
             raise OSError("the machine goes down")
         return learn(self)
 
-    monkeypatch.setattr(Pupil, "learn", breaks)
+    monkeypatch.setattr(ImitationTrainer, "learn", breaks)
     with pytest.raises(OSError, match="goes down"):
         _trained(monkeypatch, tmp_path / "broken")
-    monkeypatch.setattr(Pupil, "learn", learn)
+    monkeypatch.setattr(ImitationTrainer, "learn", learn)
     resumed = _trained(monkeypatch, tmp_path / "broken")
     assert resumed["digest"] == whole["digest"]
     assert resumed["result"]["metrics"] == whole["result"]["metrics"]

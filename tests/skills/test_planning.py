@@ -24,7 +24,7 @@ from skills.levels.minigrid.env import SkillsEnv
 from skills.levels.solver import solutions
 from skills.planner import planners, prompts, subtasks
 from skills.planner.chat import Chat
-from skills.planner.episodes import Episodes
+from skills.planner.episodes import EpisodeRunner
 from skills.planner.executors import AgentExecutor, Executor
 from skills.planner.oracle import Oracle, SearchExecutor
 from skills.planner.planners import GoalPlanner, LanguagePlanner, OraclePlanner, RandomPlanner
@@ -48,9 +48,9 @@ class AnyAction(Executor):
         return np.where(withheld, -1, drawn).argmax(1)
 
 
-def _episodes(planner, executor=None, seeds=SEEDS, **more) -> Episodes:
+def _episodes(planner, executor=None, seeds=SEEDS, **more) -> EpisodeRunner:
     executor = executor or SearchExecutor(len(seeds), Oracle())
-    return Episodes("nlm2", seeds, planner, executor, more.pop("patience", 20), **more)
+    return EpisodeRunner("nlm2", seeds, planner, executor, more.pop("patience", 20), **more)
 
 
 def _agent() -> NetworkAgent:
@@ -152,7 +152,7 @@ def test_chance_is_worse_than_the_search_and_seeded() -> None:
 def test_nothing_forbidden_is_done_under_guard(stage: str) -> None:
     seeds = range(150)
     free, kept = (
-        Episodes(stage, seeds, GoalPlanner(), AnyAction(), 40, guarded=guarded).play()
+        EpisodeRunner(stage, seeds, GoalPlanner(), AnyAction(), 40, guarded=guarded).play()
         for guarded in (False, True)
     )
     assert free.outcomes["explore", "ended: forbidden"] > 10
@@ -193,7 +193,7 @@ def test_the_guard_knows_what_was_seen() -> None:
 def test_an_agent_with_one_sub_task_plays_as_it_does_alone() -> None:
     agent, seeds = _agent(), range(30)
     executor = AgentExecutor(agent, 30, np.random.default_rng(1), forgets=False)
-    planned = Episodes("gtg0", seeds, GoalPlanner(), executor, 1000, guarded=False).play()
+    planned = EpisodeRunner("gtg0", seeds, GoalPlanner(), executor, 1000, guarded=False).play()
     alone = play(agent, "gtg0", seeds, np.random.default_rng(1))
     for name in ("success", "reward", "steps"):
         np.testing.assert_array_equal(getattr(planned, name), getattr(alone, name))
@@ -214,7 +214,7 @@ def test_an_agent_with_one_sub_task_plays_as_it_does_alone() -> None:
     ],
 )
 def test_answers_are_checked(reply: str, problem: str) -> None:
-    named, told = prompts.read(reply, ["explore", "open the red door"])
+    named, told = prompts.parse_answer(reply, ["explore", "open the red door"])
     assert named == ("" if problem else "explore")
     assert problem in told
 

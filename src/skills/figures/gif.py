@@ -1,6 +1,6 @@
-"""A small animation of what an agent does: `python -m skills.film RUN_DIR OUT.gif`.
+"""Animations of an agent's episodes: `python -m skills.figures.gif RUN_DIR OUT.gif`.
 
-One episode of each verb beside each other, in minigrid's own tiles; of a mixture also whom its gate listens to.
+One episode per verb, side by side, in minigrid's tiles; below a mixture's episode the weights of its gate.
 """
 
 from __future__ import annotations
@@ -19,27 +19,27 @@ from skills.levels.stages import SIZE, STAGES, stages_by_verb
 if TYPE_CHECKING:
     from skills.agents.policy import Agent
 
-TILE = 12  # pixels of a cell
-BAR = 14  # pixels of the weights' height
-FRAME = 160  # ms, a multiple of the 10 ms that the format knows
-WAIT = 6  # frames that the end is shown
+TILE = 12  # side of a cell [pixels]
+BAR = 14  # height of the bar of weights [pixels]
+FRAME = 160  # duration of a frame [ms], a multiple of the format's 10 ms
+WAIT = 6  # frames that show the end
 
 
 def frames(agent: Agent, stage: str, seed: int, greedy: bool = True) -> list[np.ndarray]:
-    """Returns pictures of an episode, uint8 [height, width, 3], and what the mission is above them.
+    """Return the frames of an episode with the mission above, uint8 [height, width, 3].
 
     Args:
-        agent: Acts.
-        stage: Of one verb or of all.
-        seed: Of the level.
-        greedy: The likeliest actions, else drawn ones.
+        agent: The agent.
+        stage: Stage of the level.
+        seed: Seed of the level.
+        greedy: Whether to take the most probable actions.
     """
     from skills.learning.mixture import Mixture
     from skills.levels.engine import Engine
     from skills.levels.minigrid.env import SkillsEnv
     from skills.levels.minigrid.pictures import picture
 
-    engine, env, found = Engine(stage, 1, auto_reset=False), SkillsEnv(), []
+    engine, env, pictures = Engine(stage, 1, auto_reset=False), SkillsEnv(), []
     step, memory, ended = engine.reset(np.array([seed])), agent.start(1), False
     uniform = None if greedy else np.random.default_rng(seed)
     title = caption(mission_text(step.mission[0]))
@@ -50,16 +50,16 @@ def frames(agent: Agent, stage: str, seed: int, greedy: bool = True) -> list[np.
         shown = [title, picture(env, TILE)]
         if isinstance(agent, Mixture):
             shown.append(bar(agent.weights[0]))
-        found.append(np.concatenate(shown))
+        pictures.append(np.concatenate(shown))
         step = engine.step(actions)
         ended = bool(step.terminated[0] or step.truncated[0])
     env.reset(options={"level": engine.state()})
-    found.append(np.concatenate([title, picture(env, TILE), *shown[2:]]))
-    return found
+    pictures.append(np.concatenate([title, picture(env, TILE), *shown[2:]]))
+    return pictures
 
 
 def caption(text: str) -> np.ndarray:
-    """Words in black on white, uint8 [height, SIZE * TILE, 3], two lines at most."""
+    """Return black text on white in at most two lines, uint8 [height, SIZE * TILE, 3]."""
     from PIL import Image, ImageDraw
 
     words, lines = text.replace("green goal square", "goal").split(), [""]
@@ -73,41 +73,41 @@ def caption(text: str) -> np.ndarray:
 
 
 def bar(weights: np.ndarray) -> np.ndarray:
-    """Weights [K] as stretches of a line, in the colours of `plots.gate`."""
+    """Return a bar of weights [K] in the colours of `plots.gate`, uint8 [BAR, width, 3]."""
     from matplotlib.colors import to_rgb
 
     from skills.figures.plots import COLOURS
 
     width = SIZE * TILE
     ends = np.round(np.cumsum(weights) * width)
-    of = np.minimum(np.searchsorted(ends, np.arange(width), side="right"), len(weights) - 1)
-    colours = np.array([[round(255 * part) for part in to_rgb(each)] for each in COLOURS])
-    return np.tile(colours[of % len(COLOURS)].astype(np.uint8), (BAR, 1, 1))
+    expert = np.minimum(np.searchsorted(ends, np.arange(width), side="right"), len(weights) - 1)
+    colours = np.array([[round(255 * part) for part in to_rgb(colour)] for colour in COLOURS])
+    return np.tile(colours[expert % len(COLOURS)].astype(np.uint8), (BAR, 1, 1))
 
 
-def beside(episodes: list[list[np.ndarray]]) -> list[np.ndarray]:
-    """Episodes beside each other, with a white line between; one that has ended waits for the others."""
+def side_by_side(episodes: list[list[np.ndarray]]) -> list[np.ndarray]:
+    """Return frames with all episodes side by side; a finished episode shows its last frame."""
     longest = max(map(len, episodes)) + WAIT
     gap = np.full((len(episodes[0][0]), 6, 3), 255, np.uint8)
-    found = []
+    joined = []
     for t in range(longest):
-        now = [part for each in episodes for part in (gap, each[min(t, len(each) - 1)])]
-        found.append(np.concatenate(now[1:], axis=1))
-    return found
+        now = [part for frames in episodes for part in (gap, frames[min(t, len(frames) - 1)])]
+        joined.append(np.concatenate(now[1:], axis=1))
+    return joined
 
 
 def make(run: Path, path: Path, stage: str = "", seed: int = 0, greedy: bool = True) -> None:
-    """Draws what the agent of a run does.
+    """Draw the episodes of a run's agent.
 
     Args:
-        run: Folder of the run or of a checkpoint.
+        run: Folder of the run or checkpoint.
         path: File to write, ``.gif``.
-        stage: What it plays, an episode of each of its verbs; empty: what it was trained on.
-        seed: Of the levels.
-        greedy: The likeliest actions, else drawn ones.
+        stage: Stage, of whose verbs one episode each is shown; "": the stage of the training.
+        seed: Seed of the levels.
+        greedy: Whether to take the most probable actions.
 
     Raises:
-        record.UserError: There is no agent or no such stage, or the file has another name.
+        record.UserError: There is no agent, an unknown stage, or another suffix.
     """
     from skills.agents import checkpoints
 
@@ -116,23 +116,27 @@ def make(run: Path, path: Path, stage: str = "", seed: int = 0, greedy: bool = T
     agent = checkpoints.load(run)
     if (stage := stage or agent.stage) not in STAGES:
         raise record.UserError(f"--stage: no stage {stage!r}; there are {', '.join(STAGES)}")
-    played = [frames(agent, each, seed, greedy) for each in stages_by_verb(stage).values()]
-    gif.write(path, beside(played), FRAME)
+    episodes = [frames(agent, part, seed, greedy) for part in stages_by_verb(stage).values()]
+    gif.write(path, side_by_side(episodes), FRAME)
 
 
 def main() -> None:
-    """The command."""
+    """Run the command."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="folder of a run or of a checkpoint")
     parser.add_argument("out", type=Path, help="file to write, .gif")
-    parser.add_argument("--stage", default="", help="what it plays; default: what it learned last")
-    parser.add_argument("--seed", type=int, default=0, help="of the levels")
-    parser.add_argument("--sampled", action="store_true", help="draw actions, not the likeliest")
+    parser.add_argument(
+        "--stage", default="", help="stage to play; default: the stage of the training"
+    )
+    parser.add_argument("--seed", type=int, default=0, help="seed of the levels")
+    parser.add_argument(
+        "--sampled", action="store_true", help="sampled actions instead of the most probable"
+    )
     options = parser.parse_args()
     try:
         make(options.run, options.out, options.stage, options.seed, not options.sampled)
     except record.UserError as error:
-        parser.exit(2, f"skills.film: {error}\n")
+        parser.exit(2, f"skills.figures.gif: {error}\n")
     print(f"{options.out}: {options.out.stat().st_size // 1024} kB")
 
 

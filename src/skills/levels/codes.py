@@ -1,11 +1,11 @@
 """Cells, actions and missions as numbers. Indices of types, colours and actions are minigrid's own.
 
-A cell is one uint16: type in bits 0-3, colour in bits 4-6, state of a door in bits 7-8, and two marks of the
-object in it: TARGET, it is what the mission speaks of; TOOL, the way to the target needs it. An object keeps its
-marks where it is carried to.
+A cell is one uint16: type in bits 0-3, colour in bits 4-6, state of a door in bits 7-8, and two marks of its object:
+TARGET for the target of the mission, TOOL for the key of a lock on the path to it. An object keeps its marks when it is
+carried.
 
-A mission is four uint8: verb, colour, type, place. Place is BabyAI's location word, relative to where the agent
-started; missions of this project's own levels have none.
+A mission is four uint8: verb, colour, type, place. Place is BabyAI's location word, relative to the agent's start;
+missions of this project's levels have none.
 """
 
 from __future__ import annotations
@@ -14,7 +14,7 @@ import re
 
 import numpy as np
 
-# Types of objects (minigrid.core.constants.OBJECT_TO_IDX); 0 is a cell that is not seen.
+# Types of objects (minigrid.core.constants.OBJECT_TO_IDX); 0 is a cell out of sight.
 EMPTY, WALL, FLOOR, DOOR, KEY, BALL, BOX, GOAL, LAVA = range(1, 10)
 OPEN, CLOSED, LOCKED = range(3)  # states of a door
 LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)  # actions
@@ -25,13 +25,18 @@ ACTIONS, VIEW = 7, 7
 COLOUR_SHIFT, STATE_SHIFT = 4, 7
 TYPE_MASK, THREE_BITS, TWO_BITS = 15, 7, 3
 TARGET, TOOL = 1 << 9, 1 << 10
-BORDER = WALL | GREY << COLOUR_SHIFT  # a wall, and what lies outside of the grid
+BORDER = WALL | GREY << COLOUR_SHIFT  # a wall, and all cells outside of the grid
 
 VERBS = ("gtg", "gto", "pkp", "tgl", "nlm")
 GTG, GTO, PKP, TGL, NLM = range(5)
 ANY_COLOUR, ANY_TYPE = 6, 0
 PLACES = ("", "left", "right", "front", "behind")
-MISSION_SIZES = (len(VERBS), len(COLOURS) + 1, LAVA + 1, len(PLACES))  # values of each part
+MISSION_SIZES = (
+    len(VERBS),
+    len(COLOURS) + 1,
+    LAVA + 1,
+    len(PLACES),
+)  # number of values of the parts
 
 _TYPES = {ANY_TYPE: "object", DOOR: "door", KEY: "key", BALL: "ball", BOX: "box"}
 _WORDS = {GTO: "go to", PKP: "pick up", TGL: "open"}
@@ -48,17 +53,17 @@ _COMPOSITE = re.compile(
 
 
 def cell(kind: int, colour: int = 0, state: int = 0, marks: int = 0) -> int:
-    """Returns a cell."""
+    """Return the number of a cell."""
     return kind | colour << COLOUR_SHIFT | state << STATE_SHIFT | marks
 
 
 def mission_text(mission: np.ndarray) -> str:
-    """Returns a mission in words; `mission`: uint8 [4].
+    """Return a mission, uint8 [4], in words.
 
     Raises:
-        ValueError: It is none.
+        ValueError: The numbers are not a mission.
     """
-    verb, colour, kind, place = (int(each) for each in mission)
+    verb, colour, kind, place = map(int, mission)
     if verb == GTG:
         return _GOAL
     if verb == NLM and colour < len(COLOURS):
@@ -70,18 +75,18 @@ def mission_text(mission: np.ndarray) -> str:
 
 
 def mission_code(text: str) -> np.ndarray:
-    """Returns the mission that words tell, uint8 [4]; also BabyAI's with one object, and MiniGrid's goal.
+    """Return the mission of a sentence, uint8 [4]; also of BabyAI's with one object, and of MiniGrid's goal.
 
     Raises:
-        ValueError: They tell none.
+        ValueError: The sentence is not such a mission.
     """
     if text in (_GOAL, "get to the green goal square"):
         return np.array((GTG, GREEN, GOAL, 0), np.uint8)
-    if found := _COMPOSITE.fullmatch(text):
-        return np.array((NLM, COLOURS.index(found["colour"]), GOAL, 0), np.uint8)
-    if not (found := _SENTENCE.fullmatch(text)):
+    if match := _COMPOSITE.fullmatch(text):
+        return np.array((NLM, COLOURS.index(match["colour"]), GOAL, 0), np.uint8)
+    if not (match := _SENTENCE.fullmatch(text)):
         raise ValueError(f"no mission: {text!r}")
-    verb = next(code for code, words in _WORDS.items() if words == found["verb"])
-    colour = COLOURS.index(found["colour"]) if found["colour"] else ANY_COLOUR
-    kind = next(code for code, name in _TYPES.items() if name == found["type"])
-    return np.array((verb, colour, kind, _WHERE.index(found["where"])), np.uint8)
+    verb = next(code for code, words in _WORDS.items() if words == match["verb"])
+    colour = COLOURS.index(match["colour"]) if match["colour"] else ANY_COLOUR
+    kind = next(code for code, name in _TYPES.items() if name == match["type"])
+    return np.array((verb, colour, kind, _WHERE.index(match["where"])), np.uint8)

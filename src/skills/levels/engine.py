@@ -1,7 +1,7 @@
-"""Many environments at once: minigrid's rules in one compiled call, arrays in and out.
+"""Many environments in one compiled call: minigrid's rules on arrays.
 
-What an environment does depends on its seed and its actions alone, not on the others beside it nor on their order.
-`skills.levels.minigrid.env` is the same as an ordinary minigrid environment.
+An environment depends on its seed and its actions alone, not on the other environments or their order.
+`skills.levels.minigrid.env` has the same levels as minigrid environments.
 """
 
 from __future__ import annotations
@@ -33,17 +33,17 @@ from skills.levels.state import (
 
 
 class Step(NamedTuple):
-    """What a step of N environments gives. With leading axes these are buffers of a rollout.
+    """Result of a step of N environments; with leading axes, buffers of a rollout.
 
     Attributes:
-        image: uint8 [N, 7, 7, 3] as minigrid's: type, colour, state by column and row of the view.
+        image: minigrid's view: type, colour and state by column and row, uint8 [N, 7, 7, 3].
         direction: 0 right, 1 down, 2 left, 3 up; uint8 [N].
         mission: uint8 [N, 4], see `skills.levels.codes`.
         reward: float32 [N].
         terminated: bool [N].
         truncated: bool [N]; the last step may be both.
-        last_image, last_direction: Where an episode has ended and the next one has begun in the same step,
-            what was seen last of the old one; elsewhere old content. uint8 [N, 7, 7, 3] and [N].
+        last_image, last_direction: Last observation of an episode that ended in this step, when the next one began in
+            the same step; elsewhere old content. uint8 [N, 7, 7, 3] and [N].
     """
 
     image: np.ndarray
@@ -57,7 +57,7 @@ class Step(NamedTuple):
 
     @classmethod
     def buffers(cls, *shape: int) -> Step:
-        """Returns arrays for steps, for example `buffers(T, N)`; :meth:`at` is one of its steps."""
+        """Return arrays for steps, such as `buffers(T, N)`, whose steps are `at(t)`."""
         view = (VIEW, VIEW, 3)
         return cls(
             np.zeros((*shape, *view), np.uint8), np.zeros(shape, np.uint8), np.zeros((*shape, 4), np.uint8),
@@ -66,8 +66,8 @@ class Step(NamedTuple):
         )  # fmt: skip
 
     def at(self, index: int) -> Step:
-        """Views of the arrays at an index of the first axis."""
-        return Step(*(each[index] for each in self))
+        """Return views of the arrays at an index of the first axis."""
+        return Step(*(array[index] for array in self))
 
 
 class Engine:
@@ -79,11 +79,11 @@ class Engine:
         count: N.
 
     Attributes:
-        auto_reset: Whether a step that ends an episode begins the next one, on the level whose seed follows. If not,
-            an environment that has ended goes on as minigrid's would, and means nothing until it is reset.
+        auto_reset: Whether a step that ends an episode begins the next one, on the level with the following seed. If
+            not, an environment continues after its end as minigrid's would, and has to be reset.
 
     Raises:
-        ValueError: There is no such stage, or there are no levels.
+        ValueError: Unknown stage, or no levels.
     """
 
     def __init__(self, levels: str | Levels, count: int, *, auto_reset: bool = True) -> None:
@@ -106,66 +106,66 @@ class Engine:
 
     @property
     def seeds(self) -> np.ndarray:
-        """Of the present levels, int64 [N]."""
+        """Seeds of the current levels, int64 [N]."""
         return self._state.info[:, SEED].copy()
 
     def reset(
         self, seeds: np.ndarray, which: np.ndarray | None = None, out: Step | None = None
     ) -> Step:
-        """Begins episodes.
+        """Begin episodes.
 
         Args:
-            seeds: Of the levels, int [N], 0 to 2^63 - 1.
-            which: The environments that begin, bool [N]; the others only show what they see. Default: all.
-            out: Where to write; by default arrays of the engine, which the next call overwrites.
+            seeds: Seeds of the levels, int [N], 0 to 2^63 - 1.
+            which: Mask of the environments that begin, bool [N]; others only return their observation. Default: all.
+            out: Arrays to write; by default arrays of the engine, which the next call overwrites.
         """
         seeds = np.ascontiguousarray(np.broadcast_to(seeds, len(self)), np.int64)
         if (seeds < 0).any():
-            raise ValueError("a seed is a whole number from 0 to 2^63 - 1")
+            raise ValueError("a seed is an integer from 0 to 2^63 - 1")
         chosen = np.ones(len(self), bool) if which is None else np.ascontiguousarray(which, bool)
         out = self._own if out is None else out
         _run(self._state, self._source, self._stride, chosen, seeds, _NO_ACTIONS, False, out)
         return out
 
     def step(self, actions: np.ndarray, out: Step | None = None) -> Step:
-        """Acts in every environment.
+        """Act in every environment.
 
         Args:
             actions: minigrid's, int64 [N], 0 to 6.
-            out: Where to write, for example `buffers.at(t)`; by default arrays of the engine, which the next
-                call overwrites.
+            out: Arrays to write, such as `buffers.at(t)`; by default arrays of the engine, which the next call
+                overwrites.
 
         Raises:
-            ValueError: There is an action that there is not, or not one for each environment.
+            ValueError: Wrong number of actions, or an action out of range.
         """
         actions = np.ascontiguousarray(actions, np.int64)
         if actions.shape != (len(self),) or actions.min() < 0 or actions.max() >= ACTIONS:
-            raise ValueError(f"actions: {len(self)} whole numbers from 0 to {ACTIONS - 1}")
+            raise ValueError(f"actions: {len(self)} integers from 0 to {ACTIONS - 1}")
         out = self._own if out is None else out
         auto = self.auto_reset
         _run(self._state, self._source, self._stride, _NOBODY, _NO_ACTIONS, actions, auto, out)
         return out
 
     def potentials(self, out: np.ndarray) -> None:
-        """Writes how far keys and locks have come in each environment, float32 [N], see `skills.levels.shaping`."""
+        """Write the potential of keys and locks, float32 [N], see `skills.levels.shaping`."""
         potentials(self._state.cells, self._state.info, out)
 
     def state(self) -> Levels:
-        """Returns a copy of where all environments are."""
+        """Return a copy of the states of all environments."""
         return unpacked(self._state, *self._size)
 
     def load(
         self, levels: Levels, which: np.ndarray | None = None, out: Step | None = None
     ) -> Step:
-        """Puts environments at given moments of given levels, of the engine's size of grid.
+        """Set the states of environments.
 
         Args:
-            levels: One for each environment that is chosen, in order.
-            which: These environments, bool [N]. Default: all.
-            out: As in :meth:`reset`.
+            levels: States of the selected environments, in order.
+            which: Mask of these environments, bool [N]. Default: all.
+            out: See :meth:`reset`.
 
         Raises:
-            ValueError: Number or size of the levels is another.
+            ValueError: Number or grid size of the levels is wrong.
         """
         chosen = np.ones(len(self), bool) if which is None else np.asarray(which, bool)
         if levels.size != self._size or len(levels) != chosen.sum():
@@ -178,7 +178,7 @@ class Engine:
 
 
 class Source(NamedTuple):
-    """Where levels come from: `table` of stages, or, if it is empty, a bank; and what kernels work with."""
+    """Source of levels: the `table` of stages, or the `bank` if that is empty; and the workspace of kernels."""
 
     table: np.ndarray
     bank: State
@@ -191,7 +191,7 @@ _NOBODY, _NO_ACTIONS = np.zeros(0, bool), np.zeros(0, np.int64)
 
 @part
 def _begin(source, seed, cells, inside, info):  # type: ignore[no-untyped-def]
-    """Puts an environment at the beginning of the level of a seed."""
+    """Begin the level of a seed in one environment."""
     if len(source.table):
         generate(source.table, seed, source.work, cells, inside, info)
         return
@@ -205,7 +205,7 @@ def _begin(source, seed, cells, inside, info):  # type: ignore[no-untyped-def]
 
 @kernel
 def _run(state, source, stride, chosen, seeds, actions, auto, out):  # type: ignore[no-untyped-def]
-    """Begins the chosen environments if there are no actions, else steps all; one kernel, to be compiled once."""
+    """Begin the chosen environments if there are no actions, else step all; one kernel saves compilation."""
     image = out.image.reshape(len(state.info), -1)
     last_image = out.last_image.reshape(len(state.info), -1)
     for n in range(len(state.info)):

@@ -1,7 +1,7 @@
-"""From a stage and a seed to a level: rooms, ways between them, what has to be done, what lies about.
+"""Level generator: from a stage and a seed to rooms, doorways, keys, target and distractors.
 
-A level is drawn as a whole and drawn again, from the same stream, where something finds no place or the target
-cannot be reached without moving anything but the keys that the way needs (`skills.levels.solvable`).
+A level is drawn again, from the same random stream, if an object has no position or the target cannot be reached
+without moving objects other than the keys of its locks (`skills.levels.solvable`).
 """
 
 from __future__ import annotations
@@ -34,7 +34,7 @@ from skills.levels.codes import (
 from skills.levels.rooms import GAP, KEEP_FREE, STRIDE, TRIES, build, index_of, path_between, spread
 from skills.levels.rules import ahead
 from skills.levels.solvable import solvable
-from skills.levels.stages import COLUMNS, MAX_STEPS, MOST_ROOMS, SIZE, stage_table
+from skills.levels.stages import COLUMNS, MAX_ROOMS, MAX_STEPS, SIZE, stage_table
 from skills.levels.state import (
     AT,
     COLOUR,
@@ -59,15 +59,15 @@ _KINDS, _KIND0 = map(COLUMNS.index, ("kinds", "kind0"))
 
 
 class Work(NamedTuple):
-    """Arrays to draw a level in.
+    """Workspace of the generator.
 
     Attributes:
-        rng: State of the random numbers, uint64 [1].
-        rects: Column and row of the first and the last cell of each room, int64 [rooms, 4].
-        ways: Cell of each way, the rooms on its sides, what it is, int64 [rooms, 4].
-        path: The ways from the agent to the target, int64 [rooms].
-        tree: Of each room: depth, way and room before it, and whether it is reached, int64 [rooms, 4].
-        label: The room of each cell, from 1 on, and a mark; uint8 [area].
+        rng: State of the random number generator, uint64 [1].
+        rects: Column and row of the first and the last cell of the rooms, int64 [rooms, 4].
+        ways: Doorways: cell, the rooms on its sides, state of its door or `GAP`; int64 [rooms, 4].
+        path: Doorways from the agent to the target, int64 [rooms].
+        tree: Depth of the rooms, doorway and room before them, whether reached; int64 [rooms, 4].
+        label: Room of the cells, from 1, and the mark `KEEP_FREE`; uint8 [area].
         queue, visited: See `skills.levels.solvable`.
     """
 
@@ -82,17 +82,17 @@ class Work(NamedTuple):
 
 
 def work() -> Work:
-    """Returns arrays for levels of the project's size."""
-    rooms, area = (MOST_ROOMS, 4), STRIDE**2
+    """Return the workspace for levels of the project's size."""
+    rooms, area = (MAX_ROOMS, 4), STRIDE**2
     return Work(
-        np.zeros(1, np.uint64), np.zeros(rooms, np.int64), np.zeros(rooms, np.int64), np.zeros(MOST_ROOMS, np.int64),
+        np.zeros(1, np.uint64), np.zeros(rooms, np.int64), np.zeros(rooms, np.int64), np.zeros(MAX_ROOMS, np.int64),
         np.zeros(rooms, np.int64), np.zeros(area, np.uint8), np.zeros(area, np.int64), np.zeros(area, np.uint8),
     )  # fmt: skip
 
 
 @part
 def generate(table, seed, work, cells, inside, info):  # type: ignore[no-untyped-def]
-    """Writes the level of a seed into one environment.
+    """Generate the level of a seed in one environment.
 
     Args:
         table: Stages from which one is drawn, see `levels.stage_table`.
@@ -112,14 +112,14 @@ def generate(table, seed, work, cells, inside, info):  # type: ignore[no-untyped
 
 @part
 def _attempt(stage, work, cells, info):  # type: ignore[no-untyped-def]
-    """Draws a level; whether it is one."""
+    """Draw a level; return whether it is valid."""
     rng, rects, ways, path = work.rng, work.rects, work.ways, work.path
     rooms = _between(rng, stage[_ROOMS], stage[_ROOMS + 1])
     if not build(rng, stage[_ROOM], rooms, cells, rects, ways, work.label):
         return False
     home = draw(rng, rooms)
     kind = stage[_KIND0 + draw(rng, stage[_KINDS])]
-    door = -1  # the way that is the target
+    door = -1  # the doorway whose door is the target
     goal_room = draw(rng, rooms)
     if kind == DOOR:
         if rooms == 1:
@@ -166,7 +166,7 @@ def _colour(cell):  # type: ignore[no-untyped-def]
 
 @part
 def _choose_ways(stage, rng, rooms, ways, path, length, locks, door):  # type: ignore[no-untyped-def]
-    """Decides what each way is: locked, closed, open, or a gap."""
+    """Draw the kinds of the doorways: locked, closed, open, or a gap."""
     for k in range(rooms - 1):
         chance = draw(rng, 100)
         ways[k, 3] = GAP
@@ -174,12 +174,12 @@ def _choose_ways(stage, rng, rooms, ways, path, length, locks, door):  # type: i
             ways[k, 3] = CLOSED
         elif chance < stage[_CLOSED] + stage[_OPENED]:
             ways[k, 3] = OPEN
-    if door >= 0:  # nothing has to be opened before the door that is the target
+    if door >= 0:  # no door has to be opened before the target door
         for i in range(length):
             ways[path[i], 3] = GAP if draw(rng, 2) == 0 else OPEN
         ways[door, 3] = LOCKED if locks > 0 else CLOSED
         return
-    if stage[_VERB] == NLM and locks == 0:  # its goal is behind a door in any case
+    if stage[_VERB] == NLM and locks == 0:  # its goal is always behind a door
         ways[path[length - 1], 3] = CLOSED
     for i in range(length):
         if draw(rng, length - i) < locks:
@@ -189,8 +189,8 @@ def _choose_ways(stage, rng, rooms, ways, path, length, locks, door):  # type: i
 
 @part
 def _hang_doors(rng, rooms, ways, cells, door):  # type: ignore[no-untyped-def]
-    """Puts doors into the ways, each of another colour."""
-    used = 0  # a bit a colour
+    """Put doors of different colours into the doorways."""
+    used = 0  # bit set of colours
     for k in range(rooms - 1):
         if ways[k, 3] != GAP:
             colour = draw(rng, 6)
@@ -203,7 +203,7 @@ def _hang_doors(rng, rooms, ways, cells, door):  # type: ignore[no-untyped-def]
 
 @part
 def _lay_keys(home, rooms, length, cells, door, work):  # type: ignore[no-untyped-def]
-    """Lays the key of each lock where it can be had before the lock is opened; whether there was a place."""
+    """Place every lock's key where it is reachable before the lock is opened; return whether there was a position."""
     ways, tree = work.ways, work.tree
     for i in range(rooms):
         tree[i, 3] = i == home
@@ -224,7 +224,7 @@ def _lay_keys(home, rooms, length, cells, door, work):  # type: ignore[no-untype
 
 @part
 def _lay_target(kind, room, cells, work):  # type: ignore[no-untyped-def]
-    """Lays a target that is no door; its colour, or -1 if there is no place."""
+    """Place a target other than a door; return its colour, or -1 without a position."""
     place = _free(work.rng, work.rects[room], cells, work.label)
     if place < 0:
         return -1
@@ -237,7 +237,7 @@ def _lay_target(kind, room, cells, work):  # type: ignore[no-untyped-def]
 
 @part
 def _last_door(ways, path, length, cells):  # type: ignore[no-untyped-def]
-    """The colour of the locked door that is nearest to the target; without one, of the nearest door."""
+    """Return the colour of the last locked door before the target; without one, of the last door."""
     last = path[length - 1]
     for i in range(length):
         if ways[path[i], 3] == LOCKED:
@@ -247,7 +247,7 @@ def _last_door(ways, path, length, cells):  # type: ignore[no-untyped-def]
 
 @part
 def _lay_distractors(stage, rooms, cells, kind, colour, work):  # type: ignore[no-untyped-def]
-    """Lays what the mission does not speak of: no second target, no second key of a lock. Whether it fitted."""
+    """Place distractors, none of them a second target or a second key of a lock; return whether all had a position."""
     rng = work.rng
     missing = _between(rng, stage[_DISTRACTORS], stage[_DISTRACTORS + 1])
     for _ in range(TRIES):
@@ -265,7 +265,7 @@ def _lay_distractors(stage, rooms, cells, kind, colour, work):  # type: ignore[n
 
 @part
 def _is_tool(cells, kind, colour):  # type: ignore[no-untyped-def]
-    """Whether such an object is the key of a lock."""
+    """Return whether an object of this kind and colour is the key of a lock."""
     wanted = KEY | colour << COLOUR_SHIFT | TOOL
     if kind == KEY:
         for i in range(len(cells)):
@@ -276,7 +276,7 @@ def _is_tool(cells, kind, colour):  # type: ignore[no-untyped-def]
 
 @part
 def _free(rng, rect, cells, label):  # type: ignore[no-untyped-def]
-    """An empty cell of a room that is not beside a way, or -1."""
+    """Return a random empty cell of a room that is not next to a doorway, or -1."""
     for _ in range(TRIES):
         x = rect[0] + draw(rng, rect[2] - rect[0] + 1)
         y = rect[1] + draw(rng, rect[3] - rect[1] + 1)
@@ -288,7 +288,7 @@ def _free(rng, rect, cells, label):  # type: ignore[no-untyped-def]
 
 @part
 def _set_agent(rng, rect, cells, info):  # type: ignore[no-untyped-def]
-    """Puts the agent where it faces nothing, or a wall, as minigrid's `RoomGrid.place_agent` does."""
+    """Place the agent facing an empty cell or a wall, as minigrid's `RoomGrid.place_agent` does."""
     for _ in range(TRIES):
         x = rect[0] + draw(rng, rect[2] - rect[0] + 1)
         y = rect[1] + draw(rng, rect[3] - rect[1] + 1)
@@ -307,10 +307,10 @@ def _generate_all(table, seeds, work, state):  # type: ignore[no-untyped-def]
 
 
 def levels(stage: str, seeds: np.ndarray) -> Levels:
-    """Returns the levels of seeds, int [L], 0 to 2^63 - 1.
+    """Return the levels of seeds, int [L], 0 to 2^63 - 1.
 
     Raises:
-        ValueError: There is no such stage.
+        ValueError: Unknown stage.
     """
     seeds = np.ascontiguousarray(seeds, np.int64)
     state = empty_state(len(seeds), SIZE, SIZE)
@@ -324,5 +324,5 @@ def _following(seed):  # type: ignore[no-untyped-def]
 
 
 def next_seed(seed: int) -> int:
-    """Returns the seed of the level that an environment plays after that of `seed`."""
+    """Return the seed of the level that follows the level of `seed` in an environment."""
     return int(_following(np.int64(seed)))

@@ -1,6 +1,6 @@
-"""Rooms of a level: a square that walls split, with one way through each wall, so that rooms and ways are a tree.
+"""Rooms of a level: walls split a square, with one doorway through every wall, so that rooms and doorways are a tree.
 
-Arrays of rooms and ways are those of `generate.Work`.
+Arrays of rooms and doorways (`ways`) are those of `generate.Work`.
 """
 
 from __future__ import annotations
@@ -14,10 +14,10 @@ from skills.levels.stages import SIZE
 from skills.levels.state import PAD
 
 STRIDE = SIZE + 2 * PAD
-GAP = 3  # a way without a door; the others are a door's states
-TRIES = 40  # at a place for something, before the level is drawn anew
-KEEP_FREE = 64  # mark in `label`: beside a way, where nothing is put
-_NARROW = 2  # least side of a room
+GAP = 3  # a doorway without a door; smaller values are states of a door
+TRIES = 40  # random positions for an object before the level is drawn anew
+KEEP_FREE = 64  # mark in `label` of cells next to a doorway, which stay empty
+_MIN_SIDE = 2  # smallest side of a room
 
 
 @part
@@ -27,7 +27,7 @@ def index_of(x, y):  # type: ignore[no-untyped-def]
 
 @part
 def build(rng, side, rooms, cells, rects, ways, label):  # type: ignore[no-untyped-def]
-    """Splits a square into rooms, each wall with one way through it; whether it worked."""
+    """Split a square into rooms with one doorway per wall; return whether it was possible."""
     for i in range(len(cells)):
         cells[i] = BORDER
         label[i] = 0
@@ -45,37 +45,37 @@ def build(rng, side, rooms, cells, rects, ways, label):  # type: ignore[no-untyp
     for k in range(rooms - 1):
         step = 1 if ways[k, 3] == 0 else STRIDE
         for j in range(2):
-            beside = ways[k, 0] + (step if j == 1 else -step)
-            ways[k, 1 + j] = (np.int64(label[beside]) & (KEEP_FREE - 1)) - 1
-            label[beside] |= KEEP_FREE
+            neighbour = ways[k, 0] + (step if j == 1 else -step)
+            ways[k, 1 + j] = (np.int64(label[neighbour]) & (KEEP_FREE - 1)) - 1
+            label[neighbour] |= KEEP_FREE
     return True
 
 
 @part
 def _largest(rects, count):  # type: ignore[no-untyped-def]
-    """The room with the most cells."""
-    largest, most = 0, 0
+    """Return the room with the most cells."""
+    largest, largest_area = 0, 0
     for i in range(count):
         area = (rects[i, 2] - rects[i, 0] + 1) * (rects[i, 3] - rects[i, 1] + 1)
-        if area > most:
-            largest, most = i, area
+        if area > largest_area:
+            largest, largest_area = i, area
     return largest
 
 
 @part
 def _split(rng, cells, rects, ways, i, k):  # type: ignore[no-untyped-def]
-    """Puts a wall across the longer side of room i; room k is what is behind it. Whether there was a place."""
+    """Split room i by a wall across its longer side; the new part is room k. Return whether there was a position."""
     width, height = rects[i, 2] - rects[i, 0] + 1, rects[i, 3] - rects[i, 1] + 1
     upright = width > height or (width == height and draw(rng, 2) == 0)
     length, other = (width, height) if upright else (height, width)
     along, across, axis = (1, STRIDE, 0) if upright else (STRIDE, 1, 1)
-    if length < 2 * _NARROW + 1:
+    if length < 2 * _MIN_SIDE + 1:
         return False
     corner = index_of(rects[i, 0], rects[i, 1])
     for _ in range(TRIES):
-        offset = _NARROW + draw(rng, length - 2 * _NARROW)
+        offset = _MIN_SIDE + draw(rng, length - 2 * _MIN_SIDE)
         wall = corner + along * offset
-        # A wall must not end at a way through another one.
+        # A wall must not end at a doorway of another wall.
         if cells[wall - across] == BORDER and cells[wall + across * other] == BORDER:
             for j in range(other):
                 cells[wall + across * j] = BORDER
@@ -91,9 +91,9 @@ def _split(rng, cells, rects, ways, i, k):  # type: ignore[no-untyped-def]
 
 @part
 def path_between(home, goal_room, door, rooms, ways, path, tree):  # type: ignore[no-untyped-def]
-    """Writes the ways from room `home` to a room, or up to the way `door`, into `path`; their number.
+    """Write the doorways from room `home` to a room, or up to the doorway `door`, into `path`; return their number.
 
-    Rooms and ways are a tree, so there is one path.
+    Rooms and doorways are a tree, so there is one path.
     """
     for i in range(rooms):
         tree[i, 0] = 0 if i == home else -1
@@ -103,7 +103,7 @@ def path_between(home, goal_room, door, rooms, ways, path, tree):  # type: ignor
                 a, b = ways[k, 1 + j], ways[k, 2 - j]
                 if tree[a, 0] >= 0 and tree[b, 0] < 0:
                     tree[b, 0], tree[b, 1], tree[b, 2] = tree[a, 0] + 1, k, a
-    if door >= 0:  # up to the nearer side of it
+    if door >= 0:  # up to its nearer side
         a, b = ways[door, 1], ways[door, 2]
         goal_room = a if tree[a, 0] < tree[b, 0] else b
     length, room = tree[goal_room, 0], goal_room
@@ -114,7 +114,7 @@ def path_between(home, goal_room, door, rooms, ways, path, tree):  # type: ignor
 
 @part
 def spread(rooms, ways, tree, door):  # type: ignore[no-untyped-def]
-    """Adds the rooms that are reached through ways that are not locked."""
+    """Add the rooms that are connected by unlocked doorways to those marked as reached."""
     for _ in range(rooms):
         for k in range(rooms - 1):
             passes = ways[k, 3] == GAP or ways[k, 3] == OPEN or (ways[k, 3] == CLOSED and door < 0)

@@ -1,6 +1,6 @@
-"""What an action does and what is seen: minigrid's `MiniGridEnv.step` and `gen_obs`, one environment at a time.
+"""Rules of actions and observations: minigrid's `MiniGridEnv.step` and `gen_obs` for one environment.
 
-`minigrid` is the reference; `skills.check_engine` compares every array with it. Missions are verified as BabyAI's
+minigrid is the reference, with which `skills.check_engine` compares every array. Missions are verified as BabyAI's
 verifier does, or, with `strict`, by the rules of this project's levels (docs/skills.md).
 """
 
@@ -42,17 +42,17 @@ from skills.levels.codes import (
 )
 from skills.levels.state import AT, DIRECTION, HAND, IN_HAND, KIND, STEPS, STRICT, VERB
 
-_index = np.uint64  # spares the question whether an index is negative
-NOTHING, SUCCESS, FAILURE = range(3)  # what an action leads to
+_index = np.uint64  # avoids the check for negative indices
+NOTHING, SUCCESS, FAILURE = range(3)  # outcomes of an action
 _CLOSED_BIT, _LOCKED_BIT = CLOSED << STATE_SHIFT, LOCKED << STATE_SHIFT
-_GROUND = 1 << EMPTY | 1 << GOAL | 1 << FLOOR | 1 << LAVA  # types to stand on
+_GROUND = 1 << EMPTY | 1 << GOAL | 1 << FLOOR | 1 << LAVA  # types that the agent can stand on
 _STATE_BITS = TWO_BITS << STATE_SHIFT
 _COLOUR_BITS = THREE_BITS << COLOUR_SHIFT
 
 
 @part
 def ahead(direction, stride):  # type: ignore[no-untyped-def]
-    """Distance in a packed grid from a cell to the next one in a direction."""
+    """Return the index difference in a packed grid between neighbours in a direction."""
     if direction == 0:
         return 1
     if direction == 1:
@@ -69,20 +69,20 @@ def is_open_door(cell):  # type: ignore[no-untyped-def]
 
 @part
 def passable(cell):  # type: ignore[no-untyped-def]
-    """Whether the agent can stand there."""
+    """Return whether the agent can stand on the cell."""
     return _GROUND >> (cell & TYPE_MASK) & 1 != 0 or is_open_door(cell)
 
 
 @part
 def opaque(cell):  # type: ignore[no-untyped-def]
-    """Whether nothing is seen behind it: a wall, or a door that is not open."""
+    """Return whether the cell blocks sight: a wall, or a door that is not open."""
     kind = cell & TYPE_MASK
     return kind == WALL or (kind == DOOR and (cell & _STATE_BITS) != 0)
 
 
 @part
 def act(cells, inside, info, stride, action):  # type: ignore[no-untyped-def]
-    """Carries out an action in one environment (rows of `State`) and returns what it leads to."""
+    """Apply an action in one environment (rows of `State`) and return its outcome."""
     at, direction = info[AT], info[DIRECTION]
     front = at + ahead(direction, stride)
     before = np.int64(cells[front])
@@ -116,7 +116,7 @@ def act(cells, inside, info, stride, action):  # type: ignore[no-untyped-def]
 
 @part
 def toggle(cells, inside, hand, front, before):  # type: ignore[no-untyped-def]
-    """Opens or closes a door, unlocks it with its key, replaces a box by what is in it."""
+    """Open or close a door, unlock it with its key, or replace a box by its content."""
     kind = before & TYPE_MASK
     if kind == BOX:
         cells[front] = inside[front] if inside[front] != 0 else EMPTY
@@ -133,9 +133,9 @@ def toggle(cells, inside, hand, front, before):  # type: ignore[no-untyped-def]
 
 @part
 def verify(cells, info, stride, action, front, before):  # type: ignore[no-untyped-def]
-    """Whether the mission is done or spoiled by an action that met the cell `before` at `front`."""
+    """Return whether an action on the cell `front`, which was `before`, fulfils or fails the mission."""
     verb, strict = info[VERB], info[STRICT] != 0
-    if verb == GTO:  # facing the target; it cannot be moved before, as it was never faced
+    if verb == GTO:  # facing the target, which cannot have been moved before it was faced
         now = np.int64(cells[info[AT] + ahead(info[DIRECTION], stride)])
         stayed = action >= PICKUP
         return SUCCESS if now & TARGET or (stayed and before & TARGET) else NOTHING
@@ -157,30 +157,30 @@ def verify(cells, info, stride, action, front, before):  # type: ignore[no-untyp
 
 @part
 def observe(cells, info, stride, sight, image):  # type: ignore[no-untyped-def]
-    """Writes what is seen in one environment (rows of `State`), as minigrid encodes it.
+    """Write the observation of one environment (rows of `State`) in minigrid's encoding.
 
     Args:
-        cells, info, stride: The environment; cells of a row of its grid.
-        sight: From `sight_table`.
-        image: uint8 [147], by column and row of the view; the agent is at column 3 of row 6.
+        cells, info, stride: The environment, and the number of cells of a row of its padded grid.
+        sight: Table of `sight_table`.
+        image: Written, by column and row of the view, with the agent at column 3 of row 6; uint8 [147].
     """
     forward = ahead(info[DIRECTION], stride)
     right = ahead((info[DIRECTION] + 1) & 3, stride)
     hand = info[HAND] if info[HAND] != 0 else EMPTY
-    seen = np.int64(1 << VIEW // 2)
+    visible = np.int64(1 << VIEW // 2)
     start = info[AT] - right * (VIEW // 2)
     for depth in range(VIEW):  # from the agent's own row away
         row, clear, at = 3 * (VIEW - 1 - depth), 0, start
         for column in range(VIEW):
             clear |= np.int64(not opaque(np.int64(cells[_index(at)]))) << column
             at += right
-        swept = np.int64(sight[_index(seen << VIEW | clear)])
-        seen, at = swept >> VIEW, start
+        swept = np.int64(sight[_index(visible << VIEW | clear)])
+        visible, at = swept >> VIEW, start
         for column in range(VIEW):
             shown = np.int64(cells[_index(at)])
             at += right
             if depth == 0 and column == VIEW // 2:
-                shown = hand  # what is carried is seen in place of the agent's cell
+                shown = hand  # the carried object is shown in the agent's cell
             shown &= -(swept >> column & 1)  # all bits, or none
             byte = _index(column * 3 * VIEW + row)
             image[byte] = shown & TYPE_MASK
@@ -190,16 +190,16 @@ def observe(cells, info, stride, sight, image):  # type: ignore[no-untyped-def]
 
 
 def sight_table() -> np.ndarray:
-    """Returns how sight spreads in a row of a view (minigrid's `Grid.process_vis`), uint16 [2^14].
+    """Return the spread of visibility in a row of a view (minigrid's `Grid.process_vis`), uint16 [2^14].
 
-    Index: cells of the row that are seen from the row before, times 128, plus those that are not opaque. Value: cells
-    of the next row that are seen from this one, times 128, plus those of this row. The sweep to the right comes first.
+    Index: bit set of cells visible from the row before, times 128, plus the cells that are not opaque. Value: visible
+    cells of the next row, times 128, plus those of this row. The sweep to the right comes first.
     """
     index = np.arange(1 << 2 * VIEW)
-    seen, clear, beyond = index >> VIEW, index & ((1 << VIEW) - 1), np.zeros_like(index)
+    visible, clear, beyond = index >> VIEW, index & ((1 << VIEW) - 1), np.zeros_like(index)
     for columns, side in ((range(VIEW - 1), 1), (range(VIEW - 1, 0, -1), -1)):
         for column in columns:
-            spreads = (seen & clear) >> column & 1
-            seen = seen | spreads << (column + side)
+            spreads = (visible & clear) >> column & 1
+            visible = visible | spreads << (column + side)
             beyond = beyond | spreads << column | spreads << (column + side)
-    return (beyond << VIEW | seen).astype(np.uint16)
+    return (beyond << VIEW | visible).astype(np.uint16)

@@ -1,7 +1,7 @@
-"""How far keys and locks have come, as a potential: shaping by it leaves the best policy what it is.
+"""Reward shaping by a potential of keys and locks, which does not change the optimal policy.
 
-Ng, Harada & Russell, "Policy invariance under reward transformations" (ICML 1999): what is added to the reward of a
-step from s to s' is gamma F(s') - F(s), with F = 0 where an episode has ended.
+Ng, Harada & Russell, "Policy invariance under reward transformations" (ICML 1999): a step from s to s' gets the
+additional reward gamma F(s') - F(s), with F = 0 where an episode has ended.
 """
 
 from __future__ import annotations
@@ -27,19 +27,19 @@ _IN_HAND, _OPENED = np.float32(0.5), np.float32(1)
 
 @kernel
 def potentials(cells, info, out):  # type: ignore[no-untyped-def]
-    """Writes 1 for each lock that was opened, and 1/2 if the key of one that was not is in the hand.
+    """Write F: 1 for every opened lock, and 1/2 if the key of a locked door is carried.
 
     Args:
-        cells, info: Of `State`, N environments.
-        out: float32 [N].
+        cells, info: See `State`, N environments.
+        out: F, written, float32 [N].
     """
     for n in range(len(info)):
-        keys, locked, held = 0, 0, np.int64(info[n, HAND])  # colours, a bit each
-        if held & TOOL:
-            held = 1 << (held >> COLOUR_SHIFT & THREE_BITS)
-            keys = held
+        keys, locked, carried = 0, 0, np.int64(info[n, HAND])  # bit sets of colours
+        if carried & TOOL:
+            carried = 1 << (carried >> COLOUR_SHIFT & THREE_BITS)
+            keys = carried
         else:
-            held = 0
+            carried = 0
         for i in range(cells.shape[1]):
             cell = np.int64(cells[n, i])
             colour = 1 << (cell >> COLOUR_SHIFT & THREE_BITS)
@@ -51,7 +51,7 @@ def potentials(cells, info, out):  # type: ignore[no-untyped-def]
         while opened:
             value += _OPENED
             opened &= opened - 1
-        if held & locked:
+        if carried & locked:
             value += _IN_HAND
         out[n] = value
 
@@ -62,14 +62,15 @@ def shaping_rewards(
     truncated: NDArray[np.bool_],
     gamma: float,
 ) -> NDArray[np.float32]:
-    """What shaping adds to the rewards of a rollout, float32 [T, N].
+    """Return the additional rewards gamma F(s') - F(s) of a rollout, float32 [T, N].
 
-    An episode that only time has ended goes on in its last view's value; its last step is taken to have moved nothing.
+    F(s') is unknown where the time limit ended an episode, and taken to be F(s).
 
     Args:
-        potential: Before each step and after the last, float32 [T + 1, N]; where an episode has ended, the next one's.
+        potential: F before every step and after the last, float32 [T + 1, N]; after the end of an episode that of the
+            next one.
         terminated, truncated: bool [T, N].
-        gamma: Discount a step.
+        gamma: Discount per step.
     """
     before = potential[:-1]
     after = np.where(truncated, before, potential[1:])

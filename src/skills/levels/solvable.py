@@ -1,4 +1,4 @@
-"""Whether a level can be solved without moving anything but the keys that its locks need."""
+"""Check that a level can be solved without moving any object but the keys of its locks."""
 
 from __future__ import annotations
 
@@ -22,16 +22,16 @@ from skills.levels.codes import (
 
 @part
 def solvable(cells, start, stride, doors_stay, queue, visited):  # type: ignore[no-untyped-def]
-    """Floods the cells that can be stood on until nothing is added; whether the target is met.
+    """Return whether a flood fill from the agent, which collects keys on its way, reaches the target.
 
     Args:
         cells: Row of `State.cells`.
         start: The agent's cell.
-        stride: Cells of a row of the grid.
-        doors_stay: The target is a door, and to open another one would spoil the mission.
-        queue, visited: To work in, int64 and uint8 of the length of `cells`.
+        stride: Number of cells of a row of the padded grid.
+        doors_stay: Whether other doors must stay closed, since the target is a door.
+        queue, visited: Workspace, int64 and uint8 of the length of `cells`.
     """
-    keys, more = 0, True  # colours of the keys that can be had, a bit each
+    keys, more = 0, True  # bit set of the colours of reachable keys
     while more:
         more = False
         for i in range(len(visited)):
@@ -43,8 +43,8 @@ def solvable(cells, start, stride, doors_stay, queue, visited):  # type: ignore[
             head += 1
             for side in range(4):
                 step = 1 if side < 2 else stride
-                beside = at + (step if side & 1 else -step)
-                cell = np.int64(cells[beside])
+                neighbour = at + (step if side & 1 else -step)
+                cell = np.int64(cells[neighbour])
                 kind, colour = cell & TYPE_MASK, 1 << (cell >> COLOUR_SHIFT & THREE_BITS)
                 state = cell >> STATE_SHIFT & TWO_BITS
                 has_key = state != LOCKED or keys & colour != 0
@@ -54,8 +54,8 @@ def solvable(cells, start, stride, doors_stay, queue, visited):  # type: ignore[
                     keys |= colour
                     more = True
                 passes = kind == DOOR and has_key and not (state != 0 and doors_stay)
-                if visited[beside] == 0 and (kind == EMPTY or passes):
-                    visited[beside] = 1
-                    queue[count] = beside
+                if visited[neighbour] == 0 and (kind == EMPTY or passes):
+                    visited[neighbour] = 1
+                    queue[count] = neighbour
                     count += 1
     return False

@@ -1,4 +1,4 @@
-"""Levels as arrays: what an environment is at a moment, so that it can be put into the engine or read out of it."""
+"""States of environments as arrays, which the engine loads and returns."""
 
 from __future__ import annotations
 
@@ -9,23 +9,23 @@ import numpy as np
 
 from skills.levels.codes import BORDER, VIEW
 
-PAD = VIEW - 1  # walls around a grid, so that no view leaves the array
+PAD = VIEW - 1  # width of the wall around a grid, so that no view leaves the array
 
 
 @dataclass(frozen=True)
 class Levels:
-    """L environments at some moment.
+    """States of L environments.
 
     Attributes:
         cells: uint16 [L, height, width], see `skills.levels.codes`.
-        inside: What is in the box that stands there, uint16 [L, height, width]; 0: nothing, or no box.
+        inside: Content of the box in a cell, uint16 [L, height, width]; 0: empty, or no box.
         agent: Column, row and direction (0 right, 1 down, 2 left, 3 up), int32 [L, 3].
-        carried: The object in hand and what is in it, uint16 [L, 2]; 0: nothing.
+        carried: The carried object and its content, uint16 [L, 2]; 0: none.
         mission: uint8 [L, 4], see `skills.levels.codes`.
-        strict: This project's rules, where a wrong pick-up or toggle ends the episode; else BabyAI's, bool [L].
+        strict: Whether a wrong pick-up or toggle ends the episode, as in this project's levels only, bool [L].
         steps: Steps of the episode so far, int32 [L].
-        max_steps: After which it is truncated, int32 [L].
-        seed: Of the level; the next level of this environment follows from it. int64 [L].
+        max_steps: Step limit of the episode, int32 [L].
+        seed: Seed of the level, which determines the environment's next level, int64 [L].
     """
 
     cells: np.ndarray
@@ -42,20 +42,20 @@ class Levels:
         return len(self.seed)
 
     def __getitem__(self, which: np.ndarray | slice | list[int]) -> Levels:
-        """Some of them, in a given order."""
+        """Return some of the levels, in the given order."""
         return Levels(*(getattr(self, field.name)[which] for field in fields(self)))
 
     @staticmethod
     def join(parts: list[Levels]) -> Levels:
-        """Returns all levels in one; their grids have the same size."""
+        """Concatenate levels whose grids have the same size."""
         names = [field.name for field in fields(Levels)]
-        return Levels(*(np.concatenate([getattr(each, name) for each in parts]) for name in names))
+        return Levels(*(np.concatenate([getattr(part, name) for part in parts]) for name in names))
 
     def contents(self) -> np.ndarray:
-        """What tells levels apart that begin: equal where all but seeds and steps is equal, bytes [L]."""
+        """Return bytes [L] that are equal where levels are equal apart from seeds and steps."""
         parts = (self.cells, self.inside, self.agent, self.carried, self.mission, self.strict)
         rows = np.hstack(
-            [np.ascontiguousarray(each).reshape(len(self), -1).view(np.uint8) for each in parts]
+            [np.ascontiguousarray(part).reshape(len(self), -1).view(np.uint8) for part in parts]
         )
         return rows.view(np.dtype((np.void, rows.shape[1])))[:, 0]
 
@@ -70,12 +70,12 @@ AT, DIRECTION, HAND, IN_HAND, VERB, COLOUR, KIND, PLACE, STRICT, STEPS, LIMIT, S
 
 
 class State(NamedTuple):
-    """The same as kernels have it: few arrays, since numba takes its time for each.
+    """The same for kernels, in few arrays, since every argument costs numba time.
 
     Attributes:
-        cells, inside: Grids in one row each, with walls of `PAD` cells around them,
+        cells, inside: Flattened grids with walls of `PAD` cells around them,
             uint16 [N, (height + 2 PAD) (width + 2 PAD)].
-        info: The rest, by the columns above; AT is an index in a row of `cells`. int64 [N, 12].
+        info: The remaining values, by the columns above; AT is an index into a row of `cells`. int64 [N, 12].
     """
 
     cells: np.ndarray
@@ -84,7 +84,7 @@ class State(NamedTuple):
 
 
 def empty_state(count: int, width: int, height: int) -> State:
-    """Returns the arrays of N environments."""
+    """Return the arrays of N environments with empty grids."""
     area = (width + 2 * PAD) * (height + 2 * PAD)
     return State(
         np.full((count, area), BORDER, np.uint16),
@@ -94,7 +94,7 @@ def empty_state(count: int, width: int, height: int) -> State:
 
 
 def packed(levels: Levels) -> State:
-    """Returns levels as kernels have them, in new arrays."""
+    """Convert levels to new arrays for kernels."""
     width, height = levels.size
     state = empty_state(len(levels), width, height)
     _inner(state.cells, width, height)[:] = levels.cells
@@ -109,7 +109,7 @@ def packed(levels: Levels) -> State:
 
 
 def unpacked(state: State, width: int, height: int) -> Levels:
-    """Returns copies of what kernels have."""
+    """Convert arrays of kernels to levels, as copies."""
     info = state.info
     y, x = np.divmod(info[:, AT], width + 2 * PAD)
     return Levels(
@@ -131,6 +131,6 @@ _TYPES = {
 
 
 def _inner(cells: np.ndarray, width: int, height: int) -> np.ndarray:
-    """The grids themselves as a view, [N, height, width]."""
+    """Return a view of the grids without their padding, [N, height, width]."""
     whole = cells.reshape(len(cells), height + 2 * PAD, width + 2 * PAD)
     return whole[:, PAD : PAD + height, PAD : PAD + width]

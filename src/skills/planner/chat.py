@@ -1,8 +1,8 @@
-"""A language model behind HTTP: Ollama's chat interface, and the one of OpenAI that many servers speak.
+"""Client of language models behind HTTP: Ollama's chat interface, and OpenAI's, which many servers implement.
 
-Ollama: `POST /api/chat` with `format`, a JSON schema that the answer keeps to, and `POST /api/show`, which knows
-whether a model is there. OpenAI: `POST /v1/chat/completions` with `response_format`; a server that refuses that field
-is asked without it from then on, and one that ignores it answers what it likes: answers are checked in any case.
+Ollama: `POST /api/chat` with `format`, a JSON schema that constrains the answer, and `POST /api/show`, to check that a
+model exists. OpenAI: `POST /v1/chat/completions` with `response_format`; after a server has refused that field, it is
+left out. A server may ignore it, so answers are always validated.
 """
 
 from __future__ import annotations
@@ -22,28 +22,28 @@ from runcatalog import record
 INTERFACES = ("ollama", "openai")
 DEFAULT_URL = {"ollama": "http://127.0.0.1:11434", "openai": "http://127.0.0.1:8000"}
 KEY_VARIABLE = "PLANNER_API_KEY"
-"""Environment variable with the key that an OpenAI-compatible server may want. No flag: flags are recorded."""
-MOST_TOKENS = 256  # of an answer; a valid one has about ten
-_AGAIN = (408, 425, 429, 500, 502, 503, 504)  # answers of a server that may be better in a while
-_START = "docs/skills.md tells how to start one"
+"""Environment variable with the key for an OpenAI-compatible server. Not a flag, since flags are recorded."""
+MAX_TOKENS = 256  # of an answer; a valid one has about ten
+_TRANSIENT = (408, 425, 429, 500, 502, 503, 504)  # status codes after which a request is repeated
+_START = "docs/skills.md says how to start one"
 
 
 class _NoServer(Exception):
-    """Nobody is there, or nobody who answers in time."""
+    """No server at the address, or no answer in time."""
 
 
 @dataclass
 class Chat:
-    """A model.
+    """A model on a server.
 
     Args:
         interface: "ollama" or "openai".
-        url: Of the server, without the path.
-        model: Its name there.
-        timeout: Of one request [s]; the first one may have to wait until the model is loaded.
-        retries: How often a request is repeated when the server is away, busy or too slow.
-        seed: Of the server's own random numbers; the likeliest answer is asked for.
-        pause: Before the first repetition [s]; each one after waits twice as long.
+        url: Address of the server, without a path.
+        model: Name of the model on the server.
+        timeout: Limit of a request [s]; the first request includes the loading of the model.
+        retries: Repetitions of a request when the server is unreachable, busy or too slow.
+        seed: Seed of the server's random numbers; the temperature is 0.
+        pause: Wait before the first repetition [s]; doubles for every further one.
     """
 
     interface: str
@@ -56,7 +56,7 @@ class Chat:
     _constrained: bool = field(default=True, init=False)
 
     def check(self) -> None:
-        """Sees to it that the server is there and has the model.
+        """Check that the server answers and has the model.
 
         Raises:
             UserError, RunFailed: As in :meth:`ask`.
@@ -68,37 +68,37 @@ class Chat:
             self._request("/v1/chat/completions", greeting | {"max_tokens": 1})
 
     def ask(self, messages: list[dict[str, str]], schema: dict[str, Any]) -> str:
-        """Returns the answer to a conversation.
+        """Return the answer to a conversation.
 
         Args:
-            messages: Each a `role` and a `content`.
+            messages: Messages with a `role` and a `content`.
             schema: JSON schema of the answer.
 
         Raises:
-            UserError: There is no server, or it has no such model, or it refuses the request.
-            RunFailed: It failed each time that it was asked, or what it said is no chat answer.
+            UserError: There is no server, it has no such model, or it refuses the request.
+            RunFailed: All repetitions failed, or the response is not a chat answer.
         """
         if self.interface == "ollama":
-            options = {"temperature": 0, "seed": self.seed, "num_predict": MOST_TOKENS}
+            options = {"temperature": 0, "seed": self.seed, "num_predict": MAX_TOKENS}
             body = {"format": schema, "options": options, "think": False}
-            found = self._request("/api/chat", self._common(messages) | body)
-            said = found.get("message")
+            response = self._request("/api/chat", self._common(messages) | body)
+            message = response.get("message")
         else:
-            found = self._completion(messages, schema)
-            choices = found.get("choices")
+            response = self._completion(messages, schema)
+            choices = response.get("choices")
             first = choices[0] if isinstance(choices, list) and choices else None
-            said = first.get("message") if isinstance(first, dict) else None
-        if not isinstance(said, dict) or not isinstance(said.get("content"), str):
-            told = json.dumps(found)[:200]
-            raise record.RunFailed(f"{self.url}: no answer in what the server said: {told}")
-        return str(said["content"])
+            message = first.get("message") if isinstance(first, dict) else None
+        if not isinstance(message, dict) or not isinstance(message.get("content"), str):
+            text = json.dumps(response)[:200]
+            raise record.RunFailed(f"{self.url}: no answer in the server's response: {text}")
+        return str(message["content"])
 
     def _common(self, messages: list[dict[str, str]]) -> dict[str, Any]:
         return {"model": self.model, "messages": messages, "stream": False}
 
     def _completion(self, messages: list[dict[str, str]], schema: dict[str, Any]) -> dict[str, Any]:
         body = self._common(messages) | {
-            "temperature": 0, "seed": self.seed, "max_tokens": MOST_TOKENS,
+            "temperature": 0, "seed": self.seed, "max_tokens": MAX_TOKENS,
         }  # fmt: skip
         if self._constrained:
             wanted = {"name": "answer", "strict": True, "schema": schema}
@@ -112,24 +112,26 @@ class Chat:
         return self._request("/v1/chat/completions", body)
 
     def _request(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
-        """Asks until there is an answer, or no more sense in asking."""
+        """Send a request, repeated after transient errors."""
         for attempt in range(self.retries + 1):
             try:
                 return self._once(path, body)
             except _NoServer as error:
-                why: Exception = error
+                failure: Exception = error
             except urllib.error.HTTPError as error:
-                told = _told(error)
-                if error.code not in _AGAIN:
-                    raise self._refused(error.code, told) from None
-                why = record.RunFailed(
-                    f"{self.url}{path}: the server fails, {error.code} {told or error.reason}"
+                text = _error_text(error)
+                if error.code not in _TRANSIENT:
+                    raise self._refused(error.code, text) from None
+                failure = record.RunFailed(
+                    f"{self.url}{path}: the server fails, {error.code} {text or error.reason}"
                 )
             if attempt < self.retries:
                 time.sleep(self.pause * 2**attempt)
-        if isinstance(why, _NoServer):
-            raise record.UserError(f"--url: no answer from {self.url} ({why}); {_START}") from None
-        raise why
+        if isinstance(failure, _NoServer):
+            raise record.UserError(
+                f"--url: no answer from {self.url} ({failure}); {_START}"
+            ) from None
+        raise failure
 
     def _once(self, path: str, body: dict[str, Any]) -> dict[str, Any]:
         headers = {"Content-Type": "application/json"}
@@ -140,7 +142,7 @@ class Chat:
         )
         try:
             with _opener(self.url).open(request, timeout=self.timeout) as answer:
-                found = json.loads(answer.read())
+                content = json.loads(answer.read())
         except urllib.error.HTTPError:
             raise
         except TimeoutError:
@@ -153,49 +155,49 @@ class Chat:
             raise _NoServer(_reason(error)) from None
         except ValueError:
             raise record.UserError(
-                f"--url: what answers at {self.url} sends no JSON; {_START}"
+                f"--url: the server at {self.url} sends no JSON; {_START}"
             ) from None
-        if not isinstance(found, dict):
+        if not isinstance(content, dict):
             raise record.UserError(f"--url: {self.url}{path} is no chat server's; {_START}")
-        return found
+        return content
 
-    def _refused(self, code: int, told: str) -> record.UserError:
-        if code == 404 and self.interface == "ollama" and "model" in told:
+    def _refused(self, code: int, text: str) -> record.UserError:
+        if code == 404 and self.interface == "ollama" and "model" in text:
             return record.UserError(
                 f"--model: {self.url} has no model {self.model!r}; `ollama pull {self.model}` fetches it"
             )
-        if code == 404 and "model" in told:
-            return record.UserError(f"--model: {self.url} has no model {self.model!r} ({told})")
+        if code == 404 and "model" in text:
+            return record.UserError(f"--model: {self.url} has no model {self.model!r} ({text})")
         if code == 404:
             return record.UserError(
-                f"--url: what answers at {self.url} does not speak this interface ({self.interface}); {_START}"
+                f"--url: the server at {self.url} does not implement this interface ({self.interface}); {_START}"
             )
-        return record.UserError(f"--url: {self.url} refuses the request, {code} {told}")
+        return record.UserError(f"--url: {self.url} refuses the request, {code} {text}")
 
 
 def _opener(url: str) -> urllib.request.OpenerDirector:
-    """Opens addresses; those of this machine never by a proxy."""
+    """Return an opener that uses no proxy for addresses of this machine."""
     host = urllib.parse.urlsplit(url).hostname or ""
     if host in ("localhost", "::1") or host.startswith("127."):
         return urllib.request.build_opener(urllib.request.ProxyHandler({}))
     return urllib.request.build_opener()
 
 
-def _told(error: urllib.error.HTTPError) -> str:
-    """What a server says about its refusal, in one line; nothing if it breaks off or takes too long."""
+def _error_text(error: urllib.error.HTTPError) -> str:
+    """Return the error message of a response in one line; "" if it cannot be read."""
     try:
         with error:
             text = error.read(2000).decode(errors="replace")
     except (OSError, http.client.HTTPException):
         return ""
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except ValueError:
-        found = text
+        content = text
     for name in ("error", "message", "detail"):
-        if isinstance(found, dict) and name in found:
-            found = found[name]
-    return " ".join(str(found).split())[:200]
+        if isinstance(content, dict) and name in content:
+            content = content[name]
+    return " ".join(str(content).split())[:200]
 
 
 def _reason(error: object) -> str:
@@ -203,7 +205,11 @@ def _reason(error: object) -> str:
 
 
 def check_url(url: str) -> None:
-    """Raises UserError if a text is no address of a server."""
+    """Check that a text is the address of a server.
+
+    Raises:
+        UserError: It is not.
+    """
     try:
         parts = urllib.parse.urlsplit(url)
         good = parts.scheme in ("http", "https") and parts.hostname and (parts.port or 1)

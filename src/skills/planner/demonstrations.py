@@ -1,4 +1,4 @@
-"""What a planner is asked, and what the search would answer: demonstrations to learn planning from."""
+"""Demonstrations of planning: prompts with the oracle's answers."""
 
 from __future__ import annotations
 
@@ -11,22 +11,26 @@ from runcatalog import record
 from runcatalog.record import journal
 from skills.levels.codes import COLOURS, KEY, LOCKED, PKP
 from skills.planner import prompts
-from skills.planner.episodes import Episodes
+from skills.planner.episodes import EpisodeRunner
 from skills.planner.oracle import Oracle, SearchExecutor
 from skills.planner.planners import OraclePlanner, Planner, RandomPlanner
 from skills.planner.prompts import Situation
 from skills.planner.subtasks import EXPLORE, words
 
-BATCH = 100  # levels beside each other
-PATIENCE = (8, 16, 40)  # in turn, so that sub-tasks that were given up are among what is told
+BATCH = 100  # levels that are played together
+PATIENCE = (
+    8,
+    16,
+    40,
+)  # of the batches in turn, so that prompts contain sub-tasks that were given up
 
 
 class Demonstration(NamedTuple):
-    """A question and its answer.
+    """A prompt and its answer.
 
     Attributes:
-        prompt: `prompts.describe`.
-        subtask: What the search does next.
+        prompt: Text of `prompts.describe`.
+        subtask: The oracle's next sub-task.
     """
 
     prompt: str
@@ -34,44 +38,45 @@ class Demonstration(NamedTuple):
 
 
 class Teacher(Planner):
-    """The search, which now and then lets chance decide, so that it has something to put right; writes down what it
-    would have done itself. Where that takes a key of which nobody can know yet that it is the right one, it explores.
+    """The oracle with random sub-tasks in between, so that it demonstrates how to recover; records its own choices.
+
+    Where the oracle would take a key whose lock is still unobserved, it explores instead.
 
     Args:
-        oracle: The search.
-        seeds: Of the run.
-        astray: Share of sub-tasks that chance decides.
+        oracle: The oracle.
+        seeds: Streams of the run.
+        astray: Share of random sub-tasks.
 
     Attributes:
-        said: The demonstrations so far.
+        demonstrations: The demonstrations so far.
     """
 
     def __init__(self, oracle: Oracle, seeds: record.Seeds, astray: float) -> None:
-        self._right, self._wrong = OraclePlanner(oracle), RandomPlanner(seeds)
+        self._oracle, self._random = OraclePlanner(oracle), RandomPlanner(seeds)
         self._seeds, self._astray = seeds, astray
-        self.said: list[Demonstration] = []
+        self.demonstrations: list[Demonstration] = []
 
     def choose(self, situations: list[Situation]) -> list[str]:
         """See `Planner`."""
-        return [self._subtask(each) for each in situations]
+        return [self._subtask(situation) for situation in situations]
 
     def _subtask(self, situation: Situation) -> str:
-        right = self._right.subtask(situation)
-        if right not in [EXPLORE, *knowable(situation)]:
-            right = EXPLORE
-        self.said.append(Demonstration(prompts.describe(situation), right))
+        best = self._oracle.subtask(situation)
+        if best not in [EXPLORE, *knowable(situation)]:
+            best = EXPLORE
+        self.demonstrations.append(Demonstration(prompts.describe(situation), best))
         index = situation.episode << 10 | situation.call
         if self._seeds.generator("astray", index).random() < self._astray:
-            return self._wrong.subtask(situation)
-        return right
+            return self._random.subtask(situation)
+        return best
 
 
 def knowable(situation: Situation) -> list[str]:
-    """The options without keys whose locked door was not seen; the mission's door counts as seen."""
-    kinds_of_lock = {each.colour for each in situation.things if each.state == LOCKED}
-    locks = {COLOURS[each] for each in kinds_of_lock} | set(situation.mission.split()[2:3])
+    """Return the options without keys whose locked door is unobserved; the mission's door counts as observed."""
+    colours = {thing.colour for thing in situation.things if thing.state == LOCKED}
+    locks = {COLOURS[colour] for colour in colours} | set(situation.mission.split()[2:3])
     others = {words(PKP, colour, KEY) for colour, name in enumerate(COLOURS) if name not in locks}
-    return [each for each in situation.options if each not in others]
+    return [option for option in situation.options if option not in others]
 
 
 def demonstrate(
@@ -79,32 +84,32 @@ def demonstrate(
     levels: range,
     seeds: record.Seeds,
     astray: float,
-    told: Callable[[int], None] = lambda done: None,
+    on_progress: Callable[[int], None] = lambda done: None,
 ) -> list[Demonstration]:
-    """Returns the demonstrations of levels.
+    """Return the demonstrations of levels.
 
     Args:
-        stage: Of the composite task.
-        levels: Their seeds.
-        seeds: Of what chance decides.
+        stage: Stage of the composite task.
+        levels: Seeds of the levels.
+        seeds: Streams of the random sub-tasks.
         astray: See `Teacher`.
-        told: Is told how many levels are done.
+        on_progress: Called with the number of levels done.
     """
-    found: list[Demonstration] = []
+    demonstrations: list[Demonstration] = []
     for index, start in enumerate(range(0, len(levels), BATCH)):
         part, oracle = levels[start : start + BATCH], Oracle()
         teacher = Teacher(oracle, seeds, astray)
         executor = SearchExecutor(len(part), oracle)
-        Episodes(stage, part, teacher, executor, PATIENCE[index % len(PATIENCE)]).play()
-        found += teacher.said
-        told(start + len(part))
-    return found
+        EpisodeRunner(stage, part, teacher, executor, PATIENCE[index % len(PATIENCE)]).play()
+        demonstrations += teacher.demonstrations
+        on_progress(start + len(part))
+    return demonstrations
 
 
-def kept(path: Path, make: Callable[[], list[Demonstration]]) -> list[Demonstration]:
-    """Returns the demonstrations of a file, a JSON array a line; makes and writes them if it is not there."""
+def load_or_make(path: Path, make: Callable[[], list[Demonstration]]) -> list[Demonstration]:
+    """Return the demonstrations of a file, a JSON array per line; make and save them if it does not exist."""
     if not path.exists():
-        lines = [json.dumps(each) + "\n" for each in make()]
+        lines = [json.dumps(demonstration) + "\n" for demonstration in make()]
         part = path.with_suffix(".part")
         part.write_text("".join(lines), encoding="utf-8")
         part.rename(path)

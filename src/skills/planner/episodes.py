@@ -1,4 +1,4 @@
-"""Episodes of the composite task in which a planner names sub-tasks and something carries them out."""
+"""Episodes of the composite task with a planner, which chooses sub-tasks, and an executor, which carries them out."""
 
 from __future__ import annotations
 
@@ -21,33 +21,33 @@ from skills.planner.subtasks import HISTORY, code, done, options
 
 
 @dataclass
-class Course:
-    """Where an episode stands.
+class EpisodeState:
+    """State of an episode.
 
     Attributes:
-        subtask: The present one; empty: none yet.
-        begun: The step in which it began.
-        met: How many things were seen then.
-        calls: How often the planner was asked.
-        before: Sub-tasks so far, each with what became of it.
+        subtask: Current sub-task, or "".
+        begun: Step in which it began.
+        observed: Number of objects observed then.
+        calls: Calls of the planner so far.
+        before: Earlier sub-tasks with their outcomes.
     """
 
     subtask: str = ""
     begun: int = 0
-    met: int = 0
+    observed: int = 0
     calls: int = 0
     before: list[tuple[str, str]] = field(default_factory=list)
 
 
 @dataclass(frozen=True)
-class Planned:
-    """Episodes in the order of their seeds.
+class PlannedEpisodes:
+    """Outcomes of E episodes, in the order of their seeds.
 
     Attributes:
         success: bool [E].
         reward: float32 [E].
         steps, calls: int64 [E].
-        outcomes: How often each verb of a sub-task had which outcome; "ended": with the episode.
+        outcomes: Counts of (verb of the sub-task, outcome); "ended: ..." is the end of the episode.
     """
 
     success: NDArray[np.bool_]
@@ -56,23 +56,23 @@ class Planned:
     calls: NDArray[np.int64]
     outcomes: Counter[tuple[str, str]]
 
-    def __getitem__(self, part: slice) -> Planned:
-        """Some of them; outcomes are those of all."""
+    def __getitem__(self, part: slice) -> PlannedEpisodes:
+        """Return a part of the episodes; outcomes remain those of all."""
         arrays = (self.success, self.reward, self.steps, self.calls)
-        return Planned(*(each[part] for each in arrays), self.outcomes)
+        return PlannedEpisodes(*(array[part] for array in arrays), self.outcomes)
 
 
-class Episodes:
-    """Episodes beside each other.
+class EpisodeRunner:
+    """Plays E episodes together.
 
     Args:
-        stage: Whose levels are played.
-        seeds: One level each.
-        planner: Names sub-tasks.
+        stage: Stage of the levels.
+        seeds: Seeds of the levels.
+        planner: Chooses sub-tasks.
         executor: Carries them out.
         patience: Steps after which a sub-task is given up.
-        guarded: Whether the executor is kept from what is known to end the task (`Scenes.forbidden`). Who learned
-            single verbs did not learn that.
+        guarded: Whether to mask actions that are known to end the task (`Scenes.forbidden`), which agents of single
+            verbs did not learn to avoid.
     """
 
     def __init__(
@@ -90,31 +90,31 @@ class Episodes:
         self._now = self._engine.reset(np.asarray(seeds, np.int64))
         self._seeds, self._planner, self._executor = list(seeds), planner, executor
         self._patience, self._guarded = patience, guarded
-        self._missions = [mission_text(each) for each in self._now.mission]
-        self._courses = [Course() for _ in range(count)]
+        self._missions = [mission_text(mission) for mission in self._now.mission]
+        self._episodes = [EpisodeState() for _ in range(count)]
         self._state = self._engine.state()
         self._scenes = Scenes(count, self._state.size, self._now.mission[:, 1])
         self._wanted = np.zeros((count, 4), np.uint8)
-        self.going = np.ones(count, bool)
-        self.played = Planned(
+        self.unfinished = np.ones(count, bool)
+        self.played = PlannedEpisodes(
             np.zeros(count, bool), np.zeros(count, np.float32), np.zeros(count, np.int64),
             np.zeros(count, np.int64), Counter(),
         )  # fmt: skip
 
-    def play(self) -> Planned:
-        """Plays all to their end."""
-        while self.going.any():
+    def play(self) -> PlannedEpisodes:
+        """Play all episodes to their end."""
+        while self.unfinished.any():
             self.step()
         return self.played
 
     def step(self) -> None:
-        """Asks the planner where a sub-task has come to its end, and acts once everywhere."""
+        """Call the planner where a sub-task has ended, and act once in every environment."""
         self._state = self._engine.state()
         self._scenes.look(self._now, self._state.agent)
-        asked = [n for n in np.flatnonzero(self.going).tolist() if self._ended(n)]
-        situations = [self.situation(n) for n in asked]
-        if asked:
-            for n, subtask in zip(asked, self._planner.choose(situations), strict=True):
+        ended = [n for n in np.flatnonzero(self.unfinished).tolist() if self._ended(n)]
+        situations = [self.situation(n) for n in ended]
+        if ended:
+            for n, subtask in zip(ended, self._planner.choose(situations), strict=True):
                 self._begin(n, subtask)
         withheld = self._scenes.forbidden(self._wanted)
         if not self._guarded:
@@ -123,21 +123,21 @@ class Episodes:
         self._count(self._now)
 
     def situation(self, n: int) -> Situation:
-        """What is known in environment n."""
-        course, things = self._courses[n], self._scenes.things(n)
+        """Return the planner's input for environment n."""
+        episode, things = self._episodes[n], self._scenes.things(n)
         level: Levels = self._state[n : n + 1]
         return Situation(
-            self._seeds[n], course.calls, int(level.steps[0]), int(level.max_steps[0]), self._missions[n],
-            self._scenes.carried(n), things, course.before[-HISTORY:], options(self._scenes, n, things), level,
+            self._seeds[n], episode.calls, int(level.steps[0]), int(level.max_steps[0]), self._missions[n],
+            self._scenes.carried(n), things, episode.before[-HISTORY:], options(self._scenes, n, things), level,
         )  # fmt: skip
 
     def _ended(self, n: int) -> bool:
-        """Whether environment n needs another sub-task; what became of the last one is written down."""
-        course = self._courses[n]
-        if not course.subtask:
+        """Return whether environment n needs a new sub-task, and record the outcome of the last."""
+        episode = self._episodes[n]
+        if not episode.subtask:
             return True
-        steps = int(self._state.steps[n]) - course.begun
-        if done(course.subtask, self._scenes, n, course.met):
+        steps = int(self._state.steps[n]) - episode.begun
+        if done(episode.subtask, self._scenes, n, episode.observed):
             self._close(n, "done")
         elif self._executor.stuck(n):
             self._close(n, "no way found")
@@ -148,39 +148,41 @@ class Episodes:
         return True
 
     def _close(self, n: int, outcome: str) -> None:
-        course = self._courses[n]
-        course.before.append((course.subtask, outcome))
-        self.played.outcomes[_verb(course.subtask), outcome.split(" after")[0]] += 1
-        course.subtask = ""
+        episode = self._episodes[n]
+        episode.before.append((episode.subtask, outcome))
+        self.played.outcomes[_verb(episode.subtask), outcome.split(" after")[0]] += 1
+        episode.subtask = ""
 
     def _begin(self, n: int, subtask: str) -> None:
-        course = self._courses[n]
-        course.subtask, course.begun = subtask, int(self._state.steps[n])
-        course.met, course.calls = self._scenes.met(n), course.calls + 1
+        episode = self._episodes[n]
+        episode.subtask, episode.begun = subtask, int(self._state.steps[n])
+        episode.observed, episode.calls = self._scenes.observed(n), episode.calls + 1
         self._wanted[n] = code(subtask)
         self._executor.begin(n, subtask, self._state[n : n + 1])
 
     def _count(self, step: Step) -> None:
-        """Writes down what a step gave, and which episodes it ended."""
+        """Record the rewards of a step and the episodes that it ended."""
         played = self.played
-        ended = self.going & (step.terminated | step.truncated)
-        played.steps[self.going] += 1
+        ended = self.unfinished & (step.terminated | step.truncated)
+        played.steps[self.unfinished] += 1
         played.reward[ended] = step.reward[ended]
         played.success[ended] = step.reward[ended] > 0
         for n in np.flatnonzero(ended).tolist():
-            played.calls[n] = self._courses[n].calls
+            played.calls[n] = self._episodes[n].calls
             how = "goal" if played.success[n] else "time" if step.truncated[n] else "forbidden"
-            played.outcomes[_verb(self._courses[n].subtask), f"ended: {how}"] += 1
-        self.going &= ~ended
+            played.outcomes[_verb(self._episodes[n].subtask), f"ended: {how}"] += 1
+        self.unfinished &= ~ended
 
 
 def _verb(subtask: str) -> str:
-    """The sub-task without what it is about: "go to", "pick up", "open", "explore"."""
+    """Return the verb of a sub-task: "go to", "pick up", "open" or "explore"."""
     return subtask.split(" the ")[0]
 
 
-def alone(agent: Agent, stage: str, seeds: range, uniform: np.random.Generator | None) -> Planned:
-    """The same for an agent that is told the whole task; nobody is asked."""
-    found = play(agent, stage, seeds, uniform)
+def play_without_planner(
+    agent: Agent, stage: str, seeds: range, uniform: np.random.Generator | None
+) -> PlannedEpisodes:
+    """Play the episodes with an agent whose mission is the whole task."""
+    played = play(agent, stage, seeds, uniform)
     calls = np.zeros(len(seeds), np.int64)
-    return Planned(found.success, found.reward, found.steps, calls, Counter())
+    return PlannedEpisodes(played.success, played.reward, played.steps, calls, Counter())

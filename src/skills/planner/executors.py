@@ -1,4 +1,4 @@
-"""What carries out sub-tasks, step by step."""
+"""Executors, which carry out sub-tasks step by step."""
 
 from __future__ import annotations
 
@@ -19,26 +19,26 @@ class Executor(ABC):
 
     @abstractmethod
     def begin(self, n: int, subtask: str, level: Levels) -> None:
-        """Environment n has another sub-task. `level`: all that there is, for those that need not look."""
+        """Begin a sub-task in environment n. `level`: the complete level, for executors that know it."""
 
     @abstractmethod
     def act(self, step: Step, withheld: NDArray[np.bool_]) -> NDArray[np.int64]:
-        """Returns the actions, int64 [N]; none that is withheld, bool [N, ACTIONS]."""
+        """Return the actions, int64 [N], without those masked in `withheld`, bool [N, ACTIONS]."""
 
     def stuck(self, n: int) -> bool:
-        """Whether it knows that it cannot go on in environment n."""
+        """Return whether the sub-task of environment n is known to be impossible."""
         return False
 
 
 class AgentExecutor(Executor):
-    """A trained agent, told each sub-task as the mission that it learned.
+    """A trained agent that gets every sub-task as a mission of its training.
 
     Args:
-        agent: Acts.
-        count: Environments.
-        uniform: Draws the actions; None: the likeliest is taken each time.
-        forgets: Whether its memory is emptied at each sub-task, as at the beginning of an episode. It was trained on
-            episodes of one mission.
+        agent: The agent.
+        count: Number of environments N.
+        uniform: Draws the actions; None: the most probable ones.
+        forgets: Whether to reset its memory at every sub-task, as at the beginning of an episode; in its training an
+            episode had one mission.
     """
 
     def __init__(
@@ -55,7 +55,7 @@ class AgentExecutor(Executor):
 
     def act(self, step: Step, withheld: NDArray[np.bool_]) -> NDArray[np.int64]:
         """See `Executor`."""
-        told = step._replace(mission=self._missions)
-        outputs, self._memory = self._agent.policy(told, self._memory)
+        with_mission = step._replace(mission=self._missions)
+        outputs, self._memory = self._agent.policy(with_mission, self._memory)
         outputs[:, :ACTIONS][withheld] = -np.inf
         return sample_actions(outputs, self._uniform)

@@ -1,4 +1,4 @@
-"""A planner and an executor that know the whole level: what others are measured against, and learn from."""
+"""Shortest solutions of the composite task and an executor of shortest paths: upper bound and teacher of planners."""
 
 from __future__ import annotations
 
@@ -28,58 +28,58 @@ from skills.levels.state import Levels
 from skills.planner.executors import Executor
 from skills.planner.subtasks import EXPLORE, GO_TO_GOAL, code, words
 
-_KEPT = 20_000  # moments of which the way on is remembered
+_CACHED = 20_000  # states whose solution is cached
 
 
 class Oracle:
-    """Shortest solutions of the composite task from any moment of it."""
+    """Shortest solutions of the composite task from any state of it, cached."""
 
     def __init__(self) -> None:
-        self._known: OrderedDict[bytes, tuple[NDArray[np.int8] | None, str]] = OrderedDict()
+        self._cache: OrderedDict[bytes, tuple[NDArray[np.int8] | None, str]] = OrderedDict()
 
     def actions(self, level: Levels) -> NDArray[np.int8] | None:
-        """The actions from here on, int8 [n]; None: there is no way. `level`: one."""
+        """Return the actions of a shortest solution of one level, int8 [n]; None without a solution."""
         return self._solved(level)[0]
 
     def subtask(self, level: Levels) -> str:
-        """What the solution does first, in words: it picks up a key, opens a door, or goes to the goal; "": no way."""
+        """Return the first sub-task of the solution: a key, a door, or the goal; "" without a solution."""
         return self._solved(level)[1]
 
     def _solved(self, level: Levels) -> tuple[NDArray[np.int8] | None, str]:
-        key = _moment(level)
-        if key not in self._known:
+        key = _state_key(level)
+        if key not in self._cache:
             (path,) = solutions(level)
             if path is None:
-                self._known[key] = None, ""
+                self._cache[key] = None, ""
             else:
                 self._follow(level, path)
-            while len(self._known) > _KEPT:
-                self._known.popitem(last=False)
-        return self._known[key]
+            while len(self._cache) > _CACHED:
+                self._cache.popitem(last=False)
+        return self._cache[key]
 
     def _follow(self, level: Levels, path: NDArray[np.int8]) -> None:
-        """Walks the solution and writes down the way on from each of its moments."""
+        """Follow a solution and cache the remaining solution of all states on it."""
         engine = Engine(level, 1, auto_reset=False)
         engine.load(level)
-        moments, events = [level], []
+        states, events = [level], []
         for action in path:
             engine.step(np.full(1, action, np.int64))
-            moments.append(engine.state())
-            events.append(_event(moments[-2], moments[-1]))
+            states.append(engine.state())
+            events.append(_event(states[-2], states[-1]))
         following = GO_TO_GOAL
         for i in range(len(path) - 1, -1, -1):
             following = events[i] or following
-            self._known[_moment(moments[i])] = path[i:], following
+            self._cache[_state_key(states[i])] = path[i:], following
 
 
-def _moment(level: Levels) -> bytes:
+def _state_key(level: Levels) -> bytes:
     return b"".join(
-        each.tobytes() for each in (level.cells, level.agent, level.carried, level.mission)
+        array.tobytes() for array in (level.cells, level.agent, level.carried, level.mission)
     )
 
 
 def _event(before: Levels, after: Levels) -> str:
-    """The sub-task that a step fulfilled."""
+    """Return the sub-task that a step fulfilled, or ""."""
     hand = int(after.carried[0, 0])
     if hand and not before.carried[0, 0]:
         return words(PKP, hand >> COLOUR_SHIFT & THREE_BITS, KEY)
@@ -90,22 +90,22 @@ def _event(before: Levels, after: Levels) -> str:
 
 
 def aimed(level: Levels, subtask: str) -> Levels:
-    """Returns a level with a sub-task as its mission, for the search; its target may be in one of several cells."""
-    verb, colour, kind, _ = (int(each) for each in code(subtask))
+    """Return a level with a sub-task as its mission, for the solver; several cells may hold its target."""
+    verb, colour, kind, _ = map(int, code(subtask))
     cells = level.cells & ~np.uint16(TARGET)
     same = ((cells & TYPE_MASK) == kind) & ((cells >> COLOUR_SHIFT & THREE_BITS) == colour)
-    # The search lets a mission to open a door spoil by opening another one, by the kind that it names.
+    # Kind 0: with the kind door, the solver would forbid the opening of other doors.
     mission = np.array([[verb, colour, 0, 0]], np.uint8)
     return replace(level, cells=np.where(same, cells | TARGET, cells), mission=mission)
 
 
 class SearchExecutor(Executor):
-    """Carries out sub-tasks on shortest ways. What the solution of the whole would do next, it does as the solution
-    does: of two equally short ways to a second key, one may lay the first into the only way on.
+    """Carries out sub-tasks on shortest paths. The next sub-task of the whole solution is done as the solution does it:
+    of two equally short paths to a second key, one may drop the first key onto the only path to the goal.
 
     Args:
-        count: Environments.
-        oracle: Knows that solution. To explore is to follow it.
+        count: Number of environments N.
+        oracle: The solution of the whole task, which it follows to explore.
     """
 
     def __init__(self, count: int, oracle: Oracle) -> None:

@@ -1,4 +1,4 @@
-"""Who names the next sub-task: a language model, the search, chance, or nobody who thinks."""
+"""Planners, which choose the next sub-task: a language model, an oracle, random, or always the goal."""
 
 from __future__ import annotations
 
@@ -20,41 +20,41 @@ from skills.planner.subtasks import EXPLORE, GO_TO_GOAL
 
 
 class Planner(ABC):
-    """Names sub-tasks.
+    """Chooses sub-tasks.
 
     Attributes:
-        corrected: Answers that were valid only at the second time.
-        replaced: Sub-tasks that were drawn since no answer was valid.
+        corrected: Number of answers that were valid at the second attempt only.
+        replaced: Number of sub-tasks drawn at random since no answer was valid.
     """
 
     corrected = replaced = 0
 
     @abstractmethod
     def choose(self, situations: list[Situation]) -> list[str]:
-        """Returns a sub-task out of the options of each situation."""
+        """Return one of the options for every situation."""
 
 
 class OraclePlanner(Planner):
-    """What a shortest solution does next; to explore, while that was not yet seen. It knows the whole level."""
+    """The next sub-task of a shortest solution, or to explore while its object is unobserved. Knows the level."""
 
     def __init__(self, oracle: Oracle) -> None:
         self._oracle = oracle
 
     def choose(self, situations: list[Situation]) -> list[str]:
         """See `Planner`."""
-        return [self.subtask(each) for each in situations]
+        return [self.subtask(situation) for situation in situations]
 
     def subtask(self, situation: Situation) -> str:
-        """Of one situation."""
-        found = self._oracle.subtask(situation.level)
-        return found if found in situation.options else EXPLORE
+        """Return the sub-task for one situation."""
+        subtask = self._oracle.subtask(situation.level)
+        return subtask if subtask in situation.options else EXPLORE
 
 
 class RandomPlanner(Planner):
-    """Any of the options.
+    """A random option.
 
     Args:
-        seeds: Of the run; what is drawn depends on episode and call alone.
+        seeds: Streams of the run; a draw depends on episode and call alone.
     """
 
     def __init__(self, seeds: record.Seeds) -> None:
@@ -62,80 +62,79 @@ class RandomPlanner(Planner):
 
     def choose(self, situations: list[Situation]) -> list[str]:
         """See `Planner`."""
-        return [self.subtask(each) for each in situations]
+        return [self.subtask(situation) for situation in situations]
 
     def subtask(self, situation: Situation) -> str:
-        """Of one situation."""
+        """Return the sub-task for one situation."""
         index = situation.episode << 10 | situation.call
         options = situation.options
         return options[self._seeds.generator("random sub-task", index).integers(len(options))]
 
 
 class GoalPlanner(Planner):
-    """Nothing but "go to the goal", or to explore until it is seen: what an agent makes of that alone."""
+    """Always "go to the goal", or to explore until the goal is observed: the baseline of the agent alone."""
 
     def choose(self, situations: list[Situation]) -> list[str]:
         """See `Planner`."""
-        return [GO_TO_GOAL if GO_TO_GOAL in each.options else EXPLORE for each in situations]
+        return [GO_TO_GOAL if GO_TO_GOAL in s.options else EXPLORE for s in situations]
 
 
 class LanguagePlanner(Planner):
-    """A language model behind a chat interface. An invalid answer is asked again once, with what was wrong; after
-    a second one the sub-task is drawn.
+    """A language model behind a chat interface. After an invalid answer it gets the error and a second attempt; after
+    another the sub-task is drawn at random.
 
     Args:
         chat: The model.
-        calls: File of all prompts and answers, a JSON object a line. What it has already is not asked again, so a run
-            that was killed goes on where it was.
-        instead: Draws where no answer is valid.
-        together: Situations that are asked at the same time.
+        calls: File of all prompts and answers, a JSON object per line. Its answers are reused by a resumed run.
+        fallback: Draws sub-tasks without a valid answer.
+        together: Number of simultaneous requests.
     """
 
-    def __init__(self, chat: Chat, calls: Path, instead: RandomPlanner, together: int) -> None:
-        self._chat, self._calls, self._instead, self._together = chat, calls, instead, together
+    def __init__(self, chat: Chat, calls: Path, fallback: RandomPlanner, together: int) -> None:
+        self._chat, self._calls, self._fallback, self._together = chat, calls, fallback, together
         self._lock = threading.Lock()
         journal.repair(calls)
         lines = journal.read_lines(calls) if calls.exists() else ()
-        self._known = {_key(line): line for line, _ in lines}
+        self._answered = {_key(line): line for line, _ in lines}
 
     def choose(self, situations: list[Situation]) -> list[str]:
         """See `Planner`."""
         with ThreadPoolExecutor(self._together) as threads:
-            return list(threads.map(self._one, situations))
+            return list(threads.map(self._choose_one, situations))
 
-    def _one(self, situation: Situation) -> str:
+    def _choose_one(self, situation: Situation) -> str:
         messages = prompts.messages(situation)
         for attempt in range(2):
             reply = self._reply(situation, attempt, messages)
-            subtask, problem = prompts.read(reply, situation.options)
+            subtask, problem = prompts.parse_answer(reply, situation.options)
             if subtask:
                 with self._lock:
                     self.corrected += attempt
                 return subtask
-            told = prompts.correction(problem)
+            correction = prompts.correction(problem)
             messages = [
                 *messages,
                 {"role": "assistant", "content": reply},
-                {"role": "user", "content": told},
+                {"role": "user", "content": correction},
             ]
         with self._lock:
             self.replaced += 1
-        return self._instead.subtask(situation)
+        return self._fallback.subtask(situation)
 
     def _reply(self, situation: Situation, attempt: int, messages: list[dict[str, str]]) -> str:
-        about: dict[str, Any] = {
+        call: dict[str, Any] = {
             "episode": situation.episode, "call": situation.call, "attempt": attempt, "step": situation.step,
         }  # fmt: skip
-        known = self._known.get(_key(about))
-        if known and known["messages"] == messages:
-            return str(known["reply"])
+        answered = self._answered.get(_key(call))
+        if answered and answered["messages"] == messages:
+            return str(answered["reply"])
         began = time.perf_counter()
         reply = self._chat.ask(messages, prompts.schema(situation.options))
-        line = about | {
+        line = call | {
             "messages": messages,
             "options": situation.options,
             "reply": reply,
-            "valid": bool(prompts.read(reply, situation.options)[0]),
+            "valid": bool(prompts.parse_answer(reply, situation.options)[0]),
             "seconds": round(time.perf_counter() - began, 3),
         }
         with self._lock, self._calls.open("a", encoding="utf-8") as file:

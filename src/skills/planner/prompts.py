@@ -1,4 +1,4 @@
-"""What a planner is told, in words, and how its answer is read."""
+"""Prompts of a planner, and the parsing of its answers."""
 
 from __future__ import annotations
 
@@ -27,18 +27,18 @@ Answer with JSON alone, {"subtask": "..."}, and in it one of the listed sub-task
 
 @dataclass(frozen=True)
 class Situation:
-    """What is known when a planner is asked.
+    """Input of a planner at one call.
 
     Attributes:
-        episode: Its seed.
-        call: How often the planner was asked before in this episode.
-        step, limit: Of the episode.
-        mission: The whole task, in words.
-        carried: What the agent has in hand: kind and colour.
-        things: That were seen.
-        before: Sub-tasks so far, each with what became of it.
-        options: The closed list.
-        level: All that there is, of one environment; for planners that need not look.
+        episode: Seed of the episode.
+        call: Number of earlier calls in this episode.
+        step, limit: Step of the episode, and its step limit.
+        mission: The composite task, in words.
+        carried: Kind and colour of the carried object.
+        things: Observed objects.
+        before: Earlier sub-tasks with their outcomes.
+        options: The sub-tasks to choose from.
+        level: The complete level, for planners that know it.
     """
 
     episode: int
@@ -54,7 +54,7 @@ class Situation:
 
 
 def messages(situation: Situation) -> list[dict[str, str]]:
-    """Returns the prompt, as chat interfaces take it."""
+    """Return the messages of a chat."""
     return [
         {"role": "system", "content": SYSTEM},
         {"role": "user", "content": describe(situation)},
@@ -62,8 +62,8 @@ def messages(situation: Situation) -> list[dict[str, str]]:
 
 
 def describe(situation: Situation) -> str:
-    """Returns the situation in words."""
-    carried = named(*situation.carried) if situation.carried else "nothing"
+    """Return the situation in words."""
+    carried = object_name(*situation.carried) if situation.carried else "nothing"
     lines = [
         f"Task: {situation.mission}",
         f"Step {situation.step} of {situation.limit}. Carried: {carried}.",
@@ -74,31 +74,31 @@ def describe(situation: Situation) -> str:
         *(f"- {subtask}: {outcome}" for subtask, outcome in situation.before),
         *(["- nothing"] if not situation.before else []),
         "Sub-tasks:",
-        *(f"- {each}" for each in situation.options),
+        *(f"- {option}" for option in situation.options),
     ]
     return "\n".join(lines)
 
 
-def named(kind: int, colour: int) -> str:
-    """Returns a thing's name, as "red key"."""
+def object_name(kind: int, colour: int) -> str:
+    """Return the name of an object, as "red key"."""
     return f"{COLOURS[colour]} {NAMES[kind]}"
 
 
 def _line(thing: Thing) -> str:
     state = f", {STATES[thing.state]}" if thing.kind == DOOR else ""
     way = "no free way known" if thing.distance < 0 else f"{thing.distance} steps away"
-    return f"{named(thing.kind, thing.colour)}{state}, {way}"
+    return f"{object_name(thing.kind, thing.colour)}{state}, {way}"
 
 
 def correction(problem: str) -> str:
-    """Returns what a planner is told after an invalid answer."""
+    """Return the message after an invalid answer."""
     return (
         f'{problem} Answer with {{"subtask": "..."}} and one of the listed sub-tasks, nothing else.'
     )
 
 
 def schema(options: list[str]) -> dict[str, Any]:
-    """Returns the JSON schema of a valid answer."""
+    """Return the JSON schema of a valid answer."""
     return {
         "type": "object",
         "properties": {"subtask": {"type": "string", "enum": options}},
@@ -108,19 +108,21 @@ def schema(options: list[str]) -> dict[str, Any]:
 
 
 def answer(subtask: str) -> str:
-    """Returns a valid answer."""
+    """Return a valid answer."""
     return json.dumps({"subtask": subtask})
 
 
-def read(reply: str, options: list[str]) -> tuple[str, str]:
-    """Returns the sub-task that an answer names, or "" and what is wrong with it."""
+def parse_answer(reply: str, options: list[str]) -> tuple[str, str]:
+    """Return the sub-task of an answer and "", or "" and the error."""
     text = re.sub(r"(?s)^.*</think>", "", reply).strip()
     text = re.sub(r"^```(?:json)?\s*|\s*```$", "", text)
     try:
-        found = json.loads(text)
+        content = json.loads(text)
     except ValueError:
         return "", "That is no JSON."
-    named = found.get("subtask") if isinstance(found, dict) else None
-    if not isinstance(named, str):
+    subtask = content.get("subtask") if isinstance(content, dict) else None
+    if not isinstance(subtask, str):
         return "", 'That is JSON without a text named "subtask".'
-    return (named, "") if named in options else ("", f"{json.dumps(named)} is not in the list.")
+    return (
+        (subtask, "") if subtask in options else ("", f"{json.dumps(subtask)} is not in the list.")
+    )

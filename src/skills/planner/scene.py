@@ -1,6 +1,6 @@
-"""What agents have seen of their levels: their partial views, put together to a map that is remembered.
+"""Maps of N environments, assembled from the agents' partial views.
 
-Nothing else of a level is known here. Where the agent is and looks is: it can be counted from its actions.
+The position and direction of the agent are known, since they follow from its actions; nothing else of the level is.
 """
 
 from __future__ import annotations
@@ -33,16 +33,16 @@ from skills.levels.engine import Step
 _THINGS = (DOOR, KEY, BALL, BOX, GOAL)
 _AHEAD = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])  # by direction: column and row
 _COLUMNS, _ROWS = np.divmod(np.arange(VIEW**2), VIEW)
-_OWN = VIEW // 2 * VIEW + VIEW - 1  # the agent's cell in a view, which shows what it carries
+_OWN = VIEW // 2 * VIEW + VIEW - 1  # the agent's cell in a view, which shows the carried object
 
 
 @dataclass(frozen=True)
 class Thing:
-    """A thing that was seen.
+    """An observed object.
 
     Attributes:
         kind, colour, state: As in `skills.levels.codes`.
-        distance: Steps without turns to the cell beside it, over what is known to be free; -1: no such way is known.
+        distance: Steps, turns excluded, to a cell next to it over cells known to be free; -1: no known path.
     """
 
     kind: int
@@ -52,34 +52,34 @@ class Thing:
 
 
 class Scenes:
-    """The maps of N environments.
+    """Maps of N environments.
 
     Args:
-        count: N.
+        count: Number N.
         size: Width and height of the grids.
-        spoken: Colour of the door of which each mission speaks, int [N]. Until it is seen it is taken for locked.
+        mission_doors: Colour of the door in every mission, int [N]. Until it is observed it counts as locked.
 
     Attributes:
-        locks: Whether a door of a colour is known to have a lock, bool [N, colours].
+        locks: Whether the door of a colour is known to have a lock, bool [N, colours].
     """
 
     def __init__(
-        self, count: int, size: tuple[int, int], spoken: NDArray[Any] | None = None
+        self, count: int, size: tuple[int, int], mission_doors: NDArray[Any] | None = None
     ) -> None:
         self._cells = np.zeros((count, size[1], size[0], 3), np.uint8)
         self._view = np.zeros((count, VIEW**2, 3), np.uint8)
         self._agent = np.zeros((count, 3), np.int64)
-        self._met: list[set[tuple[int, int]]] = [set() for _ in range(count)]
+        self._observed: list[set[tuple[int, int]]] = [set() for _ in range(count)]
         self.locks = np.zeros((count, len(COLOURS)), bool)
-        self._doors = self.locks.copy()  # seen so far
-        if spoken is not None:
-            self.locks[np.arange(count), spoken] = True
+        self._doors = self.locks.copy()  # observed so far
+        if mission_doors is not None:
+            self.locks[np.arange(count), mission_doors] = True
 
     def look(self, step: Step, agent: NDArray[np.int32]) -> None:
-        """Adds what is seen.
+        """Add an observation.
 
         Args:
-            step: Its `image`.
+            step: The observation; its `image` is used.
             agent: Column, row, direction; [N, 3].
         """
         self._agent[:] = agent
@@ -88,73 +88,74 @@ class Scenes:
         right = _AHEAD[(agent[:, 2] + 1) % 4][:, None]
         depth, aside = (VIEW - 1 - _ROWS)[:, None], (_COLUMNS - VIEW // 2)[:, None]
         x, y = np.moveaxis(agent[:, None, :2] + forward * depth + right * aside, -1, 0)
-        seen = self._view[..., 0] > 0
-        seen[:, _OWN] = False
-        who = np.broadcast_to(np.arange(len(agent))[:, None], seen.shape)
-        self._cells[who[seen], y[seen], x[seen]] = self._view[seen]
+        visible = self._view[..., 0] > 0
+        visible[:, _OWN] = False
+        env = np.broadcast_to(np.arange(len(agent))[:, None], visible.shape)
+        self._cells[env[visible], y[visible], x[visible]] = self._view[visible]
         own = self._cells[np.arange(len(agent)), agent[:, 1], agent[:, 0]]
         own[own[:, 0] == 0] = (EMPTY, 0, 0)
         self._cells[np.arange(len(agent)), agent[:, 1], agent[:, 0]] = own
-        which, place = np.nonzero(np.isin(self._view[..., 0], _THINGS) & seen)
+        which, place = np.nonzero(np.isin(self._view[..., 0], _THINGS) & visible)
         for n, kind, colour in zip(which, *self._view[which, place, :2].T, strict=True):
-            self._met[n].add((int(kind), int(colour)))
+            self._observed[n].add((int(kind), int(colour)))
         kinds, colours, states = np.moveaxis(self._view, -1, 0)
         which, place = np.nonzero(kinds == DOOR)
         hues, locked = colours[which, place], states[which, place] == LOCKED
-        new = ~self._doors[which, hues]  # a lock that was opened is one all the same
+        new = ~self._doors[which, hues]  # an opened lock remains a lock
         self.locks[which[new], hues[new]] = locked[new]
         self._doors[which, hues] = True
 
     def forbidden(self, wanted: NDArray[np.uint8]) -> NDArray[np.bool_]:
-        """Actions that would end the composite task without reward, as far as is known, bool [N, ACTIONS].
+        """Return the actions known to end the composite task without reward, bool [N, ACTIONS].
 
-        To open a box; to pick up a thing other than the key of a locked door that was seen or is spoken of.
+        These are opening a box, and picking up anything but the key of a locked door that was observed or is in the
+        mission.
 
         Args:
-            wanted: Sub-tasks as missions, uint8 [N, 4]; a key that one means to pick up may be picked up.
+            wanted: Sub-tasks as missions, uint8 [N, 4]; a key that is to be picked up is allowed.
         """
         kind, colour = self._view[:, _OWN - 1, :2].T
         everyone = np.arange(len(kind))
         asked = (wanted[:, 0] == PKP) & (wanted[:, 1] == colour) & (wanted[:, 2] == kind)
         useful = asked | ((kind == KEY) & self.locks[everyone, colour % len(COLOURS)])
-        found = np.zeros((len(kind), ACTIONS), bool)
-        found[:, PICKUP] = np.isin(kind, (KEY, BALL, BOX)) & ~useful
-        found[:, TOGGLE] = kind == BOX
-        return found
+        actions = np.zeros((len(kind), ACTIONS), bool)
+        actions[:, PICKUP] = np.isin(kind, (KEY, BALL, BOX)) & ~useful
+        actions[:, TOGGLE] = kind == BOX
+        return actions
 
-    def met(self, n: int) -> int:
-        """How many different things (kind and colour) were seen so far."""
-        return len(self._met[n])
+    def observed(self, n: int) -> int:
+        """Return the number of different objects (kind and colour) observed so far."""
+        return len(self._observed[n])
 
     def carried(self, n: int) -> tuple[int, int] | None:
-        """Kind and colour of what the agent carries."""
+        """Return kind and colour of the carried object."""
         kind, colour, _ = self._view[n, _OWN].tolist()
         return (kind, colour) if kind in _THINGS else None
 
     def faced(self, n: int) -> tuple[int, int]:
-        """Kind and colour of what is in front of the agent."""
+        """Return kind and colour of the object in front of the agent."""
         kind, colour, _ = self._view[n, _OWN - 1].tolist()
         return kind, colour
 
     def door_open(self, n: int, colour: int) -> bool:
-        """Whether a door of this colour is known to be open."""
+        """Return whether a door of this colour is known to be open."""
         kinds, colours, states = np.moveaxis(self._cells[n], -1, 0)
         return bool(((kinds == DOOR) & (colours == colour) & (states == OPEN)).any())
 
     def things(self, n: int) -> list[Thing]:
-        """All things that were seen and, as far as known, still lie there, the nearest first."""
+        """Return the observed objects that are still there as far as known, nearest first."""
         distances = self._distances(n)
-        found = []
+        things = []
         for y, x in np.argwhere(np.isin(self._cells[n, ..., 0], _THINGS)):
-            beside = [
+            neighbours = [
                 distances[y + dy, x + dx] for dx, dy in _AHEAD if _inside(distances, y + dy, x + dx)
             ]
-            reached = [int(each) for each in beside if each >= 0]
-            found.append(Thing(*self._cells[n, y, x].tolist(), min(reached, default=-1)))
-        return sorted(found, key=lambda thing: (thing.distance < 0, thing.distance))
+            reached = [int(distance) for distance in neighbours if distance >= 0]
+            things.append(Thing(*self._cells[n, y, x].tolist(), min(reached, default=-1)))
+        return sorted(things, key=lambda thing: (thing.distance < 0, thing.distance))
 
     def _distances(self, n: int) -> NDArray[np.int64]:
-        """Steps from the agent to each cell over free cells and open doors that were seen; -1: none known."""
+        """Return the steps from the agent to all cells over observed free cells and open doors; -1: no known path."""
         kinds, _, states = np.moveaxis(self._cells[n], -1, 0)
         free = (kinds == EMPTY) | ((kinds == DOOR) & (states == OPEN))
         distances = np.full(free.shape, -1)
@@ -164,9 +165,9 @@ class Scenes:
         while queue:
             x, y = queue.popleft()
             for dx, dy in _AHEAD.tolist():
-                beside = y + dy, x + dx
-                if _inside(free, *beside) and free[beside] and distances[beside] < 0:
-                    distances[beside] = distances[y, x] + 1
+                cell = y + dy, x + dx
+                if _inside(free, *cell) and free[cell] and distances[cell] < 0:
+                    distances[cell] = distances[y, x] + 1
                     queue.append((x + dx, y + dy))
         return distances
 

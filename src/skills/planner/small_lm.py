@@ -1,7 +1,7 @@
-"""A small language model that learns to plan: its tokenizer, its weights, and how it is trained.
+"""A small language model that learns to plan: tokenizer, initial weights and training.
 
-It is an ordinary causal model of `transformers` in an ordinary folder, so that any server can serve it. Its chat
-template leaves the system message out, which is the same in all prompts.
+It is a causal model in the format of `transformers`, which any server can load. Its chat template leaves out the
+system message, which is the same in all prompts.
 """
 
 from __future__ import annotations
@@ -31,111 +31,115 @@ TEMPLATE = (
     "{{ '<|' + message['role'] + '|>' + message['content'] + '<|end|>' }}"
     "{% endif %}{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
-# Names and numbers are tokens of their own, phrases between them may become one.
+# Names and numbers are tokens of their own; a phrase between them may become one token.
 _WORDS = "|".join((*COLOURS, *(name.split()[0] for name in prompts.NAMES.values())))
-_PIECES = rf"\n| ?\d| ?\b(?:{_WORDS})\b|(?:(?! ?\b(?:{_WORDS})\b)[^\d\n])+"
+_SPLIT = rf"\n| ?\d| ?\b(?:{_WORDS})\b|(?:(?! ?\b(?:{_WORDS})\b)[^\d\n])+"
 VOCABULARY = 512
 LENGTH = 1024  # of a conversation, at most [tokens]
-WARM_UP = 0.05  # share of the updates in which the step size rises
-CHUNK = 64  # demonstrations that are judged together
+WARM_UP = 0.05  # share of the updates with a rising step size
+CHUNK = 64  # demonstrations that are evaluated together
 
 
 @dataclass(frozen=True)
 class Sizes:
-    """Of the model.
+    """Sizes of the model.
 
     Attributes:
-        width: Of a token's vector.
-        layers, heads: How many.
+        width: Size of a token's embedding.
+        layers: Number of layers.
+        heads: Attention heads per layer.
     """
 
-    width: int = 128
-    layers: int = 4
-    heads: int = 4
+    width: int
+    layers: int
+    heads: int
 
 
 def tokenizer_for(texts: Sequence[str]) -> PreTrainedTokenizerFast:
-    """Returns a byte-level BPE tokenizer (Sennrich et al. 2016) that was trained on texts."""
-    made = Tokenizer(models.BPE())
-    made.pre_tokenizer = pre_tokenizers.Sequence([
-        pre_tokenizers.Split(Regex(_PIECES), "isolated"),
+    """Return a byte-level BPE tokenizer (Sennrich et al. 2016), trained on texts."""
+    tokenizer = Tokenizer(models.BPE())
+    tokenizer.pre_tokenizer = pre_tokenizers.Sequence([
+        pre_tokenizers.Split(Regex(_SPLIT), "isolated"),
         pre_tokenizers.ByteLevel(add_prefix_space=False, use_regex=False),
     ])  # fmt: skip
-    made.decoder = decoders.ByteLevel()
+    tokenizer.decoder = decoders.ByteLevel()
     trainer = trainers.BpeTrainer(
         vocab_size=VOCABULARY, special_tokens=[PAD, USER, ASSISTANT, END], show_progress=False,
         initial_alphabet=pre_tokenizers.ByteLevel.alphabet(),
     )  # fmt: skip
-    made.train_from_iterator(texts, trainer)
+    tokenizer.train_from_iterator(texts, trainer)
     return PreTrainedTokenizerFast(
-        tokenizer_object=made, pad_token=PAD, eos_token=END, chat_template=TEMPLATE,
+        tokenizer_object=tokenizer, pad_token=PAD, eos_token=END, chat_template=TEMPLATE,
         model_max_length=LENGTH, clean_up_tokenization_spaces=False,
     )  # fmt: skip
 
 
 def model_for(sizes: Sizes, tokens: PreTrainedTokenizerFast, seed: int) -> LlamaForCausalLM:
-    """Returns a model of Llama's architecture with first weights."""
+    """Return a model of Llama's architecture with random weights."""
     config = LlamaConfig(
         vocab_size=len(tokens), hidden_size=sizes.width, intermediate_size=3 * sizes.width,
         num_hidden_layers=sizes.layers, num_attention_heads=sizes.heads, max_position_embeddings=LENGTH,
         tie_word_embeddings=True, bos_token_id=None, eos_token_id=tokens.eos_token_id,
         pad_token_id=tokens.pad_token_id,
     )  # fmt: skip
-    before = torch.random.get_rng_state()
-    torch.manual_seed(seed)  # transformers draws first weights from torch's own generator
-    made = LlamaForCausalLM(config)
-    torch.random.set_rng_state(before)
-    made.generation_config.do_sample = False
-    return made
+    state = torch.random.get_rng_state()
+    torch.manual_seed(seed)  # transformers draws initial weights from torch's global generator
+    model = LlamaForCausalLM(config)
+    torch.random.set_rng_state(state)
+    model.generation_config.do_sample = False
+    return model
 
 
 @dataclass(frozen=True)
 class Texts:
-    """Conversations as tokens.
+    """Tokenised conversations.
 
     Attributes:
-        tokens: Of each, int64 [length].
-        answers: Where the answer begins.
+        tokens: Tokens of every conversation, int64 [length].
+        answers: Position at which the answer begins.
     """
 
     tokens: list[NDArray[np.int64]]
     answers: list[int]
 
     @classmethod
-    def of(cls, told: Sequence[Demonstration], tokens: PreTrainedTokenizerFast) -> Texts:
-        """The conversations of demonstrations: what the chat template makes of prompt and answer."""
-        asked = [f"{USER}{each.prompt}{END}{ASSISTANT}" for each in told]
-        said = [f"{prompts.answer(each.subtask)}{END}" for each in told]
+    def of(cls, demonstrations: Sequence[Demonstration], tokens: PreTrainedTokenizerFast) -> Texts:
+        """Tokenise demonstrations, formatted by the chat template."""
+        asked = [f"{USER}{item.prompt}{END}{ASSISTANT}" for item in demonstrations]
+        answers = [f"{prompts.answer(item.subtask)}{END}" for item in demonstrations]
         before = tokens(asked, add_special_tokens=False)["input_ids"]
-        after = tokens(said, add_special_tokens=False)["input_ids"]
+        after = tokens(answers, add_special_tokens=False)["input_ids"]
         pairs = zip(before, after, strict=True)
-        return cls([np.array(a + b) for a, b in pairs], [len(each) for each in before])
+        return cls([np.array(a + b) for a, b in pairs], [len(prompt) for prompt in before])
 
     def batch(self, which: NDArray[np.int64]) -> tuple[torch.Tensor, torch.Tensor]:
-        """Returns tokens, int64 [B, T], padded with 0, and which of them belong to an answer, bool [B, T]."""
+        """Return tokens, int64 [B, T], padded with 0, and the mask of the answers' tokens, bool [B, T]."""
         length = max(len(self.tokens[i]) for i in which)
-        rows, said = np.zeros((len(which), length), np.int64), np.zeros((len(which), length), bool)
+        rows, is_answer = (
+            np.zeros((len(which), length), np.int64),
+            np.zeros((len(which), length), bool),
+        )
         for row, i in enumerate(which):
             rows[row, : len(self.tokens[i])] = self.tokens[i]
-            said[row, self.answers[i] : len(self.tokens[i])] = True
-        return torch.from_numpy(rows), torch.from_numpy(said)
+            is_answer[row, self.answers[i] : len(self.tokens[i])] = True
+        return torch.from_numpy(rows), torch.from_numpy(is_answer)
 
 
-class Pupil:
-    """A model in training.
+class ImitationTrainer:
+    """Trains a model on demonstrations with AdamW.
 
     Args:
-        model: See `model_for`.
-        texts: To learn from.
-        updates: How many there will be.
-        batch: Demonstrations of an update.
+        model: Model of `model_for`.
+        texts: Training set.
+        updates: Number of updates, for the step size's schedule.
+        batch: Demonstrations per update.
         lr: AdamW's highest step size.
-        prompt_weight: Of the loss on a prompt's tokens beside that on an answer's. To foretell prompts teaches
-            it to copy names.
-        seeds: Of the order of demonstrations.
+        prompt_weight: Weight of the loss on the prompt's tokens, relative to the answer's. Predicting prompts teaches
+            the model to copy names.
+        seeds: Streams of the order of the demonstrations.
 
     Attributes:
-        update: How many there were.
+        update: Number of updates so far.
     """
 
     def __init__(
@@ -159,15 +163,15 @@ class Pupil:
         self._epoch = -1
 
     def learn(self) -> dict[str, float]:
-        """Makes an update; returns its loss on answers."""
-        rows, said = self._texts.batch(self._drawn())
+        """Make an update; return its loss on the answers and the gradient's norm."""
+        rows, is_answer = self._texts.batch(self._next_batch())
         logits = self.model(input_ids=rows[:, :-1]).logits
         losses = F.cross_entropy(logits.flatten(0, 1), rows[:, 1:].flatten(), reduction="none")
-        said = said[:, 1:].flatten()
-        asked = (rows[:, 1:].flatten() != 0) & ~said
-        loss = losses[said].mean()
+        is_answer = is_answer[:, 1:].flatten()
+        is_prompt = (rows[:, 1:].flatten() != 0) & ~is_answer
+        loss = losses[is_answer].mean()
         self.optimizer.zero_grad()
-        (loss + self._prompt_weight * losses[asked].mean()).backward()
+        (loss + self._prompt_weight * losses[is_prompt].mean()).backward()
         norm = torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.update += 1
         for group in self.optimizer.param_groups:
@@ -175,34 +179,34 @@ class Pupil:
         self.optimizer.step()
         return {"loss": loss.item(), "grad_norm": norm.item()}
 
-    def _drawn(self) -> NDArray[np.int64]:
-        """The next demonstrations: all of them once, then all again in another order."""
+    def _next_batch(self) -> NDArray[np.int64]:
+        """Return the next demonstrations; every epoch has all of them in a new order."""
         count = len(self._texts.tokens)
-        a_round = count // self._batch
-        epoch, at = divmod(self.update, a_round)
+        batches_per_epoch = count // self._batch
+        epoch, at = divmod(self.update, batches_per_epoch)
         if epoch != self._epoch:
             rng = self._seeds.generator("order", epoch)
             order = rng.permutation(count)
-            # Those of a batch are about equally long, so that little is padding.
+            # Batches of similar lengths need little padding.
             lengths = np.array([len(self._texts.tokens[i]) for i in order])
-            blocks = np.array_split(np.arange(count), max(1, a_round // 16))
+            blocks = np.array_split(np.arange(count), max(1, batches_per_epoch // 16))
             order = np.concatenate(
                 [order[b[np.argsort(lengths[b], kind="stable")]] for b in blocks]
             )
-            batches = order[: a_round * self._batch].reshape(a_round, self._batch)
+            batches = order[: batches_per_epoch * self._batch].reshape(-1, self._batch)
             self._order, self._epoch = rng.permutation(batches), epoch
         return self._order[at]
 
     def tensors(self) -> dict[str, torch.Tensor]:
-        """The weights by name."""
+        """Return the weights by name."""
         return {name: weight.detach() for name, weight in self.model.named_parameters()}
 
     def state(self) -> dict[str, Any]:
-        """What it takes, besides the weights, to go on to the bit."""
+        """Return the checkpoint state beside the weights, from which `restore` continues bit for bit."""
         return {"update": self.update, "optimizer": self.optimizer.state_dict()}
 
     def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
-        """Goes on from `tensors()` and `state()`."""
+        """Continue from `tensors()` and `state()`."""
         with torch.no_grad():
             for name, weight in self.model.named_parameters():
                 weight.copy_(tensors[name])
@@ -211,20 +215,20 @@ class Pupil:
 
 
 @torch.no_grad()
-def right(model: LlamaForCausalLM, texts: Texts) -> NDArray[np.bool_]:
-    """Whether the likeliest answer, token by token, is the demonstrated one; bool [demonstrations]."""
-    found = np.zeros(len(texts.tokens), bool)
-    by_length = np.argsort([len(each) for each in texts.tokens], kind="stable")
+def exact_matches(model: LlamaForCausalLM, texts: Texts) -> NDArray[np.bool_]:
+    """Return whether the greedy answer, token by token, is the demonstrated one, bool [demonstrations]."""
+    matches = np.zeros(len(texts.tokens), bool)
+    by_length = np.argsort([len(tokens) for tokens in texts.tokens], kind="stable")
     for start in range(0, len(by_length), CHUNK):
         which = by_length[start : start + CHUNK]
-        rows, said = texts.batch(which)
+        rows, is_answer = texts.batch(which)
         hits = model(input_ids=rows[:, :-1]).logits.argmax(-1) == rows[:, 1:]
-        found[which] = (hits | ~said[:, 1:]).all(1).numpy()
-    return found
+        matches[which] = (hits | ~is_answer[:, 1:]).all(1).numpy()
+    return matches
 
 
 def save(model: LlamaForCausalLM, tokens: PreTrainedTokenizerFast, folder: Path) -> None:
-    """Writes model and tokenizer as `transformers` does."""
+    """Save model and tokenizer in the format of `transformers`."""
     disable_progress_bar()
     model.save_pretrained(folder)
     tokens.save_pretrained(folder)

@@ -1,7 +1,6 @@
-"""The closed list of sub-tasks, as a planner names them and as an agent is told them.
+"""The sub-tasks from which a planner chooses, in words and as missions of an agent.
 
-All that this project decided about it is here. The source tells that a language model and an agent shared the work, and
-not how.
+All of them are this project's choice: the source says that a language model and an agent shared the work, not how.
 """
 
 from __future__ import annotations
@@ -24,11 +23,11 @@ from skills.levels.codes import (
 from skills.planner.scene import Scenes, Thing
 
 EXPLORE = "explore"
-HISTORY = 6  # sub-tasks before this one that a planner is told
+HISTORY = 6  # earlier sub-tasks in a prompt
 
 
 def words(verb: int, colour: int = 0, kind: int = 0) -> str:
-    """Returns a sub-task in words."""
+    """Return a sub-task in words."""
     return mission_text(np.array((verb, colour, kind, 0), np.uint8))
 
 
@@ -36,40 +35,42 @@ GO_TO_GOAL = words(GTG)
 
 
 def code(subtask: str) -> NDArray[np.uint8]:
-    """Returns the mission that an agent is told, uint8 [4].
+    """Return a sub-task as the mission of an agent, uint8 [4].
 
-    To explore is to look for the goal: no verb means it, and whoever learned to find the goal learned to search.
+    No verb means to explore, so an agent explores with the mission to go to the goal, which has taught it to search.
     """
     return mission_code(GO_TO_GOAL if subtask == EXPLORE else subtask)
 
 
 def options(scenes: Scenes, n: int, things: list[Thing]) -> list[str]:
-    """Returns what can be asked for, given what was seen; without what is fulfilled.
+    """Return the sub-tasks that the observations allow, without those that are fulfilled.
 
-    Balls and boxes can be gone to and nothing else: to pick one up or to open it ends the composite task.
+    The only sub-task with balls and boxes is to go there: picking one up or opening it ends the composite task.
     """
-    found = [EXPLORE]
+    subtasks = [EXPLORE]
     if any(thing.kind == GOAL for thing in things):
-        found.append(GO_TO_GOAL)
-    found += [
-        words(TGL, each.colour, DOOR) for each in things if each.kind == DOOR and each.state != OPEN
+        subtasks.append(GO_TO_GOAL)
+    subtasks += [
+        words(TGL, thing.colour, DOOR)
+        for thing in things
+        if thing.kind == DOOR and thing.state != OPEN
     ]
-    found += [words(PKP, each.colour, KEY) for each in things if each.kind == KEY]
-    found += [words(GTO, each.colour, each.kind) for each in things if each.kind != GOAL]
-    return [each for each in dict.fromkeys(found) if not done(each, scenes, n, 0)]
+    subtasks += [words(PKP, thing.colour, KEY) for thing in things if thing.kind == KEY]
+    subtasks += [words(GTO, thing.colour, thing.kind) for thing in things if thing.kind != GOAL]
+    return [subtask for subtask in dict.fromkeys(subtasks) if not done(subtask, scenes, n, 0)]
 
 
-def done(subtask: str, scenes: Scenes, n: int, met: int) -> bool:
-    """Whether a sub-task is fulfilled, as far as can be seen.
+def done(subtask: str, scenes: Scenes, n: int, observed: int) -> bool:
+    """Return whether a sub-task is fulfilled according to the observations.
 
     Args:
         subtask: In words.
-        scenes, n: What was seen by whom.
-        met: `scenes.met(n)` when the sub-task began; 0 when nothing did.
+        scenes, n: Observations, and the environment.
+        observed: `scenes.observed(n)` when the sub-task began; 0 before any.
     """
     if subtask == EXPLORE:
-        return met > 0 and scenes.met(n) > met
-    verb, colour, kind, _ = (int(each) for each in code(subtask))
+        return observed > 0 and scenes.observed(n) > observed
+    verb, colour, kind, _ = map(int, code(subtask))
     if verb == PKP:
         return scenes.carried(n) == (kind, colour)
     if verb == TGL:

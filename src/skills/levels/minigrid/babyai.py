@@ -1,7 +1,7 @@
 """Levels of minigrid's and BabyAI's environments for the engine.
 
-BabyAI's levels are made by BabyAI itself: which objects a mission means, location words included, is what its
-verifier found, marked in the cells. An agent that learned on them in the engine is tested in BabyAI.
+BabyAI itself generates the levels; the objects that a mission means, location words included, are those of its verifier
+and get the mark TARGET. An agent trained on them in the engine is tested in BabyAI.
 """
 
 from __future__ import annotations
@@ -45,27 +45,27 @@ _VERBS = {"GoToInstr": GTO, "PickupInstr": PKP, "OpenInstr": TGL}
 
 
 def from_env(env: gymnasium.Env, seed: int = 0) -> Levels:
-    """Returns where a minigrid environment is, as one level.
+    """Return the state of a minigrid environment, as one level.
 
     Args:
-        env: This project's, one of BabyAI's whose mission is to go to, pick up or open something, or one of MiniGrid's
-            that only the goal and lava end. It has been reset.
-        seed: To be written down with the level.
+        env: After a reset: this project's environment, BabyAI's with a mission to go to, pick up or open one object, or
+            MiniGrid's that only goal and lava end.
+        seed: Seed of the level.
 
     Raises:
-        ValueError: Its mission or its objects are others.
+        ValueError: Its mission or objects are not supported.
     """
     source = env.unwrapped
     if not isinstance(source, MiniGridEnv):
         raise ValueError(f"{source}: not a minigrid environment")
     mission, targets, strict = _mission(source)
-    marks = {id(each): TARGET for each in targets}
+    marks = {id(target): TARGET for target in targets}
     width, height = source.width, source.height
     cells, inside = np.full((2, 1, height, width), EMPTY, np.uint16)
     inside[:] = 0
     for y, x in np.ndindex(height, width):
-        if (found := source.grid.get(x, y)) is not None:
-            cells[0, y, x], inside[0, y, x] = _cell(found, marks)
+        if (thing := source.grid.get(x, y)) is not None:
+            cells[0, y, x], inside[0, y, x] = _cell(thing, marks)
     carried = _cell(source.carrying, marks) if source.carrying else (0, 0)
     return Levels(
         cells=cells,
@@ -81,39 +81,41 @@ def from_env(env: gymnasium.Env, seed: int = 0) -> Levels:
 
 
 def bank(env_id: str, seeds: np.ndarray | range, **arguments: Any) -> Levels:
-    """Returns the levels that an environment of gymnasium's registry begins with, one for each seed.
+    """Return the initial levels of a registered gymnasium environment, one per seed.
 
     Args:
         env_id: For example "BabyAI-GoToLocal-v0".
-        seeds: Whole numbers.
-        arguments: Of the environment.
+        seeds: Seeds of its resets.
+        arguments: Arguments of the environment.
 
     Raises:
         ValueError: See :func:`from_env`.
     """
     env = gymnasium.make(env_id, disable_env_checker=True, **arguments)
-    made = []
+    initial = []
     for seed in seeds:
         begin(env, int(seed))
-        made.append(from_env(env, int(seed)))
+        initial.append(from_env(env, int(seed)))
     env.close()
-    return Levels.join(made)
+    return Levels.join(initial)
 
 
 def begin(env: gymnasium.Env, seed: int | None) -> dict:
-    """Begins an episode and returns what is seen; BabyAI, which tells of each level it throws away, is not heard."""
+    """Begin an episode and return the observation, without BabyAI's printed messages about rejected levels."""
     with contextlib.redirect_stdout(io.StringIO()):
         return env.reset(seed=seed)[0]
 
 
 def _mission(env: MiniGridEnv) -> tuple[np.ndarray, list[WorldObj], bool]:
-    """Its mission as a code, the objects that it means, and by which rules it ends."""
+    """Return the mission's code, its target objects, and whether the rules are strict."""
     if isinstance(env, SkillsEnv):
         return env.mission_code, [], env.strict
     instruction = getattr(env, "instrs", None)
     if instruction is None:
         if type(env).step is not MiniGridEnv.step:
-            raise ValueError(f"{type(env).__name__}: it ends by rules of its own")
+            raise ValueError(
+                f"{type(env).__name__}: it has its own rules for the end of an episode"
+            )
         return np.array((GTG, GREEN, GOAL, 0), np.uint8), [], False
     name = type(instruction).__name__
     if name not in _VERBS or getattr(instruction, "strict", False) or verifier.use_done_actions:
@@ -128,11 +130,11 @@ def _mission(env: MiniGridEnv) -> tuple[np.ndarray, list[WorldObj], bool]:
     return np.array(code, np.uint8), about.obj_set, False
 
 
-def _cell(found: WorldObj, marks: dict[int, int]) -> tuple[int, int]:
-    """An object as a cell, and what is in it."""
+def _cell(thing: WorldObj, marks: dict[int, int]) -> tuple[int, int]:
+    """Return the codes of an object and its content."""
     inside = 0
-    if found.contains is not None:
-        inside, deeper = _cell(found.contains, marks)
+    if thing.contains is not None:
+        inside, deeper = _cell(thing.contains, marks)
         if deeper:
             raise ValueError("a box in a box that holds something")
-    return cell(*found.encode(), getattr(found, "marks", 0) | marks.get(id(found), 0)), inside
+    return cell(*thing.encode(), getattr(thing, "marks", 0) | marks.get(id(thing), 0)), inside

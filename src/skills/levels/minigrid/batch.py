@@ -1,6 +1,6 @@
-"""Environments of minigrid and BabyAI beside each other, one Python object each, as an agent meets the engine's.
+"""Batches of gymnasium's minigrid and BabyAI environments with the engine's interface.
 
-What moves, what is seen, when it ends and what it is worth is minigrid's; the mission is read from its words.
+Movement, observations, ends and rewards are minigrid's; the mission is parsed from its sentence.
 """
 
 from __future__ import annotations
@@ -33,7 +33,7 @@ class GymBatch:
         self._ended = np.ones(count, bool)
 
     def reset(self, seeds: np.ndarray) -> Step:
-        """Begins episodes; seeds of minigrid's, int [N]."""
+        """Begin episodes with minigrid's seeds, int [N]."""
         self._ended[:] = False
         self._now.reward[:], self._now.terminated[:], self._now.truncated[:] = 0, False, False
         for n, (env, seed) in enumerate(zip(self._envs, seeds, strict=True)):
@@ -41,7 +41,7 @@ class GymBatch:
         return self._now
 
     def step(self, actions: np.ndarray) -> Step:
-        """Acts, int64 [N], where the episode goes on; where it has ended, nothing changes."""
+        """Apply actions, int64 [N], in the unfinished episodes."""
         for n in np.flatnonzero(~self._ended):
             observation, reward, terminated, truncated, _ = self._envs[n].step(int(actions[n]))
             self._show(n, observation)
@@ -55,10 +55,10 @@ class GymBatch:
 
 
 def check_environment(env_id: str) -> None:
-    """Makes one level of an environment.
+    """Check an environment by making one level of it.
 
     Raises:
-        UserError: There is no such environment, or the engine cannot play it.
+        UserError: It does not exist, or the engine does not support it.
     """
     try:
         bank(env_id, range(1))

@@ -1,6 +1,7 @@
-"""The levels as ordinary minigrid environments, one at a time: for minigrid's wrappers, for pictures, and as the
-reference that the engine is compared with. What moves and what is seen is minigrid's own code; the missions are
-verified here, in Python."""
+"""The levels as minigrid environments: for minigrid's wrappers, for pictures, and as the reference of the engine.
+
+Movement and observations are minigrid's own code; missions are verified here, in Python.
+"""
 
 from __future__ import annotations
 
@@ -44,13 +45,13 @@ SUCCESS, FAILURE = "success", "failure"
 
 
 class MissionWords(MissionSpace):
-    """Every mission that `skills.levels.codes` can tell."""
+    """All missions of `skills.levels.codes`."""
 
     def __init__(self) -> None:
         super().__init__(mission_func=lambda: "go to the green goal square")
 
     def contains(self, x: Any) -> bool:
-        """Whether these are the words of a mission."""
+        """Return whether a sentence is a mission."""
         try:
             mission_code(x)
         except (TypeError, ValueError):
@@ -61,8 +62,8 @@ class MissionWords(MissionSpace):
 class SkillsEnv(MiniGridEnv):
     """A stage of `skills.levels.stages`. Observations, actions and rewards are minigrid's.
 
-    `reset(seed=s)` gives the level of the seed s, the same as the engine's; without a seed the level that follows the
-    present one. `reset(options={"level": levels[i : i + 1]})` gives any moment of any level of the same size.
+    `reset(seed=s)` begins the level of the seed s, the same as the engine's; without a seed, the level that follows the
+    current one. `reset(options={"level": levels[i : i + 1]})` sets any state of any level of the same size.
 
     Args:
         stage: Name of a stage.
@@ -73,7 +74,7 @@ class SkillsEnv(MiniGridEnv):
         strict: Whether a wrong pick-up or toggle ends the episode.
 
     Raises:
-        ValueError: There is no such stage, or a level has another size.
+        ValueError: Unknown stage, or a level of another size.
     """
 
     def __init__(self, stage: str = "gtg0", **more: Any) -> None:
@@ -88,7 +89,7 @@ class SkillsEnv(MiniGridEnv):
     def reset(
         self, *, seed: int | None = None, options: dict[str, Any] | None = None
     ) -> tuple[dict[str, Any], dict[str, Any]]:
-        """Begins an episode; see the class."""
+        """Begin an episode; see the class."""
         self._given = (options or {}).get("level")
         if self._given is None:
             self._given = levels(
@@ -116,36 +117,36 @@ class SkillsEnv(MiniGridEnv):
         self._target_cells = set()
         for y, x in np.ndindex(height, width):
             cell = int(level.cells[0, y, x])
-            self.grid.set(x, y, found := _object(cell, int(level.inside[0, y, x])))
-            if found is not None:
-                found.cur_pos = found.init_pos = (x, y)
+            self.grid.set(x, y, thing := _object(cell, int(level.inside[0, y, x])))
+            if thing is not None:
+                thing.cur_pos = thing.init_pos = (x, y)
             if cell & TARGET:
                 self._target_cells.add((x, y))
-        x, y, direction = (int(each) for each in level.agent[0])
+        x, y, direction = map(int, level.agent[0])
         self.agent_pos, self.agent_dir = (x, y), direction
         self.mission_code = level.mission[0].copy()
         self.mission, self.strict = mission_text(self.mission_code), bool(level.strict[0])
         self.max_steps = int(level.max_steps[0])
 
     def step(self, action: int) -> tuple[dict[str, Any], float, bool, bool, dict[str, Any]]:
-        """minigrid's step, then the mission's end."""
-        x, y = (int(each) for each in self.front_pos)
-        faced, hand = self.grid.get(x, y), self.carrying
+        """Make minigrid's step, then verify the mission."""
+        x, y = map(int, self.front_pos)
+        faced, carried = self.grid.get(x, y), self.carrying
         before = None if faced is None else faced.encode()
         observation, reward, terminated, truncated, info = super().step(action)
         now = self.grid.get(x, y)
         changed = now is not faced or (now is not None and now.encode() != before)
-        took = self.carrying if hand is None else None
+        took = self.carrying if carried is None else None
         verdict = self._verdict(int(action), faced if changed else None, took)
         if verdict is not None:
             terminated, reward = True, self._reward() if verdict == SUCCESS else 0
         return observation, reward, terminated, truncated, info
 
     def _verdict(self, action: int, changed: WorldObj | None, took: WorldObj | None) -> str | None:
-        """What the mission says to an action that changed an object, or took one into the hand."""
+        """Return the mission's verdict on an action that changed or picked up an object."""
         verb = int(self.mission_code[0])
         if verb == GTO:
-            x, y = (int(each) for each in self.front_pos)
+            x, y = map(int, self.front_pos)
             return SUCCESS if (x, y) in self._target_cells else None
         if verb == GTG:
             return None  # the goal square ends an episode by itself
@@ -162,12 +163,12 @@ class SkillsEnv(MiniGridEnv):
 
 
 def _object(cell: int, inside: int) -> WorldObj | None:
-    """The minigrid object of a cell, with its marks; None where there is none."""
+    """Return the minigrid object of a cell with its marks, or None."""
     if cell & TYPE_MASK in (0, EMPTY):
         return None
     colour, state = cell >> COLOUR_SHIFT & THREE_BITS, cell >> STATE_SHIFT & TWO_BITS
-    found = WorldObj.decode(cell & TYPE_MASK, colour, state)
-    found.marks = cell & (TARGET | TOOL)
+    thing = WorldObj.decode(cell & TYPE_MASK, colour, state)
+    thing.marks = cell & (TARGET | TOOL)
     if inside:
-        found.contains = _object(inside, 0)
-    return found
+        thing.contains = _object(inside, 0)
+    return thing

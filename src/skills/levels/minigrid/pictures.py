@@ -1,4 +1,4 @@
-"""Pictures of levels, drawn with minigrid's own tiles."""
+"""Pictures of levels with minigrid's tiles: `python -m skills.levels.minigrid.pictures`."""
 
 from __future__ import annotations
 
@@ -11,47 +11,47 @@ from skills.levels.minigrid.env import SkillsEnv
 from skills.levels.stages import STAGES, Stage
 
 TILE = 16  # pixels of a cell
-SEED = 28  # of the levels that are shown
-OWN = [
+SEED = 28  # of the levels in the picture of docs/skills.md
+OWN_STAGES = [
     name for name, stage in STAGES.items() if isinstance(stage, Stage)
-]  # those with levels of their own
+]  # stages with their own generator parameters
 
 
 def picture(env: SkillsEnv, tile: int = TILE) -> np.ndarray:
-    """Returns the whole grid, uint8 [height * tile, width * tile, 3], without what is seen being lit up."""
+    """Return a picture of the whole grid without the highlighted view, uint8 [height * tile, width * tile, 3]."""
     return env.grid.render(tile, env.agent_pos, env.agent_dir)
 
 
 def contact_sheet(path: Path, stages: list[str], seed: int = SEED, columns: int = 6) -> None:
-    """Draws a level of each stage with its mission.
+    """Draw one level of every stage with its mission.
 
     Args:
         path: PNG to write.
-        stages: Names.
-        seed: Of the levels.
-        columns: Levels beside each other.
+        stages: Names of the stages.
+        seed: Seed of the levels.
+        columns: Levels per row.
     """
     from matplotlib.figure import Figure
 
     rows = -(-len(stages) // columns)
     figure = Figure(figsize=(1.76 * columns, 2.15 * rows), dpi=100, layout="constrained")
     axes = figure.subplots(rows, columns, squeeze=False).flatten()
-    for each in axes:
-        each.set_axis_off()
-    for drawn, stage in zip(axes, stages, strict=False):
+    for axis in axes:
+        axis.set_axis_off()
+    for axis, stage in zip(axes, stages, strict=False):
         env = SkillsEnv(stage)
         env.reset(seed=seed)
-        drawn.imshow(picture(env))
+        axis.imshow(picture(env))
         words = env.mission.replace(" and ", "\nand ").replace(" green goal square", " goal")
-        drawn.set_title(f"{stage}: {words}", fontsize=6.5)
+        axis.set_title(f"{stage}: {words}", fontsize=6.5)
     figure.savefig(path, metadata={"Software": None})
 
 
 def main() -> None:
-    """Draws the picture of docs/skills.md."""
+    """Draw the picture of docs/skills.md."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--to", type=Path, default=Path("docs/skills_levels.png"))
-    contact_sheet(parser.parse_args().to, OWN)
+    contact_sheet(parser.parse_args().to, OWN_STAGES)
 
 
 if __name__ == "__main__":
