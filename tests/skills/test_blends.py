@@ -29,14 +29,6 @@ def _settings(shape: Shape, envs: int, workers: int) -> LearnerSettings:
     )  # fmt: skip
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
 def _agent(number: int, shape: Shape = TINY, stage: str = "all0") -> NetworkAgent:
     flat = initial_weights(shape, torch.Generator().manual_seed(number))
     named_views(flat, shape)["head"][:-1] *= 300  # decided ones, each in its own way

@@ -23,7 +23,7 @@ def compared():
     rng = np.random.default_rng(3)
     parts = {}
     for name in NAMES:
-        parts[name] = comparison.Comparison(name, 10, rng)
+        parts[name] = comparison.Comparison(name, 6, rng)
         parts[name].play(135)
     return parts
 
@@ -31,13 +31,13 @@ def compared():
 def test_nothing_differs_from_minigrid(compared):
     found = {name: dict(part.fields) for name, part in compared.items() if part.fields}
     assert found == {}
-    transitions, mismatches, _, _ = comparison.together(list(compared.values()))
-    assert (transitions >= 50_000, mismatches) == (True, 0)
+    transitions, mismatches, _, _ = comparison.totals(list(compared.values()))
+    assert (transitions >= 30_000, mismatches) == (True, 0)
 
 
 @pytest.mark.parametrize("event", comparison.EVENTS)
 def test_everything_that_can_happen_happened(compared, event):
-    assert comparison.together(list(compared.values()))[3][event] >= 5
+    assert comparison.totals(list(compared.values()))[3][event] >= 5
 
 
 def test_a_difference_would_be_seen(monkeypatch):

@@ -1,11 +1,13 @@
 """Whole runs of `skill:distill` and `skill:moe` that break off and go on, and what their figures show."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from runcatalog import record
 from runcatalog.model import committed
@@ -47,34 +49,20 @@ def specialists(tmp_path_factory) -> dict[str, str]:
     return flags
 
 
-def _main(monkeypatch, folder: Path, script, **flags) -> dict:
-    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RUN_DIR", str(folder))
-    monkeypatch.setenv("RECORD_MLFLOW", "off")
-    threads = torch.get_num_threads()
-    try:
-        script.main(script.Config(**flags))
-    finally:
-        torch.set_num_threads(threads)
-    return json.loads((folder / "result.json").read_text())
-
-
 @pytest.fixture(scope="module")
-def wholes(tmp_path_factory, specialists) -> dict[str, Path]:
-    """Runs that nothing disturbed."""
-    found = {}
-    with pytest.MonkeyPatch.context() as patch:
-        for script, workers in ((distill, 4), (moe, 2)):
-            found[script.__name__] = tmp_path_factory.mktemp("whole")
-            flags = SHORT | specialists | {"workers": workers}
-            _main(patch, found[script.__name__], script, **flags)
-    return found
+def wholes(run_main, tmp_path_factory, specialists) -> dict[str, Path]:
+    """Uninterrupted runs."""
+    folders = {}
+    for script, workers in ((distill, 4), (moe, 2)):
+        folders[script.__name__] = tmp_path_factory.mktemp("whole")
+        flags = SHORT | specialists | {"workers": workers}
+        run_main(folders[script.__name__], script, **flags)
+    return folders
 
 
 @pytest.mark.parametrize(("script", "workers"), [(distill, 4), (moe, 2)])
 def test_a_run_that_broke_off_goes_on_to_the_same_bits(
-    monkeypatch, tmp_path, specialists, wholes, script, workers
+    run_main, monkeypatch, tmp_path, specialists, wholes, script, workers
 ) -> None:
     flags = SHORT | specialists | {"workers": workers}
     whole = json.loads((wholes[script.__name__] / "result.json").read_text())
@@ -88,8 +76,8 @@ def test_a_run_that_broke_off_goes_on_to_the_same_bits(
     with monkeypatch.context() as patched:
         patched.setattr(Learner, "collect", breaks)
         with pytest.raises(RuntimeError, match="broken off"):
-            _main(monkeypatch, tmp_path / "broken", script, **flags)
-    resumed = _main(monkeypatch, tmp_path / "broken", script, **flags | {"threads": 2})
+            run_main(tmp_path / "broken", script, **flags)
+    resumed = run_main(tmp_path / "broken", script, **flags | {"threads": 2})
     assert resumed["session"] == 2
     assert resumed["resume_mismatch"] == 0
     assert resumed["digest"] == whole["digest"]
@@ -118,11 +106,9 @@ def test_a_gate_tells_of_its_experts(wholes) -> None:
     assert parents == [f"{number:032x}" for number in range(4)]
 
 
-def test_a_verb_that_no_episode_has_leaves_its_cells_empty(
-    monkeypatch, tmp_path, specialists
-) -> None:
-    flags = SHORT | specialists | {"workers": 2, "episodes": 1}
-    told = _main(monkeypatch, tmp_path / "run", moe, **flags)["result"]
+def test_a_verb_that_no_episode_has_leaves_its_cells_empty(run_main, tmp_path, specialists) -> None:
+    flags = SHORT | specialists | {"workers": 2, "episodes": 1, "epoch_steps": 256}
+    told = run_main(tmp_path / "run", moe, **flags)["result"]
     for verb, *row in told["table"]["rows"]:
         occurs = f"gate_entropy/{verb.lower()}" in told["metrics"]
         assert all(bool(cell) == occurs for cell in row[:5])
@@ -130,13 +116,13 @@ def test_a_verb_that_no_episode_has_leaves_its_cells_empty(
     assert sum(name.startswith("gate_entropy/") for name in told["metrics"]) == 1
 
 
-def test_an_expert_is_named_once(monkeypatch, tmp_path, specialists) -> None:
+def test_an_expert_is_named_once(run_main, tmp_path, specialists) -> None:
     flags, agent = SHORT | specialists | {"workers": 2}, specialists["pkp"]
     with pytest.raises(record.UserError, match=r"--more: .* is named twice"):
         moe.Config(**flags, more=f"all6 {agent}  all6")
     with pytest.raises(record.UserError, match=r"--more: .* are the same agent"):
-        _main(
-            monkeypatch, tmp_path / "run", moe, **flags,
+        run_main(
+            tmp_path / "run", moe, **flags,
             more=f"{agent}/checkpoints {agent}/checkpoints/00000001",
         )  # fmt: skip
 
@@ -151,11 +137,11 @@ def test_a_mixture_cannot_teach(specialists, wholes) -> None:
 
 
 def test_a_benchmark_that_broke_off_plays_only_what_is_missing(
-    monkeypatch, tmp_path, specialists
+    run_main, monkeypatch, tmp_path, specialists
 ) -> None:
     chosen = f"{specialists['gtg']} {specialists['pkp']}"
     flags = {"agents": chosen, "stages": "gtg0 pkp0", "episodes": 10}
-    whole = _main(monkeypatch, tmp_path / "whole", benchmark, **flags)
+    whole = run_main(tmp_path / "whole", benchmark, **flags)
     both, left = evaluation.play_sampled_and_greedy, iter(range(3))
 
     def breaks(*about):
@@ -165,9 +151,9 @@ def test_a_benchmark_that_broke_off_plays_only_what_is_missing(
     with monkeypatch.context() as patched:
         patched.setattr(evaluation, "play_sampled_and_greedy", breaks)
         with pytest.raises(StopIteration):
-            _main(monkeypatch, tmp_path / "broken", benchmark, **flags)
+            run_main(tmp_path / "broken", benchmark, **flags)
         left = iter(range(1))  # of four cells three are there
-        resumed = _main(monkeypatch, tmp_path / "broken", benchmark, **flags)
+        resumed = run_main(tmp_path / "broken", benchmark, **flags)
     assert resumed["result"] == whole["result"]
 
 
@@ -241,7 +227,7 @@ def test_an_expert_that_is_sure_does_not_make_a_mixture_infinite() -> None:
     assert out[0, :7].argmax() == 3
 
 
-def test_a_film_shows_each_step_and_whom_the_gate_listens_to() -> None:
+def test_an_animation_shows_every_step_and_the_gate_s_weights() -> None:
     shape = Shape(4, 16, 8)
     experts = {
         name: NetworkAgent(
@@ -267,3 +253,19 @@ def test_a_film_shows_each_step_and_whom_the_gate_listens_to() -> None:
     both = gif.side_by_side([shown[:1], shown])
     assert len(both) == len(shown) + gif.WAIT
     np.testing.assert_array_equal(both[-1][:, : 11 * 12], shown[0])
+
+
+def test_an_animation_is_written_as_a_gif(wholes, monkeypatch, tmp_path, capsys) -> None:
+    path = tmp_path / "episode.gif"
+    monkeypatch.setattr(
+        sys, "argv", ["gif", str(wholes[distill.__name__]), str(path), "--stage", "pkp0", "--sampled"]
+    )  # fmt: skip
+    gif.main()
+    assert "kB" in capsys.readouterr().out
+    with Image.open(path) as animation:
+        assert animation.n_frames > 1
+        assert animation.width == 11 * 12  # one verb: one episode
+    with pytest.raises(record.UserError, match=r"episode\.png.*\.gif"):
+        gif.make(wholes[distill.__name__], tmp_path / "episode.png")
+    with pytest.raises(record.UserError, match="--stage"):
+        gif.make(wholes[distill.__name__], path, "gtg9")

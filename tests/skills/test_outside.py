@@ -1,7 +1,5 @@
 """Agents of the engine in minigrid and BabyAI themselves."""
 
-from collections.abc import Iterator
-
 import gymnasium
 import numpy as np
 import pytest
@@ -21,14 +19,6 @@ from skills.levels.engine import Engine, Step
 from skills.levels.minigrid.babyai import bank
 from skills.levels.minigrid.batch import GymBatch, check_environment
 from skills.levels.state import Levels
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _same(first: Episodes, second: Episodes) -> None:
@@ -57,7 +47,7 @@ def trained() -> Agent:
 @pytest.mark.parametrize("stage", ["all1", "pkp4", "tgl3", "nlm0"])
 def test_a_trained_agent_plays_the_same_episodes_in_minigrid(trained: Agent, stage: str) -> None:
     """Mission, success, reward and length of each episode, with drawn actions and with the likeliest."""
-    seeds = evaluation.TEST_SEEDS[:60]
+    seeds = evaluation.TEST_SEEDS[: 60 if stage == "all1" else 20]
     engine, minigrid = (
         evaluation.play_sampled_and_greedy(trained, levels, seeds, np.random.default_rng(1), **make)
         for levels, make in ((stage, {}), (env_id(stage), {"make": GymBatch}))

@@ -1,12 +1,10 @@
 """A small language model that learns to plan."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from runcatalog import record
 from skills import planner_model
@@ -57,7 +55,6 @@ def test_tokens_are_what_the_chat_template_makes(taught: list[Demonstration]) ->
 
 def test_it_learns_to_plan(taught: list[Demonstration]) -> None:
     """Better than whoever always says what is most often right, in levels that it does not know."""
-    torch.set_num_threads(1)
     tokens = small_lm.tokenizer_for([each.prompt for each in taught])
     told = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
     texts, others = Texts.of(taught, tokens), Texts.of(told, tokens)
@@ -73,17 +70,8 @@ def test_it_learns_to_plan(taught: list[Demonstration]) -> None:
     assert np.mean(losses[-10:]) < 0.1 * np.mean(losses[:10])
 
 
-def _trained(monkeypatch, folder: Path) -> dict:
-    for name in ("RUN_ID", "GUILD_OP", "RECORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RUN_DIR", str(folder))
-    monkeypatch.setenv("RECORD_MLFLOW", "off")
-    planner_model.main(planner_model.Config(**SMALL))
-    return json.loads((folder / "result.json").read_text())
-
-
-def test_a_run_that_was_broken_off_ends_with_the_same_weights(monkeypatch, tmp_path: Path) -> None:
-    whole = _trained(monkeypatch, tmp_path / "whole")
+def test_a_resumed_run_ends_with_the_same_weights(run_main, monkeypatch, tmp_path: Path) -> None:
+    whole = run_main(tmp_path / "whole", planner_model, **SMALL)
     learn = ImitationTrainer.learn
 
     def breaks(self: ImitationTrainer) -> dict[str, float]:
@@ -93,9 +81,9 @@ def test_a_run_that_was_broken_off_ends_with_the_same_weights(monkeypatch, tmp_p
 
     monkeypatch.setattr(ImitationTrainer, "learn", breaks)
     with pytest.raises(OSError, match="goes down"):
-        _trained(monkeypatch, tmp_path / "broken")
+        run_main(tmp_path / "broken", planner_model, **SMALL)
     monkeypatch.setattr(ImitationTrainer, "learn", learn)
-    resumed = _trained(monkeypatch, tmp_path / "broken")
+    resumed = run_main(tmp_path / "broken", planner_model, **SMALL)
     assert resumed["digest"] == whole["digest"]
     assert resumed["result"]["metrics"] == whole["result"]["metrics"]
 

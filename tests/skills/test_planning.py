@@ -1,7 +1,7 @@
 """What a planner sees, what it can ask for, and episodes with planners and executors."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -91,7 +91,7 @@ def test_what_can_be_asked_for_was_seen_and_is_not_fulfilled() -> None:
 
         def choose(self, situations: list[Situation]) -> list[str]:
             for each in situations:
-                seen = {prompts.named(thing.kind, thing.colour) for thing in each.things}
+                seen = {prompts.object_name(thing.kind, thing.colour) for thing in each.things}
                 for option in each.options[1:]:
                     verb, name = option.split(" the ")
                     assert name in seen or name == "green goal square"
@@ -104,7 +104,7 @@ def test_what_can_be_asked_for_was_seen_and_is_not_fulfilled() -> None:
             return super().choose(situations)
 
         def _in_hand(self, situation: Situation) -> str:
-            return prompts.named(*situation.carried) if situation.carried else ""
+            return prompts.object_name(*situation.carried) if situation.carried else ""
 
     planner = Looks(record.Seeds(1))
     _episodes(planner, seeds=SEEDS[:24]).play()
@@ -282,16 +282,13 @@ def test_all_prompts_and_answers_are_kept(talks, tmp_path: Path) -> None:
 DOES = {"agent": "search", "shared": 3, "more": 3, "planner": "ollama", "model": "small:1b"}
 
 
-def _played(monkeypatch, folder: Path, **flags) -> dict:
-    for name in ("RUN_ID", "GUILD_OP", "RECORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RUN_DIR", str(folder))
-    monkeypatch.setenv("RECORD_MLFLOW", "off")
-    llm.main(llm.Config(**DOES | flags))
-    return json.loads((folder / "result.json").read_text())["result"]
+@pytest.fixture
+def played(run_main) -> Callable[..., dict]:
+    """Run `skill:llm` in a directory and return its result."""
+    return lambda folder, **flags: run_main(folder, llm, **DOES | flags)["result"]
 
 
-def test_a_run_whose_server_dies_goes_on_without_asking_twice(monkeypatch, tmp_path: Path) -> None:
+def test_a_run_whose_server_dies_goes_on_without_asking_twice(played, tmp_path: Path) -> None:
     left = [1000]
 
     def answer(path, body):
@@ -303,22 +300,20 @@ def test_a_run_whose_server_dies_goes_on_without_asking_twice(monkeypatch, tmp_p
         return 200, prompts.answer(options_of(body)[-1])
 
     with ChatServer(answer) as server:
-        whole = _played(monkeypatch, tmp_path / "whole", url=server.url)
+        whole = played(tmp_path / "whole", url=server.url)
         asked = len(server.chats)
         left[0] = asked // 2
         with pytest.raises(record.RunFailed, match="gone"):
-            _played(monkeypatch, tmp_path / "dies", url=server.url, retries=0)
+            played(tmp_path / "dies", url=server.url, retries=0)
         refused = len(server.chats) - asked - asked // 2
         left[0] = 1000
-        dead = _played(monkeypatch, tmp_path / "dies", url=server.url)
+        dead = played(tmp_path / "dies", url=server.url)
         assert len(server.chats) == 2 * asked + refused
     assert dead["metrics"] == whole["metrics"]
     assert dead["table"] == whole["table"]
 
 
-def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(
-    monkeypatch, tmp_path: Path
-) -> None:
+def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(played, tmp_path: Path) -> None:
     shape = Shape(4, 16, 8)
     network = Network(shape, initial_weights(shape, torch.Generator().manual_seed(1)))
     for stage in ("nlm1", "pkp4"):
@@ -327,15 +322,15 @@ def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(
             checkpoints.description(shape, stage),
         )  # fmt: skip
     flags = {"planner": "none", "model": ""}
-    found = _played(monkeypatch, tmp_path / "run", agent=str(tmp_path / "nlm1"), **flags)
-    played = play(NetworkAgent(network), "nlm2", range(6), record.Seeds(1).generator("actions"))
-    assert found["objective"]["value"] == pytest.approx(played.reward.mean())
+    found = played(tmp_path / "run", agent=str(tmp_path / "nlm1"), **flags)
+    episodes = play(NetworkAgent(network), "nlm2", range(6), record.Seeds(1).generator("actions"))
+    assert found["objective"]["value"] == pytest.approx(episodes.reward.mean())
     with pytest.raises(record.UserError, match=r"--agent: .* trained on pkp4"):
-        _played(monkeypatch, tmp_path / "other", agent=str(tmp_path / "pkp4"), **flags)
+        played(tmp_path / "other", agent=str(tmp_path / "pkp4"), **flags)
 
 
-def test_a_run_tells_rewards_and_success_apart(monkeypatch, tmp_path: Path) -> None:
-    found = _played(monkeypatch, tmp_path, planner="random", model="")
+def test_a_run_tells_rewards_and_success_apart(played, tmp_path: Path) -> None:
+    found = played(tmp_path, planner="random", model="")
     one_by_one, together = found["table"]
     drawn = _episodes(RandomPlanner(record.Seeds(1)), seeds=range(6)).play()
     assert one_by_one["rows"][0][2:5] == [f"{x:.3f}" if x else "0" for x in drawn.reward[:3]]
@@ -367,8 +362,8 @@ def test_wrong_flags_are_named(flags: dict, told: str) -> None:
 def test_levels_of_the_source_are_the_first_ones() -> None:
     missions = levels("nlm2", np.arange(10)).mission
     assert (missions[:, 0] == NLM).all()
-    assert {len(rewards) for rewards in llm.source.REWARDS.values()} == {10}
-    means = {name: round(100 * sum(each) / 10) for name, each in llm.source.REWARDS.items()}
+    assert {len(rewards) for rewards in llm.reported.REWARDS.values()} == {10}
+    means = {name: round(100 * sum(each) / 10) for name, each in llm.reported.REWARDS.items()}
     assert means == {"NLM": 43, "DIS": 55, "PPO": 33, "MOE": 57}
 
 
@@ -379,3 +374,15 @@ def test_a_run_stands_for_the_model_that_it_trained(monkeypatch, tmp_path) -> No
     monkeypatch.setenv("GUILD_HOME", str(tmp_path))
     for named, served in ((run, str(model)), (run[:8], str(model)), ("qwen2.5:7b", "qwen2.5:7b")):
         assert llm.Config(planner="openai", model=named).served == served
+
+
+def test_an_agent_without_a_finished_run_is_named(played, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "home/runs").mkdir(parents=True)
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path / "home"))
+    with pytest.raises(record.UserError, match=r"--agent: .*`guild run skill:distill`"):
+        played(tmp_path / "run", planner="random", agent="dis", model="")
+
+
+def test_a_server_that_is_away_is_named(played, tmp_path: Path) -> None:
+    with pytest.raises(record.UserError, match=r"--url: no answer from http://127.0.0.1:9 .*docs"):
+        played(tmp_path, url="http://127.0.0.1:9", retries=0)

@@ -1,11 +1,6 @@
 """Rollouts, PPO and whole runs of `skill:train`."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -16,30 +11,21 @@ import torch
 
 from rl.ppo import PPOSettings
 from runcatalog import record
+from skills import train
 from skills.agents import checkpoints, evaluation
 from skills.agents.evaluation import FIRST_TRAINING_SEED, play
 from skills.agents.network import FROZEN, Network, Sequences, Shape, initial_weights, named_views
 from skills.agents.policy import NetworkAgent
 from skills.agents.rollout import Rollout
 from skills.learning.options import Config
-from skills.learning.ppo import LearnerSettings, RecurrentPPO, thread_pool
+from skills.learning.ppo import Learner, LearnerSettings, RecurrentPPO, thread_pool
 from skills.learning.schedule import CURRICULA, SCHEDULES, Schedule, chain
-from skills.learning.trainer import learning_rate
+from skills.learning.trainer import Trainer, learning_rate
 from skills.levels.engine import Engine
 from skills.levels.stages import STAGES
 from skills.levels.state import Levels
 
 TINY = Shape(channels=4, hidden=32, memory=32)
-SCRIPT = Path(__file__).parents[2] / "src/skills/train.py"
-
-
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    """As the script has it: of products this small more only get into each other's way."""
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
 
 
 def _network(shape: Shape = TINY, scale: float = 1.0) -> Network:
@@ -217,61 +203,78 @@ def test_wrong_flags_are_named(flags: dict, told: str) -> None:
 
 
 FLAGS = {
-    "stage": "pkp0", "epochs": 1, "epoch-steps": 12288, "envs": 64, "rollout": 16, "hidden": 32, "memory": 32,
-    "channels": 4, "eval-interval": 3, "eval-episodes": 20, "save-interval": 2, "threads": 1,
+    "stage": "pkp0", "epochs": 1, "epoch_steps": 12288, "envs": 64, "rollout": 16, "hidden": 32, "memory": 32,
+    "channels": 4, "eval_interval": 3, "eval_episodes": 20, "save_interval": 2, "threads": 1,
 }  # fmt: skip
 
 
-def _run(folder: Path, kill_after: str = "", **changes) -> dict:
-    """Runs the script in a process of its own; a kill comes once the checkpoint is there."""
-    folder.mkdir(parents=True, exist_ok=True)
-    foreign = ("GUILD_", "MLFLOW_", "RUN_", "RECORD")
-    env = {name: value for name, value in os.environ.items() if not name.startswith(foreign)}
-    env |= {"PYTHONPATH": str(SCRIPT.parents[1]), "RUN_DIR": str(folder), "RECORD_MLFLOW": "off"}
-    words = [f"--{name}={value}" for name, value in (FLAGS | changes).items()]
-    command = [sys.executable, str(SCRIPT), *words]
-    process = subprocess.Popen(command, env=env, stdout=subprocess.PIPE)
-    if kill_after:
-        while process.poll() is None and not (folder / "checkpoints" / kill_after).exists():
-            time.sleep(0.01)
-        process.send_signal(signal.SIGKILL)
-    process.communicate()
-    if kill_after:
-        return {}
-    assert process.returncode == 0
-    return json.loads((folder / "result.json").read_text())
+@pytest.fixture(scope="module")
+def few_tests() -> Iterator[None]:
+    """Fewer test episodes."""
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Trainer, "test_seeds", evaluation.TEST_SEEDS[:100])
+        yield
 
 
-def test_a_killed_run_goes_on_to_the_same_bits(tmp_path: Path) -> None:
-    whole = _run(tmp_path / "whole")
-    killed = tmp_path / "killed"
-    _run(killed, kill_after="00000004")
-    assert not (killed / "result.json").exists()
-    resumed = _run(killed, threads=2)
+@pytest.fixture(scope="module")
+def whole(run_main, few_tests, tmp_path_factory) -> Path:
+    """An uninterrupted run."""
+    folder = tmp_path_factory.mktemp("whole")
+    run_main(folder, train, **FLAGS)
+    return folder
+
+
+def test_a_resumed_run_is_the_same_bit_for_bit(run_main, whole, few_tests, tmp_path) -> None:
+    first = json.loads((whole / "result.json").read_text())
+    collect = Learner.collect
+
+    def breaks(self, update: int) -> None:
+        if update == 6:
+            raise RuntimeError("interrupted")
+        collect(self, update)
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(Learner, "collect", breaks)
+        with pytest.raises(RuntimeError, match="interrupted"):
+            run_main(tmp_path, train, **FLAGS)
+    assert not (tmp_path / "checkpoints/00000006").exists()
+    resumed = run_main(tmp_path, train, **FLAGS | {"threads": 2})
+    assert resumed["session"] == 2
     assert resumed["resume_mismatch"] == 0
-    assert resumed["digest"] == whole["digest"]
-    assert resumed["result"]["metrics"] == whole["result"]["metrics"]
-    agent = checkpoints.load(killed)
+    assert resumed["digest"] == first["digest"]
+    assert resumed["result"]["metrics"] == first["result"]["metrics"]
+    agent = checkpoints.load(tmp_path)
     assert agent.stage == "pkp0"
-    assert (
-        play(agent, "pkp0", evaluation.TEST_SEEDS, None).rate
-        == whole["result"]["metrics"]["success/greedy"]
-    )
+    rate = play(agent, "pkp0", evaluation.TEST_SEEDS[:100], None).rate
+    assert rate == first["result"]["metrics"]["success/greedy"]
 
 
-def test_a_stage_goes_on_from_another_one(tmp_path: Path) -> None:
-    # An agent may learn without its locks kept, and go on with them.
-    _run(tmp_path / "first", **{"keep-locks": "no"})
-    second = tmp_path / "second"
-    _run(second, pretrained=tmp_path / "first", frozen="trunk", stage="pkp1")
-    first = json.loads((tmp_path / "first/journal/run.json").read_text())["id"]
-    assert json.loads((second / "journal/parents.json").read_text())["parents"] == [first]
-    before, after = (
-        checkpoints.load(tmp_path / name).network.weights for name in ("first", "second")
+def test_a_stage_begins_with_the_weights_of_another(run_main, few_tests, tmp_path) -> None:
+    # An agent may train without keep_locks, and continue with it.
+    first, second = tmp_path / "first", tmp_path / "second"
+    short = FLAGS | {"epoch_steps": 2048}
+    run_main(first, train, **short | {"keep_locks": False})
+    run_main(
+        second, train, **short | {"pretrained": str(first), "frozen": "trunk", "stage": "pkp1"}
     )
+    run_id = json.loads((first / "journal/run.json").read_text())["id"]
+    assert json.loads((second / "journal/parents.json").read_text())["parents"] == [run_id]
+    networks = [checkpoints.load(folder).network for folder in (first, second)]
+    before, after = (network.weights for network in networks)
     changed = {name for name in before if not np.array_equal(before[name], after[name])}
     assert changed == set(before) - set(FROZEN["trunk"])
-    kept = [
-        checkpoints.load(tmp_path / name).network.shape.keep_locks for name in ("first", "second")
-    ]
-    assert kept == [False, True]
+    assert [network.shape.keep_locks for network in networks] == [False, True]
+
+
+def test_weights_of_another_shape_are_refused(run_main, whole, tmp_path) -> None:
+    with pytest.raises(record.UserError, match=r"--pretrained .*memory=32"):
+        run_main(tmp_path, train, **FLAGS | {"pretrained": str(whole), "memory": 64})
+
+
+def test_a_loss_that_is_not_finite_ends_the_training() -> None:
+    learner = _learner("pkp0")
+    learner.collect(1)
+    learner.compute_advantages()
+    learner.workers[0].advantages[:] = np.nan
+    with pytest.raises(record.NumericalError, match="policy_loss"):
+        learner.optimise(1, 1e-3)

@@ -34,7 +34,7 @@ def frames(agent: Agent, stage: str, seed: int, greedy: bool = True) -> list[np.
         seed: Seed of the level.
         greedy: Whether to take the most probable actions.
     """
-    from skills.learning.mixture import Mixture
+    from skills.agents.mixture import Mixture
     from skills.levels.engine import Engine
     from skills.levels.minigrid.env import SkillsEnv
     from skills.levels.minigrid.pictures import picture
