@@ -1,4 +1,4 @@
-"""Train a chain of stages, one run per stage, each from the weights of the stage before."""
+"""Train a chain of stages, one run per stage, from the weights of the stage before."""
 
 from __future__ import annotations
 

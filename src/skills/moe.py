@@ -73,7 +73,7 @@ def table(
         cells = [""] * (len(experts) + 1)
         if verb != "all":
             names = [*(f"gate/{verb}/{expert}" for expert in experts), f"gate_entropy/{verb}"]
-            # A verb may have no episode among few.
+            # With few episodes a verb may have none.
             cells = [f"{metrics[name]:.3f}" if name in metrics else "" for name in names]
         success = [success_with_interval(both[kind]) for both in agents.values() for kind in both]
         rows.append([verb.upper(), *cells, *success])

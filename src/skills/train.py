@@ -25,7 +25,7 @@ def main(config: Config) -> dict[str, Any]:
     with PPOTrainer.start(config) as trainer:
         ppo = trainer.learner
         for update in trainer.updates():
-            ppo.collect(update)  # `rollout` steps in each of `envs` environments
+            ppo.collect(update)  # `rollout` steps in all `envs` environments
             ppo.compute_advantages()
             statistics = ppo.optimise(update, trainer.learning_rate())
             trainer.log(statistics)

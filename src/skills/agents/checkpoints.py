@@ -81,7 +81,7 @@ def copy_weights(weights: np.ndarray, shape: Shape, tensors: Mapping[str, torch.
 
 
 def description(shape: Shape, stage: str) -> dict[str, Any]:
-    """Return what :func:`load` needs beside the weights."""
+    """Return what :func:`load` needs in addition to the weights."""
     return {"shape": dict(vars(shape)), "stage": stage}
 
 

@@ -80,7 +80,7 @@ class Distillation(Learner):
 
     Args:
         teachers: Specialists by verb.
-        stages: Stage of each verb.
+        stages: Stage of every verb.
         value_coef: Weight c_1 of the value's error.
         settings, seeds: See `Learner`; the number of workers is a multiple of the number of teachers.
     """

@@ -8,7 +8,7 @@ One update, with the papers' symbols (and the flags that set them):
         delta_t = r_t + gamma V_old(s_(t+1)) - V_old(s_t)
         A_t = sum over l of (gamma lambda)^l delta_(t+l) within the episode;  R_t = A_t + V_old(s_t)
         A = (A - mean A) / (std A + 1e-5) over all steps of all environments
-    optimise: for K passes, for each of the minibatches of whole environments in random order:
+    optimise: for K passes, for all minibatches of whole environments in random order:
         pi, V = network unrolled through the T steps from h_0
         rho_t = pi(a_t | s_t) / pi_old(a_t | s_t)
         L = mean of [-min(rho_t A_t, clip(rho_t, 1 - eps, 1 + eps) A_t) + c_1 L_V(V, R_t) - c_2 entropy(pi(. | s_t))]
@@ -195,7 +195,7 @@ class Learner:
         return result | self.episode_statistics()
 
     def _minibatches(self, rng: np.random.Generator) -> Iterator[list[NDArray[np.int64]]]:
-        """Yield the environments of every worker for each minibatch of each pass, int64 [minibatch_size]."""
+        """Yield the environments of every worker for every minibatch of every pass, int64 [minibatch_size]."""
         envs = self.settings.envs // len(self.workers)
         size = self.settings.minibatch_size
         for _ in range(self.settings.passes):
@@ -228,7 +228,7 @@ class Learner:
         }
 
     def state(self) -> dict[str, Any]:
-        """Return the checkpoint state beside the weights, from which `restore` continues bit for bit."""
+        """Return the checkpoint state without the weights, from which `restore` continues bit for bit."""
         return {
             "optimizer": self.optimizer.state_dict(),
             "players": [worker.rollout.state() for worker in self.workers],

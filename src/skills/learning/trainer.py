@@ -1,4 +1,4 @@
-"""Parts of the training loop beside the algorithm: start and resume, step sizes, log, validation and checkpoints."""
+"""Parts of the training loop around the algorithm: start and resume, step sizes, log, validation and checkpoints."""
 
 from __future__ import annotations
 
@@ -178,7 +178,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         return tensors
 
     def description(self) -> dict[str, Any]:
-        """Return what `checkpoints.load` needs beside the weights."""
+        """Return what `checkpoints.load` needs in addition to the weights."""
         return checkpoints.description(self.learner.shape, self.config.task)
 
     def test(self) -> dict[str, Episodes]:

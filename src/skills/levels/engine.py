@@ -74,9 +74,9 @@ class Engine:
     """N environments.
 
     Args:
-        levels: Name of a stage, of which a seed draws a level; or levels that were made elsewhere
-            (`skills.levels.minigrid.babyai`), of which a seed draws one.
-        count: N.
+        levels: Name of a stage, whose levels are generated from seeds; or other levels
+            (`skills.levels.minigrid.babyai`), from which seeds draw.
+        count: Number of environments N.
 
     Attributes:
         auto_reset: Whether a step that ends an episode begins the next one, on the level with the following seed. If

@@ -63,7 +63,7 @@ class PlannedEpisodes:
 
 
 class EpisodeRunner:
-    """Plays E episodes together.
+    """E episodes that are played together.
 
     Args:
         stage: Stage of the levels.

@@ -126,7 +126,7 @@ class Texts:
 
 
 class ImitationTrainer:
-    """Trains a model on demonstrations with AdamW.
+    """Training of a model on demonstrations with AdamW.
 
     Args:
         model: Model of `model_for`.
@@ -202,7 +202,7 @@ class ImitationTrainer:
         return {name: weight.detach() for name, weight in self.model.named_parameters()}
 
     def state(self) -> dict[str, Any]:
-        """Return the checkpoint state beside the weights, from which `restore` continues bit for bit."""
+        """Return the checkpoint state without the weights, from which `restore` continues bit for bit."""
         return {"update": self.update, "optimizer": self.optimizer.state_dict()}
 
     def restore(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
