@@ -221,7 +221,7 @@ def test_gradients_of_the_policy_are_autograds() -> None:
 
 
 def test_every_weight_has_its_place() -> None:
-    shape = Shape()
+    shape = Shape(16, 128, 128)
     flat = np.arange(weight_count(shape), dtype=np.float32)
     together = np.concatenate([view.ravel() for view in named_views(flat, shape).values()])
     np.testing.assert_array_equal(together, flat)

@@ -49,10 +49,10 @@ class Shape:
             a key is known to fit while its door is out of sight.
     """
 
-    channels: int = 16
-    hidden: int = 128
-    memory: int = 128
-    recurrent: bool = True
+    channels: int
+    hidden: int
+    memory: int
+    recurrent: bool = True  # the values of checkpoints that lack one of these
     choices: int = ACTIONS
     keep_locks: bool = False
 

@@ -303,8 +303,14 @@ class RecurrentPPO(Learner):
         log_probs, entropies = np.empty((2, *outputs.shape[:2]), np.float32)
         self.log_probs_and_entropies(rollout, outputs, columns, log_probs, entropies)
         values = torch.from_numpy(outputs[..., -1].ravel())
-        old = (rollout.log_probs, rollout.values[:-1], worker.advantages, worker.returns)
-        batch = Batch(values, values, *(torch.from_numpy(x[:, columns].ravel()) for x in old))
+        batch = Batch(
+            observations=values,  # `losses` uses neither observations nor actions
+            actions=values,
+            log_probs=torch.from_numpy(rollout.log_probs[:, columns].ravel()),
+            values=torch.from_numpy(rollout.values[:-1, columns].ravel()),
+            advantages=torch.from_numpy(worker.advantages[:, columns].ravel()),
+            returns=torch.from_numpy(worker.returns[:, columns].ravel()),
+        )
         statistics, (by_log_prob, by_value) = losses(
             torch.from_numpy(log_probs.ravel()),
             torch.from_numpy(entropies).mean(),

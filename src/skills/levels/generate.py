@@ -95,7 +95,7 @@ def generate(table, seed, work, cells, inside, info):  # type: ignore[no-untyped
     """Generate the level of a seed in one environment.
 
     Args:
-        table: Stages from which one is drawn, see `levels.stage_table`.
+        table: Stages from which one is drawn, see `stages.stage_table`.
         seed: int64.
         work: `Work`.
         cells, inside, info: Rows of `State`.

@@ -49,8 +49,8 @@ class Chat:
     interface: str
     url: str
     model: str
-    timeout: float = 120.0
-    retries: int = 3
+    timeout: float
+    retries: int
     seed: int = 1
     pause: float = 0.5
     _constrained: bool = field(default=True, init=False)

@@ -20,11 +20,11 @@ from skills.levels.minigrid.babyai import bank, begin
 
 
 class GymBatch:
-    """N environments of gymnasium's registry, for `rollout.play`; they are reset all together.
+    """N registered gymnasium environments for `evaluation.play`; a reset resets all of them.
 
     Args:
         env_id: For example "BabyAI-GoToLocal-v0" or "catalog/Skills-PKP3-v0".
-        count: N.
+        count: Number of environments N.
     """
 
     def __init__(self, env_id: str, count: int) -> None:
