@@ -108,12 +108,12 @@ def test_a_gate_tells_of_its_experts(wholes) -> None:
 
 def test_a_verb_that_no_episode_has_leaves_its_cells_empty(run_main, tmp_path, specialists) -> None:
     flags = SHORT | specialists | {"workers": 2, "episodes": 1, "epoch_steps": 256}
-    told = run_main(tmp_path / "run", moe, **flags)["result"]
-    for verb, *row in told["table"]["rows"]:
-        occurs = f"gate_entropy/{verb.lower()}" in told["metrics"]
+    result = run_main(tmp_path / "run", moe, **flags)["result"]
+    for verb, *row in result["table"]["rows"]:
+        occurs = f"gate_entropy/{verb.lower()}" in result["metrics"]
         assert all(bool(cell) == occurs for cell in row[:5])
         assert all(row[5:])
-    assert sum(name.startswith("gate_entropy/") for name in told["metrics"]) == 1
+    assert sum(name.startswith("gate_entropy/") for name in result["metrics"]) == 1
 
 
 def test_an_expert_is_named_once(run_main, tmp_path, specialists) -> None:

@@ -39,15 +39,15 @@ def test_demonstrations_tell_only_what_can_be_known(taught: list[Demonstration])
 def test_tokens_are_what_the_chat_template_makes(taught: list[Demonstration]) -> None:
     tokens = small_lm.tokenizer_for([each.prompt for each in taught])
     texts = Texts.of(taught, tokens)
-    for told, found, answer in zip(taught, texts.tokens, texts.answers, strict=True):
+    for item, conversation, answer in zip(taught, texts.tokens, texts.answers, strict=True):
         asked = [
             {"role": "system", "content": prompts.SYSTEM},
-            {"role": "user", "content": told.prompt},
+            {"role": "user", "content": item.prompt},
         ]
         made = tokens.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
-        assert made == found[:answer].tolist()
-        text = f"{USER}{told.prompt}{END}{ASSISTANT}{prompts.answer(told.subtask)}{END}"
-        assert tokens.decode(found) == text
+        assert made == conversation[:answer].tolist()
+        text = f"{USER}{item.prompt}{END}{ASSISTANT}{prompts.answer(item.subtask)}{END}"
+        assert tokens.decode(conversation) == text
     rows, said = texts.batch(np.arange(5))
     for i in range(5):
         assert tokens.decode(rows[i][said[i]]) == f"{prompts.answer(taught[i].subtask)}{END}"
@@ -56,17 +56,17 @@ def test_tokens_are_what_the_chat_template_makes(taught: list[Demonstration]) ->
 def test_it_learns_to_plan(taught: list[Demonstration]) -> None:
     """Better than whoever always says what is most often right, in levels that it does not know."""
     tokens = small_lm.tokenizer_for([each.prompt for each in taught])
-    told = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
-    texts, others = Texts.of(taught, tokens), Texts.of(told, tokens)
+    held_out = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
+    texts, others = Texts.of(taught, tokens), Texts.of(held_out, tokens)
     pupil = ImitationTrainer(
         small_lm.model_for(Sizes(64, 2, 4), tokens, 1), texts, updates=220, batch=16, lr=4e-3,
         prompt_weight=1.0, seeds=record.Seeds(1),
     )  # fmt: skip
     before = small_lm.exact_matches(pupil.model, others).mean()
     losses = [pupil.learn()["loss"] for _ in range(220)]
-    (_, often), *_ = Counter(each.subtask for each in told).most_common()
+    (_, often), *_ = Counter(item.subtask for item in held_out).most_common()
     assert before < 0.05
-    assert small_lm.exact_matches(pupil.model, others).mean() > 1.2 * often / len(told)
+    assert small_lm.exact_matches(pupil.model, others).mean() > 1.2 * often / len(held_out)
     assert np.mean(losses[-10:]) < 0.1 * np.mean(losses[:10])
 
 
@@ -89,8 +89,8 @@ def test_a_resumed_run_ends_with_the_same_weights(run_main, monkeypatch, tmp_pat
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"), [({"width": 100}, "--width"), ({"levels": 1}, "levels")]
+    ("flags", "message"), [({"width": 100}, "--width"), ({"levels": 1}, "levels")]
 )
-def test_wrong_flags_are_named(flags: dict, told: str) -> None:
-    with pytest.raises(record.UserError, match=told):
+def test_wrong_flags_are_named(flags: dict, message: str) -> None:
+    with pytest.raises(record.UserError, match=message):
         planner_model.Config(**flags)

@@ -214,9 +214,9 @@ def test_an_agent_with_one_sub_task_plays_as_it_does_alone() -> None:
     ],
 )
 def test_answers_are_checked(reply: str, problem: str) -> None:
-    named, told = prompts.parse_answer(reply, ["explore", "open the red door"])
+    named, message = prompts.parse_answer(reply, ["explore", "open the red door"])
     assert named == ("" if problem else "explore")
-    assert problem in told
+    assert problem in message
 
 
 @pytest.fixture
@@ -343,7 +343,7 @@ def test_a_run_tells_rewards_and_success_apart(played, tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"model": ""}, "--model"),
         ({"url": "somewhere"}, "--url"),
@@ -354,8 +354,8 @@ def test_a_run_tells_rewards_and_success_apart(played, tmp_path: Path) -> None:
         ({"planner": "gpt"}, "--planner"),
     ],
 )
-def test_wrong_flags_are_named(flags: dict, told: str) -> None:
-    with pytest.raises(record.UserError, match=told):
+def test_wrong_flags_are_named(flags: dict, message: str) -> None:
+    with pytest.raises(record.UserError, match=message):
         llm.Config(**DOES | flags)
 
 

@@ -188,7 +188,7 @@ def test_the_schedule_is_complete() -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"envs": 100}, "--envs"),
         ({"epoch_steps": 100}, "--epoch-steps"),
@@ -197,8 +197,8 @@ def test_the_schedule_is_complete() -> None:
         ({"stage": "gtg7"}, "--stage"),
     ],
 )
-def test_wrong_flags_are_named(flags: dict, told: str) -> None:
-    with pytest.raises(record.UserError, match=told):
+def test_wrong_flags_are_named(flags: dict, message: str) -> None:
+    with pytest.raises(record.UserError, match=message):
         Config(**flags)
 
 
