@@ -9,6 +9,7 @@ from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper, RGBImgPartialObsWr
 import skills
 from skills.levels import codes
 from skills.levels.minigrid import pictures
+from skills.levels.minigrid.env import SkillsEnv
 from skills.levels.stages import STAGES
 
 
@@ -41,7 +42,7 @@ def test_a_seed_is_a_level_and_then_others_follow():
     assert first == again
     assert len(set(first)) == 4
     with pytest.raises(ValueError, match="no stage 'x'"):
-        skills.env.SkillsEnv("x")
+        SkillsEnv("x")
 
 
 def test_words_and_codes_of_missions_are_the_same():

@@ -176,7 +176,7 @@ def test_a_level_without_a_way_has_no_solution():
 @pytest.mark.parametrize(
     ("arguments", "about"),
     [
-        ({"verb": "fly"}, "no verb"),
+        ({"verb": "fly"}, "unknown verb"),
         ({"verb": "pkp", "targets": ("goal",)}, "goal"),
         ({"verb": "pkp", "rooms": (3, 2)}, "rooms"),
         ({"verb": "pkp", "locks": (0, 3)}, "locks"),

@@ -137,7 +137,7 @@ def test_a_search_goes_on_from_any_moment() -> None:
             engine.step(np.array([action]))
     assert held > 50
     ball = replace(drawn[:1], carried=np.array([[codes.BALL, 0]], np.uint16))
-    with pytest.raises(ValueError, match="in hand"):
+    with pytest.raises(ValueError, match="the carried object"):
         solutions(ball)
 
 
