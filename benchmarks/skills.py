@@ -25,10 +25,10 @@ import numpy as np  # noqa: E402
 from benchmarks import _report  # noqa: E402
 
 import skills  # noqa: E402
-from skills.engine import Engine  # noqa: E402
-from skills.generate import levels  # noqa: E402
-from skills.levels import STAGES  # noqa: E402
-from skills.loading import bank  # noqa: E402
+from skills.levels.engine import Engine  # noqa: E402
+from skills.levels.generate import levels  # noqa: E402
+from skills.levels.minigrid.babyai import bank  # noqa: E402
+from skills.levels.stages import STAGES  # noqa: E402
 
 ENVS, ACTIONS = 256, 7
 CASES = ("pkp0", "all6", "nlm2", "BabyAI-GoToLocal-v0", "BabyAI-OpenDoor-v0")

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,13 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode  # noqa: E402
 
 import skills  # noqa: E402
 from runcatalog import record  # noqa: E402
-from skills.engine import Engine, Step  # noqa: E402
-from skills.learning import Learner, one_thread, thread_pool  # noqa: E402
-from skills.options import Config  # noqa: E402
+from skills.learning.options import Config  # noqa: E402
+from skills.learning.ppo import (  # noqa: E402
+    RecurrentPPO,
+    thread_pool,
+    use_one_torch_thread,
+)
+from skills.levels.engine import Engine, Step  # noqa: E402
 
 CORES, STAGE = 2, "all6"
 FEW = 16  # environments; a rollout of as many samples is longer
@@ -103,25 +108,27 @@ class Learning:
         config = Config(envs=envs, workers=CORES, shaping=0.0)
         samples = Config().envs * Config().rollout
         self.rollout = samples // envs
-        self.learner = Learner(
-            config.shape(), STAGE, envs=envs, workers=CORES, rollout=self.rollout, settings=config.settings(),
-            max_grad_norm=config.max_grad_norm, frozen="nothing", seeds=record.Seeds(0), make=make,
+        self.learner = RecurrentPPO(
+            replace(config.learner_settings(), rollout=self.rollout), config.ppo_settings(), 0.0, STAGE,
+            record.Seeds(0), make,
         )  # fmt: skip
         self.samples, self._number = samples, 0
 
     def rate(self, updates: int) -> float:
         """Environment steps a second, end to end."""
-        with thread_pool(CORES) as threads:
+        with thread_pool(CORES) as self.learner.threads:
             begin = time.perf_counter()
             for _ in range(updates):
                 self._number += 1
-                self.learner.update(self._number, 3e-4, threads)
+                self.learner.collect(self._number)
+                self.learner.compute_advantages()
+                self.learner.optimise(self._number, 3e-4)
             return updates * self.samples / (time.perf_counter() - begin)
 
     def close(self) -> None:
         """End the processes of environments."""
         for worker in self.learner.workers:
-            worker.player.engine.close()
+            worker.rollout.engine.close()
 
 
 def main() -> None:
@@ -129,7 +136,7 @@ def main() -> None:
     parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=60, help="of a turn; a peer makes a fifth")
     options = parser.parse_args()
-    one_thread()
+    use_one_torch_thread()
     many = Config().envs
     peers = {envs: Learning(Processes, envs) for envs in (many, FEW)}
     ours = Learning(Engine, many)
