@@ -79,7 +79,7 @@ class Engine:
         count: Number of environments N.
 
     Attributes:
-        auto_reset: Whether a step that ends an episode begins the next one, on the level with the following_seed seed. If
+        auto_reset: Whether a step that ends an episode begins the next one, on the level with the following seed. If
             not, an environment continues after its end as minigrid's would, and has to be reset.
 
     Raises:
