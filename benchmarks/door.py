@@ -29,7 +29,7 @@ import torch  # noqa: E402
 from benchmarks import _report, recording  # noqa: E402
 from mujoco import rollout  # noqa: E402
 
-from door.env import DoorVecEnv  # noqa: E402
+from door.env.door_env import DoorVecEnv  # noqa: E402
 from runcatalog import record  # noqa: E402
 
 ENVS, STEPS, EPOCHS, MINIBATCH, LR = 32, 64, 6, 512, 1e-3

@@ -14,10 +14,10 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks import _report  # noqa: E402
 
-from door.env import HORIZON, DoorVecEnv  # noqa: E402
-from door.robots import ROBOTS  # noqa: E402
-from door.stress import KINDS, Outcome, play  # noqa: E402
-from door.tasks import TASKS  # noqa: E402
+from door.env.door_env import HORIZON, DoorVecEnv  # noqa: E402
+from door.env.robots import ROBOTS  # noqa: E402
+from door.env.stress import KINDS, Outcome, play  # noqa: E402
+from door.env.tasks import TASKS  # noqa: E402
 from runcatalog import record  # noqa: E402
 
 ENVS = 32
