@@ -29,7 +29,7 @@ import torch  # noqa: E402
 from benchmarks import _report, recording  # noqa: E402
 from mujoco import rollout  # noqa: E402
 
-from door.env import DoorVecEnv  # noqa: E402
+from door.env.door_env import DoorVecEnv  # noqa: E402
 from runcatalog import record  # noqa: E402
 
 ENVS, STEPS, EPOCHS, MINIBATCH, LR = 32, 64, 6, 512, 1e-3
@@ -195,9 +195,8 @@ def stable_baselines(task: str, kind: str, envs: int) -> float:
 
 def main() -> None:
     """Measures all in turn and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    parser = _report.parser(__doc__)
     parser.add_argument("--task", default="lever")
-    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
     options = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     peers = {
@@ -256,11 +255,11 @@ def main() -> None:
             )
         )
     name = f"ppo on {options.task}, {RECORDED} updates, from start to end"
-    _report.write("door", rows)  # before the slower part
+    _report.report("door", rows, dry_run=options.dry_run)  # before the slower part
     words = _training(options.task, RECORDED)[2:]
     command = [sys.executable, __file__, "--timed-training", *words]
     rows += recording.measure(command, name, max(PAIRS, options.repeats))
-    _report.write("door", rows)
+    _report.report("door", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl.ppo import PPOSettings
+from ppo_settings import ppo_settings
 from runcatalog import record
 from skills.agents import checkpoints, mixture_kernels
 from skills.agents.evaluation import play
@@ -19,7 +19,7 @@ from skills.levels.engine import Engine
 from skills.levels.stages import stages_by_verb
 
 TINY = Shape(channels=4, hidden=24, memory=16)
-LOSS = PPOSettings(entropy_coef=0.01, time_limit="bootstrap")
+LOSS = ppo_settings(entropy_coef=0.01, time_limit="bootstrap")
 
 
 def _settings(shape: Shape, envs: int, workers: int) -> LearnerSettings:

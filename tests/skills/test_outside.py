@@ -5,7 +5,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl.ppo import PPOSettings
+from ppo_settings import ppo_settings
 from runcatalog import record
 from skills import env_id
 from skills.agents import evaluation
@@ -35,7 +35,7 @@ def trained() -> Agent:
         max_grad_norm=1, frozen="nothing",
     )  # fmt: skip
     learner = RecurrentPPO(
-        settings, PPOSettings(gamma=0.97, entropy_coef=0.01), 0.0, "all1", record.Seeds(1)
+        settings, ppo_settings(gamma=0.97, entropy_coef=0.01), 0.0, "all1", record.Seeds(1)
     )
     for update in range(1, 101):
         learner.collect(update)

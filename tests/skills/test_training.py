@@ -9,7 +9,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl.ppo import PPOSettings
+from ppo_settings import ppo_settings
 from runcatalog import record
 from skills import train
 from skills.agents import checkpoints, evaluation
@@ -37,12 +37,10 @@ def _network(shape: Shape = TINY, scale: float = 1.0) -> Network:
 SETTINGS = LearnerSettings(
     shape=TINY, envs=64, workers=2, rollout=16, passes=2, minibatch_size=16, max_grad_norm=0.5, frozen="nothing"
 )  # fmt: skip
-LOSS = PPOSettings(entropy_coef=0.01, time_limit="bootstrap")
+LOSS = ppo_settings(entropy_coef=0.01, time_limit="bootstrap")
 
 
-def _learner(
-    stage: str | Levels, settings: LearnerSettings = SETTINGS, loss: PPOSettings = LOSS
-) -> RecurrentPPO:
+def _learner(stage: str | Levels, settings: LearnerSettings = SETTINGS, loss=LOSS) -> RecurrentPPO:
     return RecurrentPPO(settings, loss, 0.0, stage, record.Seeds(1))
 
 

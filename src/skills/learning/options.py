@@ -164,9 +164,12 @@ class PPO(Common):
             minibatch_size=self.envs // self.workers // self.minibatches,
             value_coef=self.value_coef,
             entropy_coef=self.entropy_coef,
+            value_loss="max",
             gamma=self.gamma,
             gae_lambda=self.gae_lambda,
             time_limit=self.time_limit,
+            normalise_advantages=True,
+            target_kl=0.0,
         )
 
 

@@ -32,7 +32,7 @@ from threadpoolctl import threadpool_limits
 
 from rl.adam import Adam
 from rl.gae import gae
-from rl.ppo import STATISTICS, Batch, PPOSettings, losses
+from rl.ppo import STATISTICS, Batch, PPOSettings, ppo_loss
 from runcatalog import record
 from skills.agents import kernels
 from skills.agents.evaluation import FIRST_TRAINING_SEED
@@ -304,14 +304,14 @@ class RecurrentPPO(Learner):
         self.log_probs_and_entropies(rollout, outputs, columns, log_probs, entropies)
         values = torch.from_numpy(outputs[..., -1].ravel())
         batch = Batch(
-            observations=values,  # `losses` uses neither observations nor actions
+            observations=values,  # `ppo_loss` uses neither observations nor actions
             actions=values,
             log_probs=torch.from_numpy(rollout.log_probs[:, columns].ravel()),
             values=torch.from_numpy(rollout.values[:-1, columns].ravel()),
             advantages=torch.from_numpy(worker.advantages[:, columns].ravel()),
             returns=torch.from_numpy(worker.returns[:, columns].ravel()),
         )
-        statistics, (by_log_prob, by_value) = losses(
+        loss = ppo_loss(
             torch.from_numpy(log_probs.ravel()),
             torch.from_numpy(entropies).mean(),
             values,
@@ -323,12 +323,12 @@ class RecurrentPPO(Learner):
             outputs,
             columns,
             entropies,
-            by_log_prob.numpy().reshape(entropies.shape),
+            loss.d_log_probs.numpy().reshape(entropies.shape),
             np.float32(-self.ppo.entropy_coef / entropies.size),
-            by_value.numpy().reshape(entropies.shape),
+            loss.d_values.numpy().reshape(entropies.shape),
         )
         worker.backward(outputs)
-        return statistics
+        return loss.statistics
 
     def log_probs_and_entropies(
         self,
