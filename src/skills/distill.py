@@ -3,15 +3,21 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
-from skills.learning.options import DistillationConfig as Config
+from skills.learning.options import DistillationConfig
 from skills.learning.results import objective_and_metrics, success_with_interval
 
 if TYPE_CHECKING:
     from skills.agents.evaluation import Episodes
     from skills.learning.distillation import DistillationTrainer
+
+
+@dataclass(frozen=True)
+class Config(DistillationConfig):
+    """Flags of `skill:distill`."""
 
 
 def main(config: Config) -> dict[str, Any]:

@@ -3,10 +3,11 @@
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
-from skills.learning.options import MixtureConfig as Config
+from skills.learning.options import MixtureConfig
 from skills.learning.results import objective_and_metrics, success_with_interval
 
 if TYPE_CHECKING:
@@ -14,6 +15,11 @@ if TYPE_CHECKING:
     from skills.learning.mixture import GateStatistics, GateTrainer
 
 EPISODE_POINTS = 100  # steps of an episode whose gate weights are recorded
+
+
+@dataclass(frozen=True)
+class Config(MixtureConfig):
+    """Flags of `skill:moe`."""
 
 
 def main(config: Config) -> dict[str, Any]:

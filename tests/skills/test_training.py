@@ -41,9 +41,7 @@ SETTINGS = LearnerSettings(
 LOSS = ppo_settings(entropy_coef=0.01, time_limit="bootstrap")
 
 
-def _learner(
-    stage: str | Levels, settings: LearnerSettings = SETTINGS, loss: PPOSettings = LOSS
-) -> RecurrentPPO:
+def _learner(stage: str | Levels, settings: LearnerSettings = SETTINGS, loss=LOSS) -> RecurrentPPO:
     return RecurrentPPO(settings, loss, 0.0, stage, record.Seeds(1))
 
 
