@@ -12,8 +12,9 @@ import numpy as np
 import torch
 from numpy.typing import NDArray
 
-from textgames import games, wording
-from textgames.chat import pieces
+from textgames.games import wording
+from textgames.games.config import make_game
+from textgames.models.chat_template import chat_parts
 from textgames.train import Config
 
 CLOSE = "</answer>"
@@ -29,13 +30,13 @@ class Rereading:
 
     def __init__(self, tokenizer: Any, config: Config) -> None:
         self.tokenizer, self.config = tokenizer, config
-        self._around = pieces(tokenizer, think=config.think)
+        self._around = chat_parts(tokenizer, think=config.think)
         self.ends = ends(tokenizer)
 
     def play(
         self, generate: Callable[[list[list[int]]], list[list[int]]], seeds: NDArray[np.int64]
     ) -> dict[str, list[Any]]:
-        """Plays a game for each seed.
+        """Play a game for each seed.
 
         Args:
             generate: Conversations to replies, in tokens, up to one of `ends`.
@@ -46,7 +47,7 @@ class Rereading:
             model's), and the games' `score`.
         """
         config, around = self.config, self._around
-        game = games.make(config)
+        game = make_game(config)
         game.reset(seeds)
         going = np.arange(len(seeds))
         first = [
@@ -138,7 +139,7 @@ class Trl:
         self._talk = Rereading(tokenizer, config)
         self._times: list[float] = []
         self.replies, self._said = 0.0, 0
-        game = games.make(config)
+        game = make_game(config)
         game.reset(seeds)
         prompts = [
             wording.first_prompt(config, game, b, think=config.think) for b in range(len(seeds))
@@ -184,7 +185,7 @@ class Trl:
         self, completions: Any, completion_ids: Any, seed: list[int], **_: Any
     ) -> list[float]:
         """Rewards of single replies."""
-        game = games.make(self.config)
+        game = make_game(self.config)
         game.reset(np.array(seed))
         words = [each[0]["content"] for each in completions]
         actions = np.array([wording.parse(game, each) for each in words])

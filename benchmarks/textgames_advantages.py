@@ -1,4 +1,4 @@
-"""How well estimated advantages tell what a turn of FrozenLake was worth, beside group-relative ones (GRPO).
+"""How well estimated advantages predict the value of a turn of FrozenLake, compared with group-relative ones (GRPO).
 
 A policy that goes the shortest way and slips into a random action now and then plays slippery maps, each many times.
 What each of its turns is worth is known exactly, by dynamic programming; measured is the correlation over all turns.
@@ -16,8 +16,9 @@ sys.path[0] = str(ROOT)
 import numpy as np  # noqa: E402
 from benchmarks import _report  # noqa: E402
 
-from textgames import advantages, solver  # noqa: E402
-from textgames.frozenlake import FROZEN, GOAL, FrozenLake  # noqa: E402
+from textgames.games import solver  # noqa: E402
+from textgames.games.frozenlake import FROZEN, GOAL, FrozenLake  # noqa: E402
+from textgames.learning import advantages, state_advantages  # noqa: E402
 
 SIZE, ACTIONS, TURNS, GAMMA, ASTRAY = 4, 4, 25, 0.9, 0.4
 MAPS = 32
@@ -34,13 +35,13 @@ def leads() -> np.ndarray:
 def policy_of(cells: np.ndarray) -> np.ndarray:
     """Chances of actions in each cell of a map, [cells, actions]."""
     grids = np.repeat(cells[None], SIZE**2, axis=0)
-    found = np.full((SIZE**2, ACTIONS), ASTRAY / ACTIONS)
+    chances = np.full((SIZE**2, ACTIONS), ASTRAY / ACTIONS)
     for cell, way in enumerate(solver.walk(grids, np.arange(SIZE**2), None)):
         if way is None or not len(way):
-            found[cell] = 1 / ACTIONS
+            chances[cell] = 1 / ACTIONS
         else:
-            found[cell, way[0] - 1] += 1 - ASTRAY
-    return found
+            chances[cell, way[0] - 1] += 1 - ASTRAY
+    return chances
 
 
 def exact(cells: np.ndarray, policy: np.ndarray, to: np.ndarray) -> np.ndarray:
@@ -93,7 +94,7 @@ class Plays:
                 break
         over = np.isin(np.arange(len(self.groups)), going, invert=True)
         self.paths = [
-            advantages.Path(*each[:3], bool(done), int(of))
+            state_advantages.Path(*each[:3], bool(done), int(of))
             for each, done, of in zip(told, over, luck, strict=True)
         ]
         self.exact = np.concatenate([each[3] for each in told])
@@ -104,7 +105,7 @@ def of_states(plays: Plays) -> float:
     found = []
     for group in range(MAPS):
         which = np.flatnonzero(plays.groups == group)
-        found += advantages.of_turns([plays.paths[i] for i in which], GAMMA)
+        found += state_advantages.certainty_equivalence([plays.paths[i] for i in which], GAMMA)
     told = np.concatenate([each.advantage for each in found])
     return float(np.corrcoef(told, plays.exact)[0, 1])
 
@@ -112,7 +113,7 @@ def of_states(plays: Plays) -> float:
 def of_outcomes(plays: Plays) -> float:
     """The correlation of `adv-estimator=grpo`."""
     scores = np.array([sum(path.rewards) for path in plays.paths])
-    found = advantages.of_outcomes("grpo", scores, plays.groups)
+    found = advantages.outcome_advantages("grpo", scores, plays.groups)
     told = np.repeat(found, [len(path.rewards) for path in plays.paths])
     return float(np.corrcoef(told, plays.exact)[0, 1])
 
@@ -121,7 +122,7 @@ def row(times: int, own_luck: bool, options: argparse.Namespace) -> dict:
     """Both estimates of the same turns."""
     plays = [Plays(np.random.default_rng(k), times, own_luck) for k in range(options.repeats)]
     turns = {"ours": iter(plays), "peer": iter(plays)}
-    found = _report.alternate(
+    rates = _report.alternate(
         {
             "ours": lambda: of_states(next(turns["ours"])),
             "peer": lambda: of_outcomes(next(turns["peer"])),
@@ -130,16 +131,16 @@ def row(times: int, own_luck: bool, options: argparse.Namespace) -> dict:
     )
     slips = "slips of its own" if own_luck else "the same slips"
     return _report.row(
-        f"turns of {MAPS} maps, each played {times} times with {slips}", found["ours"], found["peer"],
+        f"turns of {MAPS} maps, each played {times} times with {slips}", rates["ours"], rates["peer"],
         peer_name="group-relative outcomes", unit="correlation with the exact advantage", target=2,
     )  # fmt: skip
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     options = _report.parser(__doc__).parse_args()
     rows = [row(times, luck, options) for times, luck in ((16, False), (16, True), (64, True))]
-    _report.tell("textgames_advantages", rows, dry_run=options.dry_run)
+    _report.report("textgames_advantages", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Language models in the text games beside TRL's GRPOTrainer, and beside reading all of a conversation in each turn.
+"""Language models in the text games compared with TRL's GRPOTrainer, and with rereading the conversation in every turn.
 
 All on one thread, in fp32, with the project's tiny model (0.8 M weights) on Sokoban. The first rows are updates with
 all that belongs to them: games, rollouts, an optimiser's step. Model, games, tokens of replies and the number of
@@ -34,12 +34,14 @@ from benchmarks import _textgames_peers as peers  # noqa: E402
 from transformers import AutoModelForCausalLM, AutoTokenizer, LogitsProcessor  # noqa: E402
 
 from runcatalog import record  # noqa: E402
-from textgames import demonstrations, examples, games, levels, models, playing, tiny  # noqa: E402
-from textgames.imitation import Imitation  # noqa: E402
-from textgames.learning import Learner  # noqa: E402
-from textgames.rollout import Speech, play  # noqa: E402
-from textgames.sources import Source  # noqa: E402
-from textgames.train import Config, settings  # noqa: E402
+from textgames.games import example_texts, levels  # noqa: E402
+from textgames.games.config import make_game  # noqa: E402
+from textgames.learning import advantages, demonstrations  # noqa: E402
+from textgames.learning.imitation import ImitationSettings, SupervisedLearner  # noqa: E402
+from textgames.learning.rollout import Generation, generation, play  # noqa: E402
+from textgames.models import loading, tiny  # noqa: E402
+from textgames.models.sources import Source  # noqa: E402
+from textgames.train import Config, advantage_settings, make_learner  # noqa: E402
 
 LEVELS, TIMES = 16, 16  # of an update: levels, and how often each is played
 FEW = 4  # levels of an update with long replies
@@ -56,7 +58,7 @@ SOKOBAN = Config(
 def made() -> tuple[Any, Any]:
     """A tiny model that knows nothing, and its tokenizer."""
     with tempfile.TemporaryDirectory() as folder:
-        tiny.write(Path(folder), examples.texts(SOKOBAN), width=128, layers=4, heads=4, seed=1)
+        tiny.write(Path(folder), example_texts.texts(SOKOBAN), width=128, layers=4, heads=4, seed=1)
         tokenizer = AutoTokenizer.from_pretrained(folder)
         return AutoModelForCausalLM.from_pretrained(folder), tokenizer
 
@@ -66,10 +68,11 @@ def taught(model: Any, tokenizer: Any) -> Any:
     model, config = copy.deepcopy(model), replace(SOKOBAN, max_turns=25)
     seeds, _ = demonstrations.seeds(config, 1000, 1)
     texts = demonstrations.texts(config, seeds, tokenizer, np.random.default_rng(0))
-    loaded = models.Loaded(model, tokenizer, Source(None), config, torch.device("cpu"))
-    pupil = Imitation(
-        loaded, texts, updates=LESSONS, batch=64, micro=64, lr=2e-3, warm_up=0.05, seeds=record.Seeds(0)
-    )  # fmt: skip
+    loaded = loading.Loaded(model, tokenizer, Source(None), config, torch.device("cpu"))
+    settings = ImitationSettings(
+        updates=LESSONS, batch_size=64, micro_batch_size=64, lr=2e-3, warm_up=0.05
+    )
+    pupil = SupervisedLearner(loaded, texts, settings, record.Seeds(0))
     for _ in range(LESSONS):
         pupil.learn()
     return model
@@ -90,7 +93,8 @@ class Ours:
 
     def __init__(self, model: Any, tokenizer: Any, config: Config, seeds: np.ndarray) -> None:
         self.model, self.tokenizer, self.config, self.seeds = model, tokenizer, config, seeds
-        self.learner = Learner(model, settings(config), config.actor_lr)
+        loaded = loading.Loaded(model, tokenizer, Source(None), config, torch.device("cpu"))
+        self.learner = make_learner(config, loaded)
         self.groups = np.repeat(np.arange(config.train_batch_size), config.n_rollout)
         self.replies, self._update = 0.0, 0
 
@@ -102,10 +106,14 @@ class Ours:
             drawn = np.repeat(
                 self.seeds[at:][: self.config.train_batch_size], self.config.n_rollout
             )
-            how = playing.speech(self.config, torch.Generator().manual_seed(self._update))
-            game = games.make(self.config)
-            played = play(self.model, self.tokenizer, game, self.config, drawn, how)
-            self.learner.update(played, self.groups, np.random.default_rng(self._update))
+            how = generation(self.config, torch.Generator().manual_seed(self._update))
+            game = make_game(self.config)
+            played = play(self.model, self.tokenizer, game, self.config, drawn, how).trajectories
+            estimates = advantages.estimate(
+                played, self.groups, None, advantage_settings(self.config)
+            )
+            rng = np.random.default_rng(self._update)
+            self.learner.update(played, estimates, self.groups, rng)
             tokens += sum(int((text.turns >= 0).sum()) for each in played for text in each.texts)
             self._update += 1
         self.replies = tokens / updates
@@ -115,7 +123,7 @@ class Ours:
 def trained_row(
     what: str, model: Any, tokenizer: Any, config: Config, repeats: int
 ) -> dict[str, Any]:
-    """Games a second in rollout and update together, beside TRL."""
+    """Return the row of games per second in rollout and update, compared with TRL."""
     what = f"rollout and update, {config.train_batch_size} levels x {config.n_rollout}, {what}"
     seeds = levels.training(config, config.train_batch_size * 2 * UPDATES)
     ours = Ours(copy.deepcopy(model), tokenizer, config, seeds)
@@ -123,14 +131,14 @@ def trained_row(
     measures = {"ours": partial(ours.rate, UPDATES), "trl": partial(trl.rate, UPDATES)}
     for measure in measures.values():
         measure()
-    found = _report.alternate(measures, repeats)
+    rates = _report.alternate(measures, repeats)
     if not 0.9 < ours.replies / trl.replies < 1.1:
         raise ValueError(
             f"{ours.replies:.0f} tokens an update, TRL {trl.replies:.0f}: not the same"
         )
     several = "; several turns by rollout_func" if config.max_turns > 1 else ""
     return _report.row(
-        what, found["ours"], found["trl"], peer_name=f"TRL's GRPOTrainer{several}", unit="games/s", target=2,
+        what, rates["ours"], rates["trl"], peer_name=f"TRL's GRPOTrainer{several}", unit="games/s", target=2,
         tokens=round(ours.replies), peer_tokens=round(trl.replies),
     )  # fmt: skip
 
@@ -155,13 +163,13 @@ class Forced(LogitsProcessor):
 def kept_row(model: Any, tokenizer: Any, turns: int, count: int, repeats: int) -> dict[str, Any]:
     """Turns a second with keys and values kept, beside conversations that are read again in each turn."""
     config = replace(SOKOBAN, max_turns=turns)
-    seeds, game = levels.training(config, count), games.make(config)
+    seeds, game = levels.training(config, count), make_game(config)
     (forced,) = tokenizer([FORCED], add_special_tokens=False)["input_ids"]
     talk = peers.Rereading(tokenizer, config)
 
     def ours() -> Any:
-        how = Speech(Forced(forced).draw, turns, config.max_response_length)
-        return play(model, tokenizer, game, config, seeds, how)
+        how = Generation(Forced(forced).draw, turns, config.max_response_length)
+        return play(model, tokenizer, game, config, seeds, how).trajectories
 
     def again() -> Any:
         return talk.play(
@@ -185,16 +193,16 @@ def kept_row(model: Any, tokenizer: Any, turns: int, count: int, repeats: int) -
         function()
         return total / (time.perf_counter() - begin)
 
-    found = _report.alternate({"ours": partial(rate, ours), "again": partial(rate, again)}, repeats)
+    rates = _report.alternate({"ours": partial(rate, ours), "again": partial(rate, again)}, repeats)
     return _report.row(
-        f"rollouts of {turns} turns, {count} games", found["ours"], found["again"], unit="turns/s",
+        f"rollouts of {turns} turns, {count} games", rates["ours"], rates["again"], unit="turns/s",
         peer_name="transformers' generate on the whole conversation each turn", target=4 if turns == 10 else None,
         turns=total,
     )  # fmt: skip
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     options = _report.parser(__doc__).parse_args()
     torch.set_num_threads(1)
     first, tokenizer = made()
@@ -214,7 +222,7 @@ def main() -> None:
         kept_row(model, tokenizer, turns, count, options.repeats)
         for turns, count in ((10, 128), (25, 64))
     ]
-    _report.tell("textgames_models", rows, dry_run=options.dry_run)
+    _report.report("textgames_models", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -1,6 +1,6 @@
 """The text-game study: language models that play a bandit, Sokoban and FrozenLake in a conversation.
 
-Importing the package registers `catalog/TextGames-Sokoban-v0` and its like with gymnasium, where that is installed.
+Importing the package registers `catalog/TextGames-Sokoban-v0` and the other games with gymnasium, if it is installed.
 """
 
 from contextlib import suppress
@@ -9,17 +9,19 @@ _NAMES = {"bandit": "Bandit", "sokoban": "Sokoban", "frozenlake": "FrozenLake"}
 
 
 def env_id(env: str) -> str:
-    """Returns the id of a game's environment in gymnasium."""
+    """Return the id of a game's environment in gymnasium."""
     return f"catalog/TextGames-{_NAMES[env]}-v0"
 
 
 def register_envs() -> None:
-    """Registers an environment for each game with gymnasium; calling it again does nothing."""
+    """Register an environment per game with gymnasium; calling it again does nothing."""
     from gymnasium.envs.registration import register, registry
 
     for env in _NAMES:
         if env_id(env) not in registry:
-            register(id=env_id(env), entry_point="textgames.env:TextGame", kwargs={"env": env})
+            register(
+                id=env_id(env), entry_point="textgames.games.gym_env:TextGame", kwargs={"env": env}
+            )
 
 
 with suppress(ImportError):

@@ -1,50 +1,58 @@
-"""Supervised training of a language model on the solver's games (section 7 of the source's data)."""
+"""Train a language model on the solver's games: supervised fine-tuning, as in RAGEN."""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
-from textgames.playing import PlayConfig
+from textgames.learning.options import PlayConfig
 
 if TYPE_CHECKING:
     import torch
 
-    from textgames.imitation import Imitation
-    from textgames.models import Loaded
-    from textgames.trajectories import Text
+    from textgames.learning.imitation import SupervisedLearner
+    from textgames.models.loading import Loaded
+    from textgames.models.trajectories import Text
 
-POINTS = 100  # of the loss's curve
-_BEST = "best."  # of the best weights in a checkpoint
+POINTS = 100  # of the loss curve
+_BEST = "best."  # of the names of the best weights in a checkpoint
 
 
 @dataclass(frozen=True)
 class Config(PlayConfig):
-    """Flags of `ragen:sft`; the defaults of the training are the source's."""
+    """Flags of `ragen:sft`; the defaults of the training are RAGEN's."""
 
-    train_levels: int = option(2000, "whose solutions are learned from", low=1)
-    test_levels: int = option(200, "on whose solutions the loss is measured", low=1)
-    copies: int = option(1, "times that each level is played, wandering differently", low=1)
-    wander: int = option(0, "random actions before the solver takes over, at most", low=0, high=100)
+    train_levels: int = option(2000, "levels whose solutions are learned", low=1)
+    test_levels: int = option(200, "levels on whose solutions the loss is validated", low=1)
+    copies: int = option(1, "games per level, with different random first actions", low=1)
+    wander: int = option(
+        0, "largest number of random actions before the solver starts", low=0, high=100
+    )
     teacher: str = option(
-        "solver", "whose replies are learned from; chance: they teach how to reply, and nothing of the game",
+        "solver", "source of the actions; chance: random ones, which teach the form of replies alone",
         choices=("solver", "chance"),
     )  # fmt: skip
     safe: bool = option(
-        False, "FrozenLake: in each state the shortest way as if nothing slipped; no: what succeeds with a seed's slips"
+        False, "FrozenLake: in every state the shortest way without slips; no: the way for the seed's slips"
     )  # fmt: skip
-    epochs: int = option(5, "times that all is learned from", low=1)
+    epochs: int = option(5, "passes over the texts", low=1)
     lr: float = option(
-        1e-4, "AdamW's highest step size [1]; a tiny model takes 2e-3", low=0, low_open=True, high=1
+        1e-4, "AdamW's highest learning rate; 2e-3 for a tiny model", low=0, low_open=True, high=1
     )
-    warm_up: float = option(0.05, "share of the updates in which the step size rises", low=0, high=1)  # fmt: skip
-    batch_size: int = option(128, "texts of an update: an action's, or a game's with context=whole", low=1)  # fmt: skip
+    warm_up: float = option(
+        0.05, "share of the updates in which the learning rate rises", low=0, high=1
+    )
+    batch_size: int = option(
+        128, "texts per update: an action's, or a game's with context=whole", low=1
+    )
     micro_batch_size: int = option(4, "texts that are computed together", low=1)
-    max_length: int = option(2048, "of a text; turns that do not fit are left out [tokens]", low=16)
-    test_freq: int = option(0, "updates between measurements of the loss; 0: an epoch", low=0)
+    max_length: int = option(
+        2048, "length of a text; turns beyond it are left out [tokens]", low=16
+    )
+    test_freq: int = option(0, "updates between validations of the loss; 0: an epoch", low=0)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -53,149 +61,176 @@ class Config(PlayConfig):
                 f"--micro-batch-size: {self.micro_batch_size} does not divide batch-size ({self.batch_size})"
             )
         if self.copies > 1 and not self.wander:
-            raise record.UserError("--copies: without wandering all copies are the same; give wander")  # fmt: skip
+            raise record.UserError(
+                "--copies: without random actions all copies are equal; give wander"
+            )
+
+
+@dataclass
+class Best:
+    """The weights with the lowest validation loss so far."""
+
+    weights: dict[str, torch.Tensor] = field(default_factory=dict)
+    loss: float = float("inf")
+    update: int = 0
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains, plays the validation games with the best weights, and returns what the record says."""
-    from textgames import examples, models, playing
+    """Train a model, play the validation games with the best weights, and return the result."""
+    from textgames.games import example_texts
+    from textgames.learning import options
+    from textgames.models import loading
 
-    playing.check(config)
-    playing.one_thread(config)
+    options.check(config)
+    options.limit_threads(config)
     with record.start(config, study="textgames") as run:
-        loaded = models.load(config, run, lambda: examples.texts(config))
+        loaded = loading.load(config, run, lambda: example_texts.texts(config))
         run.add_parent(loaded.run_id)
-        lesson = Lesson(config, run, loaded)
-        lesson.train()
-        run.digest_weights(models.tensors(loaded))
-        models.save(loaded, run.artifact("model/config.json").parent)
-        return run.finish(lesson.result())
+        train_texts, test_texts = solver_texts(config, run, loaded)
+        learner = make_learner(config, run, loaded, train_texts)
+        best = train(config, run, learner, test_texts)
+        loading.restore(loaded, best.weights)
+        run.digest_weights(loading.tensors(loaded))
+        loading.save(loaded, run.artifact("model/config.json").parent)
+        return run.finish(result(config, run, learner, best, len(train_texts)))
 
 
-class Lesson:
-    """A model's way through the solver's games.
+def train(
+    config: Config, run: record.Run, learner: SupervisedLearner, test_texts: list[Text]
+) -> Best:
+    """Train from the run's newest checkpoint on; return the weights with the lowest validation loss."""
+    from textgames.learning.imitation import evaluate
+    from textgames.models import loading
 
-    Args:
-        config: The flags.
-        run: The record.
-        loaded: The model.
-    """
+    loaded, updates = learner.loaded, learner.settings.updates
+    best, unlogged = Best(), []
 
-    def __init__(self, config: Config, run: record.Run, loaded: Loaded) -> None:
-        from textgames.imitation import Imitation, updates_of_an_epoch
-
-        self.config, self.record, self.loaded = config, run, loaded
-        self.texts, self.others = self._texts()
-        an_epoch = updates_of_an_epoch(len(self.texts), config.batch_size)
-        self.updates = config.epochs * an_epoch
-        self.every = config.test_freq or an_epoch
-        self.pupil: Imitation = Imitation(
-            loaded, self.texts, updates=self.updates, batch=config.batch_size, micro=config.micro_batch_size,
-            lr=config.lr, warm_up=config.warm_up, seeds=run.seeds,
-        )  # fmt: skip
-        self.best: dict[str, torch.Tensor] = {}
-        self.best_loss, self.best_update = float("inf"), 0
-        self._losses: list[dict[str, float]] = []
-
-    def _texts(self) -> tuple[list[Text], list[Text]]:
-        """What is learned from, and what is kept out."""
-        import numpy as np
-
-        from textgames import demonstrations
-
-        config, run = self.config, self.record
-        chosen = demonstrations.seeds(config, config.train_levels, config.test_levels)
-        copies = (np.tile(chosen[0], config.copies), chosen[1])
-        found = [
-            demonstrations.texts(
-                config, each, self.loaded.tokenizer, run.seeds.generator("wandering", i),
-                safe=config.safe, wander=config.wander, longest=config.max_length, by_chance=config.teacher == "chance",
-            )
-            for i, each in enumerate(copies)
-        ]  # fmt: skip
-        if not all(found):
-            raise record.UserError(
-                f"--max-length: no reply fits into {config.max_length} tokens; give more"
-            )
-        tokens = sum(len(text.tokens) for text in found[0])
-        said = sum(int((text.turns >= 0).sum()) for text in found[0])
+    def validate_and_save() -> None:
+        metrics = evaluate(loaded, test_texts, config.micro_batch_size)
+        record.check_finite(learner.update, metrics)
+        run.log({f"validation/{name}": value for name, value in metrics.items()}, learner.update)
+        if metrics["loss"] < best.loss:
+            best.loss, best.update = metrics["loss"], learner.update
+            best.weights = {
+                name: weight.clone() for name, weight in loading.tensors(loaded).items()
+            }
         run.event(
-            f"{len(copies[0])} games to learn from: {len(found[0])} texts of {tokens} tokens, {said} of them replies"
+            f"update {learner.update} of {updates}: loss {metrics['loss']:.4f} on {config.test_levels} test levels, "
+            f"{100 * metrics['right']:.1f} % of their replies right"
         )
-        return found[0], found[1]
+        save(run, learner, best, unlogged)
 
-    def train(self) -> None:
-        """Makes the updates, from the run's newest checkpoint on; leaves the best weights in the model."""
-        from textgames import models
+    if restore(run, learner, best, unlogged):
+        run.event(f"continued after update {learner.update}")
+    else:
+        validate_and_save()
+    interval = record.log_interval(updates, POINTS)
+    test_interval = config.test_freq or updates // config.epochs
+    while learner.update < updates:
+        metrics = learner.learn()
+        record.check_finite(learner.update, metrics)
+        unlogged.append(metrics)
+        if record.is_due(learner.update, interval, updates):
+            means = {n: sum(m[n] for m in unlogged) / len(unlogged) for n in metrics}
+            run.log(means, learner.update)
+            unlogged.clear()
+        if record.is_due(learner.update, test_interval, updates):
+            validate_and_save()
+        run.progress(learner.update, updates, "update")
+    return best
 
-        run, pupil = self.record, self.pupil
-        if (checkpoint := run.restore()) is not None:
-            self._restore(checkpoint)
-            run.event(f"continued after update {pupil.update}")
-        else:
-            self._judge()
-        points = max(1, self.updates // POINTS)
-        while pupil.update < self.updates:
-            found = pupil.learn()
-            record.check_finite(pupil.update, found)
-            self._losses.append(found)
-            last = pupil.update == self.updates
-            if pupil.update % points == 0 or last:
-                seen, self._losses = self._losses, []
-                run.log({n: sum(each[n] for each in seen) / len(seen) for n in found}, pupil.update)
-            if pupil.update % self.every == 0 or last:
-                self._judge()
-            run.progress(pupil.update, self.updates, "update")
-        models.restore(self.loaded, self.best)
 
-    def _judge(self) -> None:
-        """Measures the loss on what is kept out, keeps the weights if they are the best, and writes a checkpoint."""
-        from textgames import models
-        from textgames.imitation import judged
+def solver_texts(config: Config, run: record.Run, loaded: Loaded) -> tuple[list[Text], list[Text]]:
+    """Return the training texts and the texts for the validation of the loss."""
+    import numpy as np
 
-        pupil, run = self.pupil, self.record
-        found = judged(self.loaded, self.others, self.config.micro_batch_size)
-        record.check_finite(pupil.update, found)
-        run.log({f"validation/{name}": value for name, value in found.items()}, pupil.update)
-        if found["loss"] < self.best_loss:
-            self.best_loss, self.best_update = found["loss"], pupil.update
-            self.best = {name: each.clone() for name, each in models.tensors(self.loaded).items()}
-        run.event(
-            f"update {pupil.update} of {self.updates}: loss {found['loss']:.4f} on {self.config.test_levels} levels "
-            f"kept out, {100 * found['right']:.1f} % of their replies right"
+    from textgames.learning import demonstrations
+
+    train_seeds, test_seeds = demonstrations.seeds(config, config.train_levels, config.test_levels)
+    game_seeds = np.tile(train_seeds, config.copies), test_seeds
+    texts = [
+        demonstrations.texts(
+            config, seeds, loaded.tokenizer, run.seeds.generator("wandering", i),
+            safe=config.safe, wander=config.wander, max_length=config.max_length, random=config.teacher == "chance",
         )
-        best = {_BEST + name: each for name, each in self.best.items()}
-        state = {
-            "pupil": pupil.state(), "losses": self._losses,
-            "best_loss": self.best_loss, "best_update": self.best_update,
-        }  # fmt: skip
-        run.checkpoint(pupil.update, models.tensors(self.loaded) | best, state, keep=1)
+        for i, seeds in enumerate(game_seeds)
+    ]  # fmt: skip
+    if not all(texts):
+        raise record.UserError(
+            f"--max-length: no reply fits into {config.max_length} tokens; give more"
+        )
+    tokens = sum(len(text.tokens) for text in texts[0])
+    trained = sum(int((text.turns >= 0).sum()) for text in texts[0])
+    run.event(
+        f"{len(game_seeds[0])} training games: {len(texts[0])} texts with {tokens} tokens, {trained} of them in replies"
+    )
+    return texts[0], texts[1]
 
-    def _restore(self, checkpoint: record.Checkpoint) -> None:
-        from textgames import models
 
-        models.restore(self.loaded, checkpoint.tensors)
-        self.pupil.restore(checkpoint.state["pupil"])
-        self._losses = list(checkpoint.state["losses"])
-        self.best_loss = checkpoint.state["best_loss"]
-        self.best_update = checkpoint.state["best_update"]
-        self.best = {
-            name.removeprefix(_BEST): each.to(self.loaded.device)
-            for name, each in checkpoint.tensors.items()
-            if name.startswith(_BEST)
-        }
+def make_learner(
+    config: Config, run: record.Run, loaded: Loaded, train_texts: list[Text]
+) -> SupervisedLearner:
+    """Return the model with its optimizer."""
+    from textgames.learning.imitation import (
+        ImitationSettings,
+        SupervisedLearner,
+        updates_per_epoch,
+    )
 
-    def result(self) -> dict[str, Any]:
-        """Success in the validation games, beside chance and the best that can be."""
-        from textgames import results
+    settings = ImitationSettings(
+        updates=config.epochs * updates_per_epoch(len(train_texts), config.batch_size),
+        batch_size=config.batch_size, micro_batch_size=config.micro_batch_size, lr=config.lr, warm_up=config.warm_up,
+    )  # fmt: skip
+    return SupervisedLearner(loaded, train_texts, settings, run.seeds)
 
-        told = results.tested(self.loaded, self.config, self.record)
-        told["objective"] |= {"at": self.best_update, "axis": "update"}
-        told["metrics"] |= {
-            "loss": self.best_loss, "texts": float(len(self.texts)), "tokens": float(self.pupil.tokens),
-            "weights": float(sum(each.numel() for each in self.best.values())),
-        }  # fmt: skip
-        return told
+
+def save(
+    run: record.Run, learner: SupervisedLearner, best: Best, unlogged: list[dict[str, float]]
+) -> None:
+    """Save a checkpoint with the current and the best weights; older checkpoints are deleted."""
+    from textgames.models import loading
+
+    best_weights = {_BEST + name: weight for name, weight in best.weights.items()}
+    state = {
+        "pupil": learner.state(), "losses": list(unlogged), "best_loss": best.loss, "best_update": best.update,
+    }  # fmt: skip
+    run.checkpoint(learner.update, loading.tensors(learner.loaded) | best_weights, state, keep=1)
+
+
+def restore(
+    run: record.Run, learner: SupervisedLearner, best: Best, unlogged: list[dict[str, float]]
+) -> bool:
+    """Restore everything from the run's newest checkpoint; return whether there is one."""
+    from textgames.models import loading
+
+    checkpoint = run.restore()
+    if checkpoint is None:
+        return False
+    loading.restore(learner.loaded, checkpoint.tensors)
+    learner.restore(checkpoint.state["pupil"])
+    unlogged[:] = checkpoint.state["losses"]
+    best.loss, best.update = checkpoint.state["best_loss"], checkpoint.state["best_update"]
+    best.weights = {
+        name.removeprefix(_BEST): weight.to(learner.loaded.device)
+        for name, weight in checkpoint.tensors.items()
+        if name.startswith(_BEST)
+    }
+    return True
+
+
+def result(
+    config: Config, run: record.Run, learner: SupervisedLearner, best: Best, texts: int
+) -> dict[str, Any]:
+    """Return the success rates in the validation games, beside random actions and the best possible player."""
+    from textgames.results import summary
+
+    final = summary.final_result(learner.loaded, config, run)
+    final["objective"] |= {"at": best.update, "axis": "update"}
+    final["metrics"] |= {
+        "loss": best.loss, "texts": float(texts), "tokens": float(learner.tokens),
+        "weights": float(sum(weight.numel() for weight in best.weights.values())),
+    }  # fmt: skip
+    return final
 
 
 if __name__ == "__main__":

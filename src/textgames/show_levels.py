@@ -1,4 +1,4 @@
-"""What a game's levels are like: how many are alike, shortest solutions, what random and best players reach."""
+"""Describe a game's levels: duplicates, shortest solutions, success rates of random actions and the best player."""
 
 from __future__ import annotations
 
@@ -9,8 +9,8 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.model.statistics import wilson
 from runcatalog.record import option
-from textgames.games import GameConfig, make
-from textgames.interface import FROZENLAKE, SOKOBAN
+from textgames.games.config import GameConfig, make_game
+from textgames.games.interface import FROZENLAKE, SOKOBAN
 
 if TYPE_CHECKING:
     import numpy as np
@@ -25,44 +25,47 @@ class Config(GameConfig):
     """Flags of `ragen:levels`."""
 
     env: str = option(SOKOBAN, "game", choices=(SOKOBAN, FROZENLAKE))
-    levels: int = option(10_000, "training seeds that are looked at", low=10)
-    validation: int = option(500, "validation seeds, whose levels are kept out of training", low=10)
+    levels: int = option(10_000, "training seeds to examine", low=10)
+    validation: int = option(500, "validation seeds, whose levels training excludes", low=10)
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Measures and draws, and returns what the record says."""
+    """Measure levels, show some, and return the result."""
     import numpy as np
 
-    from textgames.chances import chances
-    from textgames.levels import FIRST, level_keys, training, validation
-    from textgames.solver import solutions
+    from textgames.games.bounds import success_rates
+    from textgames.games.levels import FIRST, level_keys, training, validation
+    from textgames.games.solver import solutions
 
     with record.start(config, study="textgames") as run:
-        held, first = validation(config, config.validation), FIRST[config.env]
+        validation_seeds = validation(config, config.validation)
+        first = FIRST[config.env]
         plain = first + np.arange(config.levels)
-        kept = training(config, config.levels, kept_out=config.validation)
-        keys, known = level_keys(config, plain), level_keys(config, held)
+        allowed = training(config, config.levels, excluded=config.validation)
+        keys, validation_keys = level_keys(config, plain), level_keys(config, validation_seeds)
         alike = {
             "distinct": len(np.unique(keys)) / len(keys),
-            "met": float(np.isin(known, keys).mean()),
-            "left_out": 1 - len(kept) / (int(kept[-1]) + 1 - first),
+            "met": float(np.isin(validation_keys, keys).mean()),
+            "left_out": 1 - len(allowed) / (int(allowed[-1]) + 1 - first),
         }
         run.progress(1, 3, "part")
-        found = solutions(config, held, safe=True)
-        lengths = np.array([-1 if each is None else len(each) for each in found])
+        actions = solutions(config, validation_seeds, safe=True)
+        lengths = np.array([-1 if solution is None else len(solution) for solution in actions])
         run.progress(2, 3, "part")
-        reached = chances(config, held, max(TURNS))
+        rates = success_rates(config, validation_seeds, max(TURNS))
         for turn in range(1, max(TURNS) + 1):
-            shares = (each[:, turn - 1].mean() for each in reached)
+            shares = (rate[:, turn - 1].mean() for rate in rates)
             run.log(dict(zip(("random", "optimal"), shares, strict=True)), step=turn)
-        run.artifact("levels.txt").write_text(_shown(config, held[:SHOWN]), encoding="utf-8")
-        result = _result(config, alike, lengths, reached.random, reached.optimal)
+        run.artifact("levels.txt").write_text(
+            _picture(config, validation_seeds[:SHOWN]), encoding="utf-8"
+        )
+        result = _result(config, alike, lengths, rates.random, rates.optimal)
         run.log(result["metrics"], step=max(TURNS))  # columns of `guild compare`
         return run.finish(result)
 
 
 def mean(values: NDArray[np.float64]) -> str:
-    """A mean over levels in per cent with its 95 % interval: Wilson's where each is 0 or 1, else Student's."""
+    """Return a mean over levels in percent with its 95 % interval: Wilson's for values 0 and 1, otherwise Student's."""
     import numpy as np
     from scipy import stats
 
@@ -75,15 +78,15 @@ def mean(values: NDArray[np.float64]) -> str:
     return f"{100 * middle:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
 
 
-def _shown(config: Config, seeds: NDArray[np.int64]) -> str:
-    """Levels side by side, and what a model is told of the first one."""
+def _picture(config: Config, seeds: NDArray[np.int64]) -> str:
+    """Return levels side by side, and the prompt of the first level."""
     import numpy as np
 
-    from textgames.wording import first_prompt
+    from textgames.games.wording import first_prompt
 
-    game = make(config)
+    game = make_game(config)
     game.reset(seeds)
-    grids = [each.replace("\t", "").splitlines() for each in game.render(np.arange(len(seeds)))]
+    grids = [grid.replace("\t", "").splitlines() for grid in game.render(np.arange(len(seeds)))]
     rows = ["   ".join(row).rstrip() for row in zip(*grids, strict=True)]
     return "\n".join(
         [f"seeds {seeds[0]} to {seeds[-1]}", "", *rows, "", first_prompt(config, game, 0), ""]
@@ -97,7 +100,7 @@ def _result(
     random: NDArray[np.float64],
     optimal: NDArray[np.float64],
 ) -> dict[str, Any]:
-    """The record's numbers and its table."""
+    """Return the result with its tables."""
     solved = lengths[lengths >= 0]
     metrics = {f"alike/{name}": value for name, value in alike.items()}
     rows = []

@@ -1,22 +1,29 @@
-"""Trains a language model by reinforcement in conversations with a game (RAGEN, Wang et al. 2025, arXiv 2504.20073)."""
+"""Train a language model by reinforcement learning in conversations with a game.
+
+After RAGEN (Wang et al. 2025, arXiv 2504.20073). An update collects trajectories with the current policy, estimates
+the advantages of their tokens (`learning/advantages.py`) and optimises PPO's clipped objective (`learning/ppo.py`).
+"""
 
 from __future__ import annotations
 
 import argparse
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
-from textgames import alarms
-from textgames.playing import PlayConfig
+from textgames.learning import collapse
+from textgames.learning.options import PlayConfig
 
 if TYPE_CHECKING:
     import numpy as np
     from numpy.typing import NDArray
 
-    from textgames.learning import Learner, Settings
-    from textgames.models import Loaded
+    from textgames.learning.advantages import AdvantageSettings
+    from textgames.learning.ppo import Learner
+    from textgames.learning.rollout import Rollout
+    from textgames.models.loading import Loaded
+    from textgames.models.trajectories import Trajectory
 
 ESTIMATORS = ("brpo", "grpo", "arpo", "states", "gae")
 POINTS = 200  # of a curve
@@ -24,58 +31,63 @@ POINTS = 200  # of a curve
 
 @dataclass(frozen=True)
 class Config(PlayConfig):
-    """Flags of `ragen:train`; the defaults are the source's."""
+    """Flags of `ragen:train`; the defaults are RAGEN's."""
 
-    train_size: int = option(10_000, "games to learn from", low=1)
-    updates: int = option(200, "batches of games that are learned from", low=1)
-    train_batch_size: int = option(8, "games of an update", low=1)
-    n_rollout: int = option(16, "times that each of them is played", low=1)
+    train_size: int = option(10_000, "training games", low=1)
+    updates: int = option(200, "updates: a batch of games is played and learned from", low=1)
+    train_batch_size: int = option(8, "games per update", low=1)
+    n_rollout: int = option(16, "trajectories per game", low=1)
     own_luck: bool = option(
-        False, "slips and rewards differ when a game is played again; no: they are its seed's, as in the source"
+        False, "the trajectories of a game have different slips and rewards; no: those of its seed, as in RAGEN"
     )  # fmt: skip
-    ppo_batch_size: int = option(
-        128, "trajectories a step of the optimiser; 0: all of an update", low=0
-    )
+    ppo_batch_size: int = option(128, "trajectories per optimizer step; 0: all of an update", low=0)
     micro_batch_size: int = option(1, "trajectories that are computed together", low=1)
-    ppo_epochs: int = option(1, "times that a trajectory is learned from", low=1)
+    ppo_epochs: int = option(1, "passes over the trajectories of an update", low=1)
     adv_estimator: str = option(
-        "grpo", "what a trajectory is compared with: brpo the batch, grpo its own game, arpo nothing; states: a turn "
-        "with others in its state; gae: a critic",
+        "grpo", "outcomes compared with: brpo the batch, grpo the same game, arpo nothing; states: turns in equal "
+        "states; gae: a critic",
         choices=ESTIMATORS,
     )  # fmt: skip
     credit: str = option(
-        "outcome", "of gae: all rewards come at the end, or each with its turn", choices=("outcome", "turn")
+        "outcome", "gae: all rewards come with the last token, or with the last token of their turn",
+        choices=("outcome", "turn"),
     )  # fmt: skip
     gamma: float = option(
-        1.0, "discount, of gae from token to token, of states from turn to turn", low=0, high=1
+        1.0, "discount from token to token (gae) or from turn to turn (states)", low=0, high=1
     )
-    gae_lambda: float = option(1.0, "decay from token to token, of gae", low=0, high=1)
+    gae_lambda: float = option(1.0, "gae: decay from token to token", low=0, high=1)
     filter: float = option(
-        1.0, "share of the games that are learned from, those whose outcomes differ most (StarPO-S: 0.25)",
+        1.0, "share of games that are learned from, those with the most varied outcomes (StarPO-S: 0.25)",
         low=0, low_open=True, high=1,
     )  # fmt: skip
-    actor_lr: float = option(1e-6, "AdamW's step size [1]", low=0, low_open=True, high=1)
+    actor_lr: float = option(
+        1e-6, "AdamW's learning rate of the policy", low=0, low_open=True, high=1
+    )
     lr_decay: float = option(
-        0.0, "share of the updates, the last ones, in which actor-lr falls in a line to 0", low=0, high=1
+        0.0, "share of the updates, at the end, in which actor-lr falls linearly to 0", low=0, high=1
     )  # fmt: skip
-    critic_lr: float = option(1e-5, "the critic's [1]", low=0, low_open=True, high=1)
-    warm_up: int = option(0, "updates of the critic alone before the model learns, of gae", low=0)
+    critic_lr: float = option(
+        1e-5, "AdamW's learning rate of the critic", low=0, low_open=True, high=1
+    )
+    warm_up: int = option(0, "gae: first updates, which train the critic alone", low=0)
     clip_low: float = option(
-        0.2, "how far a probability ratio may fall", low=0, low_open=True, high=1
+        0.2, "how far the probability ratio may fall below 1", low=0, low_open=True, high=1
     )
-    clip_high: float = option(0.2, "how far it may rise (StarPO-S: 0.28)", low=0, low_open=True)
-    entropy_coef: float = option(0.001, "of the entropy bonus", low=0)
-    kl_coef: float = option(
-        0.001, "of the divergence from the first model, which is made small", low=0
+    clip_high: float = option(
+        0.2, "how far the probability ratio may rise above 1 (StarPO-S: 0.28)", low=0, low_open=True
     )
+    entropy_coef: float = option(0.001, "coefficient of the entropy bonus", low=0)
+    kl_coef: float = option(0.001, "coefficient of the divergence from the first model", low=0)
     loss_tokens: str = option(
-        "model", "which are learned from: the model's, or all (the source's first version: the game's messages too)",
+        "model", "tokens that are trained on: the model's, or all (RAGEN's first version: the game's messages too)",
         choices=("model", "all"),
     )  # fmt: skip
     grad_clip: float = option(1.0, "largest norm of the gradient", low=0, low_open=True)
-    alarm: str = option("mark", "what a sign of collapse does to the run", choices=alarms.CHOICES)
+    alarm: str = option(
+        "mark", "on a sign of collapse: mark it or end the run", choices=collapse.CHOICES
+    )
     processes: int = option(
-        1, "that share weights and games, each on a GPU of its own (fully sharded)", low=1, high=64,
+        1, "processes that share weights and games, with a GPU each (fully sharded)", low=1, high=64,
         resumable=True,
     )  # fmt: skip
     test_freq: int = option(20, "updates between validations", low=1)
@@ -96,269 +108,365 @@ class Config(PlayConfig):
             )
         if self.train_batch_size > self.train_size:
             raise record.UserError(
-                f"--train-batch-size: {self.train_batch_size} games of an update, but train-size is {self.train_size}"
+                f"--train-batch-size: {self.train_batch_size} games per update, but train-size is {self.train_size}"
             )
         if self.filter < 1 and self.n_rollout == 1:
             raise record.UserError(
-                "--filter: games that are played once (n-rollout=1) do not differ in outcome"
+                "--filter: the outcomes of a game that is played once (n-rollout=1) do not vary"
             )
         if self.adv_estimator == "states" and self.n_rollout == 1:
             raise record.UserError(
-                "--adv-estimator: a game that is played once (n-rollout=1) is in no state twice; give n-rollout=16"
+                "--adv-estimator: a game that is played once (n-rollout=1) repeats no state; give n-rollout=16"
             )
         if self.loss_tokens == "all" and self.context != "whole":
             raise record.UserError(
-                "--loss-tokens: only a whole conversation has the game's messages in it"
+                "--loss-tokens: only whole conversations (context=whole) contain the game's messages"
             )
-        if self.processes > min(batch, self.val_data_num):
+        if self.processes > (games := min(batch, self.val_data_num)):
             raise record.UserError(
-                f"--processes: {self.processes} share {min(batch, self.val_data_num)} games; each needs one"
+                f"--processes: {self.processes} processes for {games} games; every process needs a game"
             )
         if self.processes > 1 and self.quantise != "none":
             raise record.UserError(
-                "--processes: 4-bit weights are not spread over several; take quantise=none or one process"
+                "--processes: 4-bit weights cannot be sharded; use quantise=none or one process"
             )
         if self.adv_estimator == "gae" and self.quantise != "none":
             raise record.UserError(
-                "--adv-estimator: the critic of gae is a copy of the model that is trained as a whole, which 4-bit "
-                "weights cannot be; take quantise=none, or brpo, grpo or arpo"
+                "--adv-estimator: the critic of gae is a copy of the model with all weights trained, which 4-bit "
+                "weights cannot be; use quantise=none, or brpo, grpo or arpo"
             )
         if self.warm_up and self.adv_estimator != "gae":
-            raise record.UserError("--warm-up: of a critic, which adv-estimator=gae alone has")
+            raise record.UserError("--warm-up: only adv-estimator=gae has a critic")
+
+
+@dataclass
+class Progress:
+    """Counters of a run, part of its checkpoints.
+
+    Attributes:
+        update: Number of updates so far.
+        turns: Number of turns played.
+        tokens: Number of tokens that the model computed in rollouts.
+        unlogged: Metrics of the updates since the last point of the curves.
+    """
+
+    update: int = 0
+    turns: int = 0
+    tokens: int = 0
+    unlogged: list[dict[str, float]] = field(default_factory=list)
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains and returns what the record says."""
-    from textgames import examples, levels, models, playing, ranks
+    """Train a model, save it and return the result."""
+    from textgames.games import example_texts, levels
+    from textgames.learning import options
+    from textgames.models import distributed, loading
 
-    playing.check(config)
+    options.check(config)
     with (
-        ranks.join(config.processes, config.device) as among,
+        distributed.join(config.processes, config.device) as ranks,
         record.start(config, study="textgames") as run,
     ):
-        playing.one_thread(config)
-        loaded = models.load(config, run, lambda: examples.texts(config), among=among)
+        options.limit_threads(config)
+        loaded = loading.load(config, run, lambda: example_texts.texts(config), ranks=ranks)
         run.add_parent(loaded.run_id)
-        kept_out = levels.validation(config, config.val_data_num)
-        seeds = levels.training(
-            config, config.train_size, kept_out=max(levels.VALIDATION, len(kept_out))
-        )
-        trained = Course(config, run, loaded, seeds, kept_out).run()
-        models.save(loaded, run.artifact("model/config.json").parent, writes=among.first)
-        return run.finish(trained)
+        validation_seeds = levels.validation(config, config.val_data_num)
+        excluded = max(levels.VALIDATION, len(validation_seeds))
+        train_seeds = levels.training(config, config.train_size, excluded=excluded)
+        result = train(config, run, loaded, train_seeds, validation_seeds)
+        loading.save(loaded, run.artifact("model/config.json").parent, writes=ranks.first)
+        return run.finish(result)
 
 
-class Course:
-    """A model's way through the updates.
+def train(
+    config: Config,
+    run: record.Run,
+    loaded: Loaded,
+    train_seeds: NDArray[np.int64],
+    validation_seeds: NDArray[np.int64],
+) -> dict[str, Any]:
+    """Train from the run's newest checkpoint on, and return the result.
 
     Args:
         config: The flags.
         run: The record.
         loaded: The model.
-        seeds: Of the games to learn from.
-        kept_out: Of the games it is judged by.
+        train_seeds: Seeds of the training games, int64 [train_size].
+        validation_seeds: Seeds of the validation games, int64 [n].
     """
+    import numpy as np
 
-    def __init__(
-        self,
-        config: Config,
-        run: record.Run,
-        loaded: Loaded,
-        seeds: NDArray[np.int64],
-        kept_out: NDArray[np.int64],
-    ) -> None:
-        from textgames import models
-        from textgames.learning import Learner
-        from textgames.scoring import Critic
+    from rl.schedule import hold_and_fall
+    from textgames.learning import advantages
 
-        self.config, self.record, self.loaded, self.ranks = config, run, loaded, loaded.ranks
-        self.seeds, self.kept_out = seeds, kept_out
-        self.update, self.turns, self.tokens = 0, 0, 0
-        self.alarms = alarms.Alarms()
-        self._seen: list[dict[str, float]] = []
-        self.critic = None
-        if config.adv_estimator == "gae":
-            self.critic = Critic(loaded.model).to(loaded.device)
-        self.learner: Learner = Learner(
-            loaded.model, settings(config), config.actor_lr,
-            models.reference(loaded) if config.kl_coef else None, self.critic, config.critic_lr,
-            loaded.autocast, loaded.ranks, bf16=config.precision == "bf16",
+    progress, detector = Progress(), collapse.CollapseDetector()
+    learner = make_learner(config, loaded)
+    networks, estimator = learner.networks, advantage_settings(config)
+    if restore(run, loaded, learner, progress, detector):
+        run.event(f"continued after update {progress.update}")
+    else:
+        validate(config, run, loaded, learner, validation_seeds, update=0)
+    groups = np.repeat(np.arange(config.train_batch_size), config.n_rollout)
+    interval = record.log_interval(config.updates, POINTS)
+    stopped = config.alarm == "end" and bool(detector.signs)
+    while progress.update < config.updates and not stopped:
+        seeds = batch_seeds(config, run, train_seeds, progress.update)
+        # Collect: the current policy plays every game n_rollout times.
+        trajectories, tokens = collect(config, run, loaded, learner, seeds, progress.update)
+        metrics = rollout_metrics(trajectories, groups)
+        progress.tokens += tokens
+        progress.turns += sum(len(trajectory.turns) for trajectory in trajectories)
+        # Filter (StarPO-S): only the games with the most varied outcomes are learned from.
+        scores = np.array([trajectory.score for trajectory in trajectories])
+        kept = np.flatnonzero(advantages.most_varied(scores, groups, config.filter))
+        learned = [trajectories[i] for i in kept]
+        # Advantages of the tokens.
+        values = None
+        if networks.critic is not None:
+            texts = [trajectory.texts for trajectory in learned]
+            values = [value.cpu().numpy() for value in networks.values(texts)]
+        estimates = advantages.estimate(learned, groups[kept], values, estimator)
+        # Update: PPO.
+        metrics |= learner.update(
+            learned, estimates, groups[kept], run.seeds.generator("order", progress.update),
+            critic_only=progress.update < config.warm_up,
+            lr_scale=hold_and_fall(progress.update, config.updates, config.lr_decay),
         )  # fmt: skip
-
-    def run(self) -> dict[str, Any]:
-        """Trains from the run's newest checkpoint on; returns what the record says."""
-
-        run, config = self.record, self.config
-        checkpoint = run.restore()
-        if (path := self.ranks.same(checkpoint and checkpoint.path)) is not None:
-            self._restore(checkpoint or record.load_checkpoint(path))
-            run.event(f"continued after update {self.update}")
-        else:
-            self._validate()
-        every = max(1, config.updates // POINTS)
-        while self.update < config.updates and not self._ended:
-            found = self._learn()
-            self.update += 1
-            record.check_finite(self.update, found)
-            self._seen.append(found)
-            if self.update % every == 0 or self.update == config.updates:
-                seen, self._seen = self._seen, []
-                run.log(_means(seen), self.update)
-            run.progress(self.update, config.updates, "update")
-            if self.update > config.warm_up:  # until then the model stays as it is
-                self._watch(found)
-            if self._ended:
-                break
-            if self.update % config.test_freq == 0 and self.update < config.updates:
-                self._validate()
-            if self.update % config.save_freq == 0:
-                self._save()
-        self._save()
-        return self._result()
-
-    def _learn(self) -> dict[str, float]:
-        """An update: games are played and learned from."""
-        import numpy as np
-
-        from rl.schedule import hold_and_fall
-        from textgames import advantages, games, playing
-        from textgames.rollout import play
-
-        config, run = self.config, self.record
-        drawn = self.ranks.share(np.repeat(self._drawn(), config.n_rollout))
-        luck = np.tile(np.arange(config.n_rollout), config.train_batch_size) * config.own_luck
-        how = playing.speech(config, run.seeds.torch(self.ranks.stream("play"), self.update))
-        read: list[int] = []
-        with self.learner.playing(), self.loaded.autocast():
-            played = play(
-                self.loaded.model, self.loaded.tokenizer, games.make(config), config, drawn, how,
-                read.append, self.ranks.share(luck),
-            )  # fmt: skip
-        played = self.ranks.gather(played)
-        self.tokens += sum(self.ranks.gather(read))
-        groups = np.repeat(np.arange(config.train_batch_size), config.n_rollout)
-        scores = np.array([each.score for each in played])
-        found = playing.summary(played)
-        self.turns += sum(len(each.turns) for each in played)
-        found["group_spread"] = float(advantages.spreads(scores, groups).mean())
-        replies = [turn.reply for each in played for turn in each.turns]
-        found["commonest"] = alarms.commonest(replies)
-        kept = np.ones(len(played), bool)
-        if config.filter < 1:
-            kept = advantages.most_varied(scores, groups, config.filter)
-        learned = [each for each, of in zip(played, kept, strict=True) if of]
-        order = run.seeds.generator("order", self.update)
-        found |= self.learner.update(
-            learned, groups[kept], order, critic_alone=self.update < config.warm_up,
-            step=hold_and_fall(self.update, config.updates, config.lr_decay),
-        )  # fmt: skip
-        return {name.replace("score/", "score_"): value for name, value in found.items()}
-
-    def _drawn(self) -> NDArray[np.int64]:
-        """The games of an update: all of them once in random order, then all again."""
-        a_round = len(self.seeds) // self.config.train_batch_size
-        epoch, at = divmod(self.update, a_round)
-        order = self.record.seeds.generator("games", epoch).permutation(len(self.seeds))
-        return self.seeds[
-            order[at * self.config.train_batch_size :][: self.config.train_batch_size]
-        ]
-
-    def _watch(self, found: dict[str, float]) -> None:
-        """Looks for signs of collapse."""
-        watched = ("success", "group_spread", "entropy", "grad_norm", "commonest")
-        seen = {name: found[name] for name in watched}
-        seen["games"] = float(self.config.train_batch_size * self.config.n_rollout)
-        new = self.alarms.look(self.update, seen)
-        if self.config.alarm != "off" and new:
-            self.record.event(f"update {self.update}: sign of collapse: {', '.join(new)}")
-
-    @property
-    def _ended(self) -> bool:
-        """Whether a sign of collapse has ended the run; as a checkpoint knows the signs, it knows this."""
-        return self.config.alarm == "end" and bool(self.alarms.raised)
-
-    def _validate(self) -> None:
-        from textgames import playing
-
-        with self.learner.playing():
-            played = playing.validate(self.loaded, self.config, self.kept_out)
-        found = playing.summary(played)
-        self.record.log(
-            {f"validation/{name.replace('/', '_')}": value for name, value in found.items()},
-            self.update,
-        )
-        self.record.event(
-            f"update {self.update} of {self.config.updates}: success {100 * found['success']:.1f} % of "
-            f"{len(self.kept_out)} games kept out, score {found['score']:.2f}"
-        )
-
-    def _save(self) -> None:
-        from textgames import models
-        from textgames.ranks import full
-
-        tensors = dict(models.tensors(self.loaded))
-        if self.critic is not None:
-            tensors |= {
-                f"critic.{name}": full(each.detach())
-                for name, each in self.critic.named_parameters()
-            }
-        state = {
-            "update": self.update, "turns": self.turns, "tokens": self.tokens,
-            "learner": self.learner.state(), "alarms": self.alarms.state(),
-            "seen": self._seen,
-        }  # fmt: skip
-        self.record.checkpoint(self.update, tensors, state)
-
-    def _restore(self, checkpoint: record.Checkpoint) -> None:
-        import torch
-
-        from textgames import models
-        from textgames.ranks import put
-
-        models.restore(self.loaded, checkpoint.tensors)
-        if self.critic is not None:
-            with torch.no_grad():
-                for name, weight in self.critic.named_parameters():
-                    put(weight, checkpoint.tensors[f"critic.{name}"])
-        state = checkpoint.state
-        self.update, self.turns, self.tokens = state["update"], state["turns"], state["tokens"]
-        self.learner.restore(state["learner"])
-        self.alarms.restore(state["alarms"])
-        self._seen = list(state.get("seen", []))  # older checkpoints have none
-
-    def _result(self) -> dict[str, Any]:
-        """Success in the validation games, beside chance and the best that can be."""
-        from textgames import models, results
-
-        self.record.digest_weights(models.tensors(self.loaded))
-        with self.learner.playing():
-            told = results.tested(self.loaded, self.config, self.record)
-        told["objective"] |= {"at": self.update, "axis": "update"}
-        raised = ", ".join(f"{name} at {update}" for name, update in self.alarms.raised.items())
-        if raised:
-            told["variant"]["signs of collapse"] = raised
-        told["metrics"]["tokens"] = float(self.tokens)
-        return told | {"env_steps": self.turns}
+        progress.update += 1
+        # Log.
+        record.check_finite(progress.update, metrics)
+        progress.unlogged.append(metrics)
+        if record.is_due(progress.update, interval, config.updates):
+            run.log(mean_metrics(progress.unlogged), progress.update)
+            progress.unlogged = []
+        run.progress(progress.update, config.updates, "update")
+        # Detect collapse; during the critic's warm-up the policy does not change.
+        if progress.update > config.warm_up:
+            check_collapse(config, run, detector, metrics, progress.update)
+        stopped = config.alarm == "end" and bool(detector.signs)
+        # Validate and save a checkpoint.
+        last = stopped or progress.update == config.updates
+        if not last and record.is_due(progress.update, config.test_freq):
+            validate(config, run, loaded, learner, validation_seeds, progress.update)
+        if last or record.is_due(progress.update, config.save_freq):
+            save(run, loaded, learner, progress, detector)
+    return result(config, run, loaded, learner, progress, detector)
 
 
-def _means(seen: list[dict[str, float]]) -> dict[str, float]:
-    """Means of what updates told; while a critic warms up there is less to tell."""
-    names = dict.fromkeys(name for each in seen for name in each)
-    values = {name: [each[name] for each in seen if name in each] for name in names}
-    return {name: sum(each) / len(each) for name, each in values.items()}
+def make_learner(config: Config, loaded: Loaded) -> Learner:
+    """Return the policy with its reference and critic, and their optimizers."""
+    from textgames.learning.networks import Networks
+    from textgames.learning.ppo import Learner, PPOSettings
+    from textgames.models import loading
+    from textgames.models.scoring import Critic
 
-
-def settings(config: Config) -> Settings:
-    """What an update needs to know, from the flags."""
-    from textgames.learning import Settings
-
-    return Settings(
-        estimator=config.adv_estimator, credit=config.credit, gamma=config.gamma, gae_lambda=config.gae_lambda,
-        clip_low=config.clip_low, clip_high=config.clip_high, entropy_coef=config.entropy_coef,
-        kl_coef=config.kl_coef, minibatch=config.ppo_batch_size, micro=config.micro_batch_size,
-        epochs=config.ppo_epochs, all_tokens=config.loss_tokens == "all", temperature=config.temperature,
-        grad_clip=config.grad_clip,
+    critic = None
+    if config.adv_estimator == "gae":
+        critic = Critic(loaded.model).to(loaded.device)
+    networks = Networks(
+        loaded.model, reference=loading.reference(loaded) if config.kl_coef else None, critic=critic,
+        micro_batch_size=config.micro_batch_size, all_tokens=config.loss_tokens == "all",
+        temperature=config.temperature, autocast=loaded.autocast, ranks=loaded.ranks,
+        bf16=config.precision == "bf16",
     )  # fmt: skip
+    settings = PPOSettings(
+        clip_low=config.clip_low, clip_high=config.clip_high, entropy_coef=config.entropy_coef,
+        kl_coef=config.kl_coef, minibatch_size=config.ppo_batch_size, epochs=config.ppo_epochs,
+        grad_clip=config.grad_clip, actor_lr=config.actor_lr, critic_lr=config.critic_lr,
+    )  # fmt: skip
+    return Learner(networks, settings)
+
+
+def advantage_settings(config: Config) -> AdvantageSettings:
+    """Return the settings of `advantages.estimate` according to the flags."""
+    from textgames.learning.advantages import AdvantageSettings
+
+    return AdvantageSettings(
+        estimator=config.adv_estimator, credit=config.credit, gamma=config.gamma, gae_lambda=config.gae_lambda,
+        all_tokens=config.loss_tokens == "all",
+    )  # fmt: skip
+
+
+def batch_seeds(
+    config: Config, run: record.Run, train_seeds: NDArray[np.int64], update: int
+) -> NDArray[np.int64]:
+    """Return the seeds of an update's games: all games in random order, then all games in another order."""
+    size = config.train_batch_size
+    epoch, position = divmod(update, len(train_seeds) // size)
+    order = run.seeds.generator("games", epoch).permutation(len(train_seeds))
+    return train_seeds[order[position * size :][:size]]
+
+
+def collect(
+    config: Config,
+    run: record.Run,
+    loaded: Loaded,
+    learner: Learner,
+    seeds: NDArray[np.int64],
+    update: int,
+) -> Rollout:
+    """Play every game `n_rollout` times with the current policy, divided over the processes.
+
+    Returns:
+        The trajectories of all processes, those of a game after one another, and the number of computed tokens.
+    """
+    import numpy as np
+
+    from textgames.games.config import make_game
+    from textgames.learning import rollout
+
+    ranks = loaded.ranks
+    own_seeds = ranks.share(np.repeat(seeds, config.n_rollout))
+    replays = np.tile(np.arange(config.n_rollout), len(seeds)) * config.own_luck
+    generator = run.seeds.torch(ranks.stream_name("play"), update)
+    with learner.networks.generating(), loaded.autocast():
+        played = rollout.play(
+            loaded.model, loaded.tokenizer, make_game(config), config, own_seeds,
+            rollout.generation(config, generator), ranks.share(replays),
+        )  # fmt: skip
+    trajectories = ranks.gather(played.trajectories)
+    return rollout.Rollout(trajectories, sum(ranks.gather([played.computed_tokens])))
+
+
+def rollout_metrics(trajectories: list[Trajectory], groups: NDArray[np.int64]) -> dict[str, float]:
+    """Return metrics of an update's trajectories."""
+    import numpy as np
+
+    from textgames.learning import advantages
+    from textgames.results import validation
+
+    scores = np.array([trajectory.score for trajectory in trajectories])
+    replies = [turn.reply for trajectory in trajectories for turn in trajectory.turns]
+    statistics = validation.statistics(trajectories)
+    return {name.replace("score/", "score_"): value for name, value in statistics.items()} | {
+        "group_spread": float(advantages.group_std(scores, groups).mean()),
+        "commonest": collapse.most_common_share(replies),
+    }
+
+
+def check_collapse(
+    config: Config,
+    run: record.Run,
+    detector: collapse.CollapseDetector,
+    metrics: dict[str, float],
+    update: int,
+) -> None:
+    """Pass an update's metrics to the detector of collapse, and note new signs."""
+    names = ("success", "group_spread", "entropy", "grad_norm", "commonest")
+    watched = {name: metrics[name] for name in names}
+    watched["games"] = float(config.train_batch_size * config.n_rollout)
+    new = detector.check(update, watched)
+    if config.alarm != "off" and new:
+        run.event(f"update {update}: sign of collapse: {', '.join(new)}")
+
+
+def validate(
+    config: Config,
+    run: record.Run,
+    loaded: Loaded,
+    learner: Learner,
+    seeds: NDArray[np.int64],
+    update: int,
+) -> None:
+    """Play the validation games with the most likely tokens, and log the averages."""
+    from textgames.results import validation
+
+    with learner.networks.generating():
+        trajectories = validation.validate(loaded, config, seeds)
+    statistics = validation.statistics(trajectories)
+    run.log(
+        {f"validation/{name.replace('/', '_')}": value for name, value in statistics.items()},
+        update,
+    )
+    run.event(
+        f"update {update} of {config.updates}: success {100 * statistics['success']:.1f} % of "
+        f"{len(seeds)} validation games, score {statistics['score']:.2f}"
+    )
+
+
+def save(
+    run: record.Run,
+    loaded: Loaded,
+    learner: Learner,
+    progress: Progress,
+    detector: collapse.CollapseDetector,
+) -> None:
+    """Save a checkpoint."""
+    from textgames.models import loading
+    from textgames.models.distributed import full_tensor
+
+    tensors = dict(loading.tensors(loaded))
+    if (critic := learner.networks.critic) is not None:
+        tensors |= {
+            f"critic.{name}": full_tensor(weight.detach())
+            for name, weight in critic.named_parameters()
+        }
+    state = {
+        "update": progress.update, "turns": progress.turns, "tokens": progress.tokens,
+        "learner": learner.state(), "alarms": detector.state(), "seen": progress.unlogged,
+    }  # fmt: skip
+    run.checkpoint(progress.update, tensors, state)
+
+
+def restore(
+    run: record.Run,
+    loaded: Loaded,
+    learner: Learner,
+    progress: Progress,
+    detector: collapse.CollapseDetector,
+) -> bool:
+    """Restore everything from the run's newest checkpoint; return whether there is one."""
+    import torch
+
+    from textgames.models import loading
+    from textgames.models.distributed import copy_into
+
+    checkpoint = run.restore()
+    path = loaded.ranks.broadcast(checkpoint and checkpoint.path)
+    if path is None:
+        return False
+    checkpoint = checkpoint or record.load_checkpoint(path)
+    loading.restore(loaded, checkpoint.tensors)
+    if (critic := learner.networks.critic) is not None:
+        with torch.no_grad():
+            for name, weight in critic.named_parameters():
+                copy_into(weight, checkpoint.tensors[f"critic.{name}"])
+    state = checkpoint.state
+    progress.update, progress.turns = state["update"], state["turns"]
+    progress.tokens = state["tokens"]
+    progress.unlogged = list(state.get("seen", []))  # missing in older checkpoints
+    learner.restore(state["learner"])
+    detector.restore(state["alarms"])
+    return True
+
+
+def mean_metrics(updates: list[dict[str, float]]) -> dict[str, float]:
+    """Return the means over updates of every metric; updates of a critic's warm-up have fewer metrics."""
+    names = dict.fromkeys(name for metrics in updates for name in metrics)
+    values = {name: [metrics[name] for metrics in updates if name in metrics] for name in names}
+    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
+
+
+def result(
+    config: Config,
+    run: record.Run,
+    loaded: Loaded,
+    learner: Learner,
+    progress: Progress,
+    detector: collapse.CollapseDetector,
+) -> dict[str, Any]:
+    """Return the success rates in the validation games, beside random actions and the best possible player."""
+    from textgames.models import loading
+    from textgames.results import summary
+
+    run.digest_weights(loading.tensors(loaded))
+    with learner.networks.generating():
+        final = summary.final_result(loaded, config, run)
+    final["objective"] |= {"at": progress.update, "axis": "update"}
+    if signs := ", ".join(f"{name} at {update}" for name, update in detector.signs.items()):
+        final["variant"]["signs of collapse"] = signs
+    final["metrics"]["tokens"] = float(progress.tokens)
+    return final | {"env_steps": progress.turns}
 
 
 if __name__ == "__main__":

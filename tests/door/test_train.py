@@ -255,8 +255,8 @@ def test_the_success_schedule_reduces_the_learning_rate(project, monkeypatch):
         ({"network_width": 64}, "--network-width and --network-depth go together"),
         ({"env_steps": 100}, "--env-steps: 100 is less than an update"),
         ({"lr": -1.0}, "--lr: -1.0 is not in"),
-        ({"task": "window"}, "--task: 'window' is none of pull"),
-        ({"pretrained": "nowhere"}, "--pretrained: nowhere is no directory"),
+        ({"task": "window"}, "--task: 'window' is not one of pull"),
+        ({"pretrained": "nowhere"}, "--pretrained: nowhere is neither a directory"),
     ],
 )
 def test_wrong_flags_get_one_line(flags, message, project, monkeypatch):

@@ -5,8 +5,8 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from textgames import advantages
-from textgames.advantages import Path
+from textgames.learning import advantages, state_advantages
+from textgames.learning.state_advantages import Path
 
 SCORES = st.lists(st.floats(-20, 20), min_size=4, max_size=12)
 
@@ -14,7 +14,7 @@ SCORES = st.lists(st.floats(-20, 20), min_size=4, max_size=12)
 @given(SCORES)
 def test_the_batch_is_one_group(scores):
     scores = np.array(scores)
-    found = advantages.of_outcomes("brpo", scores, np.arange(len(scores)))
+    found = advantages.outcome_advantages("brpo", scores, np.arange(len(scores)))
     mean = sum(scores) / len(scores)
     spread = (sum((each - mean) ** 2 for each in scores) / (len(scores) - 1)) ** 0.5
     np.testing.assert_allclose(
@@ -24,11 +24,11 @@ def test_the_batch_is_one_group(scores):
 
 def test_a_group_is_one_game_and_one_that_was_played_once_keeps_its_score():
     scores, groups = np.array([1.0, 3.0, 7.0, 5.0, 5.0]), np.array([4, 4, 9, 2, 2])
-    found = advantages.of_outcomes("grpo", scores, groups)
+    found = advantages.outcome_advantages("grpo", scores, groups)
     np.testing.assert_allclose(found, [-(0.5**0.5), 0.5**0.5, 7.0, 0.0, 0.0], rtol=1e-5, atol=1e-12)
-    np.testing.assert_array_equal(advantages.of_outcomes("arpo", scores, groups), scores)
+    np.testing.assert_array_equal(advantages.outcome_advantages("arpo", scores, groups), scores)
     with pytest.raises(ValueError, match="estimator"):
-        advantages.of_outcomes("gae", scores, groups)
+        advantages.outcome_advantages("gae", scores, groups)
 
 
 def test_the_games_whose_outcomes_differ_most_are_kept():
@@ -48,7 +48,7 @@ def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, credit)
     turns = [np.sort(rng.integers(3, size=rng.integers(1, 9))) for _ in range(3)]
     rewards = [rng.normal(size=3).tolist() for _ in turns]
     values = [rng.normal(size=len(each)) for each in turns]
-    found, returns = advantages.of_tokens(
+    found, returns = advantages.token_gae(
         rewards, turns, values, credit=credit, gamma=gamma, gae_lambda=decay
     )  # fmt: skip
     for b, of in enumerate(turns):
@@ -70,7 +70,7 @@ def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, credit)
 
 
 def of_turns(paths, gamma):
-    return [each.advantage for each in advantages.of_turns(paths, gamma)]
+    return [each.advantage for each in state_advantages.certainty_equivalence(paths, gamma)]
 
 
 def played(rng, moves, rewards, policy, start, turns, luck=None):
@@ -131,7 +131,7 @@ def test_far_less_of_it_is_chance_than_of_what_trajectories_came_to():
         luck = rng.integers(3, size=20)
         paths = [played(rng, moves, rewards, policy, 1, 20, luck) for _ in range(24)]
         scores = np.array([sum(path.rewards) for path in paths])
-        came_to = advantages.of_outcomes("grpo", scores, np.zeros(24, int))
+        came_to = advantages.outcome_advantages("grpo", scores, np.zeros(24, int))
         for path, each, whole in zip(paths, of_turns(paths, 0.9), came_to, strict=True):
             pairs += [
                 (wanted[int(state[-1]), action], of, whole)
@@ -171,15 +171,17 @@ def test_the_error_is_how_far_estimates_of_an_action_are_spread():
     worth, told = [], []
     for _ in range(400):
         paid = np.concatenate([rng.random(60) < 0.3, rng.random(20) < 0.8]).astype(float)
-        paths = [Path(["a"], [int(k >= 60)], [each], True, luck=k) for k, each in enumerate(paid)]
-        found = advantages.of_turns(paths, 1.0)
+        paths = [Path(["a"], [int(k >= 60)], [each], True, replay=k) for k, each in enumerate(paid)]
+        found = state_advantages.certainty_equivalence(paths, 1.0)
         worth.append((paid[:60].mean(), paid[60:].mean()))
         told.append((found[0].error[0], found[-1].error[0]))
     np.testing.assert_allclose(np.mean(told, axis=0), np.std(worth, axis=0), rtol=0.15)
 
 
 def judged(better, error, state):
-    return advantages.Judged(np.array(better, float), np.array(error, float), np.array(state))
+    return state_advantages.TurnAdvantages(
+        np.array(better, float), np.array(error, float), np.array(state)
+    )
 
 
 def test_what_is_preferred_is_the_improved_policy_beside_the_old_one():
@@ -190,7 +192,7 @@ def test_what_is_preferred_is_the_improved_policy_beside_the_old_one():
         state, action = rng.integers(4, size=length), rng.integers(3, size=length)
         paths.append((state, action))
     turns = [judged(worth[s, a], error[s, a], s) for s, a in paths]
-    found = advantages.preferred(turns, 0.7)
+    found = state_advantages.improved_policy(turns, 0.7)
     assert [len(each) for each in found] == [len(s) for s, _ in paths]
     did = np.zeros((4, 3))
     for s, a in paths:
@@ -205,11 +207,15 @@ def test_what_is_preferred_is_the_improved_policy_beside_the_old_one():
 def test_a_state_with_little_at_stake_counts_as_much_as_one_with_much():
     much = [judged([5.0], [1.0], [0]), judged([-5.0], [1.0], [0])]
     little = [judged([0.05], [0.01], [1]), judged([-0.05], [0.01], [1])]
-    found = advantages.preferred([*much, *little], 0.0)
+    found = state_advantages.improved_policy([*much, *little], 0.0)
     np.testing.assert_allclose(found[2:], found[:2], rtol=1e-3)
-    unsure = advantages.preferred([judged([0.05], [5.0], [0]), judged([-0.05], [5.0], [0])], 0.0)
+    unsure = state_advantages.improved_policy(
+        [judged([0.05], [5.0], [0]), judged([-0.05], [5.0], [0])], 0.0
+    )
     np.testing.assert_allclose(unsure, [[0.02], [-0.02]], rtol=0.02)
 
 
 def test_nothing_is_preferred_where_nothing_was_learned():
-    assert advantages.preferred([judged([0.0, 0.0], [0.0, 0.0], [0, 1])], 0.0)[0].tolist() == [0, 0]
+    assert state_advantages.improved_policy([judged([0.0, 0.0], [0.0, 0.0], [0, 1])], 0.0)[
+        0
+    ].tolist() == [0, 0]

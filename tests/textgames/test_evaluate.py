@@ -11,21 +11,13 @@ from transformers import AutoTokenizer
 
 from runcatalog.record import UserError
 from runcatalog.record.config import flags_of
-from textgames import (
-    chances,
-    demonstrations,
-    dialogues,
-    evaluate,
-    frozenlake,
-    levels,
-    playing,
-    results,
-    sft,
-    train,
-)
-from textgames.evaluate import Config, as_trained
-from textgames.rollout import Speech
-from textgames.trajectories import Trajectory, Turn
+from textgames import evaluate, sft, train
+from textgames.evaluate import Config, trained_flags
+from textgames.games import bounds, frozenlake, levels
+from textgames.learning import demonstrations, options, rollout
+from textgames.learning.rollout import Generation
+from textgames.models.trajectories import Trajectory, Turn
+from textgames.results import dialogues, summary
 
 TRAINED = train.Config(
     env="frozenlake", prompt="grid", context="last", think=False, max_turns=2, max_response_length=2, width=32,
@@ -49,8 +41,8 @@ def trained(tmp_path_factory):
 
 def test_what_flags_leave_open_is_as_it_was_trained(trained):
     config = Config(checkpoint=str(trained), max_turns=7, val_data_num=9)
-    found = as_trained(config)
-    of_checkpoint = as_trained(replace(config, checkpoint=str(trained / "checkpoints")))
+    found = trained_flags(config)
+    of_checkpoint = trained_flags(replace(config, checkpoint=str(trained / "checkpoints")))
     assert found == replace(of_checkpoint, model=str(trained))
     assert (found.env, found.prompt, found.context, found.think) == (
         "frozenlake",
@@ -60,7 +52,7 @@ def test_what_flags_leave_open_is_as_it_was_trained(trained):
     )
     assert (found.temperature, found.slippery, found.max_response_length) == (0.9, False, 2)
     assert (found.max_turns, found.val_data_num) == (7, 9)
-    other = as_trained(replace(config, env="sokoban", boxes=2, temperature=0.3))
+    other = trained_flags(replace(config, env="sokoban", boxes=2, temperature=0.3))
     assert (other.env, other.side, other.boxes, other.temperature) == ("sokoban", 6, 2, 0.3)
 
 
@@ -79,8 +71,8 @@ def test_the_curve_is_told_beside_random_and_best_play(trained, tmp_path, monkey
     }
     assert sorted(curves["success"]) == [1, 2, 3, 4]
     assert result["objective"]["value"] == curves["success"][4]
-    played_as = as_trained(config)
-    low, high = chances.bounds(played_as, levels.validation(played_as, 20), 4)
+    played_as = trained_flags(config)
+    low, high = bounds.mean_rates(played_as, levels.validation(played_as, 20), 4)
     assert (curves["random"][4], curves["optimum"][4]) == (pytest.approx(low), pytest.approx(high))
 
 
@@ -105,22 +97,22 @@ def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
     played = []
 
-    def speech(config, generator, max_turns):
+    def always_down_replies(config, generator, max_turns):
         (down,) = AutoTokenizer.from_pretrained(trained / "artifacts/model").encode("Down")
-        return Speech(lambda logits: torch.full((len(logits),), down), config.max_turns, 1)
+        return Generation(lambda logits: torch.full((len(logits),), down), config.max_turns, 1)
 
     def kept(of, trajectories):
         played.extend(trajectories)
         return ""
 
-    monkeypatch.setattr(playing, "speech", speech)
+    monkeypatch.setattr(rollout, "generation", always_down_replies)
     monkeypatch.setattr(dialogues, "page", kept)
     config = Config(
         checkpoint=str(tmp_path / "slippery"), max_turns=5, val_data_num=12, val_batch_size=700, repeats=500
     )  # fmt: skip
     objective = evaluate.main(config)["result"]["objective"]
     assert objective["count"] == len(played) == 6000
-    seeds = levels.validation(as_trained(config), 12)
+    seeds = levels.validation(trained_flags(config), 12)
     cells, player, _ = frozenlake.generate(seeds, 4, 0.8)
     exact = [always_down(*each, 5) for each in zip(cells, player, strict=True)]
     assert 0 < np.mean(exact) < 1
@@ -131,9 +123,9 @@ def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
     assert objective["value"] == np.mean([each.success for each in played])
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "once"))
     once = evaluate.main(replace(config, repeats=1))["result"]["objective"]["value"]
-    assert once == np.mean([each.success for each in played[:6000] if each.luck == 0])
+    assert once == np.mean([each.success for each in played[:6000] if each.replay == 0])
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "refused"))
-    with pytest.raises(UserError, match="--repeats: nothing is left to chance"):
+    with pytest.raises(UserError, match="--repeats: frozenlake has no randomness"):
         evaluate.main(Config(checkpoint=str(trained), repeats=2))
 
 
@@ -152,21 +144,26 @@ def test_no_game_that_may_be_played_has_a_level_of_any_training_behind_it(
             seeds = demonstrations.seeds(of_run, 2_000, 10)[0]
         else:
             of_run = train.Config(env=env, val_data_num=val_data_num, model=model)
-            seeds = levels.training(of_run, 10_000, kept_out=max(500, val_data_num))
+            seeds = levels.training(of_run, 10_000, excluded=max(500, val_data_num))
         keys.append(levels.level_keys(of_run, seeds))
         model = f"run{number}"
         told = tmp_path / model / "journal/run.json"
         told.parent.mkdir(parents=True)
         told.write_text(json.dumps({"flags": flags_of(of_run)}))
-    most = playing.unseen(playing.PlayConfig(env=env, model=model))
+    most = options.excluded_validation_games(options.PlayConfig(env=env, model=model))
     assert most == min(max(500, each) for each in kept_out)
     shown = levels.level_keys(of_run, levels.validation(of_run, most))
     assert not np.isin(shown, np.concatenate(keys)).any()
-    assert playing.unseen(playing.PlayConfig(env="sokoban", size=9, model=model)) == 100_000
+    assert (
+        options.excluded_validation_games(options.PlayConfig(env="sokoban", size=9, model=model))
+        == 100_000
+    )
     told.write_text(
         json.dumps({"flags": flags_of(of_run) | {"model": "/gone", "val-data-num": 5000}})
     )
-    assert playing.unseen(playing.PlayConfig(env=env, model=model)) == 500  # who knows
+    assert (
+        options.excluded_validation_games(options.PlayConfig(env=env, model=model)) == 500
+    )  # who knows
 
 
 def test_more_games_than_training_kept_out_are_refused(trained, tmp_path, monkeypatch):
@@ -189,7 +186,7 @@ def test_a_checkpoint_over_4_bit_weights_is_refused_and_its_finished_run_is_play
     train.main(replace(TRAINED, lora_rank=2, quantise="4bit"))
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
     config = Config(checkpoint=str(tmp_path / "packed/checkpoints"), val_data_num=4)
-    with pytest.raises(UserError, match=r"--checkpoint: .* a run that has finished"):
+    with pytest.raises(UserError, match=r"--checkpoint: .* a finished run"):
         evaluate.main(config)
     assert not (tmp_path / "run").exists()
     evaluate.main(replace(config, checkpoint=str(tmp_path / "packed")))
@@ -199,7 +196,9 @@ def test_a_game_counts_from_the_turn_in_which_it_was_won():
     def game(turns, success):
         return Trajectory(0, turns=[Turn("", "", "", 1, 0.0)] * turns, success=success)
 
-    curve = results.by_turn([game(1, True), game(3, True), game(2, False), game(4, False)], 4)
+    curve = summary.success_by_turn(
+        [game(1, True), game(3, True), game(2, False), game(4, False)], 4
+    )
     np.testing.assert_array_equal(curve, [0.25, 0.25, 0.5, 0.5])
 
 

@@ -5,7 +5,8 @@ import numpy as np
 import pytest
 
 from runcatalog.record import UserError
-from textgames import chances, frozenlake, games, levels, solver
+from textgames.games import bounds, frozenlake, levels, solver
+from textgames.games.config import GameConfig, make_game
 
 SEEDS = np.arange(50) * 7919 + 5
 
@@ -22,8 +23,8 @@ def peer(cells, player, slippery=True):
 
 @pytest.mark.parametrize("slippery", [True, False])
 def test_a_step_leads_where_gymnasiums_can(slippery):
-    config = games.GameConfig(env="frozenlake", slippery=slippery, max_steps=30)
-    game = games.make(config)
+    config = GameConfig(env="frozenlake", slippery=slippery, max_steps=30)
+    game = make_game(config)
     game.reset(SEEDS)
     tables = [peer(*each, slippery) for each in zip(game.cells, game.player, strict=True)]
     rng, ways = np.random.default_rng(0), np.zeros(3, int)
@@ -54,8 +55,8 @@ def test_a_step_leads_where_gymnasiums_can(slippery):
 
 
 def test_a_seed_tells_map_and_slips():
-    rng, config = np.random.default_rng(1), games.GameConfig(env="frozenlake", frozen=1.0, size=8)
-    one, many = games.make(config), games.make(config)
+    rng, config = np.random.default_rng(1), GameConfig(env="frozenlake", frozen=1.0, size=8)
+    one, many = make_game(config), make_game(config)
     one.reset(SEEDS[7:8])
     many.reset(SEEDS)
     while not one.done[0] and one.steps[0] < 30:
@@ -85,12 +86,12 @@ def test_a_map_is_one(size, frozen):
 @pytest.mark.parametrize("turns", [5, 10, 25, 100])
 def test_bounds_are_those_of_value_iteration(turns):
     """The numbers are the source's maps' (p .8, random start and goal), measured once on some hundred of them."""
-    config = games.GameConfig(env="frozenlake")
+    config = GameConfig(env="frozenlake")
     reported = {5: (15.7, 29.8), 10: (21.9, 50.7), 25: (28.7, 78.8), 100: (32.5, 91.8)}[turns]
-    found = 100 * np.array(chances.bounds(config, np.arange(100_000, 108_000), turns))
+    found = 100 * np.array(bounds.mean_rates(config, np.arange(100_000, 108_000), turns))
     assert found == pytest.approx(reported, abs=2)
     cells, player, _ = frozenlake.generate(SEEDS[:8])
-    exact = chances.chances(config, SEEDS[:8], turns)
+    exact = bounds.success_rates(config, SEEDS[:8], turns)
     for b in range(8):
         table = peer(cells[b], player[b])
         best, random = np.zeros(16), np.zeros(16)
@@ -111,19 +112,19 @@ def expected(outcomes, values):
 
 
 def test_without_slips_the_best_player_goes_the_shortest_way():
-    config = games.GameConfig(env="frozenlake", slippery=False)
-    found = chances.chances(config, SEEDS, 15)
+    config = GameConfig(env="frozenlake", slippery=False)
+    found = bounds.success_rates(config, SEEDS, 15)
     lengths = np.array([len(each) for each in solver.solutions(config, SEEDS)])
     assert (found.optimal == (lengths[:, None] <= np.arange(1, 16))).all()
     assert (found.random <= found.optimal + 1e-12).all()
 
 
 def test_random_players_reach_what_is_computed():
-    config = games.GameConfig(env="frozenlake")
+    config = GameConfig(env="frozenlake")
     seeds = np.arange(20_000)
-    game, rng = games.make(config), np.random.default_rng(0)
+    game, rng = make_game(config), np.random.default_rng(0)
     game.reset(seeds)
-    exact = chances.chances(config, seeds, 10).random.mean(0)
+    exact = bounds.success_rates(config, seeds, 10).random.mean(0)
     for turn in range(10):
         which = np.flatnonzero(~game.done)
         game.step(rng.integers(1, 5, size=len(which)), which)
@@ -132,9 +133,9 @@ def test_random_players_reach_what_is_computed():
 
 @pytest.mark.parametrize("safe", [False, True])
 def test_solutions_reach_the_goal(safe):
-    config = games.GameConfig(env="frozenlake")
+    config = GameConfig(env="frozenlake")
     for seed, actions in zip(SEEDS, solver.solutions(config, SEEDS, safe=safe), strict=True):
-        game = games.make(games.GameConfig(env="frozenlake", slippery=not safe))
+        game = make_game(GameConfig(env="frozenlake", slippery=not safe))
         game.reset(np.array([seed]))
         for action in actions:
             assert not game.done[0]
@@ -148,7 +149,7 @@ def test_a_goal_behind_holes_has_no_way():
     _, _, rng = frozenlake.generate(np.array([3]))
     assert solver.walk(cells, np.array([0])) == [None]
     assert solver.walk(cells, np.array([0]), rng) == [None]
-    assert chances.lake(cells, np.array([0]), 50, True).optimal.max() == 0
+    assert bounds.frozenlake_rates(cells, np.array([0]), 50, True).optimal.max() == 0
 
 
 @pytest.mark.parametrize(
@@ -157,19 +158,19 @@ def test_a_goal_behind_holes_has_no_way():
 )
 def test_flags_that_cannot_be_are_refused(flags, about):
     with pytest.raises(UserError, match=about):
-        games.GameConfig(env="frozenlake", **flags)
+        GameConfig(env="frozenlake", **flags)
 
 
 @pytest.mark.parametrize("first", [None, 100_000])
 def test_a_grid_all_of_whose_levels_are_for_validation_is_refused(first):
     with pytest.raises(UserError, match="--size"):
-        levels.training(games.GameConfig(env="frozenlake", size=2), 50, first)
+        levels.training(GameConfig(env="frozenlake", size=2), 50, first)
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
 @pytest.mark.parametrize("first", [None, 100_000])
 def test_training_and_validation_share_no_level(env, first):
-    config = games.GameConfig(env=env)
+    config = GameConfig(env=env)
     held = levels.validation(config)
     assert held.tolist() == list(range(levels.FIRST[env] + 10_000, levels.FIRST[env] + 10_500))
     seeds = levels.training(config, 12_000, first)
@@ -177,7 +178,7 @@ def test_training_and_validation_share_no_level(env, first):
     assert (np.diff(seeds) > 0).all()
     assert seeds[0] < (first or levels.FIRST[env]) + 50
     assert not set(seeds.tolist()) & set(held.tolist())
-    game = games.make(config)
+    game = make_game(config)
     shown = []
     for each in (held, seeds):
         game.reset(each)

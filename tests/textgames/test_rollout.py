@@ -7,10 +7,13 @@ import pytest
 import torch
 from transformers import AutoModelForCausalLM, AutoTokenizer
 
-from textgames import dialogues, examples, games, levels, playing, tiny, wording
-from textgames.chat import pieces
-from textgames.playing import PlayConfig
-from textgames.rollout import Speech, play
+from textgames.games import example_texts, levels, wording
+from textgames.games.config import GAMES, make_game
+from textgames.learning.options import PlayConfig
+from textgames.learning.rollout import Generation, generation, play
+from textgames.models import tiny
+from textgames.models.chat_template import chat_parts
+from textgames.results import dialogues
 
 SPOKEN = PlayConfig(
     env="frozenlake", prompt="grid", max_turns=4, max_response_length=7, temperature=1.3, top_p=1.0
@@ -22,7 +25,7 @@ def spoken(tmp_path_factory):
     """A model that knows nothing, its tokenizer, and answers as tokens."""
     torch.set_num_threads(1)
     folder = tmp_path_factory.mktemp("tiny")
-    tiny.write(folder, examples.texts(SPOKEN), width=32, layers=2, heads=2, seed=2)
+    tiny.write(folder, example_texts.texts(SPOKEN), width=32, layers=2, heads=2, seed=2)
     tokenizer = AutoTokenizer.from_pretrained(folder)
     return AutoModelForCausalLM.from_pretrained(folder), tokenizer
 
@@ -32,7 +35,7 @@ class Scripted:
 
     def __init__(self, tokenizer, config, seed, share):
         self.rng, self.share, self.tokenizer = np.random.default_rng(seed), share, tokenizer
-        game = games.make(config)
+        game = make_game(config)
         said = [wording.answer(game, action) for action in range(1, len(game.actions) + 1)]
         self.said = tokenizer(said, add_special_tokens=False)["input_ids"]
         self.left = None
@@ -52,8 +55,8 @@ class Scripted:
 @torch.no_grad()
 def alone(model, tokenizer, config, seed):
     """A game by itself, the likeliest token each time, all tokens read again for each."""
-    around = pieces(tokenizer, think=config.think)
-    game = games.make(config)
+    around = chat_parts(tokenizer, think=config.think)
+    game = make_game(config)
     game.reset(np.array([seed]))
     tokens, told, texts = [], [], []
     shown = wording.first_prompt(config, game, 0, think=config.think)
@@ -94,7 +97,7 @@ def alone(model, tokenizer, config, seed):
 def test_games_side_by_side_are_played_as_each_alone(spoken, context, changed):
     config = replace(SPOKEN, context=context, **changed)
     seeds = levels.validation(config, 5)
-    found = play(*spoken, games.make(config), config, seeds, playing.speech(config, None))
+    found = play(*spoken, make_game(config), config, seeds, generation(config, None)).trajectories
     for each in found:
         told, texts, success = alone(*spoken, config, each.seed)
         assert [
@@ -104,17 +107,17 @@ def test_games_side_by_side_are_played_as_each_alone(spoken, context, changed):
         assert each.success is success
 
 
-@pytest.mark.parametrize("env", games.GAMES)
+@pytest.mark.parametrize("env", GAMES)
 @pytest.mark.parametrize("context", ["whole", "last"])
 def test_what_was_said_and_what_it_was_worth_can_be_read_off_the_tokens(spoken, env, context):
     config = replace(SPOKEN, env=env, context=context, max_turns=6, think=False)
     model, tokenizer = spoken
     script = Scripted(tokenizer, config, 3, 0.25)
-    how = Speech(script, config.max_turns, config.max_response_length)
-    seeds, computed = levels.validation(config, 24), []
-    found = play(model, tokenizer, games.make(config), config, seeds, how, computed.append)
+    how = Generation(script, config.max_turns, config.max_response_length)
+    seeds = levels.validation(config, 24)
+    found, computed = play(model, tokenizer, make_game(config), config, seeds, how)
     end = tokenizer.convert_tokens_to_ids("<|im_end|>")
-    again = games.make(config)
+    again = make_game(config)
     again.reset(seeds)
     for b, each in enumerate(found):
         said = {}
@@ -125,7 +128,7 @@ def test_what_was_said_and_what_it_was_worth_can_be_read_off_the_tokens(spoken, 
         assert sorted(said) == list(range(len(each.turns)))
         for i, turn in enumerate(each.turns):
             tokens = said[i][:-1] if said[i][-1] == end else said[i]
-            assert tokenizer.decode(tokens) == turn.reply == turn.kept
+            assert tokenizer.decode(tokens) == turn.reply == turn.stored_reply
             assert wording.parse(again, turn.reply) == turn.action
             outcome = again.step(np.array([turn.action]), np.array([b]))
             assert turn.reward == pytest.approx(float(outcome.reward[0] + outcome.penalty[0]))
@@ -133,31 +136,30 @@ def test_what_was_said_and_what_it_was_worth_can_be_read_off_the_tokens(spoken, 
         assert each.success == again.success[b]
         assert each.done == again.done[b]
         assert again.done[b] or len(each.turns) == config.max_turns
-        states = each.told()
+        states = each.contexts()
         assert len(states) == len(each.turns)
         for turn, state in zip(each.turns, states, strict=True):
             heard = tokenizer.decode(np.frombuffer(state, np.int64))
-            assert turn.shown in heard
+            assert turn.observation in heard
             assert heard.endswith("<|im_start|>assistant\n")
-        shown = [turn.shown for turn in each.turns]
+        shown = [turn.observation for turn in each.turns]
         assert len(set(states)) == (len(set(shown)) if context == "last" else len(shown))
     assert any(each.valid for each in found)
     if context == "whole":  # no token is computed twice, and the last replies' last ones never are
         tokens = [text.tokens.tolist() for each in found for text in each.texts]
         longest = sum(len(each) - 1 for each in tokens)
         distinct = {tuple(each[:end]) for each in tokens for end in range(1, len(each))}
-        assert len(distinct) <= computed[0] <= longest
-        assert env != "bandit" or computed[0] < longest / 2  # there are two prompts
+        assert len(distinct) <= computed <= longest
+        assert env != "bandit" or computed < longest / 2  # there are two prompts
 
 
 def test_a_reply_ends_with_its_answer(spoken):
     model, tokenizer = spoken
     script = Scripted(tokenizer, SPOKEN, 1, 1.0)
-    how = Speech(script, 3, 50)
+    how = Generation(script, 3, 50)
     config = replace(SPOKEN, think=False)
-    for each in play(
-        model, tokenizer, games.make(config), config, levels.validation(config, 8), how
-    ):
+    seeds = levels.validation(config, 8)
+    for each in play(model, tokenizer, make_game(config), config, seeds, how).trajectories:
         assert all(turn.reply.endswith("</answer>") and turn.action for turn in each.turns)
         assert all(turn.reply.count("<answer>") == 1 for turn in each.turns)
 
@@ -166,10 +168,10 @@ def test_the_same_seeds_draw_the_same_replies(spoken):
     seeds = levels.validation(SPOKEN, 6)
 
     def played(seed):
-        how = playing.speech(SPOKEN, torch.Generator().manual_seed(seed))
+        how = generation(SPOKEN, torch.Generator().manual_seed(seed))
         return [
             turn.reply
-            for each in play(*spoken, games.make(SPOKEN), SPOKEN, seeds, how)
+            for each in play(*spoken, make_game(SPOKEN), SPOKEN, seeds, how).trajectories
             for turn in each.turns
         ]
 
@@ -179,8 +181,9 @@ def test_the_same_seeds_draw_the_same_replies(spoken):
 def test_the_page_shows_whole_conversations(spoken):
     config = replace(SPOKEN, think=False)
     model, tokenizer = spoken
-    how = Speech(Scripted(tokenizer, config, 5, 0.6), 4, 7)
-    played = play(model, tokenizer, games.make(config), config, levels.validation(config, 12), how)
+    how = Generation(Scripted(tokenizer, config, 5, 0.6), 4, 7)
+    seeds = levels.validation(config, 12)
+    played = play(model, tokenizer, make_game(config), config, seeds, how).trajectories
     page = dialogues.page("Lakes", played)
     best, worst = max(played, key=lambda each: each.score), min(played, key=lambda each: each.score)
     parts = page.split("\n## ")
@@ -189,4 +192,4 @@ def test_the_page_shows_whole_conversations(spoken):
         assert f"score {each.score:g}" in part
     for turn in best.turns:
         assert turn.reply.strip() in parts[1]
-        assert turn.shown.strip() in parts[1]
+        assert turn.observation.strip() in parts[1]

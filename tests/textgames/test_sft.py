@@ -11,10 +11,19 @@ import torch
 from torch.nn import functional as F
 
 from runcatalog import record
-from textgames import demonstrations, examples, games, levels, models, sft, solver, tiny, wording
-from textgames.demonstrations import texts
-from textgames.imitation import Imitation, judged, updates_of_an_epoch
-from textgames.trajectories import Text
+from textgames import sft
+from textgames.games import example_texts, levels, solver, wording
+from textgames.games.config import make_game
+from textgames.learning import demonstrations
+from textgames.learning.demonstrations import texts
+from textgames.learning.imitation import (
+    ImitationSettings,
+    SupervisedLearner,
+    evaluate,
+    updates_per_epoch,
+)
+from textgames.models import loading, tiny
+from textgames.models.trajectories import Text
 
 SMALL = {"width": 32, "layers": 1, "heads": 2, "device": "cpu", "max_response_length": 8}
 GAMES = {
@@ -35,12 +44,12 @@ FORMS = {
 
 @pytest.fixture(scope="module")
 def tokenizer():
-    return tiny.tokenizer_for(examples.texts(sft.Config()))
+    return tiny.tokenizer_for(example_texts.texts(sft.Config()))
 
 
 def by_hand(config: sft.Config, seed: int, tokenizer) -> list[tuple[list[int], list[bool]]]:
     """Tokens and which are learned from, by the chat template over a list of messages; one for each reply."""
-    game = games.make(config)
+    game = make_game(config)
     game.reset(np.array([seed]))
     messages, replies, found = [], [], []
     thought = "<think></think>" if config.think else ""
@@ -115,7 +124,7 @@ def test_after_wandering_the_solver_still_takes_shortest_ways(kind: str, tokeniz
     plain = texts(config, chosen, tokenizer, np.random.default_rng(1), safe=True)
     starts = {tokenizer.decode(each.tokens) for each in plain}
     assert any(tokenizer.decode(each.tokens) not in starts for each in made)
-    game = games.make(config)
+    game = make_game(config)
     for each in made:
         shown = tokenizer.decode(each.tokens[each.turns < 0])
         said = tokenizer.decode(each.tokens[each.turns >= 0]).removesuffix("<|im_end|>")
@@ -145,7 +154,7 @@ def test_after_wandering_on_ice_the_solver_knows_the_slips_if_it_did_before(
     """What is learned from is a shortest way among those that get to the goal with the slips of the seed."""
     config = sft.Config(**GAMES[kind], context="whole", think=False, prompt="grid")
     chosen, _ = demonstrations.seeds(config, 80, 1)
-    astray, game = 0, games.make(config)
+    astray, game = 0, make_game(config)
     for seed in chosen:
         for text in texts(
             config, np.array([seed]), tokenizer, np.random.default_rng(seed), wander=4
@@ -167,7 +176,7 @@ def test_turns_that_do_not_fit_are_left_out(tokenizer) -> None:
     config = sft.Config(env="sokoban", context="whole", prompt="grid", think=False)
     chosen, _ = demonstrations.seeds(config, 40, 1)
     whole = texts(config, chosen, tokenizer, np.random.default_rng(0))
-    cut = texts(config, chosen, tokenizer, np.random.default_rng(0), longest=100)
+    cut = texts(config, chosen, tokenizer, np.random.default_rng(0), max_length=100)
     assert max(len(each.tokens) for each in whole) > 100 >= max(len(each.tokens) for each in cut)
     for one, other in zip(whole, cut, strict=True):
         length = len(other.tokens)
@@ -190,17 +199,18 @@ def started(tmp_path: Path, monkeypatch):
     return start
 
 
-def imitation(loaded: models.Loaded, made: list[Text], micro: int) -> Imitation:
-    return Imitation(
-        loaded, made, updates=10, batch=12, micro=micro, lr=1e-3, warm_up=0.1, seeds=record.Seeds(3)
+def learner_of(loaded: loading.Loaded, made: list[Text], micro: int) -> SupervisedLearner:
+    settings = ImitationSettings(
+        updates=10, batch_size=12, micro_batch_size=micro, lr=1e-3, warm_up=0.1
     )
+    return SupervisedLearner(loaded, made, settings, record.Seeds(3))
 
 
 def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
     """All texts padded into one batch, other labels -100, all logits; however many texts are computed together."""
     config = sft.Config(**SMALL, env="sokoban", context="whole", think=False)
     with record.start(config, study="textgames") as run:
-        loaded = models.load(config, run, lambda: examples.texts(config))
+        loaded = loading.load(config, run, lambda: example_texts.texts(config))
         run.finish({})
     made = texts(
         config, demonstrations.seeds(config, 12, 1)[0], loaded.tokenizer, np.random.default_rng(0)
@@ -214,30 +224,29 @@ def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
     logits = loaded.model(input_ids=ids).logits
     expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
     expected.backward()
-    norm = torch.stack([each.grad.norm() for each in models.trainable(loaded.model)]).norm()
-    first = {name: each.clone() for name, each in models.tensors(loaded).items()}
-    assert judged(loaded, made, 5)["loss"] == pytest.approx(expected.item(), rel=1e-5)
+    norm = torch.stack([each.grad.norm() for each in loading.trainable(loaded.model)]).norm()
+    first = {name: each.clone() for name, each in loading.tensors(loaded).items()}
+    assert evaluate(loaded, made, 5)["loss"] == pytest.approx(expected.item(), rel=1e-5)
     hits = (logits.argmax(-1)[:, :-1] == labels[:, 1:]) | (labels[:, 1:] < 0)
-    assert judged(loaded, made, 5)["right"] <= hits.float().mean()
+    assert evaluate(loaded, made, 5)["right"] <= hits.float().mean()
     for micro in (12, 4, 1):
-        models.restore(loaded, first)
-        found = imitation(loaded, made, micro).learn()
+        loading.restore(loaded, first)
+        found = learner_of(loaded, made, micro).learn()
         assert found["loss"] == pytest.approx(expected.item(), rel=1e-5)
         assert found["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
 
 
-def test_each_text_comes_once_an_epoch(started, monkeypatch) -> None:
+def test_each_text_comes_once_an_epoch(started) -> None:
     config = sft.Config(**SMALL, env="bandit", context="last", think=False)
     with record.start(config, study="textgames") as run:
-        loaded = models.load(config, run, lambda: examples.texts(config))
+        loaded = loading.load(config, run, lambda: example_texts.texts(config))
         run.finish({})
     made = [Text(np.array([i, 1]), np.array([-1, 0])) for i in range(30)]
-    pupil, seen = imitation(loaded, made, 12), []
-    of = Imitation._drawn
-    monkeypatch.setattr(Imitation, "_drawn", lambda self: seen.append(of(self)) or seen[-1])
-    assert updates_of_an_epoch(30, 12) == 3
+    learner, seen = learner_of(loaded, made, 12), []
+    assert updates_per_epoch(30, 12) == 3
     for _ in range(6):
-        pupil.learn()
+        seen.append(learner.batch_indices())
+        learner.learn()
     orders = [np.concatenate(seen[:3]), np.concatenate(seen[3:])]
     assert all(sorted(each) == list(range(30)) for each in orders)
     assert (orders[0] != orders[1]).any()
@@ -260,17 +269,17 @@ def test_a_run_that_was_broken_off_ends_with_the_same_weights(
     started, tmp_path: Path, monkeypatch, kind
 ) -> None:
     whole = trained(started, "whole", **kind)
-    learn = Imitation.learn
+    learn = SupervisedLearner.learn
 
-    def breaks(self: Imitation) -> dict[str, float]:
+    def breaks(self: SupervisedLearner) -> dict[str, float]:
         if self.update == 7:
             raise OSError("the machine goes down")
         return learn(self)
 
-    monkeypatch.setattr(Imitation, "learn", breaks)
+    monkeypatch.setattr(SupervisedLearner, "learn", breaks)
     with pytest.raises(OSError, match="goes down"):
         trained(started, "broken", **kind)
-    monkeypatch.setattr(Imitation, "learn", learn)
+    monkeypatch.setattr(SupervisedLearner, "learn", learn)
     resumed = trained(started, "broken", **kind)
     assert resumed["digest"] == whole["digest"]
     assert resumed["result"] == whole["result"]
@@ -278,33 +287,38 @@ def test_a_run_that_was_broken_off_ends_with_the_same_weights(
     assert saved[0].read_bytes() == saved[1].read_bytes()
 
 
-def test_the_best_weights_by_the_loss_are_kept(started, tmp_path: Path, monkeypatch) -> None:
-    """Here those of the first measurement after the start: the step size is far too large for more."""
-    losses, of = [], sft.Lesson._judge
+def test_the_weights_with_the_lowest_validation_loss_are_kept(
+    started, tmp_path: Path, monkeypatch
+) -> None:
+    """Later weights are spoilt, so that the first validation after the start is the best."""
+    learn = SupervisedLearner.learn
 
-    def judging(self: sft.Lesson) -> None:
-        of(self)
-        losses.append((judged(self.loaded, self.others, 16)["loss"], self.pupil.update))
-        if self.pupil.update >= 4:
-            for weight in models.trainable(self.loaded.model):
+    def spoilt(self: SupervisedLearner) -> dict[str, float]:
+        metrics = learn(self)
+        if self.update >= 4:
+            for weight in loading.trainable(self.loaded.model):
                 weight.data.mul_(1.5)
+        return metrics
 
-    monkeypatch.setattr(sft.Lesson, "_judge", judging)
+    monkeypatch.setattr(SupervisedLearner, "learn", spoilt)
     result = trained(started, "run", test_freq=2)["result"]
+    lines = (tmp_path / "run/journal/metrics.jsonl").read_text().splitlines()
+    points = [json.loads(line) for line in lines]
+    losses = [
+        (point["m"]["validation/loss"], point["step"])
+        for point in points
+        if "validation/loss" in point["m"]
+    ]
     best, at = min(losses)
     assert 0 < at < losses[-1][1]
     assert result["objective"]["at"] == at
     config = sft.Config(**TRAINED | {"model": str(tmp_path / "run")})
     started("again")
     with record.start(config, study="textgames") as run:
-        loaded = models.load(config, run, list, training=False)
-        others = texts(
-            config,
-            demonstrations.seeds(config, 30, 6)[1],
-            loaded.tokenizer,
-            np.random.default_rng(0),
-        )
-        assert judged(loaded, others, 16)["loss"] == pytest.approx(best, rel=1e-5)
+        loaded = loading.load(config, run, list, training=False)
+        seeds = demonstrations.seeds(config, 30, 6)[1]
+        others = texts(config, seeds, loaded.tokenizer, np.random.default_rng(0))
+        assert evaluate(loaded, others, 16)["loss"] == pytest.approx(best, rel=1e-5)
         run.finish({})
 
 
@@ -333,19 +347,19 @@ def test_a_length_into_which_nothing_fits_is_named(started) -> None:
 
 
 @pytest.mark.parametrize("context", ["whole", "last"])
-@pytest.mark.parametrize("env", games.GAMES)
+@pytest.mark.parametrize("env", ["bandit", "sokoban", "frozenlake"])
 def test_by_chance_each_action_is_as_frequent_and_no_game_is_longer_than_its_turns(
     env, context, tokenizer
 ):
     config = sft.Config(env=env, context=context, think=False, max_turns=3)
     chosen = levels.training(config, 300)
-    made = texts(config, chosen, tokenizer, np.random.default_rng(4), by_chance=True)
+    made = texts(config, chosen, tokenizer, np.random.default_rng(4), random=True)
     said = [
         tokenizer.decode(text.tokens[text.turns == turn])
         for text in made
         for turn in np.unique(text.turns[text.turns >= 0])
     ]
-    game = games.make(config)
+    game = make_game(config)
     actions = np.array([wording.parse(game, reply.removesuffix("<|im_end|>")) for reply in said])
     shares = np.bincount(actions, minlength=len(game.actions) + 1) / len(actions)
     assert shares[0] == 0

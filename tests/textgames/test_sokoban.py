@@ -5,7 +5,8 @@ import pytest
 
 from naive_games import Warehouse
 from runcatalog.record import UserError
-from textgames import chances, games, levels, sokoban, solver
+from textgames.games import bounds, levels, sokoban, solver
+from textgames.games.config import GameConfig, make_game
 
 VARIANTS = [
     {}, {"search_depth": 100}, {"search_depth": 500}, {"size": 8}, {"size": 10}, {"boxes": 2},
@@ -15,8 +16,8 @@ SEEDS = np.arange(60) * 7919
 
 
 def begun(seeds=SEEDS, **flags):
-    config = games.GameConfig(env="sokoban", **flags)
-    game = games.make(config)
+    config = GameConfig(env="sokoban", **flags)
+    game = make_game(config)
     game.reset(seeds)
     return config, game, [Warehouse(text) for text in game.render(np.arange(len(seeds)))]
 
@@ -95,7 +96,7 @@ def test_what_cannot_be_solved_has_no_solution():
     cells[:, 0, 0] = sokoban.TARGET
     assert solver.solve(cells) == [None] * 20
     assert (solver.lengths(cells) == -1).all()
-    assert (chances.sokoban_random(cells, 5) == 0).all()
+    assert (bounds.sokoban_random(cells, 5) == 0).all()
     assert solver.solve(cells[:0]) == []
 
 
@@ -115,27 +116,28 @@ def test_levels_are_as_hard_as_those_of_the_source():
     shares = [100 * (found <= n).mean() for n in (1, 2, 4, 5, 8)]
     assert shares == pytest.approx([29, 50, 67, 87.9, 99.2], abs=1.5)
     assert found.mean() == pytest.approx(3.3, abs=0.1)
-    random = 100 * chances.sokoban_random(cells[:4000], 25).mean(0)[[4, 9, 24]]
+    random = 100 * bounds.sokoban_random(cells[:4000], 25).mean(0)[[4, 9, 24]]
     assert random == pytest.approx([19.3, 26.3, 36.5], abs=1.5)
 
 
 @pytest.mark.parametrize("flags", [{}, {"boxes": 2}, {"size": 8}], ids=str)
 def test_chances_are_what_random_players_get(flags, monkeypatch):
-    config = games.GameConfig(env="sokoban", max_steps=9, **flags)
+    config = GameConfig(env="sokoban", max_steps=9, **flags)
     seeds = levels.validation(config, 40)
-    exact = chances.chances(config, seeds, 12)
+    exact = bounds.success_rates(config, seeds, 12)
     assert exact.random.shape == exact.optimal.shape == (40, 12)
     assert (exact.random[:, 8:] == exact.random[:, 8:9]).all()
-    played = chances._tried(config, seeds, 9)
-    error = np.sqrt(0.25 / chances.EPISODES / len(seeds))
+    played = bounds.sampled_random_rates(config, seeds, 9)
+    error = np.sqrt(0.25 / bounds.EPISODES / len(seeds))
     assert np.abs(played.mean(0) - exact.random[:, :9].mean(0)).max() < 4 * error
     assert (np.diff(exact.random, axis=1) >= -1e-12).all()
     assert (exact.random <= exact.optimal + 1e-12).all()
     # Where the moments of a level are too many to be counted, they are played.
-    monkeypatch.setattr(chances, "most_states", lambda *_: 8)
-    assert (chances.chances(config, seeds, 9).random != exact.random[:, :9]).any()
+    monkeypatch.setattr(bounds, "most_states", lambda *_: 8)
+    assert (bounds.success_rates(config, seeds, 9).random != exact.random[:, :9]).any()
     assert (
-        np.abs(chances.chances(config, seeds, 9).random.mean(0) - played.mean(0)).max() < 4 * error
+        np.abs(bounds.success_rates(config, seeds, 9).random.mean(0) - played.mean(0)).max()
+        < 4 * error
     )
 
 
@@ -158,13 +160,13 @@ def test_a_seed_is_one_level_in_any_company():
 )
 def test_flags_that_cannot_be_are_refused(flags, about):
     with pytest.raises(UserError, match=about):
-        games.GameConfig(env="sokoban", **flags)
+        GameConfig(env="sokoban", **flags)
 
 
 @pytest.mark.parametrize("size", range(5, 13))
 def test_as_many_boxes_as_are_allowed_find_a_place(size):
     most = max(n for n in range(1, 5) if n == 1 or n <= (size - 2) ** 2 // 8)
-    config = games.GameConfig(env="sokoban", size=size, boxes=most, search_depth=10)
+    config = GameConfig(env="sokoban", size=size, boxes=most, search_depth=10)
     assert len(levels.level_keys(config, np.arange(3))) == 3
 
 

@@ -72,7 +72,7 @@ class Citation:
 
 
 def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
-    """Return a line for each cited number of the project's pages that its record does not give.
+    """Return a line per cited number of the project's pages that differs from its record.
 
     Args:
         project: The project; its README.md and Markdown files in docs/ are read.
@@ -95,7 +95,7 @@ def _pages(root: Path) -> list[Path]:
 
 
 def citations(text: str, where: str) -> Iterator[Citation | str]:
-    """Yield the citations of a page; a line of text for each one that cannot be read."""
+    """Yield the citations of a page; a line of text instead of a citation that cannot be parsed."""
     read = {match.end(): match for match in _CITED.finditer(text)}
     for comment in _COMMENT.finditer(text):
         if _in_code(text, comment.start()):

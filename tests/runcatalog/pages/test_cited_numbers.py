@@ -22,7 +22,10 @@ def check(project, make):
             batch="000000ff" if n > 3 else "",
             env_steps=12_345_678,
             wall_seconds=90.0,
-            metrics={"loss": Metric.of([(1, 0.5), (2, 0.25)]), "kl": Metric.of([(1, 0.125 * n)])},
+            metrics={
+                "loss": Metric.from_points([(1, 0.5), (2, 0.25)]),
+                "kl": Metric.from_points([(1, 0.125 * n)]),
+            },
         )
         for n, value in enumerate((0.5, 0.75, 0.96, 0.1, 0.3), 1)
     ]

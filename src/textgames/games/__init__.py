@@ -1,0 +1,1 @@
+"""The games: bandit, Sokoban and FrozenLake, their levels, solver, bounds and prompts."""

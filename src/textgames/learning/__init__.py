@@ -1,0 +1,1 @@
+"""Reinforcement and supervised learning: rollouts, advantages, PPO, imitation of the solver."""

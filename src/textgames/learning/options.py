@@ -1,0 +1,113 @@
+"""Flags of playing games with a model, and the checks before a model is loaded."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+from runcatalog import record
+from runcatalog.record import option
+from textgames.games.config import GameConfig
+from textgames.models.loading import ModelConfig
+
+MAX_VALIDATION_GAMES = 100_000
+TEMPLATE_TOKENS = 8  # tokens of a chat template around a message, at most
+
+
+@dataclass(frozen=True)
+class PlayConfig(ModelConfig, GameConfig):
+    """Flags of generation and validation."""
+
+    max_turns: int = option(5, "turns of a game, with an action per turn", low=1, high=1000)
+    max_response_length: int = option(400, "length of a reply [tokens]", low=1, high=100_000)
+    think: bool = option(True, "replies begin with an opened <think>, as in RAGEN")
+    no_think_rl: bool = option(
+        False, "store only the action of a reply in the conversation, and train on it"
+    )
+    numbers: bool = option(
+        False, "replies with an action alone (no-think-rl, imitation) have its number, not its name"
+    )
+    temperature: float = option(0.7, "sampling temperature", low=0, low_open=True, high=10)
+    top_p: float = option(
+        0.95, "nucleus sampling: share of probability", low=0, low_open=True, high=1
+    )
+    top_k: int = option(0, "number of most likely tokens to sample from; 0: all", low=0)
+    val_data_num: int = option(
+        500, "validation games, with levels that training excludes", low=1, high=MAX_VALIDATION_GAMES
+    )  # fmt: skip
+    val_batch_size: int = option(
+        500, "validation games that are played together", low=1, resumable=True
+    )
+
+    def needed_tokens(self, prompt: int, message: int) -> int:
+        """Return the length of the longest conversation [tokens].
+
+        Args:
+            prompt: Length of the first message [tokens].
+            message: Length of a later message [tokens].
+        """
+        turn = self.max_response_length + TEMPLATE_TOKENS
+        if self.context == "last":
+            return prompt + turn
+        return prompt + turn + (self.max_turns - 1) * (message + turn)
+
+
+def limit_threads(config: PlayConfig) -> None:
+    """Let torch compute a tiny model on one thread: for small matrices more threads are slower."""
+    import torch
+
+    from textgames.models.loading import TINY
+
+    if config.model == TINY:
+        torch.set_num_threads(1)
+
+
+def excluded_validation_games(config: PlayConfig) -> int:
+    """Return how many validation games have levels that none of the model's trainings used.
+
+    A training excludes the levels of its own validation games, and at least those of the first 500. Trainings on other
+    grids do not count.
+    """
+    from textgames.games import levels
+    from textgames.models import sources
+
+    count = MAX_VALIDATION_GAMES
+    for flags in sources.lineage(config.model):
+        game = {name: flags[name] for name in ("env", "size", "boxes") if name in flags}
+        if not game or GameConfig(**game).grid == config.grid:
+            count = min(count, max(levels.VALIDATION, int(flags.get("val-data-num", 0))))
+    return count
+
+
+def check(config: PlayConfig, *, training: bool = True) -> None:
+    """Check model, machine and length of conversations before weights are loaded.
+
+    Raises:
+        UserError: See `loading.check`; or the model may have been trained on levels of the validation games.
+    """
+    import numpy as np
+
+    from textgames.games import levels, wording
+    from textgames.games.config import make_game
+    from textgames.models import loading
+
+    game = make_game(config)
+    game.reset(np.asarray(levels.validation(config, 1)))
+    messages = (
+        wording.first_prompt(config, game, 0, think=config.think),
+        wording.feedback(config, game, 0, True, -0.1, False),
+    )
+    source = loading.find(config.model)
+    if config.val_data_num > (most := excluded_validation_games(config)):
+        raise record.UserError(
+            f"--val-data-num: the training of {config.model} excluded the levels of {most} validation games only; give "
+            f"{most} or fewer, or train from the beginning with val-data-num={config.val_data_num}"
+        )
+    if source.folder is None:
+        # A token of its tokenizer has at least two letters.
+        prompt, message = (len(text) // 2 for text in messages)
+    else:
+        from transformers import AutoTokenizer
+
+        tokenizer = AutoTokenizer.from_pretrained(source.folder, local_files_only=True)
+        prompt, message = (len(tokens) for tokens in tokenizer(list(messages))["input_ids"])
+    loading.check(config, config.needed_tokens(prompt, message), training=training)

@@ -1,0 +1,1 @@
+"""Language models: loading, chat templates, token sampling, key-value caches and log-probabilities."""

@@ -1,0 +1,1 @@
+"""Validation, result tables and pages of dialogues."""

@@ -1,0 +1,180 @@
+"""A model that is sharded over processes learns what it learns in a single process."""
+
+import json
+import multiprocessing
+import os
+import shlex
+import socket
+import subprocess
+import sys
+import time
+from contextlib import suppress
+from pathlib import Path
+
+import psutil
+import pytest
+import torch
+from tests.textgames import sharded_learner
+
+from runcatalog.record import UserError
+from textgames.models import distributed
+
+ROOT = Path(__file__).parents[2]
+# Ranks are forked from a process that has imported everything: importing torch takes longer than these tests.
+CONTEXT = multiprocessing.get_context("forkserver")
+CONTEXT.set_forkserver_preload(["tests.textgames.sharded_learner", "textgames.train"])
+
+
+def environment():
+    own = ("RANK", "WORLD_SIZE", "RECORD", "RUN_ID", "GUILD_OP", "PROJECT_DIR")
+    kept = {key: value for key, value in os.environ.items() if key not in own}
+    return kept | {"RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1"}
+
+
+def run_ranks(function, *arguments):
+    """Call a function in two ranks; return their exit codes."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        port = free.getsockname()[1]
+    ranks = [
+        CONTEXT.Process(
+            target=sharded_learner.as_rank, args=(rank, port, environment(), function, arguments)
+        )
+        for rank in range(2)
+    ]
+    for rank in ranks:
+        rank.start()
+    for rank in ranks:
+        rank.join(300)
+    return [rank.exitcode for rank in ranks]
+
+
+@pytest.fixture(scope="module")
+def learned(tmp_path_factory):
+    """What learners of every kind learned, in one process and in two."""
+    torch.set_num_threads(1)
+    out = tmp_path_factory.mktemp("learned") / "two.pt"
+    assert run_ranks(sharded_learner.learn_all, str(out)) == [0, 0]
+    alone = {
+        kind: sharded_learner.learn(kind, distributed.Ranks()) for kind in sharded_learner.KINDS
+    }
+    return alone, torch.load(out, weights_only=True)
+
+
+@pytest.mark.parametrize("kind", sharded_learner.KINDS)
+def test_two_processes_learn_what_one_learns(learned, kind):
+    one, two = (found[kind] for found in learned)
+    assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-3, abs=1e-5)
+    assert one["weights"].keys() == two["weights"].keys()
+    for name, weight in two["weights"].items():
+        torch.testing.assert_close(weight, one["weights"][name], atol=2e-4, rtol=1e-3, msg=name)
+        torch.testing.assert_close(two["again"][name], weight, atol=0, rtol=0, msg=name)
+    for name in ("first", "last"):
+        torch.testing.assert_close(two[name], one[name], atol=5e-3, rtol=1e-2)
+
+
+@pytest.mark.parametrize("size", [1, 2, 3, 5])
+@pytest.mark.parametrize("count", [5, 8, 11])
+def test_work_is_shared_completely_and_in_equal_numbers_of_batches(size, count):
+    every = [distributed.Ranks(rank, size) for rank in range(size)]
+    items = list(range(count))
+    assert [item for ranks in every for item in ranks.share(items)] == items
+    batches = [ranks.micro_batches(items) for ranks in every]
+    assert len({len(own) for own in batches}) == 1
+    assert sorted(item for own in batches for item, counts in own if counts) == items
+    assert len({ranks.stream_name("play") for ranks in every}) == size
+
+
+def test_every_process_needs_a_gpu(monkeypatch):
+    monkeypatch.setattr(torch.cuda, "device_count", lambda: 1)
+    with pytest.raises(
+        UserError, match="--processes: 2 processes need a GPU each, this machine has 1"
+    ):
+        distributed.join(2, "auto")
+
+
+FLAGS = shlex.split(
+    """
+    --processes 2 --device cpu --env sokoban --prompt grid --think no --max-turns 3 --max-response-length 3 --width 32
+    --layers 2 --heads 2 --temperature 1 --top-p 1 --train-size 64 --train-batch-size 4 --n-rollout 3 --filter 0.5
+    --ppo-batch-size 6 --micro-batch-size 2 --ppo-epochs 2 --updates 4 --test-freq 2 --save-freq 2 --val-data-num 7
+    --kl-coef 0.01 --actor-lr 1e-3 --adv-estimator gae
+    """
+)
+
+
+@pytest.fixture(scope="module")
+def whole(tmp_path_factory):
+    """A run with two ranks that was not interrupted."""
+    folder = tmp_path_factory.mktemp("whole")
+    assert run_ranks(sharded_learner.train_run, str(folder), FLAGS) == [0, 0]
+    return result(folder)
+
+
+def result(folder):
+    return json.loads((folder / "result.json").read_text())
+
+
+def assert_resumes(folder, whole):
+    assert run_ranks(sharded_learner.train_run, str(folder), FLAGS) == [0, 0]
+    resumed = result(folder)
+    assert resumed["digest"] == whole["digest"]
+    assert resumed["result"] == whole["result"]
+    assert (folder / "artifacts/model/model.safetensors").exists()
+
+
+def test_a_run_that_failed_resumes_to_the_bit(tmp_path, whole):
+    assert 0 not in run_ranks(sharded_learner.train_run, str(tmp_path), FLAGS, 4)
+    assert (tmp_path / "checkpoints/00000002").is_dir()
+    assert_resumes(tmp_path, whole)
+
+
+def rank_1_of(process, script):
+    """Return the second process of a run once it exists."""
+    while True:
+        assert process.poll() is None, process.stderr.read()
+        for child in psutil.Process(process.pid).children():
+            with suppress(psutil.Error):  # others come and go
+                if script in " ".join(child.cmdline()):
+                    return child
+        time.sleep(0.01)
+
+
+def test_a_run_ends_with_its_second_process_and_resumes_to_the_bit(tmp_path, whole):
+    script = str(ROOT / "src/textgames/train.py")
+    with (tmp_path / "output").open("w") as output:
+        process = subprocess.Popen(
+            [sys.executable, script, *FLAGS], env=environment() | {"RUN_DIR": str(tmp_path / "run")},
+            stdout=output, stderr=subprocess.PIPE, text=True,
+        )  # fmt: skip
+        other = rank_1_of(process, script)
+        while not (tmp_path / "run/checkpoints/00000002").is_dir():
+            assert process.poll() is None, process.stderr.read()
+            time.sleep(0.01)
+        other.kill()
+        _, errors = process.communicate(timeout=120)
+    assert process.returncode != 0
+    assert "process 1 of the run ended with -9" in errors
+    assert (tmp_path / "output").read_text().count("update 0 of 4") == 1  # rank 0 alone prints
+    assert result(tmp_path / "run")["status"] != "finished"
+    assert_resumes(tmp_path / "run", whole)
+
+
+def test_the_second_process_ends_with_the_first(tmp_path):
+    script = tmp_path / "waits.py"
+    script.write_text(
+        "import time\nfrom textgames.models import distributed\n"
+        "with distributed.join(2, 'cpu') as ranks:\n"
+        "    print('joined', flush=True)\n"
+        "    time.sleep(300)\n"
+    )
+    process = subprocess.Popen(
+        [sys.executable, str(script)], env=environment(), stdout=subprocess.PIPE,
+        stderr=subprocess.PIPE, text=True,
+    )  # fmt: skip
+    other = rank_1_of(process, script.name)
+    assert process.stdout.readline() == "joined\n"
+    process.kill()
+    process.communicate()
+    psutil.wait_procs([other], timeout=30)
+    assert not other.is_running()

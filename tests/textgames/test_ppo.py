@@ -1,0 +1,278 @@
+"""Scores of tokens and updates beside naive formulas that look at a token at a time."""
+
+import copy
+from itertools import chain
+
+import numpy as np
+import pytest
+import torch
+from tests.textgames.learners import (
+    GROUPS,
+    SIZES,
+    VOCABULARY,
+    Trainer,
+    small_model,
+    trajectories,
+    weights,
+)
+from transformers import Gemma2Config, Gemma2ForCausalLM
+
+from textgames.learning.ppo import kl_divergence, policy_losses, shuffled_by_group
+from textgames.models import scoring
+from textgames.models.scoring import Batch, Critic, log_probs
+from textgames.models.trajectories import Text
+
+
+@torch.no_grad()
+def naive(model, text, temperature):
+    logits = model(input_ids=torch.from_numpy(text.tokens)[None]).logits[0].double() / temperature
+    logs = logits.log_softmax(-1)
+    at = [t for t in range(1, len(text.tokens)) if text.turns[t] >= 0]
+    chosen = [float(logs[t - 1, text.tokens[t]]) for t in at]
+    entropy = [-sum(float(p.exp() * p) for p in logs[t - 1]) for t in at]
+    return chosen, entropy
+
+
+@pytest.mark.parametrize("kind", ["qwen", "gemma"])
+@pytest.mark.parametrize("pieces", [False, True])
+def test_log_probabilities_and_entropies_are_those_of_each_text_alone(kind, pieces, monkeypatch):
+    torch.manual_seed(1)
+    model = (
+        small_model() if kind == "qwen" else Gemma2ForCausalLM(Gemma2Config(**SIZES, head_dim=8))
+    )
+    if pieces:
+        monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 3 * VOCABULARY)
+    texts = [each.texts[0] for each in trajectories(np.random.default_rng(2))]
+    logs, entropy = log_probs(model.eval(), Batch.of(texts, torch.device("cpu")), 0.7)
+    wanted = [naive(model, text, 0.7) for text in texts]
+    np.testing.assert_allclose(
+        logs.detach(), list(chain.from_iterable(each[0] for each in wanted)), atol=1e-4
+    )
+    np.testing.assert_allclose(
+        entropy.detach(), list(chain.from_iterable(each[1] for each in wanted)), atol=1e-4
+    )
+    logs.sum().backward()  # also through the pieces
+    assert all(weight.grad is not None for weight in model.parameters())
+
+
+def test_what_the_game_said_counts_only_if_wanted_and_the_prompt_never():
+    text = Text(np.arange(9), np.array([-1, -1, 0, 0, -1, -1, 1, 1, -1]))
+    assert text.trained_turns().tolist() == [-1, -1, 0, 0, -1, -1, 1, 1, -1]
+    assert text.trained_turns(all_tokens=True).tolist() == [-1, -1, 0, 0, 0, 0, 1, 1, 1]
+
+
+def branches(rng, count=8):
+    """Trajectories of two games, each of which begin alike, some to their end."""
+    found = trajectories(rng, count)
+    for b, each in enumerate(found):
+        text, like = each.texts[0], found[b % 2].texts[0]
+        keep = min(len(text.tokens), len(like.tokens), int(rng.integers(2, 14)))
+        tokens = np.concatenate([like.tokens[:keep], text.tokens[keep:]])
+        turns = np.concatenate([like.turns[:keep], text.turns[keep:]])
+        turns[-1] = max(turns.max(), 0)  # each has something to learn from
+        each.texts[0] = Text(tokens, turns)
+    found[4], found[5] = copy.deepcopy(found[0]), copy.deepcopy(found[3])
+    for each in found:
+        turns = max(text.turns.max() for text in each.texts) + 1
+        each.rewards = rng.normal(size=turns).tolist()
+    return found
+
+
+@pytest.mark.parametrize("all_tokens", [False, True])
+def test_what_texts_share_is_computed_once_and_they_are_judged_as_alone(all_tokens):
+    rng, shared = np.random.default_rng(7), 0
+    for _ in range(10):
+        model, texts = small_model().eval(), [each.texts[0] for each in branches(rng)]
+        rng.shuffle(texts)
+        plain, tree = (
+            Batch.of(texts, torch.device("cpu"), all_tokens=all_tokens, sharing_cost=each)
+            for each in (0, int(rng.integers(1, 200)))
+        )
+        assert tree.inputs["input_ids"].numel() <= plain.inputs["input_ids"].numel()
+        shared += len(tree.inputs) > 1
+        gradients = []
+        for batch in (plain, tree):
+            model.zero_grad()
+            logs, _ = log_probs(model, batch, 0.7)
+            (logs * torch.arange(len(logs))).mean().backward()
+            gradients.append([logs.detach(), *(each.grad.clone() for each in model.parameters())])
+        for mine, wanted in zip(*gradients, strict=True):
+            torch.testing.assert_close(mine, wanted, atol=1e-4, rtol=1e-3)
+    assert shared > 5
+
+
+def test_a_game_that_went_the_same_way_each_time_costs_as_much_as_once():
+    text = trajectories(np.random.default_rng(1), 1)[0].texts[0]
+    one = Batch.of([text], torch.device("cpu"))
+    many = Batch.of([text] * 16, torch.device("cpu"), sharing_cost=64)
+    assert many.inputs["input_ids"].tolist() == one.inputs["input_ids"].tolist()
+    assert many.counts == 16 * one.counts
+
+
+@pytest.mark.parametrize("minibatch", [3, 8])
+def test_games_that_begin_alike_teach_the_same_together_and_alone(minibatch):
+    found = []
+    for micro in (1, 8):
+        model = small_model()
+        before, critic = model.config._attn_implementation, Critic(model)
+        of = Trainer(
+            model,
+            critic,
+            micro_batch_size=micro,
+            estimator="gae",
+            minibatch_size=minibatch,
+            epochs=2,
+            kl_coef=0.1,
+        )
+        assert before == "sdpa"
+        played = branches(np.random.default_rng(4))
+        said = of.update(played, np.arange(8) % 2, np.random.default_rng(1))
+        found.append((weights(model), weights(critic), said))
+    torch.testing.assert_close(found[1][0], found[0][0], atol=2e-4, rtol=1e-3)
+    torch.testing.assert_close(found[1][1], found[0][1], atol=2e-4, rtol=1e-3)
+    assert found[1][2] == pytest.approx(found[0][2], rel=1e-3, abs=1e-5)
+
+
+@pytest.mark.parametrize("texts", [1, 3])
+def test_an_update_does_not_depend_on_the_pieces_it_is_computed_in(texts):
+    found = []
+    for micro in (1, 2, 3, 6):
+        model = small_model()
+        critic = Critic(model)
+        of = Trainer(
+            model, critic, micro_batch_size=micro, estimator="gae", minibatch_size=6, epochs=2
+        )
+        said = of.update(
+            trajectories(np.random.default_rng(4), texts=texts), GROUPS, np.random.default_rng(1)
+        )
+        found.append((weights(model), weights(critic), said))
+    for other in found[1:]:
+        torch.testing.assert_close(other[0], found[0][0], atol=2e-4, rtol=1e-3)
+        torch.testing.assert_close(other[1], found[0][1], atol=2e-4, rtol=1e-3)
+        assert other[2] == pytest.approx(found[0][2], rel=1e-3, abs=1e-5)
+
+
+def test_the_first_step_follows_the_policy_gradient_of_the_definition():
+    model, played = small_model(), trajectories(np.random.default_rng(6))
+    of = Trainer(model, estimator="brpo", entropy_coef=0.3, kl_coef=0.0, temperature=0.7)
+    other = copy.deepcopy(model)
+    of.update(played, GROUPS, np.random.default_rng(1))
+    scores = np.array([sum(each.rewards) for each in played])
+    worth = (scores - scores.mean()) / (scores.std(ddof=1) + 1e-6)
+    total, count = 0.0, 0
+    for each, advantage in zip(played, worth, strict=True):
+        tokens = torch.from_numpy(each.texts[0].tokens)
+        logs = (other(input_ids=tokens[None]).logits[0] / 0.7).log_softmax(-1)
+        for t in range(1, len(tokens)):
+            if each.texts[0].turns[t] >= 0:
+                total = total - advantage * logs[t - 1, tokens[t]]
+                total = total + 0.3 * (logs[t - 1].exp() * logs[t - 1]).sum()
+                count += 1
+    (total / count).backward()
+    for mine, wanted in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(mine.grad, wanted.grad, atol=1e-5, rtol=1e-3)
+
+
+def test_the_divergence_from_the_first_model_is_made_small():
+    played, model = trajectories(np.random.default_rng(6)), small_model()
+    for each in played:
+        each.rewards = [0.0]  # nothing to win
+    of = Trainer(model, estimator="brpo", entropy_coef=0.0, kl_coef=1.0)
+    with torch.no_grad():
+        for weight in model.parameters():
+            weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
+    seen = [of.update(played, GROUPS, np.random.default_rng(i))["kl/reference"] for i in range(15)]
+    assert seen[-1] < 0.5 * seen[0]
+
+
+def test_the_divergence_is_never_negative_and_small_where_it_is_the_second_order():
+    logs = torch.linspace(-5, 0, 11)
+    assert kl_divergence(logs, logs).abs().max() == 0
+    assert (kl_divergence(logs, logs.flip(0)) >= 0).all()
+    torch.testing.assert_close(
+        kl_divergence(logs, logs + 0.01), torch.full((11,), 0.01**2 / 2), rtol=0.01, atol=0
+    )
+    assert kl_divergence(torch.tensor([-50.0]), torch.tensor([0.0])) == 10
+
+
+@pytest.mark.parametrize(
+    ("advantage", "ratio", "wanted", "clipped"),
+    [(1, 1.1, -1.1, False), (1, 1.5, -1.3, True), (1, 0.5, -0.5, False), (-1, 1.5, 1.5, False), (-2, 0.5, 1.6, True)],
+)  # fmt: skip
+def test_a_ratio_pays_within_its_own_limits_below_and_above(advantage, ratio, wanted, clipped):
+    logs = torch.tensor([ratio]).log()
+    loss, was = policy_losses(logs, torch.zeros(1), torch.tensor([float(advantage)]), 0.2, 0.3)
+    assert loss.item() == pytest.approx(wanted, rel=1e-5)
+    assert was.item() is clipped
+
+
+def test_a_critic_learns_the_score_while_the_model_stays():
+    model, played = small_model(), trajectories(np.random.default_rng(9))
+    for each in played:
+        each.rewards = [3.0]
+    critic = Critic(model)
+    of, before = Trainer(model, critic, estimator="gae", minibatch_size=3), weights(model).clone()
+    seen = [
+        of.update(played, GROUPS, np.random.default_rng(i), critic_only=True)["loss/value"]
+        for i in range(40)
+    ]
+    assert seen[0] == pytest.approx(9.0, rel=0.2)
+    assert seen[-1] < 0.5
+    torch.testing.assert_close(weights(model), before, rtol=0, atol=0)
+
+
+def test_a_critic_of_a_model_in_bf16_rounds_no_small_step_away():
+    model, played = small_model().bfloat16(), trajectories(np.random.default_rng(9))
+    critic = Critic(model)
+    body = torch.nn.utils.parameters_to_vector(critic.body.parameters()).detach().clone()
+    assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
+    torch.nn.init.normal_(critic.head.weight)
+    of = Trainer(
+        model, critic, None, estimator="gae", kl_coef=0.0, actor_lr=1e-6, critic_lr=1e-6,
+        autocast=lambda: torch.autocast("cpu", dtype=torch.bfloat16),
+    )  # fmt: skip
+    of.update(played, GROUPS, np.random.default_rng(1), critic_only=True)
+    moved = torch.nn.utils.parameters_to_vector(critic.body.parameters()).detach() - body
+    assert (moved != 0).float().mean() > 0.5  # a unit of bf16 is a thousand times such a step
+
+
+def test_a_learner_goes_on_to_the_bit():
+    played = trajectories(np.random.default_rng(9))
+    model = small_model()
+    of = Trainer(model, kl_coef=0.0)
+    of.update(played, GROUPS, np.random.default_rng(1))
+    stored, state = copy.deepcopy(model.state_dict()), copy.deepcopy(of.learner.state())
+    of.update(played, GROUPS, np.random.default_rng(2))
+    other = small_model(seed=8)
+    other.load_state_dict(stored)
+    again = Trainer(other, kl_coef=0.0)
+    again.learner.restore(state)
+    again.update(played, GROUPS, np.random.default_rng(2))
+    torch.testing.assert_close(weights(other), weights(model), rtol=0, atol=0)
+
+
+def test_a_step_is_as_large_as_its_share_of_the_step_size():
+    """AdamW's first step, without its decay of weights."""
+    moved = []
+    for step in (1.0, 0.25, 0.0):
+        model = small_model()
+        of, before = Trainer(model, kl_coef=0.0, minibatch_size=len(GROUPS)), weights(model)
+        of.learner.optimizer.param_groups[0]["weight_decay"] = 0.0
+        of.update(
+            trajectories(np.random.default_rng(9)), GROUPS, np.random.default_rng(1), lr_scale=step
+        )
+        moved.append(weights(model) - before)
+    torch.testing.assert_close(moved[1], moved[0] / 4, rtol=1e-3, atol=1e-6)
+    assert moved[0].abs().max() > 1e-4
+    assert (moved[2] == 0).all()
+
+
+def test_an_order_has_each_trajectory_once_and_those_of_a_game_together():
+    groups, rng, firsts = np.array([4, 2, 4, 9, 2, 4, 9]), np.random.default_rng(3), set()
+    for _ in range(60):
+        order = shuffled_by_group(groups, rng)
+        assert sorted(order) == list(range(7))
+        names = groups[order]
+        assert (names[1:] != names[:-1]).sum() == 2
+        firsts.add(int(order[0]))
+    assert firsts == set(range(7))
