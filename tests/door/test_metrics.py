@@ -13,7 +13,7 @@ import torch
 from door import metrics, series_redraw, train_hnppo, train_ppo
 from door.continual import evaluations, formulas, steps
 from door.env.scripted import ScriptedHook
-from door.training import evaluation, snapshots, trainer
+from door.training import evaluation, snapshots, summary, trainer
 from door.training.evaluation import HeldOutWorlds
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
@@ -43,6 +43,7 @@ class Place:
         monkeypatch.setattr(evaluations, "WORLDS", WORLDS)
         fewer = functools.partial(evaluation.evaluate, worlds=WORLDS)
         monkeypatch.setattr(trainer, "evaluate", fewer)
+        monkeypatch.setattr(summary, "learning_curve", lambda *arguments: None)
 
     def train(self, name: str, kind: str = "ppo", **flags) -> Path:
         script = {"ppo": train_ppo, "hnppo": train_hnppo}[kind]

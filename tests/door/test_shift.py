@@ -10,7 +10,7 @@ import pytest
 from door import shift, train_ppo
 from door.env.tasks import TASKS
 from door.env.worlds import World, parameters, sample_world
-from door.training import evaluation, trainer
+from door.training import evaluation, summary, trainer
 from runcatalog import record
 from world_ranges import RANGES
 
@@ -94,6 +94,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
 def test_the_result_inside_equals_the_runs_own(project: Path, monkeypatch: pytest.MonkeyPatch):
     fewer = functools.partial(evaluation.evaluate, worlds=WORLDS)
     monkeypatch.setattr(trainer, "evaluate", fewer)
+    monkeypatch.setattr(summary, "learning_curve", lambda *arguments: None)
     monkeypatch.setenv("RUN_DIR", str(project / "run"))
     trained = train_ppo.main(
         train_ppo.Config(

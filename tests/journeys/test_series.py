@@ -1,4 +1,4 @@
-"""A continual series as typed: it is killed, goes on, and ends as one that was not killed."""
+"""A continual series through Guild: it is killed, restarted, and ends like an undisturbed one."""
 
 import json
 from pathlib import Path
@@ -17,7 +17,7 @@ TWO = "steps='series3:hnppo_pull_0 series3:hnppo_pull_left_1'"
 
 def _operation(run: Path) -> str:
     path = run / ".guild/opref"
-    return path.read_text() if path.exists() else ""  # it is just being made
+    return path.read_text() if path.exists() else ""  # the run is just starting
 
 
 def _newest(project: Project, name: str) -> Path | None:
@@ -44,19 +44,19 @@ def killed(project: Project) -> Path:
     assert {run.name for run in set(project.runs) - known} == {
         whole.name,
         *steps,
-    }  # none was run twice
+    }  # no step ran twice
     return whole
 
 
 def test_a_killed_series_ends_like_an_undisturbed_one(project, killed, monkeypatch) -> None:
-    """One test: a process of the suite that has one of its own would make the series again, for a minute."""
-    _it_ends_as_if_nothing_had_happened(project, killed, monkeypatch)
-    _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch)
-    _metrics_find_both_series_and_refuse_one_that_does_not_fit(project, killed)
+    """In one test, so that parallel test processes do not run the series again."""
+    _its_killed_step_equals_an_undisturbed_run(project, killed, monkeypatch)
+    _a_finished_step_of_another_series_is_reused(project, killed, monkeypatch)
+    _metrics_refuse_a_reference_that_does_not_fit(project, killed)
 
 
-def _it_ends_as_if_nothing_had_happened(project: Project, killed: Path, monkeypatch) -> None:
-    """The killed step equals a run in this process, with the same flags, that nobody killed."""
+def _its_killed_step_equals_an_undisturbed_run(project: Project, killed: Path, monkeypatch) -> None:
+    """The killed step equals a run in this process, with the same flags, that was not killed."""
     first, second = (killed / "steps/0_pull").resolve(), (killed / "steps/1_pull_left").resolve()
     flags = json.loads((second / "journal/run.json").read_text())["flags"]
     flags = {name.replace("-", "_"): value for name, value in flags.items() if name != "resume"}
@@ -70,10 +70,13 @@ def _it_ends_as_if_nothing_had_happened(project: Project, killed: Path, monkeypa
     assert written(second)["digest"] == alone["digest"]
     assert written(second)["result"]["metrics"] == alone["result"]["metrics"]
     assert alone["result"]["task_id"] == 1
-    assert written(killed)["result"]["matrix"] == final_matrix([first, by_itself]).tolist()
+    assert (
+        written(killed)["result"]["matrix"]
+        == final_matrix([first, by_itself], reported=True).tolist()
+    )
 
 
-def _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch) -> None:
+def _a_finished_step_of_another_series_is_reused(project, killed, monkeypatch) -> None:
     monkeypatch.setenv("GUILD_HOME", project.env["GUILD_HOME"])
     first = (killed / "steps/0_pull").resolve().name
     two = ["series3:hnppo_pull_0", "series4:hnppo_pull_left_1"]
@@ -94,9 +97,9 @@ def _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch) -> 
     assert not planned(steps=two[0])[0].run  # a step of the same series is run again
 
 
-def _metrics_find_both_series_and_refuse_one_that_does_not_fit(project, killed) -> None:
+def _metrics_refuse_a_reference_that_does_not_fit(project, killed) -> None:
     line = f"guild run door:metrics_series3 series={killed.name} reference={killed.name} seed=5 -y"
-    project.bad(line, "reference: ", "learned pull_left on from another task")
+    project.bad(line, "reference: ", "learned pull_left after another task")
 
 
 @pytest.mark.parametrize(
