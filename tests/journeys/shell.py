@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+import prepared
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,6 +36,9 @@ class Project:
                 target = root / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, target)
+        for compiled in (ROOT / "src").rglob("__pycache__"):  # for the same sources, so valid
+            if (target := root / compiled.relative_to(ROOT)).parent.is_dir():
+                shutil.copytree(compiled, target)
         home = root / ".guild"
         home.mkdir()
         inherited = {
@@ -44,7 +49,7 @@ class Project:
         self.env = inherited | {
             "GUILD_HOME": str(home),
             "PYTHONPATH": str(root / "src"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))),
         }
 
     def type(self, line: str, timeout: float = 540, **env: str) -> subprocess.CompletedProcess[str]:

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import ends_table
+import prepared
 from runcatalog.record.journal import read_json
 from runcatalog.record.lifecycle.process import process_state
 from runcatalog.record.lifecycle.status import last_session
@@ -88,7 +89,7 @@ class Group:
         foreign = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "VIRTUAL_ENV", "CONDA_")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)} | {
             "GUILD_HOME": str(self.home),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))),
             "PYTHONPATH": f"{root / 'src'}{os.pathsep}{ROOT / 'src'}",
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
@@ -113,7 +114,7 @@ class Group:
         self.runs[case] = self.root / "runs" / case.replace(" ", "_")
         given = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
         script = self.root / "src" / "toy" / "train.py"
-        self.start(case, [sys.executable, str(script), *given], RUN_DIR=str(self.runs[case]))
+        self.start(case, [prepared.python(), str(script), *given], RUN_DIR=str(self.runs[case]))
 
     def find(self):
         """Finds the directories of Guild's runs."""
@@ -132,7 +133,7 @@ class Group:
 
     def catalog(self, line):
         """Types `catalog …`."""
-        command = [sys.executable, "-m", "runcatalog.cli.main", *line.split()]
+        command = [prepared.python(), "-m", "runcatalog.cli.main", *line.split()]
         done = subprocess.run(command, cwd=self.root, env=self.env, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

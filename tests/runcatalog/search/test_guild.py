@@ -14,6 +14,8 @@ import psutil
 import pytest
 import yaml
 
+import prepared
+
 from runcatalog.guild.runs import GuildRun
 from runcatalog.search.trials import stop
 
@@ -106,7 +108,7 @@ class Project:
         }
 
     def start(self, *arguments: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
+        command = [prepared.python(), "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
         return subprocess.Popen(
             command,
             cwd=self.root,

@@ -72,6 +72,7 @@ def test_signals(toy, wait_until, number, case):
 
 
 def test_sigkill_leaves_no_end_and_is_still_told(toy, wait_until):
+    toy.python = sys.executable
     process = toy.start("--updates", 10**6, "--every", 0)
     wait_until(lambda: toy.lines() > 100)
     process.kill()
