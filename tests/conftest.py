@@ -1,14 +1,11 @@
-"""Settings of all tests."""
+"""Settings of all tests, their order, and what they cost."""
 
 import os
-import sys
 
 # Before numpy or torch is imported: several test processes share the cores, and each would start a thread per core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
-# What one process has compiled, the next ones read.
-sys.dont_write_bytecode = False
-os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
 
+import sys
 from collections import Counter
 
 import pytest
@@ -21,21 +18,37 @@ from prepared import database
 settings.register_profile("project", deadline=None)
 settings.load_profile("project")
 
-
-# Folders whose files take minutes come first, so that no process is left with one of them in the end.
-SLOW = ("journeys", "textgames", "faults", "lifecycle", "record", "search")
-# On a fresh machine it compiles what other files then find; two at once would both compile it, for 20 s.
-FIRST = "test_skill_agents.py"
-
-
-def pytest_collection_modifyitems(items):
-    ranks = {name: rank for rank, name in enumerate(SLOW)}
-    items.sort(
-        key=lambda item: (item.path.name != FIRST, ranks.get(item.path.parent.name, len(SLOW)))
-    )
-
-
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
+COSTS = "seconds of files"  # entry of pytest's cache
+UNKNOWN = 10.0  # s, of a file that was not run yet
+JOURNEY = 100.0
+
+
+def pytest_configure(config) -> None:
+    # What one process has compiled, the others read.
+    sys.dont_write_bytecode = False
+    os.environ.pop("PYTHONDONTWRITEBYTECODE", None)
+    server = prepared.start()
+    if server:
+        config.add_cleanup(lambda: prepared.stop(server))
+    database.install(prepared.folder().parent)
+    config.pluginmanager.register(CostOfFiles(config))
+
+
+def pytest_xdist_auto_num_workers() -> int:
+    """Return two more than there are cores: many tests wait for processes."""
+    return len(os.sched_getaffinity(0)) + 2
+
+
+def pytest_collection_modifyitems(config, items) -> None:
+    """Put the files that took longest last time first, so that no process is left with one of them in the end."""
+    costs = config.cache.get(COSTS, {})
+
+    def seconds(item) -> float:
+        file = item.nodeid.partition("::")[0]
+        return costs.get(file, JOURNEY if "/journeys/" in file else UNKNOWN)
+
+    items.sort(key=seconds, reverse=True)
 
 
 def cpu_seconds() -> float:
@@ -44,9 +57,10 @@ def cpu_seconds() -> float:
 
 
 class CostOfFiles:
-    """Note the CPU time of every test; show the ten slowest files at the end."""
+    """Note the CPU time of every test; show the slowest files at the end: ten, or all with ``ALL_FILES=1``."""
 
-    def __init__(self) -> None:
+    def __init__(self, config) -> None:
+        self._config = config
         self._last = cpu_seconds()
 
     @pytest.hookimpl(wrapper=True)
@@ -66,17 +80,11 @@ class CostOfFiles:
                     cpu[file] += report.cpu
         if len(seconds) < 2:
             return
+        shown = None if os.environ.get("ALL_FILES") else 10
         terminalreporter.section("slowest files")
         terminalreporter.line(f"{'seconds':>8} {'of CPU':>8}")
-        shown = None if os.environ.get("ALL_FILES") else 10
         for file, total in seconds.most_common(shown):
             terminalreporter.line(f"{total:8.1f} {cpu[file]:8.1f}  {file}")
-        terminalreporter.line(f"{sum(seconds.values()):8.1f} {sum(cpu.values()):8.1f}  all files")
-
-
-def pytest_configure(config) -> None:
-    server = prepared.start()
-    if server:
-        config.add_cleanup(lambda: prepared.stop(server))
-    database.install(prepared.folder().parent)
-    config.pluginmanager.register(CostOfFiles())
+        terminalreporter.line(f"{seconds.total():8.1f} {cpu.total():8.1f}  all files")
+        known = self._config.cache.get(COSTS, {})
+        self._config.cache.set(COSTS, known | {file: round(s, 1) for file, s in seconds.items()})

@@ -49,7 +49,9 @@ class Project:
         self.env = inherited | {
             "GUILD_HOME": str(home),
             "PYTHONPATH": str(root / "src"),
-            "PATH": os.pathsep.join(map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))),
+            "PATH": os.pathsep.join(
+                map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))
+            ),
         }
 
     def type(self, line: str, timeout: float = 540, **env: str) -> subprocess.CompletedProcess[str]:

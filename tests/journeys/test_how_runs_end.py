@@ -89,7 +89,7 @@ class Group:
         foreign = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "VIRTUAL_ENV", "CONDA_")
         self.env = {k: v for k, v in os.environ.items() if not k.startswith(foreign)} | {
             "GUILD_HOME": str(self.home),
-            "PATH": os.pathsep.join(map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))),
+            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
             "PYTHONPATH": f"{root / 'src'}{os.pathsep}{ROOT / 'src'}",
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
@@ -107,14 +107,17 @@ class Group:
     def under_guild(self, case, operation, flags):
         """Starts `guild run`; the run is found by its label, which is the case's name."""
         given = [f"{name}={value}" for name, value in flags.items()]
-        self.start(case, ["guild", "run", operation, *given, "--label", case, "-y"])
+        # What is killed needs to be the real process, below the real `guild run`.
+        guild = "guild" if flags is FOR_EVER else prepared.folder() / "guild"
+        self.start(case, [guild, "run", operation, *given, "--label", case, "-y"])
 
     def by_hand(self, case, flags):
         """Starts the script."""
         self.runs[case] = self.root / "runs" / case.replace(" ", "_")
         given = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
         script = self.root / "src" / "toy" / "train.py"
-        self.start(case, [prepared.python(), str(script), *given], RUN_DIR=str(self.runs[case]))
+        python = sys.executable if flags is FOR_EVER else prepared.python()
+        self.start(case, [python, str(script), *given], RUN_DIR=str(self.runs[case]))
 
     def find(self):
         """Finds the directories of Guild's runs."""

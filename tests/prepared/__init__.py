@@ -15,7 +15,9 @@ import tempfile
 from pathlib import Path
 
 HERE = Path(__file__).parent
-FOLDER = "PREPARED_COMMANDS"  # environment variable that names the folder to all processes of a session
+FOLDER = (
+    "PREPARED_COMMANDS"  # environment variable that names the folder to all processes of a session
+)
 COMMANDS = ("python", "guild", "catalog", "mlflow")
 
 

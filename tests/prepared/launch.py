@@ -10,41 +10,43 @@ import os
 import signal
 import socket
 import sys
+from contextlib import suppress
 
 PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)  # fmt: skip
 # Variables that change Python or a library as it starts, but for those that the fork reads again.
 READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "CUDA_LAUNCH")
+PARENT_COUNTS = ("TEXTGAMES_STARTED_BY",)  # the script compares its parent, which a fork has not
 READ_AGAIN = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
 
 
 def parse(words):
     """Return (what is to run, unbuffered, safe path, warnings); None if a fork cannot run it."""
-    unbuffered, safe, warnings = False, False, []
-    words = list(words)
+    words, letters, warnings = list(words), "", []
     while words:
         word = words[0]
         if not word.startswith("-"):
-            return words, unbuffered, safe, warnings
-        if word in ("-m", "-c") and words[1:]:
-            return words, unbuffered, safe, warnings
-        if word == "-um" and words[1:]:
-            return ["-m", *words[1:]], True, safe, warnings
-        if word == "-u":
-            unbuffered = True
-        elif word == "-P":
-            safe = True
-        elif word == "-W" and words[1:]:
-            warnings.append(words.pop(1))
-        else:
+            return words, "u" in letters, "P" in letters, warnings
+        if word == "-W" and words[1:]:
+            warnings.append(words[1])
+            words = words[2:]
+            continue
+        letters += word[1:].rstrip("mc")
+        if set(letters) - set("uP") or not words[1:]:
             return None
-        words.pop(0)
+        words = words[1:]
+        if word[-1] in "mc":
+            return [f"-{word[-1]}", *words], "u" in letters, "P" in letters, warnings
     return None
 
 
 def main():
     address, python, *words = sys.argv[1:]
     parsed = parse(words)
-    odd = [n for n in os.environ if n.startswith(READ_AT_START) and n not in READ_AGAIN]
+    odd = [
+        n
+        for n in os.environ
+        if n.startswith((*READ_AT_START, *PARENT_COUNTS)) and n not in READ_AGAIN
+    ]
     if parsed is None or odd:
         os.execv(python, [python, *words])
     run, unbuffered, safe, warnings = parsed
@@ -53,16 +55,14 @@ def main():
     told = {
         "run": run, "unbuffered": unbuffered, "safe_path": safe, "warnings": warnings, "cwd": os.getcwd(),
         "env": dict(os.environ), "words": words, "umask": umask,
-        "ignored": [s for s in PASSED_ON if signal.getsignal(s) == signal.SIG_IGN],
+        "signals": {number: signal.getsignal(number) == signal.SIG_IGN for number in PASSED_ON},
     }  # fmt: skip
     fork, early = [], []
 
     def pass_on(number, frame):
         if fork:
-            try:
+            with suppress(ProcessLookupError):
                 os.kill(fork[0], number)
-            except ProcessLookupError:
-                pass
         else:
             early.append(number)
 

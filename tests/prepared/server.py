@@ -25,18 +25,24 @@ from collections import Counter
 from pathlib import Path
 
 LOADED = (
-    "numpy", "scipy.optimize", "scipy.stats", "torch", "safetensors.torch", "numba", "matplotlib.figure", "matplotlib.pyplot",
-    "matplotlib.backends.backend_svg", "PIL.Image", "sklearn.gaussian_process", "yaml", "jinja2", "rich.live", "psutil",
-    "mlflow.tracking.client", "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo",
-    "mlflow.cli", "guild.main", "guild.op_main", "guild.commands.run_impl",
+    "numpy", "scipy.optimize", "scipy.stats", "torch", "safetensors.torch", "numba", "matplotlib.pyplot",
+    "matplotlib.backends.backend_svg", "PIL.Image", "sklearn.gaussian_process", "yaml", "jinja2", "rich.live",
+    "psutil", "guild.main", "guild.commands.run_impl", "mlflow.tracking.client",
+    "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo", "mlflow.cli",
+    "mlflow.server.fastapi_app", "uvicorn",
 )  # fmt: skip
 
 
 def load():
     """Import the packages; one that is not installed is left out."""
+    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)  # one of them warns that another is deprecated
     for name in LOADED:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
+    os.dup2(shown, 2)
+    os.close(shown)
+    os.close(nowhere)
     gc.collect()
     gc.freeze()
 
@@ -82,10 +88,9 @@ def run(told, files, command):
 def become(told, files, command):
     """Take over arguments, environment, folder, files and signals; run the script, module or text."""
     os.setsid()
-    for number in (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2):  # fmt: skip
-        signal.signal(number, signal.SIG_IGN if number in told["ignored"] else signal.SIG_DFL)
-    if signal.SIGINT not in told["ignored"]:
-        signal.signal(signal.SIGINT, signal.default_int_handler)
+    for number, ignored in told["signals"].items():
+        default = signal.default_int_handler if int(number) == signal.SIGINT else signal.SIG_DFL
+        signal.signal(int(number), signal.SIG_IGN if ignored else default)
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
@@ -94,8 +99,12 @@ def become(told, files, command):
     os.umask(told["umask"])
     os.chdir(told["cwd"])
     unbuffered = told["unbuffered"] or bool(os.environ.get("PYTHONUNBUFFERED"))
-    for stream in (sys.stdout, sys.stderr):
-        stream.reconfigure(line_buffering=stream.isatty() or stream is sys.stderr, write_through=unbuffered)  # fmt: skip
+    # New streams: the server's remember what kind of file theirs was.
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty(), write_through=unbuffered)
+    sys.stderr.reconfigure(line_buffering=True, write_through=unbuffered)
     given = [*filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")), *told["warnings"]]
     warnings._processoptions(given)
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))

@@ -76,7 +76,9 @@ class Shell:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
         self.env = kept | {
             "GUILD_HOME": str(home),
-            "PATH": os.pathsep.join(map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))),
+            "PATH": os.pathsep.join(
+                map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))
+            ),
             "PYTHONPATH": f"{root / 'src'}{os.pathsep}{HERE.parents[1] / 'src'}",
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",

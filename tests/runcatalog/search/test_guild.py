@@ -15,7 +15,6 @@ import pytest
 import yaml
 
 import prepared
-
 from runcatalog.guild.runs import GuildRun
 from runcatalog.search.trials import stop
 
