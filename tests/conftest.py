@@ -31,6 +31,7 @@ def pytest_configure(config) -> None:
     server = prepared.start()
     if server:
         config.add_cleanup(lambda: prepared.stop(server))
+        config.add_cleanup(lambda: os.environ.pop(prepared.FOLDER))
     database.install(prepared.folder().parent)
     config.pluginmanager.register(CostOfFiles(config))
 

@@ -12,6 +12,7 @@ import shlex
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 
 HERE = Path(__file__).parent
@@ -21,40 +22,45 @@ FOLDER = (
 COMMANDS = ("python", "guild", "catalog", "mlflow")
 
 
-def start() -> subprocess.Popen[bytes] | None:
-    """Start the server of this session; None where another process of the session has done so.
+def serve(python: Path) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start a server for an interpreter.
 
-    The server ends with its standard input.
+    Returns:
+        The server, which ends with its standard input, and its folder, which it removes then.
     """
-    if FOLDER in os.environ:
-        return None
     folder = Path(tempfile.mkdtemp(prefix="prepared-"))
-    os.environ[FOLDER] = str(folder)
     (folder / "bin").mkdir()
-    real = Path(sys.executable)
-    launch = [str(real), "-IS", str(HERE / "launch.py"), str(folder / "socket"), str(real)]
+    launch = [str(python), "-IS", str(HERE / "launch.py"), str(folder / "socket"), str(python)]
     for name in COMMANDS:
-        command = [*launch, *([] if name == "python" else [str(real.with_name(name))])]
+        command = [*launch, *([] if name == "python" else [str(python.with_name(name))])]
         path = folder / "bin" / name
         path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         path.chmod(0o755)
     settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
     kept = {n: v for n, v in os.environ.items() if not n.startswith("PYTHON")}
     server = subprocess.Popen(
-        [real, HERE / "server.py", folder], stdin=subprocess.PIPE, env=kept | settings, cwd=folder
+        [python, HERE / "server.py", folder], stdin=subprocess.PIPE, env=kept | settings, cwd=folder
     )
     while not (folder / "socket").exists():
         if server.poll() is not None:
             raise RuntimeError("the server of prepared commands ended")
-        os.sched_yield()
+        time.sleep(0.01)
+    return server, folder
+
+
+def start() -> subprocess.Popen[bytes] | None:
+    """Start the server of this session; None where another process of the session has done so."""
+    if FOLDER in os.environ:
+        return None
+    server, folder = serve(Path(sys.executable))
+    os.environ[FOLDER] = str(folder)
     return server
 
 
 def stop(server: subprocess.Popen[bytes]) -> None:
-    """End the server, which removes its folder."""
+    """End a server and its forks."""
     server.stdin.close()
     server.wait(60)
-    del os.environ[FOLDER]
 
 
 def folder() -> Path:

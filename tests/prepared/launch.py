@@ -47,7 +47,8 @@ def main():
         for n in os.environ
         if n.startswith((*READ_AT_START, *PARENT_COUNTS)) and n not in READ_AGAIN
     ]
-    if parsed is None or odd:
+    script = parsed and not parsed[0][0].startswith("-")
+    if parsed is None or odd or (script and not os.path.isfile(parsed[0][0])):
         os.execv(python, [python, *words])
     run, unbuffered, safe, warnings = parsed
     umask = os.umask(0)

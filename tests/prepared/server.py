@@ -10,6 +10,7 @@ import atexit
 import contextlib
 import gc
 import importlib
+import importlib.machinery
 import json
 import os
 import runpy
@@ -112,24 +113,22 @@ def become(told, files, command):
     sys.orig_argv[1:] = told["words"]
     first, *rest = told["run"]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
-    sys.path[:0] = [os.path.abspath(path) for path in paths]
+    beside = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(os.path.realpath(first)))
+    sys.path[:0] = [*([] if told["safe_path"] else [beside]), *map(os.path.abspath, paths)]
     importlib.invalidate_caches()
     if first == "-m":
         sys.argv = rest
-        if not told["safe_path"]:
-            sys.path.insert(0, os.getcwd())
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
-    elif first == "-c":
+        return
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if first == "-c":
         sys.argv = ["-c", *rest[1:]]
-        if not told["safe_path"]:
-            sys.path.insert(0, "")
-        main = sys.modules["__main__"] = types.ModuleType("__main__")
         exec(compile(rest[0], "<string>", "exec"), main.__dict__)
-    else:
-        sys.argv = told["run"]
-        if not told["safe_path"]:
-            sys.path.insert(0, str(Path(first).resolve().parent))
-        runpy.run_path(first, run_name="__main__")
+        return
+    sys.argv = told["run"]
+    main.__file__ = os.path.abspath(first)
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
+    exec(compile(Path(first).read_bytes(), main.__file__, "exec"), main.__dict__)
 
 
 class Server:
