@@ -78,9 +78,15 @@ class Project:
         return done.stdout
 
     def kill_when(self, line: str, reached: Callable[[], bool], seconds: float = 600) -> None:
-        """Runs a line until it has got somewhere; then all its processes at once, as when a machine goes down."""
+        """Run a line until a condition holds; then kill all its processes at once, as when a machine goes down.
+
+        The commands are the real ones: prepared ones are no children of the line's process.
+        """
+        path = self.env["PATH"].partition(os.pathsep)[2]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        started = subprocess.Popen(f"exec {line}", shell=True, cwd=self.root, env=self.env, **quiet)
+        started = subprocess.Popen(
+            f"exec {line}", shell=True, cwd=self.root, env=self.env | {"PATH": path}, **quiet
+        )
         until = time.monotonic() + seconds
         while not reached():
             assert started.poll() is None, f"$ {line}\nended by itself: {started.returncode}"

@@ -28,7 +28,8 @@ def serve(python: Path) -> tuple[subprocess.Popen[bytes], Path]:
     Returns:
         The server, which ends with its standard input, and its folder, which it removes then.
     """
-    folder = Path(tempfile.mkdtemp(prefix="prepared-"))
+    short = len(tempfile.gettempdir()) < 80  # the path of a socket has 107 characters at most
+    folder = Path(tempfile.mkdtemp(prefix="prepared-", dir=None if short else "/tmp"))
     (folder / "bin").mkdir()
     launch = [str(python), "-IS", str(HERE / "launch.py"), str(folder / "socket"), str(python)]
     for name in COMMANDS:
