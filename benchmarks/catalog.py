@@ -9,7 +9,6 @@ The part "import" brings the committed records into a new MLflow, and writes som
 comparison: the library's writer of SQLite stays only while it is at least five times as fast.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -223,18 +222,14 @@ def _write_peer(store: Store, records: Sequence[RunRecord]) -> None:
 
 
 def main() -> None:
-    """Measures, prints a table and writes results/catalog.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print the rows and write results/catalog.json."""
+    parser = _report.parser(__doc__)
     parser.add_argument("--sizes", default="1000,3000,10000", help="numbers of runs, ascending")
-    parser.add_argument("--repeats", type=int, default=5, help="repeats of each command")
     for peer in ("wandb", "aim"):
         parser.add_argument(f"--{peer}", default="", metavar="PYTHON", help=f"that has {peer}")
     parser.add_argument("--folder", default="", help="an empty folder to work in, which is kept")
     parser.add_argument(
         "--parts", default=",".join(PARTS), help="what is measured; other rows stay as they are"
-    )
-    parser.add_argument(
-        "--keep-results", action="store_true", help="print the rows, leave the result file as it is"
     )
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
@@ -253,19 +248,17 @@ def main() -> None:
         }
         for part in options.parts.split(","):
             (folder / part).mkdir()
-            made = measures[part]()
-            if options.keep_results:
-                print(json.dumps(made, indent=1))
-            else:
-                _write(part, made)
+            _report_part(part, measures[part](), dry_run=options.dry_run)
 
 
-def _write(part: str, made: list[dict[str, Any]]) -> None:
-    """Writes the rows of a part beside those of the others."""
+def _report_part(part: str, rows: list[dict[str, Any]], *, dry_run: bool) -> None:
+    """Report the rows of a part; the recorded rows of the other parts stay as they are."""
     path = _report.RESULTS / "catalog.json"
-    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    every = [row for row in held if row.get("part") != part] + [{**r, "part": part} for r in made]
-    _report.write("catalog", sorted(every, key=lambda row: PARTS.index(row["part"])))
+    recorded = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    others = [] if dry_run else [row for row in recorded if row.get("part") != part]
+    all_rows = others + [{**row, "part": part} for row in rows]
+    all_rows.sort(key=lambda row: PARTS.index(row["part"]))
+    _report.report("catalog", all_rows, dry_run=dry_run)
 
 
 if __name__ == "__main__":

@@ -6,7 +6,6 @@ minus the minimum) is exact. Both methods are the project's own, called as a tri
 them; seeds are paired, and the interval is a bootstrap over them.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Callable
@@ -88,7 +87,7 @@ SURFACES = (
 
 
 def regret(surface: Surface, method: str, seed: int) -> float:
-    """Best value found minus the minimum."""
+    """Return the best value minus the minimum."""
     history: list[Observation] = []
     for index in range(surface.trials):
         settings = Settings(method=method, seed=seed)
@@ -128,11 +127,12 @@ def compare(surface: Surface, seeds: int) -> dict:
 
 
 def main() -> None:
-    """Measures, prints the rows and writes results/search.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print the rows and write results/search.json."""
+    parser = _report.parser(__doc__, repeats=None)
     parser.add_argument("--seeds", type=int, default=20, help="searches per method and surface")
-    seeds = parser.parse_args().seeds
-    _report.write("search", [compare(surface, seeds) for surface in SURFACES])
+    options = parser.parse_args()
+    rows = [compare(surface, options.seeds) for surface in SURFACES]
+    _report.report("search", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

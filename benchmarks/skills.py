@@ -92,7 +92,7 @@ def main() -> None:
     options = parser.parse_args()
     with contextlib.redirect_stdout(io.StringIO()):  # BabyAI tells of each level it throws away
         rows = [step_row(name, options) for name in CASES] + [generator_row(options)]
-    _report.tell("skills", rows, dry_run=options.dry_run)
+    _report.report("skills", rows, dry_run=options.dry_run)
 
 
 def step_row(name: str, options: argparse.Namespace) -> dict:

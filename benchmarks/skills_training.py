@@ -149,7 +149,7 @@ def main() -> None:
     ]  # fmt: skip
     for each in peers.values():
         each.close()
-    _report.tell("skills_training", rows, dry_run=options.dry_run)
+    _report.report("skills_training", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -87,7 +87,7 @@ def main() -> None:
     options = parser.parse_args()
     rows = [drawn_row(*case, options) for case in CASES]
     rows += [solved_row(*case, options) for case in ((6, 1), (6, 2))]
-    _report.tell("textgames", rows, dry_run=options.dry_run)
+    _report.report("textgames", rows, dry_run=options.dry_run)
 
 
 def drawn_row(size: int, boxes: int, options: argparse.Namespace) -> dict:

@@ -139,7 +139,7 @@ def main() -> None:
     """Measures all in turn and writes the result."""
     options = _report.parser(__doc__).parse_args()
     rows = [row(times, luck, options) for times, luck in ((16, False), (16, True), (64, True))]
-    _report.tell("textgames_advantages", rows, dry_run=options.dry_run)
+    _report.report("textgames_advantages", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

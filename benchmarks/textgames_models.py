@@ -214,7 +214,7 @@ def main() -> None:
         kept_row(model, tokenizer, turns, count, options.repeats)
         for turns, count in ((10, 128), (25, 64))
     ]
-    _report.tell("textgames_models", rows, dry_run=options.dry_run)
+    _report.report("textgames_models", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -16,11 +16,11 @@ os.environ.setdefault("MUJOCO_GL", "egl")
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from door.render import Painter, film, world_of
-from door.robots import ROBOTS, get_robot
-from door.scripted import ScriptedGripper, ScriptedHook
-from door.tasks import TASKS
-from door.worlds import Settings, sample_world
+from door.env.render import Painter, film, world_of
+from door.env.robots import ROBOTS, get_robot
+from door.env.scripted import ScriptedGripper, ScriptedHook
+from door.env.tasks import TASKS
+from door.env.worlds import Settings, sample_world
 from runcatalog.record.seeds import Seeds
 
 ROOT = Path(__file__).parents[1]

@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl.draws import following
+from rl.draws import following_seed
 from rl.kernels import kernel, part
 from skills.codes import ACTIONS, VIEW
 from skills.generate import Work, generate, work
@@ -195,7 +195,7 @@ def _begin(source, seed, cells, inside, info):  # type: ignore[no-untyped-def]
     if len(source.table):
         generate(source.table, seed, source.work, cells, inside, info)
         return
-    chosen = following(seed) % len(source.bank.info)
+    chosen = following_seed(seed) % len(source.bank.info)
     for i in range(len(cells)):
         cells[i], inside[i] = source.bank.cells[chosen, i], source.bank.inside[chosen, i]
     for i in range(len(info)):
@@ -221,7 +221,7 @@ def _run(state, source, stride, chosen, seeds, actions, auto, out):  # type: ign
             observe(cells, info, stride, source.sight, last_image[n])
             out.last_direction[n] = info[DIRECTION]
         if (ended and auto) or (len(chosen) and chosen[n]):
-            seed = following(info[SEED]) if ended else seeds[n]
+            seed = following_seed(info[SEED]) if ended else seeds[n]
             _begin(source, seed, cells, inside, info)
         observe(cells, info, stride, source.sight, image[n])
         out.direction[n] = info[DIRECTION]

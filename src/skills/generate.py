@@ -10,7 +10,7 @@ from typing import NamedTuple
 
 import numpy as np
 
-from rl.draws import begin, draw, following
+from rl.draws import begin, draw, following_seed
 from rl.kernels import kernel, part
 from skills.codes import (
     BOX,
@@ -320,7 +320,7 @@ def levels(stage: str, seeds: np.ndarray) -> Levels:
 
 @kernel
 def _following(seed):  # type: ignore[no-untyped-def]
-    return following(seed)
+    return following_seed(seed)
 
 
 def next_seed(seed: int) -> int:

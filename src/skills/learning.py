@@ -17,7 +17,7 @@ from threadpoolctl import threadpool_limits
 
 from rl.adam import Adam
 from rl.gae import gae
-from rl.ppo import STATISTICS, Batch, PPOSettings, losses
+from rl.ppo import STATISTICS, Batch, PPOSettings, ppo_loss
 from rl.rollout import NonFiniteError
 from skills import gates
 from skills.acting import Agent, NetworkAgent
@@ -73,17 +73,15 @@ class Worker:
         old = (player.log_probs, player.values[:-1], self.advantages, self.returns)
         sample = Batch(values, values, *(torch.from_numpy(each[:, which].ravel()) for each in old))
         entropy = torch.from_numpy(entropies).mean()
-        statistics, (by_log_prob, by_value) = losses(
-            torch.from_numpy(log_probs.ravel()), entropy, values, sample, settings
-        )
+        loss = ppo_loss(torch.from_numpy(log_probs.ravel()), entropy, values, sample, settings)
         shape = entropies.shape
         by_entropy = np.float32(-settings.entropy_coef / entropies.size)
         self.policy_backward(
             outputs, which, entropies,
-            by_log_prob.numpy().reshape(shape), by_entropy, by_value.numpy().reshape(shape),
+            loss.d_log_probs.numpy().reshape(shape), by_entropy, loss.d_values.numpy().reshape(shape),
         )  # fmt: skip
         self.backward(outputs)
-        return statistics
+        return loss.statistics
 
     def forward(self, which: NDArray[np.int64]) -> NDArray[np.float32]:
         """What the network gives on some columns of the rollout, float32 [T, S, ...]."""

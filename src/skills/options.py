@@ -148,9 +148,12 @@ class PPO(Common):
             minibatch_size=self.envs // self.workers // self.minibatches,
             value_coef=self.value_coef,
             entropy_coef=self.entropy_coef,
+            value_loss="max",
             gamma=self.gamma,
             gae_lambda=self.gae_lambda,
             time_limit=self.time_limit,
+            normalise_advantages=True,
+            target_kl=0.0,
         )
 
 
@@ -247,6 +250,15 @@ class DistillationConfig(Common, Specialists):
             epochs=self.passes,
             minibatch_size=self.envs // self.workers // self.minibatches,
             value_coef=self.value_coef,
+            # distillation has no policy gradient: the remaining settings are not used
+            clip_coef=0.2,
+            entropy_coef=0.0,
+            value_loss="max",
+            gamma=0.99,
+            gae_lambda=0.95,
+            time_limit="cut",
+            normalise_advantages=True,
+            target_kl=0.0,
         )
 
 

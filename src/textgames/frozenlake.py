@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rl.draws import begin, draw, other_luck
+from rl.draws import begin, draw, switch_stream
 from rl.kernels import kernel, part
 from textgames.interface import FROZENLAKE, INVALID_PENALTY, NONE, Outcome, checked, grids
 
@@ -119,7 +119,7 @@ def slipped(action, slip):  # type: ignore[no-untyped-def]
 @kernel
 def _change(rng, luck):  # type: ignore[no-untyped-def]
     for n in range(len(luck)):
-        other_luck(rng[n], luck[n])
+        switch_stream(rng[n], luck[n])
 
 
 @kernel

@@ -151,7 +151,7 @@ def test_the_page_as_typed(environment: Environment, tmp_path: Path) -> None:
     assert re.search(r"\| recorded \|.*accuracy", page)
     assert "not declared" not in page
     assert "with no result" not in page
-    assert "is what" in own.good("catalog check")
+    assert "agrees with" in own.good("catalog check")
     assert "accuracy" in own.good("catalog best train")
     before = {
         p: p.read_bytes() for p in own.root.rglob("*") if p.is_file() and p.parts[-2] != ".cache"

@@ -4,7 +4,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl.ppo import PPOSettings
+from ppo_settings import ppo_settings
 from runcatalog import record
 from skills import agents, blends
 from skills.acting import NetworkAgent
@@ -18,7 +18,7 @@ from skills.network import Network, Sequences, Shape, initial, split
 from skills.playing import play
 
 TINY = Shape(channels=4, hidden=24, memory=16)
-SETTINGS = PPOSettings(epochs=2, minibatch_size=8, entropy_coef=0.01, time_limit="bootstrap")
+SETTINGS = ppo_settings(epochs=2, minibatch_size=8, entropy_coef=0.01, time_limit="bootstrap")
 
 
 @pytest.fixture(autouse=True)

@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl.ppo import PPOSettings
+from ppo_settings import ppo_settings
 from runcatalog import record
 from skills import agents, env_id
 from skills.acting import Agent, NetworkAgent
@@ -39,7 +39,7 @@ def _same(first: Played, second: Played) -> None:
 def trained() -> Agent:
     """A small agent after some training: it succeeds, fails and runs out of time."""
     torch.set_num_threads(1)
-    settings = PPOSettings(epochs=3, minibatch_size=16, gamma=0.97, entropy_coef=0.01)
+    settings = ppo_settings(epochs=3, minibatch_size=16, gamma=0.97, entropy_coef=0.01)
     learner = Learner(
         Shape(channels=4, hidden=32, memory=32), "all1", envs=64, workers=1, rollout=16, settings=settings,
         max_grad_norm=1, frozen="nothing", seeds=record.Seeds(1),

@@ -13,7 +13,7 @@ import numpy as np
 import pytest
 import torch
 
-from rl.ppo import PPOSettings
+from ppo_settings import ppo_settings
 from runcatalog import record
 from skills import agents
 from skills.acting import NetworkAgent
@@ -47,7 +47,7 @@ def _network(shape: Shape = TINY, scale: float = 1.0) -> Network:
 
 
 def _learner(stage: str | Levels, frozen: str = "nothing", **changes) -> Learner:
-    settings = PPOSettings(epochs=2, minibatch_size=16, entropy_coef=0.01, time_limit="bootstrap")
+    settings = ppo_settings(epochs=2, minibatch_size=16, entropy_coef=0.01, time_limit="bootstrap")
     about = {"envs": 64, "workers": 2, "rollout": 16, "settings": settings, "max_grad_norm": 0.5}
     return Learner(TINY, stage, frozen=frozen, seeds=record.Seeds(1), **about | changes)
 
@@ -121,7 +121,7 @@ def test_frozen_weights_stay_and_the_others_learn(frozen: str) -> None:
 
 
 def test_it_learns() -> None:
-    settings = PPOSettings(
+    settings = ppo_settings(
         epochs=3, minibatch_size=8, gamma=0.97, entropy_coef=0.01, time_limit="bootstrap"
     )
     learner = _learner("gto0", settings=settings, max_grad_norm=1)

@@ -341,10 +341,10 @@ def test_a_search_for_a_metric_that_is_not_logged_stops_after_the_first_trial(pr
     output = project.run(f"toy:{operation}", "x=[-5.0:10.0]", f"mode={mode}", code=1)
     name = "score" if operation == "train" else "loss"
     assert (
-        f"trial 1 ended well and told no {name}: declare `objective: {{maximize: NAME}}`" in output
+        f"trial 1 finished but logged no {name}: declare `objective: {{maximize: NAME}}`" in output
     )
     assert f"in the guild.yml of toy:{operation}, or type --maximize NAME" in output
-    assert ("it told score" in output) == (operation == "plain")
+    assert ("it logged score" in output) == (operation == "plain")
     assert "Traceback" not in output
     assert len(notes(project.batch())) == 1
     if operation == "plain":

@@ -312,5 +312,5 @@ def test_no_password_is_shown_or_kept():
 
 
 def test_no_journal_is_one_line(tmp_path):
-    with pytest.raises(record.UserError, match="no run there"):
+    with pytest.raises(record.UserError, match=r"no run \("):
         publish(tmp_path)

@@ -247,7 +247,7 @@ def test_a_run_that_is_alive_is_not_started_twice(toy, wait_until):
     wait_until(lambda: toy.lines() > 10)
     code, errors = toy.run("--updates", 3)
     assert code == 2
-    assert f"still going on (process {process.pid}" in errors
+    assert f"still running (process {process.pid}" in errors
     assert errors.count("\n") == 1
     process.kill()
     process.communicate()

@@ -1,0 +1,256 @@
+"""Numbers in README.md and docs/ that cite a record, compared with that record.
+
+A comment directly behind a number names its source and does not show in rendered Markdown:
+
+    79.6 %<!-- =success; run: 3bf9dfdd -->
+    79.1 [78.3, 79.6] %<!-- =mean of objective; run: 3bf9dfdd 023a72ab 7008d29f -->
+"""
+
+from __future__ import annotations
+
+import re
+import statistics as standard
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from decimal import Decimal
+from pathlib import Path
+from typing import Any
+
+from runcatalog.model import statistics
+from runcatalog.model.project import Project
+from runcatalog.model.run_record import FINISHED, RunRecord
+
+_NUMBER = r"[-−+]?(?:\d[\d,]*)?\.?\d+"
+_UNIT = r"(?:\s?(?:%|M\b|k\b|ms\b|s\b|min\b|minutes\b|h\b|hours\b))?"
+_INTERVAL = rf"(?:\s*\[(?P<low>{_NUMBER}),\s*(?P<high>{_NUMBER})\])?"
+_CITED = re.compile(
+    rf"(?P<value>{_NUMBER})[*_]*(?P<unit>{_UNIT}){_INTERVAL}(?P<unit_after>{_UNIT})[*_`)]*<!--\s*=(?P<source>.*?)-->",
+    re.DOTALL,
+)
+_COMMENT = re.compile(r"<!--\s*=(?P<source>.*?)-->", re.DOTALL)
+_SOURCE = re.compile(
+    r"\s*metric:\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*$", re.DOTALL
+)
+_STATISTIC = re.compile(
+    r"(?P<name>mean|min|max|median|low|high|count)\s+of\s+(?P<key>.+)$", re.DOTALL
+)
+# What a record's number is multiplied by for the unit: records hold shares, steps and seconds, their tables any unit.
+_SCALES = {
+    "%": (100.0, 1.0), "M": (1e-6, 1.0), "k": (1e-3, 1.0), "ms": (1e3, 1.0), "s": (1.0,), "min": (1 / 60, 1.0),
+    "minutes": (1 / 60, 1.0), "h": (1 / 3600, 1 / 60), "hours": (1 / 3600, 1 / 60), "": (1.0, 100.0),
+}  # fmt: skip
+_STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": statistics.mean,
+    "min": min,
+    "max": max,
+    "median": standard.median,
+    "count": len,
+}
+
+
+@dataclass(frozen=True)
+class Citation:
+    """A number of a page and what it cites.
+
+    Attributes:
+        where: File and line.
+        shown: The number as written, without thousands separators.
+        interval: (low, high) as written; None without.
+        unit: Unit behind the number; "" without.
+        statistic: Statistic over the runs; "" for the value of a single run.
+        key: Metric or field of the record.
+        ids: First digits of the runs or batches.
+    """
+
+    where: str
+    shown: str
+    interval: tuple[str, str] | None
+    unit: str
+    statistic: str
+    key: str
+    ids: tuple[str, ...]
+
+
+def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
+    """Return a line per cited number of the project's pages that differs from its record.
+
+    Args:
+        project: The project; its README.md and Markdown files in docs/ are read.
+        records: The committed records.
+    """
+    lines = []
+    for path in _pages(project.root):
+        where = path.relative_to(project.root).as_posix()
+        text = path.read_text(encoding="utf-8", errors="replace")
+        for item in citations(text, where):
+            problem = item if isinstance(item, str) else _problem(item, records)
+            if problem:
+                lines.append(problem)
+    return lines
+
+
+def _pages(root: Path) -> list[Path]:
+    pages = [root / "README.md", *sorted(root.glob("docs/**/*.md"))]
+    return [path for path in pages if path.is_file()]
+
+
+def citations(text: str, where: str) -> Iterator[Citation | str]:
+    """Yield the citations of a page; a line of text instead of a citation that cannot be parsed."""
+    read = {match.end(): match for match in _CITED.finditer(text)}
+    for comment in _COMMENT.finditer(text):
+        if _in_code(text, comment.start()):
+            continue
+        place = f"{where}:{text.count(chr(10), 0, comment.start()) + 1}"
+        number, source = read.get(comment.end()), _SOURCE.match(_source(comment["source"]))
+        if number is None or source is None:
+            yield f"{place}: “{comment[0]}” is not NUMBER<!-- =[STATISTIC of ]METRIC; run: ID … -->"
+            continue
+        statistic = _STATISTIC.match(source["key"])
+        interval = (number["low"], number["high"]) if number["low"] else None
+        yield Citation(
+            place,
+            _plain(number["value"]),
+            interval and (_plain(interval[0]), _plain(interval[1])),
+            (number["unit"] or number["unit_after"]).strip(),
+            statistic["name"] if statistic else "",
+            (statistic["key"] if statistic else source["key"]).strip(),
+            tuple(re.split(r"[\s,]+", source["ids"].strip())),
+        )
+
+
+def _source(text: str) -> str:
+    """The source with the word that may stand before the metric."""
+    text = text.strip()
+    return text if text.startswith("metric:") else f"metric: {text}"
+
+
+def _in_code(text: str, position: int) -> bool:
+    """Whether a position is inside a fenced or indented code block or between backticks, which show an example."""
+    line = text[text.rfind("\n", 0, position) + 1 : position]
+    fences = len(re.findall(r"^\s*(?:```|~~~)", text[:position], re.MULTILINE))
+    return fences % 2 == 1 or line.startswith("    ") or line.count("`") % 2 == 1
+
+
+def _plain(number: str) -> str:
+    return number.replace(",", "").replace("−", "-")
+
+
+def _problem(citation: Citation, records: Sequence[RunRecord]) -> str:
+    """The difference between a cited number and the records, as a line; "" if there is none."""
+    runs: list[RunRecord] = []
+    for id in citation.ids:
+        matches = [r for r in records if r.run.startswith(id)]
+        trials = [r for r in records if r.batch.startswith(id) and r.status == FINISHED]
+        if len(matches) + bool(trials) == 0:
+            return f"{citation.where}: no record of run {id}"
+        if len(matches) > 1:
+            return f"{citation.where}: {id} is the start of {len(matches)} ids"
+        # The trials of a batch count, unless the batch has the number itself.
+        own = [r for r in matches if _values(r, citation.key)]
+        runs += own or trials or matches
+    values = [_value(run, citation.key) for run in runs]
+    missing = [run.id8 for run, value in zip(runs, values, strict=True) if value is None]
+    if missing:
+        return f"{citation.where}: run {', '.join(missing)} has no {citation.key}"
+    numbers = [value for value in values if value is not None]
+    if not citation.statistic and len(numbers) > 1:
+        return f"{citation.where}: {len(numbers)} runs, and no statistic (mean of …)"
+    bounds = _bounds(runs, citation.key, numbers)
+    if citation.statistic in ("low", "high"):
+        expected = bounds and bounds[citation.statistic == "high"]
+    else:
+        expected = _STATISTICS[citation.statistic or "mean"](numbers)
+    scales = _SCALES[citation.unit] if citation.statistic != "count" else (1.0,)
+    pairs = [(citation.shown, expected)]
+    if citation.interval:
+        pairs += list(zip(citation.interval, bounds or (None, None), strict=True))
+    if any(all(_equal(text, value, scale) for text, value in pairs) for scale in scales):
+        return ""
+    shown = citation.shown + (f" [{', '.join(citation.interval)}]" if citation.interval else "")
+    given = _described([value for _, value in pairs], scales[0])
+    statistic = f"{citation.statistic} of " if citation.statistic else ""
+    return (
+        f"{citation.where}: {shown}{f' {citation.unit}' if citation.unit else ''}, "
+        f"but {statistic}{citation.key} of {' '.join(citation.ids)} is {given}"
+    )
+
+
+def _described(values: Sequence[float | None], scale: float) -> str:
+    texts = ["none" if value is None else f"{value * scale:.6g}" for value in values]
+    return texts[0] + (f" [{', '.join(texts[1:])}]" if texts[1:] else "")
+
+
+def _equal(text: str, value: float | None, scale: float) -> bool:
+    """Whether a text is a value, rounded to the digits of the text."""
+    if value is None:
+        return False
+    exponent = Decimal(text).as_tuple().exponent
+    half = 0.5 * 10.0 ** int(exponent)
+    return abs(float(text) - value * scale) <= half * (1 + 1e-6)
+
+
+def _bounds(
+    runs: Sequence[RunRecord], key: str, numbers: Sequence[float]
+) -> tuple[float, float] | None:
+    """The 95 % interval of the runs' mean, as the catalog computes it, or as the single run states it."""
+    if len(runs) == 1:
+        if key.startswith("table ") and len(cell := _cell(runs[0], key)) == 3:
+            return cell[1], cell[2]
+        low, high = _value(runs[0], f"{key}_low"), _value(runs[0], f"{key}_high")
+        if low is not None and high is not None:
+            return low, high
+    objectives = [run.objective for run in runs]
+    if all(o is not None and key in ("objective", o.get("name")) for o in objectives):
+        return statistics.bounds([o for o in objectives if o is not None])
+    return statistics.bootstrap(numbers) if len(numbers) > 1 else None
+
+
+def _value(run: RunRecord, key: str) -> float | None:
+    return next(iter(_values(run, key)), None)
+
+
+def _values(run: RunRecord, key: str) -> list[float]:
+    """The values of a key in a record, the result before the last value of a metric.
+
+    A key is `objective` or its name, a metric, a number of the result or the record (`env_steps`, `wall_seconds`), `at`
+    for the step of the objective, `best NAME` of a metric, or `table ROW | COLUMN` of a table that the run computed,
+    where ROW is a row's first cell or its first two.
+    """
+    result, objective = run.result or {}, run.objective or {}
+    reported = result.get("metrics")
+    candidates: list[Any] = []
+    if key in ("objective", objective.get("name")):
+        candidates.append(objective.get("value"))
+    if key == "at":
+        candidates.append(objective.get("at"))
+    if isinstance(reported, dict):
+        candidates.append(reported.get(key))
+    if key in run.metrics:
+        candidates.append(run.metrics[key].last)
+    if key.startswith("best ") and key[5:] in run.metrics:
+        candidates.append(run.metrics[key[5:]].best)
+    if key.startswith("table "):
+        candidates += _cell(run, key)[:1]
+    candidates.append(result.get(key))
+    if key in ("env_steps", "wall_seconds"):
+        candidates.append(getattr(run, key))
+    return [
+        float(value)
+        for value in candidates
+        if isinstance(value, int | float) and not isinstance(value, bool)
+    ]
+
+
+def _cell(run: RunRecord, key: str) -> list[float]:
+    """The numbers in a cell of a table that a run computed: `table ROW | COLUMN`; [] without one."""
+    row, _, column = key.removeprefix("table ").partition("|")
+    tables = (run.result or {}).get("table")
+    for table in tables if isinstance(tables, list) else [tables]:
+        try:
+            place = [str(name) for name in table["columns"]].index(column.strip())
+            for cells in table["rows"]:
+                if row.strip() in (str(cells[0]), " ".join(map(str, cells[:2]))):
+                    return [float(_plain(text)) for text in re.findall(_NUMBER, str(cells[place]))]
+        except (KeyError, TypeError, ValueError, IndexError):
+            continue
+    return []

@@ -1,0 +1,96 @@
+"""Numbers in Markdown pages against the records that they cite."""
+
+from __future__ import annotations
+
+import pytest
+
+from runcatalog.model.run_record import Metric
+from runcatalog.pages import cited_numbers
+
+RUNS = ("00000001", "00000002", "00000003")
+
+
+@pytest.fixture
+def check(project, make):
+    """Return the problems of a text as the project's page."""
+    table = {"columns": ["stage", "steps [M]"], "rows": [["gtg0", "12.5 [12, 13]"], ["gtg1", "3"]]}
+    more = {"columns": ["agent", "actions", "ALL"], "rows": [["MOE", "greedy", "5 of 20 [1, 9] %"]]}
+    records = [
+        make(
+            n,
+            value=value,
+            batch="000000ff" if n > 3 else "",
+            env_steps=12_345_678,
+            wall_seconds=90.0,
+            metrics={
+                "loss": Metric.from_points([(1, 0.5), (2, 0.25)]),
+                "kl": Metric.from_points([(1, 0.125 * n)]),
+            },
+        )
+        for n, value in enumerate((0.5, 0.75, 0.96, 0.1, 0.3), 1)
+    ]
+    records[0].result.update(
+        table=[table, more], metrics={"greedy/success": 0.4, "x": 3, "x_low": 2, "x_high": 4}
+    )
+
+    def problems(text: str) -> list[str]:
+        (project.root / "docs").mkdir(exist_ok=True)
+        (project.root / "docs" / "page.md").write_text(text)
+        return cited_numbers.problems(project, records)
+
+    return problems
+
+
+@pytest.mark.parametrize(
+    "text",
+    [
+        "50 %<!-- =objective; run: 00000001 -->",
+        "**50.0** %<!-- =opening_rate; run: 00000001 -->",
+        "0.5<!-- =metric: opening_rate; run: 00000001 --> and .25<!-- =loss; run: 00000001 -->",
+        "40 %<!-- =greedy/success; run: 00000001 -->",
+        "12.3 M<!-- =env_steps; run: 00000001 --> steps in 1.5 min<!-- =wall_seconds; run: 00000001 -->",
+        "12,345,678<!-- =env_steps; run: 00000001 -->",
+        "360<!-- =at; run: 00000001 --> updates",
+        "74 %<!-- =mean of objective; run: 00000001 00000002 00000003 -->",
+        "3<!-- =count of objective; run: 00000001, 00000002, 00000003 --> seeds",
+        "0.96<!-- =max of objective; run: 00000001 00000002 00000003 -->",
+        "0.375<!-- =max of kl; run: 00000001 00000002 00000003 -->",
+        "20 %<!-- =mean of objective; run: 000000ff -->",
+        "12.5 M<!-- =table gtg0 | steps [M]; run: 00000001 -->",
+        "12.5 [12, 13] M<!-- =table gtg0 | steps [M]; run: 00000001 -->",
+        "5<!-- =table MOE greedy | ALL; run: 00000001 --> of 20",
+        "3 [2, 4]<!-- =x; run: 00000001 -->",
+        "75 [66, 82] %<!-- =objective; run: 00000002 -->",
+        "66 %<!-- =low of objective; run: 00000002 -->",
+        "`1 %<!-- =objective; run: 00000001 -->`",
+        "```\n1 %<!-- =objective; run: 00000001 -->\n```",
+        "1 %<!-- an ordinary comment -->",
+    ],
+)
+def test_a_number_that_its_record_gives(check, text: str):
+    assert check(text) == []
+
+
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("51 %<!-- =objective; run: 00000001 -->", "51 %, but objective of 00000001 is 50"),
+        ("\n50.1 %<!-- =objective; run: 00000001 -->", "docs/page.md:2: "),
+        ("50 %<!-- =objective; run: 0000abcd -->", "no record of run 0000abcd"),
+        ("50 %<!-- =objective; run: 000000 -->", "start of"),
+        ("50 %<!-- =nothing; run: 00000001 -->", "00000001 has no nothing"),
+        ("50 %<!-- =objective; run: 00000001 00000002 -->", "no statistic"),
+        ("75 [60, 82] %<!-- =objective; run: 00000002 -->", "is 75 [65.6955, 82.4548]"),
+        ("a word<!-- =objective; run: 00000001 -->", "is not NUMBER"),
+        ("50 %<!-- =objective -->", "is not NUMBER"),
+    ],
+)
+def test_a_number_that_differs_from_its_record(check, text: str, problem: str):
+    (line,) = check(text)
+    assert problem in line
+
+
+def test_the_pages_of_this_project_are_read(project, make):
+    (project.root / "README.md").write_text("9 %<!-- =objective; run: 00000001 -->\n")
+    (line,) = cited_numbers.problems(project, [make(1, value=0.1)])
+    assert line.startswith("README.md:1: 9 %")
