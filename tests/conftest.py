@@ -43,13 +43,18 @@ def pytest_xdist_auto_num_workers() -> int:
 
 def pytest_collection_modifyitems(config, items) -> None:
     """Put the files that took longest last time first, so that no process is left with one of them in the end."""
-    costs = config.cache.get(COSTS, {})
+    costs = known_costs(config)
 
     def seconds(item) -> float:
         file = item.nodeid.partition("::")[0]
         return costs.get(file, JOURNEY if "/journeys/" in file else UNKNOWN)
 
     items.sort(key=seconds, reverse=True)
+
+
+def known_costs(config) -> dict[str, float]:
+    """Return the seconds that files took when they were last run here."""
+    return config.cache.get(COSTS, {}) if hasattr(config, "cache") else {}
 
 
 def cpu_seconds() -> float:
@@ -87,5 +92,6 @@ class CostOfFiles:
         for file, total in seconds.most_common(shown):
             terminalreporter.line(f"{total:8.1f} {cpu[file]:8.1f}  {file}")
         terminalreporter.line(f"{seconds.total():8.1f} {cpu.total():8.1f}  all files")
-        known = self._config.cache.get(COSTS, {})
-        self._config.cache.set(COSTS, known | {file: round(s, 1) for file, s in seconds.items()})
+        if hasattr(self._config, "cache"):
+            now = {file: round(total, 1) for file, total in seconds.items()}
+            self._config.cache.set(COSTS, known_costs(self._config) | now)
