@@ -8,18 +8,21 @@ folder, different ones never do.
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numba
 
 from rl.compat.numba import CacheLocator, CompileResultCacheImpl, FunctionCache, set_cache
 
+_PATIENCE = 120.0  # s; the largest kernel compiles in 20 on an idle core
 _OPTIONS = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
 _FUSED = {"fastmath": {"contract"}}  # a product and a sum are rounded together
 part = numba.njit(**_OPTIONS, no_cpython_wrapper=True)
@@ -113,8 +116,42 @@ class _Impl(CompileResultCacheImpl):
 
 
 class _Cache(FunctionCache):
+    """Machine code on the disk, compiled by one process while the others wait for it."""
+
     _impl_class = _Impl
+
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        locator = _Locator(function)
+        self._lock_path = Path(locator.get_cache_path()) / f"{locator.get_disambiguator()}.lock"
+        self._lock: IO[bytes] | None = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None and self._lock is None:
+            with suppress(OSError):
+                self._acquire()
+                found = super().load_overload(sig, target_context)
+            if found is not None:
+                self._release()
+        return found
 
     def save_overload(self, sig: Any, data: Any) -> None:
         with suppress(OSError):  # a full disk or a deleted folder: the function works all the same
             super().save_overload(sig, data)
+        self._release()
+
+    def _acquire(self) -> None:
+        """Wait for another process that compiles this function, `_PATIENCE` seconds at most."""
+        self._lock = self._lock_path.open("wb")
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            with suppress(BlockingIOError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(0.05)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None

@@ -1,5 +1,8 @@
 """Where the machine code of compiled functions is stored."""
 
+import fcntl
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rl import kernels
@@ -40,6 +43,26 @@ def test_machine_code_is_stored_by_the_digest_of_the_sources(tmp_path, monkeypat
     again = kernels.kernel(doubled)
     assert again(3) == 6
     assert sum(again.stats.cache_hits.values()) == 1
+
+
+def test_a_function_that_another_process_compiles_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert kernels.kernel(doubled)(2) == 4
+    (lock,) = kernels.folder(HERE).glob("*.lock")
+    index, code = (next(kernels.folder(HERE).glob(name)) for name in ("*.nbi", "*.nbc"))
+    kept = index.read_bytes()
+    index.unlink()
+    late = kernels.kernel(doubled)
+    with lock.open() as compiling, ThreadPoolExecutor() as threads:
+        fcntl.flock(compiling, fcntl.LOCK_EX)
+        waiting = threads.submit(late, 3)
+        time.sleep(0.2)
+        assert not waiting.done()
+        index.write_bytes(kept)
+        fcntl.flock(compiling, fcntl.LOCK_UN)
+        assert waiting.result(60) == 6
+    assert sum(late.stats.cache_hits.values()) == 1
+    assert code.exists()
 
 
 def test_kernels_work_without_a_folder_for_machine_code(tmp_path, monkeypatch):

@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def probe(shell, *lines, env=""):
         "    except SystemExit as end: print('exit', end.code)\n"
         f"{calls}print([m for m in {HEAVY} if m in sys.modules])"
     )
-    *text, heavy = shell("python probe.py").strip().splitlines()
+    *text, heavy = shell(f"{sys.executable} probe.py").strip().splitlines()
     return "\n".join(text), heavy
 
 

@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 
+import prepared
 from runcatalog.guild.runs import GuildRun
 from runcatalog.search.trials import stop
 
@@ -105,8 +106,9 @@ class Project:
             "PYTHONWARNINGS": "ignore:pkg_resources is deprecated",
         }
 
-    def start(self, *arguments: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
+    def start(self, *arguments: str, python: str = sys.executable) -> subprocess.Popen:
+        """Start a search whose processes are to be killed, by the real Python unless another is given."""
+        command = [python, "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
         return subprocess.Popen(
             command,
             cwd=self.root,
@@ -117,7 +119,7 @@ class Project:
         )
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        process = self.start(*arguments)
+        process = self.start(*arguments, python=prepared.python())
         output, _ = process.communicate(timeout=240)
         assert process.returncode == code, output
         return output
