@@ -10,7 +10,6 @@ import pytest
 import torch
 
 from ppo_settings import ppo_settings
-from rl.ppo import PPOSettings
 from runcatalog import record
 from skills import train
 from skills.agents import checkpoints, evaluation
