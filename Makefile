@@ -23,9 +23,9 @@ setup: ## create or update .venv with the pinned packages; TORCH=cuda and PYTHON
 demo: .venv/.set-up ## train a hypernetwork PPO until the door opens, record it, show its catalog row
 	@tools/demo
 
-test: .venv/.set-up ## run all tests
+test: .venv/.set-up ## run all tests, the longest files first; the slowest ten are shown at the end
 	@tools/setup-browser
-	@$(BIN)/python -m pytest -n 4 --dist loadfile --no-loadscope-reorder
+	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
 lint: .venv/.set-up ## ruff, the import contracts, the declared dependencies
 	@$(BIN)/ruff check .
@@ -53,10 +53,11 @@ catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine
 	@$(BIN)/python src/skills/redraw.py
 	@$(BIN)/catalog render
 
-bench: .venv/.set-up ## run the benchmarks (minutes each) and render benchmarks/README.md
+bench: .venv/.set-up ## run the benchmarks (minutes each), render benchmarks/README.md, kill senders and servers 100 times
 	@for script in benchmarks/[a-z]*.py; do \
 	  case $$script in benchmarks/render.py) ;; *) echo "== $$script"; $(BIN)/python $$script || exit 1;; esac; done
 	@$(BIN)/python benchmarks/render.py
+	@echo "== 100 kills"; $(BIN)/python tests/faults/inject.py --kills 100
 
 lock: ## write requirements.lock from pyproject.toml, with uv; LOCK=--upgrade takes newer versions
 	@tools/lock $(LOCK)

@@ -1,6 +1,6 @@
-"""What a user would run instead of the CartPole study: the source's loop, PPO as in CleanRL, stable-baselines3.
+"""Alternatives to the CartPole study: the source's loop, PPO as in CleanRL, stable-baselines3.
 
-Those that train to a return give (seconds, whether they got there within their budget of environment steps).
+Functions that train to a return give (seconds, whether it was reached within the budget of environment steps).
 """
 
 from __future__ import annotations
@@ -14,9 +14,9 @@ import numpy as np
 import torch
 from torch import nn
 
-REACHED = 475.0  # mean length of the last 100 episodes: the return that all are to reach
+REACHED = 475.0  # target return: mean length of the last 100 episodes
 WINDOW = 100
-# The sequence of weighted states by which a pole is balanced: its policy plays whole episodes from the start.
+# Weights of the state variables with which a linear policy balances the pole for whole episodes.
 BALANCE = (0.1, 0.5, 3.0, 1.0)
 
 
@@ -187,9 +187,9 @@ def stable_baselines(kind: str, seed: int, budget: int) -> tuple[float, bool]:
         reached = False
 
         def _on_step(self) -> bool:
-            seen = self.model.ep_info_buffer
+            episodes = self.model.ep_info_buffer
             self.reached = (
-                len(seen) == WINDOW and sum(each["l"] for each in seen) / WINDOW >= REACHED
+                len(episodes) == WINDOW and sum(e["l"] for e in episodes) / WINDOW >= REACHED
             )
             return not self.reached
 

@@ -39,7 +39,7 @@ class Block(nn.Module):
 
 
 class DecisionTransformer(nn.Module):
-    """Predicts the action from each state's token; rewards, states and actions take turns."""
+    """Predict the action from each state's token; rewards, states and actions take turns."""
 
     def __init__(
         self, *, states: int, actions: int, rewards: int, times: int, window: int, width: int, layers: int,

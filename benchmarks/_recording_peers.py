@@ -1,4 +1,4 @@
-"""Recording beside what a user would call instead: MLflow in the loop, wandb or Aim, `guild run` alone."""
+"""Alternatives to recording: MLflow in the loop, wandb or Aim, `guild run` alone."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from benchmarks import _report
 
 LOOPS = Path(__file__).with_name("_point_loops.py")
 ROOT = Path(__file__).resolve().parent.parent
-STEPS = 200  # of 5 points each
+STEPS = 200  # of 5 metrics
 PATIENCE = 60.0  # s that a sender may take to set its database up
 FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "WANDB_", "PYTHONDONTWRITE")
 _GUILD_YML = """\
@@ -60,7 +60,7 @@ if __name__ == "__main__":
 
 
 def loops(folder: Path, peers: dict[str, str], repeats: int) -> list[dict[str, Any]]:
-    """Returns a row for MLflow in the loop and for each peer: seconds that the training thread spends.
+    """Return rows for MLflow in the loop and for the peers: seconds spent in the training thread.
 
     Args:
         folder: An empty folder.
@@ -76,14 +76,14 @@ def loops(folder: Path, peers: dict[str, str], repeats: int) -> list[dict[str, A
 
     for what in pythons:  # sets databases up
         once(what, PATIENCE)
-    found = _report.alternate({what: partial(once, what) for what in pythons}, repeats)
+    seconds_by_peer = _report.alternate({what: partial(once, what) for what in pythons}, repeats)
     names = {
-        "mlflow": "mlflow.log_metric for each point, SQLite",
+        "mlflow": "mlflow.log_metric per value, SQLite",
         "wandb": "wandb offline, one log a step",
         "aim": "Aim, one track a step",
     }
     what = f"{STEPS * 5:,} points: time in the training thread"
-    ours = found.pop("ours")
+    ours = seconds_by_peer.pop("ours")
     return [
         _report.row(
             what,
@@ -94,12 +94,12 @@ def loops(folder: Path, peers: dict[str, str], repeats: int) -> list[dict[str, A
             target=1 / 20 if peer == "mlflow" else None,
             target_is="at most",
         )
-        for peer, seconds in found.items()
+        for peer, seconds in seconds_by_peer.items()
     ]
 
 
 def guild_run(folder: Path, repeats: int) -> dict[str, Any]:
-    """Returns the row of `guild run` of a trivial script, with recording and without."""
+    """Return the row of `guild run` of a trivial script, with recording and without."""
     source = folder / "src"
     (source / "trivial").mkdir(parents=True)
     shutil.copytree(ROOT / "src" / "runcatalog", source / "runcatalog")
@@ -120,13 +120,13 @@ def guild_run(folder: Path, repeats: int) -> dict[str, Any]:
 
     for operation in ("plain", "recorded"):  # imports the flags, sets the database up
         once(operation, PATIENCE)
-    found = _report.alternate(
+    seconds = _report.alternate(
         {"recorded": lambda: once("recorded"), "plain": lambda: once("plain")}, repeats
     )
     return _report.row(
         "guild run of a trivial script",
-        found["recorded"],
-        found["plain"],
+        seconds["recorded"],
+        seconds["plain"],
         peer_name="the same without recording",
         unit="s",
         target=2.0,
@@ -143,7 +143,7 @@ def _seconds(python: str, what: str, folder: Path) -> float:
 
 
 def _until_senders_end(folder: Path, patience: float) -> None:
-    """Waits for the senders of the folder's runs, which go on after their run has ended; then ends them.
+    """Wait for the senders of the folder's runs, which outlive the runs, and end them.
 
     They would be at work during the next measurement. What they have not sent is in the journal.
     """
@@ -156,7 +156,7 @@ def _until_senders_end(folder: Path, patience: float) -> None:
 
 
 def _senders(folder: Path) -> list[int]:
-    found = []
+    children = []
     for path in Path("/proc").glob("[0-9]*/cmdline"):
         try:
             words = path.read_bytes().split(b"\0")
@@ -165,8 +165,8 @@ def _senders(folder: Path) -> list[int]:
         if b"runcatalog.record.delivery.sender" in words and any(
             os.fsencode(folder) in word for word in words
         ):
-            found.append(int(path.parent.name))
-    return found
+            children.append(int(path.parent.name))
+    return children
 
 
 def _environment() -> dict[str, str]:

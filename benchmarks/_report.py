@@ -1,4 +1,4 @@
-"""What the benchmarks share: alternating repeats, the result file, the page that shows all of them."""
+"""Shared code of the benchmarks: flags, the load limit, alternating repeats, result files, the rendered page."""
 
 from __future__ import annotations
 
@@ -9,6 +9,8 @@ import json
 import math
 import os
 import statistics
+import sys
+import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -20,28 +22,95 @@ from runcatalog.record.provenance.environment import commit_facts, cpu_name
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"
 REPEATS = 5
+LOAD_LIMIT = (
+    1.5  # 1-minute load average before the start; above it, other processes slow the measurement
+)
+LOAD_WAIT = 120.0  # s to wait for the load of an earlier benchmark to fall below the limit
+_LOAD_POLL = 5.0  # s
+
+_load_before: float | None = None  # load average before the benchmark began
+
+
+class _Parser(argparse.ArgumentParser):
+    """Parser that refuses to start a recorded benchmark on a loaded machine."""
+
+    def parse_args(self, *arguments: Any, **options: Any) -> argparse.Namespace:  # type: ignore[override]
+        """Parse the flags; `dry_run` is true if the results must not be recorded.
+
+        Raises:
+            SystemExit: The load average is above LOAD_LIMIT, and neither --dry-run nor --force is given.
+        """
+        parsed = super().parse_args(*arguments, **options)
+        parsed.dry_run = not check_load(dry_run=parsed.dry_run, force=parsed.force)
+        return parsed
+
+
+def parser(about: str | None, repeats: int | None = REPEATS) -> argparse.ArgumentParser:
+    """Return a parser with the flags of all benchmarks; its `parse_args` checks the load.
+
+    Args:
+        about: The benchmark's docstring.
+        repeats: Default of --repeats; None leaves this flag out.
+    """
+    flags = _Parser(description=about)
+    if repeats is not None:
+        flags.add_argument("--repeats", type=int, default=repeats, help="alternating repeats")
+    flags.add_argument("--dry-run", action="store_true", help="print the rows, write nothing")
+    flags.add_argument(
+        "--force",
+        action="store_true",
+        help=f"measure at a load above {LOAD_LIMIT} too; such results are printed and not recorded",
+    )
+    return flags
+
+
+def check_load(*, dry_run: bool, force: bool) -> bool:
+    """Return whether the results may be recorded: the machine is idle, and they are wanted.
+
+    Raises:
+        SystemExit: The load average stays above LOAD_LIMIT, and neither flag is given.
+    """
+    global _load_before
+    _load_before = os.getloadavg()[0] if dry_run or force else _load_after_waiting()
+    if dry_run:
+        return False
+    if _load_before <= LOAD_LIMIT:
+        return True
+    problem = f"load average {_load_before:.1f} is above {LOAD_LIMIT}"
+    if not force:
+        raise SystemExit(f"{problem}: nothing is measured; --force measures without recording")
+    print(f"{problem}: results are not recorded", file=sys.stderr)
+    return False
+
+
+def _load_after_waiting() -> float:
+    """Return the load average once it is below the limit, or after LOAD_WAIT seconds."""
+    end = time.monotonic() + LOAD_WAIT
+    while (load := os.getloadavg()[0]) > LOAD_LIMIT and time.monotonic() < end:
+        time.sleep(_LOAD_POLL)
+    return load
 
 
 def alternate(
     measures: Mapping[str, Callable[[], float]], repeats: int = REPEATS
 ) -> dict[str, list[float]]:
-    """Measures several things in turn, so that a machine that slows down slows all of them.
+    """Measure several things in turn, so that a machine that slows down slows all of them.
 
     Args:
-        measures: Functions that return one measurement each, by name.
-        repeats: Number of turns, at least 5; every other turn goes backwards.
+        measures: Functions that return one measurement, by name.
+        repeats: Number of turns, at least 5; every other turn is in reverse order.
 
     Returns:
         The measurements by name; those at the same position belong to one turn.
     """
     if repeats < REPEATS:
         raise ValueError(f"at least {REPEATS} repeats, not {repeats}")
-    found: dict[str, list[float]] = {name: [] for name in measures}
+    values: dict[str, list[float]] = {name: [] for name in measures}
     for turn in range(repeats):
         order = list(measures) if turn % 2 == 0 else list(reversed(measures))
         for name in order:
-            found[name].append(measures[name]())
-    return found
+            values[name].append(measures[name]())
+    return values
 
 
 def row(
@@ -55,15 +124,15 @@ def row(
     target_is: str = "at least",
     **more: Any,
 ) -> dict[str, Any]:
-    """Returns one line of a result file.
+    """Return one row of a result file.
 
     Args:
         what: What was measured, at which size.
         ours: Measurements of the project.
-        peer: Measurements of the peer, turn by turn beside ``ours``.
-        peer_name: What a user would take instead.
+        peer: Measurements of the peer, in the same turns as ``ours``.
+        peer_name: What a user would use instead.
         unit: Unit of both.
-        target: What the ratio should be.
+        target: Target of the ratio.
         target_is: "at least" or "at most".
         more: Further fields.
     """
@@ -88,48 +157,32 @@ def row(
 
 
 def interval(ratios: Sequence[float]) -> tuple[float, float]:
-    """Returns the 95 % percentile bootstrap interval of the median."""
-    drawn = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
-    low, high = np.percentile(np.median(drawn, 1), (2.5, 97.5))
+    """Return the 95 % percentile bootstrap interval of the median."""
+    samples = np.random.default_rng(0).choice(ratios, (10_000, len(ratios)))
+    low, high = np.percentile(np.median(samples, 1), (2.5, 97.5))
     return float(low), float(high)
 
 
 def where() -> dict[str, Any]:
-    """Returns machine, date and commit of a measurement."""
+    """Return machine, load before the benchmark, date and commit of a measurement."""
     facts = commit_facts(FOLDER.parent)
+    load = os.getloadavg()[0] if _load_before is None else _load_before
     return {
         "cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0)),
-        "load": round(os.getloadavg()[0], 1),
+        "load": round(load, 1),
         "date": datetime.date.today().isoformat(),
         "commit": facts["commit"][:8] + ("+" if facts["dirty"] else ""),
     }
 
 
-def parser(about: str | None) -> argparse.ArgumentParser:
-    """Returns a parser of what benchmarks take: how often, and whether to write.
-
-    Args:
-        about: The benchmark's docstring.
-    """
-    made = argparse.ArgumentParser(description=about)
-    made.add_argument("--repeats", type=int, default=REPEATS)
-    made.add_argument("--dry-run", action="store_true", help="print, write nothing")
-    return made
-
-
-def tell(name: str, rows: list[dict[str, Any]], *, dry_run: bool) -> None:
-    """Prints the rows as JSON if nothing should be written, and writes them (see `write`) if not."""
+def report(name: str, rows: list[dict[str, Any]], *, dry_run: bool) -> None:
+    """Print the rows; unless `dry_run`, write ``results/NAME.json`` and render the page."""
     if dry_run:
         print(json.dumps(rows, indent=1))
-    else:
-        write(name, rows)
-
-
-def write(name: str, rows: list[dict[str, Any]]) -> None:
-    """Prints the rows, writes ``results/NAME.json`` and renders the page again."""
-    for each in rows:
-        print(line(each))
+        return
+    for result in rows:
+        print(line(result))
     RESULTS.mkdir(exist_ok=True)
     text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
     (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
@@ -137,10 +190,12 @@ def write(name: str, rows: list[dict[str, Any]]) -> None:
 
 
 def render() -> str:
-    """Writes ``README.md`` from all result files, and returns it."""
+    """Write ``README.md`` from all result files, and return it."""
     parts = [
-        "# Benchmarks\n\nThe project and its peers in turn, medians of one run each. This page is "
-        "rendered by `python benchmarks/render.py` from `results/`; `make bench` measures again.\n"
+        "# Benchmarks\n\nThe project and its peers in alternating turns; medians of the turns. This page is "
+        "rendered by `python benchmarks/render.py` from `results/`; `make bench` measures again. "
+        f"A benchmark starts only at a load average of at most {LOAD_LIMIT}; `--force` measures at any load and "
+        "records nothing.\n"
     ]
     for path in sorted(RESULTS.glob("*.json")):
         rows = json.loads(path.read_text(encoding="utf-8"))
@@ -152,7 +207,7 @@ def render() -> str:
 
 
 def _about(name: str) -> str:
-    """The docstring of a benchmark."""
+    """Return the docstring of a benchmark."""
     source = (FOLDER / f"{name}.py").read_text(encoding="utf-8")
     return ast.get_docstring(ast.parse(source)) or ""
 
@@ -162,35 +217,37 @@ def _table(rows: list[dict[str, Any]]) -> str:
         "| what | ours | peer | unit | ratio | target | measured on |",
         "|------|------|------|------|-------|--------|-------------|",
     ]
-    for each in rows:
-        place = f"{each['cpu']}, {each['cores']} cores, {each['date']}, `{each['commit'] or '-'}`"
-        peer = f"{_number(each['peer'])} ({each['peer_name']})"
-        cells = [each["what"], _number(each["ours"]), peer, each["unit"], _ratio(each)]
-        lines.append("| " + " | ".join([*cells, _target(each), place]) + " |")
+    for result in rows:
+        place = [result["cpu"], f"{result['cores']} cores"]
+        place += [f"load {result['load']:.1f}"] if "load" in result else []
+        place += [result["date"], f"`{result['commit'] or '-'}`"]
+        peer = f"{_number(result['peer'])} ({result['peer_name']})"
+        cells = [result["what"], _number(result["ours"]), peer, result["unit"], _ratio(result)]
+        lines.append("| " + " | ".join([*cells, _target(result), ", ".join(place)]) + " |")
     return "\n".join(lines) + "\n"
 
 
-def line(each: dict[str, Any]) -> str:
-    """Returns a result row as one line of text."""
-    numbers = f"{_number(each['ours'])} against {_number(each['peer'])} {each['unit']}"
+def line(result: dict[str, Any]) -> str:
+    """Return a result row as one line of text."""
+    numbers = f"{_number(result['ours'])} against {_number(result['peer'])} {result['unit']}"
     return (
-        f"{each['what']}: {numbers} ({each['peer_name']}), ratio {_ratio(each)}, "
-        f"target {_target(each)}"
+        f"{result['what']}: {numbers} ({result['peer_name']}), ratio {_ratio(result)}, "
+        f"target {_target(result)}"
     )
 
 
-def _target(each: dict[str, Any]) -> str:
-    if each.get("target") is None:
+def _target(result: dict[str, Any]) -> str:
+    if result.get("target") is None:
         return "-"
-    missed = "" if each.get("met", True) else ", **missed**"
-    return f"{each.get('target_is', 'at least')} {each['target']:g}{missed}"
+    missed = "" if result.get("met", True) else ", **missed**"
+    return f"{result.get('target_is', 'at least')} {result['target']:g}{missed}"
 
 
-def _ratio(each: dict[str, Any]) -> str:
-    ratio = each["ratio"]
+def _ratio(result: dict[str, Any]) -> str:
+    ratio = result["ratio"]
     text = f"{ratio:.4f}" if 0.9 < ratio < 1.1 else _number(ratio)
-    if each.get("interval"):
-        text += " [{}, {}]".format(*map(_number, each["interval"]))
+    if result.get("interval"):
+        text += " [{}, {}]".format(*map(_number, result["interval"]))
     return text
 
 

@@ -23,9 +23,9 @@ from runcatalog import record
 from runcatalog.record.digest import metrics_digest
 
 STEPS = 20
-METRICS = ("return", "loss", "entropy", "kl", "success")  # STEPS points of each: 100 points a run
+METRICS = ("return", "loss", "entropy", "kl", "success")  # STEPS points per metric: 100 per run
 TRIALS = 20  # runs of a batch: five learning rates, four seeds
-BLOCK = 100  # runs that are made together: three batches, 30 single runs, 10 without Guild
+BLOCK = 100  # runs created together: three batches, 30 single runs, 10 without Guild
 STUDY = "bench"
 BEGIN = 1_700_000_000_000  # ms; when the first run began
 _GRID = (1e-4, 3e-4, 1e-3, 3e-3, 1e-2)
@@ -70,7 +70,7 @@ class Template:
 
 
 def make_project(root: Path) -> Template:
-    """Writes an empty project into a new folder, and records one run beside those that it will hold."""
+    """Create an empty project in a new folder, and record one run as the template of the others."""
     study = root / "experiments" / STUDY
     study.mkdir(parents=True)
     (root / "guild.yml").write_text(_GUILD_YML)
@@ -93,7 +93,7 @@ def make_project(root: Path) -> Template:
 
 
 def add_runs(root: Path, template: Template, first: int, count: int) -> None:
-    """Adds runs to a project.
+    """Add runs to a project.
 
     Args:
         root: Its folder; Guild's home is ``guild`` in it.
@@ -113,7 +113,7 @@ def _add_block(root: Path, template: Template, block: int) -> None:
         batch, trial = divmod(index, TRIALS)
         flags = {"task": rng.choice(_TASKS), "lr": rng.choice(_GRID), "seed": number % 7}
         operation, origin = rng.choice(("train", "long", "wide")), number
-        if batch < 3:  # trials copy when their batch was made, and its random seed
+        if batch < 3:  # trials copy the start and the random seed of their batch
             operation, origin = ("sweep", "lr")[batch % 2], block * BLOCK + batch * TRIALS
             flags = {"task": "lever", "lr": _GRID[trial // 4], "seed": trial % 4}
         run_id = uuid.UUID(int=rng.getrandbits(128)).hex
@@ -130,7 +130,7 @@ def _add_block(root: Path, template: Template, block: int) -> None:
 def _write_guild(
     directory: Path, root: Path, operation: str, flags: dict, number: int, origin: int, status: str
 ) -> None:
-    """Writes what Guild keeps of a run."""
+    """Write what Guild keeps of a run."""
     attrs = directory / ".guild" / "attrs"
     attrs.mkdir(parents=True)
     begin = BEGIN + 60_000 * number
@@ -164,7 +164,7 @@ def _write_journal(
     end: tuple[str, str],
     run_id: str = "",
 ) -> None:
-    """Writes what recording leaves of a run."""
+    """Write what recording leaves of a run."""
     journal = directory / "journal"
     journal.mkdir(parents=True)
     begin = BEGIN + 60_000 * number
@@ -173,9 +173,9 @@ def _write_journal(
     rng = random.Random(number)
     for step in range(1, STEPS + 1):
         last = 1 - math.exp(-step * 100 * flags["lr"]) + rng.gauss(0, 0.02)
-        told = {name: last / (i + 1) for i, name in enumerate(METRICS)}
-        points += [(name, step, value) for name, value in told.items()]
-        lines.append(_compact({"t": begin + 2000 * step, "step": step, "m": told}))
+        metrics = {name: last / (i + 1) for i, name in enumerate(METRICS)}
+        points += [(name, step, value) for name, value in metrics.items()]
+        lines.append(_compact({"t": begin + 2000 * step, "step": step, "m": metrics}))
     (journal / "metrics.jsonl").write_text("".join(lines))
     facts = {
         **template.facts,

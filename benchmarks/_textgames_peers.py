@@ -36,7 +36,7 @@ class Rereading:
     def play(
         self, generate: Callable[[list[list[int]]], list[list[int]]], seeds: NDArray[np.int64]
     ) -> dict[str, list[Any]]:
-        """Plays a game for each seed.
+        """Play a game for each seed.
 
         Args:
             generate: Conversations to replies, in tokens, up to one of `ends`.

@@ -1,9 +1,9 @@
-"""The CartPole study beside one run at a time, and to the same return beside PPO and A2C as people run them.
+"""The CartPole study compared with one run at a time, and with PPO and A2C to the same return.
 
-The first row is the whole of `pg:compare` (four algorithms, 20 seeds, 5,000 updates each) as users run it, journal
-and figures included. The second compares environment steps per second: a smaller study, start and end of its processes
-included, with the source's loop on one core at its best, which is with long episodes. The others are seconds per seed
-until the last 100 episodes' mean is 475: ours with the fastest configuration, 20 seeds at once and one alone.
+The first row is all of `pg:compare` (four algorithms, 20 seeds, 5,000 updates) as users run it, with journal and
+figures. The second row compares environment steps per second: a smaller study, with its start and end, and the source's
+loop on one core with long episodes, where it is fastest. The other rows are seconds per seed until the mean of the last
+100 episodes is 475: ours with the fastest configuration, 20 seeds at once and one alone.
 """
 
 import argparse
@@ -22,7 +22,7 @@ from pathlib import Path
 # The project's root instead of this folder, whose scripts are called as the packages are.
 ROOT = Path(__file__).resolve().parent.parent
 sys.path[0] = str(ROOT)
-# Small matrices: more threads only get into each other's way, here as in the study's processes.
+# With small matrices, several threads slow one another down, here as in the study's processes.
 os.environ["OPENBLAS_NUM_THREADS"] = "1"
 
 import numpy as np  # noqa: E402
@@ -30,10 +30,10 @@ import yaml  # noqa: E402
 from benchmarks import _cartpole_peers as peers  # noqa: E402
 from benchmarks import _report  # noqa: E402
 
-from cartpole.learner import Learner  # noqa: E402
-from cartpole.options import PolicyGradientConfig, widths  # noqa: E402
+from cartpole.policy_gradient.grid import configurations  # noqa: E402
+from cartpole.policy_gradient.options import PolicyGradientConfig  # noqa: E402
+from cartpole.policy_gradient.reinforce import Learner  # noqa: E402
 from cartpole.study import Config as StudyConfig  # noqa: E402
-from cartpole.study import configurations  # noqa: E402
 
 ALGORITHMS = ("vpg", "mean", "value", "rloo")
 LIMIT = 10.0  # min, for the whole of pg:compare on 2 cores
@@ -42,7 +42,7 @@ SEEDS = 20
 
 
 def study(updates: int) -> tuple[float, int]:
-    """Seconds and environment steps of `pg:compare`, process start to process end."""
+    """Return seconds and environment steps of `pg:compare`, from process start to process end."""
     with tempfile.TemporaryDirectory() as folder:
         environment = os.environ | {"RUN_DIR": f"{folder}/run", "RECORD_MLFLOW": "off"}
         command = [sys.executable, str(ROOT / "src/cartpole/study.py"), "--updates", str(updates)]
@@ -54,21 +54,21 @@ def study(updates: int) -> tuple[float, int]:
 
 
 def study_rate(updates: int) -> float:
-    """Environment steps per second of a study of this size."""
+    """Return the environment steps per second of a study of this size."""
     seconds, steps = study(updates)
     return steps / seconds
 
 
 def source_rate(seconds: float) -> float:
-    """Environment steps per second of the source's loop, the four algorithms one after the other."""
+    """Return the environment steps per second of the source's loop over the four algorithms."""
     rates = [peers.source_loop(algo, seconds / len(ALGORITHMS)) for algo in ALGORITHMS]
     return statistics.harmonic_mean(rates)
 
 
 def fastest() -> PolicyGradientConfig:
-    """The configuration that `pg:fastest` is declared with."""
+    """Return the configuration that `pg:fastest` declares."""
     declared = yaml.safe_load((ROOT / "experiments/cartpole/guild.yml").read_text())
-    (model,) = (each for each in declared if each.get("model") == "pg")
+    (model,) = (model for model in declared if model.get("model") == "pg")
     flags = model["operations"]["fastest"]["flags"]
     kinds = {field.name: type(field.default) for field in dataclasses.fields(StudyConfig)}
     given = {name.replace("-", "_"): value or "" for name, value in flags.items()}
@@ -78,15 +78,17 @@ def fastest() -> PolicyGradientConfig:
 
 
 def ours_to_return(point: PolicyGradientConfig, seeds: range, budget: int) -> tuple[float, int]:
-    """Seconds per seed until the last 100 episodes have a mean of 475, and how many seeds gave up."""
+    """Return seconds per seed to a mean length of 475 over 100 episodes, and how many seeds did not reach it."""
     begin, rounds = time.perf_counter(), -(-peers.WINDOW // point.batch)
-    settings = [dataclasses.replace(point.setting, seed=seed) for seed in seeds]
-    learner = Learner(settings, widths(point.hidden), point.batch)
+    settings = [dataclasses.replace(point.run_settings, seed=seed) for seed in seeds]
+    learner = Learner(settings, point.widths, point.batch)
     played: deque[np.ndarray] = deque(maxlen=rounds)
     missing, steps = np.ones(len(seeds), bool), np.zeros(len(seeds))
     while (missing & (steps < budget)).any():
-        played.append(learner.update())
-        steps += played[-1].sum(1)
+        rollout = learner.collect()
+        learner.update(rollout)
+        played.append(rollout.lengths)
+        steps += rollout.lengths.sum(1)
         if len(played) == rounds:
             recent = np.concatenate(played, axis=1)[:, -peers.WINDOW :]
             missing &= recent.mean(1) < peers.REACHED
@@ -94,7 +96,7 @@ def ours_to_return(point: PolicyGradientConfig, seeds: range, budget: int) -> tu
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure everything and report the rows."""
     parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=5000, help="of the whole study")
     parser.add_argument("--part", type=int, default=500, help="updates of the smaller study")
@@ -102,11 +104,11 @@ def main() -> None:
     parser.add_argument("--budget", type=int, default=BUDGET, help="environment steps of a peer")
     options = parser.parse_args()
     rows = study_rows(options) + return_rows(options)
-    _report.tell("cartpole", rows, dry_run=options.dry_run)
+    _report.report("cartpole", rows, dry_run=options.dry_run)
 
 
 def study_rows(options: argparse.Namespace) -> list[dict]:
-    """The whole study against its limit, and its rate against the source's loop."""
+    """Return the rows of the whole study and of its rate."""
     whole, steps = study(options.updates)
     size = f"{len(ALGORITHMS)} algorithms x {SEEDS} seeds"
     rates = _report.alternate(
@@ -138,7 +140,7 @@ def study_rows(options: argparse.Namespace) -> list[dict]:
 
 
 def return_rows(options: argparse.Namespace) -> list[dict]:
-    """Seconds per seed to the same return."""
+    """Return the rows of seconds per seed to the same return."""
     point = fastest()
     turns = dict.fromkeys(("many", "one", "cleanrl", "PPO", "A2C"), 0)
     missed = dict.fromkeys(turns, 0)
@@ -160,7 +162,7 @@ def return_rows(options: argparse.Namespace) -> list[dict]:
         return seconds
 
     measures = {name: partial(seconds_of, name) for name in turns}
-    found = _report.alternate(measures, options.repeats)
+    seconds = _report.alternate(measures, options.repeats)
     names = {
         "cleanrl": "PPO as in CleanRL, its defaults",
         "PPO": "stable-baselines3 PPO, settings of its zoo",
@@ -169,15 +171,15 @@ def return_rows(options: argparse.Namespace) -> list[dict]:
     rows = []
     for kind, what, seeds in (("many", f"{SEEDS} seeds at once", SEEDS), ("one", "one seed", 1)):
         own = f", {missed[kind]} of {seeds * options.repeats} gave up" if missed[kind] else ""
-        for name, told in names.items():
+        for name, peer_name in names.items():
             late = f", {missed[name]} of {options.repeats} gave up" if missed[name] else ""
             rows.append(
                 _report.row(
                     f"to a mean length of 475 over 100 episodes, {what}{own}",
-                    found[kind],
-                    found[name],
-                    peer_name=f"{told}{late}",
-                    unit="s a seed",
+                    seconds[kind],
+                    seconds[name],
+                    peer_name=f"{peer_name}{late}",
+                    unit="s per seed",
                     target=1,
                     target_is="at most",
                 )

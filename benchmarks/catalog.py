@@ -1,4 +1,4 @@
-"""The catalog at size: sync, render and search of thousands of runs, and what recording costs beside its peers.
+"""The catalog with thousands of runs: sync, render, search; and the cost of recording compared with its peers.
 
 Every number is that of a whole command, its start included. The runs are synthetic (see _synthetic_runs.py), 100
 points each; they are synced into a new SQLite in one go per size, as after a long absence. With --wandb or --aim the
@@ -9,7 +9,6 @@ The part "import" brings the committed records into a new MLflow, and writes som
 comparison: the library's writer of SQLite stays only while it is at least five times as fast.
 """
 
-import argparse
 import contextlib
 import json
 import os
@@ -69,7 +68,7 @@ class Size:
 
 
 def run_catalog(root: Path, *words: str, project: Path | None = None) -> Cost:
-    """Runs a command of the catalog in a project.
+    """Run a command of the catalog in a project.
 
     Args:
         root: Folder of MLflow's database, and of the project unless that is given.
@@ -93,19 +92,19 @@ def run_catalog(root: Path, *words: str, project: Path | None = None) -> Cost:
         text=True,
     ) as process:
         assert process.stdout is not None
-        told = process.stdout.read()
+        output = process.stdout.read()
         _, status, usage = os.wait4(process.pid, 0)
         process.returncode = os.waitstatus_to_exitcode(status)
     seconds = time.perf_counter() - begin
     if process.returncode:
-        raise SystemExit(f"catalog {' '.join(words)}: exit {process.returncode}\n{told}")
+        raise SystemExit(f"catalog {' '.join(words)}: exit {process.returncode}\n{output}")
     return Cost(seconds, usage.ru_maxrss / 1024)
 
 
 def measure(root: Path, sizes: Sequence[int], repeats: int) -> list[Size]:
-    """Lets a project grow to each size, and measures the commands there."""
+    """Grow a project to every size, and measure the commands at that size."""
     template = _synthetic_runs.make_project(root)
-    found, before = [], 0
+    measured, before = [], 0
     for size in sizes:
         _synthetic_runs.add_runs(root, template, before, size - before)
         fill = run_catalog(root, "sync", "-q")
@@ -115,27 +114,27 @@ def measure(root: Path, sizes: Sequence[int], repeats: int) -> list[Size]:
             (root / "runs_catalog.md").unlink(missing_ok=True)
             costs["render"].append(run_catalog(root, "render"))
             costs["search"].append(run_catalog(root, "search", SEARCH))
-        found.append(Size(size, size - before, fill, costs))
-        told = ", ".join(f"{n} {min(c.seconds for c in each):.2f} s" for n, each in costs.items())
-        print(f"{size} runs: first sync {fill.seconds:.1f} s; {told}", flush=True)
+        measured.append(Size(size, size - before, fill, costs))
+        text = ", ".join(f"{n} {min(c.seconds for c in cost):.2f} s" for n, cost in costs.items())
+        print(f"{size} runs: first sync {fill.seconds:.1f} s; {text}", flush=True)
         before = size
-    return found
+    return measured
 
 
 def rows(sizes: Sequence[Size]) -> list[dict[str, Any]]:
-    """Returns the result rows of the sizes: limits at the largest, growth between them."""
+    """Return the result rows of the sizes: limits at the largest, growth between them."""
     largest = sizes[-1]
     what = {"sync": "sync, nothing new", "render": "render", "search": f"search '{SEARCH}'"}
-    made = []
+    rows = []
     for name, limit in LIMITS.items():
         seconds = [cost.seconds for cost in largest.costs[name]]
-        made.append(_limit(f"{what[name]}, {largest.runs:,} runs", seconds, limit, "s"))
-    every = [largest.fill, *(cost for each in largest.costs.values() for cost in each)]
+        rows.append(_limit(f"{what[name]}, {largest.runs:,} runs", seconds, limit, "s"))
+    every = [largest.fill, *(cost for costs in largest.costs.values() for cost in costs)]
     peak = max(cost.memory for cost in every)
-    made.append(_limit(f"peak memory of these, {largest.runs:,} runs", [peak], MEMORY, "MiB"))
+    rows.append(_limit(f"peak memory of these, {largest.runs:,} runs", [peak], MEMORY, "MiB"))
     if len(sizes) > 1:
         first, before = sizes[0], sizes[-2]
-        made.append(
+        rows.append(
             _growth(
                 f"sync of {largest.new:,} new runs, per run",
                 [1000 * largest.fill.seconds / largest.new],
@@ -148,8 +147,8 @@ def rows(sizes: Sequence[Size]) -> list[dict[str, Any]]:
                 [1000 * c.seconds / s.runs for c in s.costs[name]] for s in (largest, before)
             )
             title = f"{what[name]}, per run at {largest.runs:,} runs"
-            made.append(_growth(title, ours, peer, f"at {before.runs:,} runs"))
-    return made
+            rows.append(_growth(title, ours, peer, f"at {before.runs:,} runs"))
+    return rows
 
 
 def _limit(what: str, measured: list[float], limit: float, unit: str) -> dict[str, Any]:
@@ -164,7 +163,7 @@ def _growth(what: str, ours: list[float], peer: list[float], peer_name: str) -> 
 
 
 def import_rows(folder: Path, repeats: int) -> list[dict[str, Any]]:
-    """Returns the rows of the import: the whole command, and its writer beside MLflow's client."""
+    """Return the rows of the import: the whole command, and its writer compared with MLflow's client."""
     records = read_all(ROOT / "experiments" / "records")
     points = sum(len(metric.curve) for record in records for metric in record.metrics.values())
     seconds = []
@@ -223,18 +222,14 @@ def _write_peer(store: Store, records: Sequence[RunRecord]) -> None:
 
 
 def main() -> None:
-    """Measures, prints a table and writes results/catalog.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print the rows and write results/catalog.json."""
+    parser = _report.parser(__doc__)
     parser.add_argument("--sizes", default="1000,3000,10000", help="numbers of runs, ascending")
-    parser.add_argument("--repeats", type=int, default=5, help="repeats of each command")
     for peer in ("wandb", "aim"):
         parser.add_argument(f"--{peer}", default="", metavar="PYTHON", help=f"that has {peer}")
-    parser.add_argument("--folder", default="", help="an empty folder to work in, which is kept")
+    parser.add_argument("--folder", default="", help="an empty folder to work in; it is kept")
     parser.add_argument(
-        "--parts", default=",".join(PARTS), help="what is measured; other rows stay as they are"
-    )
-    parser.add_argument(
-        "--keep-results", action="store_true", help="print the rows, leave the result file as it is"
+        "--parts", default=",".join(PARTS), help="parts to measure; the rows of the others stay"
     )
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
@@ -253,19 +248,17 @@ def main() -> None:
         }
         for part in options.parts.split(","):
             (folder / part).mkdir()
-            made = measures[part]()
-            if options.keep_results:
-                print(json.dumps(made, indent=1))
-            else:
-                _write(part, made)
+            _report_part(part, measures[part](), dry_run=options.dry_run)
 
 
-def _write(part: str, made: list[dict[str, Any]]) -> None:
-    """Writes the rows of a part beside those of the others."""
+def _report_part(part: str, rows: list[dict[str, Any]], *, dry_run: bool) -> None:
+    """Report the rows of a part; the recorded rows of the other parts stay as they are."""
     path = _report.RESULTS / "catalog.json"
-    held = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    every = [row for row in held if row.get("part") != part] + [{**r, "part": part} for r in made]
-    _report.write("catalog", sorted(every, key=lambda row: PARTS.index(row["part"])))
+    recorded = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    others = [] if dry_run else [row for row in recorded if row.get("part") != part]
+    all_rows = others + [{**row, "part": part} for row in rows]
+    all_rows.sort(key=lambda row: PARTS.index(row["part"]))
+    _report.report("catalog", all_rows, dry_run=dry_run)
 
 
 if __name__ == "__main__":

@@ -1,12 +1,12 @@
-"""Algorithm Distillation beside Decision Transformer: training, and playing with what was computed before.
+"""Algorithm Distillation against Decision Transformer: training, and rollouts with cached keys and values.
 
-The peer is Decision Transformer's architecture as published (Chen et al. 2021, section 3) and as its one-file versions
-lay it out: three tokens a step, torch's MultiheadAttention with a mask, LayerNorm before it, GELU. An update is
-forward, backward, clipping and optimizer, on windows that lie ready. The first two rows compare equal tokens, widths
-and dropouts; the third is what the default preset saves. A batch of the seed is computed in parts that a processor's
-caches hold: the next two rows compare that with all at once, and products in bf16 with those in fp32. Playing: 80 rooms
-at once after the window is full, with the cache (over a cycle of forgetting half of it and filling it again) against
-computing the full window anew at each step.
+The peer is Decision Transformer's architecture as published (Chen et al. 2021, section 3) and as single-file
+implementations write it: three tokens a step, torch's MultiheadAttention with a mask, LayerNorm before it, GELU. An
+update is forward, backward, clipping and optimizer, on windows that are ready. The first two rows compare equal
+tokens, widths and dropouts; the third is what the default preset saves. A batch of the seed is computed in parts that
+fit a CPU's caches: the next two rows compare that with the whole batch at once, and products in bf16 with those in
+fp32. Rollouts: 80 rooms at once with a full window, with the cache (over a cycle of forgetting half of it and filling
+it again) against computing the full window at every step.
 """
 
 import argparse
@@ -28,21 +28,21 @@ from benchmarks import _report  # noqa: E402
 from benchmarks._decision_transformer import DecisionTransformer  # noqa: E402
 from torch.nn import functional as F  # noqa: E402
 
-from darkroom.ad_options import Config  # noqa: E402
-from darkroom.ad_training import add_gradients, rows_at_once  # noqa: E402
-from darkroom.batch import RoomBatch  # noqa: E402
-from darkroom.context import Context  # noqa: E402
-from darkroom.grid import tasks  # noqa: E402
-from darkroom.model import Transformer  # noqa: E402
-from darkroom.player import Player  # noqa: E402
-from darkroom.shape import Shape  # noqa: E402
-from darkroom.windows import Windows  # noqa: E402
+from darkroom.distillation.ad_options import Config  # noqa: E402
+from darkroom.distillation.context import Context  # noqa: E402
+from darkroom.distillation.rollout import CachedPolicy  # noqa: E402
+from darkroom.distillation.shape import Shape  # noqa: E402
+from darkroom.distillation.transformer import Transformer  # noqa: E402
+from darkroom.distillation.update import add_gradients, windows_at_once  # noqa: E402
+from darkroom.distillation.windows import Windows  # noqa: E402
+from darkroom.rooms.batch import RoomBatch  # noqa: E402
+from darkroom.rooms.grid import tasks  # noqa: E402
 
 SIZE, LIMIT, ACTIONS = 9, 20, 5
 
 
 def windows(count: int, steps: int) -> Windows:
-    """Random steps: what they are does not matter for how long they take."""
+    """Return random steps, which take as long as real ones."""
     rng = np.random.default_rng(0)
     draw = partial(rng.integers, size=(count, steps))
     cells, times, actions = draw(SIZE**2), draw(LIMIT), draw(ACTIONS)
@@ -62,18 +62,26 @@ class Ours:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4, fused=True)
         self.windows = windows(batch, shape.window)
         self.count = self.windows.targets.size
-        self._how = rows or rows_at_once(shape), precision
+        self._how = rows or windows_at_once(shape), precision
 
     def update(self) -> None:
-        """One."""
+        """Make an update."""
         self.optimizer.zero_grad()
         self.gradients()
         torch.nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
         self.optimizer.step()
 
     def gradients(self) -> None:
-        """Forward and backward."""
-        add_gradients(self.model, self.windows, None, 0.0, *self._how)
+        """Run the forward and backward pass."""
+        rows, precision = self._how
+        add_gradients(
+            self.model,
+            self.windows,
+            None,
+            label_smoothing=0.0,
+            windows_at_once=rows,
+            precision=precision,
+        )
 
 
 class Peer(Ours):
@@ -86,20 +94,20 @@ class Peer(Ours):
             attention_dropout=shape.attention_dropout, residual_dropout=shape.residual_dropout,
         ).train()  # fmt: skip
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-4)
-        made = windows(batch, shape.window)
-        self.count, self.targets = made.targets.size, torch.from_numpy(made.targets)
-        seen = made.context
-        fields = seen.rewards, seen.cells, made.targets, seen.times
+        batch_windows = windows(batch, shape.window)
+        targets, context = batch_windows.targets, batch_windows.context
+        self.count, self.targets = targets.size, torch.from_numpy(targets)
+        fields = context.rewards, context.cells, targets, context.times
         self.context = tuple(map(torch.from_numpy, fields))
 
     def gradients(self) -> None:
-        """See `Ours`."""
+        """Run the forward and backward pass."""
         logits = self.model(self.context)
         F.cross_entropy(logits.flatten(0, 1), self.targets.flatten()).backward()
 
 
 def rate(learner: Ours, updates: int) -> float:
-    """Transitions a second."""
+    """Return transitions per second."""
     begin = time.perf_counter()
     for _ in range(updates):
         learner.update()
@@ -112,35 +120,35 @@ class Playing:
     def __init__(self, shape: Shape) -> None:
         self.model = Transformer(shape, torch.Generator().manual_seed(0)).eval()
         self.rooms = RoomBatch(tasks(SIZE), SIZE, limit=LIMIT)
-        self.player = Player(self.model, self.rooms.cells, self.rooms.sizes)
+        self.policy = CachedPolicy(self.model, self.rooms.cells, self.rooms.sizes)
         self.rng = np.random.default_rng(0)
         self.go(shape.window)
 
     def go(self, steps: int) -> None:
-        """Plays on."""
+        """Act for some steps."""
         for _ in range(steps):
-            actions = self.player.act(self.rng.random(len(self.rooms)))
-            gave = self.rooms.step(actions)
-            self.player.saw(actions, gave.rewards, gave.cells, self.rooms.times)
+            actions = self.policy.sample(self.rng.random(len(self.rooms)))
+            step = self.rooms.step(actions)
+            self.policy.observe(actions, step.rewards, step.cells, self.rooms.times)
 
     def cached(self) -> float:
-        """Environment steps a second over a cycle."""
+        """Return environment steps per second over a cycle of forgetting and filling."""
         steps, begin = self.model.shape.window // 2, time.perf_counter()
         self.go(steps)
         return len(self.rooms) * steps / (time.perf_counter() - begin)
 
     @torch.inference_mode()
     def anew(self, steps: int) -> float:
-        """The same when each step computes the whole window."""
+        """Return the same where every step computes the whole window."""
         begin = time.perf_counter()
         for _ in range(steps):
-            logits = self.model(self.player.window)[:, -1]
+            logits = self.model(self.policy.window)[:, -1]
             torch.softmax(logits, dim=-1).cumsum(dim=-1).numpy()
         return len(self.rooms) * steps / (time.perf_counter() - begin)
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all rows and write the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=2, help="of a turn")
     parser.add_argument("--batch", type=int, default=16, help="windows of an update")
@@ -148,11 +156,11 @@ def main() -> None:
     options = parser.parse_args()
     torch.set_num_threads(1)
     rows = training_rows(options) + part_rows(options) + playing_rows(options)
-    _report.tell("darkroom", rows, dry_run=options.dry_run)
+    _report.report("darkroom", rows, dry_run=options.dry_run)
 
 
 def training_rows(options: argparse.Namespace) -> list[dict]:
-    """Transitions a second, equal layouts first."""
+    """Return rows of transitions per second, equal layouts first."""
     default, seed = Config().shape(SIZE, LIMIT), Config(preset="seed").shape(SIZE, LIMIT)
     plain = replace(seed, attention_dropout=0.0, residual_dropout=0.0, feed_forward=256)
     cases = [
@@ -179,7 +187,7 @@ def training_rows(options: argparse.Namespace) -> list[dict]:
 
 
 def part_rows(options: argparse.Namespace) -> list[dict]:
-    """The seed's whole batch: in parts and at once, in bf16 and in fp32."""
+    """Return rows of the seed's batch: in parts and at once, in bf16 and in fp32."""
     shape, batch = Config(preset="seed").shape(SIZE, LIMIT), 2 * options.batch
     learners = {
         "once": Ours(shape, batch, batch),
@@ -196,14 +204,14 @@ def part_rows(options: argparse.Namespace) -> list[dict]:
             found[ours], found[peer], peer_name=name, unit="transitions/s", target=None,
         )
         for what, ours, name, peer in (
-            (f"in parts of {rows_at_once(shape)}", "parts", "all at once", "once"),
+            (f"in parts of {windows_at_once(shape)}", "parts", "all at once", "once"),
             ("in parts, products in bf16", "bf16", "the same in fp32", "parts"),
         )
     ]  # fmt: skip
 
 
 def playing_rows(options: argparse.Namespace) -> list[dict]:
-    """Environment steps a second with the cache and without."""
+    """Return rows of environment steps per second with the cache and without."""
     rows = []
     for what, shape in (
         ("one token a step, feed-forward 256", Config().shape(SIZE, LIMIT)),

@@ -1,4 +1,4 @@
-"""Decisions per second of the door study's training loop, beside what a user would take instead.
+"""Decisions per second of the door study's training loop, compared with its alternatives.
 
 Peers: stable-baselines3's PPO on the same environment, network, rollout (2,048 decisions), minibatch and
 epochs, with DummyVecEnv and SubprocVecEnv; and the bare simulator, ``mujoco.rollout`` with random actions,
@@ -29,7 +29,7 @@ import torch  # noqa: E402
 from benchmarks import _report, recording  # noqa: E402
 from mujoco import rollout  # noqa: E402
 
-from door.env import DoorVecEnv  # noqa: E402
+from door.env.door_env import DoorVecEnv  # noqa: E402
 from runcatalog import record  # noqa: E402
 
 ENVS, STEPS, EPOCHS, MINIBATCH, LR = 32, 64, 6, 512, 1e-3
@@ -194,10 +194,9 @@ def stable_baselines(task: str, kind: str, envs: int) -> float:
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure all in turn and writes the result."""
+    parser = _report.parser(__doc__)
     parser.add_argument("--task", default="lever")
-    parser.add_argument("--repeats", type=int, default=_report.REPEATS)
     options = parser.parse_args()
     cores = len(os.sched_getaffinity(0))
     peers = {
@@ -217,14 +216,14 @@ def main() -> None:
             for name, (kind, envs) in peers.items()
         },
     }
-    found = _report.alternate(measures, options.repeats)
+    rates = _report.alternate(measures, options.repeats)
     earlier.cleanup()
     what = f"training loop, ppo on {options.task}, [64, 64], {ENVS} x {STEPS}, {EPOCHS} epochs"
     rows = [
         _report.row(
             what,
-            found["ours"],
-            found[name],
+            rates["ours"],
+            rates[name],
             peer_name=name,
             unit="decisions/s",
             target=None,
@@ -234,8 +233,8 @@ def main() -> None:
     rows.append(
         _report.row(
             what,
-            found["ours"],
-            found["bare"],
+            rates["ours"],
+            rates["bare"],
             peer_name="mujoco.rollout, random actions",
             unit="decisions/s",
             target=SHARE,
@@ -248,19 +247,19 @@ def main() -> None:
         rows.append(
             _report.row(
                 f"{what.replace('ppo', 'hnppo')}, {key}",
-                found[key],
-                found[peer],
+                rates[key],
+                rates[peer],
                 peer_name=name,
                 unit="decisions/s",
                 target=None,
             )
         )
     name = f"ppo on {options.task}, {RECORDED} updates, from start to end"
-    _report.write("door", rows)  # before the slower part
+    _report.report("door", rows, dry_run=options.dry_run)  # before the slower part
     words = _training(options.task, RECORDED)[2:]
     command = [sys.executable, __file__, "--timed-training", *words]
     rows += recording.measure(command, name, max(PAIRS, options.repeats))
-    _report.write("door", rows)
+    _report.report("door", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -5,7 +5,6 @@ finite numbers as there were. Play is random commands, full commands held for 0.
 handle at full speed, and the scripted controllers that open the doors; new worlds for each 128 decisions.
 """
 
-import argparse
 import os
 import sys
 from pathlib import Path
@@ -15,10 +14,10 @@ sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks import _report  # noqa: E402
 
-from door.env import HORIZON, DoorVecEnv  # noqa: E402
-from door.robots import ROBOTS  # noqa: E402
-from door.stress import KINDS, Outcome, play  # noqa: E402
-from door.tasks import TASKS  # noqa: E402
+from door.env.door_env import HORIZON, DoorVecEnv  # noqa: E402
+from door.env.robots import ROBOTS  # noqa: E402
+from door.env.stress import KINDS, Outcome, play  # noqa: E402
+from door.env.tasks import TASKS  # noqa: E402
 from runcatalog import record  # noqa: E402
 
 ENVS = 32
@@ -27,7 +26,7 @@ TOTAL = 1_000_000  # decisions
 
 
 def stress(task: str, robot: str, kind: str, decisions: int) -> list[Outcome]:
-    """Plays at least ``decisions`` in worlds that change with each episode."""
+    """Play at least ``decisions`` in worlds that change with every episode."""
     rng = record.Seeds(1).generator(f"stress {kind} {task} {robot}")
     env = DoorVecEnv(
         task,
@@ -46,8 +45,8 @@ def stress(task: str, robot: str, kind: str, decisions: int) -> list[Outcome]:
 
 
 def main() -> None:
-    """Plays, prints and writes the result."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Play, print and write the result."""
+    parser = _report.parser(__doc__, repeats=None)
     parser.add_argument(
         "--decisions", type=int, default=TOTAL, help="of all kinds of play together"
     )
@@ -59,16 +58,17 @@ def main() -> None:
             for task in TASKS:
                 share = options.decisions // (len(ROBOTS) * len(KINDS) * len(TASKS))
                 outcomes += stress(task, robot, kind, share)
-            count = sum(each.decisions for each in outcomes)
+            count = sum(o.decisions for o in outcomes)
             played += count
-            finite += sum(each.decisions for each in outcomes if each.finite)
-            deepest = 1000 * max(each.deepest for each in outcomes)
+            finite += sum(o.decisions for o in outcomes if o.finite)
+            deepest = 1000 * max(o.deepest for o in outcomes)
             what = f"{robot}, {kind}, {len(TASKS)} tasks, {count:,} decisions: deepest contact"
             print(f"{what} {deepest:.2f} mm", flush=True)
             rows.append(_row(what, deepest, LIMIT, peer_name="the limit", unit="mm"))
     what = "decisions with finite observations, rewards and joints"
     more = {"peer_name": "all", "unit": "decisions", "target_is": "at least"}
-    _report.write("physics", [*rows, _row(what, finite, played, **more)])
+    rows.append(_row(what, finite, played, **more))
+    _report.report("physics", rows, dry_run=options.dry_run)
 
 
 def _row(what: str, ours: float, peer: float, **more: str) -> dict:

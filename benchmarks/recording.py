@@ -37,7 +37,7 @@ class Config(record.Config):
 
 
 def train(config: Config) -> dict:
-    """Trains a small network; prints ``seconds: S`` of the loop and ``recording: S`` in record's calls."""
+    """Train a small network; prints ``seconds: S`` of the loop and ``recording: S`` in record's calls."""
     import torch
 
     torch.set_num_threads(1)
@@ -92,11 +92,11 @@ class Cost:
 
 
 def cost_of(command: list[str], recording: bool, project: Path) -> Cost:
-    """Runs a training once, with or without recording."""
+    """Run a training once, with or without recording."""
     environment = os.environ | {"PROJECT_DIR": str(project), "OMP_NUM_THREADS": "1"}
     environment |= {"RECORD": "on" if recording else "off", "RECORD_MLFLOW": "on"}
-    foreign = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI")
-    environment = {name: value for name, value in environment.items() if name not in foreign}
+    own = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI")
+    environment = {name: value for name, value in environment.items() if name not in own}
     before = resource.getrusage(resource.RUSAGE_CHILDREN)
     begin = time.perf_counter()
     done = subprocess.run(command, env=environment, stdout=subprocess.PIPE, text=True, check=True)
@@ -109,7 +109,7 @@ def cost_of(command: list[str], recording: bool, project: Path) -> Cost:
 
 
 def measure(command: list[str], what: str, repeats: int = _report.REPEATS) -> list[dict]:
-    """Returns the result rows for a training's command line.
+    """Return the result rows for a training's command line.
 
     Args:
         command: The training; it must end by itself and record with :mod:`record`.
@@ -144,11 +144,10 @@ def measure(command: list[str], what: str, repeats: int = _report.REPEATS) -> li
 
 
 def main() -> None:
-    """Measures, prints a table and writes results/recording.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print the rows and write results/recording.json."""
+    parser = _report.parser(__doc__, repeats=7)
     parser.add_argument("--command", default="", help="a training to measure instead of the loop")
     parser.add_argument("--what", default="", help="its name in the table")
-    parser.add_argument("--repeats", type=int, default=7, help="alternating repeats")
     parser.add_argument("--updates", type=int, default=40, help="updates of the loop")
     arguments = parser.parse_args()
     command = shlex.split(arguments.command)
@@ -156,7 +155,8 @@ def main() -> None:
     if not command:
         command = [sys.executable, __file__, "--loop", "--updates", str(arguments.updates)]
         what = f"training loop of {arguments.updates} updates, 20 metrics each, 4 checkpoints"
-    _report.write("recording", measure(command, what, arguments.repeats))
+    rows = measure(command, what, arguments.repeats)
+    _report.report("recording", rows, dry_run=arguments.dry_run)
 
 
 if __name__ == "__main__":

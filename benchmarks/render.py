@@ -1,4 +1,4 @@
-"""Renders benchmarks/README.md from all result files."""
+"""Render benchmarks/README.md from all result files."""
 
 import sys
 from pathlib import Path

@@ -1,12 +1,11 @@
 """Gaussian-process search against random search, equal numbers of trials, on two known surfaces.
 
-Branin (2 dimensions) and Hartmann 6 are the usual ones (Dixon and Szego 1978, "The global
-optimization problem: an introduction"); their minima are known, so the regret (best value found
-minus the minimum) is exact. Both methods are the project's own, called as a trial of Guild calls
-them; seeds are paired, and the interval is a bootstrap over them.
+Branin (2 dimensions) and Hartmann 6 are standard test functions (Dixon and Szego 1978, "The global
+optimization problem: an introduction"); their minima are known, so the regret (best value minus
+the minimum) is exact. Both methods are the project's own, called as in a Guild batch; seeds are
+paired, and the interval is a bootstrap over seeds.
 """
 
-import argparse
 import os
 import sys
 from collections.abc import Callable
@@ -17,7 +16,7 @@ from pathlib import Path
 
 import numpy as np
 
-# In place of this folder, where this file is called as the package is.
+# Replaces this folder, whose file search.py would hide the package of that name.
 sys.path[0] = str(Path(__file__).resolve().parents[1])
 
 from benchmarks import _report  # noqa: E402
@@ -88,24 +87,24 @@ SURFACES = (
 
 
 def regret(surface: Surface, method: str, seed: int) -> float:
-    """Best value found minus the minimum."""
+    """Return the best value minus the minimum."""
     history: list[Observation] = []
     for index in range(surface.trials):
         settings = Settings(method=method, seed=seed)
         point = propose(surface.dimensions, history, index, settings).point
         history.append(Observation(point, surface.function(point)))
     # The minima are printed with six digits.
-    return max(min(seen.value for seen in history) - surface.minimum, 1e-6)
+    return max(min(observation.value for observation in history) - surface.minimum, 1e-6)
 
 
 def compare(surface: Surface, seeds: int) -> dict:
     """One row of the result: medians over seeds and the ratio with its interval."""
     with ProcessPoolExecutor(len(os.sched_getaffinity(0))) as pool:  # regrets, not times
-        found = [
+        regrets = [
             list(pool.map(partial(regret, surface, method), range(seeds)))
             for method in ("gp", "random")
         ]
-    pairs = np.array(found).T
+    pairs = np.array(regrets).T
     ours, peer = np.median(pairs, axis=0)
     picks = np.random.default_rng(0).integers(seeds, size=(10_000, seeds))
     medians = np.median(pairs[picks], axis=1)
@@ -128,11 +127,12 @@ def compare(surface: Surface, seeds: int) -> dict:
 
 
 def main() -> None:
-    """Measures, prints the rows and writes results/search.json."""
-    parser = argparse.ArgumentParser(description=__doc__)
+    """Measure, print the rows and write results/search.json."""
+    parser = _report.parser(__doc__, repeats=None)
     parser.add_argument("--seeds", type=int, default=20, help="searches per method and surface")
-    seeds = parser.parse_args().seeds
-    _report.write("search", [compare(surface, seeds) for surface in SURFACES])
+    options = parser.parse_args()
+    rows = [compare(surface, options.seeds) for surface in SURFACES]
+    _report.report("search", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

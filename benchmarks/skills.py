@@ -1,4 +1,4 @@
-"""The engine of MiniGrid levels beside minigrid itself, one thread each.
+"""The engine of MiniGrid levels compared with minigrid, one thread each.
 
 Both play the same levels with the same random actions, one episode after the other, beginnings of episodes included:
 256 environments of the engine; in minigrid the first of them alone, since one at a time is how it steps. The rows of
@@ -25,10 +25,10 @@ import numpy as np  # noqa: E402
 from benchmarks import _report  # noqa: E402
 
 import skills  # noqa: E402
-from skills.engine import Engine  # noqa: E402
-from skills.generate import levels  # noqa: E402
-from skills.levels import STAGES  # noqa: E402
-from skills.loading import bank  # noqa: E402
+from skills.levels.engine import Engine  # noqa: E402
+from skills.levels.generate import levels  # noqa: E402
+from skills.levels.minigrid.babyai import bank  # noqa: E402
+from skills.levels.stages import STAGES  # noqa: E402
 
 ENVS, ACTIONS = 256, 7
 CASES = ("pkp0", "all6", "nlm2", "BabyAI-GoToLocal-v0", "BabyAI-OpenDoor-v0")
@@ -86,23 +86,23 @@ def reset(env: gymnasium.Env, count: int) -> float:
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--steps", type=int, default=2000, help="of a turn, of each environment")
     options = parser.parse_args()
-    with contextlib.redirect_stdout(io.StringIO()):  # BabyAI tells of each level it throws away
+    with contextlib.redirect_stdout(io.StringIO()):  # BabyAI prints every level that it rejects
         rows = [step_row(name, options) for name in CASES] + [generator_row(options)]
-    _report.tell("skills", rows, dry_run=options.dry_run)
+    _report.report("skills", rows, dry_run=options.dry_run)
 
 
 def step_row(name: str, options: argparse.Namespace) -> dict:
     """Environment steps a second of one stage, or of one environment of BabyAI's."""
     ours, peer = Ours(name, options.steps), Minigrid(name, options.steps)
-    found = _report.alternate({"ours": ours.rate, "peer": peer.rate}, options.repeats)
+    rates = _report.alternate({"ours": ours.rate, "peer": peer.rate}, options.repeats)
     what = f"stage {name}" if name in STAGES else name
     return _report.row(
         f"random actions, {what}, {ENVS} environments",
-        found["ours"], found["peer"], peer_name="minigrid, one environment", unit="env steps/s", target=200,
+        rates["ours"], rates["peer"], peer_name="minigrid, one environment", unit="env steps/s", target=200,
     )  # fmt: skip
 
 
@@ -113,9 +113,9 @@ def generator_row(options: argparse.Namespace) -> dict:
         "ours": partial(drawn, 20 * options.steps),
         "peer": partial(reset, env, options.steps // 10),
     }
-    found = _report.alternate(measures, options.repeats)
+    rates = _report.alternate(measures, options.repeats)
     return _report.row(
-        "levels of the stage all6", found["ours"], found["peer"],
+        "levels of the stage all6", rates["ours"], rates["peer"],
         peer_name="BabyAI-GoToLocal, one room", unit="levels/s", target=None,
     )  # fmt: skip
 

@@ -9,6 +9,7 @@ import os
 import sys
 import time
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from pathlib import Path
 from typing import Any
@@ -26,9 +27,13 @@ from gymnasium.vector import AsyncVectorEnv, AutoresetMode  # noqa: E402
 
 import skills  # noqa: E402
 from runcatalog import record  # noqa: E402
-from skills.engine import Engine, Step  # noqa: E402
-from skills.learning import Learner, one_thread, thread_pool  # noqa: E402
-from skills.options import Config  # noqa: E402
+from skills.learning.options import Config  # noqa: E402
+from skills.learning.ppo import (  # noqa: E402
+    RecurrentPPO,
+    thread_pool,
+    use_one_torch_thread,
+)
+from skills.levels.engine import Engine, Step  # noqa: E402
 
 CORES, STAGE = 2, "all6"
 FEW = 16  # environments; a rollout of as many samples is longer
@@ -66,13 +71,13 @@ class Processes:
         return self._count
 
     def reset(self, seeds: np.ndarray, *, out: Step) -> Step:
-        """Begins episodes."""
+        """Begin episodes."""
         observation, _ = self.envs.reset(seed=seeds.tolist())
         self._show(observation, out)
         return out
 
     def step(self, actions: np.ndarray, out: Step) -> Step:
-        """Acts in every environment; where an episode has ended the next one begins."""
+        """Act in every environment; an ended episode is followed by the next one."""
         observation, out.reward[:], out.terminated[:], out.truncated[:], more = self.envs.step(
             actions
         )
@@ -87,7 +92,7 @@ class Processes:
         out.mission[:] = observation["mission"]
 
     def close(self) -> None:
-        """Ends the processes."""
+        """End the processes."""
         self.envs.close()
 
 
@@ -103,33 +108,35 @@ class Learning:
         config = Config(envs=envs, workers=CORES, shaping=0.0)
         samples = Config().envs * Config().rollout
         self.rollout = samples // envs
-        self.learner = Learner(
-            config.shape(), STAGE, envs=envs, workers=CORES, rollout=self.rollout, settings=config.settings(),
-            max_grad_norm=config.max_grad_norm, frozen="nothing", seeds=record.Seeds(0), make=make,
+        self.learner = RecurrentPPO(
+            replace(config.learner_settings(), rollout=self.rollout), config.ppo_settings(), 0.0, STAGE,
+            record.Seeds(0), make,
         )  # fmt: skip
         self.samples, self._number = samples, 0
 
     def rate(self, updates: int) -> float:
         """Environment steps a second, end to end."""
-        with thread_pool(CORES) as threads:
+        with thread_pool(CORES) as self.learner.threads:
             begin = time.perf_counter()
             for _ in range(updates):
                 self._number += 1
-                self.learner.update(self._number, 3e-4, threads)
+                self.learner.collect(self._number)
+                self.learner.compute_advantages()
+                self.learner.optimise(self._number, 3e-4)
             return updates * self.samples / (time.perf_counter() - begin)
 
     def close(self) -> None:
-        """Ends the processes of environments."""
+        """End the processes of environments."""
         for worker in self.learner.workers:
-            worker.player.engine.close()
+            worker.rollout.engine.close()
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=60, help="of a turn; a peer makes a fifth")
     options = parser.parse_args()
-    one_thread()
+    use_one_torch_thread()
     many = Config().envs
     peers = {envs: Learning(Processes, envs) for envs in (many, FEW)}
     ours = Learning(Engine, many)
@@ -138,18 +145,18 @@ def main() -> None:
     measures |= {str(envs): partial(each.rate, few) for envs, each in peers.items()}
     for each in (ours, *peers.values()):
         each.rate(1)
-    found = _report.alternate(measures, options.repeats)
+    rates = _report.alternate(measures, options.repeats)
     rows = [
         _report.row(
             f"PPO on the stage {STAGE}, rollout, update and all, {CORES} threads, {ours.samples} samples an update",
-            found["ours"], found[str(envs)], unit="env steps/s", target=5,
+            rates["ours"], rates[str(envs)], unit="env steps/s", target=5,
             peer_name=f"the same on minigrid, AsyncVectorEnv, {envs} environments x {each.rollout} steps",
         )
         for envs, each in peers.items()
     ]  # fmt: skip
     for each in peers.values():
         each.close()
-    _report.tell("skills_training", rows, dry_run=options.dry_run)
+    _report.report("skills_training", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

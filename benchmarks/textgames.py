@@ -1,4 +1,4 @@
-"""The text games beside what a user would take instead, one thread each.
+"""The text games compared with their alternatives, one thread each.
 
 Sokoban's levels against gym-sokoban's generator, both with its reverse play of up to 300 moves, retries included; and
 shortest solutions against a breadth-first search in plain Python, the one that the tests compare with.
@@ -54,7 +54,7 @@ def gyms_drawn(size: int, boxes: int, count: int) -> float:
 
 
 def _room(size: int, boxes: int) -> bool:
-    """Whether gym-sokoban found a level; where it did not, its environment tries again, too."""
+    """Return whether gym-sokoban generated a level; otherwise its environment also tries again."""
     try:
         generate_room((size, size), num_steps=int(1.7 * 2 * size), num_boxes=boxes)
     except (RuntimeError, RuntimeWarning):
@@ -79,7 +79,7 @@ def plainly_solved(texts: list[str]) -> float:
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     parser = _report.parser(__doc__)
     parser.add_argument(
         "--levels", type=int, default=20_000, help="of a turn; the peers have fewer"
@@ -87,19 +87,19 @@ def main() -> None:
     options = parser.parse_args()
     rows = [drawn_row(*case, options) for case in CASES]
     rows += [solved_row(*case, options) for case in ((6, 1), (6, 2))]
-    _report.tell("textgames", rows, dry_run=options.dry_run)
+    _report.report("textgames", rows, dry_run=options.dry_run)
 
 
 def drawn_row(size: int, boxes: int, options: argparse.Namespace) -> dict:
-    """Levels made a second."""
+    """Return levels generated per second."""
     measures = {
         "ours": partial(ours_drawn, size, boxes, options.levels // boxes),
         "peer": partial(gyms_drawn, size, boxes, max(10, options.levels // 400)),
     }
     measures["ours"]()  # compiled
-    found = _report.alternate(measures, options.repeats)
+    rates = _report.alternate(measures, options.repeats)
     return _report.row(
-        f"levels of Sokoban made, {size} x {size}, boxes: {boxes}", found["ours"], found["peer"],
+        f"levels of Sokoban made, {size} x {size}, boxes: {boxes}", rates["ours"], rates["peer"],
         peer_name="gym-sokoban", unit="levels/s", target=10,
     )  # fmt: skip
 
@@ -111,9 +111,9 @@ def solved_row(size: int, boxes: int, options: argparse.Namespace) -> dict:
     texts = game.render(np.arange(options.levels // 10))
     measures = {"ours": partial(ours_solved, game.cells), "peer": partial(plainly_solved, texts)}
     measures["ours"]()  # compiled
-    found = _report.alternate(measures, options.repeats)
+    rates = _report.alternate(measures, options.repeats)
     return _report.row(
-        f"levels of Sokoban solved, {size} x {size}, boxes: {boxes}", found["ours"], found["peer"],
+        f"levels of Sokoban solved, {size} x {size}, boxes: {boxes}", rates["ours"], rates["peer"],
         peer_name="breadth-first search in plain Python", unit="levels/s", target=5,
     )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""How well estimated advantages tell what a turn of FrozenLake was worth, beside group-relative ones (GRPO).
+"""How well estimated advantages predict the value of a turn of FrozenLake, compared with group-relative ones (GRPO).
 
 A policy that goes the shortest way and slips into a random action now and then plays slippery maps, each many times.
 What each of its turns is worth is known exactly, by dynamic programming; measured is the correlation over all turns.
@@ -35,13 +35,13 @@ def leads() -> np.ndarray:
 def policy_of(cells: np.ndarray) -> np.ndarray:
     """Chances of actions in each cell of a map, [cells, actions]."""
     grids = np.repeat(cells[None], SIZE**2, axis=0)
-    found = np.full((SIZE**2, ACTIONS), ASTRAY / ACTIONS)
+    chances = np.full((SIZE**2, ACTIONS), ASTRAY / ACTIONS)
     for cell, way in enumerate(solver.walk(grids, np.arange(SIZE**2), None)):
         if way is None or not len(way):
-            found[cell] = 1 / ACTIONS
+            chances[cell] = 1 / ACTIONS
         else:
-            found[cell, way[0] - 1] += 1 - ASTRAY
-    return found
+            chances[cell, way[0] - 1] += 1 - ASTRAY
+    return chances
 
 
 def exact(cells: np.ndarray, policy: np.ndarray, to: np.ndarray) -> np.ndarray:
@@ -122,7 +122,7 @@ def row(times: int, own_luck: bool, options: argparse.Namespace) -> dict:
     """Both estimates of the same turns."""
     plays = [Plays(np.random.default_rng(k), times, own_luck) for k in range(options.repeats)]
     turns = {"ours": iter(plays), "peer": iter(plays)}
-    found = _report.alternate(
+    rates = _report.alternate(
         {
             "ours": lambda: of_states(next(turns["ours"])),
             "peer": lambda: of_outcomes(next(turns["peer"])),
@@ -131,16 +131,16 @@ def row(times: int, own_luck: bool, options: argparse.Namespace) -> dict:
     )
     slips = "slips of its own" if own_luck else "the same slips"
     return _report.row(
-        f"turns of {MAPS} maps, each played {times} times with {slips}", found["ours"], found["peer"],
+        f"turns of {MAPS} maps, each played {times} times with {slips}", rates["ours"], rates["peer"],
         peer_name="group-relative outcomes", unit="correlation with the exact advantage", target=2,
     )  # fmt: skip
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     options = _report.parser(__doc__).parse_args()
     rows = [row(times, luck, options) for times, luck in ((16, False), (16, True), (64, True))]
-    _report.tell("textgames_advantages", rows, dry_run=options.dry_run)
+    _report.report("textgames_advantages", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Language models in the text games beside TRL's GRPOTrainer, and beside reading all of a conversation in each turn.
+"""Language models in the text games compared with TRL's GRPOTrainer, and with rereading the conversation in every turn.
 
 All on one thread, in fp32, with the project's tiny model (0.8 M weights) on Sokoban. The first rows are updates with
 all that belongs to them: games, rollouts, an optimiser's step. Model, games, tokens of replies and the number of
@@ -123,7 +123,7 @@ class Ours:
 def trained_row(
     what: str, model: Any, tokenizer: Any, config: Config, repeats: int
 ) -> dict[str, Any]:
-    """Games a second in rollout and update together, beside TRL."""
+    """Return the row of games per second in rollout and update, compared with TRL."""
     what = f"rollout and update, {config.train_batch_size} levels x {config.n_rollout}, {what}"
     seeds = levels.training(config, config.train_batch_size * 2 * UPDATES)
     ours = Ours(copy.deepcopy(model), tokenizer, config, seeds)
@@ -131,14 +131,14 @@ def trained_row(
     measures = {"ours": partial(ours.rate, UPDATES), "trl": partial(trl.rate, UPDATES)}
     for measure in measures.values():
         measure()
-    found = _report.alternate(measures, repeats)
+    rates = _report.alternate(measures, repeats)
     if not 0.9 < ours.replies / trl.replies < 1.1:
         raise ValueError(
             f"{ours.replies:.0f} tokens an update, TRL {trl.replies:.0f}: not the same"
         )
     several = "; several turns by rollout_func" if config.max_turns > 1 else ""
     return _report.row(
-        what, found["ours"], found["trl"], peer_name=f"TRL's GRPOTrainer{several}", unit="games/s", target=2,
+        what, rates["ours"], rates["trl"], peer_name=f"TRL's GRPOTrainer{several}", unit="games/s", target=2,
         tokens=round(ours.replies), peer_tokens=round(trl.replies),
     )  # fmt: skip
 
@@ -193,16 +193,16 @@ def kept_row(model: Any, tokenizer: Any, turns: int, count: int, repeats: int) -
         function()
         return total / (time.perf_counter() - begin)
 
-    found = _report.alternate({"ours": partial(rate, ours), "again": partial(rate, again)}, repeats)
+    rates = _report.alternate({"ours": partial(rate, ours), "again": partial(rate, again)}, repeats)
     return _report.row(
-        f"rollouts of {turns} turns, {count} games", found["ours"], found["again"], unit="turns/s",
+        f"rollouts of {turns} turns, {count} games", rates["ours"], rates["again"], unit="turns/s",
         peer_name="transformers' generate on the whole conversation each turn", target=4 if turns == 10 else None,
         turns=total,
     )  # fmt: skip
 
 
 def main() -> None:
-    """Measures all in turn and writes the result."""
+    """Measure all in turn and writes the result."""
     options = _report.parser(__doc__).parse_args()
     torch.set_num_threads(1)
     first, tokenizer = made()
@@ -222,7 +222,7 @@ def main() -> None:
         kept_row(model, tokenizer, turns, count, options.repeats)
         for turns, count in ((10, 128), (25, 64))
     ]
-    _report.tell("textgames_models", rows, dry_run=options.dry_run)
+    _report.report("textgames_models", rows, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

@@ -20,7 +20,7 @@ class MemoryReader(Reader):
         self.records_ = list(records)
         self.read = 0
 
-    def runs(self, *, deleted=False, rarely=()):
+    def runs(self, *, deleted=False, on_demand=()):
         return [self._stored(record) for record in self.records_]
 
     def _stored(self, record):
@@ -30,7 +30,7 @@ class MemoryReader(Reader):
             "metrics": {encode(name): metric.last for name, metric in record.metrics.items()},
         }
         row = (f"id-{record.run}", record.study, record.status, "active")
-        return StoredRun.of(row, record.run, kept.__getitem__)
+        return StoredRun.from_mlflow(row, record.run, kept.__getitem__)
 
     def points(self, run_ids):
         self.read += len(run_ids)

@@ -1,10 +1,17 @@
-"""Histories of small rooms, and flags of a transformer that learns from them in a moment."""
+"""Histories of small rooms, and flags of a transformer that trains on them in a moment."""
 
+import json
 from pathlib import Path
+from types import ModuleType
+from typing import Any
 
 import numpy as np
+import pytest
 
-from darkroom import a2c, histories
+from darkroom.a2c.a2c import SourceAgents
+from darkroom.a2c.histories import About, Histories
+from darkroom.rooms import grid
+from darkroom.train_sources import Config
 from runcatalog.record import Seeds
 
 SMALL = {
@@ -14,16 +21,29 @@ SMALL = {
 }  # fmt: skip
 
 
-def recorded(folder: Path, size: int = 4, steps: int = 400, **changes) -> Path:
-    """Histories of a run that learned for a moment."""
-    goals = np.delete(np.arange(size**2), (size // 2) * (size + 1))
-    config = a2c.Settings(
-        size=size, limit=6, hidden=8, envs=4, lr=3e-2, terminating=False, **changes
-    )
-    agents = a2c.SourceAgents(goals, config, Seeds(1))
-    about = histories.About(size, config.limit, config.terminating, tuple(goals.tolist()), 1)
-    made = histories.Histories.create(folder / "histories", about, 4, steps)
-    for begin in range(0, steps, 10):
-        made.write(begin, agents.update())
-    made.flush()
+def recorded(folder: Path, size: int = 4, steps: int = 400) -> Path:
+    """Record histories of agents that learn for a moment, in a run's directory, and return it."""
+    config = Config(size=size, limit=6, hidden=8, envs=4, lr=3e-2, terminating=False, test_tasks=0)
+    recorded_by(config, grid.tasks(size), folder / "histories", steps)
     return folder
+
+
+def recorded_by(config: Config, goals: np.ndarray, folder: Path, steps: int) -> Histories:
+    """Record `steps` of every environment of source agents."""
+    agents = SourceAgents(goals, config.settings(), Seeds(1))
+    about = About(config.size, config.limit, config.terminating, tuple(map(int, goals)), 1)
+    histories = Histories.create(folder, about, config.envs, steps)
+    for begin in range(0, steps, config.rollout):
+        histories.write(begin, agents.update())
+    histories.flush()
+    return histories
+
+
+def run_main(patch: pytest.MonkeyPatch, folder: Path, script: ModuleType, **flags: Any) -> dict:
+    """Run a script's `main` with `folder` as its run directory, and return its result file."""
+    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
+        patch.delenv(name, raising=False)
+    patch.setenv("RUN_DIR", str(folder))
+    patch.setenv("RECORD_MLFLOW", "off")
+    script.main(script.Config(**flags))
+    return json.loads((folder / "result.json").read_text())

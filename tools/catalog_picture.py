@@ -1,8 +1,8 @@
-"""Takes README's picture of a section of runs_catalog.md as GitHub shows it, in headless Chromium.
+"""Take README's picture of a section of runs_catalog.md, in GitHub's style, with headless Chromium.
 
     python tools/catalog_picture.py [--section HEADING] [--dark] [--whole] [--to FILE]
 
-Chromium is looked for on the path; $CHROMIUM names another one.
+Chromium is taken from the path, or from $CHROMIUM.
 """
 
 from __future__ import annotations
@@ -17,7 +17,7 @@ from screenshots import chromium
 ROOT = Path(__file__).parents[1]
 SECTION = "lr Optimization (hnppo)"
 WIDTH = 1012  # pixels of a file's text on GitHub
-# The parts of GitHub's style that decide how a table looks: sizes, widths, borders.
+# The parts of GitHub's style that affect tables: sizes, widths, borders.
 STYLE = """
 :root { color-scheme: light; --ink: #1f2328; --page: #fff; --line: #d1d9e0; --band: #f6f8fa; --code: #818b981f;
         --link: #0969da }
@@ -40,7 +40,7 @@ code { padding: .2em .4em; font: 85% "Liberation Mono", monospace; background: v
 
 
 def page(markdown: str, *, dark: bool) -> str:
-    """Returns Markdown as a page in GitHub's looks."""
+    """Return Markdown as a page in GitHub's looks."""
     import cmarkgfm
     from cmarkgfm.cmark import Options
 
@@ -51,37 +51,37 @@ def page(markdown: str, *, dark: bool) -> str:
 
 
 def section(markdown: str, heading: str) -> str:
-    """Returns a section of a file, with its heading."""
+    """Return a section of a file, with its heading."""
     lines = markdown.splitlines()
     starts = [i for i, line in enumerate(lines) if line.startswith("#")]
-    found = [i for i in starts if lines[i].lstrip("# ") == heading]
-    if not found:
+    matches = [i for i in starts if lines[i].lstrip("# ") == heading]
+    if not matches:
         sys.exit(
-            f"no section {heading!r}; there are {', '.join(lines[i].lstrip('# ') for i in starts)}"
+            f"no section {heading!r}; sections: {', '.join(lines[i].lstrip('# ') for i in starts)}"
         )
-    end = min((i for i in starts if i > found[0]), default=len(lines))
-    return "\n".join(lines[found[0] : end])
+    end = min((i for i in starts if i > matches[0]), default=len(lines))
+    return "\n".join(lines[matches[0] : end])
 
 
 def take(html: str, path: Path, executable: str, *, dark: bool) -> None:
-    """Writes a page's picture."""
+    """Write a screenshot of a page."""
     from playwright.sync_api import sync_playwright
 
     with sync_playwright() as playwright, tempfile.TemporaryDirectory() as folder:
         source = Path(folder) / "page.html"
         source.write_text(html, encoding="utf-8")
         browser = playwright.chromium.launch(executable_path=executable)
-        shown = browser.new_page(
+        view = browser.new_page(
             viewport={"width": WIDTH + 64, "height": 600},
             color_scheme="dark" if dark else "light",
         )
-        shown.goto(source.as_uri())
-        shown.screenshot(path=path, full_page=True)
+        view.goto(source.as_uri())
+        view.screenshot(path=path, full_page=True)
         browser.close()
 
 
 def main() -> None:
-    """Takes the picture."""
+    """Take the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--section", default=SECTION, help="heading of the section")
     parser.add_argument("--whole", action="store_true", help="the whole file")

@@ -1,8 +1,8 @@
-"""Draws README's picture of 16 random worlds and docs/door.md's of the robots.
+"""Draw the pictures of 16 random worlds (README) and of the robots (docs/door.md).
 
     python tools/door_pictures.py [--to docs]
 
-It needs off-screen OpenGL: on Debian or Ubuntu libegl1 libgl1-mesa-dri, or libosmesa6.
+Needs off-screen OpenGL: on Debian or Ubuntu libegl1 libgl1-mesa-dri, or libosmesa6.
 """
 
 from __future__ import annotations
@@ -16,26 +16,26 @@ os.environ.setdefault("MUJOCO_GL", "egl")
 import numpy as np
 from PIL import Image, ImageDraw, ImageFont
 
-from door.render import Painter, film, world_of
-from door.robots import ROBOTS, get_robot
-from door.scripted import ScriptedGripper, ScriptedHook
-from door.tasks import TASKS
-from door.worlds import Settings, sample_world
+from door.env.render import Painter, film, world_of
+from door.env.robots import ROBOTS, get_robot
+from door.env.scripted import ScriptedGripper, ScriptedHook
+from door.env.tasks import TASKS
+from door.env.worlds import Settings, sample_world
 from runcatalog.record.seeds import Seeds
 
 ROOT = Path(__file__).parents[1]
-SEEDS = 1, 9  # of the worlds; of the robots, where the door is light
+SEEDS = 1, 9  # of the worlds; of the robots, with a light door
 TILE = (200, 280)  # pixels of a world
 ROBOT = (336, 252)  # pixels of a robot's picture
-CROP = (0.22, 0.16, 0.82, 0.76)  # of what the camera sees of it: left, top, right, bottom
-SMOOTH = 2  # drawn so much larger and scaled down
+CROP = (0.22, 0.16, 0.82, 0.76)  # shown part of the camera image: left, top, right, bottom
+SMOOTH = 2  # anti-aliasing: images are drawn larger by this factor and scaled down
 SHADOWS = 4096  # texels, for a whole wall
-DECISIONS = (12, 70, -6)  # of the robots' episode: on its way, the handle turned, the door open
+DECISIONS = (12, 70, -6)  # of the robots' episode: approaching, handle turned, door open
 TASK = "lever"
 
 
 def worlds() -> Image.Image:
-    """Four by four worlds, the tasks in turn, hook and gripper in turn at random starts."""
+    """Return 4 x 4 worlds; tasks and robots alternate, start positions are random."""
     sheet = Image.new("RGB", (4 * TILE[0], 4 * TILE[1]))
     names = (list(TASKS) * 2)[:16]
     for index, name in enumerate(names):
@@ -55,7 +55,7 @@ def worlds() -> Image.Image:
 
 
 def robots() -> Image.Image:
-    """A row for each robot: a lever opened by its scripted controller."""
+    """Return one row per robot: its scripted controller opens a lever door."""
     sheet = Image.new("RGB", (len(DECISIONS) * ROBOT[0], len(ROBOTS) * ROBOT[1]))
     scripted = {"floatinghook": ScriptedHook, "floatinggripper": ScriptedGripper}
     for row, robot in enumerate(ROBOTS):
@@ -75,7 +75,7 @@ def robots() -> Image.Image:
 
 
 def _named(image: Image.Image, name: str) -> Image.Image:
-    """The image with a name in its lower left corner."""
+    """Return the image with a name in its lower left corner."""
     draw, font = ImageDraw.Draw(image), ImageFont.load_default(13)
     left, bottom = 8, image.height - 8
     box = draw.textbbox((left, bottom), name, font, "ls")
@@ -85,7 +85,7 @@ def _named(image: Image.Image, name: str) -> Image.Image:
 
 
 def main() -> None:
-    """Draws both."""
+    """Draw both pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--to", type=Path, default=ROOT / "docs", metavar="FOLDER")
     folder = parser.parse_args().to

@@ -1,9 +1,9 @@
-"""Takes the pictures of MLflow's pages in docs/, of the committed records, in headless Chromium.
+"""Take the pictures of MLflow's pages in docs/ from the committed records, with headless Chromium.
 
     python tools/screenshots.py [--to docs]
 
-It imports the records into an MLflow of its own, serves that, and opens the newest batch of learning rates.
-Chromium is looked for on the path; $CHROMIUM names another one.
+Imports the records into a temporary MLflow, serves it, and opens the newest batch of learning rates.
+Chromium is taken from the path, or from $CHROMIUM.
 """
 
 from __future__ import annotations
@@ -32,8 +32,10 @@ RECORDS = ROOT / "experiments" / "records"
 NAMES = ("chromium", "chromium-browser", "google-chrome")
 OPERATION = "hnppo:lr_opt_pull"
 METRIC = "validation_opening_rate"
-PATIENCE = 600_000  # ms; MLflow's pages are megabytes of script, a busy machine takes minutes
-SETTLE = 4_000  # ms; until what moves has moved
+PATIENCE = (
+    600_000  # ms; MLflow's pages load megabytes of script, which takes minutes on a busy machine
+)
+SETTLE = 4_000  # ms; duration of animations
 LOCAL_STORAGE = {
     "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
     "mlflow.assistant.panelOpen_v1": "false",
@@ -42,17 +44,17 @@ LOCAL_STORAGE = {
 
 
 def chromium() -> str | None:
-    """Returns the browser's path, None without one."""
+    """Return the browser's path, None without one."""
     return os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
 
 
 @contextlib.contextmanager
 def served(uri: str, folder: Path) -> Iterator[str]:
-    """Serves an MLflow on a free port; gives its address.
+    """Serve MLflow on a free port; yield its address.
 
     Args:
         uri: The database.
-        folder: Where the server writes its log.
+        folder: Folder of the server's log.
     """
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
@@ -95,11 +97,11 @@ def _answers(address: str) -> bool:
 
 @contextlib.contextmanager
 def browser_page(executable: str, address: str, height: int = 900) -> Iterator[Page]:
-    """Gives an empty page of a headless browser, without MLflow's offers to newcomers.
+    """Yield an empty page of a headless browser, without MLflow's dialogs for new users.
 
     Args:
         executable: The browser.
-        address: The one server that it may reach.
+        address: The only server that it can reach.
         height: Height of the page [pixels].
     """
     from playwright.sync_api import sync_playwright
@@ -118,14 +120,14 @@ def browser_page(executable: str, address: str, height: int = 900) -> Iterator[P
 
 
 def open_view(page: Page, address: str, path: str) -> None:
-    """Opens a saved view and waits for its runs; hides what MLflow says about saved views."""
+    """Open a saved view and waits for its runs; hide MLflow's banner about saved views."""
     page.goto(f"{address}/{path}")
     page.locator(".ag-row").first.wait_for(state="attached")
     page.get_by_role("button", name="Hide banner").click()
 
 
 def wait_for_lines(page: Page, count: int) -> None:
-    """Waits until a chart has as many lines."""
+    """Wait until a chart has at least `count` lines."""
     page.wait_for_function(
         """count => [...document.querySelectorAll('.js-plotly-plot')]
                     .some(plot => plot.querySelectorAll('.scatterlayer .trace').length >= count)""",
@@ -134,13 +136,13 @@ def wait_for_lines(page: Page, count: int) -> None:
 
 
 def tick(page: Page, name: str) -> None:
-    """Ticks a run in the table."""
+    """Tick a run in the table."""
     link = page.get_by_role("link", name=name, exact=True)
     page.locator(".ag-row").filter(has=link).first.locator(".ag-checkbox-input").click()
 
 
 def compare(page: Page, names: Sequence[str]) -> None:
-    """Ticks runs in a view's table and compares them."""
+    """Tick runs in a view's table and compare them."""
     for name in names:
         tick(page, name)
     page.get_by_test_id("runs-compare-button").click()
@@ -148,12 +150,12 @@ def compare(page: Page, names: Sequence[str]) -> None:
 
 
 def open_curves(page: Page, metric: str, count: int) -> None:
-    """Opens the curves of a metric from the page that compares some runs."""
+    """Open the curves of a metric from the page that compares some runs."""
     link = page.get_by_role("link", name=metric, exact=True).first
     for _ in range(PATIENCE // 500):
         if link.count():
             break
-        # The table of metrics holds the rows in sight alone, and ours is among the last.
+        # The table of metrics contains only visible rows, and this one is near the end.
         page.evaluate(
             """() => document.querySelectorAll('.ReactVirtualized__Grid')
                      .forEach(grid => { grid.scrollTop = grid.scrollHeight })"""
@@ -164,7 +166,7 @@ def open_curves(page: Page, metric: str, count: int) -> None:
 
 
 def newest(operation: str) -> tuple[str, list[str]]:
-    """Returns the newest batch of an operation among the committed records, and its trials, best first."""
+    """Return the newest batch of an operation in the committed records, and its trials, best first."""
     records = [json.loads(p.read_text()) for p in RECORDS.glob("*/*.json")]
     batch = max(
         (r for r in records if r["operation"] == operation and not r["batch"]),
@@ -176,7 +178,7 @@ def newest(operation: str) -> tuple[str, list[str]]:
 
 
 def main() -> None:
-    """Takes the pictures."""
+    """Take both pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the pictures")
     to = parser.parse_args().to
@@ -206,7 +208,7 @@ def _take(page: Page, address: str, uri: str, to: Path) -> None:
 
     batch, names = newest(OPERATION)
     pages = arrange(Project(ROOT), Store(uri))
-    path = next(each.path for each in pages if each.batch.startswith(batch))
+    path = next(view.path for view in pages if view.batch.startswith(batch))
     open_view(page, address, path)
     wait_for_lines(page, 4)
     page.get_by_role("button", name="Toggle sidebar").click()

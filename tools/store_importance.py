@@ -1,10 +1,9 @@
 #!/usr/bin/env python3
-"""Add the importance of parameters to committed records of searches that ended before it was stored.
+"""Add parameter importance to committed records of searches that ended before it was stored.
 
     .venv/bin/python tools/store_importance.py && catalog render --records
 
-Only batch records under experiments/records without the field change, and only by that field. Also fits searches
-that were imported from a CSV.
+Only batch records under experiments/records without this field change. Works for searches imported from a CSV too.
 """
 
 from __future__ import annotations
@@ -32,16 +31,16 @@ def main() -> None:
         result = batch.result or {}
         if not own or "importance" in result or not searches.is_search(batch, own):
             continue
-        found = of_trials(batch, [searches.as_searched(batch, trial) for trial in own])
-        if found is not None:
+        value = importance_of(batch, [searches.as_searched(batch, trial) for trial in own])
+        if value is not None:
             record_files.write_text(
-                path, record_files.dumps(replace(batch, result={**result, "importance": found}))
+                path, record_files.dumps(replace(batch, result={**result, "importance": value}))
             )
-            print(f"{path}: R² {found['r2']:.2f}")
+            print(f"{path}: R² {value['r2']:.2f}")
 
 
-def of_trials(batch: RunRecord, trials: list[RunRecord]) -> dict[str, Any] | None:
-    """Importance from records; the space of a search that did not record it is that of its trials."""
+def importance_of(batch: RunRecord, trials: list[RunRecord]) -> dict[str, Any] | None:
+    """Return the importance; without a recorded search space, the range of the trials is used."""
     ended = [t for t in trials if t.status in (FAILED, KILLED) or _is_finite(t)]
     names = groups.varying(ended)
     recorded = (batch.result or {}).get("space") or {}

@@ -1,4 +1,4 @@
-"""Draws the catalog's figures of behaviour cloning from the committed records.
+"""Draw the catalog's figures of behaviour cloning from the committed records.
 
 Run after `catalog export`: python src/cartpole/bc_redraw.py
 """
@@ -8,66 +8,66 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from cartpole import bc_figures, bc_results
-from cartpole.demonstrations import RESTRICTIONS, VARIABLES
-from cartpole.restrictions import REPORTED, RERUN, WHOLE
-from cartpole.survival import Shares
+from cartpole.cloning import figures, summary
+from cartpole.cloning.demonstrations import RESTRICTIONS, VARIABLES
+from cartpole.cloning.survival import Shares
 from runcatalog.model import committed
 from runcatalog.model.committed import metric_values
 
-# The series of bc_survival.svg: what is learned from, by operation.
+# Legends of bc_survival.svg by operation.
 SERIES = {
     "bc:restrictions": "source's recipe",
-    "bc:restrictions_thorough": "learned well",
-    "bc:restrictions_equal": "learned well, equal numbers",
+    "bc:restrictions_thorough": "default recipe",
+    "bc:restrictions_equal": "default recipe, equal numbers",
     "bc:restrictions_episodes": "whole episodes, equal numbers",
     "bc:restrictions_narrow": "a fifth of the width",
 }
-REMEDIES = {"bc:dagger": "DAgger", "bc:dart": "DART", "bc:more": "more of the same"}
+# Legends of bc_labels.svg by operation.
+METHODS = {"bc:dagger": "DAgger", "bc:dart": "DART", "bc:more": "expert's own episodes"}
 
 
 def main() -> None:
-    """Draws what there are records for, and says what there are none for."""
-    found = committed.redraw(__doc__.splitlines()[0], "cartpole", draw)
-    if missing := [name for name in (*SERIES, *REMEDIES) if name not in found]:
+    """Draw the figures of the existing records, and print which records are missing."""
+    records = committed.redraw(__doc__.splitlines()[0], "cartpole", draw)
+    if missing := [name for name in (*SERIES, *METHODS) if name not in records]:
         print(f"no record of {', '.join(missing)}")
 
 
-def draw(found: committed.Records, folder: Path) -> list[Path]:
-    """Draws figures from the newest record of each operation; returns the files."""
-    newest = {name: runs[-1] for name, runs in found.items()}
+def draw(records: committed.Records, folder: Path) -> list[Path]:
+    """Draw figures from the newest record of each operation; return the files."""
+    newest = {name: runs[-1] for name, runs in records.items()}
     drawn = []
     if run := newest.get("bc:restrictions"):
         drawn += [folder / "bc_lifetimes.svg", folder / "bc_distributions.svg"]
         histograms = {name: metric_values(run, f"lifetimes/{name}") for name in RESTRICTIONS}
-        bc_figures.lifetimes(drawn[-2], histograms, REPORTED)
-        spread = {
+        figures.lifetimes(drawn[-2], histograms, summary.REPORTED)
+        by_variable = {
             variable: metric_values(run, f"distribution/{variable}") for variable in VARIABLES
         }
-        bc_figures.distributions(drawn[-1], spread, bc_results.AXES)
+        figures.distributions(drawn[-1], by_variable, summary.AXES)
     if series := {title: newest[name] for name, title in SERIES.items() if name in newest}:
         shares = {title: _shares(run) for title, run in series.items()}
         drawn.append(folder / "bc_survival.svg")
-        bc_figures.shares(
+        figures.shares(
             drawn[-1],
-            {title: {n: of.mean(1) for n, of in each.of.items()} for title, each in shares.items()},
-            {title: {n: each.interval(n) for n in each.of} for title, each in shares.items()},
-            [("D", "reported", REPORTED), ("s", "reported, later run", RERUN)],
+            {t: {n: v.mean(1) for n, v in share.by_name.items()} for t, share in shares.items()},
+            {t: {n: share.interval(n) for n in share.by_name} for t, share in shares.items()},
+            [("D", "reported", summary.REPORTED), ("s", "reported, later run", summary.RERUN)],
         )
-    if remedies := {title: newest[name] for name, title in REMEDIES.items() if name in newest}:
-        names = [name for name, restriction in RESTRICTIONS.items() if restriction]
+    if methods := {title: newest[name] for name, title in METHODS.items() if name in newest}:
         curves = {
             name: {
                 title: (
                     metric_values(run, f"labels/{name}"),
                     metric_values(run, f"survival/{name}"),
                 )
-                for title, run in remedies.items()
+                for title, run in methods.items()
             }
-            for name in names
+            for name, restriction in RESTRICTIONS.items()
+            if restriction
         }
         drawn.append(folder / "bc_labels.svg")
-        bc_figures.labels(drawn[-1], curves, WHOLE)
+        figures.labels(drawn[-1], curves, summary.FULL_SURVIVAL)
     return drawn
 
 

@@ -1,4 +1,4 @@
-"""Clones experts from state-action pairs, under one restriction or none, and tests how long the clones last."""
+"""Clone experts from state-action pairs, under one restriction or none, and test how long the clones survive."""
 
 from __future__ import annotations
 
@@ -6,9 +6,10 @@ import argparse
 from dataclasses import dataclass
 from typing import Any
 
-from cartpole import bc_results, expert
-from cartpole.cloning import CloneConfig, clone
-from cartpole.demonstrations import RESTRICTIONS
+from cartpole.cloning import expert_policies, summary
+from cartpole.cloning.demonstrations import RESTRICTIONS
+from cartpole.cloning.experiment import clone
+from cartpole.cloning.options import CloneConfig
 from runcatalog import record
 from runcatalog.record import option
 
@@ -18,21 +19,21 @@ class Config(CloneConfig):
     """Flags of `bc:train`."""
 
     restriction: str = option(
-        "none", "which pairs are left, by the source's values", choices=tuple(RESTRICTIONS)
+        "none", "which pairs are used, with the source's intervals", choices=tuple(RESTRICTIONS)
     )
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Clones, tests, and returns what the record says."""
-    experts = expert.load(config.experts)
+    """Clone, test, and return the run's result."""
+    experts = expert_policies.load(config.experts)
     with record.start(config, study="cartpole") as run:
         for parent in experts.parents:
             run.add_parent(parent)
         outcome = clone(experts.policies, config, run, [config.restriction])
-        bc_results.log(run, outcome, config)
-        run.checkpoint(config.updates, bc_results.tensors(outcome), {})
-        bc_results.draw(run, outcome, config)
-        return run.finish(bc_results.result(outcome, config, config.restriction))
+        summary.log(run, outcome)
+        run.checkpoint(config.updates, summary.tensors(outcome), {})
+        summary.draw(run, outcome, config.scale)
+        return run.finish(summary.result(outcome, config, config.restriction))
 
 
 if __name__ == "__main__":

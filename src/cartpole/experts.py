@@ -1,22 +1,24 @@
-"""Trains the experts of behaviour cloning: several runs of `pg:train algo=rloo` in one process."""
+"""Train the experts of behaviour cloning: several runs of `pg:train algo=rloo` in one process."""
 
 from __future__ import annotations
 
 import argparse
+from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
 import numpy as np
 
-from cartpole import expert, networks
-from cartpole.env import MAX_STEPS, random_starts
-from cartpole.learner import Learner, Setting
-from cartpole.survival import lifetimes, whole
+from cartpole.cloning.behaviour_cloning import HIDDEN
+from cartpole.cloning.expert_policies import ALGORITHM
+from cartpole.cloning.survival import lifetimes, survival_rate
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.env import MAX_STEPS, random_starts
+from cartpole.policy_gradient.reinforce import EPISODES_PER_UPDATE, Learner, RunSettings
 from runcatalog import record
 from runcatalog.record import option
 
-EPISODES = 10  # of one update, as `pg:train algo=rloo`
-GOOD = 0.99  # share of starts from which an expert has to last 500 steps
+GOOD = 0.99  # share of starts from which an expert should survive 500 steps
 
 
 @dataclass(frozen=True)
@@ -33,106 +35,126 @@ class Config(record.Config):
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains, keeps each expert's best policy, and returns what the record says."""
+    """Train all experts, test their best policies, and return the run's result."""
     with record.start(config, study="cartpole") as run:
-        chosen = _train(run, config)
-        test = random_starts(run.seeds.generator("test starts"), config.starts)
-        shares = whole(lifetimes(chosen.policies, test))
+        best, env_steps = train(run, config)
+        test_starts = random_starts(run.seeds.generator("test starts"), config.starts)
+        shares = survival_rate(lifetimes(best.policies, test_starts))
         for index, share in enumerate(shares):
-            run.log({"survival_of_expert": share, "chosen_update": chosen.updates[index]}, index)
-        run.digest_weights(chosen.policies)
-        good = int((shares >= GOOD).sum())
-        return run.finish(
-            {
-                "objective": {
-                    "name": "survival",
-                    "value": float(shares.mean()),
-                    "kind": "rate",
-                    "count": config.count * config.starts,
-                    "goal": "max",
-                    "at": config.updates,
-                    "axis": "update",
-                },
-                "summary": (
-                    f"{good} of {config.count} experts last {MAX_STEPS} steps from at least "
-                    f"{100 * GOOD:.0f} % of {config.starts} random starts; the least does from "
-                    f"{100 * shares.min():.1f} %"
-                ),
-                "metrics": {
-                    "survival": float(shares.mean()),
-                    "least_survival": float(shares.min()),
-                },
-                "env_steps": chosen.steps,
-                "variant": {"reset": "random"},
-            }
+            run.log({"survival_of_expert": share, "chosen_update": best.updates[index]}, index)
+        run.digest_weights(best.policies)
+        return run.finish(result_of(config, shares, env_steps))
+
+
+def train(run: record.Run, config: Config) -> tuple[BestPolicies, int]:
+    """Train all experts in lockstep; return their best policies and the number of environment steps."""
+    settings = [
+        RunSettings(
+            algo=ALGORITHM,
+            seed=config.seed + k,
+            lr=config.lr,
+            gamma=config.gamma,
+            entropy=0.0,
+            normalise=False,
+            reset="random",
         )
+        for k in range(config.count)
+    ]
+    learner = Learner(settings, HIDDEN, EPISODES_PER_UPDATE[ALGORITHM])
+    best, env_steps = BestPolicies(learner.policy), 0
+    if checkpoint := run.restore():
+        learner.restore(_select(checkpoint.tensors, "policy."), checkpoint.state["learner"])
+        state = checkpoint.state["chosen"]
+        experts = _select(checkpoint.tensors, "expert.")
+        best.restore({n.removeprefix("expert."): v for n, v in experts.items()}, state)
+        env_steps = int(state["steps"])
+    validation_starts = random_starts(run.seeds.generator("validation starts"), config.starts)
+    while learner.updates < config.updates:
+        rollout = learner.collect()
+        learner.update(rollout)
+        update = learner.updates
+        env_steps += int(rollout.lengths.sum())
+        if record.is_due(update, config.validate, config.updates):
+            steps = lifetimes(learner.policy, validation_starts)
+            best.update(learner.policy, steps.mean(1), update)
+            shares = survival_rate(steps)
+            run.log(
+                {
+                    "episode_length": rollout.lengths.mean(),
+                    "validation_survival": shares.mean(),
+                    "least_validation_survival": shares.min(),
+                },
+                update,
+            )
+        if record.is_due(update, config.save_interval, config.updates):
+            tensors = learner.tensors() | {f"expert.{n}": v for n, v in best.policies.items()}
+            state = {"learner": learner.state(), "chosen": best.state() | {"steps": env_steps}}
+            run.checkpoint(update, tensors, state)
+        run.progress(update, config.updates, "update")
+    return best, env_steps
 
 
-class Chosen:
-    """Each expert's policy that lasted longest in validation, the latest of equals.
+class BestPolicies:
+    """The policy of each run with the longest validation lifetime, the latest of equals.
 
-    A policy-gradient run that has found a plateau still leaves it now and then; what is cloned is to be
-    an expert.
+    A policy-gradient run can leave its plateau again; only a policy from the plateau is an expert.
+
+    Attributes:
+        policies: Stacked parameters [K, …].
+        lifetimes: Their mean lifetimes in validation, float64 [K].
+        updates: The updates after which they were validated, int [K].
     """
 
     def __init__(self, policies: networks.Params) -> None:
         count = len(policies["w0"])
         self.policies = networks.take(policies, slice(None))
-        self.lived = np.full(count, -1.0)
+        self.lifetimes = np.full(count, -1.0)
         self.updates = np.zeros(count, np.int64)
-        self.steps = 0
 
-    def look(self, policies: networks.Params, lived: np.ndarray, update: int) -> None:
-        """Takes over what is at least as good; `lived` is the mean lifetime [K]."""
-        better = lived >= self.lived
+    def update(self, policies: networks.Params, lifetimes: np.ndarray, update: int) -> None:
+        """Copy the policies whose mean lifetimes [K] are at least as long as the best so far."""
+        better = lifetimes >= self.lifetimes
         for name, value in self.policies.items():
             value[better] = policies[name][better]
-        self.lived[better], self.updates[better] = lived[better], update
+        self.lifetimes[better], self.updates[better] = lifetimes[better], update
 
     def state(self) -> dict[str, Any]:
-        """What, with the policies, a checkpoint holds."""
-        return {"lived": self.lived, "updates": self.updates, "steps": self.steps}
+        """Return the state for a checkpoint, without the policies."""
+        return {"lived": self.lifetimes, "updates": self.updates}
 
-    def restore(self, policies: networks.Params, state: dict[str, Any]) -> None:
-        """Goes on from a :meth:`state`."""
+    def restore(self, policies: networks.Params, state: Mapping[str, Any]) -> None:
+        """Restore policies and a :meth:`state`."""
         self.policies = policies
-        self.lived, self.updates = np.array(state["lived"]), np.array(state["updates"])
-        self.steps = int(state["steps"])
+        self.lifetimes, self.updates = np.array(state["lived"]), np.array(state["updates"])
 
 
-def _train(run: record.Run, config: Config) -> Chosen:
-    settings = [
-        Setting(expert.ALGORITHM, config.seed + k, config.lr, config.gamma, reset="random")
-        for k in range(config.count)
-    ]
-    learner = Learner(settings, episodes=EPISODES)
-    chosen = Chosen(learner.policy)
-    if found := run.restore():
-        learner.restore(_of(found.tensors, "policy.", keep=True), found.state["learner"])
-        chosen.restore(_of(found.tensors, "expert."), found.state["chosen"])
-    validation = random_starts(run.seeds.generator("validation starts"), config.starts)
-    while learner.updates < config.updates:
-        lengths = learner.update()
-        update, last = learner.updates, learner.updates == config.updates
-        chosen.steps += int(lengths.sum())
-        if update % config.validate == 0 or last:
-            lived = lifetimes(learner.policy, validation)
-            chosen.look(learner.policy, lived.mean(1), update)
-            names = {"episode_length": lengths.mean(), "validation_survival": whole(lived).mean()}
-            run.log({**names, "least_validation_survival": whole(lived).min()}, update)
-        if update % config.save_interval == 0 or last:
-            tensors = learner.tensors() | {f"expert.{n}": v for n, v in chosen.policies.items()}
-            run.checkpoint(update, tensors, {"learner": learner.state(), "chosen": chosen.state()})
-        run.progress(update, config.updates, "update")
-    return chosen
-
-
-def _of(tensors: dict[str, Any], prefix: str, keep: bool = False) -> dict[str, np.ndarray]:
-    """The tensors of one network as arrays, by name with or without the prefix."""
+def _select(tensors: Mapping[str, Any], prefix: str) -> dict[str, np.ndarray]:
+    """Return copies of the tensors whose names have a prefix, as arrays."""
     return {
-        name if keep else name.removeprefix(prefix): np.asarray(value).copy()
-        for name, value in tensors.items()
-        if name.startswith(prefix)
+        name: np.asarray(value).copy() for name, value in tensors.items() if name.startswith(prefix)
+    }
+
+
+def result_of(config: Config, shares: np.ndarray, env_steps: int) -> dict[str, Any]:
+    """Return the result of a run whose experts survive these shares of the test starts [K]."""
+    return {
+        "objective": {
+            "name": "survival",
+            "value": float(shares.mean()),
+            "kind": "rate",
+            "count": config.count * config.starts,
+            "goal": "max",
+            "at": config.updates,
+            "axis": "update",
+        },
+        "summary": (
+            f"{int((shares >= GOOD).sum())} of {config.count} experts last {MAX_STEPS} steps from at "
+            f"least {100 * GOOD:.0f} % of {config.starts} random starts; the least does from "
+            f"{100 * shares.min():.1f} %"
+        ),
+        "metrics": {"survival": float(shares.mean()), "least_survival": float(shares.min())},
+        "env_steps": env_steps,
+        "variant": {"reset": "random"},
     }
 
 

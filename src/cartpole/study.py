@@ -1,196 +1,124 @@
-"""Policy gradients on CartPole: a grid of configurations, each with many seeds, in one run.
+"""Train a grid of CartPole configurations with many seeds in one run.
 
-A flag that takes several values, separated by blanks, is a dimension of the grid.
+A flag with several values, separated by spaces, is a dimension of the grid.
 """
 
 from __future__ import annotations
 
 import argparse
-import itertools
 import os
 import time
 from collections import deque
-from dataclasses import dataclass, fields
-from typing import TYPE_CHECKING, Any
+from collections.abc import Mapping
+from dataclasses import dataclass, replace
+from typing import Any
 
-from cartpole.options import BudgetConfig, PolicyGradientConfig, widths
+import numpy as np
+
+from cartpole.policy_gradient import figures, summary
+from cartpole.policy_gradient.grid import GridConfig, configurations
+from cartpole.policy_gradient.options import PolicyGradientConfig
+from cartpole.policy_gradient.reinforce import RunSettings
+from cartpole.policy_gradient.workers import Job, TrainedRun, split_jobs, train_jobs
 from runcatalog import record
 from runcatalog.record import option
 
-if TYPE_CHECKING:
-    from cartpole.learner import Setting
-    from cartpole.pieces import Outcome, Piece
-
-DIMENSIONS = ("algo", "lr", "gamma", "entropy", "normalise_returns", "reset")
-TOLD = 15.0  # s between two lines on the terminal
-RECENT = 60.0  # s over which the speed is taken: rounds take longer once the poles stand
+CONSOLE_SECONDS = 15.0  # between two lines on the terminal
+SPEED_SECONDS = 60.0  # window of the measured speed: updates get slower as episodes get longer
 
 
 @dataclass(frozen=True)
-class Config(BudgetConfig):
+class Config(GridConfig):
     """Flags of `pg:compare`, `pg:entropy`, `pg:lr`, `pg:gamma`, `pg:variants`, `pg:seeds`, `pg:fastest`."""
 
-    algo: str = option("vpg mean value rloo", "algorithms, see cartpole.algorithms")
-    lr: str = option("0.001", "Adam's step sizes [1], range (0, 1]; source: 1e-3")
-    gamma: str = option("0.99", "discount factors [1], range [0, 1]; source: 0.99")
-    entropy: str = option("0", "entropy coefficients [1]; source: 0, and 0.001 with its bonus")
-    normalise_returns: str = option(
-        "no", "standardise the advantages of an update: no, yes, or both"
-    )
-    reset: str = option(
-        "fixed", "fixed: one start state for all episodes (source); random; or both"
-    )
     seeds: int = option(
         20, "seeds of each configuration, from `seed` on; source: 1", low=1, high=1000
     )
-    processes: int = option(0, "processes; 0: one a core", low=0, high=256, resumable=True)
-
-    def __post_init__(self) -> None:
-        super().__post_init__()
-        configurations(self)
-
-
-def configurations(config: Config) -> dict[str, PolicyGradientConfig]:
-    """The grid's points by name, each with the first seed.
-
-    Raises:
-        UserError: A value is wrong, or there is none.
-    """
-    columns = [_words(name, getattr(config, name)) for name in DIMENSIONS]
-    for name, column in zip(DIMENSIONS, columns, strict=True):
-        if not column:
-            raise record.UserError(f"--{name.replace('_', '-')}: no value")
-    kinds = {field.name: field.type for field in fields(PolicyGradientConfig)}
-    shared = {field.name: getattr(config, field.name) for field in fields(BudgetConfig)}
-    shared.pop("resume")
-    varied = [name for name, column in zip(DIMENSIONS, columns, strict=True) if len(column) > 1]
-    found = {}
-    for words in itertools.product(*columns):
-        point = dict(zip(DIMENSIONS, words, strict=True))
-        values = {n: _number(n, w) if kinds[n] == "float" else w for n, w in point.items()}
-        found[_name(point, varied)] = PolicyGradientConfig(**shared, **values)
-    return found
-
-
-def _words(name: str, text: str) -> list[str]:
-    if name == "normalise_returns":
-        text = text or "no"  # Guild passes a false value as an empty text
-    return list(dict.fromkeys(text.split()))
-
-
-def _number(name: str, word: str) -> float:
-    try:
-        return float(word)
-    except ValueError:
-        raise record.UserError(f"--{name}: {word!r} is no number") from None
-
-
-def _name(point: dict[str, str], varied: list[str]) -> str:
-    """The name of a grid's point: "rloo", "value lr 0.0008", "vpg normalised random"."""
-    parts = [point["algo"]]
-    for name in varied:
-        value = point[name]
-        if name in ("lr", "gamma", "entropy"):
-            parts.append(f"{name} {value}")
-        elif name == "normalise_returns":
-            parts += ["normalised"] if value.lower() in ("yes", "true", "1", "on") else []
-        elif name == "reset":
-            parts.append(value)
-    return " ".join(parts)
+    processes: int = option(0, "processes; 0: one per core", low=0, high=256, resumable=True)
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains all configurations with all seeds, and returns what the record says."""
-    from cartpole import figures, results
-    from cartpole.pieces import divide, train
-
+    """Train all configurations with all seeds and return the run's result."""
     with record.start(config, study="cartpole") as run:
         points = configurations(config)
         processes = config.processes or len(os.sched_getaffinity(0))
-        pieces = divide(pieces_of(config, points), processes)
-        runs = sum(len(piece.settings) for piece in pieces)
+        jobs = split_jobs(jobs_of(config, points), processes)
+        runs = sum(len(job.settings) for job in jobs)
         run.event(
             f"{len(points)} configurations x {config.seeds} seeds = {runs} runs, "
-            f"{len(pieces)} batches on {min(processes, len(pieces))} processes"
+            f"{len(jobs)} batches on {min(processes, len(jobs))} processes"
         )
-        outcomes = train(pieces, processes, run.directory / "pieces", Teller(run))
+        trained = train_jobs(jobs, processes, run.directory / "pieces", ProgressReporter(run))
         summaries = [
-            results.summary(name, point, lengths_of(config, point, outcomes))
+            summary.summarise(name, point.batch, episode_lengths(config, point, trained))
             for name, point in points.items()
         ]
-        results.log(run, summaries)
-        results.write(run, summaries, config.seed)
+        summary.log(run, summaries)
+        summary.write(run, summaries, config.seed)
         figures.draw(run, summaries)
-        run.digest_weights(weights(points, config, outcomes))
-        return run.finish(results.result_of(summaries))
+        run.digest_weights(final_policies(config, points, trained))
+        return run.finish(summary.result_of(summaries))
 
 
-def pieces_of(config: Config, points: dict[str, PolicyGradientConfig]) -> list[Piece]:
-    """One batch for all runs with the same number of episodes per update."""
-    from cartpole.pieces import Piece
-
-    batches: dict[tuple[int, int], list[Setting]] = {}
+def jobs_of(config: Config, points: Mapping[str, PolicyGradientConfig]) -> list[Job]:
+    """Return one job for all runs with the same numbers of episodes per update and of updates."""
+    batches: dict[tuple[int, int], list[RunSettings]] = {}
     for point in points.values():
         key = (point.batch, point.update_count)
         batches.setdefault(key, []).extend(settings_of(config, point))
-    hidden = widths(config.hidden)
-    return [Piece(tuple(each), hidden, *key) for key, each in batches.items()]
+    return [
+        Job(tuple(settings), config.widths, batch, updates)
+        for (batch, updates), settings in batches.items()
+    ]
 
 
-def settings_of(config: Config, point: PolicyGradientConfig) -> list[Setting]:
-    """One run a seed."""
-    from dataclasses import replace
-
-    return [replace(point.setting, seed=config.seed + i) for i in range(config.seeds)]
+def settings_of(config: Config, point: PolicyGradientConfig) -> list[RunSettings]:
+    """Return the settings of a configuration's runs, one per seed."""
+    return [replace(point.run_settings, seed=config.seed + i) for i in range(config.seeds)]
 
 
-def lengths_of(
-    config: Config, point: PolicyGradientConfig, outcomes: dict[Setting, Outcome]
-) -> Any:
-    """Episode lengths [seeds, N] of a configuration, N its budget in episodes."""
-    import numpy as np
-
-    of_all = [outcomes[setting].lengths for setting in settings_of(config, point)]
-    return np.stack(of_all)[:, : point.episode_count]
+def episode_lengths(
+    config: Config, point: PolicyGradientConfig, trained: Mapping[RunSettings, TrainedRun]
+) -> np.ndarray:
+    """Return a configuration's episode lengths [seeds, N], N its budget in episodes."""
+    lengths = [trained[settings].lengths for settings in settings_of(config, point)]
+    return np.stack(lengths)[:, : point.episode_count]
 
 
-def weights(
-    points: dict[str, PolicyGradientConfig], config: Config, outcomes: dict[Setting, Outcome]
-) -> dict[str, Any]:
-    """All final policies, for the digest."""
-    import numpy as np
+def final_policies(
+    config: Config,
+    points: Mapping[str, PolicyGradientConfig],
+    trained: Mapping[RunSettings, TrainedRun],
+) -> dict[str, np.ndarray]:
+    """Return the final policies of all runs, for the digest."""
+    tensors = {}
+    for name, point in points.items():
+        policies = [trained[settings].policy for settings in settings_of(config, point)]
+        for key in policies[0]:
+            tensors[f"{name}.{key}"] = np.stack([policy[key] for policy in policies])
+    return tensors
 
-    return {
-        f"{name}.{key}": np.stack([outcomes[s].policy[key] for s in settings])
-        for name, settings in ((n, settings_of(config, p)) for n, p in points.items())
-        for key in outcomes[settings[0]].policy
-    }
 
-
-class Teller:
-    """Tells progress and the time that is left, at most every TOLD seconds.
-
-    Args:
-        run: The run.
-    """
+class ProgressReporter:
+    """Reports progress to the run, and on the terminal the remaining time every CONSOLE_SECONDS."""
 
     def __init__(self, run: record.Run) -> None:
         self._run = run
-        self._seen: deque[tuple[float, float]] = deque()
-        self._told = time.monotonic()
+        self._history: deque[tuple[float, float]] = deque()  # (time, completed share)
+        self._last_line = time.monotonic()
 
     def __call__(self, share: float) -> None:
         now = time.monotonic()
-        self._seen.append((now, share))
-        while now - self._seen[0][0] > RECENT:
-            self._seen.popleft()
+        self._history.append((now, share))
+        while now - self._history[0][0] > SPEED_SECONDS:
+            self._history.popleft()
         self._run.progress(round(100 * share, 1), 100, "per cent")
-        if now - self._told > TOLD:
-            self._told = now
-            self._run.event(f"{100 * share:.0f} % of the updates{self._left(share)}")
+        if now - self._last_line > CONSOLE_SECONDS:
+            self._last_line = now
+            self._run.event(f"{100 * share:.0f} % of the updates{self._remaining(share)}")
 
-    def _left(self, share: float) -> str:
-        (since, before), (now, _) = self._seen[0], self._seen[-1]
+    def _remaining(self, share: float) -> str:
+        (since, before), (now, _) = self._history[0], self._history[-1]
         if share <= before:
             return ""
         seconds = (1 - share) * (now - since) / (share - before)

@@ -1,22 +1,23 @@
-"""Trains one policy on CartPole with policy gradients; its checkpoint is what behaviour cloning copies."""
+"""Train one CartPole policy with REINFORCE; its checkpoint can serve as an expert for behaviour cloning."""
 
 from __future__ import annotations
 
 import argparse
 from dataclasses import dataclass
-from typing import TYPE_CHECKING, Any
+from typing import Any
 
-from cartpole.options import PolicyGradientConfig, widths
+import numpy as np
+
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.convergence import NO_PLATEAU, plateau_episode
+from cartpole.policy_gradient.env import CartPoleBatch, random_starts
+from cartpole.policy_gradient.options import PolicyGradientConfig
+from cartpole.policy_gradient.reinforce import Learner
 from runcatalog import record
 from runcatalog.record import option
 
-if TYPE_CHECKING:
-    import numpy as np
-
-    from cartpole.networks import Params
-
-LOGGED = 200  # points of a learning curve
-TOLD = 10  # lines on the terminal
+CURVE_POINTS = 200
+CONSOLE_LINES = 10
 GREEDY_EPISODES = 100
 
 
@@ -30,25 +31,22 @@ class Config(PolicyGradientConfig):
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains, and returns what the record says."""
-    import numpy as np
-
-    from cartpole.learner import Learner
-
+    """Train a policy and return the run's result."""
     with record.start(config, study="cartpole") as run:
-        learner = Learner([config.setting], widths(config.hidden), config.batch)
-        lengths = np.zeros((config.update_count, config.batch), np.int16)
+        learner = Learner([config.run_settings], config.widths, config.batch)
+        lengths = np.zeros((config.update_count, config.batch), np.int16)  # of all episodes
         restore(run, learner, lengths)
         while learner.updates < config.update_count:
-            played = learner.update()[0]
-            lengths[learner.updates - 1] = played
-            if _due(learner.updates, config.update_count, LOGGED):
+            rollout = learner.collect()
+            learner.update(rollout)
+            lengths[learner.updates - 1] = rollout.lengths[0]
+            if is_point(learner.updates, config.update_count, CURVE_POINTS):
                 record.check_finite(learner.updates, learner.tensors())
                 log(run, learner.updates, lengths)
-            if _due(learner.updates, config.update_count, TOLD):
-                tell(run, learner.updates, lengths)
+            if is_point(learner.updates, config.update_count, CONSOLE_LINES):
+                print_progress(run, learner.updates, lengths)
             run.progress(learner.updates, config.update_count, "update")
-            if learner.updates % config.save_interval == 0:
+            if record.is_due(learner.updates, config.save_interval):
                 save(run, learner, lengths, config)
         save(run, learner, lengths, config)
         greedy = greedy_length(learner.policy, run.seeds.generator("evaluation"))
@@ -56,8 +54,8 @@ def main(config: Config) -> dict[str, Any]:
         return run.finish(result_of(config, episodes, int(lengths.sum()), greedy))
 
 
-def restore(run: record.Run, learner: Any, lengths: np.ndarray) -> None:
-    """Goes on from the newest checkpoint, if there is one."""
+def restore(run: record.Run, learner: Learner, lengths: np.ndarray) -> None:
+    """Restore the newest checkpoint, if there is one."""
     checkpoint = run.restore()
     if checkpoint is None:
         return
@@ -66,8 +64,8 @@ def restore(run: record.Run, learner: Any, lengths: np.ndarray) -> None:
     lengths[: learner.updates] = checkpoint.state["lengths"]
 
 
-def save(run: record.Run, learner: Any, lengths: np.ndarray, config: Config) -> None:
-    """Writes a checkpoint: `policy.w0` [4, 8], …, and what a bit-equal continuation needs."""
+def save(run: record.Run, learner: Learner, lengths: np.ndarray, config: Config) -> None:
+    """Write a checkpoint: weights `policy.w0` [4, 8], …, and the state for a bit-equal continuation."""
     single = {name: value[0] for name, value in learner.tensors().items()}
     played = lengths[: learner.updates]
     state = {"learner": learner.state(), "lengths": played, "hidden": config.hidden}
@@ -75,7 +73,7 @@ def save(run: record.Run, learner: Any, lengths: np.ndarray, config: Config) -> 
 
 
 def log(run: record.Run, updates: int, lengths: np.ndarray) -> None:
-    """Logs the curve; the step is the number of episodes."""
+    """Log a point of the learning curve; the step is the number of episodes."""
     played = lengths[:updates].reshape(-1)
     run.log(
         {"length_mean100": played[-100:].mean(), "updates": updates, "env_steps": played.sum()},
@@ -83,38 +81,40 @@ def log(run: record.Run, updates: int, lengths: np.ndarray) -> None:
     )
 
 
-def tell(run: record.Run, updates: int, lengths: np.ndarray) -> None:
-    """Says on the terminal how it goes."""
+def print_progress(run: record.Run, updates: int, lengths: np.ndarray) -> None:
+    """Print the mean length of the last 100 episodes."""
     played = lengths[:updates].reshape(-1)
     mean = played[-100:].mean()
     run.event(f"update {updates}, episode {len(played)}: mean length {mean:.1f} over the last 100")
 
 
-def greedy_length(policy: Params, rng: np.random.Generator) -> float:
-    """Mean length of episodes from new start states with the more probable action (evaluation)."""
-    from cartpole import networks
-    from cartpole.env import CartPoleBatch, random_starts
+def is_point(update: int, total: int, points: int) -> bool:
+    """Return whether an update is one of `points` evenly spaced updates; the last update is."""
+    return update * points // total != (update - 1) * points // total
 
+
+def greedy_length(policy: networks.Params, rng: np.random.Generator) -> float:
+    """Return the mean length of episodes with greedy actions from new random start states."""
     env = CartPoleBatch(GREEDY_EPISODES)
-    seen = env.reset(random_starts(rng, GREEDY_EPISODES))
+    observed = env.reset(random_starts(rng, GREEDY_EPISODES))
     while env.alive.any():
-        logits = networks.forward(policy, seen[None])[0]
-        seen, _, _ = env.step(logits[:, 1] > logits[:, 0])
+        push_right = networks.greedy(policy, observed[None])[0]
+        observed, _, _ = env.step(push_right)
     return float(env.steps.mean())
 
 
 def result_of(
     config: Config, episodes: np.ndarray, env_steps: int, greedy: float
 ) -> dict[str, Any]:
-    """What the record says of a run with these episode lengths [N]."""
-    from cartpole.plateau import NEVER, plateau
-
-    reached = int(plateau(episodes))
+    """Return the result of a run with these episode lengths [N]."""
+    reached = int(plateau_episode(episodes))
     update = -(-reached // config.batch)
     mean = float(episodes[-100:].mean())
-    where = "no plateau" if reached == NEVER else f"plateau at episode {reached}, update {update}"
     metrics = {"length_mean100": mean, "greedy_length": greedy}
-    if reached != NEVER:
+    if reached == NO_PLATEAU:
+        plateau = "no plateau"
+    else:
+        plateau = f"plateau at episode {reached}, update {update}"
         metrics |= {"plateau_episode": reached, "plateau_update": update}
     return {
         "objective": {
@@ -126,15 +126,11 @@ def result_of(
             "axis": "episode",
         },
         "summary": f"mean length {mean:.1f} over the last 100 of {len(episodes)} episodes "
-        f"({config.update_count} updates); {where}; greedy {greedy:.1f} on {GREEDY_EPISODES} new starts",
+        f"({config.update_count} updates); {plateau}; "
+        f"greedy {greedy:.1f} on {GREEDY_EPISODES} new starts",
         "metrics": metrics,
         "env_steps": env_steps,
     }
-
-
-def _due(update: int, total: int, count: int) -> bool:
-    """Whether this update is one of `count` evenly spaced ones, the last included."""
-    return update * count // total != (update - 1) * count // total
 
 
 if __name__ == "__main__":

@@ -1,11 +1,11 @@
-"""Algorithm Distillation on DarkRoom: source agents, their histories, and what is distilled from them.
+"""Algorithm Distillation on DarkRoom: source agents, their learning histories, and a transformer trained on them.
 
-Importing the package registers `catalog/DarkRoom-9x9-v0` and its like with gymnasium, where that is installed.
+Importing the package registers the rooms, such as `catalog/DarkRoom-9x9-v0`, with gymnasium if that is installed.
 """
 
 from contextlib import suppress
 
-# id: class, steps of an episode, arguments; those of toy-meta-gym.
+# id: (class, steps of an episode, arguments), as in toy-meta-gym.
 _ROOMS = {
     "DarkRoom-9x9-v0": ("DarkRoom", 20, {"size": 9}),
     "DarkRoom-3x3-v0": ("DarkRoom", 10, {"size": 3}),
@@ -16,14 +16,16 @@ _ROOMS = {
 
 
 def register_envs() -> None:
-    """Registers the rooms with gymnasium, each limited to its steps; calling it again does nothing."""
+    """Register the rooms with gymnasium, with their limits of steps; repeated calls do nothing."""
     from gymnasium.envs.registration import WrapperSpec, register, registry
 
     for name, (room, limit, arguments) in _ROOMS.items():
         if f"catalog/{name}" not in registry:
-            limited = WrapperSpec("EpisodeLimit", "darkroom.env:EpisodeLimit", {"limit": limit})
+            limited = WrapperSpec(
+                "EpisodeLimit", "darkroom.rooms.env:EpisodeLimit", {"limit": limit}
+            )
             register(
-                id=f"catalog/{name}", entry_point=f"darkroom.env:{room}", kwargs=arguments,
+                id=f"catalog/{name}", entry_point=f"darkroom.rooms.env:{room}", kwargs=arguments,
                 additional_wrappers=(limited,),
             )  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Draws the catalog's figures of in-context learning from the committed records.
+"""Draw the catalog's figures of in-context learning from the committed records.
 
 Run after `catalog export`: python src/darkroom/ad_redraw.py
 """
@@ -12,81 +12,81 @@ from typing import Any
 
 import numpy as np
 
-from darkroom import ad_figures
-from darkroom.ad_options import OWN, PRESETS, Config
-from darkroom.ad_scores import Line, label_of
+from darkroom.distillation import figures
+from darkroom.distillation.ad_options import DEFAULT, PRESET_NUMBER, PRESET_WORD, Config
+from darkroom.distillation.scores import LearningCurve, label_of
 from runcatalog.model import committed
 from runcatalog.model.committed import metric_values
 
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
-# Flags that make a variant: what is left out is the same in all, or is what variants are repeated over.
+# Flags that distinguish variants. Other flags are the same in all variants, or are what variants are repeated over.
 VARIANTS = (
     "preset", "layout", "states", "positions", "windows", "shift", "stretch", "optimizer", "stride",
     "searching", "candidates", "jitter", "label-smoothing", "attention-dropout", "residual-dropout",
     "embedding-dropout", "window", "batch-size",
 )  # fmt: skip
-# Where neither a record's flags nor its settings tell: there was no such flag yet.
-EARLIER = {"searching": 0.0}
+# Values of records from before the flag existed.
+BEFORE_FLAG = {"searching": 0.0}
 
 
 def main() -> None:
-    """Draws what there are records for, and says if there are none."""
-    found = committed.redraw(__doc__.splitlines()[0], "darkroom", draw)
-    if not found.keys() & {*STUDIES, "ad:evaluate", "ad:train"}:
+    """Draw the figures that have records, and say if there are none."""
+    records = committed.redraw(__doc__.splitlines()[0], "darkroom", draw)
+    if not records.keys() & {*STUDIES, "ad:evaluate", "ad:train"}:
         print("no record of ad:study, ad:evaluate or ad:train")
 
 
-def draw(found: committed.Records, folder: Path) -> list[Path]:
-    """Draws figures from records by operation; returns the files."""
+def draw(records: committed.Records, folder: Path) -> list[Path]:
+    """Draw figures from records by operation and return their files."""
     drawn = []
     for operation, name in STUDIES.items():
-        if operation in found:
+        if operation in records:
             drawn.append(folder / name)
-            ad_figures.in_context(drawn[-1], *curves(found[operation][-1]))
-    if "ad:study" in found and "ad:evaluate" in found:
+            figures.in_context(drawn[-1], *study_curves(records[operation][-1]))
+    if "ad:study" in records and "ad:evaluate" in records:
         drawn.append(folder / "ad_by_goal.svg")
-        ad_figures.by_goal(drawn[-1], goals(found["ad:study"][-1], found["ad:evaluate"]))
-    chosen = [
-        each
-        for each in found.get("ad:train", [])
-        if float(each["flags"].get("validation-share", 0)) > 0
+        figures.by_goal(drawn[-1], returns_by_goal(records["ad:study"][-1], records["ad:evaluate"]))
+    choosing = [
+        training
+        for training in records.get("ad:train", [])
+        if float(training["flags"].get("validation-share", 0)) > 0
     ]
-    if shares := variants(chosen, found.get("ad:evaluate", [])):
+    if scores := variant_scores(choosing, records.get("ad:evaluate", [])):
         drawn.append(folder / "ad_variants.svg")
-        ad_figures.bars(
-            drawn[-1], shares, "normalised return, episodes 36 to 40 of validation tasks"
-        )
+        figures.bars(drawn[-1], scores, "normalised return, episodes 36 to 40 of validation tasks")
     return drawn
 
 
-def curves(study: dict[str, Any]) -> tuple[list[Line], tuple[np.ndarray, np.ndarray] | None]:
-    """Lines of a study, and its sources' curve."""
-    metrics, lines, source = study["metrics"], [], None
+def study_curves(
+    study: dict[str, Any],
+) -> tuple[list[LearningCurve], tuple[np.ndarray, np.ndarray] | None]:
+    """Return the learning curves of a study, and steps and values of its source agents' curve."""
+    metrics, curves, source = study["metrics"], [], None
     for name in sorted(metrics):
-        part, _, what = name.rpartition("/")
-        if what == "in_context":
-            each = [
-                metric_values(study, f"{part}/{k}")
-                for k in ("steps", "in_context", "in_context_low", "in_context_high")
-            ]
-            lines.append(Line(label_of(part), *each))
-        elif what == "source":
-            at = np.array([step for step, _ in metrics[name]["curve"]], float)
-            source = at, metric_values(study, name)
-    return lines, source
+        part, _, key = name.rpartition("/")
+        if key == "in_context":
+            ends = ("steps", "in_context", "in_context_low", "in_context_high")
+            values = [metric_values(study, f"{part}/{end}") for end in ends]
+            curves.append(LearningCurve(label_of(part), *values))
+        elif key == "source":
+            steps = np.array([step for step, _ in metrics[name]["curve"]], float)
+            source = steps, metric_values(study, name)
+    return curves, source
 
 
-def goals(study: dict[str, Any], evaluations: list[dict[str, Any]]) -> dict[int, np.ndarray]:
-    """Mean over a study's evaluations of the last block at the goals that were kept out, by size."""
+def returns_by_goal(
+    study: dict[str, Any], evaluations: list[dict[str, Any]]
+) -> dict[int, np.ndarray]:
+    """Return the mean normalised return of the last block at held-out goals, over a study's evaluations, by size."""
     sums: dict[int, np.ndarray] = {}
     counts: dict[int, np.ndarray] = {}
-    for each in evaluations:
-        if each["run"] not in study["parents"]:
+    for evaluation in evaluations:
+        if evaluation["run"] not in study["parents"]:
             continue
-        for name, metric in each["metrics"].items():
-            part, _, what = name.rpartition("/")
+        for name, metric in evaluation["metrics"].items():
+            part, _, key = name.rpartition("/")
             kind, _, size = part.rpartition("_")
-            if what == "by_goal" and kind == "held_out":
+            if key == "by_goal" and kind == "held_out":
                 side = int(size)
                 sums.setdefault(side, np.zeros(side**2))
                 counts.setdefault(side, np.zeros(side**2))
@@ -97,68 +97,75 @@ def goals(study: dict[str, Any], evaluations: list[dict[str, Any]]) -> dict[int,
         return {side: sums[side] / counts[side] for side in sums}
 
 
-def variants(
-    trained: list[dict[str, Any]], played: list[dict[str, Any]]
+def variant_scores(
+    trainings: list[dict[str, Any]], evaluations: list[dict[str, Any]]
 ) -> dict[str, list[tuple[float, float]]]:
-    """Returns in the middle episodes at validation tasks, by what trainings differ in from today's default.
+    """Return scores in validation tasks by variant: the settings that differ from today's default.
 
     Args:
-        trained: Records of trainings with validation tasks.
-        played: Records of evaluations, of whatever trainings.
+        trainings: Records of trainings with validation tasks.
+        evaluations: Records of evaluations, of any trainings.
 
     Returns:
-        Of each play, at the end of the training or in an evaluation: the mean return, and how many agents a task had.
+        Mean return of the middle episodes and agents per task, of every rollout: at the end of a training, or in an
+        evaluation.
     """
-    default = meaning({}, vars(PRESETS["default"])) | {"updates": PRESETS["default"].updates}
-    found: dict[str, list[tuple[float, float]]] = defaultdict(list)
-    for each in trained:
-        objective = each["result"]["objective"]
-        # What a preset's number of updates was then, its objective tells.
-        own = meaning(each["flags"], each["result"].get("settings", {})) | {
+    default = variant_settings({}, vars(DEFAULT)) | {"updates": DEFAULT.updates}
+    scores: dict[str, list[tuple[float, float]]] = defaultdict(list)
+    for training in trainings:
+        objective = training["result"]["objective"]
+        # The preset's number of updates at that time is where the objective was measured.
+        settings = variant_settings(training["flags"], training["result"].get("settings", {})) | {
             "updates": objective["at"]
         }
-        others = [f"{name}={text(value)}" for name, value in own.items() if value != default[name]]
-        of = found[" ".join(others) or "default"]
-        of.append((objective["value"], float(each["flags"]["copies"])))
+        changed = [f"{n}={text(value)}" for n, value in settings.items() if value != default[n]]
+        variant = scores[" ".join(changed) or "default"]
+        variant.append((objective["value"], float(training["flags"]["copies"])))
         block = objective["name"].rpartition("/")[2]
-        for evaluation in played:
-            # All `metrics` of an evaluation in many sizes would be too long for its record.
+        for evaluation in evaluations:
+            # The objective has these values too; all metrics would be too long for some records.
             first = evaluation["result"]["objective"]
-            told = {one["name"]: one["value"] for one in (first, *first.get("also", ()))}
+            values = {score["name"]: score["value"] for score in (first, *first.get("also", ()))}
             sampled = evaluation["flags"].get("actions", "sampled") == "sampled"
             name = f"validation_9/{block}"
-            if name in told and sampled and each["run"] in evaluation["parents"]:
-                of.append((told[name], float(evaluation["flags"]["copies"])))
-    order = sorted(found, key=lambda name: (name != "default", name))
-    return {name: found[name] for name in order}
+            if name in values and sampled and training["run"] in evaluation["parents"]:
+                variant.append((values[name], float(evaluation["flags"]["copies"])))
+    order = sorted(scores, key=lambda name: (name != "default", name))
+    return {name: scores[name] for name in order}
 
 
-def meaning(flags: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
-    """Flags that make a variant, with what the preset stood for then where they were left to it.
+def variant_settings(flags: dict[str, Any], settings: dict[str, Any]) -> dict[str, Any]:
+    """Return the values of the flags in VARIANTS, those of the preset at that time where they were left to it.
 
     Args:
-        flags: As recorded.
-        settings: As the result tells them; empty: it does not.
+        flags: Recorded flags.
+        settings: Settings in the recorded result; empty if it has none.
     """
-    named = {name: name.replace("-", "_") for name in VARIANTS}
+    fields_of = {flag: flag.replace("-", "_") for flag in VARIANTS}
     known = {field.name for field in fields(Config)}
-    config = Config(**{n: flags[name] for name, n in named.items() if name in flags and n in known})
+    config = Config(
+        **{
+            field: flags[flag]
+            for flag, field in fields_of.items()
+            if flag in flags and field in known
+        }
+    )
     today = vars(config) | vars(config.settings())
-    found = {}
-    for name, n in named.items():
-        if flags.get(name, -1) not in (OWN, -1):
-            found[name] = flags[name]
-        elif n in settings:
-            found[name] = settings[n]
+    values = {}
+    for flag, field in fields_of.items():
+        if flags.get(flag, PRESET_NUMBER) not in (PRESET_WORD, PRESET_NUMBER):
+            values[flag] = flags[flag]
+        elif field in settings:
+            values[flag] = settings[field]
         else:
-            found[name] = EARLIER.get(name, today.get(n))
-    if not found["searching"]:
-        found["candidates"] = PRESETS["default"].candidates  # of what is not drawn
-    return found
+            values[flag] = BEFORE_FLAG.get(flag, today.get(field))
+    if not values["searching"]:
+        values["candidates"] = DEFAULT.candidates  # without exploration it has no effect
+    return values
 
 
 def text(value: Any) -> str:
-    """A flag's value as it is typed."""
+    """Return a flag's value as it is typed."""
     return f"{value:g}" if isinstance(value, float) else str(value)
 
 

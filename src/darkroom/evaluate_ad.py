@@ -1,4 +1,4 @@
-"""Lets a trained transformer learn in its context: tasks kept out, tasks trained on, and rooms of other sizes."""
+"""Evaluate a trained transformer: in-context learning in held-out tasks, training tasks and rooms of other sizes."""
 
 from __future__ import annotations
 
@@ -10,19 +10,21 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom import ad_figures, ad_scores, grid
-from darkroom.ad_scores import Learned
-from darkroom.division import Division
-from darkroom.histories import read_tasks
+from darkroom.a2c.histories import read_tasks
+from darkroom.distillation import figures, scores
+from darkroom.distillation.ad_options import LARGEST_SIDE
+from darkroom.distillation.scores import PartScores
+from darkroom.distillation.task_split import TaskSplit
+from darkroom.rooms import grid
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import checkpoint_folder
 
 if TYPE_CHECKING:
-    from darkroom.model import Transformer
+    from darkroom.distillation.rollout import Acting
+    from darkroom.distillation.transformer import Transformer
 
-MOST = 23  # of the rooms' sides, what a figure can show
-WATCHED = 4, 20  # tasks and their first episodes, of which a figure shows the paths
+DRAWN_TASKS, DRAWN_EPISODES = 4, 20  # whose paths a figure shows
 
 
 @dataclass(frozen=True)
@@ -30,72 +32,127 @@ class Config(record.Config):
     """Flags of `ad:evaluate`."""
 
     model: str = option("trained", "run or checkpoint of ad:train")
-    sizes: str = option("", "sides of the rooms; empty: those that it was trained on")
+    sizes: str = option("", "sides of the rooms; empty: those of the training")
     test_tasks: str = option(
-        "", "file with the tasks to play (row column), none of them trained on; empty: the split's"
+        "", "file of test tasks (row column), none of them trained on; empty: the split's"
     )
-    episodes: int = option(80, "of each agent, in one context", low=5, high=10_000)
-    copies: int = option(5, "agents of each task", low=1, high=1000)
+    episodes: int = option(80, "episodes of an agent, in one context", low=5, high=10_000)
+    copies: int = option(5, "agents per task", low=1, high=1000)
     actions: str = option(
-        "sampled", "how an action comes from its chances", choices=("sampled", "greedy")
+        "sampled", "sampled from the policy, or its most probable", choices=("sampled", "greedy")
     )
     when_full: str = option(
-        "trained", "what an agent does whose window is full", choices=("trained", "halve", "ring")
+        "trained",
+        "what an agent does when its window is full",
+        choices=("trained", "halve", "ring"),
     )
 
     def __post_init__(self) -> None:
         super().__post_init__()
         for word in self.sizes.split():
-            if not (word.isdecimal() and 2 <= int(word) <= MOST):
+            if not (word.isdecimal() and 2 <= int(word) <= LARGEST_SIDE):
                 raise record.UserError(
-                    f'--sizes: {word!r} is no side from 2 to {MOST}; say "5 7 11 13"'
+                    f'--sizes: {word!r} is no side from 2 to {LARGEST_SIDE}; say "5 7 11 13"'
                 )
         if len(set(self.sides)) < len(self.sides):
             raise record.UserError(f"--sizes: {self.sizes!r} has a side twice")
 
     @property
     def sides(self) -> list[int]:
-        """Those that are given."""
+        """Sides that are given."""
         return list(map(int, self.sizes.split()))
 
 
 @dataclass(frozen=True)
 class Trained:
-    """A transformer and what it was trained on.
+    """A trained transformer.
 
     Attributes:
-        model: See there.
-        divisions: Tasks by size.
-        about: What else `ad:train` tells of itself.
-        run_id: Of the run.
-        update: Of the checkpoint.
+        model: The transformer.
+        splits: Its tasks by room size.
+        about: Other values of the checkpoint, see `train_ad.describe`.
+        run_id: Run of the training.
+        update: Update of the checkpoint.
     """
 
     model: Transformer
-    divisions: dict[int, Division]
+    splits: dict[int, TaskSplit]
     about: dict[str, Any]
     run_id: str
     update: int
 
     def offsets(self, part: str, side: int) -> set[int]:
-        """Cells of rooms of this side that lie, from the centre, where a part of any division has a goal."""
+        """Return the cells of rooms of this side at whose offset from the centre a part of any split has a goal."""
         return {
-            grid.recentred(goal, known.size, side)
-            for known in self.divisions.values()
-            for goal in getattr(known, part)
+            grid.cell_in_room(goal, split.size, side)
+            for split in self.splits.values()
+            for goal in getattr(split, part)
         }
 
 
+@dataclass(frozen=True)
+class Part:
+    """Tasks that are evaluated together.
+
+    Attributes:
+        size: Side of their rooms.
+        name: See :class:`darkroom.distillation.scores.PartScores`.
+        goals: Their goals.
+    """
+
+    size: int
+    name: str
+    goals: Sequence[int]
+
+
+def main(config: Config) -> dict[str, Any]:
+    """Let agents act in all tasks and return the result."""
+    import torch
+
+    from darkroom.distillation.rollout import Acting, Tasks, paths
+
+    torch.set_num_threads(1)
+    trained = load(config.model)
+    parts = choose_parts(config, trained)
+    about = trained.about
+    when_full = about["when_full"] if config.when_full == "trained" else config.when_full
+    if when_full == "ring" and len(trained.model.positions):
+        raise record.UserError(
+            f"--when-full: a ring needs a model trained with --positions time; {config.model} has "
+            f"{trained.model.shape.positions} positions"
+        )
+    greedy = config.actions == "greedy"
+    acting = Acting(config.episodes, when_full, greedy=greedy)
+    with record.start(config, study="darkroom") as run:
+        run.add_parent(trained.run_id)
+        scored = []
+        for index, part in enumerate(parts):
+            rng = run.seeds.generator(f"evaluation {part.name}", part.size)
+            scored.append(evaluate(trained, part, acting, config.copies, rng))
+            run.progress(index + 1, len(parts), "part")
+        first = parts[0]
+        distances = grid.distances(first.size)
+        farthest = sorted(first.goals, key=lambda goal: -distances[goal])[:DRAWN_TASKS]
+        tasks = Tasks.of_rooms([(first.size, farthest)], about["limit"], about["terminating"])
+        acting = Acting(DRAWN_EPISODES, when_full, greedy=greedy)
+        cells = paths(trained.model, tasks, acting, run.seeds.generator("paths"))
+
+        sources = source_curves(trained, scored)
+        metrics = log(run, scored, sources)
+        draw(run, scored, sources, tasks.goals, cells)
+        return run.finish(result(config, trained, scored, metrics))
+
+
 def load(path: str) -> Trained:
-    """Loads what `ad:train` left.
+    """Load the checkpoint of a training.
 
     Raises:
         UserError: There is none, or it is of another operation.
     """
     import torch
 
-    from darkroom.model import Transformer
-    from darkroom.shape import Shape
+    from darkroom.distillation.shape import Shape
+    from darkroom.distillation.transformer import Transformer
 
     checkpoint = record.load_checkpoint(checkpoint_folder("model", path))
     about = checkpoint.state.get("about")
@@ -103,213 +160,192 @@ def load(path: str) -> Trained:
         raise record.UserError(f"--model: {path} is no checkpoint of ad:train")
     model = Transformer(Shape(**about["shape"]), torch.Generator())
     model.load_state_dict(checkpoint.tensors)
-    divisions = {each.size: each for each in map(Division.of, about["divisions"])}
-    return Trained(model.eval(), divisions, about, checkpoint.run_id, checkpoint.step)
+    splits = {split.size: split for split in map(TaskSplit.from_state, about["divisions"])}
+    return Trained(model.eval(), splits, about, checkpoint.run_id, checkpoint.step)
 
 
-def tasks_of(config: Config, trained: Trained) -> list[tuple[int, str, Sequence[int]]]:
-    """What is played: (side, part, goals).
+def choose_parts(config: Config, trained: Trained) -> list[Part]:
+    """Return the tasks to evaluate.
 
-    A model sees cells from the centre and no size: in rooms of a size that it was not trained on, a goal that lies
-    where one of its training did (`shown_offset`) is not as new as another (`unseen_offset`).
+    A model sees cells relative to the centre and no size. So in rooms of a size that was not trained on, goals at the
+    offset of a training goal (`shown_offset`) are kept apart from the others (`unseen_offset`).
 
     Raises:
-        UserError: A task for testing was trained on, or the model cannot be told such rooms.
+        UserError: A test task was trained on, or the model cannot be shown these rooms.
     """
-    sides = config.sides or sorted(trained.divisions)
+    shape = trained.model.shape
+    sides = config.sides or sorted(trained.splits)
     for side in sides:
-        if not trained.model.shape.fits(side):
+        if not shape.fits(side):
             raise record.UserError(
-                f"--sizes: {side}: this model knows the cells of {trained.model.shape.size} x "
-                f"{trained.model.shape.size} rooms alone (states={trained.model.shape.states})"
-                if trained.model.shape.states == "table"
-                else f"--sizes: {side}: this model knows cells up to {trained.model.shape.reach} from the centre"
+                f"--sizes: {side}: this model knows the cells of {shape.size} x {shape.size} rooms alone "
+                f"(states={shape.states})"
+                if shape.states == "table"
+                else f"--sizes: {side}: this model knows cells up to {shape.reach} from the centre"
             )
-    chosen = _chosen(config, sides, trained)
-    found: list[tuple[int, str, Sequence[int]]] = []
+    chosen = _chosen_tasks(config, sides, trained)
+    parts = []
     for side in sides:
-        known = trained.divisions.get(side)
-        if known is None:
-            shown, kept = trained.offsets("training", side), set()
-            goals = chosen
-            if goals is None:
-                goals = grid.tasks(side).tolist()
-                if any(each.validation for each in trained.divisions.values()):
-                    kept = trained.offsets("test", side)
-            goals = [goal for goal in goals if goal not in kept]
-            found.append((side, "unseen_offset", [goal for goal in goals if goal not in shown]))
-            found.append((side, "shown_offset", [goal for goal in goals if goal in shown]))
-        else:
-            # A training that kept tasks out to choose by must not show what those for testing say.
-            part, goals = (
-                ("validation", known.validation) if known.validation else ("held_out", known.test)
-            )
-            found.append((side, part, goals if chosen is None else chosen))
-            found.append((side, "training", known.training))
-    return [(side, part, goals) for side, part, goals in found if len(goals)]
+        if (split := trained.splits.get(side)) is None:
+            parts += _parts_by_offset(trained, side, chosen)
+            continue
+        # A training with validation tasks chooses variants: the test tasks must not influence the choice.
+        name, goals = (
+            ("validation", split.validation) if split.validation else ("held_out", split.test)
+        )
+        parts.append(Part(side, name, goals if chosen is None else chosen))
+        parts.append(Part(side, "training", split.training))
+    return [part for part in parts if len(part.goals)]
 
 
-def _chosen(config: Config, sides: Sequence[int], trained: Trained) -> list[int] | None:
-    """The tasks of the file, if there is one."""
+def _parts_by_offset(trained: Trained, side: int, goals: Sequence[int] | None) -> list[Part]:
+    """Return goals, by default all, of rooms whose size was not trained on, by whether their offset was trained on."""
+    if goals is None:
+        goals = grid.tasks(side).tolist()
+        if any(split.validation for split in trained.splits.values()):
+            test = trained.offsets("test", side)
+            goals = [goal for goal in goals if goal not in test]
+    shown = trained.offsets("training", side)
+    return [
+        Part(side, "unseen_offset", [goal for goal in goals if goal not in shown]),
+        Part(side, "shown_offset", [goal for goal in goals if goal in shown]),
+    ]
+
+
+def _chosen_tasks(config: Config, sides: Sequence[int], trained: Trained) -> list[int] | None:
+    """Return the tasks of `--test-tasks`; None without the flag."""
     if not config.test_tasks:
         return None
     if len(sides) > 1:
         raise record.UserError("--test-tasks: a file is for one size of rooms")
     try:
-        chosen = read_tasks(Path(config.test_tasks), sides[0])
+        goals = read_tasks(Path(config.test_tasks), sides[0])
     except (OSError, ValueError) as error:
         raise record.UserError(f"--test-tasks: {error}") from None
-    known = trained.divisions.get(sides[0])
-    for goal in chosen:
-        if known is not None and goal in known.training:
+    split = trained.splits.get(sides[0])
+    for goal in goals:
+        if split is not None and goal in split.training:
             raise record.UserError(
                 f"--test-tasks: {goal // sides[0]} {goal % sides[0]} was trained on by {config.model}"
             )
-    return chosen
+    return goals
 
 
-def main(config: Config) -> dict[str, Any]:
-    """Plays all tasks and returns what the record says."""
-    import torch
+def evaluate(
+    trained: Trained, part: Part, acting: Acting, copies: int, rng: np.random.Generator
+) -> PartScores:
+    """Let agents act in the tasks of a part."""
+    from darkroom.distillation.rollout import Tasks, learn_in_context
 
-    from darkroom.play import Tasks, learn_in_context, paths
-
-    torch.set_num_threads(1)
-    trained = load(config.model)
-    wanted = tasks_of(config, trained)
-    about = trained.about
-    when_full = about["when_full"] if config.when_full == "trained" else config.when_full
-    if when_full == "ring" and len(trained.model.positions):
-        raise record.UserError(
-            f"--when-full: a ring needs a model trained with --positions time; {config.model} is of "
-            f"{trained.model.shape.positions}"
-        )
-    with record.start(config, study="darkroom") as run:
-        run.add_parent(trained.run_id)
-        parts, steps = [], 0
-        for index, (side, part, goals) in enumerate(wanted):
-            tasks = Tasks.of([(side, goals)], about["limit"], about["terminating"])
-            rng = run.seeds.generator(f"evaluation {part}", side)
-            returns, lengths = learn_in_context(
-                trained.model, tasks, config.episodes, config.copies, rng, when_full,
-                greedy=config.actions == "greedy",
-            )  # fmt: skip
-            values = tasks.normalised(returns)
-            met = np.logical_or.accumulate(returns > 0, axis=2)
-            # Where the goal ends an episode and pays once, the expected return is the chance to meet it.
-            chance = grid.random_return(side, np.asarray(goals), about["limit"], terminating=True)
-            parts.append(Learned(side, part, np.asarray(goals), values, lengths, met, chance))
-            steps += int(lengths.sum())
-            run.progress(index + 1, len(wanted), "part")
-        side, _, goals = wanted[0]
-        away = grid.distances(side)
-        farthest = sorted(goals, key=lambda goal: -away[goal])[: WATCHED[0]]
-        tasks = Tasks.of([(side, farthest)], about["limit"], about["terminating"])
-        watched = paths(
-            trained.model, tasks, WATCHED[1], run.seeds.generator("paths"), when_full,
-            config.actions == "greedy",
-        )  # fmt: skip
-        return finish_evaluation(run, config, trained, parts, (tasks.goals, watched), steps)
-
-
-def finish_evaluation(
-    run: record.Run,
-    config: Config,
-    trained: Trained,
-    parts: Sequence[Learned],
-    watched: tuple[np.ndarray, np.ndarray],
-    steps: int,
-) -> dict[str, Any]:
-    """Journals, draws and ends the run.
-
-    Args:
-        run: That goes on.
-        config: Its flags.
-        trained: What played.
-        parts: What it did.
-        watched: Goals of some of the first part's tasks, and where agents went, as :func:`darkroom.ad_figures.paths`.
-        steps: Of the environments.
-    """
-    metrics: dict[str, float] = {}
-    for learned in parts:
-        log(run, learned)
-        metrics |= ad_scores.metrics(learned)
-    sources = source_curves(trained, parts)
-    for name, (at, curve) in sources.items():
-        for step, value in zip(at, curve, strict=True):
-            run.log({f"{name}/source": float(value)}, int(step))
-        learned = next(each for each in parts if each.name == name)
-        pairs = ("in_context", learned.steps(), learned.curve()), ("source", at, curve)
-        for who, reached, values in pairs:
-            needed = ad_scores.steps_to(reached, values)
-            if np.isfinite(needed):
-                metrics[f"{name}/{who}_steps_to_80"] = needed
-    with record.optional(run, "figure"):
-        first = next(iter(sources.values()), None)
-        lines = [learned.line() for learned in parts]
-        ad_figures.in_context(run.artifact("in_context.svg"), lines, first)
-        rooms = {each.size: np.full(each.size**2, np.nan) for each in parts}
-        for learned in parts:
-            rooms[learned.size][learned.goals] = learned.by_goal(config.episodes)
-        marked = {
-            each.size: each.goals
-            for each in parts
-            if each.part in ("held_out", "validation", "unseen_offset")
-        }
-        ad_figures.by_goal(run.artifact("by_goal.svg"), rooms, marked)
-        ad_figures.paths(run.artifact("paths.svg"), parts[0].size, *watched)
-    return run.finish(result(config, trained, parts, metrics, steps))
-
-
-def log(run: record.Run, learned: Learned) -> None:
-    """Journals the curves, one with its interval, at step = episode, and the last block at step = goal's cell."""
-    low, high = learned.band()
-    for index, steps in enumerate(learned.steps()):
-        run.log({f"{learned.name}/steps": float(steps)}, index + 1)
-    for index, value in enumerate(learned.curve()):
-        point = {"": value, "_low": low[index], "_high": high[index]}
-        run.log({f"{learned.name}/in_context{k}": float(v) for k, v in point.items()}, index + 1)
-    for index, (own, by_chance) in enumerate(learned.explored().T):
-        run.log({f"{learned.name}/met": own, f"{learned.name}/met_random": by_chance}, index + 1)
-    last = learned.by_goal(learned.values.shape[2])
-    for goal, value in zip(learned.goals, last, strict=True):
-        run.log({f"{learned.name}/by_goal": float(value)}, int(goal))
+    about, goals = trained.about, np.asarray(part.goals)
+    tasks = Tasks.of_rooms([(part.size, part.goals)], about["limit"], about["terminating"])
+    returns, lengths = learn_in_context(trained.model, tasks, acting, copies, rng)
+    met = np.logical_or.accumulate(returns > 0, axis=2)
+    # The return where the goal pays once and ends the episode is the probability to meet it.
+    chance = grid.random_return(part.size, goals, about["limit"], terminating=True)
+    return PartScores(part.size, part.name, goals, tasks.normalised(returns), lengths, met, chance)
 
 
 def source_curves(
-    trained: Trained, parts: Sequence[Learned]
+    trained: Trained, parts: Sequence[PartScores]
 ) -> dict[str, tuple[np.ndarray, np.ndarray]]:
-    """Environment steps of a task, and the normalised return of its source agent then, mean over the part's tasks."""
-    found = {}
+    """Return environment steps of a task and the source agents' mean normalised return, by held-out part."""
+    curves = {}
     about = trained.about
-    for size, source in zip(trained.divisions, about["sources"], strict=True):
-        order = {goal: place for place, goal in enumerate(source["goals"])}
-        for learned in parts:
-            if learned.size != size or learned.part not in ("held_out", "validation"):
+    for size, source in zip(trained.splits, about["sources"], strict=True):
+        rows = {goal: row for row, goal in enumerate(source["goals"])}
+        for part in parts:
+            if part.size != size or part.part not in ("held_out", "validation"):
                 continue
-            known = [goal for goal in learned.goals if int(goal) in order]
+            known = [int(goal) for goal in part.goals if int(goal) in rows]
             if not known:
                 continue
-            returns = np.asarray(source["returns"])[[order[int(goal)] for goal in known]]
-            normal = grid.normalised_return(
+            returns = np.asarray(source["returns"])[[rows[goal] for goal in known]]
+            normalised = grid.normalised_return(
                 returns.T, size, np.asarray(known), about["limit"], terminating=about["terminating"]
             )
-            found[learned.name] = np.asarray(source["steps"]), normal.mean(axis=1)
-    return found
+            curves[part.name] = np.asarray(source["steps"]), normalised.mean(axis=1)
+    return curves
+
+
+def log(
+    run: record.Run,
+    parts: Sequence[PartScores],
+    sources: dict[str, tuple[np.ndarray, np.ndarray]],
+) -> dict[str, float]:
+    """Log the curves and return the metrics of the result."""
+    metrics: dict[str, float] = {}
+    for part in parts:
+        _log_part(run, part)
+        metrics |= scores.metrics(part)
+    by_name = {part.name: part for part in parts}
+    for name, (steps, curve) in sources.items():
+        for step, value in zip(steps, curve, strict=True):
+            run.log({f"{name}/source": float(value)}, int(step))
+        part = by_name[name]
+        for who, needed in (
+            ("in_context", scores.steps_to(part.steps(), part.curve())),
+            ("source", scores.steps_to(steps, curve)),
+        ):
+            if np.isfinite(needed):
+                metrics[f"{name}/{who}_steps_to_80"] = needed
+    return metrics
+
+
+def _log_part(run: record.Run, part: PartScores) -> None:
+    """Log curves at step = episode, and the last block at step = goal."""
+    low, high = part.band()
+    for index, steps in enumerate(part.steps()):
+        run.log({f"{part.name}/steps": float(steps)}, index + 1)
+    for index, value in enumerate(part.curve()):
+        point = {"": value, "_low": low[index], "_high": high[index]}
+        run.log({f"{part.name}/in_context{k}": float(v) for k, v in point.items()}, index + 1)
+    for index, (share, by_chance) in enumerate(part.explored().T):
+        run.log({f"{part.name}/met": share, f"{part.name}/met_random": by_chance}, index + 1)
+    for goal, value in zip(part.goals, part.by_goal(part.episodes), strict=True):
+        run.log({f"{part.name}/by_goal": float(value)}, int(goal))
+
+
+def draw(
+    run: record.Run,
+    parts: Sequence[PartScores],
+    sources: dict[str, tuple[np.ndarray, np.ndarray]],
+    path_goals: np.ndarray,
+    path_cells: np.ndarray,
+) -> None:
+    """Draw learning curves, returns by goal, and paths in the first part's rooms.
+
+    Args:
+        run: The evaluation.
+        parts: Scores of all parts.
+        sources: See :func:`source_curves`.
+        path_goals: Goals of the paths.
+        path_cells: See :func:`darkroom.distillation.rollout.paths`.
+    """
+    with record.optional(run, "figure"):
+        source = next(iter(sources.values()), None)
+        curves = [part.learning_curve() for part in parts]
+        figures.in_context(run.artifact("in_context.svg"), curves, source)
+        rooms = {part.size: np.full(part.size**2, np.nan) for part in parts}
+        for part in parts:
+            rooms[part.size][part.goals] = part.by_goal(part.episodes)
+        held_out = {
+            part.size: part.goals
+            for part in parts
+            if part.part in ("held_out", "validation", "unseen_offset")
+        }
+        figures.by_goal(run.artifact("by_goal.svg"), rooms, held_out)
+        figures.paths(run.artifact("paths.svg"), parts[0].size, path_goals, path_cells)
 
 
 def result(
-    config: Config,
-    trained: Trained,
-    parts: Sequence[Learned],
-    metrics: dict[str, float],
-    steps: int,
+    config: Config, trained: Trained, parts: Sequence[PartScores], metrics: dict[str, float]
 ) -> dict[str, Any]:
-    """The first part's last block is the objective."""
+    """Return the result, whose objective is the first part's last block."""
     first = parts[0]
-    block = list(ad_scores.blocks(config.episodes))[-1]
+    block = list(scores.blocks(config.episodes))[-1]
     by_goal = first.by_goal(config.episodes)
-    low, high = ad_scores.interval(by_goal)
+    low, high = scores.interval(by_goal)
     name, last = f"{first.name}/{block}", block.removeprefix("episodes_").replace("_", "–")
     others = [
         key
@@ -327,9 +363,9 @@ def result(
             f"{len(by_goal)} tasks x {config.copies} agents, {first.size} x {first.size}"
         ),
         "metrics": metrics,
-        "table": ad_scores.table(list(parts)),
-        "env_steps": steps,
-        "variant": {"sizes": " ".join(map(str, sorted({each.size for each in parts}))),
+        "table": scores.table(list(parts)),
+        "env_steps": sum(int(part.lengths.sum()) for part in parts),
+        "variant": {"sizes": " ".join(map(str, sorted({part.size for part in parts}))),
                     "update": trained.update},
     }  # fmt: skip
 

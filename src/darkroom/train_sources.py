@@ -1,4 +1,4 @@
-"""Trains a source agent for each task of a dark room, all at once, and keeps their learning histories."""
+"""Train a source agent on every task of a dark room, all at once, and record their learning histories."""
 
 from __future__ import annotations
 
@@ -8,56 +8,57 @@ from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom import grid
+from darkroom.rooms import grid
 from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from darkroom.a2c import Settings, SourceAgents
-    from darkroom.curves import Curves
-    from darkroom.source_evaluation import Evaluation
+    from darkroom.a2c.a2c import Settings, SourceAgents
+    from darkroom.a2c.curves import Curves
+    from darkroom.a2c.evaluation import Evaluation
 
-LOGGED = 100  # points of the learning curves
-TOLD = 10  # lines on the terminal
-FILMED = 3  # episodes of a video
+POINTS = 100  # of the learning curves
+PRINTED = 10  # of these points, on the terminal
+VIDEO_EPISODES = 3
 
 
 @dataclass(frozen=True)
 class Config(record.Config):
-    """Flags of `a2c:histories`. Defaults are the source's where it tells them."""
+    """Flags of `a2c:histories`; the defaults are the source's, as far as it states them."""
 
-    size: int = option(9, "cells of a side of the room; source: 9", low=2, high=40)
-    limit: int = option(
-        20, "steps of an episode; the source does not tell its own", low=1, high=255
-    )
+    size: int = option(9, "side of the room [cells]; source: 9", low=2, high=40)
+    limit: int = option(20, "steps of an episode; not stated by the source", low=1, high=255)
     terminating: bool = option(True, "the goal ends an episode; source: yes")
     tasks: str = option(
         "all", 'goals, as "0,0 3,4" (row,column); all: every cell but the centre (source)'
     )
     test_tasks: int = option(
-        23, "tasks for testing, drawn by the seed; 0: no division; source: 23", low=0
+        23, "number of test tasks, drawn by the seed; 0: no split; source: 23", low=0
     )
     env_steps: int = option(2_500_000, "budget of a task [steps]; source: 2.5 M", low=1)
     history_steps: int = option(
-        800_000, "how many of them are kept, from the first on; source: 800,000", low=1
+        800_000, "first steps of a task that are recorded; source: 800,000", low=1
     )
     envs: int = option(10, "environments of a task; source: 10", low=1, high=1000)
-    rollout: int = option(10, "steps of each between two updates; source: 10", low=1, high=1000)
+    rollout: int = option(
+        10, "steps of an environment between two updates; source: 10", low=1, high=1000
+    )
     hidden: int = option(128, "width of the embedding; source: 128", low=1, high=4096)
-    lr: float = option(1e-4, "Adam's step size [1]; source: 1e-4", low=0, low_open=True, high=1)
-    gamma: float = option(0.99, "discount a step; the source does not tell its own", low=0, high=1)
+    lr: float = option(1e-4, "Adam's learning rate [1]; source: 1e-4", low=0, low_open=True, high=1)
+    gamma: float = option(0.99, "discount per step; not stated by the source", low=0, high=1)
     entropy_coef: float = option(0.01, "weight of the entropy bonus; source: 0.01", low=0)
     value_coef: float = option(0.99, "weight of the squared value error; source: 0.99", low=0)
     max_grad_norm: float = option(
-        0.5, "limit of the norm of a task's gradient; source: 0.5", low=0, low_open=True
+        0.5, "largest norm of a task's gradient; source: 0.5", low=0, low_open=True
     )
     bootstrap: bool = option(
-        False, "count the value of the last cell at the limit; no: an episode's end is one"
+        False,
+        "an episode cut by its limit counts the value of its last cell; no: it counts as ended",
     )
     save_interval: int = option(2500, "updates between checkpoints", low=1, resumable=True)
     video: str = option(
         "grid",
-        "of the final agents: grid shows all tasks at once, each one a task too",
+        "videos of the final agents; grid: all tasks in one, each: also one per task",
         choices=("grid", "each", "none"),
     )
 
@@ -70,201 +71,181 @@ class Config(record.Config):
             )
 
     def goals(self) -> list[int]:
-        """The tasks' cells, in order."""
+        """Return the tasks' cells, in order."""
         if self.tasks == "all":
             return grid.tasks(self.size).tolist()
-        found = []
+        goals = []
         for word in self.tasks.split():
             try:
-                found.append(grid.read_cell(word.split(","), self.size))
+                goals.append(grid.read_cell(word.split(","), self.size))
             except ValueError:
                 raise record.UserError(
                     f'--tasks: {word!r} is no row,column of a {self.size} x {self.size} room; say "0,0 3,4"'
                 ) from None
-        if not found or len(set(found)) < len(found):
-            raise record.UserError(f"--tasks: {self.tasks!r} names no goal, or one twice")
-        return sorted(found)
+        if not goals or len(set(goals)) < len(goals):
+            raise record.UserError(f"--tasks: {self.tasks!r} names no goal, or a goal twice")
+        return sorted(goals)
 
     @property
     def updates(self) -> int:
         """Budget in updates, rounded up."""
-        return -(-self.env_steps // (self.envs * self.rollout))
+        return -(-self.env_steps // self.steps_per_update)
+
+    @property
+    def steps_per_update(self) -> int:
+        """Environment steps of a task between two updates."""
+        return self.envs * self.rollout
 
     def settings(self) -> Settings:
-        """The learner's."""
-        from dataclasses import fields
+        """Return the learner's settings."""
+        from darkroom.a2c.a2c import Settings
 
-        from darkroom.a2c import Settings
-
-        names = {field.name for field in fields(Settings)} & {field.name for field in fields(self)}
-        return Settings(**{name: getattr(self, name) for name in names})
+        return Settings(
+            size=self.size,
+            limit=self.limit,
+            terminating=self.terminating,
+            hidden=self.hidden,
+            envs=self.envs,
+            rollout=self.rollout,
+            lr=self.lr,
+            gamma=self.gamma,
+            entropy_coef=self.entropy_coef,
+            value_coef=self.value_coef,
+            max_grad_norm=self.max_grad_norm,
+            bootstrap=self.bootstrap,
+        )
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains, and returns what the record says."""
-    from darkroom.a2c import SourceAgents
-    from darkroom.curves import Curves
-    from darkroom.histories import About, Histories
+    """Train, record the histories, evaluate and return the result."""
+    from darkroom.a2c.a2c import SourceAgents
+    from darkroom.a2c.curves import Curves
+    from darkroom.a2c.evaluation import evaluate
+    from darkroom.a2c.histories import About, Histories
 
     goals = np.array(config.goals())
+    about = About(config.size, config.limit, config.terminating, tuple(goals.tolist()), config.seed)
+    recorded = -(-min(config.history_steps, config.env_steps) // config.envs)
     with record.start(config, study="darkroom") as run:
-        about = About(
-            config.size, config.limit, config.terminating, tuple(goals.tolist()), config.seed
-        )
-        steps = -(-min(config.history_steps, config.env_steps) // config.envs)
-        histories = Histories.create(run.directory / "histories", about, config.envs, steps)
+        histories = Histories.create(run.directory / "histories", about, config.envs, recorded)
         agents = SourceAgents(goals, config.settings(), run.seeds)
-        curves = Curves(len(goals), config.envs, config.updates, LOGGED)
+        curves = Curves(len(goals), config.envs, config.updates, POINTS)
         restore(run, agents, curves)
-        divide(run, config)
+        split_tasks(run, config)
+
         while agents.updates < config.updates:
-            played = agents.update()
-            histories.write((agents.updates - 1) * config.rollout, played)
-            if point := curves.add(agents.updates, played):
-                record.check_finite(agents.updates, tensors(agents))
-                run.log(point, agents.updates * config.envs * config.rollout)
-                if curves.points % max(1, LOGGED // TOLD) == 0:
-                    tell(run, agents.updates, point)
-            run.progress(agents.updates, config.updates, "update")
-            if agents.updates % config.save_interval == 0 or agents.updates == config.updates:
+            rollout = agents.update()
+            update, steps = agents.updates, agents.updates * config.steps_per_update
+            histories.write((update - 1) * config.rollout, rollout)
+            if means := curves.add(update, rollout):
+                record.check_finite(update, weights(agents))
+                run.log(means, steps)
+                if curves.points % record.log_interval(POINTS, PRINTED) == 0:
+                    report(run, update, means)
+            run.progress(update, config.updates, "update")
+            if record.is_due(update, config.save_interval, config.updates):
                 histories.flush()
-                run.checkpoint(
-                    agents.updates,
-                    tensors(agents),
-                    {"agents": agents.state(), "curves": curves.state()},
-                )
-        run.log(
-            {"mean_return": curves.mean_return()}, agents.updates * config.envs * config.rollout
-        )
-        return finish_sources(run, config, agents, curves)
+                state = {"agents": agents.state(), "curves": curves.state()}
+                run.checkpoint(update, weights(agents), state)
+
+        steps = agents.updates * config.steps_per_update
+        run.log({"mean_return": curves.mean_return()}, steps)
+        evaluation = evaluate(agents, run.seeds.generator("evaluation"))
+        draw(run, config, agents, curves, evaluation)
+        write_videos(run, config, agents)
+        run.digest_weights(weights(agents))
+        return run.finish(result(config, agents, evaluation))
 
 
 def restore(run: record.Run, agents: SourceAgents, curves: Curves) -> None:
-    """Goes on from the newest checkpoint, if there is one."""
-    checkpoint = run.restore()
-    if checkpoint is not None:
-        from darkroom.a2c import NAMES
+    """Continue from the newest checkpoint, if there is one."""
+    from darkroom.a2c.a2c import PARAMETERS
 
-        told = [checkpoint.tensors[name].numpy() for name in NAMES]
-        agents.restore(told, checkpoint.state["agents"])
+    if checkpoint := run.restore():
+        parameters = [checkpoint.tensors[name].numpy() for name in PARAMETERS]
+        agents.restore(parameters, checkpoint.state["agents"])
         curves.restore(checkpoint.state["curves"])
 
 
-def tensors(agents: SourceAgents) -> dict[str, np.ndarray]:
-    """The weights by name."""
-    from darkroom.a2c import NAMES
+def weights(agents: SourceAgents) -> dict[str, np.ndarray]:
+    """Return the parameters by name."""
+    from darkroom.a2c.a2c import PARAMETERS
 
-    return dict(zip(NAMES, agents.parameters, strict=True))
+    return dict(zip(PARAMETERS, agents.parameters, strict=True))
 
 
-def divide(run: record.Run, config: Config) -> None:
-    """Writes which tasks are for testing."""
-    from darkroom.histories import split, write_tasks
+def split_tasks(run: record.Run, config: Config) -> None:
+    """Draw the test tasks and write them as `test_tasks.txt`."""
+    from darkroom.a2c.histories import split, write_tasks
 
     if config.test_tasks and config.tasks == "all":
         _, test = split(config.goals(), config.test_tasks, run.seeds.generator("split"))
         write_tasks(run.artifact("test_tasks.txt"), test, config.size)
 
 
-def tell(run: record.Run, update: int, point: dict[str, float]) -> None:
-    """Says on the terminal how it goes."""
+def report(run: record.Run, update: int, means: dict[str, float]) -> None:
+    """Print the means of a point of the curves."""
     run.event(
-        f"update {update}: return {point['return']:.2f}, success {100 * point['success']:.1f} %, "
-        f"length {point['length']:.1f}"
+        f"update {update}: return {means['return']:.2f}, success {100 * means['success']:.1f} %, "
+        f"length {means['length']:.1f}"
     )
 
 
-def finish_sources(
-    run: record.Run, config: Config, agents: SourceAgents, curves: Curves
-) -> dict[str, Any]:
-    """Evaluate the final agents on new episodes, draw the figure and the video, and end the run."""
-    from darkroom.source_evaluation import evaluate
+def result(config: Config, agents: SourceAgents, evaluation: Evaluation) -> dict[str, Any]:
+    """Return the result, whose objective is success where the goal ends an episode, and the return elsewhere."""
+    from darkroom.a2c.evaluation import scores
 
-    evaluation = evaluate(agents, run.seeds.generator("evaluation"))
-    metrics = scores(config, agents.goals, evaluation)
-    steps = config.updates * config.envs * config.rollout
-    _draw(run, config, agents.goals, curves, evaluation)
-    _film(run, config, agents)
-    run.digest_weights(tensors(agents))
+    metrics = scores(agents, evaluation)
+    steps = config.updates * config.steps_per_update
     if config.terminating:
         name, kind = "success", "rate"
         also = ["worst_success", "extra_steps", "worst_extra_steps"]
     else:
         name, kind, also = "return", "mean", ["optimal_return", "worst_normalised_return"]
-    return run.finish(
-        {
-            "objective": {
-                "name": name,
-                "value": metrics[name],
-                "kind": kind,
-                "goal": "max",
-                "at": steps,
-                "axis": "step",
-                "also": [{"name": each, "value": metrics[each], "kind": "mean"} for each in also],
-            },
-            "metrics": metrics,
-            "env_steps": steps * len(agents.goals),
-            "variant": {"tasks": len(agents.goals), "terminating": config.terminating},
-        }
-    )
-
-
-def scores(config: Config, goals: np.ndarray, evaluation: Evaluation) -> dict[str, float]:
-    """Metrics of the final agents.
-
-    `extra_steps` are those beyond the shortest way, over episodes that reached the goal.
-    """
-    size, limit = config.size, config.limit
-    best = grid.optimal_return(size, goals, limit, terminating=config.terminating)
-    normalised = grid.normalised_return(
-        evaluation.returns.mean(axis=1), size, goals, limit, terminating=config.terminating
-    )
-    metrics = {
-        "success": float(evaluation.success.mean()),
-        "worst_success": float(evaluation.success.min()),
-        "return": float(evaluation.returns.mean()),
-        "optimal_return": float(best.mean()),
-        "normalised_return": float(normalised.mean()),
-        "worst_normalised_return": float(normalised.min()),
+    return {
+        "objective": {
+            "name": name,
+            "value": metrics[name],
+            "kind": kind,
+            "goal": "max",
+            "at": steps,
+            "axis": "step",
+            "also": [{"name": key, "value": metrics[key], "kind": "mean"} for key in also],
+        },
+        "metrics": metrics,
+        "env_steps": steps * len(agents.goals),
+        "variant": {"tasks": len(agents.goals), "terminating": config.terminating},
     }
-    if config.terminating and (evaluation.success > 0).any():
-        found = evaluation.returns > 0
-        extra = np.where(found, evaluation.lengths - grid.distances(size)[goals][:, None], np.nan)
-        by_task = [float(np.nanmean(row)) for row in extra if np.isfinite(row).any()]
-        metrics |= {
-            "length": float(evaluation.lengths[found].mean()),
-            "extra_steps": float(np.mean(by_task)),
-            "worst_extra_steps": max(by_task),
-        }
-    elif config.terminating:
-        metrics |= {"extra_steps": float(limit), "worst_extra_steps": float(limit)}
-    return metrics
 
 
-def _draw(
-    run: record.Run, config: Config, goals: np.ndarray, curves: Curves, evaluation: Evaluation
+def draw(
+    run: record.Run, config: Config, agents: SourceAgents, curves: Curves, evaluation: Evaluation
 ) -> None:
+    """Draw the learning curves and the final returns as `sources.svg`."""
     with record.optional(run, "figure"):
-        from darkroom.figures import sources
+        from darkroom.a2c.figures import source_agents
 
-        steps = curves.at * config.envs * config.rollout
-        sources(run.artifact("sources.svg"), config.size, goals, steps, curves, evaluation)
+        steps = curves.at * config.steps_per_update
+        returns = evaluation.returns.mean(axis=1)
+        source_agents(
+            run.artifact("sources.svg"), config.size, agents.goals, steps, curves, returns
+        )
 
 
-def _film(run: record.Run, config: Config, agents: SourceAgents) -> None:
+def write_videos(run: record.Run, config: Config, agents: SourceAgents) -> None:
+    """Write the videos of the final agents."""
     if config.video == "none":
         return
     with record.optional(run, "video"):
-        from darkroom import film
+        from darkroom.a2c import video
 
-        cells = film.walks(agents, run.seeds.generator("film"), FILMED)
-        film.write(run.artifact("agents.mp4"), config.size, agents.goals, cells)
+        cells = video.paths(agents, run.seeds.generator("film"), VIDEO_EPISODES)
+        video.write(run.artifact("agents.mp4"), config.size, agents.goals, cells)
         if config.video == "each":
             for i, goal in enumerate(agents.goals):
                 name = f"agents/{goal // config.size}_{goal % config.size}.mp4"
-                film.write(
-                    run.artifact(name), config.size, agents.goals[i : i + 1], cells[:, i : i + 1]
-                )
+                task = slice(i, i + 1)
+                video.write(run.artifact(name), config.size, agents.goals[task], cells[:, task])
 
 
 if __name__ == "__main__":

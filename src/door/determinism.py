@@ -1,8 +1,8 @@
-"""Runs one small training several times and compares all that comes out, bit for bit.
+"""Run a small training several times and compare the results, bit for bit.
 
-Three runs differ in the number of threads and of environments per simulator call, on which nothing
-may depend. A fourth is killed with SIGKILL at a random update, continued, and must end the same.
-Digests of the final weights and of all metrics are compared, not plots.
+The runs differ in the number of threads and of environments per simulator call, which must not affect the result. A
+further run is killed with SIGKILL at a random update and resumed. Digests of the final weights and of all metrics are
+compared.
 """
 
 from __future__ import annotations
@@ -22,12 +22,12 @@ from typing import Any
 
 import numpy as np
 
-from door.options import ROBOTS
-from door.tasks import TASKS
+from door.env.tasks import TASKS
+from door.training.flags import ROBOTS
 from runcatalog import record
 from runcatalog.record import option
 
-ENVS_PER_CALL = (0, 8, 5)  # of the runs in turn; 0: all
+ENVS_PER_CALL = (0, 8, 5)  # of the runs, cyclically; 0: all
 
 
 @dataclass(frozen=True)
@@ -35,16 +35,18 @@ class Config(record.Config):
     """Flags of `hnppo:determinism_test` and `ppo:determinism_test`."""
 
     seed: int = option(1000, "seed of the repeated run; source: 1000", low=0, high=2**63 - 1)
-    agent: str = option("hnppo", "which script is run", choices=("hnppo", "ppo"))
-    task: str = option("lever", "the kind of door; source: lever", choices=tuple(TASKS))
-    robot: str = option("floatinggripper", "the robot; source: floatinggripper", choices=ROBOTS)
+    agent: str = option("hnppo", "which training script", choices=("hnppo", "ppo"))
+    task: str = option("lever", "kind of door; source: lever", choices=tuple(TASKS))
+    robot: str = option("floatinggripper", "robot; source: floatinggripper", choices=ROBOTS)
     lr: float = option(1e-3, "Adam's step size [1]; source: 1e-3", low=0, low_open=True, high=1)
     clip_coef: float = option(
         0.3, "half-width of the trust region [1]; source: 0.3", low=0, low_open=True, high=1
     )
-    updates: int = option(12, "length of each run [updates of 2048 decisions]", low=4, high=10_000)
-    threads: str = option("1 2 4", "simulator threads of each run; source: 1 and 8 processes")
-    timeout: float = option(1800.0, "limit of one run [s]", low=1)
+    updates: int = option(12, "length of a run [updates of 2048 decisions]", low=4, high=10_000)
+    threads: str = option(
+        "1 2 4", "simulator threads, one number per run; source: 1 and 8 processes"
+    )
+    timeout: float = option(1800.0, "time limit of a run [s]", low=1)
 
     def __post_init__(self) -> None:
         super().__post_init__()
@@ -55,13 +57,13 @@ class Config(record.Config):
             )
 
     def variants(self) -> list[tuple[int, int]]:
-        """Threads and environments per simulator call of each run."""
+        """Return threads and environments per simulator call of the runs."""
         cycle = itertools.cycle(ENVS_PER_CALL)
         return [(int(word), envs) for word, envs in zip(self.threads.split(), cycle, strict=False)]
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Runs, kills, compares, and returns what the record says."""
+    """Run, kill, resume and compare; return the content of `result.json`."""
     with (
         record.start(config, study="door") as run,
         tempfile.TemporaryDirectory(prefix="determinism-") as folder,
@@ -71,14 +73,14 @@ def main(config: Config) -> dict[str, Any]:
         killed = (variants[-1][0], 0)
         for index, variant in enumerate(variants):
             outcomes.append(_repeat(config, Path(folder) / f"run{index}", variant))
-            run.event(_told(variant, outcomes[-1]))
+            run.event(_describe(variant, outcomes[-1]))
             run.progress(index + 1, len(variants) + 1, "run")
-        # Not from the run's seed: a kill that always comes at the same moment proves little.
+        # Not from the run's seed, so that repeated tests kill at different moments.
         wanted = 1 + int(np.random.default_rng().integers(config.updates - 1))
         directory = Path(folder) / "killed"
         killed_at = _kill(config, directory, killed, wanted)
         outcomes.append(_repeat(config, directory, killed, resume=True))
-        run.event(f"killed at update {killed_at}, continued: {_told(killed, outcomes[-1])}")
+        run.event(f"killed at update {killed_at}, continued: {_describe(killed, outcomes[-1])}")
         run.progress(len(outcomes), len(outcomes), "run")
         result = judge(outcomes, killed_at)
         run.artifact("outcomes.json").write_text(json.dumps(outcomes, indent=1) + "\n")
@@ -87,11 +89,11 @@ def main(config: Config) -> dict[str, Any]:
 
 
 def judge(outcomes: list[dict[str, Any]], killed_at: int) -> dict[str, Any]:
-    """The result of comparing each outcome's digests with the first's; the last was killed.
+    """Compare the digests of all outcomes with the first; return the result.
 
     Args:
-        outcomes: each with `threads`, `weights` and `metrics` (digests) and `resume_mismatch`.
-        killed_at: update at which the last one was killed.
+        outcomes: With `threads`, `weights` and `metrics` (digests) and `resume_mismatch`; the last run was killed.
+        killed_at: Update at which it was killed.
     """
     first = outcomes[0]
     equal = [
@@ -122,7 +124,7 @@ def judge(outcomes: list[dict[str, Any]], killed_at: int) -> dict[str, Any]:
 def _start(
     config: Config, directory: Path, variant: tuple[int, int], resume: bool
 ) -> subprocess.Popen[str]:
-    """Starts the training script in a run directory of its own, apart from this run's record."""
+    """Start the training script with its own run directory and without MLflow."""
     script = Path(__file__).with_name(f"train_{config.agent}.py")
     flags: dict[str, Any] = {
         "seed": config.seed,
@@ -158,7 +160,7 @@ def _start(
 def _repeat(
     config: Config, directory: Path, variant: tuple[int, int], resume: bool = False
 ) -> dict[str, Any]:
-    """One run to its end; digests of what it left."""
+    """Run to the end; return the digests."""
     child = _start(config, directory, variant, resume)
     try:
         output, _ = child.communicate(timeout=config.timeout)
@@ -180,7 +182,7 @@ def _repeat(
 
 
 def _kill(config: Config, directory: Path, variant: tuple[int, int], wanted: int) -> int:
-    """Starts a run, kills it once update `wanted` is logged; the update that it was at."""
+    """Start a run and kill it when update `wanted` is logged; return its last logged update."""
     child = _start(config, directory, variant, resume=False)
     try:
         until = time.monotonic() + config.timeout
@@ -198,7 +200,7 @@ def _kill(config: Config, directory: Path, variant: tuple[int, int], wanted: int
 
 
 def _logged(directory: Path) -> int:
-    """The last update in a run's journal; 0 before the first."""
+    """Return the last update in a run's journal; 0 before the first."""
     try:
         lines = (directory / "journal" / "metrics.jsonl").read_text().splitlines()
     except OSError:
@@ -206,12 +208,12 @@ def _logged(directory: Path) -> int:
     for line in reversed(lines):
         try:
             return int(json.loads(line)["step"])
-        except ValueError:  # cut off by the kill
+        except ValueError:  # incomplete because of the kill
             continue
     return 0
 
 
-def _told(variant: tuple[int, int], outcome: dict[str, Any]) -> str:
+def _describe(variant: tuple[int, int], outcome: dict[str, Any]) -> str:
     threads, envs = variant
     return (
         f"{threads} threads, {envs or 'all'} environments a call: "

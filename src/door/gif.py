@@ -1,6 +1,6 @@
-"""A small animation of what a run learned: `python -m door.gif RUN_DIR OUT.gif`.
+"""Draw an animation of a run's last policy: `python -m door.gif RUN_DIR OUT.gif`.
 
-The same policy gives the same bytes on machines that render alike.
+The same policy gives the same bytes on machines with the same renderer.
 """
 
 from __future__ import annotations
@@ -12,21 +12,23 @@ from runcatalog import record
 
 
 def make(run: Path, path: Path, task: str = "", episodes: int = 2) -> None:
-    """Draws a finished training run's last policy in its first test worlds.
+    """Draw the last policy of a finished training run in its first test worlds.
 
     Args:
         run: The run's directory.
         path: File to write, ``.gif``.
-        task: One of those that the run knows; empty means the last.
-        episodes: Number of worlds, one episode each, cut 0.6 s after success.
+        task: A task of the run; empty: the last.
+        episodes: Number of worlds, one episode in every world, cut 0.6 s after success.
 
     Raises:
-        record.UserError: the run kept no policies or knows no such task, or nothing here can render.
+        record.UserError: The run has no policies or no such task, or the machine cannot render.
     """
-    from door import render, snapshots, steps
+    from door.continual import steps
+    from door.env import render
+    from door.training import snapshots
 
     if path.suffix != ".gif":
-        raise record.UserError(f"{path} is no name of a .gif")
+        raise record.UserError(f"{path} does not end in .gif")
     step = steps.read_one(run)
     policies = dict(snapshots.load(step.snapshots[-1][1]))
     task = task or step.task
@@ -46,14 +48,14 @@ def make(run: Path, path: Path, task: str = "", episodes: int = 2) -> None:
 
 
 def main() -> None:
-    """The command."""
+    """Parse the command line and draw."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
     parser.add_argument("run", type=Path, help="directory of a finished training run")
     parser.add_argument("out", type=Path, help="file to write, .gif")
+    parser.add_argument("--task", default="", help="a task of the run; default: the last")
     parser.add_argument(
-        "--task", default="", help="of those that the run learned; default: the last"
+        "--episodes", type=int, default=2, help="number of test worlds, one episode per world"
     )
-    parser.add_argument("--episodes", type=int, default=2, help="test worlds, one episode each")
     options = parser.parse_args()
     try:
         make(options.run, options.out, options.task, options.episodes)

@@ -1,4 +1,4 @@
-"""Trains a hypernetwork PPO agent on one door task, the first or the next one of a series."""
+"""Train a hypernetwork PPO agent (HN-PPO) on one door task, the first or the next one of a series."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from door import tuned
-from door.options import (
+from door.training import tuned_flags
+from door.training.flags import (
     DoorConfig,
     entropy_option,
     schedule_option,
@@ -18,8 +18,8 @@ from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from door.hyper_agent import HyperAgent
-    from door.training import Training
+    from door.hypernet.agent import HyperAgent
+    from door.training.trainer import Trainer
 
 
 @dataclass(frozen=True)
@@ -29,36 +29,42 @@ class Config(DoorConfig):
     lr: float = option(5e-3, "Adam's step size [1]; source: 5e-3", low=0, low_open=True, high=1)
     max_grad_norm: float = option(
         5e-5,
-        "limit of the norm of the task's gradient; source: 1e-4. It is far below Adam's epsilon, "
-        "so that it scales the step: lr x norm / 1e-5 at most",
+        "limit of the norm of the PPO gradient; source: 1e-4. With values near Adam's epsilon of 1e-5 "
+        "it limits the step to about lr x norm / 1e-5",
         low=0,
         low_open=True,
     )
     lr_schedule: str = schedule_option("success")
     entropy_coef: float = entropy_option(0.01, "source: 0.01")
     target_kl: float = target_kl_option(
-        0.03, "source: 0, never. A step of the hypernetwork moves all weights together"
+        0.03, "source: 0, never. A step of the hypernetwork changes all weights together"
     )
     clip_critic_apart: bool = option(
         True,
-        "the fresh critic's gradient is clipped apart; source: jointly with theta's, where its "
-        "share is too small for it to follow",
+        "clip the fresh critic's gradient by its own norm; source: jointly with theta's, which leaves "
+        "it too small to learn",
     )
     critic_grad_norm: float = option(
-        0.5, "limit for the fresh critic where it is clipped apart", low=0, low_open=True
+        0.5,
+        "limit of the norm of the fresh critic's gradient if it is clipped apart",
+        low=0,
+        low_open=True,
     )
     critic_lr: float = option(
-        1e-3, "step size of the fresh critic; 0: lr (source, with joint clipping)", low=0, high=1
+        1e-3,
+        "Adam's step size of the fresh critic [1]; 0: lr (source, with joint clipping)",
+        low=0,
+        high=1,
     )
     value_loss: str = value_loss_option("clipped")
     task_id: int = option(
-        -1, "place of the task in its series; -1: the next one", low=-1, high=1000
+        -1, "place of the task in its series, from 0; -1: the next one", low=-1, high=1000
     )
     te_dim: int = option(8, "size of a task embedding; source: 8", low=1, high=4096)
     embedding_start: str = option(
         "neutral",
-        "where a further task's embedding begins: random, N(0, 1) (source); neutral, where a random one "
-        "gives the smallest actor, which explores as a new network does",
+        "start of a further task's embedding; random: N(0, 1) (source); neutral: the one of 32 random "
+        "embeddings that gives the smallest actor, with the exploration of a new network",
         choices=("random", "neutral"),
     )
     beta: float = option(
@@ -69,7 +75,7 @@ class Config(DoorConfig):
         False, "clip the regulariser's gradient too; source: added after clipping"
     )
     freshcritic: bool = option(
-        True, "an ordinary critic, new for each task; no: generated as well (source has both)"
+        True, "an ordinary critic, new for every task; no: generated too (source has both)"
     )
     chunked: bool = option(False, "generate 1000 weights at a time (source: chnppo)")
     hyper_width: int = option(
@@ -80,53 +86,62 @@ class Config(DoorConfig):
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains, evaluates on 100 held-out worlds, and returns what the record says."""
-    from door.results import finish
-    from door.training import Training, ppo_settings
+    """Train, evaluate on the 100 test worlds of all tasks so far, and return the content of `result.json`."""
+    from door.training.summary import finish
+    from door.training.trainer import Trainer, ppo_settings
     from rl import ppo
 
-    with record.start(config, study="door") as run, Training(run, config) as training:
-        tuned.note(run, config.tuned_from())
-        agent = make_agent(config, training)
-        training.restore(agent)
+    with record.start(config, study="door") as run, Trainer(run, config) as trainer:
+        tuned_flags.note(run, config.tuned_from())
+        agent = make_agent(config, trainer)
         settings = ppo_settings(config, config.value_loss)
-        for order in training.updates(agent):
-            rollout, rewards = training.rollout(agent)
-            batch = ppo.make_batch(agent, rollout, rewards, settings)
-            statistics = ppo.update(agent, batch, settings, order)
+        trainer.start(agent)
+        for update in trainer.updates():
+            trainer.schedule_lr(agent)
+            rollout, rewards = trainer.collect(agent)
+            batch = ppo.compute_advantages(agent, rollout, rewards, settings)
+            shuffling = run.seeds.generator("minibatches", update)
+            statistics = ppo.update(agent, batch, settings, shuffling)
             agent.normaliser.update(rollout.raw_observations[:-1])
             statistics["regulariser"] = agent.regularisation()
-            training.log(rollout, statistics)
+            trainer.log(rollout, statistics)
+            trainer.validate_if_due(agent)
+            trainer.checkpoint_if_due(agent)
         method = "HN-PPO+fc" if config.freshcritic else "HN-PPO"
-        return finish(training, agent, method, task_id=len(agent.tasks) - 1)
+        return finish(trainer, agent, method, task_id=len(agent.tasks) - 1)
 
 
-def make_agent(config: Config, training: Training) -> HyperAgent:
-    """A new agent with its first task, or that of `pretrained` with one task more."""
-    from door.hyper_agent import HyperAgent, HyperSettings
+def make_agent(config: Config, trainer: Trainer) -> HyperAgent:
+    """Return a new agent with its first task, or the pretrained one with a further task."""
+    from door.hypernet.agent import HyperAgent, HyperSettings
+    from door.hypernet.update import UpdateSettings
+    from door.training.trainer import ADAM_EPS
 
     settings = HyperSettings(
         te_dim=config.te_dim,
         hyper_width=config.hyper_width,
         chunked=config.chunked,
         freshcritic=config.freshcritic,
-        lr=config.lr,
-        max_grad_norm=config.max_grad_norm,
-        clip_critic_apart=config.clip_critic_apart,
-        critic_grad_norm=config.critic_grad_norm,
-        critic_lr=config.critic_lr,
-        beta=config.beta,
-        look_ahead=config.look_ahead,
-        clip_regulariser=config.clip_regulariser,
         squash_mean=config.squash_mean,
         log_std=config.log_std,
         neutral_start=config.embedding_start == "neutral",
+        update=UpdateSettings(
+            lr=config.lr,
+            critic_lr=config.critic_lr,
+            adam_eps=ADAM_EPS,
+            max_grad_norm=config.max_grad_norm,
+            clip_critic_apart=config.clip_critic_apart,
+            critic_grad_norm=config.critic_grad_norm,
+            beta=config.beta,
+            look_ahead=config.look_ahead,
+            clip_regulariser=config.clip_regulariser,
+        ),
     )
-    generator = training.run.seeds.torch("weights")
-    agent = HyperAgent(training.shape, settings, generator, config.task)
-    if training.load_pretrained(agent):
+    generator = trainer.run.seeds.torch("weights")
+    agent = HyperAgent(trainer.shape, settings, generator, config.task)
+    if trainer.load_pretrained(agent):
         agent.begin_task(config.task, generator)
-    agent.normaliser.enabled = config.normalise_obs  # of this task; each has one of its own
+    agent.normaliser.enabled = config.normalise_obs  # the current task's; the others keep theirs
     task_id = len(agent.tasks) - 1
     if config.task_id not in (-1, task_id):
         learned = ", ".join(agent.tasks[:-1]) or "nothing"
@@ -134,7 +149,7 @@ def make_agent(config: Config, training: Training) -> HyperAgent:
             f"--task-id: {config.task_id} cannot follow {learned}; use {task_id}, or another "
             "--pretrained"
         )
-    training.tasks = agent.tasks
+    trainer.tasks = agent.tasks
     return agent
 
 

@@ -1,4 +1,4 @@
-"""Trains a plain PPO agent on one door task, from nothing or on from a previous checkpoint."""
+"""Train a plain PPO agent on one door task, from scratch or from the checkpoint of a previous task."""
 
 from __future__ import annotations
 
@@ -6,8 +6,8 @@ import argparse
 from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
-from door import tuned
-from door.options import (
+from door.training import tuned_flags
+from door.training.flags import (
     DoorConfig,
     entropy_option,
     stop_option,
@@ -18,7 +18,7 @@ from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from door.training import Training
+    from door.training.trainer import Trainer
     from rl.agent import PPOAgent
 
 
@@ -42,39 +42,45 @@ class Config(DoorConfig):
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains, evaluates on 100 held-out worlds, and returns what the record says."""
-    from door.results import finish
-    from door.training import Training, ppo_settings
+    """Train, evaluate on the 100 test worlds, and return the content of `result.json`."""
+    from door.training.summary import finish
+    from door.training.trainer import Trainer, ppo_settings
     from rl import ppo
 
-    with record.start(config, study="door") as run, Training(run, config) as training:
-        tuned.note(run, config.tuned_from())
-        agent = make_agent(config, training)
-        training.restore(agent)
+    with record.start(config, study="door") as run, Trainer(run, config) as trainer:
+        tuned_flags.note(run, config.tuned_from())
+        agent = make_agent(config, trainer)
         settings = ppo_settings(config, config.value_loss)
-        for order in training.updates(agent):
-            rollout, rewards = training.rollout(agent)
-            batch = ppo.make_batch(agent, rollout, rewards, settings)
-            statistics = ppo.update(agent, batch, settings, order)
+        trainer.start(agent)
+        for update in trainer.updates():
+            trainer.schedule_lr(agent)
+            rollout, rewards = trainer.collect(agent)
+            batch = ppo.compute_advantages(agent, rollout, rewards, settings)
+            shuffling = run.seeds.generator("minibatches", update)
+            statistics = ppo.update(agent, batch, settings, shuffling)
             agent.normaliser.update(rollout.raw_observations[:-1])
-            training.log(rollout, statistics)
-        return finish(training, agent, "PPO fine-tuning" if config.pretrained else "PPO")
+            trainer.log(rollout, statistics)
+            trainer.validate_if_due(agent)
+            trainer.checkpoint_if_due(agent)
+        return finish(trainer, agent, "PPO fine-tuning" if config.pretrained else "PPO")
 
 
-def make_agent(config: Config, training: Training) -> PPOAgent:
-    """A new agent, or that of `pretrained` with a new optimiser."""
+def make_agent(config: Config, trainer: Trainer) -> PPOAgent:
+    """Return a new agent, or the pretrained one with a new optimiser."""
+    from door.training.trainer import ADAM_EPS
     from rl.agent import AgentSettings, PPOAgent
 
     settings = AgentSettings(
         lr=config.lr,
         max_grad_norm=config.max_grad_norm,
+        adam_eps=ADAM_EPS,
         squash_mean=config.squash_mean,
         mean_gain=config.mean_gain,
         log_std=config.log_std,
     )
-    agent = PPOAgent(training.shape, settings, training.run.seeds.torch("weights"))
+    agent = PPOAgent(trainer.shape, settings, trainer.run.seeds.torch("weights"))
     agent.normaliser.enabled = config.normalise_obs
-    if training.load_pretrained(agent) and agent.normaliser.enabled != config.normalise_obs:
+    if trainer.load_pretrained(agent) and agent.normaliser.enabled != config.normalise_obs:
         had = "yes" if agent.normaliser.enabled else "no"
         raise record.UserError(f"--normalise-obs: --pretrained was trained with {had}; use {had}")
     agent.new_optimiser()

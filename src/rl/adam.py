@@ -1,4 +1,4 @@
-"""Adam without the compiler that the first optimiser of `torch.optim` imports: two seconds of each start."""
+"""Adam without `torch.optim`, whose first optimiser imports a compiler and takes two seconds at every start."""
 
 from __future__ import annotations
 
@@ -14,14 +14,14 @@ _MOMENTS = ("exp_avg", "exp_avg_sq")
 
 
 class Adam:
-    """Adam (Kingma and Ba 2015, arXiv 1412.6980, algorithm 1) by torch's fused kernel.
+    """Adam (Kingma and Ba 2015, arXiv 1412.6980, algorithm 1) with torch's fused kernel.
 
-    Steps are to the bit those of `torch.optim.Adam(..., fused=True)`, whose state can be taken over.
+    Steps equal those of `torch.optim.Adam(..., fused=True)` to the bit, and the state dicts are interchangeable.
 
     Attributes:
-        tensors: float32, stepped in place by their `grad`; one without is left alone.
-        lr, betas, eps: step size, decay of the two means, what is added to the root.
-        state: by tensor, `step` [], `exp_avg` and `exp_avg_sq` of its shape.
+        tensors: float32, changed in place according to their `grad`; a tensor without gradient is not changed.
+        lr, betas, eps: Step size, decay rates of the two moments, term added to the denominator.
+        state: By tensor: `step` [], and the moments `exp_avg` and `exp_avg_sq` of its shape.
     """
 
     def __init__(
@@ -41,7 +41,7 @@ class Adam:
         }
 
     def step(self) -> None:
-        """Steps all tensors that have a gradient."""
+        """Change all tensors that have a gradient."""
         stepped = [tensor for tensor in self.tensors if tensor.grad is not None]
         states = [self.state[tensor] for tensor in stepped]
         steps = [state["step"] for state in states]
@@ -62,7 +62,7 @@ class Adam:
         )
 
     def state_dict(self) -> dict[str, Any]:
-        """State and step size as `torch.optim.Adam` tells them; the tensors are not copied."""
+        """Return state and step size in the format of `torch.optim.Adam`; the tensors are not copied."""
         group = {"lr": self.lr, "betas": self.betas, "eps": self.eps}
         return {
             "state": dict(enumerate(self.state.values())),
@@ -70,17 +70,17 @@ class Adam:
         }
 
     def load_state_dict(self, saved: dict[str, Any]) -> None:
-        """Takes over a copy of what `state_dict` gave, here or in `torch.optim.Adam`.
+        """Restore a copy of a state dict, from here or from `torch.optim.Adam`.
 
         Raises:
-            ValueError: It belongs to other tensors.
+            ValueError: The state belongs to other tensors.
         """
         (group,) = saved["param_groups"]
         if len(group["params"]) != len(self.tensors):
             raise ValueError(f"{len(group['params'])} tensors there, {len(self.tensors)} here")
         self.lr, self.betas, self.eps = group["lr"], tuple(group["betas"]), group["eps"]
         for index, state in enumerate(self.state.values()):
-            # Torch has no state of a tensor that was never stepped.
+            # torch has no state for a tensor that never had a gradient.
             for name, value in saved["state"].get(index, {}).items():
                 if value.shape != state[name].shape:
                     raise ValueError(

@@ -1,4 +1,4 @@
-"""Generalised advantage estimation (Schulman et al. 2016) with the two ways to treat a time limit."""
+"""Generalised advantage estimation (Schulman et al. 2016, arXiv 1506.02438), with two treatments of a time limit."""
 
 from __future__ import annotations
 
@@ -19,33 +19,34 @@ def gae(
     time_limit: str = "cut",
     final_values: NDArray[np.floating] | None = None,
 ) -> tuple[NDArray[np.float32], NDArray[np.float32]]:
-    """Advantages and returns of a rollout of T steps in N environments that reset themselves.
+    """Return advantages and returns of a rollout of T steps in N environments that reset themselves.
 
-    An episode that ends by itself (`terminated`) has no value after its end. One that the clock
-    cuts (`truncated`) would have gone on, and there are two ways to say so:
+        delta_t = r_t + gamma V(s_(t+1)) - V(s_t)
+        A_t = delta_t + gamma lambda A_(t+1)
 
-    - `cut`: the step at the limit gets advantage 0 and its value as return, so it teaches
-      nothing, and the recursion starts anew before it (`bad_masks` of a2c_ppo_acktr, which
-      the door study's source uses).
-    - `bootstrap`: the value of the observation at the limit stands for the rest of the episode;
-      needs `final_values`.
+    After a step that ends an episode by itself (`terminated`), V and A are 0. For a step at the time limit
+    (`truncated`) there are two treatments:
+
+    - `cut`: the step gets advantage 0 and its value as return, so nothing is learned from it (`bad_masks` of
+      a2c_ppo_acktr, used by the source of the door study).
+    - `bootstrap`: V is the value of the last observation of the episode; needs `final_values`.
 
     Args:
-        rewards: [T, N].
-        values: [T + 1, N], the last row for the observation after the rollout.
-        terminated: [T, N], true where step t ended the episode.
-        truncated: [T, N], true where the time limit did.
-        gamma: discount per step, [0, 1].
-        gae_lambda: trace decay per step, [0, 1].
-        time_limit: one of `TIME_LIMITS`.
-        final_values: [T, N], values of the last observation of each episode; read only where
-            `truncated`, and only by `bootstrap`.
+        rewards: [T, N], r.
+        values: [T + 1, N]; the last row belongs to the observation after the rollout.
+        terminated: [T, N], true where the episode ended by itself.
+        truncated: [T, N], true where the time limit ended it.
+        gamma: Discount per step, [0, 1].
+        gae_lambda: Trace decay lambda per step, [0, 1].
+        time_limit: `cut` or `bootstrap`.
+        final_values: [T, N], values of the last observations of episodes; read only by `bootstrap`, where
+            `truncated`.
 
     Returns:
-        advantages [T, N] and returns [T, N] (advantage + value), float32.
+        Advantages [T, N] and returns [T, N] (advantage + value), float32.
 
     Raises:
-        ValueError: an unknown `time_limit`, or `bootstrap` without `final_values`.
+        ValueError: Unknown `time_limit`, or `bootstrap` without `final_values`.
     """
     if time_limit not in TIME_LIMITS:
         raise ValueError(f"time_limit is {time_limit!r}, not one of {', '.join(TIME_LIMITS)}")
@@ -53,15 +54,15 @@ def gae(
         raise ValueError("time_limit 'bootstrap' needs final_values")
     rewards = np.asarray(rewards, np.float64)
     values = np.asarray(values, np.float64)
-    goes_on = ~(terminated | truncated)
-    next_values = np.where(goes_on, values[1:], 0.0)
+    continues = ~(terminated | truncated)
+    next_values = np.where(continues, values[1:], 0.0)
     if time_limit == "bootstrap":
         only_time = truncated & ~terminated
         next_values = np.where(only_time, final_values, next_values)
     deltas = rewards + gamma * next_values - values[:-1]
     if time_limit == "cut":
         deltas[truncated] = 0.0
-    decay = gamma * gae_lambda * goes_on
+    decay = gamma * gae_lambda * continues
     advantages = np.empty_like(deltas)
     advantage = np.zeros(rewards.shape[1])
     for t in range(len(rewards) - 1, -1, -1):

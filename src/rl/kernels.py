@@ -1,81 +1,96 @@
-"""How kernels are compiled: by numba, once for all copies of the same sources.
+"""Compilation of kernels with numba, whose machine code is shared by all copies of the same sources.
 
-numba keeps what it compiled beside the source file, by the file's path, and does not see that a function of another
-file changed. A run has its own copy of the sources (see docs/architecture.md), so each run would compile anew.
-Here the place is named by a digest of a package's sources: equal sources share it, others never read it.
+By default numba stores machine code beside the source file, by the path of the file, and does not notice that a
+function in another file changed. A run has its own copy of the sources (docs/architecture.md), so every run would
+compile anew. Here the folder of the machine code is named by a digest of a study's sources: equal sources share a
+folder, different ones never do.
 """
 
 from __future__ import annotations
 
+import fcntl
 import hashlib
 import os
+import time
 from collections.abc import Callable
 from contextlib import suppress
 from functools import cache
 from pathlib import Path
-from typing import Any
+from typing import IO, Any
 
 import numba
 
 from rl.compat.numba import CacheLocator, CompileResultCacheImpl, FunctionCache, set_cache
 
+_PATIENCE = 120.0  # s; the largest kernel compiles in 20 on an idle core
 _OPTIONS = {"error_model": "numpy", "nogil": True, "no_cfunc_wrapper": True}
-_FUSED = {"fastmath": {"contract"}}  # a product and a sum round once
+_FUSED = {"fastmath": {"contract"}}  # a product and a sum are rounded together
 part = numba.njit(**_OPTIONS, no_cpython_wrapper=True)
-"""Compiles a function that kernels call; Python cannot."""
+"""Compile a function that only other compiled functions call."""
 fused_part = numba.njit(**_OPTIONS, **_FUSED, no_cpython_wrapper=True)
-"""The same with products and sums in one instruction, where the processor has it."""
+"""The same, with fused multiply-add instructions where the processor has them."""
 
 
 def kernel(function: Callable[..., Any]) -> Any:
-    """Compiles a function that Python calls; the machine code is kept, where a folder for it can be written."""
-    return _kept(function, numba.njit(**_OPTIONS))
+    """Compile a function that Python calls; store the machine code if its folder can be written."""
+    return _stored(function, numba.njit(**_OPTIONS))
 
 
 def fused_kernel(function: Callable[..., Any]) -> Any:
-    """The same with products and sums in one instruction, where the processor has it."""
-    return _kept(function, numba.njit(**_OPTIONS, **_FUSED))
+    """The same, with fused multiply-add instructions where the processor has them."""
+    return _stored(function, numba.njit(**_OPTIONS, **_FUSED))
 
 
 def reordered_kernel(function: Callable[..., Any]) -> Any:
-    """The same with sums in whatever order is fastest, too; NaN and infinity stay what they are."""
-    return _kept(function, numba.njit(**_OPTIONS, fastmath={"contract", "reassoc"}))
+    """The same, and sums in the fastest order; NaN and infinity keep their meaning."""
+    return _stored(function, numba.njit(**_OPTIONS, fastmath={"contract", "reassoc"}))
 
 
-def _kept(function: Callable[..., Any], compiled: Callable[..., Any]) -> Any:
+def _stored(function: Callable[..., Any], compiled: Callable[..., Any]) -> Any:
     dispatcher = compiled(function)
-    with suppress(RuntimeError):  # numba's, where no place is found
+    with suppress(RuntimeError):  # of numba, if no folder can be written
         set_cache(dispatcher, _Cache(function))
     return dispatcher
 
 
 @cache
 def digest(package: Path) -> str:
-    """The digest of the sources that a package's kernels are made of.
+    """Return the digest of the sources of a package's kernels.
 
-    These are its own and this package's that import this module, and the numbers in its `codes`.
+    These are the files of the package, in all its folders, and of `rl` that import this module, and the constants in
+    files named `codes.py`.
     """
-    found = hashlib.sha256()
-    for path in sorted([*Path(__file__).parent.glob("*.py"), *package.glob("*.py")]):
-        source = path.read_bytes()
-        if path.name == "codes.py" or b"rl.kernels import" in source:
-            found.update(path.name.encode() + b"\0" + source + b"\0")
-    return found.hexdigest()[:16]
+    result = hashlib.sha256()
+    for root in (Path(__file__).parent, package):
+        for path in sorted(root.rglob("*.py")):
+            source = path.read_bytes()
+            if path.name == "codes.py" or b"rl.kernels import" in source:
+                name = path.relative_to(root).as_posix()
+                result.update(name.encode() + b"\0" + source + b"\0")
+    return result.hexdigest()[:16]
+
+
+def package_of(path: Path) -> Path:
+    """Return the folder of the outermost package that contains a source file."""
+    folder = path.parent
+    while (folder / "__init__.py").is_file() and (folder.parent / "__init__.py").is_file():
+        folder = folder.parent
+    return folder
 
 
 def folder(package: Path) -> Path:
-    """Where the machine code of a package lies; `NUMBA_CACHE_DIR` names another place."""
-    given = os.environ.get("NUMBA_CACHE_DIR")
-    home = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
-    place = Path(given or Path(home) / "experiment-catalog" / "numba")
-    return place / f"{package.name}-{digest(package)}"
+    """Return the folder of a package's machine code, below `NUMBA_CACHE_DIR` if that is set."""
+    cache = os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache"
+    parent = os.environ.get("NUMBA_CACHE_DIR") or Path(cache) / "experiment-catalog" / "numba"
+    return Path(parent) / f"{package.name}-{digest(package)}"
 
 
 class _Locator(CacheLocator):
     def __init__(self, function: Callable[..., Any]) -> None:
         path = Path(function.__code__.co_filename)
-        self._package = path.parent
-        self._name = f"{path.stem}-{function.__code__.co_firstlineno}"
+        self._package = package_of(path)
+        module = "-".join(path.relative_to(self._package).with_suffix("").parts)
+        self._name = f"{module}-{function.__code__.co_firstlineno}"
 
     def get_cache_path(self) -> str:
         return str(folder(self._package))
@@ -88,12 +103,12 @@ class _Locator(CacheLocator):
 
     @classmethod
     def from_function(cls, py_func: Callable[..., Any], py_file: str) -> _Locator | None:
-        found = cls(py_func)
+        locator = cls(py_func)
         try:
-            found.ensure_cache_path()
+            locator.ensure_cache_path()
         except OSError:
             return None
-        return found
+        return locator
 
 
 class _Impl(CompileResultCacheImpl):
@@ -101,8 +116,42 @@ class _Impl(CompileResultCacheImpl):
 
 
 class _Cache(FunctionCache):
+    """Machine code on the disk, compiled by one process while the others wait for it."""
+
     _impl_class = _Impl
 
+    def __init__(self, function: Callable[..., Any]) -> None:
+        super().__init__(function)
+        locator = _Locator(function)
+        self._lock_path = Path(locator.get_cache_path()) / f"{locator.get_disambiguator()}.lock"
+        self._lock: IO[bytes] | None = None
+
+    def load_overload(self, sig: Any, target_context: Any) -> Any:
+        found = super().load_overload(sig, target_context)
+        if found is None and self._lock is None:
+            with suppress(OSError):
+                self._acquire()
+                found = super().load_overload(sig, target_context)
+            if found is not None:
+                self._release()
+        return found
+
     def save_overload(self, sig: Any, data: Any) -> None:
-        with suppress(OSError):  # a full disk, a folder that is gone: compiled all the same
+        with suppress(OSError):  # a full disk or a deleted folder: the function works all the same
             super().save_overload(sig, data)
+        self._release()
+
+    def _acquire(self) -> None:
+        """Wait for another process that compiles this function, `_PATIENCE` seconds at most."""
+        self._lock = self._lock_path.open("wb")
+        until = time.monotonic() + _PATIENCE
+        while time.monotonic() < until:
+            with suppress(BlockingIOError):
+                fcntl.flock(self._lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
+                return
+            time.sleep(0.05)
+
+    def _release(self) -> None:
+        if self._lock is not None:
+            self._lock.close()
+            self._lock = None

@@ -1,4 +1,4 @@
-"""Running statistics: observations to unit scale, rewards divided by the spread of the return."""
+"""Running normalisation of observations and rewards."""
 
 from __future__ import annotations
 
@@ -11,9 +11,9 @@ Array = NDArray[np.floating]
 
 
 class RunningMoments:
-    """Mean and variance of a stream, batch by batch (Chan, Golub and LeVeque 1979).
+    """Mean and variance of a stream of samples, batch by batch (Chan, Golub and LeVeque 1979).
 
-    Starts as `count` imagined samples of mean 0 and variance 1, so that it is usable at once.
+    The initial mean 0 and variance 1 have the weight of `count` samples.
     """
 
     def __init__(self, shape: tuple[int, ...] = (), count: float = 1e-4) -> None:
@@ -22,7 +22,7 @@ class RunningMoments:
         self.count = count
 
     def update(self, batch: Array) -> None:
-        """Takes in `batch` [n, *shape]."""
+        """Add a batch [n, *shape]."""
         size = len(batch)
         batch = np.asarray(batch, np.float64)
         mean, variance = batch.mean(axis=0), batch.var(axis=0)
@@ -34,7 +34,7 @@ class RunningMoments:
         self.count = total
 
     def state(self) -> dict[str, Any]:
-        """Everything as lists and numbers, exact in float64."""
+        """Return the statistics as lists and numbers, exact in float64."""
         return {
             "mean": self.mean.tolist(),
             "variance": self.variance.tolist(),
@@ -42,17 +42,17 @@ class RunningMoments:
         }
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restore the statistics from `state`."""
         self.mean = np.asarray(state["mean"], np.float64)
         self.variance = np.asarray(state["variance"], np.float64)
         self.count = float(state["count"])
 
 
 class ObservationNormaliser:
-    """Shifts and scales each component of an observation; off, it passes them through.
+    """Shift and scale every component of an observation by its running mean and standard deviation.
 
-    The statistics take in whole rollouts, between updates: within an update the observations of
-    the rollout, of its log-probabilities and of its values are then scaled alike.
+    Disabled, it changes nothing. The statistics change between updates only, so that rollout, log-probabilities and
+    values of one update use the same scale.
     """
 
     def __init__(self, size: int, *, enabled: bool = True, clip: float = 10.0) -> None:
@@ -66,7 +66,7 @@ class ObservationNormaliser:
         self._scale = (1.0 / np.sqrt(self.moments.variance + 1e-8)).astype(np.float32)
 
     def __call__(self, observations: Array) -> NDArray[np.float32]:
-        """`observations` [..., size] in units of their running spread, float32."""
+        """Return normalised observations [..., size], float32."""
         observations = np.asarray(observations, np.float32)
         if not self.enabled:
             return observations
@@ -74,27 +74,26 @@ class ObservationNormaliser:
         return np.clip(scaled, -self.clip, self.clip, out=scaled)
 
     def update(self, observations: Array) -> None:
-        """Takes in raw observations [..., size]; nothing when off."""
+        """Add raw observations [..., size] to the statistics, unless disabled."""
         if self.enabled:
             self.moments.update(observations.reshape(-1, observations.shape[-1]))
             self._refresh()
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {"enabled": self.enabled, "clip": self.clip, **self.moments.state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restore the state from `state`."""
         self.enabled, self.clip = bool(state["enabled"]), float(state["clip"])
         self.moments.set_state(state)
         self._refresh()
 
 
 class ReturnScaler:
-    """Divides rewards by the running spread of the discounted return (baselines' VecNormalize).
+    """Divide rewards by the running standard deviation of the discounted return (VecNormalize of OpenAI baselines).
 
-    Each step first takes its discounted returns into the statistics and is then divided by
-    their spread; the sign and the zero of a reward are kept.
+    The returns of a step enter the statistics before its rewards are divided. No mean is subtracted.
     """
 
     def __init__(
@@ -107,13 +106,13 @@ class ReturnScaler:
         self.returns = np.zeros(num_envs, np.float64)
 
     def restart(self, *, statistics: bool) -> None:
-        """New episodes everywhere; with `statistics` the spread is forgotten as well."""
+        """Start new episodes in all environments; with `statistics`, reset the running variance too."""
         self.returns[:] = 0.0
         if statistics:
             self.moments = RunningMoments()
 
     def __call__(self, rewards: Array, ends: NDArray[np.bool_]) -> NDArray[np.float32]:
-        """Scaled rewards [T, N] of one rollout; `ends` [T, N] marks the last step of episodes."""
+        """Return the scaled rewards [T, N] of a rollout; `ends` [T, N] marks the last steps of episodes."""
         if not self.enabled:
             return np.asarray(rewards, np.float32)
         scaled = np.empty(rewards.shape, np.float32)
@@ -127,10 +126,10 @@ class ReturnScaler:
         return scaled
 
     def state(self) -> dict[str, Any]:
-        """For a checkpoint."""
+        """Return the state for a checkpoint."""
         return {"returns": self.returns.tolist(), **self.moments.state()}
 
     def set_state(self, state: dict[str, Any]) -> None:
-        """Takes back what `state` gave."""
+        """Restore the state from `state`."""
         self.returns = np.asarray(state["returns"], np.float64)
         self.moments.set_state(state)

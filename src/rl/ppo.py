@@ -1,7 +1,12 @@
-"""Proximal policy optimisation (Schulman et al. 2017), after a2c_ppo_acktr: losses and update."""
+"""Proximal policy optimisation (PPO; Schulman et al. 2017, arXiv 1707.06347): advantages, losses and update.
+
+Details follow a2c_ppo_acktr (github.com/ikostrikov/pytorch-a2c-ppo-acktr-gail). The gradients of the losses are written
+out; tests compare them with autograd.
+"""
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from dataclasses import dataclass
 from typing import Protocol
 
@@ -9,68 +14,49 @@ import numpy as np
 import torch
 from torch import Tensor
 
+from rl.actor_critic import Forward
 from rl.gae import gae
 from rl.rollout import NonFiniteError, Rollout
 
 VALUE_LOSSES = ("max", "clipped", "plain")
+STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
+_KL = STATISTICS.index("approx_kl")
 
 
 @dataclass(frozen=True)
 class PPOSettings:
-    """What an update needs to know.
+    """Hyperparameters of an update.
 
     Attributes:
-        clip_coef: half-width of the trust region of the probability ratio.
-        epochs: passes over the rollout.
-        minibatch_size: samples per gradient step.
-        value_coef, entropy_coef: weights in the total loss.
-        value_loss: see `value_loss`.
-        gamma, gae_lambda, time_limit: see `rl.gae.gae`.
-        normalise_advantages: to mean 0 and spread 1 over the whole rollout.
-        target_kl: no further epoch once the approximate KL divergence of the last one is above
-            this (nats); 0: all epochs.
+        clip_coef: Half-width of the trust region of the probability ratio.
+        epochs: Passes over the rollout.
+        minibatch_size: Samples per gradient step.
+        value_coef, entropy_coef: Weights in the total loss.
+        value_loss: See `value_loss`.
+        gamma, gae_lambda, time_limit: See `rl.gae.gae`.
+        normalise_advantages: To mean 0 and standard deviation 1 over the whole rollout.
+        target_kl: The update ends after an epoch whose mean approximate KL divergence (nats) is above this; 0: never.
     """
 
-    clip_coef: float = 0.2
-    epochs: int = 6
-    minibatch_size: int = 512
-    value_coef: float = 0.5
-    entropy_coef: float = 0.0
-    value_loss: str = "max"
-    gamma: float = 0.99
-    gae_lambda: float = 0.95
-    time_limit: str = "cut"
-    normalise_advantages: bool = True
-    target_kl: float = 0.0
-
-
-class Agent(Protocol):
-    """What an update acts upon: an actor and a critic and the way to step them."""
-
-    def evaluate_actions(self, observations: Tensor, actions: Tensor) -> tuple[Tensor, ...]:
-        """Log-probabilities [B], entropy (scalar) and values [B]."""
-
-    def values(self, observations: Tensor) -> Tensor:
-        """Values [B]."""
-
-    def optimise(self, of_log_probs: Tensor, of_entropy: float, of_values: Tensor) -> float:
-        """One optimiser step from the loss's gradients in the last `evaluate_actions`.
-
-        Args:
-            of_log_probs, of_values: [B].
-            of_entropy: scalar.
-
-        Returns:
-            Norm of the weights' gradient before clipping.
-        """
-
-    def gradients(self) -> dict[str, Tensor]:
-        """Gradients of the last loss by name, to say which one broke."""
+    clip_coef: float
+    epochs: int
+    minibatch_size: int
+    value_coef: float
+    entropy_coef: float
+    value_loss: str
+    gamma: float
+    gae_lambda: float
+    time_limit: str
+    normalise_advantages: bool
+    target_kl: float
 
 
 @dataclass
 class Batch:
-    """A rollout made flat: T * N samples, tensors [T * N, ...]."""
+    """The samples of a rollout, T * N in number: tensors [T * N, ...].
+
+    `log_probs` and `values` are those of the policy and critic that collected the rollout.
+    """
 
     observations: Tensor
     actions: Tensor
@@ -79,17 +65,110 @@ class Batch:
     advantages: Tensor
     returns: Tensor
 
-    def take(self, index: Tensor) -> Batch:
-        """The samples at `index`."""
-        return Batch(*(tensor.index_select(0, index) for tensor in vars(self).values()))
+    def minibatches(self, size: int, rng: np.random.Generator) -> Iterator[Batch]:
+        """Shuffle the samples and yield them in batches of `size`; the last batch may be smaller."""
+        index = torch.from_numpy(rng.permutation(len(self.returns)))
+        shuffled = [tensor.index_select(0, index) for tensor in vars(self).values()]
+        for start in range(0, len(index), size):
+            yield Batch(*(tensor[start : start + size] for tensor in shuffled))
 
-    def part(self, start: int, stop: int) -> Batch:
-        """A slice."""
-        return Batch(*(tensor[start:stop] for tensor in vars(self).values()))
+
+@dataclass(frozen=True)
+class Loss:
+    """The PPO loss of a minibatch of B samples and its derivatives with respect to the outputs of actor and critic.
+
+    Attributes:
+        statistics: [5], the values named by `STATISTICS`.
+        d_log_probs: [B], derivative of the total loss with respect to the log-probabilities of the actions.
+        d_entropy: Derivative with respect to the mean entropy.
+        d_values: [B], derivative with respect to the values.
+    """
+
+    statistics: Tensor
+    d_log_probs: Tensor
+    d_entropy: float
+    d_values: Tensor
 
 
-def make_batch(agent: Agent, rollout: Rollout, rewards: np.ndarray, settings: PPOSettings) -> Batch:
-    """Values, advantages and returns of a rollout, whose (scaled) rewards are given apart."""
+class Agent(Protocol):
+    """Actor and critic with their optimiser, as `update` uses them."""
+
+    def values(self, observations: Tensor) -> Tensor:
+        """Return the critic's values [B] of observations [B, O]."""
+
+    def forward(self, observations: Tensor, actions: Tensor) -> Forward:
+        """Evaluate actor and critic on a minibatch."""
+
+    def gradient_step(self, forward: Forward, loss: Loss) -> float:
+        """Backpropagate a loss, clip the gradient and step the optimiser.
+
+        Args:
+            forward: The result of `forward` with the current weights.
+            loss: The loss of these outputs.
+
+        Returns:
+            Norm of the gradient before clipping.
+        """
+
+    def gradients(self) -> dict[str, Tensor]:
+        """Return the gradients of the last loss by name, for the error message of a non-finite value."""
+
+
+def update(
+    agent: Agent, batch: Batch, settings: PPOSettings, rng: np.random.Generator
+) -> dict[str, float]:
+    """Run the epochs of one PPO update.
+
+    Args:
+        agent: Its weights are changed in place.
+        batch: Samples of the latest rollout, from `compute_advantages`.
+        settings: Hyperparameters.
+        rng: Source of the order of the samples.
+
+    Returns:
+        Means of `STATISTICS` and of `grad_norm` over the gradient steps, and their number `gradient_steps`.
+
+    Raises:
+        NonFiniteError: A loss or a gradient is not finite. The agent's weights are then unusable.
+    """
+    history: list[Tensor] = []
+    norms: list[float] = []
+    for _ in range(settings.epochs):
+        epoch_start = len(history)
+        for sample in batch.minibatches(settings.minibatch_size, rng):
+            forward = agent.forward(sample.observations, sample.actions)
+            loss = ppo_loss(forward.log_probs, forward.entropy, forward.values, sample, settings)
+            norms.append(agent.gradient_step(forward, loss))
+            history.append(loss.statistics)
+            if not np.isfinite(norms[-1]):
+                raise NonFiniteError(_first_non_finite(loss.statistics, agent))
+        epoch_kl = torch.stack(history[epoch_start:])[:, _KL].mean()
+        if settings.target_kl and epoch_kl > settings.target_kl:
+            break
+    means = torch.stack(history).mean(dim=0).tolist()
+    if not np.isfinite(means).all():
+        raise NonFiniteError(_first_non_finite(torch.tensor(means), agent))
+    result = dict(zip(STATISTICS, means, strict=True))
+    return result | {
+        "grad_norm": float(np.mean(norms)),
+        "gradient_steps": float(len(norms)),
+    }
+
+
+def compute_advantages(
+    agent: Agent, rollout: Rollout, rewards: np.ndarray, settings: PPOSettings
+) -> Batch:
+    """Estimate advantages and returns of a rollout, A_t = delta_t + gamma lambda A_(t+1) (see `rl.gae.gae`).
+
+    Args:
+        agent: Its critic gives the values.
+        rollout: T steps of N environments.
+        rewards: [T, N], scaled for training.
+        settings: Hyperparameters.
+
+    Raises:
+        NonFiniteError: A value is not finite.
+    """
     values = agent.values(torch.from_numpy(rollout.observations).flatten(0, 1))
     values = values.view(rollout.observations.shape[:2]).numpy()
     final_values = None
@@ -120,143 +199,87 @@ def make_batch(agent: Agent, rollout: Rollout, rewards: np.ndarray, settings: PP
     )
 
 
-def policy_loss(log_ratio: Tensor, advantages: Tensor, clip_coef: float) -> tuple[Tensor, Tensor]:
-    """Clipped surrogate (Schulman et al. 2017, eq. 7), negated for descent.
+def ppo_loss(
+    log_probs: Tensor, entropy: Tensor, values: Tensor, sample: Batch, settings: PPOSettings
+) -> Loss:
+    """Return policy loss + value_coef * value loss - entropy_coef * entropy, as derivatives.
 
     Args:
-        log_ratio: [B], log-probability now less that of the rollout.
-        advantages: [B].
-        clip_coef: half-width of the range of the ratio.
+        log_probs: [B], of the actions under the current policy.
+        entropy: Scalar, mean over the samples.
+        values: [B], of the current critic.
+        sample: The minibatch; its log-probabilities and values are those of the rollout.
+        settings: Hyperparameters.
+    """
+    log_ratio = log_probs - sample.log_probs
+    policy, d_log_probs = policy_loss(log_ratio, sample.advantages, settings.clip_coef)
+    value, d_values = value_loss(
+        values, sample.values, sample.returns, settings.clip_coef, settings.value_loss
+    )
+    ratio_minus_1 = torch.expm1(log_ratio)
+    # Schulman, "Approximating KL Divergence" (2020): an estimator of low variance that is never negative.
+    approx_kl = (ratio_minus_1 - log_ratio).mean()
+    clip_fraction = (ratio_minus_1.abs() > settings.clip_coef).float().mean()
+    return Loss(
+        statistics=torch.stack((policy, value, entropy, approx_kl, clip_fraction)),
+        d_log_probs=d_log_probs,
+        d_entropy=-settings.entropy_coef,
+        d_values=d_values.mul_(settings.value_coef),
+    )
+
+
+def policy_loss(log_ratio: Tensor, advantages: Tensor, clip_coef: float) -> tuple[Tensor, Tensor]:
+    """Return the negated clipped surrogate, -mean(min(r A, clip(r, 1 - c, 1 + c) A)) (Schulman et al. 2017, eq. 7).
+
+    Args:
+        log_ratio: [B], log r: log-probability now minus that of the rollout.
+        advantages: [B], A.
+        clip_coef: c.
 
     Returns:
-        The loss, and its gradient with respect to the log-probabilities [B].
+        The loss, and its derivative with respect to the log-probabilities [B].
     """
     ratio = torch.exp(log_ratio)
-    gain = ratio * advantages
+    unclipped = ratio * advantages
     clipped = ratio.clamp(1 - clip_coef, 1 + clip_coef) * advantages
-    gradient = torch.where(gain <= clipped, gain, 0.0).mul_(-1 / len(gain))
-    return -torch.minimum(gain, clipped).mean(), gradient
+    gradient = torch.where(unclipped <= clipped, unclipped, 0.0).mul_(-1 / len(unclipped))
+    return -torch.minimum(unclipped, clipped).mean(), gradient
 
 
 def value_loss(
     values: Tensor, old_values: Tensor, returns: Tensor, clip_coef: float, kind: str
 ) -> tuple[Tensor, Tensor]:
-    """Half the mean squared error of the value, in one of three ways.
+    """Return half the mean squared error of the values, in a variant.
 
     - `max`: the larger of the clipped and the unclipped error (a2c_ppo_acktr, OpenAI baselines).
-    - `clipped`: the clipped error alone, as the HN-PPO source has it. Its gradient is zero for
-      values that have moved by more than `clip_coef`, also where they moved the wrong way.
+    - `clipped`: the clipped error alone, as in the source of HN-PPO. Its gradient is zero for values that have changed
+      by more than `clip_coef`, even in the wrong direction.
     - `plain`: no clipping.
 
     Returns:
-        The loss, and its gradient with respect to the values [B].
+        The loss, and its derivative with respect to the values [B].
 
     Raises:
-        ValueError: an unknown kind.
+        ValueError: Unknown variant.
     """
     if kind not in VALUE_LOSSES:
         raise ValueError(f"value_loss is {kind!r}, not one of {', '.join(VALUE_LOSSES)}")
     error, size = values - returns, len(values)
     if kind == "plain":
         return 0.5 * error.square().mean(), error / size
-    moved = values - old_values
-    limited = moved.clamp(-clip_coef, clip_coef)
-    # Within the range both errors are one; beyond it the clipped one does not move with the value.
-    within, clipped = limited == moved, old_values + limited - returns
+    change = values - old_values
+    limited = change.clamp(-clip_coef, clip_coef)
+    # Within the range the two errors are equal; outside it the clipped error does not depend on the value.
+    within, clipped = limited == change, old_values + limited - returns
     if kind == "clipped":
         return 0.5 * clipped.square().mean(), torch.where(within, error, 0.0).div_(size)
-    plain, other = error.square(), clipped.square()
-    gradient = torch.where(within | (plain > other), error, 0.0).div_(size)
-    return 0.5 * torch.maximum(plain, other).mean(), gradient
+    square, clipped_square = error.square(), clipped.square()
+    gradient = torch.where(within | (square > clipped_square), error, 0.0).div_(size)
+    return 0.5 * torch.maximum(square, clipped_square).mean(), gradient
 
 
-def update(
-    agent: Agent, batch: Batch, settings: PPOSettings, rng: np.random.Generator
-) -> dict[str, float]:
-    """All epochs of one PPO update.
-
-    Args:
-        agent: stepped in place.
-        batch: samples of the latest rollout.
-        settings: see `PPOSettings`.
-        rng: source of the order of the samples.
-
-    Returns:
-        Means over the gradient steps: policy_loss, value_loss, entropy, approx_kl,
-        clip_fraction, grad_norm; and the number of gradient_steps.
-
-    Raises:
-        NonFiniteError: a loss or a gradient is not finite; the agent is then left as it was
-            before or after that step, and is of no further use.
-    """
-    size = len(batch.returns)
-    history: list[Tensor] = []
-    norms: list[float] = []
-    for _ in range(settings.epochs):
-        shuffled = batch.take(torch.from_numpy(rng.permutation(size)))
-        first = len(history)
-        for start in range(0, size, settings.minibatch_size):
-            sample = shuffled.part(start, start + settings.minibatch_size)
-            statistics, gradients = _loss(agent, sample, settings)
-            norms.append(agent.optimise(*gradients))
-            history.append(statistics)
-            if not np.isfinite(norms[-1]):
-                raise NonFiniteError(_broken(statistics, agent))
-        epoch_kl = torch.stack(history[first:])[:, 3].mean()
-        if settings.target_kl and epoch_kl > settings.target_kl:
-            break
-    means = torch.stack(history).mean(dim=0).tolist()
-    result = dict(zip(STATISTICS, means, strict=True))
-    result["grad_norm"] = float(np.mean(norms))
-    result["gradient_steps"] = float(len(norms))
-    if not np.isfinite(means).all():
-        raise NonFiniteError(_broken(torch.tensor(means), agent))
-    return result
-
-
-STATISTICS = ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction")
-
-
-def losses(
-    log_probs: Tensor, entropy: Tensor, values: Tensor, sample: Batch, settings: PPOSettings
-) -> tuple[Tensor, tuple[Tensor, Tensor]]:
-    """Losses of a policy and a value function on samples that an older policy has taken.
-
-    Args:
-        log_probs: [B], of the actions, now.
-        entropy: scalar, mean over the samples, now.
-        values: [B], now.
-        sample: what they were, advantages and returns.
-        settings: see `PPOSettings`.
-
-    Returns:
-        `STATISTICS` [5], and the total loss's gradients with respect to the log-probabilities and the
-        values, [B] each.
-    """
-    log_ratio = log_probs - sample.log_probs
-    of_policy, by_log_prob = policy_loss(log_ratio, sample.advantages, settings.clip_coef)
-    of_value, by_value = value_loss(
-        values, sample.values, sample.returns, settings.clip_coef, settings.value_loss
-    )
-    change = torch.expm1(log_ratio)
-    # Schulman, "Approximating KL Divergence" (2020): low variance and never negative.
-    difference = change - log_ratio
-    outside = (change.abs() > settings.clip_coef).float()
-    statistics = torch.stack((of_policy, of_value, entropy, difference.mean(), outside.mean()))
-    return statistics, (by_log_prob, by_value.mul_(settings.value_coef))
-
-
-def _loss(
-    agent: Agent, sample: Batch, settings: PPOSettings
-) -> tuple[Tensor, tuple[Tensor, float, Tensor]]:
-    """The statistics, and the total loss's gradients as `Agent.optimise` takes them."""
-    log_probs, entropy, values = agent.evaluate_actions(sample.observations, sample.actions)
-    statistics, (by_log_prob, by_value) = losses(log_probs, entropy, values, sample, settings)
-    return statistics, (by_log_prob, -settings.entropy_coef, by_value)
-
-
-def _broken(statistics: Tensor, agent: Agent) -> str:
-    """Name of the first loss or gradient that is not finite."""
+def _first_non_finite(statistics: Tensor, agent: Agent) -> str:
+    """Return the name of the first loss or gradient that is not finite."""
     for name, value in zip(STATISTICS, statistics.tolist(), strict=True):
         if not np.isfinite(value):
             return name

@@ -1,4 +1,4 @@
-"""Collects T steps from N environments that step together and reset themselves."""
+"""Collection of rollouts: T steps of N environments that step together and reset themselves."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ from rl.policy import Policy
 
 
 class NonFiniteError(ArithmeticError):
-    """A number stopped being finite; `tensor` says in which one."""
+    """A value is not finite; `tensor` is the name of the array that contains it."""
 
     def __init__(self, tensor: str) -> None:
         super().__init__(f"{tensor} is not finite")
@@ -23,23 +23,28 @@ class NonFiniteError(ArithmeticError):
 
 
 class VectorEnv(Protocol):
-    """What `collect` needs: gymnasium's vector interface with same-step autoreset.
+    """Vector environment of gymnasium with same-step autoreset, as far as `collect` uses it.
 
-    An environment that never terminates may leave `terminated` out.
+    An environment that never terminates may omit `terminated`.
     """
 
     num_envs: int
 
     def step(self, action: NDArray[np.floating]) -> tuple[Any, ...]:
-        """(observations, rewards, [terminated,] truncated, info)."""
+        """Return (observations, rewards, [terminated,] truncated, info)."""
 
 
 @dataclass
 class Rollout:
     """T steps of N environments, arrays [T, N, ...].
 
-    Observations come raw and normalised, with a row more for what follows the last step
-    ([T + 1, N, O]). `final_observations` (normalised) and `episodes` are only filled on request.
+    Attributes:
+        raw_observations, observations: [T + 1, N, O], raw and normalised; the last row follows the last step.
+        actions: [T, N, A].
+        log_probs, rewards: [T, N].
+        terminated, truncated: [T, N], whether the episode ended by itself, or by its time limit.
+        final_observations: [T, N, O], normalised last observations of the episodes that ended; None if not requested.
+        episodes: The requested values of the finished episodes, one entry per episode, in order of time.
     """
 
     raw_observations: NDArray[np.float32]
@@ -54,7 +59,7 @@ class Rollout:
 
     @classmethod
     def empty(cls, steps: int, envs: int, observation_size: int, action_size: int) -> Rollout:
-        """Room for a rollout."""
+        """Allocate a rollout."""
         return cls(
             raw_observations=np.empty((steps + 1, envs, observation_size), np.float32),
             observations=np.empty((steps + 1, envs, observation_size), np.float32),
@@ -69,11 +74,11 @@ class Rollout:
 
     @property
     def ends(self) -> NDArray[np.bool_]:
-        """[T, N], true at the last step of an episode."""
+        """[T, N], true at the last steps of episodes."""
         return self.terminated | self.truncated
 
     def check_finite(self) -> None:
-        """Raises NonFiniteError naming the first array that is not finite."""
+        """Raise NonFiniteError with the name of the first array that is not finite."""
         for name in ("raw_observations", "actions", "log_probs", "rewards"):
             if not np.isfinite(getattr(self, name)).all():
                 raise NonFiniteError(name.removeprefix("raw_"))
@@ -87,87 +92,88 @@ def collect(
     noise: np.random.Generator,
     *,
     keep_final: bool = False,
-    at_end: tuple[str, ...] = (),
-    beside: bool = False,
+    episode_info: tuple[str, ...] = (),
+    parallel: bool = False,
 ) -> Rollout:
-    """Plays `num_steps` steps from `observations` [N, O] with exploration noise.
+    """Collect a rollout of T steps with exploration noise.
 
     Args:
-        groups: vector environments, one or more, N in all; see `VectorEnv`.
-        policy: the acting policy; its normaliser stays as it is.
-        observations: where the environments stand now, raw.
+        groups: Vector environments with N environments in total.
+        policy: The acting policy; its normaliser is not updated.
+        observations: [N, O], current raw observations.
         num_steps: T.
-        noise: source of the exploration noise, drawn at once for the whole rollout.
-        keep_final: keep the last observation of every truncated episode (`info["final_obs"]`).
-        at_end: names of per-environment arrays in `info` to keep where an episode ends;
-            they come back in `episodes`, one entry per finished episode, in order of time.
-        beside: play each group in a thread of its own; the result is the same.
+        noise: Source of the exploration noise, drawn at once for the whole rollout.
+        keep_final: Fill `final_observations`, from `info["final_obs"]`.
+        episode_info: Names of arrays in `info` whose entries at the ends of episodes go to `episodes`.
+        parallel: Run every group in a thread; the result is the same.
 
     Raises:
-        NonFiniteError: an observation, action, log-probability or reward was not finite.
+        NonFiniteError: An observation, action, log-probability or reward is not finite.
     """
     envs = sum(group.num_envs for group in groups)
     rollout = Rollout.empty(num_steps, envs, observations.shape[-1], policy.action_size)
     rollout.raw_observations[0] = observations
     if keep_final:
         rollout.final_observations = np.zeros_like(rollout.observations[1:])
-    disturbances, rollout.log_probs = policy.disturbances(
+    scaled_noise, rollout.log_probs = policy.scale_noise(
         noise.standard_normal(rollout.actions.shape, np.float32)
     )
     ends = np.cumsum([group.num_envs for group in groups]).tolist()
     columns = [slice(end - group.num_envs, end) for group, end in zip(groups, ends, strict=True)]
     finished: list[_Finished] = []
-    # Torch's number of threads is that of the thread which set it; a new one takes all cores.
+    # torch's number of threads belongs to the thread that set it; a new thread would use all cores.
     with ThreadPoolExecutor(
-        len(groups) if beside else 1,
+        len(groups) if parallel else 1,
         initializer=torch.set_num_threads,
         initargs=(torch.get_num_threads(),),
     ) as threads:
-        playing = [
-            threads.submit(_play, *each, policy, disturbances, rollout, at_end)
-            for each in zip(groups, columns, strict=True)
+        results = [
+            threads.submit(_run_group, env, part, policy, scaled_noise, rollout, episode_info)
+            for env, part in zip(groups, columns, strict=True)
         ]
-        for each in playing:
-            finished += each.result()
-    finished.sort(key=lambda each: each[:2])
+        for result in results:
+            finished += result.result()
+    finished.sort(key=lambda entry: entry[:2])  # by time, then by environment
     rollout.episodes = {
-        name: np.concatenate([kept[name] for _, _, kept in finished]) if finished else np.empty(0)
-        for name in at_end
+        name: np.concatenate([info[name] for _, _, info in finished]) if finished else np.empty(0)
+        for name in episode_info
     }
     rollout.check_finite()
     return rollout
 
 
-_Finished = tuple[int, int, dict[str, NDArray[Any]]]  # step, first column, arrays at the end
+_Finished = tuple[
+    int, int, dict[str, NDArray[Any]]
+]  # step, first column of the group, arrays of the ended episodes
 
 
-def _play(
+def _run_group(
     env: VectorEnv,
     columns: slice,
     policy: Policy,
-    disturbances: NDArray[np.float32],
+    scaled_noise: NDArray[np.float32],
     rollout: Rollout,
-    at_end: tuple[str, ...],
+    episode_info: tuple[str, ...],
 ) -> list[_Finished]:
-    """Fills the group's columns of the rollout; returns what ended."""
+    """Fill the group's columns of the rollout; return the episodes that ended."""
     finished: list[_Finished] = []
     raw, scaled = rollout.raw_observations[:, columns], rollout.observations[:, columns]
     actions, rewards = rollout.actions[:, columns], rollout.rewards[:, columns]
     terminated, truncated = rollout.terminated[:, columns], rollout.truncated[:, columns]
-    disturbances = disturbances[:, columns]
+    noise = scaled_noise[:, columns]
     for t in range(len(actions)):
         scaled[t] = policy.normaliser(raw[t])
-        actions[t] = policy.act(scaled[t], disturbances[t])
+        actions[t] = policy.act(scaled[t], noise[t])
         raw[t + 1], rewards[t], *ends, info = env.step(actions[t])
-        truncated[t] = over = ends[-1]
+        truncated[t] = ended = ends[-1]
         if len(ends) == 2:
             terminated[t] = ends[0]
-            over = ends[0] | ends[1]
-        if over.any():
+            ended = ends[0] | ends[1]
+        if ended.any():
             if rollout.final_observations is not None:
-                final = np.stack(list(info["final_obs"][over]))
-                rollout.final_observations[t, columns][over] = policy.normaliser(final)
-            kept = {name: np.asarray(info[name])[over] for name in at_end}
-            finished.append((t, columns.start, kept))
+                final = np.stack(list(info["final_obs"][ended]))
+                rollout.final_observations[t, columns][ended] = policy.normaliser(final)
+            values = {name: np.asarray(info[name])[ended] for name in episode_info}
+            finished.append((t, columns.start, values))
     scaled[-1] = policy.normaliser(raw[-1])
     return finished

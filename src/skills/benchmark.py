@@ -1,4 +1,4 @@
-"""Plays the same episodes with several agents on several stages."""
+"""Compare agents on the same test episodes of several stages."""
 
 from __future__ import annotations
 
@@ -9,19 +9,21 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
-from runcatalog.model.statistics import wilson
 from runcatalog.record import option
-from skills import finding, source
-from skills.schedule import COURSES, CURRICULA
+from skills.learning import find, reported
+from skills.learning.results import success_with_interval
+from skills.learning.schedule import CURRICULA, SCHEDULES
 
 if TYPE_CHECKING:
-    from skills.planning import Planned
-    from skills.playing import Played
+    from skills.agents.evaluation import Episodes
 
-WORDS = {"DIS": "distill", "CON": "continue", "MOE": "moe"}
-WAYS = ("PPO", *WORDS)
+    Cells = dict[tuple[str, str], dict[str, Episodes]]
+    """Episodes by agent and stage, then sampled and greedy."""
+
+OPERATIONS = {"DIS": "distill", "CON": "continue", "MOE": "moe"}
+METHODS = ("PPO", *OPERATIONS)
 KINDS = ("sampled", "greedy")
-COLUMNS = "gtg1 gto2 pkp4 tgl3 all6"  # the last stage of each verb, and of the four together
+LAST_STAGES = "gtg1 gto2 pkp4 tgl3 all6"  # the last stage of every verb, and of all together
 
 
 @dataclass(frozen=True)
@@ -32,149 +34,146 @@ class Config(record.Config):
         "gtg1 gto2 pkp4 pkpc3 tgl3 tglc2 all6 distill continue moe",
         "stages and operations, whose newest finished run is taken, or folders of runs or checkpoints, with spaces",
     )
-    stages: str = option(COLUMNS, "what they play")
+    stages: str = option(LAST_STAGES, "stages that all agents play")
     episodes: int = option(
-        1000, "of each agent on each stage, sampled and greedy each", low=1, high=1000
-    )
+        1000, "episodes of every agent on every stage, sampled, and as many greedy", low=1, high=1000
+    )  # fmt: skip
 
     def __post_init__(self) -> None:
         super().__post_init__()
         if not self.agents.split():
             raise record.UserError("--agents: none")
         for name in self.stages.split() or [""]:
-            if name not in COURSES:
+            if name not in SCHEDULES:
                 raise record.UserError(
-                    f"--stages: no stage {name!r}; there are {', '.join(COURSES)}"
+                    f"--stages: no stage {name!r}; there are {', '.join(SCHEDULES)}"
                 )
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Plays and returns what the record says."""
-    from skills import agents
-    from skills.learning import one_thread
+    """Play the episodes and return the record's result."""
+    from skills.agents import checkpoints, evaluation
+    from skills.learning.ppo import use_one_torch_thread
 
-    one_thread()
+    use_one_torch_thread()
     with record.start(config, study="skills") as run:
-        seeds, found = agents.TEST[: config.episodes], {}
-        folders = finding.located("agents", config.agents, run)
+        seeds = evaluation.TEST_SEEDS[: config.episodes]
+        cells: Cells = {}
+        folders = find.find_agents("agents", config.agents, run)
         (run.directory / "cells").mkdir(exist_ok=True)
         for done, (name, folder) in enumerate(folders.items()):
-            agent = agents.load(folder)
+            agent = checkpoints.load(folder)
             run.add_parent(agent.run_id)
             for stage in config.stages.split():
                 path = run.directory / "cells" / f"{done}_{stage}.npz"
                 if not path.exists():
-                    uniform = run.seeds.generator("benchmark", list(COURSES).index(stage))
-                    keep(path, agents.both(agent, stage, seeds, uniform))
-                found[name, stage] = kept(path)
+                    uniform = run.seeds.generator("benchmark", list(SCHEDULES).index(stage))
+                    cell = evaluation.play_sampled_and_greedy(agent, stage, seeds, uniform)
+                    save_cell(path, cell)
+                cells[name, stage] = load_cell(path)
             run.event(f"{name}: {agent.run_id[:8]}")
             run.progress(done + 1, len(folders), "agent")
-        run.log(metrics_of(found), 0)
-        return run.finish(result(config, list(folders), found))
+        run.log(metrics_of(cells), 0)
+        return run.finish(result(config, list(folders), cells))
 
 
-def keep(path: Path, cell: dict[str, Played]) -> None:
-    """Writes an agent's episodes on a stage: a benchmark that is killed goes on after them."""
+def save_cell(path: Path, cell: dict[str, Episodes]) -> None:
+    """Save an agent's episodes on a stage, so that a resumed benchmark does not play them again."""
     import numpy as np
 
     temporary = path.with_name(f".{path.name}")
-    arrays = {f"{kind} {name}": each for kind in cell for name, each in vars(cell[kind]).items()}
+    arrays = {f"{kind} {name}": array for kind in cell for name, array in vars(cell[kind]).items()}
     np.savez(temporary, **arrays)
     temporary.rename(path)
 
 
-def kept(path: Path) -> dict[str, Played]:
-    """Reads what :func:`keep` wrote."""
+def load_cell(path: Path) -> dict[str, Episodes]:
+    """Return what :func:`save_cell` saved."""
     import numpy as np
 
-    from skills.playing import Played
+    from skills.agents.evaluation import Episodes
 
     with np.load(path) as arrays:
-        names = Played.__annotations__
-        return {kind: Played(*(arrays[f"{kind} {name}"] for name in names)) for kind in KINDS}
+        names = Episodes.__annotations__
+        return {kind: Episodes(*(arrays[f"{kind} {name}"] for name in names)) for kind in KINDS}
 
 
-def metrics_of(found: dict[tuple[str, str], dict[str, Played]]) -> dict[str, float]:
-    """Success rate and mean reward of each cell."""
+def metrics_of(cells: Cells) -> dict[str, float]:
+    """Return success rate and mean reward of every agent on every stage."""
     metrics = {}
-    for (name, stage), cell in found.items():
+    for (name, stage), cell in cells.items():
         for kind, played in cell.items():
             metrics[f"success/{Path(name).name}/{stage}/{kind}"] = played.rate
             metrics[f"reward/{Path(name).name}/{stage}/{kind}"] = float(played.reward.mean())
     return metrics
 
 
-def result(
-    config: Config, names: list[str], found: dict[tuple[str, str], dict[str, Played]]
-) -> dict[str, Any]:
-    """Mean sampled success over all cells, and the source's two tables, each line with what it reported."""
-    rates = [cell["sampled"].rate for cell in found.values()]
+def result(config: Config, names: list[str], cells: Cells) -> dict[str, Any]:
+    """Return the record's result: mean sampled success, and the source's two tables with its own numbers."""
+    rates = [cell["sampled"].rate for cell in cells.values()]
     stages = config.stages.split()
+    tables = (by_agent(names, stages, cells), by_problem(names, stages, cells))
     return {
         "objective": {
             "name": "mean_success", "value": sum(rates) / len(rates), "kind": "mean", "goal": "max",
             "at": config.episodes, "axis": "episode",
         },
-        "metrics": metrics_of(found),
-        "table": [each for each in (by_agent(names, stages, found), by_problem(names, stages, found)) if each],
+        "metrics": metrics_of(cells),
+        "table": [table for table in tables if table],
     }  # fmt: skip
 
 
-def by_agent(
-    names: list[str], stages: list[str], found: dict[tuple[str, str], dict[str, Played]]
-) -> dict[str, Any]:
-    """Each agent on each stage, in percent: the source's first table."""
+def by_agent(names: list[str], stages: list[str], cells: Cells) -> dict[str, Any]:
+    """Return success of every agent on every stage, in percent: the source's first table."""
     rows = []
     for name in names:
         for kind in KINDS:
-            rows.append([title(name), kind, *(share(found[name, stage][kind]) for stage in stages)])
-        reported = source.AGENTS.get(title(name), {})
-        told = [percent(reported.get(title(stage))) for stage in stages]
-        rows += [[title(name), "reported", *told]] if any(told) else []
+            success = (success_with_interval(cells[name, stage][kind]) for stage in stages)
+            rows.append([title(name), kind, *success])
+        source = reported.AGENTS.get(title(name), {})
+        percents = [percent(source.get(title(stage))) for stage in stages]
+        rows += [[title(name), "reported", *percents]] if any(percents) else []
     return {"columns": ["agent", "actions", *map(title, stages)], "rows": rows}
 
 
-def by_problem(
-    names: list[str], stages: list[str], found: dict[tuple[str, str], dict[str, Played]]
-) -> dict[str, Any]:
-    """Ways to an agent for each stage, in percent: the source's second table; nothing if PPO is the only way."""
-    if not set(names) & set(finding.OTHERS):
+def by_problem(names: list[str], stages: list[str], cells: Cells) -> dict[str, Any]:
+    """Return success of every training method by stage, in percent: the source's second table; {} for PPO alone."""
+    if not set(names) & set(find.COMBINED):
         return {}
     rows = []
     for stage in stages:
-        ways = ways_to(names, stage)
+        agents = agents_by_method(names, stage)
         for kind in KINDS:
-            cells = [share(found[ways[way], stage][kind]) if way in ways else "" for way in WAYS]
-            rows.append([title(stage), kind, *cells])
-        told = [percent(source.PROBLEMS.get(title(stage), {}).get(way)) for way in WAYS]
-        rows += [[title(stage), "reported", *told]] if any(told) else []
-    return {"columns": ["problem", "actions", *WAYS], "rows": rows}
+            success = [
+                success_with_interval(cells[agents[method], stage][kind]) if method in agents else ""
+                for method in METHODS
+            ]  # fmt: skip
+            rows.append([title(stage), kind, *success])
+        source = reported.PROBLEMS.get(title(stage), {})
+        percents = [percent(source.get(method)) for method in METHODS]
+        rows += [[title(stage), "reported", *percents]] if any(percents) else []
+    return {"columns": ["problem", "actions", *METHODS], "rows": rows}
 
 
-def ways_to(names: Iterable[str], stage: str) -> dict[str, str]:
-    """The agent of each way that plays a stage: of PPO that which ended with this stage."""
-    ways = {way: word for way, word in (("PPO", stage), *WORDS.items()) if word in names}
-    return {way: ways[way] for way in WAYS if way in ways}
+def agents_by_method(names: Iterable[str], stage: str) -> dict[str, str]:
+    """Return the agent of every training method for a stage; PPO's is the one trained on this stage."""
+    agents = {
+        method: word for method, word in (("PPO", stage), *OPERATIONS.items()) if word in names
+    }
+    return {method: agents[method] for method in METHODS if method in agents}
 
 
 def title(word: str) -> str:
-    """What the source calls an agent or a stage, where it is the last of its chain; else its own name."""
-    for way, operation in WORDS.items():
+    """Return the source's name of an agent or of the last stage of a chain; otherwise the word itself."""
+    for method, operation in OPERATIONS.items():
         if word == operation:
-            return way
+            return method
     return word.rstrip("0123456789").upper() if word in CURRICULA.values() else Path(word).name
 
 
-def percent(told: int | None) -> str:
-    """What the source reported, as text."""
-    return "" if told is None else f"{told}"
-
-
-def share(played: Played | Planned) -> str:
-    """Success in percent with its 95 % score interval (Wilson 1927)."""
-    successes, count = int(played.success.sum()), len(played.success)
-    low, high = wilson(successes, count)
-    return f"{100 * successes / count:.1f} [{100 * low:.1f}, {100 * high:.1f}]"
+def percent(value: int | None) -> str:
+    """Return a reported number as text."""
+    return "" if value is None else f"{value}"
 
 
 if __name__ == "__main__":

@@ -1,9 +1,8 @@
-"""Trains a chain of stages: each a run of its own that begins with the weights of the one before."""
+"""Train a chain of stages, one run per stage, from the weights of the stage before."""
 
 from __future__ import annotations
 
 import argparse
-import os
 from dataclasses import dataclass
 from typing import Any
 
@@ -11,7 +10,7 @@ from runcatalog import record
 from runcatalog.guild import child_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import option
-from skills import schedule
+from skills.learning import schedule
 
 
 @dataclass(frozen=True)
@@ -24,80 +23,74 @@ class Config(record.Config):
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        for word in self.train_flags.split():
-            name, _, value = word.partition("=")
-            if not name or not value or name in ("seed", "stage", "pretrained"):
-                raise record.UserError(f"--train-flags: {word!r} is no name=value of skill:train")
+        for name in ("seed", "stage", "pretrained"):
+            if name in self.stage_flags():
+                raise record.UserError(f"--train-flags: {name} is set by the curriculum")
+
+    def stage_flags(self) -> dict[str, str]:
+        """Return `train_flags` by name."""
+        return record.assignments("train-flags", self.train_flags)
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Runs what is missing and returns what the record says."""
-    if not os.environ.get("GUILD_HOME") or not os.environ.get("RUN_DIR"):
-        raise record.UserError("a curriculum runs under Guild: `guild run skill:curriculum`")
+    """Train the missing stages and return the record's result."""
+    child_runs.require_guild("a curriculum", "guild run skill:curriculum")
     with record.start(config, study="skills") as run:
-        links = child_runs.plan(run.directory / "curriculum.json", links_of(config))
-        for link in links.values():
-            run.add_parent(link.run)
-        child_runs.run_all(
-            links, 1, run.event, lambda done: run.progress(done, len(links), "stage")
-        )
-        curves(run, links)
-        return run.finish(summary(links))
+        stages = child_runs.run_plan(run, "curriculum.json", plan(config), unit="stage")
+        log_curves(run, stages)
+        return run.finish(result(stages))
 
 
-def links_of(config: Config) -> list[PlannedRun]:
-    """The stages' runs; a stage whose predecessor has to be trained anew is trained anew too."""
-    flags = {"seed": str(config.seed)}
-    flags |= dict(word.split("=", 1) for word in config.train_flags.split())
-    links: list[PlannedRun] = []
+def plan(config: Config) -> list[PlannedRun]:
+    """Return the stages' runs; a stage is trained anew if the one before it is."""
+    flags = {"seed": str(config.seed)} | config.stage_flags()
+    planned: list[PlannedRun] = []
     for stage in schedule.chain(schedule.CURRICULA[config.name]):
-        after = {"previous": links[-1].name} if links else {}
-        before = {"previous": links[-1].run} if links else {}  # whose weights it begins with
-        known = config.reuse and all(before.values())
-        found = (
-            next(child_runs.equivalent_runs(f"skill:{stage}", flags | before), "") if known else ""
-        )
-        links.append(PlannedRun(f"skill:{stage}", found, name=stage, flags=flags, after=after))
-    return links
+        after = {"previous": planned[-1].name} if planned else {}
+        previous = {"previous": planned[-1].run} if planned else {}  # whose weights it begins with
+        run_id = ""
+        if config.reuse and all(previous.values()):
+            run_id = next(child_runs.equivalent_runs(f"skill:{stage}", flags | previous), "")
+        planned.append(PlannedRun(f"skill:{stage}", run_id, name=stage, flags=flags, after=after))
+    return planned
 
 
-def curves(run: record.Run, links: dict[str, PlannedRun]) -> None:
-    """Logs validations and step sizes of all stages by the steps of the whole chain, and draws them."""
+def log_curves(run: record.Run, stages: dict[str, PlannedRun]) -> None:
+    """Log validations and step sizes of all stages over the steps of the whole chain, and draw them."""
     from runcatalog.record import journal
-    from skills import drawing
+    from skills.figures import plots
 
-    told = {"validation/sampled": "success", "lr": "lr"}
-    found: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in told.values()}
+    names = {"validation/sampled": "success", "lr": "lr"}
+    curves: dict[str, tuple[list[float], list[float]]] = {name: ([], []) for name in names.values()}
     ends: dict[str, float] = {}
-    begun = 0
-    for stage, link in links.items():
-        points = list(journal.read_points(link.directory / "journal/metrics.jsonl"))
-        steps = link.result_json["result"]["env_steps"]
-        each = steps / max(max(point.step for point in points), 1)  # of an update
-        for point in (point for point in points if point.name in told):
-            name, at = told[point.name], begun + round(point.step * each)
+    start = 0
+    for stage, child in stages.items():
+        points = list(journal.read_points(child.directory / "journal/metrics.jsonl"))
+        steps = child.result_json["result"]["env_steps"]
+        update_steps = steps / max(max(point.step for point in points), 1)
+        for point in (point for point in points if point.name in names):
+            name, at = names[point.name], start + round(point.step * update_steps)
             run.log({f"chain/{name}": point.value}, at)
-            for axis, value in zip(found[name], (at, point.value), strict=True):
+            for axis, value in zip(curves[name], (at, point.value), strict=True):
                 axis.append(value)
-        begun += steps
-        ends[stage] = begun
-        run.log({f"chain/end/{stage}": begun}, begun)
-    shown = drawing.Chain(ends, found["success"], found["lr"])
-    drawing.chain(run.artifact("chain.svg"), shown)
+        start += steps
+        ends[stage] = start
+        run.log({f"chain/end/{stage}": start}, start)
+    plots.chain(run.artifact("chain.svg"), plots.Chain(ends, curves["success"], curves["lr"]))
 
 
-def summary(links: dict[str, PlannedRun]) -> dict[str, Any]:
-    """The last stage's success, and a line for each stage."""
+def result(stages: dict[str, PlannedRun]) -> dict[str, Any]:
+    """Return the record's result: the last stage's success, and a row per stage."""
     rows, steps, seconds, last = [], 0, 0.0, {}
-    for name, link in links.items():
-        written = link.result_json
+    for name, child in stages.items():
+        written = child.result_json
         last = written["result"]
         steps += last["env_steps"]
         seconds += written["wall_seconds"]
         metrics = last["metrics"]
         rows.append([
             name, f"{last['env_steps'] / 1e6:.1f}", f"{written['wall_seconds'] / 60:.1f}",
-            f"{100 * metrics['success/sampled']:.1f}", f"{100 * metrics['success/greedy']:.1f}", link.run[:8],
+            f"{100 * metrics['success/sampled']:.1f}", f"{100 * metrics['success/greedy']:.1f}", child.run[:8],
         ])  # fmt: skip
     return {
         "objective": {**last["objective"], "at": steps, "axis": "step"},

@@ -1,60 +1,78 @@
-"""Distils the specialists of single verbs into one student: it follows what they would do where it gets to."""
+"""Distil the specialists of single verbs into one student."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
-from skills.options import DistillationConfig as Config
+from skills.learning.options import DistillationConfig
+from skills.learning.results import objective_and_metrics, success_with_interval
 
 if TYPE_CHECKING:
-    from skills.distilling import Distilling
-    from skills.playing import Played
+    from skills.agents.evaluation import Episodes
+    from skills.learning.distillation import DistillationTrainer
+
+
+@dataclass(frozen=True)
+class Config(DistillationConfig):
+    """Flags of `skill:distill`."""
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Distils, plays 1,000 episodes that were kept out on each verb and on all, and returns what the record says."""
-    from skills.distilling import Distilling
-    from skills.training import trained
+    """Train, play the test episodes of all verbs together and of every verb, and return the record's result."""
+    from skills.learning.distillation import DistillationTrainer
 
-    with trained(Distilling, config) as training:
-        played = {"all": training.test(), **training.by_verb(training.learner.agent)}
-        training.run.digest_weights(training.tensors())
-        return training.run.finish(result(config, training, played, training.by_verb()))
+    with DistillationTrainer.start(config) as trainer:
+        student = trainer.learner
+        for update in trainer.updates():
+            student.set_teacher_share(trainer.teacher_share())
+            student.collect(update)  # with the teachers' labels
+            statistics = student.optimise(update, trainer.learning_rate())
+            trainer.log(statistics)
+            trainer.validate()  # every eval_interval updates; ends the loop at stop_at
+            trainer.checkpoint()  # every save_interval updates
+        episodes = {"all": trainer.test(), **trainer.test_by_verb(student.agent)}
+        trainer.run.digest_weights(trainer.tensors())
+        return trainer.run.finish(result(config, trainer, episodes, trainer.test_by_verb()))
 
 
 def result(
     config: Config,
-    training: Distilling,
-    student: dict[str, dict[str, Played]],
-    teachers: dict[str, dict[str, Played]],
+    trainer: DistillationTrainer,
+    student: dict[str, dict[str, Episodes]],
+    teachers: dict[str, dict[str, Episodes]],
 ) -> dict[str, Any]:
-    """Success of the student over all verbs; a line for each verb, its teacher beside it."""
-    from skills.benchmark import share
-    from skills.train import objective_of
-
-    metrics = {
-        f"{who}/{verb}/{kind}": played.rate
-        for who, found in (("success", student), ("teacher", teachers))
-        for verb, each in found.items()
-        for kind, played in each.items()
+    """Return the record's result: the student's success over all verbs, and a table by verb with the teachers'."""
+    by_verb = {
+        f"{prefix}/{verb}/{kind}": played.rate
+        for prefix, episodes in (("success", student), ("teacher", teachers))
+        for verb, both in episodes.items()
+        for kind, played in both.items()
     }
-    told, kept = objective_of(student["all"], training.update)
-    training.run.log(metrics | kept, training.update)
+    objective, metrics = objective_and_metrics(student["all"], trainer.update)
+    metrics = by_verb | metrics
+    trainer.run.log(metrics, trainer.update)
     rows = [
-        [verb.upper(), kind, share(student[verb][kind]), share(teachers[verb][kind]) if verb in teachers else ""]
+        [
+            verb.upper(), kind, success_with_interval(student[verb][kind]),
+            success_with_interval(teachers[verb][kind]) if verb in teachers else "",
+        ]
         for verb in student
         for kind in ("sampled", "greedy")
     ]  # fmt: skip
     return {
-        "objective": told,
-        "metrics": metrics | kept,
-        "env_steps": training.steps,
+        "objective": objective,
+        "metrics": metrics,
+        "env_steps": trainer.steps,
         "task": config.stage,
-        "variant": {"recurrent": config.recurrent, "teachers": [each.stage for each in training.teachers.values()]},
+        "variant": {
+            "recurrent": config.recurrent,
+            "teachers": [teacher.stage for teacher in trainer.teachers.values()],
+        },
         "table": {"columns": ["verb", "actions", "student [%]", "its teacher [%]"], "rows": rows},
-    }  # fmt: skip
+    }
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Plays the composite task with a planner, mostly a language model, and an agent that carries out its sub-tasks."""
+"""Play the composite task with a planner, such as a language model, and an agent that carries out its sub-tasks."""
 
 from __future__ import annotations
 
@@ -10,22 +10,23 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import RUN_ID, find_folder
-from skills import chat, finding, source
-from skills.schedule import COURSES
+from skills.learning import find, reported
+from skills.learning.schedule import SCHEDULES
+from skills.planner import chat
 
 if TYPE_CHECKING:
     import numpy as np
 
-    from skills.executing import Executor
-    from skills.perfect import Oracle
-    from skills.planners import Planner
-    from skills.planning import Planned
+    from skills.planner.episodes import PlannedEpisodes
+    from skills.planner.executors import Executor
+    from skills.planner.oracle import Oracle
+    from skills.planner.planners import Planner
 
 PLANNERS = (*chat.INTERFACES, "oracle", "random", "goal", "none")
 AGENTS = {"ppo": "all6", "dis": "distill", "con": "continue", "moe": "moe", "nlm": "nlm2"}
 SEARCH = "search"
-WHOLE = ("nlm0", "nlm1", "nlm2")  # stages of the composite task
-RESAMPLED = 10_000  # times, for intervals of means
+COMPOSITE = ("nlm0", "nlm1", "nlm2")  # stages of the composite task
+RESAMPLES = 10_000  # of the bootstrap intervals of means
 
 
 @dataclass(frozen=True)
@@ -33,104 +34,102 @@ class Config(record.Config):
     """Flags of `skill:llm`."""
 
     planner: str = option(
-        "ollama", "who names sub-tasks: a language model behind an interface; oracle: a search that knows the level, "
-        "random: any, goal: always the goal; none: nobody, the agent is told the whole task", choices=PLANNERS,
+        "ollama", "planner: a language model behind an interface; oracle: the next sub-task of a shortest solution; "
+        "random: any sub-task; goal: always the goal; none: the agent's mission is the whole task", choices=PLANNERS,
     )  # fmt: skip
     agent: str = option(
-        "ppo", "who carries them out: ppo, dis, con, moe, nlm (the newest finished run of skill:all6, distill, "
-        "continue, moe, nlm2), a stage, a folder of a run or checkpoint; search: shortest ways",
+        "ppo", "agent: ppo, dis, con, moe, nlm (the newest finished run of skill:all6, distill, "
+        "continue, moe, nlm2), a stage, a folder of a run or checkpoint; search: shortest paths",
     )  # fmt: skip
     model: str = option(
-        "", "the language model's name, as the server knows it; or the id of a run of skill:planner_model whose "
+        "", "name of the language model on the server; or the id of a run of skill:planner_model whose "
         "artifacts/model is served",
     )  # fmt: skip
-    url: str = option("", f"of the server; empty: {chat.DEFAULT_URL} by the interface")
-    stage: str = option("nlm2", "of the composite task", choices=WHOLE)
-    shared: int = option(
-        10, "levels whose rewards are told one by one, as the source did", low=2, high=500
-    )
-    more: int = option(200, "levels besides, for intervals", low=0, high=500)
+    url: str = option("", f"address of the server; empty: {chat.DEFAULT_URL} by the interface")
+    stage: str = option("nlm2", "stage of the composite task", choices=COMPOSITE)
+    shared: int = option(10, "levels whose rewards are listed, as in the source", low=2, high=500)
+    more: int = option(200, "further levels, for intervals", low=0, high=500)
     actions: str = option(
-        "sampled", "of the agent: drawn from its policy, or the likeliest", choices=("sampled", "greedy")
+        "sampled", "actions of the agent: drawn from its policy, or the most probable", choices=("sampled", "greedy")
     )  # fmt: skip
     patience: int = option(20, "steps after which a sub-task is given up", low=1)
-    forget: bool = option(True, "the agent's memory is emptied at each sub-task")
+    forget: bool = option(True, "reset the agent's memory at every sub-task")
     guard: bool = option(
-        True, "the agent, which learned single verbs, is kept from what is known to end the task: opening a box, "
-        "picking up a wrong thing",
+        True, "mask actions known to end the task, which agents of single verbs did not learn to avoid: opening "
+        "a box, picking up a wrong object",
     )  # fmt: skip
-    timeout: float = option(120, "of a request [s]", low=0, low_open=True, resumable=True)
-    retries: int = option(3, "of a request", low=0, high=20, resumable=True)
-    together: int = option(4, "requests at the same time", low=1, high=256, resumable=True)
+    timeout: float = option(120, "limit of a request [s]", low=0, low_open=True, resumable=True)
+    retries: int = option(3, "repetitions of a request", low=0, high=20, resumable=True)
+    together: int = option(4, "simultaneous requests", low=1, high=256, resumable=True)
 
     def __post_init__(self) -> None:
         super().__post_init__()
-        needs_one = {SEARCH, *AGENTS, *COURSES} - {"nlm", *WHOLE}
-        if self.agent in (needs_one if self.planner == "none" else {"nlm"}):
+        needs_planner = {SEARCH, *AGENTS, *SCHEDULES} - {"nlm", *COMPOSITE}
+        if self.agent in (needs_planner if self.planner == "none" else {"nlm"}):
             raise record.UserError(
-                "--planner: the agent nlm alone learned the whole task, and it plays without a planner: "
-                "planner=none agent=nlm, or a stage or a folder in its place that learned it"
+                "--planner: the agent nlm was trained on the whole task and plays without a planner: "
+                "planner=none agent=nlm, or a stage or folder trained on it"
             )
-        if self.asks and not self.model:
+        if self.uses_language_model and not self.model:
             raise record.UserError(
-                "--model: the language model's name is missing; docs/skills.md tells how to get one"
+                "--model: the language model's name is missing; docs/skills.md says how to get one"
             )
-        if self.asks:
+        if self.uses_language_model:
             chat.check_url(self.address)
 
     @property
-    def asks(self) -> bool:
-        """Whether a server is needed."""
+    def uses_language_model(self) -> bool:
+        """Whether the planner is a language model on a server."""
         return self.planner in chat.INTERFACES
 
     @property
     def served(self) -> str:
-        """The model's name as the server knows it; of a run's model that is where it lies."""
+        """Name of the model on the server; of a run's model its folder."""
         folder = find_folder(self.model) if RUN_ID.fullmatch(self.model) else None
         return str(folder / "artifacts/model") if folder else self.model
 
     @property
     def address(self) -> str:
-        """The server's."""
+        """Address of the server."""
         return self.url or chat.DEFAULT_URL[self.planner]
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Plays and returns what the record says."""
-    from skills.agents import TEST
-    from skills.learning import one_thread
-    from skills.perfect import Oracle
-    from skills.planning import Episodes, alone
+    """Play the episodes and return the record's result."""
+    from skills.agents.evaluation import TEST_SEEDS
+    from skills.learning.ppo import use_one_torch_thread
+    from skills.planner.episodes import EpisodeRunner, play_without_planner
+    from skills.planner.oracle import Oracle
 
     model = None
-    if config.asks:
+    if config.uses_language_model:
         model = chat.Chat(
             config.planner, config.address, config.served, config.timeout, config.retries, config.seed
         )  # fmt: skip
         model.check()
-    one_thread()
+    use_one_torch_thread()
     with record.start(config, study="skills") as run:
-        if config.asks and (trained := trained_here(config.served)):
-            run.add_parent(trained)
-        seeds, oracle = TEST[: config.shared + config.more], Oracle()
+        if config.uses_language_model and (trained_by := training_run(config.served)):
+            run.add_parent(trained_by)
+        seeds, oracle = TEST_SEEDS[: config.shared + config.more], Oracle()
         uniform = run.seeds.generator("actions") if config.actions == "sampled" else None
-        executor, agent = carries_out(config, run, len(seeds), uniform, oracle)
+        executor, agent = make_executor(config, run, len(seeds), uniform, oracle)
         if config.planner == "none":
-            planner, played = None, alone(agent, config.stage, seeds, uniform)
+            planner, played = None, play_without_planner(agent, config.stage, seeds, uniform)
         else:
-            planner = names(config, run, model, oracle)
-            episodes = Episodes(
+            planner = make_planner(config, run, model, oracle)
+            episodes = EpisodeRunner(
                 config.stage, seeds, planner, executor, config.patience, guarded=config.guard
             )
-            while episodes.going.any():
+            while episodes.unfinished.any():
                 episodes.step()
-                run.progress(len(seeds) - int(episodes.going.sum()), len(seeds), "episode")
+                run.progress(len(seeds) - int(episodes.unfinished.sum()), len(seeds), "episode")
             played = episodes.played
         return run.finish(result(config, played, planner, run.seeds))
 
 
-def trained_here(model: str) -> str:
-    """The run of `skill:planner_model` in whose artifacts a model lies; empty if it lies elsewhere."""
+def training_run(model: str) -> str:
+    """Return the id of the run of `skill:planner_model` whose artifact a model is; "" for other models."""
     from runcatalog.record import journal
 
     above = Path(model).parents
@@ -138,32 +137,34 @@ def trained_here(model: str) -> str:
     return str((known or {}).get("id", ""))
 
 
-def carries_out(
+def make_executor(
     config: Config, run: record.Run, count: int, uniform: np.random.Generator | None, oracle: Oracle
 ) -> tuple[Executor, Any]:
-    """The executor of the flags, and its agent."""
-    from skills import agents
-    from skills.executing import AgentExecutor
-    from skills.perfect import SearchExecutor
+    """Return the executor that the flags name, and its agent."""
+    from skills.agents import checkpoints
+    from skills.planner.executors import AgentExecutor
+    from skills.planner.oracle import SearchExecutor
 
     if config.agent == SEARCH:
         return SearchExecutor(count, oracle), None
     word = AGENTS.get(config.agent, config.agent)
-    (folder,) = finding.located("agent", word, run).values()
-    agent = agents.load(folder)
+    (folder,) = find.find_agents("agent", word, run).values()
+    agent = checkpoints.load(folder)
     run.add_parent(agent.run_id)
-    if config.planner == "none" and agent.stage not in WHOLE:
+    if config.planner == "none" and agent.stage not in COMPOSITE:
         raise record.UserError(
-            f"--agent: {config.agent} was trained on {agent.stage} last and plays with a planner; "
-            f"planner=none takes one of {', '.join(WHOLE)}"
+            f"--agent: {config.agent} was trained on {agent.stage} last and needs a planner; "
+            f"planner=none takes one of {', '.join(COMPOSITE)}"
         )
     run.event(f"{config.agent}: {agent.run_id[:8]}, trained on {agent.stage} last")
     return AgentExecutor(agent, count, uniform, forgets=config.forget), agent
 
 
-def names(config: Config, run: record.Run, model: chat.Chat | None, oracle: Oracle) -> Planner:
-    """The planner of the flags."""
-    from skills import planners
+def make_planner(
+    config: Config, run: record.Run, model: chat.Chat | None, oracle: Oracle
+) -> Planner:
+    """Return the planner that the flags name."""
+    from skills.planner import planners
 
     chance = planners.RandomPlanner(run.seeds)
     if model is not None:
@@ -175,9 +176,9 @@ def names(config: Config, run: record.Run, model: chat.Chat | None, oracle: Orac
 
 
 def result(
-    config: Config, played: Planned, planner: Planner | None, seeds: record.Seeds
+    config: Config, played: PlannedEpisodes, planner: Planner | None, seeds: record.Seeds
 ) -> dict[str, Any]:
-    """Mean reward and success of the shared levels, of the others, and of both together."""
+    """Return the record's result: mean reward and success in the shared levels, the others, and all."""
     parts = {"shared": slice(0, config.shared), "all": slice(None)}
     if config.more:
         parts["more"] = slice(config.shared, None)
@@ -185,12 +186,12 @@ def result(
     for name, part in parts.items():
         metrics[f"reward/{name}"] = float(played.reward[part].mean())
         metrics[f"success/{name}"] = float(played.success[part].mean())
-    if config.asks and planner is not None:
+    if config.uses_language_model and planner is not None:
         metrics["invalid_once"] = float(planner.corrected)
         metrics["invalid_twice"] = float(planner.replaced)
     for (verb, outcome), count in sorted(played.outcomes.items()):
         metrics[f"subtasks/{verb}/{outcome.replace(': ', ' ')}"] = float(count)
-    cells = {name: told(played[part], seeds) for name, part in parts.items()}
+    cells = {name: summary_cells(played[part], seeds) for name, part in parts.items()}
     count, reward, success = cells["all"]
     return {
         "objective": {
@@ -204,34 +205,38 @@ def result(
         "metrics": metrics,
         "env_steps": int(played.steps.sum()),
         "task": config.stage,
-        "table": [one_by_one(config, played), summed_up(config, cells, metrics)],
+        "table": [reward_table(config, played), summary_table(config, cells, metrics)],
     }  # fmt: skip
 
 
-def told(played: Planned, seeds: record.Seeds) -> tuple[str, str, str]:
-    """Number of levels, mean reward with its 95 % percentile bootstrap interval (Efron 1979), and success."""
+def summary_cells(played: PlannedEpisodes, seeds: record.Seeds) -> tuple[str, str, str]:
+    """Return number of levels, mean reward with its 95 % percentile bootstrap interval (Efron 1979), and success."""
     import numpy as np
     from scipy.stats import bootstrap
 
-    from skills.benchmark import share
+    from skills.learning.results import success_with_interval
 
     rewards = played.reward.astype(np.float64)
-    found = bootstrap(
-        (rewards,), np.mean, n_resamples=RESAMPLED, method="percentile", rng=seeds.generator("interval")
+    interval = bootstrap(
+        (rewards,), np.mean, n_resamples=RESAMPLES, method="percentile", rng=seeds.generator("interval")
     )  # fmt: skip
-    low, high = found.confidence_interval
-    return str(len(rewards)), f"{rewards.mean():.3f} [{low:.3f}, {high:.3f}]", share(played)
+    low, high = interval.confidence_interval
+    return (
+        str(len(rewards)),
+        f"{rewards.mean():.3f} [{low:.3f}, {high:.3f}]",
+        success_with_interval(played),
+    )
 
 
-def one_by_one(config: Config, played: Planned) -> dict[str, Any]:
-    """The rewards of the shared levels in a line, and those that the source reported."""
+def reward_table(config: Config, played: PlannedEpisodes) -> dict[str, Any]:
+    """Return a table with the rewards of the shared levels, and those that the source reported."""
     rewards = played.reward[: config.shared]
     lines = [[config.planner, Path(config.agent).name, *rewards.tolist()]]
-    reported = source.REWARDS.get(config.agent.upper(), ())
-    if len(reported) == config.shared and (config.asks or config.planner == "none"):
-        lines.append(["reported", config.agent, *reported])
+    source = reported.REWARDS.get(config.agent.upper(), ())
+    if len(source) == config.shared and (config.uses_language_model or config.planner == "none"):
+        lines.append(["reported", config.agent, *source])
     rows = [
-        [*names, *(f"{each:.3f}" if each else "0" for each in values), f"{sum(values) / len(values):.3f}"]
+        [*names, *(f"{value:.3f}" if value else "0" for value in values), f"{sum(values) / len(values):.3f}"]
         for names, values in ((line[:2], line[2:]) for line in lines)
     ]  # fmt: skip
     return {
@@ -240,13 +245,13 @@ def one_by_one(config: Config, played: Planned) -> dict[str, Any]:
     }  # fmt: skip
 
 
-def summed_up(
+def summary_table(
     config: Config, cells: dict[str, tuple[str, str, str]], metrics: dict[str, float]
 ) -> dict[str, Any]:
-    """A line for each part of the levels."""
+    """Return a table with a row per part of the levels."""
     calls = f"{metrics['calls']:.1f}" if config.planner != "none" else "-"
     invalid = "-"
-    if config.asks:
+    if config.uses_language_model:
         invalid = f"{metrics['invalid_once']:.0f} / {metrics['invalid_twice']:.0f}"
     names, last = [config.planner, Path(config.agent).name], {"all": [calls, invalid]}
     rows = [

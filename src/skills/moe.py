@@ -1,79 +1,88 @@
-"""Trains a gate over frozen specialists by PPO: a mixture of experts."""
+"""Train the gate of a mixture of the frozen specialists by PPO."""
 
 from __future__ import annotations
 
 import argparse
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
-from skills.options import MixtureConfig as Config
+from skills.learning.options import MixtureConfig
+from skills.learning.results import objective_and_metrics, success_with_interval
 
 if TYPE_CHECKING:
-    from skills.gating import Gating, Looks
-    from skills.playing import Played
+    from skills.agents.evaluation import Episodes
+    from skills.learning.mixture import GateStatistics, GateTrainer
 
-POINTS = 100  # of a curve that a record keeps
+EPISODE_POINTS = 100  # steps of an episode whose gate weights are recorded
+
+
+@dataclass(frozen=True)
+class Config(MixtureConfig):
+    """Flags of `skill:moe`."""
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains, plays 1,000 episodes that were kept out on each verb and on all, and returns what the record says."""
-    from skills.gating import Gating
-    from skills.training import trained
+    """Train, play the test episodes of all verbs together and of every verb, and return the record's result."""
+    from skills.learning.mixture import GateTrainer
 
-    with trained(Gating, config) as training:
-        found, looks = training.compared()
-        training.run.digest_weights(training.tensors())
-        return training.run.finish(result(config, training, found, looks))
+    with GateTrainer.start(config) as trainer:
+        ppo = trainer.learner
+        for update in trainer.updates():
+            ppo.collect(update)  # the mixture acts
+            ppo.compute_advantages()
+            statistics = ppo.optimise(update, trainer.learning_rate())
+            trainer.log(statistics)
+            trainer.validate()  # every eval_interval updates; ends the loop at stop_at
+            trainer.checkpoint()  # every save_interval updates
+        episodes, gate = trainer.compare()
+        trainer.run.digest_weights(trainer.tensors())
+        return trainer.run.finish(result(config, trainer, episodes, gate))
 
 
 def result(
     config: Config,
-    training: Gating,
-    found: dict[str, dict[str, dict[str, Played]]],
-    looks: Looks,
+    trainer: GateTrainer,
+    episodes: dict[str, dict[str, dict[str, Episodes]]],
+    gate: GateStatistics,
 ) -> dict[str, Any]:
-    """Success over all verbs; for each verb how the gate decides, and what its own expert alone reaches."""
-    from skills.train import objective_of
-
-    run = training.run
-    objective, metrics = objective_of(found["all"]["moe"], training.update)
-    metrics |= looks.metrics()
+    """Return the record's result: success over all verbs, and by verb the gate's weights and the expert's success."""
+    objective, metrics = objective_and_metrics(episodes["all"]["moe"], trainer.update)
+    metrics |= gate.metrics()
     metrics |= {
         f"{'success' if who == 'moe' else who}/{verb}/{kind}": played.rate
-        for verb, each in found.items()
-        for who, both in each.items()
+        for verb, agents in episodes.items()
+        for who, both in agents.items()
         for kind, played in both.items()
     }
-    run.log(metrics, training.update)
-    episodes(training, found)
+    trainer.run.log(metrics, trainer.update)
+    record_episodes(trainer, episodes)
+    experts = trainer.experts
     return {
         "objective": objective,
         "metrics": metrics,
-        "env_steps": training.steps,
+        "env_steps": trainer.steps,
         "task": config.stage,
-        "variant": {"recurrent": config.recurrent, "experts": [each.stage for each in training.experts.values()]},
-        "table": table(list(training.experts), metrics, found),
+        "variant": {"recurrent": config.recurrent, "experts": [expert.stage for expert in experts.values()]},
+        "table": table(list(experts), metrics, episodes),
     }  # fmt: skip
 
 
 def table(
     experts: list[str],
     metrics: dict[str, float],
-    found: dict[str, dict[str, dict[str, Played]]],
+    episodes: dict[str, dict[str, dict[str, Episodes]]],
 ) -> dict[str, Any]:
-    """A line for each verb: mean weight of each expert and entropy of the gate; success with and without a gate."""
-    from skills.benchmark import share
-
+    """Return a row per verb: the gate's mean weights and entropy, and success with and without the gate."""
     rows = []
-    for verb, each in found.items():
-        told = [""] * (len(experts) + 1)
+    for verb, agents in episodes.items():
+        cells = [""] * (len(experts) + 1)
         if verb != "all":
             names = [*(f"gate/{verb}/{expert}" for expert in experts), f"gate_entropy/{verb}"]
-            # Few episodes may leave a verb out.
-            told = [f"{metrics[name]:.3f}" if name in metrics else "" for name in names]
-        rows.append([
-            verb.upper(), *told, *(share(each[who][kind]) for who in each for kind in ("sampled", "greedy")),
-        ])  # fmt: skip
+            # With few episodes a verb may have none.
+            cells = [f"{metrics[name]:.3f}" if name in metrics else "" for name in names]
+        success = [success_with_interval(both[kind]) for both in agents.values() for kind in both]
+        rows.append([verb.upper(), *cells, *success])
     columns = [
         "verb", *(f"gate to {expert}" for expert in experts), "gate's entropy [nats]", "sampled [%]", "greedy [%]",
         "verb's expert alone, sampled [%]", "greedy, alone [%]",
@@ -81,21 +90,23 @@ def table(
     return {"columns": columns, "rows": rows}
 
 
-def episodes(training: Gating, found: dict[str, dict[str, dict[str, Played]]]) -> None:
-    """Keeps the gate's weights over one episode of each verb, the first that succeeds, and draws them."""
-    from skills import agents, drawing
-    from skills.gating import episode
-    from skills.levels import levels_of
+def record_episodes(
+    trainer: GateTrainer, episodes: dict[str, dict[str, dict[str, Episodes]]]
+) -> None:
+    """Log and draw the gate's weights in one episode of every verb: the first successful one, with greedy actions."""
+    from skills.agents.evaluation import TEST_SEEDS
+    from skills.figures import plots
+    from skills.learning.mixture import episode_weights
+    from skills.levels.stages import stages_by_verb
 
-    mixture, run, shown = training.learner.agent, training.run, {}
-    for verb, stage in levels_of(training.config.stage).items():
-        succeeds = found[verb]["moe"]["greedy"].success
-        weights = episode(mixture, stage, agents.TEST[int(succeeds.argmax())])
-        shown[verb] = weights[:POINTS]
-        for t, row in enumerate(shown[verb], 1):
-            named = zip(mixture.experts, row, strict=True)
-            run.log({f"episode/{verb}/{name}": float(weight) for name, weight in named}, t)
-    drawing.gate(run.artifact("gate.svg"), list(mixture.experts), shown)
+    mixture, run, weights = trainer.learner.agent, trainer.run, {}
+    for verb, stage in stages_by_verb(trainer.config.stage).items():
+        first_success = int(episodes[verb]["moe"]["greedy"].success.argmax())
+        weights[verb] = episode_weights(mixture, stage, TEST_SEEDS[first_success])[:EPISODE_POINTS]
+        for t, row in enumerate(weights[verb], 1):
+            by_expert = zip(mixture.experts, row, strict=True)
+            run.log({f"episode/{verb}/{name}": float(weight) for name, weight in by_expert}, t)
+    plots.gate(run.artifact("gate.svg"), list(mixture.experts), weights)
 
 
 if __name__ == "__main__":

@@ -1,4 +1,4 @@
-"""Trains a small language model from nothing to plan: it learns to say what the search would do next."""
+"""Train a small language model from random weights to plan, on demonstrations of the oracle."""
 
 from __future__ import annotations
 
@@ -11,29 +11,29 @@ from runcatalog import record
 from runcatalog.record import option
 
 if TYPE_CHECKING:
-    from skills.demonstrations import Demonstration
-    from skills.language import Pupil, Texts
+    from skills.planner.demonstrations import Demonstration
+    from skills.planner.small_lm import ImitationTrainer, Texts
 
-POINTS = 50  # of the loss's curve
+POINTS = 50  # of the curve of the loss
 
 
 @dataclass(frozen=True)
 class Config(record.Config):
     """Flags of `skill:planner_model`."""
 
-    stage: str = option("nlm2", "of the composite task", choices=("nlm0", "nlm1", "nlm2"))
-    levels: int = option(2000, "whose demonstrations are learned from, about eight each", low=10)
-    validation: int = option(100, "levels kept out", low=1, high=1000)
+    stage: str = option("nlm2", "stage of the composite task", choices=("nlm0", "nlm1", "nlm2"))
+    levels: int = option(2000, "training levels, with about eight demonstrations each", low=10)
+    validation: int = option(100, "held-out levels", low=1, high=1000)
     astray: float = option(
-        0.2, "share of sub-tasks that chance decides while demonstrating", low=0, high=1
+        0.2, "share of random sub-tasks during the demonstrations", low=0, high=1
     )
-    updates: int = option(1500, "of the weights", low=1)
-    batch: int = option(32, "demonstrations of an update", low=1, high=1024)
+    updates: int = option(1500, "updates of the weights", low=1)
+    batch: int = option(32, "demonstrations per update", low=1, high=1024)
     lr: float = option(2e-3, "AdamW's highest step size [1]", low=0, low_open=True, high=1)
-    prompt_weight: float = option(0.1, "of the loss on prompts beside that on answers", low=0)
-    width: int = option(128, "of a token's vector", low=8, high=4096)
-    layers: int = option(3, "of the model", low=1, high=64)
-    heads: int = option(4, "of a layer", low=1, high=64)
+    prompt_weight: float = option(0.1, "weight of the loss on prompts relative to answers", low=0)
+    width: int = option(128, "size of a token's embedding", low=8, high=4096)
+    layers: int = option(3, "layers of the model", low=1, high=64)
+    heads: int = option(4, "attention heads per layer", low=1, high=64)
     save_interval: int = option(250, "updates between checkpoints", low=1, resumable=True)
 
     def __post_init__(self) -> None:
@@ -45,49 +45,48 @@ class Config(record.Config):
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains and returns what the record says."""
+    """Train and return the record's result."""
     import numpy as np
     import torch
 
-    from skills import language
+    from skills.planner import small_lm
 
-    torch.set_num_threads(1)  # of small matrices: more only get into each other's way
+    torch.set_num_threads(1)  # more threads slow down products this small
     with record.start(config, study="skills") as run:
-        taught, kept_out = demonstrations(config, run)
-        tokens = language.tokenizer_for([told.prompt for told in taught])
-        texts, others = (language.Texts.of(each, tokens) for each in (taught, kept_out))
+        training, held_out = demonstrations(config, run)
+        tokens = small_lm.tokenizer_for([item.prompt for item in training])
+        texts, held_out_texts = (small_lm.Texts.of(part, tokens) for part in (training, held_out))
         if len(texts.tokens) < config.batch:
             raise record.UserError(
                 f"--levels: {len(texts.tokens)} demonstrations are less than a batch ({config.batch})"
             )
-        sizes = language.Sizes(config.width, config.layers, config.heads)
+        sizes = small_lm.Sizes(config.width, config.layers, config.heads)
         first = int(run.seeds.sequence("first weights").generate_state(1)[0])
-        pupil = language.Pupil(
-            language.model_for(sizes, tokens, first), texts, updates=config.updates, batch=config.batch,
+        trainer = small_lm.ImitationTrainer(
+            small_lm.model_for(sizes, tokens, first), texts, updates=config.updates, batch=config.batch,
             lr=config.lr, prompt_weight=config.prompt_weight, seeds=run.seeds,
         )  # fmt: skip
-        train(config, run, pupil, others)
-        right = language.right(pupil.model, others)
-        language.save(pupil.model, tokens, run.artifact("model/config.json").parent)
-        run.digest_weights(pupil.tensors())
-        lengths = np.array([len(each) for each in texts.tokens])
-        return run.finish(result(config, pupil, len(taught), right, lengths))
+        train(config, run, trainer, held_out_texts)
+        right = small_lm.exact_matches(trainer.model, held_out_texts)
+        small_lm.save(trainer.model, tokens, run.artifact("model/config.json").parent)
+        run.digest_weights(trainer.tensors())
+        lengths = np.array([len(conversation) for conversation in texts.tokens])
+        return run.finish(result(config, trainer, len(training), right, lengths))
 
 
 def demonstrations(
     config: Config, run: record.Run
 ) -> tuple[list[Demonstration], list[Demonstration]]:
-    """What is learned from, and what is kept out; made once and kept in the run's folder."""
-    from skills.agents import VALIDATION
-    from skills.demonstrations import demonstrate, kept
-    from skills.playing import FIRST_TRAINING_SEED
+    """Return training and held-out demonstrations; saved in the run's directory."""
+    from skills.agents.evaluation import FIRST_TRAINING_SEED, VALIDATION_SEEDS
+    from skills.planner.demonstrations import demonstrate, load_or_make
 
     first = FIRST_TRAINING_SEED
     parts = {
         "taught": range(first, first + config.levels),
-        "kept_out": VALIDATION[: config.validation],
+        "kept_out": VALIDATION_SEEDS[: config.validation],
     }
-    found = []
+    loaded = []
     for name, levels in parts.items():
         path: Path = run.directory / f"{name}.jsonl"
 
@@ -97,49 +96,53 @@ def demonstrations(
                 lambda done: run.progress(done, len(levels), "level"),
             )  # fmt: skip
 
-        found.append(kept(path, make))
-        run.event(f"{len(levels)} levels {name.replace('_', ' ')}: {len(found[-1])} demonstrations")
-    return found[0], found[1]
+        loaded.append(load_or_make(path, make))
+        run.event(
+            f"{len(levels)} levels {name.replace('_', ' ')}: {len(loaded[-1])} demonstrations"
+        )
+    return loaded[0], loaded[1]
 
 
-def train(config: Config, run: record.Run, pupil: Pupil, others: Texts) -> None:
-    """Makes the updates, from the run's newest checkpoint on."""
-    from skills.language import right
+def train(config: Config, run: record.Run, trainer: ImitationTrainer, held_out: Texts) -> None:
+    """Make the updates, from the run's newest checkpoint on."""
+    from skills.planner.small_lm import exact_matches
 
-    losses: list[dict[str, float]] = []
+    history: list[dict[str, float]] = []  # since the last logged point
     if (checkpoint := run.restore()) is not None:
-        pupil.restore(checkpoint.tensors, checkpoint.state["pupil"])
-        losses = list(checkpoint.state["losses"])
-        run.event(f"continued after update {pupil.update}")
-    every = max(1, config.updates // POINTS)
-    while pupil.update < config.updates:
-        found = pupil.learn()
-        record.check_finite(pupil.update, found)
-        losses.append(found)
-        if pupil.update % every == 0 or pupil.update == config.updates:
-            means = {name: sum(each[name] for each in losses) / len(losses) for name in found}
-            run.log(means, pupil.update)
-            losses = []
-        if pupil.update % config.save_interval == 0 or pupil.update == config.updates:
-            share = right(pupil.model, others).mean()
-            run.log({"validation/right": float(share)}, pupil.update)
-            run.event(f"update {pupil.update} of {config.updates}: {100 * share:.1f} % right")
+        trainer.restore(checkpoint.tensors, checkpoint.state["pupil"])
+        history = list(checkpoint.state["losses"])
+        run.event(f"continued after update {trainer.update}")
+    interval = record.log_interval(config.updates, POINTS)
+    while trainer.update < config.updates:
+        losses = trainer.learn()
+        record.check_finite(trainer.update, losses)
+        history.append(losses)
+        if record.is_due(trainer.update, interval, config.updates):
+            means = {name: sum(item[name] for item in history) / len(history) for name in losses}
+            run.log(means, trainer.update)
+            history = []
+        if record.is_due(trainer.update, config.save_interval, config.updates):
+            share = exact_matches(trainer.model, held_out).mean()
+            run.log({"validation/right": float(share)}, trainer.update)
+            run.event(f"update {trainer.update} of {config.updates}: {100 * share:.1f} % right")
             run.checkpoint(
-                pupil.update, pupil.tensors(), {"pupil": pupil.state(), "losses": losses}
+                trainer.update, trainer.tensors(), {"pupil": trainer.state(), "losses": history}
             )
-        run.progress(pupil.update, config.updates, "update")
+        run.progress(trainer.update, config.updates, "update")
 
 
-def result(config: Config, pupil: Pupil, taught: int, right: Any, lengths: Any) -> dict[str, Any]:
-    """The share of demonstrations kept out that it answers as the search does."""
-    weights = sum(each.numel() for each in pupil.tensors().values())
+def result(
+    config: Config, trainer: ImitationTrainer, demonstrations: int, right: Any, lengths: Any
+) -> dict[str, Any]:
+    """Return the record's result: the share of held-out demonstrations with the oracle's answer."""
+    weights = sum(tensor.numel() for tensor in trainer.tensors().values())
     return {
         "objective": {
             "name": "right", "value": float(right.mean()), "kind": "rate", "count": len(right), "goal": "max",
-            "at": pupil.update, "axis": "update",
+            "at": trainer.update, "axis": "update",
         },
         "metrics": {
-            "right": float(right.mean()), "demonstrations": float(taught), "weights": float(weights),
+            "right": float(right.mean()), "demonstrations": float(demonstrations), "weights": float(weights),
             "tokens/mean": float(lengths.mean()), "tokens/most": float(lengths.max()),
         },
         "task": config.stage,

@@ -1,4 +1,4 @@
-"""What each stage is like: random actions, shortest solutions, and a picture of its levels."""
+"""Measure the stages: success of random actions, shortest solutions, and a picture of the levels."""
 
 from __future__ import annotations
 
@@ -13,26 +13,26 @@ from runcatalog.record import option
 if TYPE_CHECKING:
     import numpy as np
 
-    from skills.state import Levels
+    from skills.levels.state import Levels
 
 
 @dataclass(frozen=True)
 class Config(record.Config):
     """Flags of `skill:levels`."""
 
-    episodes: int = option(20_000, "of random actions in each stage", low=100)
-    solved: int = option(1000, "levels of each stage that are solved", low=10)
+    episodes: int = option(20_000, "episodes of random actions per stage", low=100)
+    solved: int = option(1000, "levels per stage for the solver", low=10)
 
 
 @dataclass(frozen=True)
-class Measured:
-    """Of one stage.
+class StageMeasurements:
+    """Measurements of one stage.
 
     Attributes:
-        random: Episodes in which random actions succeeded, of `episodes`.
-        episodes: See `random`.
-        lengths: Of the shortest solutions, those that work in the engine, int [n] [steps].
-        levels: How many were to be solved.
+        random: Number of episodes in which random actions succeeded.
+        episodes: Number of episodes of random actions.
+        lengths: Lengths of the shortest solutions that succeed in the engine, int [n] [steps].
+        levels: Number of levels for the solver.
     """
 
     random: int
@@ -42,72 +42,74 @@ class Measured:
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Measures and draws, and returns what the record says."""
-    from skills.figures import OWN, contact_sheet
-    from skills.generate import levels
-    from skills.levels import STAGES
+    """Measure all stages and return the record's result."""
+    from skills.levels.generate import levels
+    from skills.levels.minigrid.pictures import OWN_STAGES, contact_sheet
+    from skills.levels.stages import STAGES
 
     with record.start(config, study="skills") as run:
-        found = {}
+        measurements = {}
         for index, stage in enumerate(STAGES):
             rng = run.seeds.generator("actions", index)
             drawn = levels(stage, rng.integers(2**62, size=config.solved))
             lengths = solve(drawn)
             succeeded = random_play(stage, config.episodes, rng)
-            found[stage] = Measured(succeeded, config.episodes, lengths, config.solved)
-            run.event("  ".join([stage, *_row(stage, found[stage])[1:]]))
+            measurements[stage] = StageMeasurements(
+                succeeded, config.episodes, lengths, config.solved
+            )
+            run.event("  ".join([stage, *_row(stage, measurements[stage])[1:]]))
             run.progress(index + 1, len(STAGES), "stage")
-        contact_sheet(run.artifact("levels.png"), OWN)
-        return run.finish(_result(found))
+        contact_sheet(run.artifact("levels.png"), OWN_STAGES)
+        return run.finish(_result(measurements))
 
 
 def random_play(stage: str, episodes: int, rng: np.random.Generator) -> int:
-    """Plays whole episodes, each on a level of its own, with uniform actions; how many succeeded."""
+    """Play episodes on different levels with uniformly random actions; return the number of successes."""
     import numpy as np
 
-    from skills.codes import ACTIONS
-    from skills.engine import Engine
-    from skills.levels import MAX_STEPS
+    from skills.levels.codes import ACTIONS
+    from skills.levels.engine import Engine
+    from skills.levels.stages import MAX_STEPS
 
     engine = Engine(stage, episodes, auto_reset=False)
     engine.reset(rng.integers(2**62, size=episodes))
-    going, succeeded = np.ones(episodes, bool), 0
+    unfinished, succeeded = np.ones(episodes, bool), 0
     for _ in range(MAX_STEPS):
         step = engine.step(rng.integers(ACTIONS, size=episodes))
-        succeeded += int((going & (step.reward > 0)).sum())
-        going &= ~(step.terminated | step.truncated)
+        succeeded += int((unfinished & (step.reward > 0)).sum())
+        unfinished &= ~(step.terminated | step.truncated)
     return succeeded
 
 
 def solve(drawn: Levels) -> np.ndarray:
-    """Searches a shortest solution of each level and plays it in the engine; lengths of those that work, int [n]."""
+    """Solve levels and play the solutions in the engine; return the lengths of those that succeed, int [n]."""
     import numpy as np
 
-    from skills.codes import DONE
-    from skills.engine import Engine
-    from skills.oracle import solutions
+    from skills.levels.codes import DONE
+    from skills.levels.engine import Engine
+    from skills.levels.solver import solutions
 
-    found = solutions(drawn)
-    lengths = np.array([-1 if each is None else len(each) for each in found])
+    paths = solutions(drawn)
+    lengths = np.array([-1 if path is None else len(path) for path in paths])
     engine = Engine(drawn, len(drawn), auto_reset=False)
     engine.load(drawn)
     worked = np.zeros(len(drawn), bool)
     for now in range(lengths.max()):
-        actions = [DONE if each is None or now >= len(each) else each[now] for each in found]
+        actions = [DONE if path is None or now >= len(path) else path[now] for path in paths]
         step = engine.step(np.array(actions))
         worked |= (step.reward > 0) & (lengths == now + 1)
     return lengths[worked]
 
 
-def _row(stage: str, measured: Measured) -> list[str]:
-    from skills.levels import STAGES, Stage
+def _row(stage: str, measured: StageMeasurements) -> list[str]:
+    from skills.levels.stages import STAGES, Stage
 
-    told = STAGES[stage]
-    if isinstance(told, Stage):
-        doors = f"{told.closed:.0%} closed, {told.opened:.0%} open" if told.closed else "-"
-        cells = [_range(told.rooms), doors, _range(told.locks), _range(told.distractors)]
+    entry = STAGES[stage]
+    if isinstance(entry, Stage):
+        doors = f"{entry.closed:.0%} closed, {entry.opened:.0%} open" if entry.closed else "-"
+        cells = [_range(entry.rooms), doors, _range(entry.locks), _range(entry.distractors)]
     else:
-        cells = ["as " + ", ".join(told), "", "", ""]
+        cells = ["as " + ", ".join(entry), "", "", ""]
     low, high = wilson(measured.random, measured.episodes)
     percent = 100 * measured.random / measured.episodes
     return [
@@ -121,15 +123,15 @@ def _range(pair: tuple[int, int]) -> str:
     return str(pair[0]) if pair[0] == pair[1] else f"{pair[0]}-{pair[1]}"
 
 
-def _result(found: dict[str, Measured]) -> dict[str, Any]:
-    """The record's numbers and its table."""
-    from skills.levels import LAST
+def _result(measurements: dict[str, StageMeasurements]) -> dict[str, Any]:
+    """Return the record's result."""
+    from skills.levels.stages import LAST
 
-    worst = max(LAST, key=lambda stage: found[stage].random)
-    random = found[worst].random / found[worst].episodes
-    solved = sum(len(each.lengths) for each in found.values())
-    levels = sum(each.levels for each in found.values())
-    longest = max(int(each.lengths.max()) for each in found.values())
+    worst = max(LAST, key=lambda stage: measurements[stage].random)
+    random = measurements[worst].random / measurements[worst].episodes
+    solved = sum(len(m.lengths) for m in measurements.values())
+    levels = sum(m.levels for m in measurements.values())
+    longest = max(int(m.lengths.max()) for m in measurements.values())
     return {
         "objective": {
             "name": "solvable", "value": solved / levels, "kind": "rate", "count": levels, "goal": "max",
@@ -140,15 +142,15 @@ def _result(found: dict[str, Measured]) -> dict[str, Any]:
         ),
         "metrics": {
             "solvable": solved / levels, "longest_solution": longest, "random_last_stages": random,
-            **{f"random/{stage}": each.random / each.episodes for stage, each in found.items()},
-            **{f"steps/{stage}": float(each.lengths.mean()) for stage, each in found.items()},
+            **{f"random/{stage}": m.random / m.episodes for stage, m in measurements.items()},
+            **{f"steps/{stage}": float(m.lengths.mean()) for stage, m in measurements.items()},
         },
         "table": {
             "columns": [
                 "stage", "rooms", "doors", "locks", "distractors", "random [%]", "solved [%]",
                 "shortest, mean [steps]", "longest [steps]",
             ],
-            "rows": [_row(stage, each) for stage, each in found.items()],
+            "rows": [_row(stage, m) for stage, m in measurements.items()],
         },
     }  # fmt: skip
 

@@ -1,4 +1,4 @@
-"""Trains an agent on a stage by PPO, from nothing or on from another stage."""
+"""Train an agent on a stage by recurrent PPO, from random weights or from those of another stage."""
 
 from __future__ import annotations
 
@@ -6,65 +6,47 @@ import argparse
 from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
-from skills.options import Config
+from skills.learning.options import Config
+from skills.learning.results import objective_and_metrics
 
 if TYPE_CHECKING:
-    from skills.playing import Played
-    from skills.training import Training
+    from skills.agents.evaluation import Episodes
+    from skills.learning.trainer import PPOTrainer
 
 
 def main(config: Config) -> dict[str, Any]:
-    """Trains, plays 1,000 episodes that were kept out, and returns what the record says."""
-    from skills.training import Training, trained
+    """Train, play the test episodes, and return the record's result."""
+    from skills.learning.trainer import PPOTrainer
 
     if config.env:
-        from skills.outside import check
+        from skills.levels.minigrid.batch import check_environment
 
-        check(config.env)
-    with trained(Training, config) as training:
-        played = training.test()
-        training.run.digest_weights(training.tensors())
-        return training.run.finish(result(config, training, played))
+        check_environment(config.env)
+    with PPOTrainer.start(config) as trainer:
+        ppo = trainer.learner
+        for update in trainer.updates():
+            ppo.collect(update)  # `rollout` steps in all `envs` environments
+            ppo.compute_advantages()
+            statistics = ppo.optimise(update, trainer.learning_rate())
+            trainer.log(statistics)
+            trainer.validate()  # every eval_interval updates; ends the loop at stop_at
+            trainer.checkpoint()  # every save_interval updates
+        episodes = trainer.test()
+        trainer.run.digest_weights(trainer.tensors())
+        return trainer.run.finish(result(config, trainer, episodes))
 
 
-def result(config: Config, training: Training, played: dict[str, Played]) -> dict[str, Any]:
-    """The share of successes among episodes never trained on, with actions drawn from the policy."""
-    objective, metrics = objective_of(played, training.update)
-    training.run.log(metrics, training.update)
+def result(config: Config, trainer: PPOTrainer, episodes: dict[str, Episodes]) -> dict[str, Any]:
+    """Return the record's result: the success rate in the test episodes, with sampled actions."""
+    objective, metrics = objective_and_metrics(episodes, trainer.update)
+    trainer.run.log(metrics, trainer.update)
     return {
         "objective": objective,
         "metrics": metrics,
-        "env_steps": training.steps,
+        "env_steps": trainer.steps,
         "task": config.task,
         "variant": {"recurrent": config.recurrent, "frozen": config.frozen, "pretrained": bool(config.pretrained)},
     }  # fmt: skip
-
-
-def objective_of(played: dict[str, Played], update: int) -> tuple[dict[str, Any], dict[str, float]]:
-    """Success with actions drawn from the policy as a record tells it, and numbers of all episodes."""
-    sampled, greedy = played["sampled"], played["greedy"]
-    objective = {
-        "name": "success", "value": sampled.rate, "kind": "rate", "count": len(sampled.success), "goal": "max",
-        "at": update, "axis": "update",
-        "also": [
-            {"name": "success/greedy", "value": greedy.rate, "kind": "rate", "count": len(greedy.success)}
-        ],
-    }  # fmt: skip
-    metrics = {
-        name: value
-        for kind, each in played.items()
-        for name, value in described(kind, each).items()
-    }
-    return objective, metrics
-
-
-def described(kind: str, played: Played) -> dict[str, float]:
-    """Numbers of episodes: share of successes, mean reward, mean length [steps]."""
-    return {
-        f"success/{kind}": played.rate,
-        f"reward/{kind}": float(played.reward.mean()),
-        f"length/{kind}": float(played.steps.mean()),
-    }
 
 
 if __name__ == "__main__":

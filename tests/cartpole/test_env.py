@@ -4,12 +4,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from cartpole.env import MAX_STEPS, CartPoleBatch, random_starts
+from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
 
 
 def test_random_transitions_are_those_of_gymnasium_to_the_bit():
     rng = np.random.default_rng(0)
-    count, rounds = 100, 1000  # 10^5 transitions
+    count, rounds = 100, 400  # 40,000 transitions
     envs = [gymnasium.make("CartPole-v1").unwrapped for _ in range(count)]
     batch = CartPoleBatch(count)
     # Wider than the start states, so that positions, angles and speeds of whole episodes are covered.
@@ -38,7 +38,7 @@ def test_whole_episodes_are_those_of_gymnasium():
     """With its time limit, and start states drawn from the same generator."""
     env = gymnasium.make("CartPole-v1")
     batch, lengths = CartPoleBatch(3), []
-    # Balances for ever; pushes by the pole's speed alone, by coin: short and long episodes.
+    # One policy balances the pole, one pushes by its angular velocity, one always pushes right.
     gains = np.array([[0.1, 0.5, 3, 1], [0, 0, 0, 1], [0, 0, 0, 0]])
     for seed in range(3):
         expected, _ = env.reset(seed=seed)
@@ -64,7 +64,7 @@ def test_whole_episodes_are_those_of_gymnasium():
     assert min(lengths) < 20
 
 
-def test_a_pole_that_ended_stays_until_it_is_reset():
+def test_an_ended_episode_is_frozen_until_its_reset():
     batch = CartPoleBatch(2)
     assert not batch.alive.any()
     batch.reset(np.array([[0, 0, 0.2, 3.0], [0.0, 0, 0, 0]]))
@@ -79,7 +79,7 @@ def test_a_pole_that_ended_stays_until_it_is_reset():
     assert batch.steps.tolist() == [0, 2]
 
 
-def test_poles_that_are_kept_go_on_as_before():
+def test_kept_poles_continue_unchanged():
     rng = np.random.default_rng(1)
     whole, part = CartPoleBatch(5), CartPoleBatch(5)
     starts = random_starts(rng, 5)

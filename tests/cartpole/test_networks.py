@@ -4,8 +4,8 @@ import numpy as np
 import pytest
 import torch
 
-from cartpole import networks
-from cartpole.networks import Adam, Shape
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.networks import Adam, Shape
 
 
 def make(shape, runs=3, seed=0):
@@ -23,7 +23,9 @@ def as_torch(params, run):
     return torch.nn.Sequential(*layers[:-1])
 
 
-@pytest.mark.parametrize("shape", [Shape(), Shape((8, 4), 1), Shape((16,), 2), Shape((32, 32), 2)])
+@pytest.mark.parametrize(
+    "shape", [Shape((8, 4)), Shape((8, 4), 1), Shape((16,), 2), Shape((32, 32), 2)]
+)
 @pytest.mark.parametrize("samples", [1, 50, 171])
 def test_outputs_gradients_and_adam_are_those_of_torch(shape, samples):
     rng = np.random.default_rng(1)
@@ -33,19 +35,19 @@ def test_outputs_gradients_and_adam_are_those_of_torch(shape, samples):
         torch.optim.Adam(m.parameters(), lr=step) for m, step in zip(models, lr, strict=True)
     ]
     adam = Adam(params, lr)
-    for _ in range(5):
+    for _ in range(3):
         inputs = rng.normal(size=(3, samples, 4)).astype(np.float32)
-        slope = rng.normal(size=(3, samples, shape.outputs)).astype(np.float32) / samples
+        delta = rng.normal(size=(3, samples, shape.outputs)).astype(np.float32) / samples
         activated = networks.activations(params, inputs)
         assert (activated[-1] == networks.forward(params, inputs)).all()
-        grads = networks.gradients(params, activated, slope)
+        grads = networks.gradients(params, activated, delta)
         for run, (model, optimiser) in enumerate(zip(models, torch_adam, strict=True)):
             outputs = model(torch.tensor(inputs[run]))
             np.testing.assert_allclose(
                 activated[-1][run], outputs.detach(), atol=1e-5, err_msg="outputs"
             )
             optimiser.zero_grad()
-            (outputs * torch.tensor(slope[run])).sum().backward()
+            (outputs * torch.tensor(delta[run])).sum().backward()
             for layer, linear in enumerate(model[::2]):
                 for name, tensor in ((f"w{layer}", linear.weight), (f"b{layer}", linear.bias)):
                     np.testing.assert_allclose(
@@ -61,19 +63,19 @@ def test_outputs_gradients_and_adam_are_those_of_torch(shape, samples):
                 )
 
 
-def test_a_run_computes_the_same_bits_alone_and_beside_others():
+def test_a_run_computes_the_same_bits_alone_and_in_a_stack():
     rng = np.random.default_rng(2)
-    params = make(Shape(), runs=7)
+    params = make(Shape((8, 4)), runs=7)
     inputs = rng.normal(size=(7, 100, 4)).astype(np.float32)
-    slope = rng.normal(size=(7, 100, 2)).astype(np.float32)
-    together = networks.gradients(params, networks.activations(params, inputs), slope)
+    delta = rng.normal(size=(7, 100, 2)).astype(np.float32)
+    together = networks.gradients(params, networks.activations(params, inputs), delta)
     for run in range(7):
         own = networks.take(params, slice(run, run + 1))
-        # Zeros behind, as when another run's episode lasts longer.
-        more, slopes = (
-            np.pad(a[run : run + 1], ((0, 0), (0, 150), (0, 0))) for a in (inputs, slope)
+        # Padded with zeros, as when another run's episode lasts longer.
+        more, deltas = (
+            np.pad(a[run : run + 1], ((0, 0), (0, 150), (0, 0))) for a in (inputs, delta)
         )
-        alone = networks.gradients(own, networks.activations(own, more), slopes)
+        alone = networks.gradients(own, networks.activations(own, more), deltas)
         for name, value in together.items():
             assert (alone[name][0] == value[run]).all(), name
         for rows in (1, 10):
@@ -103,27 +105,27 @@ def test_initialisation_is_that_of_torch_and_each_run_has_its_own():
 
 
 def test_a_stack_is_taken_apart_and_put_together():
-    params = make(Shape(), runs=3)
+    params = make(Shape((8, 4)), runs=3)
     single = [networks.take(params, run) for run in range(3)]
     assert single[0]["w0"].shape == (4, 8)
     again = networks.stacked(single)
     assert all((again[name] == params[name]).all() for name in params)
 
 
-def test_adam_goes_on_from_its_state():
+def test_adam_continues_from_its_state():
     rng = np.random.default_rng(3)
-    params = make(Shape())
+    params = make(Shape((8, 4)))
     grads = [
         {name: rng.normal(size=v.shape).astype(np.float32) for name, v in params.items()}
         for _ in range(4)
     ]
     adam = Adam(params, 1e-2)
-    for each in grads[:2]:
-        adam.step(each)
+    for gradient in grads[:2]:
+        adam.step(gradient)
     other_params = networks.take(params, slice(None))
     other = Adam(other_params, 1e-2)
     other.restore(adam.state())
-    for each in grads[2:]:
-        adam.step(each)
-        other.step(each)
+    for gradient in grads[2:]:
+        adam.step(gradient)
+        other.step(gradient)
     assert all((params[name] == other_params[name]).all() for name in params)

@@ -1,25 +1,22 @@
-"""`pg:train`, really run at a small size: what it leaves, and that a killed run ends with the same bits."""
+"""`pg:train` at a small size: its results, its errors, and that a killed run ends with the same bits."""
 
+import argparse
 import json
-import subprocess
-import sys
-from pathlib import Path
 
 import numpy as np
 import pytest
 
 from cartpole import train
-from cartpole.learner import Learner, Setting
+from cartpole.policy_gradient.reinforce import Learner
 from runcatalog import record
 
-FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
-SCRIPT = Path(train.__file__)
+RUN_VARIABLES = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
 
 
 @pytest.fixture
 def project(tmp_path, monkeypatch):
-    """A project of its own; nothing goes to MLflow."""
-    for name in FOREIGN:
+    """An empty project without MLflow."""
+    for name in RUN_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "guild.yml").write_text("")
     monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
@@ -32,14 +29,20 @@ def run(directory, monkeypatch, **flags):
     return train.main(train.Config(**flags))
 
 
-def test_a_run_leaves_what_a_reader_wants(project, monkeypatch):
+def test_a_run_has_a_result_a_checkpoint_and_a_curve(project, monkeypatch):
     written = run(
         project / "run", monkeypatch, algo="rloo", updates=6, lr=0.01, hidden="16", seed=3
     )
     assert written["status"] == "FINISHED"
     result = written["result"]
-    learner = Learner([Setting("rloo", 3, lr=0.01)], hidden=(16,), episodes=10)
-    lengths = np.concatenate([learner.update()[0] for _ in range(6)])
+    config = train.Config(algo="rloo", lr=0.01, hidden="16", seed=3)
+    learner = Learner([config.run_settings], config.widths, config.batch)
+    lengths = []
+    for _ in range(6):
+        rollout = learner.collect()
+        learner.update(rollout)
+        lengths.extend(rollout.lengths[0])
+    lengths = np.array(lengths)
     assert result["objective"] == {
         "name": "length_mean100", "value": lengths.mean(), "kind": "mean", "goal": "max",
         "at": 60, "axis": "episode",
@@ -66,9 +69,9 @@ def test_the_result_names_the_plateau_on_both_axes():
     assert result["metrics"]["plateau_update"] == 80
 
 
-def test_the_greedy_length_is_that_of_a_policy_that_is_known():
+def test_the_greedy_length_of_known_policies():
     def push_with(*gains):
-        """A network that pushes to the right if the weighted sum of the state is above 0."""
+        """A network that pushes right if the weighted sum of the state is above 0."""
         towards = np.array([gains], np.float32)[..., None]
         return {
             "w0": np.concatenate([-towards, towards], axis=-1),
@@ -82,7 +85,7 @@ def test_the_greedy_length_is_that_of_a_policy_that_is_known():
     assert train.greedy_length(push_with(0, 0, -1, 0), rng) < 15
 
 
-def test_a_killed_run_goes_on_and_ends_with_the_same_bits(project, monkeypatch):
+def test_a_killed_run_resumes_and_ends_with_the_same_bits(project, monkeypatch):
     flags = {"algo": "value", "updates": 80, "lr": 0.01, "reset": "random", "save_interval": 20}
     whole = run(project / "whole", monkeypatch, **flags)
     save, saved = train.save, []
@@ -98,29 +101,29 @@ def test_a_killed_run_goes_on_and_ends_with_the_same_bits(project, monkeypatch):
         run(project / "killed", monkeypatch, **flags)
     assert json.loads((project / "killed/result.json").read_text())["status"] == "KILLED"
     monkeypatch.setattr(train, "save", save)
-    again = run(project / "killed", monkeypatch, **flags)
-    assert again["digest"] == whole["digest"]
-    assert again["result"] == whole["result"]
-    assert again["resume_mismatch"] == 0
+    resumed = run(project / "killed", monkeypatch, **flags)
+    assert resumed["digest"] == whole["digest"]
+    assert resumed["result"] == whole["result"]
+    assert resumed["resume_mismatch"] == 0
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "words"),
     [
         ("--algo ppo", "vpg"),
         ("--gamma 1.5", "--gamma: 1.5 is not in [0, 1]"),
         ("--lr 0", "--lr: 0.0 is not in (0, 1]"),
         ("--hidden wide", "--hidden: 'wide' is no list"),
-        ("--updates 3 --episodes 4", "give one of them"),
+        ("--updates 3 --episodes 4", "give only one of the two"),
         ("--algo rloo --episodes-per-update 1", "at least 2"),
     ],
 )
-def test_a_mistake_gets_one_line(project, flags, told):
-    command = [sys.executable, str(SCRIPT), *flags.split()]
-    done = subprocess.run(command, cwd=project, capture_output=True, text=True)
-    assert done.returncode == 2
-    (line,) = done.stderr.splitlines()
-    assert told in line
+def test_a_wrong_flag_gets_one_line(project, capsys, flags, words):
+    with pytest.raises(SystemExit) as end:
+        record.run_script(train.main, train.Config, argparse.ArgumentParser(), flags.split())
+    assert end.value.code == 2
+    (line,) = capsys.readouterr().err.splitlines()
+    assert words in line
     assert not (project / "runs").exists()
 
 

@@ -6,30 +6,40 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom import a2c
-from darkroom.env import DarkRoom, EpisodeLimit
+from darkroom.a2c import a2c
+from darkroom.rooms import grid
+from darkroom.rooms.env import DarkRoom, EpisodeLimit
+from darkroom.train_sources import Config
 from runcatalog.record import Seeds
 
 GOALS = np.array([0, 3, 13])
 
 
 def settings(**changed):
-    base = a2c.Settings(size=4, limit=6, hidden=8, envs=3, rollout=5, lr=1e-2)
-    return dataclasses.replace(base, **changed)
+    small = {
+        "size": 4,
+        "limit": 6,
+        "hidden": 8,
+        "envs": 3,
+        "rollout": 5,
+        "lr": 1e-2,
+        "test_tasks": 0,
+    }
+    return Config(**small | changed).settings()
 
 
 class Reference:
     """One agent, as a textbook writes it."""
 
     def __init__(self, goal, parameters, config):
-        embedding, weight, bias = (torch.tensor(each) for each in parameters)
+        embedding, weight, bias = (torch.tensor(parameter) for parameter in parameters)
         self.config = config
         self.embedding = torch.nn.Embedding.from_pretrained(embedding, freeze=False)
         self.head = torch.nn.Linear(config.hidden, 6)
         self.head.weight.data, self.head.bias.data = weight.T.contiguous(), bias[0].clone()
         self.parameters = [*self.embedding.parameters(), *self.head.parameters()]
         self.adam = torch.optim.Adam(
-            self.parameters, config.lr, (config.beta1, config.beta2), config.epsilon
+            self.parameters, config.lr, (a2c.BETA1, a2c.BETA2), a2c.EPSILON
         )
         row_column = divmod(int(goal), config.size)
         self.rooms = [
@@ -47,14 +57,14 @@ class Reference:
 
     def update(self, actions):
         """With the actions [S, E] of the other; the cells that it sees."""
-        seen, losses = [], []
+        cells, losses = [], []
         for e, room in enumerate(self.rooms):
             path = []
             for action in actions[:, e]:
                 cell, reward, terminated, truncated, _ = room.step(int(action))
                 path.append((self.cells[e], int(action), reward, terminated, truncated, cell))
                 self.cells[e] = room.reset()[0] if terminated or truncated else cell
-            seen.append([step[0] for step in path])
+            cells.append([step[0] for step in path])
             with torch.no_grad():
                 target = float(self.forward(self.cells[e])[1])
             for cell, action, reward, terminated, truncated, after in reversed(path):
@@ -76,21 +86,25 @@ class Reference:
         torch.stack(losses).mean().backward()
         torch.nn.utils.clip_grad_norm_(self.parameters, self.config.max_grad_norm)
         self.adam.step()
-        return np.array(seen).T
+        return np.array(cells).T
 
 
-@pytest.mark.parametrize("terminating", [False, True])
-@pytest.mark.parametrize("bootstrap", [False, True])
-@pytest.mark.parametrize("max_grad_norm", [0.05, 100.0])
+@pytest.mark.parametrize(
+    ("terminating", "bootstrap", "max_grad_norm"),
+    [
+        (False, False, 0.05), (False, True, 0.05), (True, False, 0.05), (True, True, 0.05),
+        (True, True, 100.0),
+    ],
+)  # fmt: skip
 def test_the_agents_are_those_of_a_plain_implementation(terminating, bootstrap, max_grad_norm):
     config = settings(terminating=terminating, bootstrap=bootstrap, max_grad_norm=max_grad_norm)
     agents = a2c.SourceAgents(GOALS, config, Seeds(1))
     references = [
-        Reference(goal, [each[i] for each in agents.parameters], config)
+        Reference(goal, [parameter[i] for parameter in agents.parameters], config)
         for i, goal in enumerate(GOALS)
     ]
     rewarded = 0.0
-    for _ in range(15):
+    for _ in range(10):
         played = agents.update()
         rewarded += played.rewards.sum()
         for i, reference in enumerate(references):
@@ -98,16 +112,16 @@ def test_the_agents_are_those_of_a_plain_implementation(terminating, bootstrap, 
     assert rewarded > 0
     for i, reference in enumerate(references):
         theirs = [reference.embedding.weight, reference.head.weight.T, reference.head.bias[None]]
-        for ours, each in zip(agents.parameters, theirs, strict=True):
-            assert ours[i] == pytest.approx(each.detach().numpy(), abs=2e-5)
+        for ours, parameter in zip(agents.parameters, theirs, strict=True):
+            assert ours[i] == pytest.approx(parameter.detach().numpy(), abs=2e-5)
 
 
 def test_actions_are_drawn_with_the_policys_probabilities():
     config = settings(
         envs=500, limit=1, lr=1e-12
-    )  # each step begins in the centre, with one policy
+    )  # every step begins in the centre, with the same policy
     agents = a2c.SourceAgents(GOALS, config, Seeds(2))
-    probabilities = np.exp(agents.table()[0])[:, :, 10]
+    probabilities = agents.outputs().policy[:, :, 10]
     actions = np.stack([agents.update().actions for _ in range(40)])
     shares = np.stack([(actions == a).mean(axis=(0, 1, 3)) for a in range(5)])
     assert shares == pytest.approx(probabilities, abs=0.008)
@@ -117,7 +131,7 @@ def test_an_agent_depends_on_its_task_and_seed_alone():
     def after(goals, seed=1):
         agents = a2c.SourceAgents(np.array(goals), settings(), Seeds(seed))
         played = [agents.update() for _ in range(120)]
-        return [[each.actions[:, i] for each in played] for i in range(len(goals))]
+        return [[rollout.actions[:, i] for rollout in played] for i in range(len(goals))]
 
     together, alone = after([0, 3, 13]), after([3])
     assert np.array_equal(together[1], alone[0])
@@ -127,10 +141,10 @@ def test_an_agent_depends_on_its_task_and_seed_alone():
 
 @pytest.mark.parametrize("stop", [1, 100, 137])
 def test_it_goes_on_to_the_bit(stop):
-    def made():
+    def new_agents():
         return a2c.SourceAgents(GOALS, settings(), Seeds(3))
 
-    through, first, second = made(), made(), made()
+    through, first, second = new_agents(), new_agents(), new_agents()
     for _ in range(220):
         last = through.update()
     for _ in range(stop):
@@ -151,8 +165,22 @@ def test_it_learns_the_way_to_its_goal():
     for _ in range(1500):
         agents.update()
     played = [agents.update() for _ in range(50)]
-    per_episode = np.stack([each.rewards for each in played]).mean(axis=(0, 1, 3)) * config.limit
-    from darkroom.grid import optimal_return
-
-    best = optimal_return(5, goals, config.limit, terminating=False)
+    per_episode = (
+        np.stack([rollout.rewards for rollout in played]).mean(axis=(0, 1, 3)) * config.limit
+    )
+    best = grid.optimal_return(5, goals, config.limit, terminating=False)
     assert (per_episode > 0.9 * best).all()
+
+
+def test_kernels_equal_their_plain_lines():
+    rng = np.random.default_rng(0)
+    gradient, parameter, m, v = rng.normal(size=(4, 3, 21)).astype(np.float32)
+    v, clip = v**2, np.float32([1, 0.5, 0.1])
+    assert a2c.squared_norms(gradient) == pytest.approx((gradient.astype(float) ** 2).sum(axis=1))
+    g = gradient * clip[:, None]
+    expected_m, expected_v = 0.9 * m + 0.1 * g, 0.999 * v + 0.001 * g * g
+    expected = parameter - 0.01 * expected_m / (np.sqrt(expected_v) / 0.3 + 1e-6)
+    numbers = (0.01, 0.3, 0.9, 0.999, 1e-6)
+    a2c.adam(parameter, gradient, m, v, clip, *map(np.float32, numbers))
+    for ours, theirs in ((parameter, expected), (m, expected_m), (v, expected_v)):
+        assert ours == pytest.approx(theirs, rel=1e-5, abs=1e-6)

@@ -1,4 +1,4 @@
-"""Muon: orthogonal steps, each matrix by itself, as its formulas say."""
+"""Muon: orthogonal steps, every matrix by itself, as its formulas say."""
 
 import numpy as np
 import pytest
@@ -6,10 +6,10 @@ import torch
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom.ad_options import Config
-from darkroom.ad_training import optimizers
-from darkroom.model import Transformer
-from darkroom.muon import COEFFICIENTS, Muon, orthogonal
+from darkroom.distillation.ad_options import Config
+from darkroom.distillation.muon import COEFFICIENTS, Muon, orthogonalise
+from darkroom.distillation.transformer import Transformer
+from darkroom.distillation.update import optimizers
 
 
 @settings(max_examples=20, deadline=None)
@@ -17,13 +17,13 @@ from darkroom.muon import COEFFICIENTS, Muon, orthogonal
 def test_the_iteration_comes_near_to_the_orthogonal_factor(rows, columns, seed):
     matrix = np.random.default_rng(seed).normal(size=(rows, columns)).astype(np.float32)
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
-    made = orthogonal(torch.from_numpy(matrix)[None])[0].numpy()
-    # The iteration is a polynomial of the singular values: each goes its own way, the directions stay.
+    orthogonal = orthogonalise(torch.from_numpy(matrix)[None])[0].numpy()
+    # The iteration is a polynomial of the singular values: every value changes by itself, the directions stay.
     expected = values / np.linalg.norm(matrix)
     a, b, c = COEFFICIENTS
     for _ in range(5):
         expected = a * expected + b * expected**3 + c * expected**5
-    assert np.abs(made - left * expected @ right).max() < 1e-3
+    assert np.abs(orthogonal - left * expected @ right).max() < 1e-3
     large = values / np.linalg.norm(matrix) > 0.05
     assert (expected[large] > 0.6).all()
     assert (expected[large] < 1.3).all()
@@ -38,9 +38,9 @@ def test_a_step_is_that_of_every_matrix_by_itself():
     ]
     before = [p.detach().numpy().copy() for p, _ in parameters]
     muon = Muon(parameters, lr=0.1, momentum=0.9, weight_decay=0.5)
-    momenta = [np.zeros_like(each) for each in before]
+    momenta = [np.zeros_like(values) for values in before]
     for _ in range(3):
-        gradients = [rng.normal(size=each.shape).astype(np.float32) for each in before]
+        gradients = [rng.normal(size=values.shape).astype(np.float32) for values in before]
         for (parameter, _), gradient in zip(parameters, gradients, strict=True):
             parameter.grad = torch.from_numpy(gradient.copy())
         muon.step()
@@ -52,7 +52,9 @@ def test_a_step_is_that_of_every_matrix_by_itself():
                     matrix = torch.from_numpy(ahead[stream][:, block])[None]
                     scale = max(1, len(block) / ahead.shape[1]) ** 0.5
                     here = before[i][stream][:, block] * (1 - 0.1 * 0.5)
-                    before[i][stream][:, block] = here - 0.1 * scale * orthogonal(matrix)[0].numpy()
+                    before[i][stream][:, block] = (
+                        here - 0.1 * scale * orthogonalise(matrix)[0].numpy()
+                    )
     for (parameter, _), expected in zip(parameters, before, strict=True):
         assert np.abs(parameter.detach().numpy() - expected).max() < 1e-5
 
@@ -62,8 +64,10 @@ def test_each_weight_has_one_optimizer(layout):
     config = Config(layout=layout)
     model = Transformer(config.shape(9, 20), torch.Generator())
     both = optimizers(model, config.settings())
-    held = [id(p) for each in both for group in each.param_groups for p in group["params"]]
-    assert sorted(held) == sorted(map(id, model.parameters()))
+    stepped = [
+        id(p) for optimizer in both for group in optimizer.param_groups for p in group["params"]
+    ]
+    assert sorted(stepped) == sorted(map(id, model.parameters()))
     muon = {id(p) for p in both[1].param_groups[0]["params"]}
     names = {name for name, p in model.named_parameters() if id(p) in muon}
     assert len(names) == 4 * 4

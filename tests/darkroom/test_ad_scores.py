@@ -8,8 +8,11 @@ import numpy as np
 import pytest
 import yaml
 
-from darkroom import ad_options, ad_redraw, ad_scores, ad_study, grid, play
-from darkroom.batch import RoomBatch
+from darkroom import ad_redraw, ad_study
+from darkroom.distillation import ad_options, scores
+from darkroom.distillation.rollout import Tasks
+from darkroom.rooms import grid
+from darkroom.rooms.batch import RoomBatch
 from runcatalog import record
 from runcatalog.guild import child_runs
 from runcatalog.model import committed
@@ -18,35 +21,35 @@ from runcatalog.record import UserError, journal
 ROOT = Path(__file__).parents[2]
 
 
-def learned(values: np.ndarray, part: str = "held_out", size: int = 5) -> ad_scores.Learned:
+def scores_of(values: np.ndarray, part: str = "held_out", size: int = 5) -> scores.PartScores:
     goals, met = np.arange(len(values)), np.ones(values.shape, bool)
     lengths = np.full(values.shape, 20.0)
-    return ad_scores.Learned(size, part, goals, values, lengths, met, np.full(len(goals), 0.1))
+    return scores.PartScores(size, part, goals, values, lengths, met, np.full(len(goals), 0.1))
 
 
 def test_blocks_are_the_first_the_middle_and_the_last():
-    assert ad_scores.blocks(80) == {"episodes_1_5": 5, "episodes_36_40": 40, "episodes_76_80": 80}
-    assert ad_scores.blocks(5) == {"episodes_1_5": 5}
-    assert list(ad_scores.blocks(12)) == ["episodes_1_5", "episodes_8_12"]
+    assert scores.blocks(80) == {"episodes_1_5": 5, "episodes_36_40": 40, "episodes_76_80": 80}
+    assert scores.blocks(5) == {"episodes_1_5": 5}
+    assert list(scores.blocks(12)) == ["episodes_1_5", "episodes_8_12"]
 
 
 def test_metrics_are_the_means_by_hand():
     rng = np.random.default_rng(0)
     values = rng.random((7, 3, 80))
-    told = ad_scores.metrics(learned(values))
-    assert told["held_out_5/episode_1"] == pytest.approx(values[:, :, 0].mean())
-    assert told["held_out_5/episodes_36_40"] == pytest.approx(values[:, :, 35:40].mean())
+    metrics = scores.metrics(scores_of(values))
+    assert metrics["held_out_5/episode_1"] == pytest.approx(values[:, :, 0].mean())
+    assert metrics["held_out_5/episodes_36_40"] == pytest.approx(values[:, :, 35:40].mean())
     by_goal = [values[g, :, 75:80].mean() for g in range(7)]
-    assert told["held_out_5/worst"] == pytest.approx(min(by_goal))
-    assert told["held_out_5/solved"] == pytest.approx(np.mean([v >= 0.8 for v in by_goal]))
-    low, high = (told[f"held_out_5/episodes_76_80_{k}"] for k in ("low", "high"))
+    assert metrics["held_out_5/worst"] == pytest.approx(min(by_goal))
+    assert metrics["held_out_5/solved"] == pytest.approx(np.mean([v >= 0.8 for v in by_goal]))
+    low, high = (metrics[f"held_out_5/episodes_76_80_{k}"] for k in ("low", "high"))
     assert low < np.mean(by_goal) < high
 
 
-def test_agents_that_move_at_random_meet_their_goals_as_often_as_is_told():
-    """Against as many random agents, played; and what is told of them in the middle."""
+def test_random_agents_meet_their_goals_as_often_as_computed():
+    """Against as many random agents, and the metric at the middle episode."""
     goals, agents, episodes = np.array([0, 7, 11, 17]), 1000, 12
-    tasks = play.Tasks.of([(5, goals)], 20, False).repeated(agents)
+    tasks = Tasks.of_rooms([(5, goals)], 20, False).repeated(agents)
     rooms = RoomBatch(tasks.goals, tasks.sizes, limit=20, terminating=False)
     rng = np.random.default_rng(0)
     returns = np.zeros((len(tasks), episodes))
@@ -55,36 +58,37 @@ def test_agents_that_move_at_random_meet_their_goals_as_often_as_is_told():
     returns = returns.reshape(len(goals), agents, episodes)
     met = np.logical_or.accumulate(returns > 0, axis=2)
     chance = grid.random_return(5, goals, 20, terminating=True)
-    played = ad_scores.Learned(5, "held_out", goals, returns, np.full(met.shape, 20), met, chance)
+    played = scores.PartScores(5, "held_out", goals, returns, np.full(met.shape, 20), met, chance)
     own, by_chance = played.explored()
     assert own == pytest.approx(met.mean(axis=(0, 1)))
     assert own == pytest.approx(by_chance, abs=0.03)  # 5 standard deviations at most
-    told = ad_scores.metrics(played)
-    assert told["held_out_5/met_by_5"] == own[4]
-    assert told["held_out_5/met_by_5_random"] == by_chance[4]
+    metrics = scores.metrics(played)
+    assert metrics["held_out_5/met_by_5"] == own[4]
+    assert metrics["held_out_5/met_by_5_random"] == by_chance[4]
 
 
-def test_the_interval_covers_as_often_as_it_says():
+def test_the_interval_covers_as_often_as_it_says(monkeypatch):
     """Means of 40 uniform numbers: 95 % of intervals have the true mean in them, about."""
+    monkeypatch.setattr(scores, "RESAMPLES", 1000)
     rng = np.random.default_rng(1)
     hits = 0
     for seed in range(120):
-        low, high = ad_scores.interval(rng.random(40), seed)
+        low, high = scores.interval(rng.random(40), seed)
         hits += low <= 0.5 <= high
     assert 105 <= hits <= 119
-    constant = ad_scores.interval(np.full((4, 3), 0.25))
+    constant = scores.interval(np.full((4, 3), 0.25))
     assert np.allclose(constant, 0.25)
     assert constant.shape == (2, 3)
 
 
 def test_steps_until_a_level():
     steps, curve = np.array([20, 40, 60]), np.array([0.1, 0.8, 0.7])
-    assert ad_scores.steps_to(steps, curve) == 40
-    assert ad_scores.steps_to(steps, curve, 0.9) == float("inf")
+    assert scores.steps_to(steps, curve) == 40
+    assert scores.steps_to(steps, curve, 0.9) == float("inf")
 
 
 def test_returns_are_normalised_by_task_in_rooms_of_several_sizes():
-    tasks = play.Tasks.of([(5, [0, 3]), (7, [0])], 20, False)
+    tasks = Tasks.of_rooms([(5, [0, 3]), (7, [0])], 20, False)
     best = [20 + 1 - 4, 20 + 1 - 3, 20 + 1 - 6]
     chance = [
         grid.random_return(size, np.array([goal]), 20, terminating=False)[0]
@@ -96,19 +100,19 @@ def test_returns_are_normalised_by_task_in_rooms_of_several_sizes():
     assert tasks.repeated(2).goals.tolist() == [0, 0, 3, 3, 0, 0]
 
 
-def test_several_runs_are_summed_up():
-    metrics = [ad_scores.metrics(learned(np.full((4, 2, 80), v))) for v in (0.5, 0.9)]
-    found, table = ad_study.together_of(metrics)
-    assert found["held_out_5/episodes_76_80"] == pytest.approx(0.7)
-    assert found["held_out_5/worst_of_all"] == pytest.approx(0.5)
-    assert found["held_out_5/episodes_76_80_low"] == pytest.approx(0.5)
-    assert found["held_out_5/episodes_76_80_high"] == pytest.approx(0.9)
+def test_metrics_of_several_runs_are_averaged():
+    metrics = [scores.metrics(scores_of(np.full((4, 2, 80), v))) for v in (0.5, 0.9)]
+    means, table = ad_study.means_of(metrics)
+    assert means["held_out_5/episodes_76_80"] == pytest.approx(0.7)
+    assert means["held_out_5/worst_of_all"] == pytest.approx(0.5)
+    assert means["held_out_5/episodes_76_80_low"] == pytest.approx(0.5)
+    assert means["held_out_5/episodes_76_80_high"] == pytest.approx(0.9)
     assert len(table["rows"]) == 1
     assert len(table["rows"][0]) == len(table["columns"])
 
 
 def as_record(operation: str, metrics: dict, **more) -> dict:
-    curves = {name: {"curve": [[s, v] for s, v in each]} for name, each in metrics.items()}
+    curves = {name: {"curve": [[s, v] for s, v in curve]} for name, curve in metrics.items()}
     return {"operation": operation, "status": "FINISHED", "started": more.pop("started", 1),
             "metrics": curves, "flags": more.pop("flags", {}), **more}  # fmt: skip
 
@@ -134,7 +138,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         for v, goal in ((0.2, 3), (0.6, 4), (0.0, 5))  # the last is of no study
     ]
     flags = {"validation-share": 0.2, "layout": "preset", "copies": 3}
-    name, today = "validation/episodes_36_40", vars(ad_options.PRESETS["default"])
+    name, today = "validation/episodes_36_40", vars(ad_options.DEFAULT)
     trained = [
         as_record(
             "ad:train", {}, run=f"run {index}", flags=flags | more,
@@ -154,7 +158,7 @@ def test_figures_are_drawn_from_records(tmp_path):
         ))
     ]  # fmt: skip
     also = [{"name": "validation_9/episodes_36_40", "value": 0.7}]
-    told = {"objective": {"name": "validation_9/episodes_76_80", "value": 0.8, "also": also}}
+    validated = {"objective": {"name": "validation_9/episodes_76_80", "value": 0.8, "also": also}}
     played = [
         as_record(
             "ad:evaluate",
@@ -162,18 +166,20 @@ def test_figures_are_drawn_from_records(tmp_path):
             run="played",
             parents=[parent],
             flags={"copies": 10, **more},
-            result=told,
+            result=validated,
         )
         for parent, more in (("run 0", {}), ("run 1", {"actions": "greedy"}), ("run 4", {}))
     ]
-    for i, each in enumerate([study, *evaluated, *trained, *played]):
-        (records / f"{i:02}.json").write_text(json.dumps(each))
-    found = committed.finished_runs(records)
-    rooms = ad_redraw.goals(found["ad:study"][-1], found["ad:evaluate"])
+    for i, content in enumerate([study, *evaluated, *trained, *played]):
+        (records / f"{i:02}.json").write_text(json.dumps(content))
+    finished = committed.finished_runs(records)
+    rooms = ad_redraw.returns_by_goal(finished["ad:study"][-1], finished["ad:evaluate"])
     assert rooms[9][0] == pytest.approx(0.4)  # of two splits that kept it out
     assert rooms[9][[3, 4]].tolist() == [1, 1]
     assert np.isnan(rooms[9]).sum() == 81 - 3
-    assert ad_redraw.variants(found["ad:train"][:4] + found["ad:train"][5:], played) == {
+    assert ad_redraw.variant_scores(
+        finished["ad:train"][:4] + finished["ad:train"][5:], played
+    ) == {
         "default": [(0.9, 3), (0.7, 10), (0.8, 3)],
         "layout=three": [(0.5, 3)],
         "searching=0": [(0.3, 3)],
@@ -183,8 +189,8 @@ def test_figures_are_drawn_from_records(tmp_path):
     (tmp_path / "one").mkdir()
     (tmp_path / "two").mkdir()
     for one, two in zip(
-        ad_redraw.draw(found, tmp_path / "one"),
-        ad_redraw.draw(found, tmp_path / "two"),
+        ad_redraw.draw(finished, tmp_path / "one"),
+        ad_redraw.draw(finished, tmp_path / "two"),
         strict=True,
     ):
         assert one.read_bytes() == two.read_bytes()
@@ -195,7 +201,9 @@ def test_figures_are_drawn_from_records(tmp_path):
 
 def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(child_runs, "equivalent_runs", lambda operation, flags: iter(()))
-    links = ad_study.runs_of(ad_study.Config(splits="4 5", seeds="1 2 3", train_flags="shift=2"))
+    links = ad_study.planned_runs(
+        ad_study.Config(splits="4 5", seeds="1 2 3", train_flags="shift=2")
+    )
     assert len(links) == 1 + 2 * 2 * 3
     trained = [link for link in links if link.operation == "ad:train"]
     assert {(link.flags["split"], link.flags["seed"]) for link in trained} == {
@@ -206,7 +214,7 @@ def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
     # An interrupted study goes on with the runs that it planned.
     one = child_runs.plan(tmp_path / "study.json", links)
     again = child_runs.plan(
-        tmp_path / "study.json", ad_study.runs_of(ad_study.Config(splits="4 5", seeds="1 2 3"))
+        tmp_path / "study.json", ad_study.planned_runs(ad_study.Config(splits="4 5", seeds="1 2 3"))
     )
     assert {name: link.run for name, link in one.items()} == {
         n: link.run for n, link in again.items()
@@ -220,9 +228,7 @@ def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
             ad_study.Config(**wrong)
 
 
-def test_a_study_takes_finished_runs_as_far_as_their_preset_is_still_the_same(
-    tmp_path, monkeypatch
-):
+def test_a_study_reuses_finished_runs_whose_preset_is_still_the_same(tmp_path, monkeypatch):
     """Of two trainings that ended, the first began when the preset was another one."""
     monkeypatch.setenv("GUILD_HOME", str(tmp_path))
     settings = vars(ad_options.Config().settings())
@@ -244,25 +250,29 @@ def test_a_study_takes_finished_runs_as_far_as_their_preset_is_still_the_same(
         return (run for run, had in ended[operation] if had.items() <= flags.items())
 
     monkeypatch.setattr(child_runs, "equivalent_runs", same)
-    found = {link.name: link.run for link in ad_study.runs_of(ad_study.Config(splits="4"))}
-    assert {name: run for name, run in found.items() if run} == {
+    reused = {link.name: link.run for link in ad_study.planned_runs(ad_study.Config(splits="4"))}
+    assert {name: run for name, run in reused.items() if run} == {
         "histories 9": "recorded", "train split 4 seed 1": "new", "evaluate split 4 seed 1": "played",
     }  # fmt: skip
     ended["ad:train"].pop()  # and what played another's weights is not taken either
-    found = {link.name: link.run for link in ad_study.runs_of(ad_study.Config(splits="4"))}
-    assert {name for name, run in found.items() if run} == {"histories 9"}
-    none = ad_study.runs_of(ad_study.Config(splits="4", reuse=False))
+    reused = {link.name: link.run for link in ad_study.planned_runs(ad_study.Config(splits="4"))}
+    assert {name for name, run in reused.items() if run} == {"histories 9"}
+    none = ad_study.planned_runs(ad_study.Config(splits="4", reuse=False))
     assert not any(link.run for link in none)
 
 
-def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch):
+def test_a_part_without_tasks_in_a_split_is_left_out_of_a_study(tmp_path, monkeypatch):
     """Of the eight tasks of 3 x 3, none may lie where one was kept out."""
     monkeypatch.setenv("GUILD_HOME", str(tmp_path))
     monkeypatch.setenv("RECORD", "off")
     played = []
     for run, parts in (("one", ("unseen_offset", "shown_offset")), ("two", ("shown_offset",))):
-        told = [learned(np.full((2, 1, 10), 0.5), part, 3) for part in parts]
-        metrics = {name: value for each in told for name, value in ad_scores.metrics(each).items()}
+        parts_scores = [scores_of(np.full((2, 1, 10), 0.5), part, 3) for part in parts]
+        metrics = {
+            name: value
+            for part_scores in parts_scores
+            for name, value in scores.metrics(part_scores).items()
+        }
         folder = tmp_path / "runs" / run
         (folder / "journal").mkdir(parents=True)
         file = journal.MetricsFile(folder / "journal/metrics.jsonl")
@@ -276,25 +286,25 @@ def test_a_part_that_a_split_lacks_is_left_out_of_a_study(tmp_path, monkeypatch)
         (folder / "result.json").write_text(json.dumps({"result": result}))
         played.append(child_runs.PlannedRun("ad:evaluate", run, name=run, flags={}))
     with record.start(ad_study.Config(play="3"), study="darkroom") as run:
-        found = ad_study.summarise(run, ad_study.Config(play="3"), played, np.ones(2))
+        result = ad_study.summarise(run, ad_study.Config(play="3"), played, np.ones(2))
         assert (run.directory / "artifacts/in_context.svg").stat().st_size > 5000
-        run.finish(found)
-    assert found["objective"]["name"] == "shown_offset_3/episodes_6_10"
-    assert [row[0] for row in found["table"]["rows"]] == ["shown offset 3"]
-    told = "in episodes 6–10, 3 × 3, shown-offset, 2 trainings; worst task of any 0.50"
-    assert found["summary"].endswith(told)
+        run.finish(result)
+    assert result["objective"]["name"] == "shown_offset_3/episodes_6_10"
+    assert [row[0] for row in result["table"]["rows"]] == ["shown offset 3"]
+    ending = "in episodes 6–10, 3 × 3, shown-offset, 2 trainings; worst task of any 0.50"
+    assert result["summary"].endswith(ending)
 
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_a_study_of_any_sizes_trains_on_their_histories_alone(monkeypatch, count):
     monkeypatch.setattr(child_runs, "equivalent_runs", lambda operation, flags: iter(()))
     text = (ROOT / "experiments/darkroom/guild.yml").read_text()
-    model = next(each for each in yaml.safe_load(text) if each.get("model") == "ad")
+    model = next(entry for entry in yaml.safe_load(text) if entry.get("model") == "ad")
     declared = model["operations"]["train_mixed"]
-    needs = {each["name"]: each["operation"] for each in declared["requires"]}
+    needs = {entry["name"]: entry["operation"] for entry in declared["requires"]}
     assert declared["flags"]["histories"].split(",") == list(needs)
     for sizes in itertools.permutations(("5", "7", "9", "11"), count):
-        links = ad_study.runs_of(ad_study.Config(sizes=" ".join(sizes), splits="1", seeds="1"))
+        links = ad_study.planned_runs(ad_study.Config(sizes=" ".join(sizes), splits="1", seeds="1"))
         trained = links[count]
         if sizes == ("9",):
             assert (trained.operation, "histories" in trained.flags) == ("ad:train", False)
@@ -307,4 +317,4 @@ def test_a_study_of_any_sizes_trains_on_their_histories_alone(monkeypatch, count
         # And no others are there by chance.
         others = {name for name, value in trained.flags.items() if value == "none"}
         assert others == needs.keys() - trained.after.keys()
-        assert all(each["optional"] for each in declared["requires"])
+        assert all(entry["optional"] for entry in declared["requires"])

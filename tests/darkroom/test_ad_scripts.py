@@ -1,11 +1,6 @@
-"""Training and evaluation as scripts: killed and continued, what they tell, and what wrong input gets."""
+"""Training and evaluation as scripts: killed and continued, their results, and messages for wrong input."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from dataclasses import replace
 from pathlib import Path
 
@@ -13,12 +8,14 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom import ad_training, division, evaluate_ad, histories, train_ad
-from darkroom.ad_options import PRESETS, Config
+from darkroom import evaluate_ad, train_ad
+from darkroom.a2c import histories
+from darkroom.distillation import figures, task_split
+from darkroom.distillation.ad_options import PRESETS, Config
+from darkroom.distillation.update import Learner
+from forked import kill_at_call, killed
 from runcatalog.record import Seeds, UserError
-from small_histories import SMALL, recorded
-
-ROOT = Path(__file__).parents[2]
+from small_histories import SMALL, recorded, run_main
 
 
 @pytest.fixture(scope="module")
@@ -26,49 +23,32 @@ def sources(tmp_path_factory) -> Path:
     return recorded(tmp_path_factory.mktemp("sources"))
 
 
-def done(monkeypatch, folder: Path, script, **flags) -> dict:
-    """Runs a script's `main` into a directory; what it recorded."""
-    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RUN_DIR", str(folder))
-    monkeypatch.setenv("RECORD_MLFLOW", "off")
-    script.main(script.Config(**flags))
-    return json.loads((folder / "result.json").read_text())
-
-
 @pytest.fixture(scope="module")
 def trained(sources, tmp_path_factory) -> Path:
     """A finished training."""
     folder = tmp_path_factory.mktemp("trained") / "whole"
     with pytest.MonkeyPatch.context() as patch:
-        done(patch, folder, train_ad, histories=str(sources), **SMALL)
+        run_main(patch, folder, train_ad, histories=str(sources), **SMALL)
     return folder
 
 
 def test_killed_and_continued_it_is_the_same(trained, sources, tmp_path, monkeypatch):
+    """Killed 5 updates after its first checkpoint."""
     flags = {"histories": str(sources), **SMALL}
-    given = [w for n, v in flags.items() for w in (f"--{n.replace('_', '-')}", str(v))]
-    env = os.environ | {
-        "RUN_DIR": str(tmp_path / "killed"), "RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT / "src"), "PROJECT_DIR": str(tmp_path),
-    }  # fmt: skip
-    line = [sys.executable, str(ROOT / "src/darkroom/train_ad.py"), *given]
-    process = subprocess.Popen(line, env=env, stdout=subprocess.DEVNULL)
-    for _ in range(60_000):
-        if list((tmp_path / "killed/checkpoints").glob("0*")) or process.poll() is not None:
-            break
-        time.sleep(0.005)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    assert not (tmp_path / "killed/result.json").exists(), "it ended before it could be killed"
-    again = done(monkeypatch, tmp_path / "killed", train_ad, **flags)
+
+    def run_until_killed():
+        kill_at_call(monkeypatch, Learner, "update", 16)
+        run_main(monkeypatch, tmp_path / "killed", train_ad, **flags)
+
+    killed(run_until_killed)
+    assert not (tmp_path / "killed/result.json").exists()
+    continued = run_main(monkeypatch, tmp_path / "killed", train_ad, **flags)
     whole = json.loads((trained / "result.json").read_text())
-    assert again["session"] == 2
-    assert again["digest"] == whole["digest"]
-    assert again["resume_mismatch"] == 0
+    assert (continued["session"], continued["resume_mismatch"]) == (2, 0)
+    assert continued["digest"] == whole["digest"]
 
 
-def test_a_training_tells_what_it_kept_out(trained):
+def test_a_training_writes_its_test_tasks_and_scores(trained):
     result = json.loads((trained / "result.json").read_text())["result"]
     assert result["objective"]["name"] == "held_out/episodes_1_5"
     assert result["metrics"]["transitions"] == 40 * 4 * 24
@@ -79,22 +59,31 @@ def test_a_training_tells_what_it_kept_out(trained):
     assert test == again
 
 
-def test_an_evaluation_plays_known_and_unknown_rooms(trained, tmp_path, monkeypatch):
+def goals_by_part(config: evaluate_ad.Config, loaded: evaluate_ad.Trained) -> dict:
+    return {part.name: part.goals for part in evaluate_ad.choose_parts(config, loaded)}
+
+
+def test_an_evaluation_scores_known_and_unknown_rooms(trained, tmp_path, monkeypatch):
     flags = {"model": str(trained), "sizes": "4 6", "episodes": 6, "copies": 2}
-    told = done(monkeypatch, tmp_path / "e", evaluate_ad, **flags)["result"]
-    assert told["objective"]["name"] == "held_out_4/episodes_2_6"
-    parts = {name.split("/")[0] for name in told["metrics"]}
+    result = run_main(monkeypatch, tmp_path / "e", evaluate_ad, **flags)["result"]
+    assert result["objective"]["name"] == "held_out_4/episodes_2_6"
+    parts = {name.split("/")[0] for name in result["metrics"]}
     assert parts == {"held_out_4", "training_4", "unseen_offset_6", "shown_offset_6"}
-    assert told["env_steps"] == (15 + 35) * 2 * 6 * 6
-    assert [row[1] for row in told["table"]["rows"]] == ["4", "11", "24", "11"]
+    assert result["env_steps"] == (15 + 35) * 2 * 6 * 6
+    assert [row[1] for row in result["table"]["rows"]] == ["4", "11", "24", "11"]
     for name in ("in_context.svg", "by_goal.svg", "paths.svg"):
         assert (tmp_path / "e/artifacts" / name).stat().st_size > 5000
     assert "held_out_4/source" in (tmp_path / "e/journal/metrics.jsonl").read_text()
-    again = done(monkeypatch, tmp_path / "again", evaluate_ad, **flags)["result"]
-    assert again["metrics"] == told["metrics"]
-    for name in ("in_context.svg", "by_goal.svg", "paths.svg"):
-        one, two = (tmp_path / f / "artifacts" / name for f in ("e", "again"))
-        assert one.read_bytes() == two.read_bytes()
+    monkeypatch.setattr(evaluate_ad, "draw", lambda *_: None)
+    again = run_main(monkeypatch, tmp_path / "again", evaluate_ad, **flags)["result"]
+    assert again["metrics"] == result["metrics"]
+
+
+def test_a_figure_of_paths_repeats(tmp_path):
+    cells = np.array([[[4, 5, 8], [4, 7, -1]], [[4, 1, 0], [4, 4, -1]]])
+    for name in ("one", "two"):
+        figures.paths(tmp_path / name, 3, np.array([8, 0]), cells)
+    assert (tmp_path / "one").read_bytes() == (tmp_path / "two").read_bytes()
 
 
 def test_a_task_that_was_trained_on_is_refused(trained, tmp_path, monkeypatch):
@@ -102,7 +91,7 @@ def test_a_task_that_was_trained_on_is_refused(trained, tmp_path, monkeypatch):
     learned = next(g for g in range(16) if g not in test and g != 10)
     histories.write_tasks(tmp_path / "test.txt", [*test, learned], 4)
     with pytest.raises(UserError) as error:
-        done(
+        run_main(
             monkeypatch, tmp_path / "b", evaluate_ad, model=str(trained),
             test_tasks=str(tmp_path / "test.txt"),
         )  # fmt: skip
@@ -110,48 +99,48 @@ def test_a_task_that_was_trained_on_is_refused(trained, tmp_path, monkeypatch):
     assert not (tmp_path / "b").exists()
 
 
-def test_what_a_model_cannot_play_is_refused_before_a_run_begins(trained, tmp_path, monkeypatch):
+def test_an_impossible_evaluation_is_refused_before_its_run_begins(trained, tmp_path, monkeypatch):
     with pytest.raises(UserError, match=r"--when-full: a ring needs .* --positions time"):
-        done(monkeypatch, tmp_path / "r", evaluate_ad, model=str(trained), when_full="ring")
+        run_main(monkeypatch, tmp_path / "r", evaluate_ad, model=str(trained), when_full="ring")
     assert not (tmp_path / "r").exists()
     with pytest.raises(UserError, match="--sizes: '5 5' has a side twice"):
         evaluate_ad.Config(sizes="5 5")
 
 
 @pytest.mark.parametrize("windows", ["subsampled", "consecutive"])
-def test_the_shortest_windows_and_histories_that_are_taken(sources, tmp_path, monkeypatch, windows):
+def test_the_shortest_windows_and_histories(sources, tmp_path, monkeypatch, windows):
     flags = SMALL | {"window": 2, "updates": 2, "evaluations": 1, "windows": windows}
     steps = 28 if windows == "subsampled" else 8
-    told = done(
+    result = run_main(
         monkeypatch, tmp_path / "s", train_ad, histories=str(sources), history_steps=steps, **flags
     )
-    assert told["status"] == "FINISHED"
+    assert result["status"] == "FINISHED"
 
 
-def test_tasks_to_evaluate_can_be_told(trained, tmp_path):
+def test_tasks_to_evaluate_can_be_given(trained, tmp_path):
     test = histories.read_tasks(trained / "artifacts/test_tasks.txt", 4)
     histories.write_tasks(tmp_path / "one.txt", test[:1], 4)
     loaded = evaluate_ad.load(str(trained))
     config = evaluate_ad.Config(model=str(trained), test_tasks=str(tmp_path / "one.txt"))
-    told = {part: goals for _, part, goals in evaluate_ad.tasks_of(config, loaded)}
-    assert told["held_out"] == test[:1]
-    assert len(told["training"]) == 11
+    goals = goals_by_part(config, loaded)
+    assert goals["held_out"] == test[:1]
+    assert len(goals["training"]) == 11
     loaded.model.shape = replace(loaded.model.shape, reach=5)
     with pytest.raises(UserError, match="up to 5 from the centre"):
-        evaluate_ad.tasks_of(evaluate_ad.Config(sizes="13"), loaded)
+        evaluate_ad.choose_parts(evaluate_ad.Config(sizes="13"), loaded)
 
 
-def test_an_evaluation_of_a_choice_does_not_play_the_tasks_for_testing(trained):
+def test_an_evaluation_with_validation_tasks_leaves_the_test_tasks_out(trained):
     loaded = evaluate_ad.load(str(trained))
-    whole = loaded.divisions[4]
-    loaded.divisions[4] = replace(whole, training=whole.training[2:], validation=whole.training[:2])
-    told = evaluate_ad.tasks_of(evaluate_ad.Config(), loaded)
-    assert [(part, goals) for _, part, goals in told] == [
+    whole = loaded.splits[4]
+    loaded.splits[4] = replace(whole, training=whole.training[2:], validation=whole.training[:2])
+    parts = evaluate_ad.choose_parts(evaluate_ad.Config(), loaded)
+    assert [(part.name, part.goals) for part in parts] == [
         ("validation", whole.training[:2]), ("training", whole.training[2:]),
     ]  # fmt: skip
 
 
-def test_a_missing_or_foreign_model_is_told(sources, tmp_path):
+def test_a_missing_or_wrong_model_is_refused(sources, tmp_path):
     for path in (tmp_path / "no", sources):
         with pytest.raises(UserError) as error:
             evaluate_ad.load(str(path))
@@ -163,24 +152,24 @@ def config_of(sources: Path, **changes) -> Config:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"sizes": "9"}, "has rooms of side 4, --sizes wants 9"),
         ({"window": 401}, "--window: 401 steps, but the histories have 400 of an environment"),
         ({"history_steps": 80}, "--window: 24 steps, but the histories have 20 of an environment"),
-        ({"history_steps": 24, "window": 6}, "may hold no whole episode of 6; give 28 or more"),
+        ({"history_steps": 24, "window": 6}, "may have no complete episode of 6; give 28 or more"),
         ({"histories": "/nowhere"}, "--histories: /nowhere: no histories there"),
         ({"histories": ""}, "has rooms of side none"),
         ({"test_tasks": "/nowhere"}, "--test-tasks"),
     ],
 )
-def test_wrong_histories_get_one_line(sources, flags, told):
+def test_wrong_histories_get_one_line(sources, flags, message):
     config = (
         config_of(sources, **flags) if "histories" not in flags else Config(**{**SMALL, **flags})
     )
     with pytest.raises(UserError) as error:
-        division.divide(config, division.open_histories(config))
-    assert told in str(error.value)
+        task_split.split_tasks(config, task_split.open_histories(config))
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -188,52 +177,54 @@ def test_histories_are_found_by_their_runs_id(sources, tmp_path, monkeypatch):
     monkeypatch.setenv("GUILD_HOME", str(tmp_path))
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / ("ea" * 16)).symlink_to(sources)
-    (found,) = division.open_histories(config_of("eaeaeaea"))
-    assert found.folder.resolve() == sources / "histories"
+    (opened,) = task_split.open_histories(config_of("eaeaeaea"))
+    assert opened.folder.resolve() == sources / "histories"
 
 
-def test_histories_that_do_not_fit_together_are_told(sources, tmp_path):
+def test_histories_of_different_episodes_are_refused(sources, tmp_path):
     longer = recorded(tmp_path / "other", size=5, steps=30)
     about = json.loads((longer / "histories/histories.json").read_text())
     (longer / "histories/histories.json").write_text(json.dumps({**about, "limit": 7}))
     config = Config(**{**SMALL, "histories": f"{sources},{longer}", "sizes": "4 5"})
     with pytest.raises(UserError, match="differ in the steps of an episode"):
-        division.open_histories(config)
+        task_split.open_histories(config)
 
 
-def test_a_task_in_both_parts_or_without_history_is_told(sources, tmp_path):
+def test_a_task_in_both_parts_or_without_history_is_refused(sources, tmp_path):
     histories.write_tasks(tmp_path / "a.txt", [0, 1, 2], 4)
     histories.write_tasks(tmp_path / "b.txt", [2, 3], 4)
     histories.write_tasks(tmp_path / "c.txt", [0, 10], 4)
-    opened = division.open_histories(config_of(sources))
+    opened = task_split.open_histories(config_of(sources))
     files = {name: str(tmp_path / f"{name}.txt") for name in "abc"}
     with pytest.raises(UserError, match="0 2 is a task for training as well"):
-        division.divide(config_of(sources, train_tasks=files["a"], test_tasks=files["b"]), opened)
+        task_split.split_tasks(
+            config_of(sources, train_tasks=files["a"], test_tasks=files["b"]), opened
+        )
     with pytest.raises(UserError, match="2 2 has no history"):
-        division.divide(config_of(sources, train_tasks=files["c"]), opened)
-    (told,) = division.divide(config_of(sources, test_tasks=files["b"]), opened)
-    assert told.test == (2, 3)
-    assert told.training == tuple(g for g in range(16) if g not in (2, 3, 10))
+        task_split.split_tasks(config_of(sources, train_tasks=files["c"]), opened)
+    (split,) = task_split.split_tasks(config_of(sources, test_tasks=files["b"]), opened)
+    assert split.test == (2, 3)
+    assert split.training == tuple(g for g in range(16) if g not in (2, 3, 10))
 
 
 def test_parts_are_kept_apart(sources):
-    opened = division.open_histories(config_of(sources))
-    divisions = [
-        division.divide(config_of(sources, split=split, validation_share=0.25), opened)[0]
+    opened = task_split.open_histories(config_of(sources))
+    splits = [
+        task_split.split_tasks(config_of(sources, split=split, validation_share=0.25), opened)[0]
         for split in (1, 2)
     ]
-    for told in divisions:
-        parts = [set(told.training), set(told.validation), set(told.test)]
+    for split in splits:
+        parts = [set(split.training), set(split.validation), set(split.test)]
         assert set.union(*parts) == set(opened[0].about.goals)
         assert sum(map(len, parts)) == 15
         assert list(map(len, parts)) == [8, 3, 4]
-    assert divisions[0].test != divisions[1].test
-    # While variants are chosen the tasks for testing are not played.
-    played = ad_training.parts(divisions[:1], opened, validating=True)
-    goals = np.concatenate([each.goals for each in played.values()])
-    assert not set(goals.tolist()) & set(divisions[0].test)
-    held = ad_training.parts(divisions[:1], opened, validating=False)
-    assert tuple(held["held_out"].goals) == divisions[0].test
+    assert splits[0].test != splits[1].test
+    # While variants are chosen, no agent acts in a test task.
+    played = train_ad.rollout_tasks(splits[:1], opened, validating=True)
+    goals = np.concatenate([tasks.goals for tasks in played.values()])
+    assert not set(goals.tolist()) & set(splits[0].test)
+    tasks = train_ad.rollout_tasks(splits[:1], opened, validating=False)
+    assert tuple(tasks["held_out"].goals) == splits[0].test
 
 
 def offsets(goals, size: int) -> set[tuple[int, int]]:
@@ -242,62 +233,59 @@ def offsets(goals, size: int) -> set[tuple[int, int]]:
 
 @pytest.mark.parametrize("order", [(4, 5, 7), (7, 4, 5)])
 def test_a_goal_is_in_the_same_part_of_all_rooms_that_it_lies_in(tmp_path, order):
-    """The model is told a cell from the centre and no size: it could not tell them apart."""
+    """A model sees a cell relative to the centre and no size: both goals are the same to it."""
     folders = [recorded(tmp_path / str(size), size=size, steps=30) for size in order]
     config = Config(
         **SMALL | {"histories": ",".join(map(str, folders)), "sizes": " ".join(map(str, order))},
         validation_share=0.2,
     )
-    told = division.divide(config, division.open_histories(config))
-    assert [each.size for each in told] == list(order)
+    splits = task_split.split_tasks(config, task_split.open_histories(config))
+    assert [split.size for split in splits] == list(order)
     for name in ("training", "validation", "test"):
-        largest = offsets(getattr(max(told, key=lambda each: each.size), name), 7)
-        for each in told:
-            size, goals = each.size, getattr(each, name)
+        largest = offsets(getattr(max(splits, key=lambda split: split.size), name), 7)
+        for split in splits:
+            size, goals = split.size, getattr(split, name)
             room = offsets(range(size**2), size)
             assert offsets(goals, size) == largest & room
-    for each, folder in zip(told, folders, strict=True):
-        parts = [*each.training, *each.validation, *each.test]
+    for split, folder in zip(splits, folders, strict=True):
+        parts = [*split.training, *split.validation, *split.test]
         assert sorted(parts) == list(histories.Histories.open(folder / "histories").about.goals)
-    # The largest rooms alone are divided as they always were.
+    # The largest rooms alone have the same split.
     alone = config_of(folders[order.index(7)], sizes="7", validation_share=0.2)
-    (single,) = division.divide(alone, division.open_histories(alone))
-    assert single == told[order.index(7)]
+    (single,) = task_split.split_tasks(alone, task_split.open_histories(alone))
+    assert single == splits[order.index(7)]
 
 
-def test_rooms_whose_goals_are_all_for_testing_are_told(tmp_path):
+def test_rooms_with_test_tasks_alone_are_refused(tmp_path):
     folders = [recorded(tmp_path / str(size), size=size, steps=30) for size in (2, 5)]
     config = Config(
         **SMALL | {"histories": ",".join(map(str, folders)), "sizes": "2 5"}, test_share=0.9
     )
     with pytest.raises(UserError, match="no task of 2 x 2 rooms is left for training"):
-        division.divide(config, division.open_histories(config))
+        task_split.split_tasks(config, task_split.open_histories(config))
 
 
-def test_a_goal_of_another_size_that_lies_as_one_that_was_trained_on_is_told_apart(trained):
+def test_goals_of_another_size_are_split_by_whether_their_offset_was_trained_on(trained):
     loaded = evaluate_ad.load(str(trained))
-    known = loaded.divisions[4]
+    known = loaded.splits[4]
     for side in (3, 6, 7):
-        told = {
-            part: g
-            for _, part, g in evaluate_ad.tasks_of(evaluate_ad.Config(sizes=str(side)), loaded)
-        }
-        shown, unseen = told["shown_offset"], told["unseen_offset"]
+        goals = goals_by_part(evaluate_ad.Config(sizes=str(side)), loaded)
+        shown, unseen = goals["shown_offset"], goals["unseen_offset"]
         room = offsets(range(side**2), side)
         assert offsets(shown, side) == offsets(known.training, 4) & room
         assert sorted([*shown, *unseen, side // 2 * (side + 1)]) == list(range(side**2))
     # A training that chooses is not played where the tasks for testing lie.
-    loaded.divisions[4] = replace(known, training=known.training[2:], validation=known.training[:2])
-    told = {part: g for _, part, g in evaluate_ad.tasks_of(evaluate_ad.Config(sizes="6"), loaded)}
-    assert len(told["shown_offset"]) == 9
-    assert not offsets(told["unseen_offset"], 6) & offsets(known.test, 4)
-    assert offsets(known.training[:2], 4) <= offsets(told["unseen_offset"], 6)
+    loaded.splits[4] = replace(known, training=known.training[2:], validation=known.training[:2])
+    goals = goals_by_part(evaluate_ad.Config(sizes="6"), loaded)
+    assert len(goals["shown_offset"]) == 9
+    assert not offsets(goals["unseen_offset"], 6) & offsets(known.test, 4)
+    assert offsets(known.training[:2], 4) <= offsets(goals["unseen_offset"], 6)
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
-        ({"width": 10, "heads": 4}, "--width: 10"),
+        ({"width": 10, "heads": 4}, "--width: 10 is not divisible by 4 heads"),
         ({"heads": 0}, "--heads: at least 1"),
         ({"lr": -0.5}, "--lr: -0.5 is below 0"),
         ({"when_full": "ring"}, "--positions time"),
@@ -310,22 +298,27 @@ def test_a_goal_of_another_size_that_lies_as_one_that_was_trained_on_is_told_apa
         ({"preset": "other"}, "--preset"),
     ],
 )
-def test_a_wrong_flag_gets_one_line(flags, told):
+def test_a_wrong_flag_gets_one_line(flags, message):
     with pytest.raises(UserError) as error:
         Config(**flags)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
-def test_the_seeds_settings_are_those_of_the_source():
-    told = Config(preset="seed").settings()
-    assert (told.layout, told.states, told.windows) == ("three", "table", "consecutive")
-    assert (told.width, told.layers, told.heads, told.feed_forward) == (64, 4, 4, 2048)
-    dropouts = told.embedding_dropout, told.attention_dropout, told.residual_dropout
+def test_the_preset_seed_has_the_settings_of_the_source():
+    settings = Config(preset="seed").settings()
+    assert (settings.layout, settings.states, settings.windows) == ("three", "table", "consecutive")
+    assert (settings.width, settings.layers, settings.heads, settings.feed_forward) == (
+        64,
+        4,
+        4,
+        2048,
+    )
+    dropouts = settings.embedding_dropout, settings.attention_dropout, settings.residual_dropout
     assert dropouts == (0, 0.5, 0.1)
-    assert (told.window, told.batch_size, told.updates) == (256, 32, 22_000)
-    assert (told.lr, told.lr_min, told.beta2) == (3e-4, 2e-6, 0.99)
-    assert told.history_steps == 800_000
+    assert (settings.window, settings.batch_size, settings.updates) == (256, 32, 22_000)
+    assert (settings.lr, settings.lr_min, settings.beta2) == (3e-4, 2e-6, 0.99)
+    assert settings.history_steps == 800_000
     changed = Config(preset="seed", layout="one", attention_dropout=0.0).settings()
     assert (changed.layout, changed.attention_dropout, changed.residual_dropout) == ("one", 0, 0.1)
     assert Config().settings() == PRESETS["default"]
@@ -333,6 +326,6 @@ def test_the_seeds_settings_are_those_of_the_source():
 
 
 def _seed_model():
-    from darkroom.model import Transformer
+    from darkroom.distillation.transformer import Transformer
 
     return Transformer(Config(preset="seed").shape(9, 20), torch.Generator())

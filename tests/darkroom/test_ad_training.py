@@ -6,20 +6,24 @@ import numpy as np
 import pytest
 import torch
 
-from darkroom import ad_training, division, histories
-from darkroom.ad_options import Config
+from darkroom import train_ad
+from darkroom.a2c import histories
+from darkroom.distillation import task_split, update
+from darkroom.distillation.ad_options import Config
 from runcatalog.record import Seeds
 from small_histories import SMALL, recorded
 
 
-def learner_of(config: Config) -> ad_training.Learner:
-    opened = division.open_histories(config)
-    return ad_training.Learner(config, opened, division.divide(config, opened), Seeds(1))
+def learner_of(config: Config) -> update.Learner:
+    opened = task_split.open_histories(config)
+    splits, seeds = task_split.split_tasks(config, opened), Seeds(1)
+    sampler = train_ad.training_windows(config, opened, splits, seeds.generator("windows"))
+    return update.Learner(config, config.shape(4, 6), sampler, seeds)
 
 
 def test_the_step_size_rises_and_falls():
     settings = Config(lr=0.5, lr_min=0.1, warmup=10, updates=100).settings()
-    sizes = [ad_training.step_size(settings, u) for u in range(100)]
+    sizes = [update.learning_rate(settings, u) for u in range(100)]
     assert sizes[0] == pytest.approx(0.05, rel=1e-2)
     assert max(sizes) == sizes[9]
     assert all(after < before for before, after in itertools.pairwise(sizes[9:]))
@@ -27,49 +31,49 @@ def test_the_step_size_rises_and_falls():
     assert 0.1 < sizes[-1] < 0.101
 
 
-def test_it_learns_what_it_is_shown(tmp_path):
+def test_it_learns_a_deterministic_policy(tmp_path):
     """Agents that go by the cell that they are in: nothing is left to chance."""
     folder = recorded(tmp_path / "certain", steps=200)
-    made = histories.Histories.open(folder, mode="r+")
-    made.actions[:] = made.cells % 5
-    made.flush()
+    opened = histories.Histories.open(folder, mode="r+")
+    opened.actions[:] = opened.cells % 5
+    opened.flush()
     config = Config(
         **{**SMALL, "histories": str(folder), "updates": 80, "lr": 1e-2, "batch_size": 16}
     )
     learner = learner_of(config)
-    losses = [float(learner.step()) for _ in range(80)]
+    losses = [float(learner.update()) for _ in range(80)]
     assert abs(np.mean(losses[:2]) - np.log(5)) < 0.1
     assert np.mean(losses[-5:]) < 0.7
 
 
-def test_the_pace_counts_updates_alone(monkeypatch):
+def test_the_speed_counts_updates_alone(monkeypatch):
     """Two updates of 2 s and 1 s; 100 s of playing between them are not training."""
     now = iter([0.0, 2.0, 2.0, 102.0, 103.0, 103.0])
-    monkeypatch.setattr(ad_training.time, "perf_counter", lambda: next(now))
-    pace = ad_training.Pace(30)
-    pace.add(torch.tensor(1.0))
-    pace.skip()
-    pace.add(torch.tensor(2.0))
-    assert pace.point() == {"loss": 1.5, "time/transitions_per_s": 20.0}
+    monkeypatch.setattr(train_ad.time, "perf_counter", lambda: next(now))
+    meter = train_ad.Meter(30)
+    meter.add(torch.tensor(1.0))
+    meter.restart_clock()
+    meter.add(torch.tensor(2.0))
+    assert meter.means() == {"loss": 1.5, "time/transitions_per_s": 20.0}
 
 
 def test_a_batch_in_parts_and_in_half_precision_is_the_batch(tmp_path, monkeypatch):
     """Six windows at once, one by one, four and two; and products in bf16."""
     flags = SMALL | {"histories": str(recorded(tmp_path)), "batch_size": 6, "residual_dropout": 0.0}
-    found = {}
+    results = {}
     for name, at_once, precision in (
         ("whole", 10**9, "fp32"),
         ("one", 1, "fp32"),
         ("four", 4 * 24 * 16, "fp32"),
         ("bf16", 10**9, "bf16"),
     ):
-        monkeypatch.setattr(ad_training, "AT_ONCE", at_once)
+        monkeypatch.setattr(update, "CACHED_NUMBERS", at_once)
         learner = learner_of(Config(**flags, precision=precision))
-        losses = torch.stack([learner.step() for _ in range(20)])
-        weights = torch.cat([each.detach().flatten() for each in learner.model.parameters()])
-        found[name] = losses, weights
+        losses = torch.stack([learner.update() for _ in range(8)])
+        weights = torch.cat([p.detach().flatten() for p in learner.model.parameters()])
+        results[name] = losses, weights
     for name in ("one", "four"):
-        assert not torch.equal(found[name][1], found["whole"][1])
-        torch.testing.assert_close(found[name], found["whole"], rtol=1e-4, atol=1e-5)
-    assert not torch.equal(found["bf16"][0], found["whole"][0])
-    torch.testing.assert_close(found["bf16"][0], found["whole"][0], rtol=0, atol=0.02)
+        assert not torch.equal(results[name][1], results["whole"][1])
+        torch.testing.assert_close(results[name], results["whole"], rtol=1e-4, atol=1e-5)
+    assert not torch.equal(results["bf16"][0], results["whole"][0])
+    torch.testing.assert_close(results["bf16"][0], results["whole"][0], rtol=0, atol=0.02)

@@ -1,6 +1,7 @@
 """Windows: against a loop that follows the episodes one by one, and what may be drawn."""
 
 import itertools
+from dataclasses import replace
 from pathlib import Path
 
 import numpy as np
@@ -8,28 +9,38 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom import a2c, curves, histories, windows
-from darkroom.context import NO_ACTION, NO_CELL, NO_REWARD, Context
-from darkroom.grid import transitions
-from darkroom.windows import Searches
-from runcatalog.record import Seeds
+from darkroom import train_sources
+from darkroom.a2c import curves, histories
+from darkroom.distillation import windows
+from darkroom.distillation.ad_options import Config
+from darkroom.distillation.context import NO_ACTION, NO_CELL, NO_REWARD, Context
+from darkroom.distillation.windows import Explorations
+from darkroom.rooms.grid import transitions
+from small_histories import recorded_by
 
 GOALS = (0, 3, 7, 12)
+
+
+def sampling_of(**changed) -> windows.Sampling:
+    """The default sampling, with some values changed."""
+    return replace(Config().sampling(), **changed)
 
 
 def recorded(
     folder: Path, *, terminating: bool, size: int = 4, steps: int = 300
 ) -> histories.Histories:
     """Histories of agents that learn a little."""
-    config = a2c.Settings(
-        size=size, limit=6, hidden=8, envs=3, rollout=5, lr=1e-2, terminating=terminating
+    config = train_sources.Config(
+        size=size,
+        limit=6,
+        hidden=8,
+        envs=3,
+        rollout=5,
+        lr=1e-2,
+        terminating=terminating,
+        test_tasks=0,
     )
-    agents = a2c.SourceAgents(np.array(GOALS), config, Seeds(1))
-    about = histories.About(size, 6, terminating, GOALS, 1)
-    made = histories.Histories.create(folder, about, 3, steps)
-    for begin in range(0, steps, 5):
-        made.write(begin, agents.update())
-    return made
+    return recorded_by(config, np.array(GOALS), folder, steps)
 
 
 @pytest.fixture(scope="module", params=[True, False], ids=["terminating", "not"])
@@ -64,7 +75,7 @@ def spans(context: Context, row: int) -> list[tuple[int, int]]:
 
 def matches(kept, task, window, row, begin, end) -> list[tuple[int, int]]:
     """(environment, number) of a task's episodes that are what a window shows from `begin` to `end`."""
-    context, found = window.context, []
+    context, places = window.context, []
     for env in range(kept.shape[2]):
         for number, (first, last) in enumerate(episodes_of(kept, task, env)):
             here = first + int(context.times[row, begin])
@@ -80,60 +91,62 @@ def matches(kept, task, window, row, begin, end) -> list[tuple[int, int]]:
                 )
             )
             if same:
-                found.append((env, number))
-    assert found, f"steps {begin} to {end} are no episode of task {task}"
-    return found
+                places.append((env, number))
+    assert places, f"steps {begin} to {end} are no episode of task {task}"
+    return places
 
 
-def in_order(kept, found, late: float) -> bool:
-    """Whether episodes can be of one environment, each behind the last one, or of its history's end."""
-    envs = set.intersection(*({env for env, _ in each} for each in found))
+def in_order(kept, matching, late: float) -> bool:
+    """Whether episodes can be of one environment, in increasing order, or of its history's end."""
+    envs = set.intersection(*({env for env, _ in each} for each in matching))
     assert envs, "a window mixes environments"
-    numbers = ([[n for e, n in each if e == env] for each in found] for env in envs)
+    numbers = ([[n for e, n in episodes if e == env] for episodes in matching] for env in envs)
     return any(
-        all(max(b) > min(a) or max(b) >= late for a, b in itertools.pairwise(each))
-        for each in numbers
+        all(max(b) > min(a) or max(b) >= late for a, b in itertools.pairwise(episodes))
+        for episodes in numbers
     )
 
 
 def test_subsampled_windows_are_episodes_of_one_stream_in_their_order(kept):
-    sampling = windows.Sampling(length=40, stride=0.2, jitter=0.7, fresh=0.5, searching=0.0)
+    sampling = sampling_of(length=40, stride=0.2, jitter=0.7, fresh=0.5, exploring=0.0)
     for task in range(4):
         source = windows.Episodes(kept, np.array([task]), kept.shape[3])
         sampler = windows.Sampler([source], sampling, np.random.default_rng(task))
         drawn = sampler.draw(8)
         for row in range(8):
-            found = [matches(kept, task, drawn, row, *span) for span in spans(drawn.context, row)]
-            assert in_order(kept, found, seen_again(source, task=0, sampling=sampling))
+            matching = [
+                matches(kept, task, drawn, row, *span) for span in spans(drawn.context, row)
+            ]
+            assert in_order(kept, matching, seen_again(source, task=0, sampling=sampling))
 
 
 def seen_again(source: windows.Episodes, task: int, sampling: windows.Sampling) -> float:
-    """Number of the first episode of a history's last strides, which are seen again and again."""
+    """Number of the first episode of a history's last strides, from which windows are filled up."""
     stream = task * source.histories.shape[2]
-    stride = max(1, sampling.stride * source.learned[stream] * np.exp(sampling.jitter))
+    stride = max(1, sampling.stride * source.to_learn[stream] * np.exp(sampling.jitter))
     return source.count[stream:][: source.histories.shape[2]].min() - stride - 2
 
 
-def unmet(kept: histories.Histories, task: int) -> set[tuple[int, int]]:
+def unrewarded(kept: histories.Histories, task: int) -> set[tuple[int, int]]:
     """(environment, number) of the episodes up to which the environment has shown no reward, followed one by one."""
-    found = set()
+    episodes = set()
     for env in range(kept.shape[2]):
         for number, (begin, end) in enumerate(episodes_of(kept, task, env)):
             if kept.rewards[task, env, begin:end].any():
                 break
-            found.add((env, number))
-    return found
+            episodes.add((env, number))
+    return episodes
 
 
 def walked(kept: histories.Histories, task: int, env: int, number: int) -> set[int]:
     """Cells of an episode, move by move, with the one in which its last move ended."""
     begin, end = episodes_of(kept, task, env)[number]
-    cell, found = int(kept.cells[task, env, begin]), set()
+    cell, cells = int(kept.cells[task, env, begin]), set()
     for step in range(begin, end):
         assert cell == kept.cells[task, env, step]
-        found.add(cell)
+        cells.add(cell)
         cell = int(transitions(kept.about.size)[cell, kept.actions[task, env, step]])
-    return found | {cell}
+    return cells | {cell}
 
 
 def named(kept: histories.Histories, index: windows.Episodes, episode: int) -> tuple[int, int, int]:
@@ -142,118 +155,122 @@ def named(kept: histories.Histories, index: windows.Episodes, episode: int) -> t
     return (*divmod(stream, kept.shape[2]), int(episode - index.first[stream]))
 
 
-def test_searches_are_made_of_episodes_before_their_environments_first_reward(kept):
+def test_explorations_have_episodes_before_their_environments_first_reward(kept):
     index = windows.Episodes(kept, np.arange(4), kept.shape[3])
-    expected = {(task, *each) for task in range(4) for each in unmet(kept, task)}
-    searches = Searches(index, 1)
-    assert {named(kept, index, episode) for episode in searches.store} == expected
-    for episode in searches.store:
-        assert set(searches.cells(episode)) == walked(kept, *named(kept, index, episode))
+    expected = {(task, *episode) for task in range(4) for episode in unrewarded(kept, task)}
+    explorations = Explorations(index, 1)
+    assert {named(kept, index, episode) for episode in explorations.pool} == expected
+    for episode in explorations.pool:
+        assert set(explorations.cells(episode)) == walked(kept, *named(kept, index, episode))
     for task in range(4):
         numbers = [number for of, _, number in expected if of == task]
-        assert index.searched[task * kept.shape[2]] == max(numbers, default=-1) + 1
+        assert index.task_unrewarded[task * kept.shape[2]] == max(numbers, default=-1) + 1
 
 
 @pytest.mark.parametrize("candidates", [1, 3])
-def test_a_search_takes_what_has_most_new_cells_and_never_touches_the_goal(kept, candidates):
+def test_an_exploration_takes_the_episode_with_most_new_cells_and_never_touches_the_goal(
+    kept, candidates
+):
     """Beside a loop that walks through the same candidates."""
     index = windows.Episodes(kept, np.arange(4), kept.shape[3])
-    searches = Searches(index, candidates)
+    explorations = Explorations(index, candidates)
     goals, wanted = np.repeat([0, 6, 11, 15], 6), np.tile([0, 1, 3, 5, 5, 5], 4)
-    chosen, counts = searches.draw(goals, wanted, np.random.default_rng(3))
+    chosen, counts = explorations.draw(goals, wanted, np.random.default_rng(3))
     rng = np.random.default_rng(3)
     offered = [
-        searches.store[rng.integers(len(searches.store), size=(len(goals), candidates))]
+        explorations.pool[rng.integers(len(explorations.pool), size=(len(goals), candidates))]
         for _ in range(5)
     ]
     for row, (goal, most) in enumerate(zip(goals, wanted, strict=True)):
-        seen: set[int] = set()
+        visited: set[int] = set()
         taken = []
-        for each in offered[:most]:
-            walks = [walked(kept, *named(kept, index, episode)) for episode in each[row]]
-            new = [-1 if goal in walk else len(walk - seen) for walk in walks]
+        for candidates_of_rows in offered[:most]:
+            walks = [
+                walked(kept, *named(kept, index, episode)) for episode in candidates_of_rows[row]
+            ]
+            new = [-1 if goal in walk else len(walk - visited) for walk in walks]
             best = new.index(max(new))
             if new[best] < 0:
                 break
-            taken.append(each[row][best])
-            seen |= walks[best]
+            taken.append(candidates_of_rows[row][best])
+            visited |= walks[best]
         assert counts[row] == len(taken)
         assert chosen[row, : counts[row]].tolist() == taken
     assert (counts < wanted).any()  # where all that were drawn had touched the goal
     assert counts.max() == 5
 
 
-def test_where_every_episode_met_the_goal_nothing_is_searched(tmp_path):
+def test_without_episodes_without_a_reward_nothing_is_explored(tmp_path):
     about = histories.About(3, 2, False, (5,), 1)
-    made = histories.Histories.create(tmp_path / "h", about, 1, 9)
-    made.cells[:], made.actions[:], made.rewards[:] = 4, 2, 1
-    made.times[:] = np.arange(9) % 2
-    source = windows.Episodes(made, np.array([0]), 9)
-    sampling = windows.Sampling(length=4, searching=1.0)
+    opened = histories.Histories.create(tmp_path / "h", about, 1, 9)
+    opened.cells[:], opened.actions[:], opened.rewards[:] = 4, 2, 1
+    opened.times[:] = np.arange(9) % 2
+    source = windows.Episodes(opened, np.array([0]), 9)
+    sampling = sampling_of(length=4, exploring=1.0)
     drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(5)
     assert (drawn.targets == 2).all()
-    _, counts = Searches(source, 4).draw(np.full(3, 5), np.full(3, 2), np.random.default_rng(0))
+    _, counts = Explorations(source, 4).draw(np.full(3, 5), np.full(3, 2), np.random.default_rng(0))
     assert counts.tolist() == [0, 0, 0]
 
 
-def test_windows_with_a_search_begin_with_it_and_go_on_in_one_stream_behind_it(kept, monkeypatch):
-    made = []
+def test_windows_with_exploration_begin_with_it_and_continue_in_one_stream(kept, monkeypatch):
+    calls = []
 
-    def draw(self, goals, counts, rng, original=Searches.draw):
-        found = original(self, goals, counts, rng)
-        made.append((goals, *found))
-        return found
+    def draw(self, goals, counts, rng, original=Explorations.draw):
+        drawn = original(self, goals, counts, rng)
+        calls.append((goals, *drawn))
+        return drawn
 
-    monkeypatch.setattr(Searches, "draw", draw)
-    sampling = windows.Sampling(length=42, stride=0.1, fresh=1.0, searching=0.9)
+    monkeypatch.setattr(Explorations, "draw", draw)
+    sampling = sampling_of(length=42, stride=0.1, fresh=1.0, exploring=0.9)
     source = windows.Episodes(kept, np.arange(4), kept.shape[3])
     drawn = windows.Sampler([source], sampling, np.random.default_rng(1)).draw(80)
-    [(goals, searches, counts)] = made
+    [(goals, explorations, counts)] = calls
     for row in range(80):
-        task, each = GOALS.index(goals[row]), spans(drawn.context, row)
-        for span, episode in zip(each[: counts[row]], searches[row], strict=False):
+        task, episodes = GOALS.index(goals[row]), spans(drawn.context, row)
+        for span, episode in zip(episodes[: counts[row]], explorations[row], strict=False):
             of, env, number = named(kept, source, episode)
             assert (env, number) in matches(kept, of, drawn, row, *span)
-        if rest := each[counts[row] :]:
-            found = [matches(kept, task, drawn, row, *span) for span in rest]
+        if rest := episodes[counts[row] :]:
+            matching = [matches(kept, task, drawn, row, *span) for span in rest]
             late = seen_again(source, task, sampling)
-            assert in_order(kept, found, late)
+            assert in_order(kept, matching, late)
             if counts[row]:
-                searched = source.searched[task * kept.shape[2]]
-                assert all(max(n for _, n in e) >= min(searched, late) for e in found)
-        ended = each[counts[row] - 1][1] if counts[row] else 0
+                searched = source.task_unrewarded[task * kept.shape[2]]
+                assert all(max(n for _, n in e) >= min(searched, late) for e in matching)
+        ended = episodes[counts[row] - 1][1] if counts[row] else 0
         assert (drawn.context.rewards[row, 1:ended] == 0).all()
     assert set(counts) == set(range(8))
 
 
-def test_what_is_seen_is_what_was_done_a_step_before(kept):
+def test_the_context_has_the_previous_transition(kept):
     for kind in windows.KINDS:
         source = windows.Episodes(kept, np.arange(4), kept.shape[3])
-        sampler = windows.Sampler([source], windows.Sampling(kind, 30), np.random.default_rng(1))
+        sampler = windows.Sampler(
+            [source], sampling_of(kind=kind, length=30), np.random.default_rng(1)
+        )
         drawn = sampler.draw(64)
         context = drawn.context
         assert (context.actions[:, 1:] == drawn.targets[:, :-1]).all()
-        assert (context.before[:, 1:] == context.cells[:, :-1]).all()
-        assert (context.acted[:, 1:] == context.times[:, :-1]).all()
+        assert (context.previous_cells[:, 1:] == context.cells[:, :-1]).all()
+        assert (context.previous_times[:, 1:] == context.times[:, :-1]).all()
         assert set(np.unique(context.rewards)) <= {0, 1, NO_REWARD}
         assert context.rewards.max(where=context.rewards < 2, initial=0) == 1
         first = context.actions[:, 0] == NO_ACTION
-        assert (context.before[first, 0] == NO_CELL).all()
+        assert (context.previous_cells[first, 0] == NO_CELL).all()
         assert (context.rewards[first, 0] == NO_REWARD).all()
         assert (context.times[first, 0] == 0).all()
         if kind == "subsampled":
             assert 10 < first.sum() < 54  # half begin with the agent
         inside = context.times > 0
-        assert (context.acted[inside] + 1 == context.times[inside]).all()
+        assert (context.previous_times[inside] + 1 == context.times[inside]).all()
 
 
 def test_rewards_are_those_of_the_step_before(kept):
     goals = np.array(kept.about.goals)
     for task, goal in enumerate(goals):
         source = windows.Episodes(kept, np.array([task]), kept.shape[3])
-        drawn = windows.Sampler(
-            [source], windows.Sampling(length=30), np.random.default_rng(2)
-        ).draw(20)
+        drawn = windows.Sampler([source], sampling_of(length=30), np.random.default_rng(2)).draw(20)
         going = drawn.context.times > 0
         at_goal = drawn.context.cells == goal
         assert ((drawn.context.rewards == 1) == at_goal)[going].all()
@@ -262,7 +279,7 @@ def test_rewards_are_those_of_the_step_before(kept):
 def test_consecutive_windows_are_the_steps_of_a_stream(kept):
     source = windows.Episodes(kept, np.array([2]), 100)
     sampler = windows.Sampler(
-        [source], windows.Sampling("consecutive", 30), np.random.default_rng(3)
+        [source], sampling_of(kind="consecutive", length=30), np.random.default_rng(3)
     )
     drawn = sampler.draw(200)
     begins = set()
@@ -282,7 +299,7 @@ def test_consecutive_windows_are_the_steps_of_a_stream(kept):
 
 def test_fresh_windows_begin_with_the_agent(kept):
     source = windows.Episodes(kept, np.array([0]), kept.shape[3])
-    sampling = windows.Sampling(length=20, fresh=1.0, jitter=0.0, stride=0.0, searching=0.0)
+    sampling = sampling_of(length=20, fresh=1.0, jitter=0.0, stride=0.0, exploring=0.0)
     drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(12)
     for row in range(12):
         assert any(
@@ -290,15 +307,15 @@ def test_fresh_windows_begin_with_the_agent(kept):
         )  # with stride 0 an episode after the other
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 40))
 def test_a_sampler_goes_on_to_the_bit(seed, count):
     source = FIXED[0]
-    one = windows.Sampler(FIXED, windows.Sampling(length=24), np.random.default_rng(seed))
+    one = windows.Sampler(FIXED, sampling_of(length=24), np.random.default_rng(seed))
     one.draw(3)
     state = one.state()
     expected = one.draw(count)
-    two = windows.Sampler([source, FIXED[1]], windows.Sampling(length=24), np.random.default_rng(0))
+    two = windows.Sampler([source, FIXED[1]], sampling_of(length=24), np.random.default_rng(0))
     two.restore(state)
     again = two.draw(count)
     assert (again.targets == expected.targets).all()
@@ -314,14 +331,14 @@ def two_sizes(tmp_path_factory):
     """Files of rooms of two sizes."""
     folder = tmp_path_factory.mktemp("sizes")
     for size in (4, 5):
-        made = recorded(folder / str(size), terminating=False, size=size)
-        FIXED.append(windows.Episodes(made, np.arange(4), made.shape[3]))
+        opened = recorded(folder / str(size), terminating=False, size=size)
+        FIXED.append(windows.Episodes(opened, np.arange(4), opened.shape[3]))
     yield
     FIXED.clear()
 
 
 def test_rooms_of_several_sizes_come_together():
-    sampler = windows.Sampler(FIXED, windows.Sampling(length=24), np.random.default_rng(0))
+    sampler = windows.Sampler(FIXED, sampling_of(length=24), np.random.default_rng(0))
     drawn = sampler.draw(400)
     sizes, counts = np.unique(drawn.context.sizes, return_counts=True)
     assert sizes.tolist() == [4, 5]
@@ -333,38 +350,38 @@ def test_rooms_of_several_sizes_come_together():
 
 def test_only_the_tasks_for_training_are_drawn(kept):
     source = windows.Episodes(kept, np.array([0, 3]), kept.shape[3])
-    sampling = windows.Sampling(length=30, fresh=0)
+    sampling = sampling_of(length=30, fresh=0)
     drawn = windows.Sampler([source], sampling, np.random.default_rng(0)).draw(100)
     context = drawn.context
-    paid = transitions(4)[context.before, context.actions % 5][context.rewards == 1]
+    paid = transitions(4)[context.previous_cells, context.actions % 5][context.rewards == 1]
     assert set(np.unique(paid)) == {GOALS[0], GOALS[3]}
 
 
 def test_a_task_is_learned_when_its_returns_are_near_their_last():
     rising = np.concatenate([np.zeros(50), np.linspace(0, 10, 51), np.full(300, 10.0)])
-    told = windows.episodes_to_learn([rising, rising])
+    count = windows.episodes_to_learn([rising, rising])
     reached = next(i for i in range(len(rising)) if rising[max(0, i - 9) : i + 1].mean() >= 9)
-    assert abs(told - (reached + 1)) <= 1
+    assert abs(count - (reached + 1)) <= 1
     assert windows.episodes_to_learn([np.ones(5)]) == 5
 
 
 def test_the_sources_curve_is_that_of_a_loop(kept):
-    told = curves.by_episode(kept)
+    by_episode = curves.by_episode(kept)
     edges = np.linspace(0, 300, curves.BLOCKS + 1).astype(int)
     for task in (0, 2):
         for block in (0, 77, curves.BLOCKS - 1):
             part = slice(edges[block], edges[block + 1])
             paid = kept.rewards[task, :, part].sum(dtype=float)
             begun = max(1, (kept.times[task, :, part] == 0).sum())
-            assert told["returns"][task, block] == pytest.approx(paid / begun)
-    assert told["steps"][-1] == 300 * 3
+            assert by_episode["returns"][task, block] == pytest.approx(paid / begun)
+    assert by_episode["steps"][-1] == 300 * 3
 
 
 @settings(max_examples=30, deadline=None)
 @given(st.integers(0, 2**31), st.integers(0, 3), st.sampled_from([0.0, 0.5, 1.0]))
-def test_moved_rooms_keep_the_order_of_rows_and_columns(seed, shift, stretch):
+def test_coordinates_keep_the_order_of_rows_and_columns(seed, shift, stretch):
     sizes = np.array([5, 9, 4, 9])
-    places = windows.moved(np.random.default_rng(seed), sizes, 12, shift, stretch)
+    places = windows.draw_coordinates(np.random.default_rng(seed), sizes, 12, shift, stretch)
     assert places.shape == (4, 2, 9)
     for room, size in enumerate(sizes):
         for line in places[room, :, :size]:
@@ -375,8 +392,8 @@ def test_moved_rooms_keep_the_order_of_rows_and_columns(seed, shift, stretch):
     assert places.max() <= 24
 
 
-def test_rooms_are_moved_and_stretched_by_as_much_as_is_said():
-    places = windows.moved(np.random.default_rng(0), np.full(4000, 9), 12, 3, 0.5)
+def test_rooms_are_shifted_and_stretched_by_as_much_as_is_said():
+    places = windows.draw_coordinates(np.random.default_rng(0), np.full(4000, 9), 12, 3, 0.5)
     gaps = np.diff(places, axis=2) == 2
     assert abs(gaps.mean() - 0.25) < 0.01  # shares are uniform from 0 to 0.5
     shares = gaps.mean(axis=(1, 2))

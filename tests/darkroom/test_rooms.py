@@ -10,9 +10,9 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 import darkroom
-from darkroom import grid
-from darkroom.batch import RoomBatch
-from darkroom.env import DarkKeyToDoor, DarkRoom, EpisodeLimit
+from darkroom.rooms import grid
+from darkroom.rooms.batch import RoomBatch
+from darkroom.rooms.env import DarkKeyToDoor, DarkRoom, EpisodeLimit
 
 SIZES = st.integers(2, 17)
 
@@ -36,14 +36,14 @@ def test_a_move_is_one_cell_or_stopped_by_a_wall(size, data):
         assert divmod(int(table[row * size + column, action]), size) == wanted
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=30, deadline=None)
 @given(SIZES, st.integers(1, 30), st.booleans(), st.integers(0, 2**32 - 1))
 def test_many_rooms_are_single_rooms(size, limit, terminating, seed):
     rng = np.random.default_rng(seed)
     goals = rng.integers(size * size, size=6)
     actions = rng.integers(grid.ACTIONS, size=(50, 6))
     batch = RoomBatch(goals, size, limit=limit, terminating=terminating)
-    steps = [batch.step(each) for each in actions]
+    steps = [batch.step(step_actions) for step_actions in actions]
     for i, goal in enumerate(goals):
         room = DarkRoom(size, divmod(int(goal), size), terminate_on_goal=terminating)
         for step, (after, reward, terminated, truncated, cell, _) in zip(
@@ -59,10 +59,10 @@ def test_the_door_pays_only_with_the_key_and_ends_the_episode():
     cell, info = env.reset()
     assert (cell, info["has_key"]) == (4, False)
     steps = [env.step(move) for move in moves]
-    assert [each[0] for each in steps] == [5, 4, 3, 3, 4, 5]
-    assert [each[1] for each in steps] == [0, 0, 1, 0, 0, 1]
-    assert [each[2] for each in steps] == [False] * 5 + [True]
-    assert [each[4]["has_key"] for each in steps] == [False] * 2 + [True] * 4
+    assert [step[0] for step in steps] == [5, 4, 3, 3, 4, 5]
+    assert [step[1] for step in steps] == [0, 0, 1, 0, 0, 1]
+    assert [step[2] for step in steps] == [False] * 5 + [True]
+    assert [step[4]["has_key"] for step in steps] == [False] * 2 + [True] * 4
     assert env.reset()[1]["has_key"] is False
 
 
@@ -71,19 +71,19 @@ def test_rooms_of_several_sizes_step_together():
     actions = np.random.default_rng(0).integers(grid.ACTIONS, size=(40, 4))
     together = RoomBatch(goals, sizes, limit=7)
     alone = [RoomBatch(goals[i : i + 1], int(sizes[i]), limit=7) for i in range(4)]
-    for each in actions:
-        step = together.step(each)
-        apart = [room.step(each[i : i + 1]) for i, room in enumerate(alone)]
+    for step_actions in actions:
+        step = together.step(step_actions)
+        apart = [room.step(step_actions[i : i + 1]) for i, room in enumerate(alone)]
         for name in ("cells", "rewards", "truncated", "final"):
             assert getattr(step, name).tolist() == [getattr(a, name)[0] for a in apart]
 
 
-def test_the_time_is_told_and_the_last_step_truncated():
+def test_the_time_is_in_info_and_the_last_step_truncated():
     env = EpisodeLimit(DarkRoom(5, (0, 0)), limit=3)
     assert env.reset()[1]["time"] == 0
-    told = [env.step(grid.STAY) for _ in range(3)]
-    assert [each[4]["time"] for each in told] == [1, 2, 3]
-    assert [each[3] for each in told] == [False, False, True]
+    steps = [env.step(grid.STAY) for _ in range(3)]
+    assert [info["time"] for *_, info in steps] == [1, 2, 3]
+    assert [truncated for *_, truncated, _ in steps] == [False, False, True]
     assert env.reset()[1]["time"] == 0
 
 
@@ -128,8 +128,10 @@ def test_the_best_return_is_what_search_finds_and_chance_what_enumeration_gives(
             chance = (pay + on * chance[table]).mean(axis=1)
         start = grid.centre(size)
         assert best[goal] == value[start]
-        told = grid.random_return(size, goals[goal : goal + 1], limit, terminating=terminating)[0]
-        assert told == pytest.approx(chance[start], abs=1e-12)
+        random_return = grid.random_return(
+            size, goals[goal : goal + 1], limit, terminating=terminating
+        )[0]
+        assert random_return == pytest.approx(chance[start], abs=1e-12)
 
 
 def test_the_numbers_of_the_9_by_9_room():
@@ -176,7 +178,7 @@ def test_a_picture_shows_goal_and_agent():
 
 
 @pytest.mark.parametrize(
-    ("made", "word"),
+    ("make", "word"),
     [
         (lambda: DarkRoom(9, (9, 0)), "outside"),
         (lambda: DarkRoom(1), "size 1"),
@@ -187,6 +189,6 @@ def test_a_picture_shows_goal_and_agent():
         (lambda: DarkRoom(9).step(5), "action 5"),
     ],
 )
-def test_what_no_room_can_be_is_refused(made, word):
+def test_impossible_rooms_are_refused(make, word):
     with pytest.raises(ValueError, match=word):
-        made()
+        make()

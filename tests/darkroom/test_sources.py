@@ -1,11 +1,6 @@
-"""Histories: what is kept is what was done, also over a kill; and the script that records them."""
+"""Histories: the record is what the agents did, also after a kill; and the script that records them."""
 
 import json
-import os
-import signal
-import subprocess
-import sys
-import time
 from pathlib import Path
 
 import numpy as np
@@ -13,51 +8,27 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from darkroom import a2c, curves, film, grid, histories, source_evaluation, train_sources
-from darkroom.env import DarkRoom, EpisodeLimit
+from darkroom import train_sources
+from darkroom.a2c import a2c, curves, evaluation, histories, video
+from darkroom.rooms import grid
+from darkroom.rooms.env import DarkRoom, EpisodeLimit
+from forked import kill_at_call, killed
 from runcatalog.record import Seeds, UserError
+from small_histories import run_main
 
-ROOT = Path(__file__).parents[2]
-SMALL = [
-    "--size",
-    "4",
-    "--limit",
-    "6",
-    "--env-steps",
-    "3000",
-    "--history-steps",
-    "2000",
-    "--test-tasks",
-    "4",
-]
-
-
-def run(folder: Path, *words: str) -> subprocess.Popen:
-    """The script on a small room."""
-    env = os.environ | {
-        "RUN_DIR": str(folder), "RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1",
-        "PYTHONPATH": str(ROOT / "src"), "PROJECT_DIR": str(folder.parent),
-    }  # fmt: skip
-    folder.mkdir(exist_ok=True)
-    line = [sys.executable, str(ROOT / "src/darkroom/train_sources.py"), *SMALL, *words]
-    return subprocess.Popen(
-        line, env=env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True
-    )
-
-
-def done(folder: Path, *words: str) -> dict:
-    process = run(folder, *words)
-    told = process.communicate(timeout=300)[0]
-    assert process.returncode == 0, told
-    return json.loads((folder / "result.json").read_text())
+SMALL = {
+    "size": 4, "limit": 6, "env_steps": 3000, "history_steps": 2000, "test_tasks": 4, "lr": 1e-2,
+    "save_interval": 10,
+}  # fmt: skip
 
 
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory) -> Path:
     """A finished run."""
-    made = tmp_path_factory.mktemp("sources") / "whole"
-    done(made, "--lr", "1e-2", "--save-interval", "10")
-    return made
+    folder = tmp_path_factory.mktemp("sources") / "whole"
+    with pytest.MonkeyPatch.context() as patch:
+        run_main(patch, folder, train_sources, **SMALL)
+    return folder
 
 
 def test_a_history_obeys_the_rules_of_its_room(folder):
@@ -69,8 +40,8 @@ def test_a_history_obeys_the_rules_of_its_room(folder):
             room = EpisodeLimit(DarkRoom(4, divmod(goal, 4), terminate_on_goal=True), 6)
             cell, info = room.reset()
             for step in range(200):
-                told = (cell, info["time"])
-                assert told == (kept.cells[task, env, step], kept.times[task, env, step])
+                assert cell == kept.cells[task, env, step]
+                assert info["time"] == kept.times[task, env, step]
                 cell, reward, terminated, truncated, info = room.step(
                     int(kept.actions[task, env, step])
                 )
@@ -79,21 +50,22 @@ def test_a_history_obeys_the_rules_of_its_room(folder):
                     cell, info = room.reset()
 
 
-def test_killed_and_continued_it_keeps_the_same(folder, tmp_path):
-    other = tmp_path / "killed"
-    words = ["--lr", "1e-2", "--save-interval", "10", "--video", "none"]
-    process = run(other, *words)
-    for _ in range(3000):
-        if list((other / "checkpoints").glob("0*")):
-            break
-        time.sleep(0.01)
-    os.kill(process.pid, signal.SIGKILL)
-    process.wait()
-    again = done(other, *words)
+def test_killed_and_continued_it_records_the_same(folder, tmp_path, monkeypatch):
+    """Killed 7 updates after its second checkpoint, when the file has steps that are played again."""
+    flags = SMALL | {"video": "none"}
+
+    def run_until_killed():
+        kill_at_call(monkeypatch, a2c.SourceAgents, "update", 28)
+        run_main(monkeypatch, tmp_path / "killed", train_sources, **flags)
+
+    killed(run_until_killed)
+    assert not (tmp_path / "killed/result.json").exists()
+    continued = run_main(monkeypatch, tmp_path / "killed", train_sources, **flags)
     whole = json.loads((folder / "result.json").read_text())
-    assert again["digest"] == whole["digest"]
-    assert again["result"]["metrics"] == whole["result"]["metrics"]
-    one, two = (histories.Histories.open(each) for each in (folder, other))
+    assert (continued["session"], continued["resume_mismatch"]) == (2, 0)
+    assert continued["digest"] == whole["digest"]
+    assert continued["result"]["metrics"] == whole["result"]["metrics"]
+    one, two = (histories.Histories.open(path) for path in (folder, tmp_path / "killed"))
     assert all((getattr(one, f) == getattr(two, f)).all() for f in histories.FIELDS)
 
 
@@ -137,12 +109,12 @@ def test_the_text_export_is_the_history(folder, tmp_path):
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9))
 def test_the_curves_are_those_of_a_loop(seed, points):
-    config = a2c.Settings(size=3, limit=4, hidden=4, envs=3, rollout=5)
-    agents = a2c.SourceAgents(np.array([0, 2]), config, Seeds(seed))
+    config = train_sources.Config(size=3, limit=4, hidden=4, envs=3, rollout=5, test_tasks=0)
+    agents = a2c.SourceAgents(np.array([0, 2]), config.settings(), Seeds(seed))
     ours, updates = curves.Curves(2, 3, 9, points), 9
     ended = {task: [] for task in range(2)}
     returns = np.zeros((2, 3))
-    seen = 0
+    points_seen = 0
     for update in range(1, updates + 1):
         played = agents.update()
         for step in range(5):
@@ -151,48 +123,48 @@ def test_the_curves_are_those_of_a_loop(seed, points):
                 length = played.times[step, task, env] + 1
                 ended[task].append((returns[task, env], returns[task, env] > 0, length))
                 returns[task, env] = 0
-        told = ours.add(update, played)
-        assert (told is not None) == (update in ours.at)
-        if told:
+        means = ours.add(update, played)
+        assert (means is not None) == (update in ours.at)
+        if means:
             for task in range(2):
                 for name, mean in zip(curves.NAMES, np.mean(ended[task], axis=0), strict=True):
-                    assert ours.means[name][seen, task] == pytest.approx(mean)
+                    assert ours.means[name][points_seen, task] == pytest.approx(mean)
             ended = {task: [] for task in range(2)}
-            seen += 1
-    assert seen == len(ours.at) == min(points, 9)
+            points_seen += 1
+    assert points_seen == len(ours.at) == min(points, 9)
 
 
 def test_final_agents_are_evaluated_by_whole_episodes():
-    config = a2c.Settings(size=5, limit=8, hidden=4, terminating=False)
-    agents = a2c.SourceAgents(np.array([0, 13, 24]), config, Seeds(0))
+    config = train_sources.Config(size=5, limit=8, hidden=4, terminating=False, test_tasks=0)
+    agents = a2c.SourceAgents(np.array([0, 13, 24]), config.settings(), Seeds(0))
     # An embedding and weights that make an agent go right and down for ever.
     agents.parameters[0][:], agents.parameters[1][:], agents.parameters[2][:] = 0, 0, -1e4
     agents.parameters[2][..., grid.RIGHT] = agents.parameters[2][..., grid.DOWN] = 0
-    evaluation = source_evaluation.evaluate(agents, np.random.default_rng(0), 50)
-    assert (evaluation.lengths == 8).all()
-    assert (evaluation.returns[0] == 0).all()  # the corner at the other end
-    assert evaluation.returns[2].mean() > 2
-    shown = film.walks(agents, np.random.default_rng(0), 2)
-    assert shown.shape == (2 * 9, 3)
-    image = film.picture(5, agents.goals, shown[0])
+    scored = evaluation.evaluate(agents, np.random.default_rng(0), 50)
+    assert (scored.lengths == 8).all()
+    assert (scored.returns[0] == 0).all()  # the corner at the other end
+    assert scored.returns[2].mean() > 2
+    frames = video.paths(agents, np.random.default_rng(0), 2)
+    assert frames.shape == (2 * 9, 3)
+    image = video.picture(5, agents.goals, frames[0])
     assert image.shape[0] % 2 == image.shape[1] % 2 == 0
 
 
 @pytest.mark.parametrize(
-    ("words", "told"),
+    ("words", "message"),
     [
         ({"tasks": "0,9"}, "'0,9' is no row,column of a 9 x 9 room"),
-        ({"tasks": "0,0 0,0"}, "or one twice"),
+        ({"tasks": "0,0 0,0"}, "or a goal twice"),
         ({"tasks": ""}, "names no goal"),
         ({"size": 3, "test_tasks": 8}, "leave none for training"),
         ({"size": 1}, "--size"),
         ({"limit": 300}, "--limit"),
     ],
 )
-def test_a_wrong_flag_gets_one_line(words, told):
+def test_a_wrong_flag_gets_one_line(words, message):
     with pytest.raises(UserError, match="--") as error:
         train_sources.Config(**words)
-    assert told in str(error.value)
+    assert message in str(error.value)
     assert "\n" not in str(error.value)
 
 
@@ -203,9 +175,9 @@ def test_damaged_files_are_named(folder, tmp_path):
         (tmp_path / name).write_text(content)
         with pytest.raises(ValueError, match="histories"):
             histories.Histories.open(tmp_path)
-    told = histories.Histories.open(folder).about
+    about = histories.Histories.open(folder).about
     with pytest.raises(ValueError, match="another kind"):
-        histories.Histories.create(folder / "histories", told, 10, 100)
+        histories.Histories.create(folder / "histories", about, 10, 100)
     for text in ("1 x\n", "4 0\n", "1 1\n1 1\n"):
         (tmp_path / "tasks.txt").write_text(text)
         with pytest.raises(ValueError, match=r"tasks\.txt:"):

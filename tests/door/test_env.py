@@ -8,11 +8,11 @@ import numpy as np
 import pytest
 import torch
 
-from door.env import HORIZON, MEMORY, OPEN, DoorVecEnv
-from door.models import BOLT_RELEASE
-from door.reward import RewardConfig
-from door.scripted import ScriptedHook
-from door.tasks import TASKS
+from door.env.door_env import HORIZON, MEMORY, OPEN, DoorVecEnv
+from door.env.mujoco_models import BOLT_RELEASE
+from door.env.reward import RewardConfig
+from door.env.scripted import ScriptedHook
+from door.env.tasks import TASKS
 from runcatalog.record.seeds import Seeds
 
 
@@ -112,7 +112,7 @@ def test_staggered_ends_are_spread_over_the_horizon():
     assert ends == [0, 1] * 8
 
 
-def test_held_out_worlds_are_not_those_of_training():
+def test_held_out_worlds_differ_from_training_worlds():
     training = DoorVecEnv("lever", num_envs=16, seeds=Seeds(7))
     held_out = DoorVecEnv("lever", num_envs=16, seeds=Seeds(7), held_out=True)
     first = {world.height for world in training.worlds}
@@ -130,7 +130,7 @@ def test_the_first_world_does_not_depend_on_the_number_of_environments():
 
 
 @pytest.mark.parametrize("bad", [{"task": "door"}, {"robot": "arm"}, {"start": "far"}])
-def test_unknown_names_say_what_there_is(bad: dict[str, str]):
+def test_unknown_names_are_errors_that_list_the_known_ones(bad: dict[str, str]):
     with pytest.raises(ValueError, match=r"unknown .* choose from "):
         DoorVecEnv(**{"task": "pull", **bad}, seeds=Seeds(0))
 
@@ -154,7 +154,7 @@ def force_hinge(env: DoorVecEnv, torque: float) -> None:
 
 @pytest.mark.parametrize("robot", ["floatinghook", "floatinggripper"])
 @pytest.mark.parametrize("task", TASKS)
-def test_a_door_that_is_forced_open_is_no_success(task: str, robot: str):
+def test_a_forced_door_is_not_a_success(task: str, robot: str):
     env = DoorVecEnv(task, robot, 4, seeds=Seeds(0), stagger=False)
     force_hinge(env, 60.0)
     away = np.zeros((4, env.action_size))
@@ -170,7 +170,7 @@ def test_a_door_that_is_forced_open_is_no_success(task: str, robot: str):
 
 
 @pytest.mark.parametrize("task", ["pull", "pull_left", "pull_left_fixed"])
-def test_pushing_from_behind_is_no_success(task: str):
+def test_pushing_from_behind_is_not_a_success(task: str):
     env = DoorVecEnv(task, num_envs=8, seeds=Seeds(0), stagger=False)
     for model in env.models:  # as if it had walked round the wall
         model.body_pos[model.body("robot").id, 0] = -0.62
@@ -283,7 +283,7 @@ def test_a_plain_mj_step_loop_gives_the_same(task: str, kind: str):
     assert opened
 
 
-def test_the_gripper_pays_for_all_but_its_last_two_commands():
+def test_the_grippers_last_two_commands_have_no_control_cost():
     env = DoorVecEnv("pull", "floatinggripper", 2, seeds=Seeds(0), stagger=False)
     assert (env.obs_size, env.action_size) == (17, 7)
     action = np.zeros((2, 7))

@@ -8,8 +8,9 @@ import pytest
 import torch
 from PIL import Image
 
-from door import gif, snapshots
-from door.render import GIF_SIZE, draw, film
+from door import gif
+from door.env.render import GIF_SIZE, draw, film
+from door.training import snapshots
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
 from runcatalog import record
@@ -55,12 +56,12 @@ def run(tmp_path: Path) -> Path:
     return tmp_path
 
 
-def test_what_cannot_be_drawn_is_named(run: Path, monkeypatch: pytest.MonkeyPatch):
-    with pytest.raises(record.UserError, match=r"door\.mp4 is no name of a \.gif"):
+def test_errors_of_the_animation_are_named(run: Path, monkeypatch: pytest.MonkeyPatch):
+    with pytest.raises(record.UserError, match=r"door\.mp4 does not end in \.gif"):
         gif.make(run, run / "door.mp4")
     with pytest.raises(record.UserError, match="that run learned pull, lever, not round"):
         gif.make(run, run / "door.gif", task="round")
-    with pytest.raises(record.UserError, match="nowhere: no run of door training there"):
+    with pytest.raises(record.UserError, match="nowhere: not a run of door training"):
         gif.make(run / "nowhere", run / "door.gif")
     monkeypatch.setenv("MUJOCO_GL", "glx")  # needs a screen
     monkeypatch.delenv("DISPLAY", raising=False)

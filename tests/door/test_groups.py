@@ -4,10 +4,11 @@ import numpy as np
 import pytest
 import torch
 
-from door.env import DoorVecEnv
-from door.groups import GROUPS, DoorGroups
+from door.env.door_env import DoorVecEnv
+from door.env.groups import GROUPS, DoorGroups
+from rl.actor_critic import NetworkShape, initial_weights, unflatten
 from rl.normalise import ObservationNormaliser
-from rl.policy import NetworkShape, Policy, initial_weights, unflatten
+from rl.policy import Policy
 from rl.rollout import collect
 from runcatalog.record import Seeds
 
@@ -31,12 +32,12 @@ def _groups(threads: int, num_envs: int = 5) -> DoorGroups:
 def _play(groups: DoorGroups, observations: np.ndarray, seed: int):
     return collect(
         groups.groups, _policy(groups), observations, STEPS, np.random.default_rng(seed),
-        keep_final=True, at_end=("episode_return", "success"), beside=groups.beside,
+        keep_final=True, episode_info=("episode_return", "success"), parallel=groups.parallel,
     )  # fmt: skip
 
 
 @pytest.mark.parametrize("num_envs", [1, 5])
-def test_groups_are_one_environment(num_envs):
+def test_groups_equal_one_environment(num_envs):
     groups = _groups(1, num_envs)
     assert len(groups.groups) == min(GROUPS, num_envs)
     whole = DoorVecEnv("lever", num_envs=num_envs, seeds=Seeds(3), horizon=12)
@@ -63,18 +64,18 @@ def test_groups_are_one_environment(num_envs):
         np.testing.assert_array_equal(value, state[name])
 
 
-def test_threads_change_nothing_and_a_state_continues():
-    alone, beside, resumed = _groups(1), _groups(2), _groups(4)
-    assert beside.beside
-    assert not alone.beside
+def test_threads_change_no_bit_and_a_restored_state_continues():
+    alone, parallel, resumed = _groups(1), _groups(2), _groups(4)
+    assert parallel.parallel
+    assert not alone.parallel
     first = _play(alone, alone.new_worlds(), 1)
-    second = _play(beside, beside.new_worlds(), 1)
+    second = _play(parallel, parallel.new_worlds(), 1)
     np.testing.assert_array_equal(first.raw_observations, second.raw_observations)
     np.testing.assert_array_equal(first.actions, second.actions)
-    resumed.set_state(beside.state())
+    resumed.set_state(parallel.state())
     now = second.raw_observations[-1]
-    third, fourth = _play(beside, now, 2), _play(resumed, now, 2)
+    third, fourth = _play(parallel, now, 2), _play(resumed, now, 2)
     np.testing.assert_array_equal(third.raw_observations, fourth.raw_observations)
-    for groups in (alone, beside, resumed):
+    for groups in (alone, parallel, resumed):
         groups.close()
         groups.close()

@@ -1,23 +1,27 @@
-"""The HN-PPO agent: one step against the thesis' algorithm written naively, and a series of tasks."""
+"""The HN-PPO agent: its gradient step against a naive version of the thesis' algorithm, and series of tasks."""
 
 import copy
 import math
 
+import numpy as np
 import pytest
 import torch
 
-from door.hyper_agent import DRAWS, HyperAgent, HyperSettings
-from door.one_pass import OnePass
-from door.theta import Theta
-from rl.policy import NetworkShape, unflatten
+from door.hypernet import agent as agent_module
+from door.hypernet.agent import NEUTRAL_CANDIDATES, HyperAgent
+from door.hypernet.fused_step import FusedHyperUpdate, step_last_layer
+from door.hypernet.update import HyperUpdate
+from hyper_settings import hyper_settings
+from rl.actor_critic import NetworkShape, unflatten
+from rl.ppo import Loss
 
 SHAPE = NetworkShape(5, 2, (8, 8))
 
 
 def _agent(tasks: int = 1, seed: int = 0, **settings) -> HyperAgent:
-    settings = HyperSettings(**({"te_dim": 3, "hyper_width": 12, "lr": 0.02} | settings))
+    small = hyper_settings(**({"te_dim": 3, "hyper_width": 12, "lr": 0.02} | settings))
     generator = torch.Generator().manual_seed(seed)
-    agent = HyperAgent(SHAPE, settings, generator, "task 0")
+    agent = HyperAgent(SHAPE, small, generator, "task 0")
     for task in range(1, tasks):
         agent.begin_task(f"task {task}", generator)
     return agent
@@ -29,15 +33,17 @@ def _samples(seed: int = 0) -> tuple[torch.Tensor, ...]:
 
 
 def _loss(log_probs, entropy_, values, wanted) -> torch.Tensor:
-    """Any loss that has to do with all that an agent gives."""
+    """Return a loss that depends on all outputs of an agent."""
     return -(log_probs * wanted).mean() + (values - wanted).square().mean() - 0.1 * entropy_
 
 
 def _step(agent: HyperAgent, seed: int = 0) -> float:
     observations, actions, wanted = _samples(seed)
-    found = [each.requires_grad_() for each in agent.evaluate_actions(observations, actions)]
-    of_log_probs, of_entropy, of_values = torch.autograd.grad(_loss(*found, wanted), found)
-    return agent.optimise(of_log_probs, of_entropy.item(), of_values)
+    forward = agent.forward(observations, actions)
+    outputs = [o.requires_grad_() for o in (forward.log_probs, forward.entropy, forward.values)]
+    d_log_probs, d_entropy, d_values = torch.autograd.grad(_loss(*outputs, wanted), outputs)
+    loss = Loss(torch.zeros(5), d_log_probs, d_entropy.item(), d_values)
+    return agent.gradient_step(forward, loss)
 
 
 def _perceptron(tensors, inputs) -> torch.Tensor:
@@ -50,7 +56,7 @@ class _Naive:
     """Algorithm 1 of the thesis with torch modules, autograd and a textbook Adam."""
 
     def __init__(self, agent: HyperAgent) -> None:
-        self.settings = agent.settings
+        self.settings, self.freshcritic = agent.settings.update, agent.settings.freshcritic
         names = [tensor.clone() for tensor in agent.hypernetwork.theta]
         self.theta = [tensor.requires_grad_() for tensor in names]
         self.embeddings = [row.clone().requires_grad_() for row in agent.embeddings]
@@ -79,7 +85,7 @@ class _Naive:
     def step(self, seed: int = 0) -> None:
         observations, actions, wanted = _samples(seed)
         self.steps += 1
-        shapes = SHAPE.actor + ([] if self.settings.freshcritic else SHAPE.critic)
+        shapes = SHAPE.actor + ([] if self.freshcritic else SHAPE.critic)
         tensors = unflatten(self.generate(self.embeddings[-1]), shapes)
         actor = tensors[: len(SHAPE.actor)]
         critic = tensors[len(SHAPE.actor) :] or unflatten(self.critic, SHAPE.critic)
@@ -91,7 +97,7 @@ class _Naive:
             wanted,
         )
         leaves = [*self.theta, self.embeddings[-1]]
-        if self.settings.freshcritic:
+        if self.freshcritic:
             leaves.append(self.critic)
         gradients = list(torch.autograd.grad(loss, leaves))
         norm = math.sqrt(sum(gradient.square().sum().item() for gradient in gradients))
@@ -115,7 +121,7 @@ class _Naive:
             of_theta = [a + b for a, b in zip(of_theta, more, strict=True)]
         for tensor, gradient in zip(self.theta, of_theta, strict=True):
             tensor.data += self._adam(tensor, gradient)
-        if self.settings.freshcritic:
+        if self.freshcritic:
             self.critic.data += self._adam(self.critic, gradients[-1])
 
 
@@ -125,9 +131,9 @@ class _Naive:
     [{"beta": 0.05}, {"beta": 0.05, "look_ahead": False}, {"beta": 0.0}],
     ids=["look-ahead", "in place", "no regulariser"],
 )
-@pytest.mark.parametrize("kind", [Theta, OnePass])
-def test_steps_are_those_of_the_thesis(kind, settings, freshcritic, monkeypatch):
-    monkeypatch.setattr(HyperAgent, "_theta_kind", lambda self: kind)
+@pytest.mark.parametrize("fused", [False, True])
+def test_steps_equal_the_algorithm_of_the_thesis(fused, settings, freshcritic, monkeypatch):
+    monkeypatch.setattr(agent_module, "FUSED_MIN_WEIGHTS", 0 if fused else math.inf)
     settings = settings | {"max_grad_norm": 0.05, "adam_eps": 1e-3, "neutral_start": False}
     agent = _agent(3, freshcritic=freshcritic, **settings)
     naive = _Naive(agent)
@@ -141,26 +147,70 @@ def test_steps_are_those_of_the_thesis(kind, settings, freshcritic, monkeypatch)
         torch.testing.assert_close(agent.critic, naive.critic, atol=2e-5, rtol=1e-4)
 
 
-def test_large_ones_are_stepped_in_one_pass():
-    generator = torch.Generator().manual_seed(0)
-    kinds = {
-        name: type(HyperAgent(NetworkShape(15, 6), HyperSettings(**settings), generator)._theta)
-        for name, settings in {
-            "source": {},
-            "small": {"hyper_width": 32},
-            "chunked": {"chunked": True},
-            "clipped": {"clip_regulariser": True},
-        }.items()
-    }
-    assert kinds == {"source": OnePass, "small": Theta, "chunked": Theta, "clipped": Theta}
+@pytest.mark.parametrize("look_ahead", [True, False])
+@pytest.mark.parametrize("tasks", [0, 2])
+def test_the_kernel_equals_the_lines_of_its_docstring(tasks, look_ahead):
+    rng = np.random.default_rng(tasks)
+    outputs, size, beta, lr, t, eps = 7, 5, np.float32(0.3), 0.02, 4, 1e-3
+
+    def draw(*shape: int) -> np.ndarray:
+        return rng.standard_normal(shape).astype(np.float32)
+
+    weight, mean, bias, bias_mean = (
+        draw(outputs, size),
+        draw(outputs, size),
+        draw(outputs),
+        draw(outputs),
+    )
+    square, bias_square = draw(outputs, size) ** 2, draw(outputs) ** 2
+    factor, inputs = draw(outputs), draw(size)
+    old, targets, d_old = draw(tasks, size), draw(tasks, outputs), draw(tasks, size)
+
+    def adam(tensor, mean, square, gradient):
+        mean = 0.9 * mean + 0.1 * gradient
+        square = 0.999 * square + 0.001 * gradient**2
+        step = lr * (mean / (1 - 0.9**t)) / (np.sqrt(square / (1 - 0.999**t)) + eps)
+        return tensor - step, mean, square
+
+    ahead_weight, ahead_bias = weight, bias
+    if look_ahead:
+        ahead_weight = adam(weight, mean, square, np.outer(factor, inputs))[0]
+        ahead_bias = adam(bias, bias_mean, bias_square, factor)[0]
+    slopes = beta * (old @ ahead_weight.T + ahead_bias - targets)
+    expected = [
+        d_old + slopes @ ahead_weight,
+        *adam(weight, mean, square, np.outer(factor, inputs) + slopes.T @ old),
+        *adam(bias, bias_mean, bias_square, factor + slopes.sum(0)),
+    ]
+    step_last_layer(
+        weight, mean, square, bias, bias_mean, bias_square, factor, inputs, old, targets, d_old,
+        beta, look_ahead, np.float32(lr / (1 - 0.9**t)), np.float32(1 / math.sqrt(1 - 0.999**t)), np.float32(eps),
+    )  # fmt: skip
+    results = [d_old, weight, mean, square, bias, bias_mean, bias_square]
+    for ours, theirs in zip(results, expected, strict=True):
+        np.testing.assert_allclose(ours, theirs, rtol=2e-5, atol=2e-5)
+
+
+@pytest.mark.parametrize(
+    ("settings", "kind"),
+    [
+        ({}, FusedHyperUpdate),  # the source's sizes
+        ({"hyper_width": 32}, HyperUpdate),
+        ({"chunked": True}, HyperUpdate),
+        ({"clip_regulariser": True}, HyperUpdate),
+    ],
+)
+def test_only_large_hypernetworks_use_the_fused_step(settings, kind):
+    shape, generator = NetworkShape(15, 6, (64, 64)), torch.Generator().manual_seed(0)
+    assert type(HyperAgent(shape, hyper_settings(**settings), generator)._update) is kind
 
 
 def test_sizes_of_the_source():
-    door = NetworkShape(15, 6)
+    door = NetworkShape(15, 6, (64, 64))
     generator = torch.Generator().manual_seed(0)
     sizes = {}
     for fresh in (True, False):
-        agent = HyperAgent(door, HyperSettings(freshcritic=fresh), generator, "pull")
+        agent = HyperAgent(door, hyper_settings(freshcritic=fresh), generator, "pull")
         sizes[fresh] = sum(tensor.numel() for tensor in agent.hypernetwork.theta)
         assert agent.weights().numel() == (5580 if fresh else 5580 + 5249)
         assert agent.critic.numel() == (5249 if fresh else 0)
@@ -178,7 +228,7 @@ def _train_second_task(beta: float, **settings) -> tuple[HyperAgent, torch.Tenso
 
 
 @pytest.mark.parametrize("settings", [{}, {"clip_regulariser": True}, {"chunked": True}])
-def test_beta_holds_the_old_task_in_place(settings):
+def test_beta_protects_the_old_task(settings):
     moved = {}
     for beta in (0.0, 5.0):
         agent, before, after = _train_second_task(beta, **settings)
@@ -204,40 +254,40 @@ def test_a_new_task_gets_its_own_embedding_critic_normaliser_and_optimisers():
     assert agent.normaliser.moments.count < before.normaliser.moments.count
     assert agent.normalisers[0] is not agent.normaliser
     state = agent.state()["adams"][0]["state"]
-    assert all(float(each["step"]) == 0 for each in state.values())
+    assert all(float(moments["step"]) == 0 for moments in state.values())
 
 
 @pytest.mark.parametrize("neutral", [True, False])
-def test_a_further_task_begins_as_a_new_network_does(neutral):
+def test_a_neutral_start_explores_like_a_new_network(neutral):
     agent = _agent(1, log_std=-0.5, neutral_start=neutral, max_grad_norm=1.0)
     for seed in range(3):
         _step(agent, seed)
     first = agent.policy().tensors[-1].clone()
     agent.begin_task("next", torch.Generator().manual_seed(9))
-    draws = torch.randn(DRAWS if neutral else 1, 3, generator=torch.Generator().manual_seed(9))
+    count = NEUTRAL_CANDIDATES if neutral else 1
+    draws = torch.randn(count, 3, generator=torch.Generator().manual_seed(9))
     norms = [
         sum(t.square().sum() for t in agent._actor(h)) for h in agent.hypernetwork.generate(draws)
     ]
     assert torch.equal(agent.embeddings[1], draws[min(range(len(draws)), key=norms.__getitem__)])
-    begun = agent.policy().tensors[-1]
-    assert torch.allclose(begun, torch.tensor(-0.5), atol=1e-6) == neutral
+    started = agent.policy().tensors[-1]
+    assert torch.allclose(started, torch.tensor(-0.5), atol=1e-6) == neutral
     assert torch.equal(agent.policy(0).tensors[-1], first)  # the old task's is as it was
 
-    observations, zero = torch.zeros(1, 5), torch.zeros(1, len(begun))
-    log_probs, entropy, _ = agent.evaluate_actions(observations, zero)
+    observations, zero = torch.zeros(1, 5), torch.zeros(1, len(started))
+    forward = agent.forward(observations, zero)
     mean = torch.from_numpy(agent.policy()(observations.numpy()))
-    played = torch.distributions.Normal(mean, begun.exp())  # what is trained is what plays
-    torch.testing.assert_close(log_probs, played.log_prob(zero).sum(-1))
-    torch.testing.assert_close(entropy, played.entropy().sum())
+    acting = torch.distributions.Normal(mean, started.exp())  # the trained policy is the acting one
+    torch.testing.assert_close(forward.log_probs, acting.log_prob(zero).sum(-1))
+    torch.testing.assert_close(forward.entropy, acting.entropy().sum())
     _step(agent, 5)
-    assert not torch.equal(agent.policy().tensors[-1], begun)  # and it is learned
+    assert not torch.equal(agent.policy().tensors[-1], started)  # and it is learned
 
 
 @pytest.mark.parametrize("settings", [{}, {"freshcritic": False}, {"chunked": True}])
-@pytest.mark.parametrize("kind", [Theta, OnePass])
-def test_a_state_continues_to_the_bit(kind, settings, monkeypatch):
-    if not settings.get("chunked"):
-        monkeypatch.setattr(HyperAgent, "_theta_kind", lambda self: kind)
+@pytest.mark.parametrize("fused", [False, True])
+def test_a_restored_state_continues_to_the_bit(fused, settings, monkeypatch):
+    monkeypatch.setattr(agent_module, "FUSED_MIN_WEIGHTS", 0 if fused else math.inf)
     agent = _agent(2, beta=0.1, **settings)
     for seed in range(3):
         _step(agent, seed)

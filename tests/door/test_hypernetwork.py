@@ -1,9 +1,9 @@
-"""The hypernetwork against a naive one made of torch modules and autograd."""
+"""The hypernetwork against torch modules and autograd."""
 
 import pytest
 import torch
 
-from door.hypernetwork import Hypernetwork, regulariser
+from door.hypernet.hypernetwork import Hypernetwork, regulariser
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -27,7 +27,7 @@ def _naive(network: Hypernetwork, embedding: torch.Tensor, theta: list) -> torch
 
 @pytest.mark.parametrize("chunk_size", [0, 7, 40])
 @pytest.mark.parametrize("add", [False, True])
-def test_weights_and_gradients_are_those_of_autograd(chunk_size, add):
+def test_weights_and_gradients_equal_autograd(chunk_size, add):
     network = Hypernetwork(33, 4, (10, 12), _generator(), chunk_size=chunk_size)
     embeddings = torch.randn(3, 4, generator=_generator(1), requires_grad=True)
     theta = [tensor.clone().requires_grad_() for tensor in network.theta]
@@ -36,8 +36,8 @@ def test_weights_and_gradients_are_those_of_autograd(chunk_size, add):
     torch.testing.assert_close(generated, expected)
     gradient = torch.randn(3, 33, generator=_generator(2))
     (expected * gradient).sum().backward()
-    for each in network.gradients:
-        each.fill_(0.5)
+    for memory in network.gradients:
+        memory.fill_(0.5)
     of_embeddings = network.backward(embeddings.detach(), gradient, add=add)
     torch.testing.assert_close(of_embeddings, embeddings.grad)
     for ours, tensor in zip(network.gradients, theta, strict=True):
@@ -55,7 +55,7 @@ def test_gradients_at_another_theta():
         torch.testing.assert_close(ours, leaf.grad)
 
 
-def test_the_start_is_that_of_torch_linear():
+def test_initial_weights_equal_torch_linear():
     network = Hypernetwork(500, 8, (640, 640), _generator())
     for layer, fan_in in enumerate((8, 640, 640)):
         for tensor in network.theta[2 * layer : 2 * layer + 2]:

@@ -1,4 +1,4 @@
-"""The metrics of a series, from tiny training runs that are really made."""
+"""The metrics of a series, from tiny training runs."""
 
 import functools
 import json
@@ -10,26 +10,18 @@ import numpy as np
 import pytest
 import torch
 
-from door import (
-    continual,
-    evaluate,
-    metrics,
-    series_redraw,
-    snapshots,
-    steps,
-    train_hnppo,
-    train_ppo,
-    training,
-)
-from door.held_out import HeldOutWorlds
-from door.scripted import ScriptedHook
+from door import metrics, series_redraw, train_hnppo, train_ppo
+from door.continual import evaluations, formulas, steps
+from door.env.scripted import ScriptedHook
+from door.training import evaluation, snapshots, summary, trainer
+from door.training.evaluation import HeldOutWorlds
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
 from runcatalog import record
 from runcatalog.model import committed
 from runcatalog.record import journal
 
-FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
+RUN_VARIABLES = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
 WORLDS = 12  # instead of 100, in training and here
 SEED = 31  # whose untrained policy opens a few doors when its actions are large
 SMALL = {
@@ -43,14 +35,15 @@ class Place:
 
     def __init__(self, root: Path, monkeypatch: pytest.MonkeyPatch) -> None:
         self.root, self.patch = root, monkeypatch
-        for name in FOREIGN:
+        for name in RUN_VARIABLES:
             monkeypatch.delenv(name, raising=False)
         (root / "guild.yml").write_text("")
         monkeypatch.setenv("PROJECT_DIR", str(root))
         monkeypatch.setenv("RECORD_MLFLOW", "off")
-        monkeypatch.setattr(evaluate, "WORLDS", WORLDS)
-        fewer = functools.partial(evaluate.evaluate, worlds=WORLDS)
-        monkeypatch.setattr(training, "evaluate", fewer)
+        monkeypatch.setattr(evaluations, "WORLDS", WORLDS)
+        fewer = functools.partial(evaluation.evaluate, worlds=WORLDS)
+        monkeypatch.setattr(trainer, "evaluate", fewer)
+        monkeypatch.setattr(summary, "learning_curve", lambda *arguments: None)
 
     def train(self, name: str, kind: str = "ppo", **flags) -> Path:
         script = {"ppo": train_ppo, "hnppo": train_hnppo}[kind]
@@ -99,15 +92,15 @@ def whole(place) -> dict:
 
 
 def _points(directory: Path) -> dict[str, dict[int, float]]:
-    found: dict[str, dict[int, float]] = {}
+    points: dict[str, dict[int, float]] = {}
     for point in journal.read_points(directory / "journal" / "metrics.jsonl"):
-        assert point.step not in found.setdefault(point.name, {}), point
-        found[point.name][point.step] = point.value
-    return found
+        assert point.step not in points.setdefault(point.name, {}), point
+        points[point.name][point.step] = point.value
+    return points
 
 
 @pytest.mark.parametrize("index", [0, 1])
-def test_one_policy_after_another_sees_what_it_would_see_alone(index):
+def test_evaluations_do_not_depend_on_previous_policies(index):
     seeds = record.Seeds(9)
     with HeldOutWorlds(seeds=seeds, worlds=4, index=index) as worlds:
         for hook, task in (
@@ -117,7 +110,7 @@ def test_one_policy_after_another_sees_what_it_would_see_alone(index):
             ("pull", "pull"),
         ):
             own = worlds.evaluate(ScriptedHook(hook), task)
-            alone = evaluate.evaluate(
+            alone = evaluation.evaluate(
                 ScriptedHook(hook), task, seeds=seeds, worlds=4, index=index, threads=1
             )
             assert own.episode_return == alone.episode_return
@@ -126,21 +119,21 @@ def test_one_policy_after_another_sees_what_it_would_see_alone(index):
 
 
 def test_fewer_worlds_are_the_first_of_the_others():
-    seen = []
+    results = []
     for count in (5, 12):
         with HeldOutWorlds(seeds=record.Seeds(2), worlds=count, index=1) as worlds:
             worlds.evaluate(lambda obs: np.zeros((len(obs), 6)), "lever")
             env = worlds._envs["lever"]
-            seen.append((env.worlds[:5], env.replay()[:5]))
-    assert seen[0][0] == seen[1][0]
-    assert np.array_equal(seen[0][1], seen[1][1])
+            results.append((env.worlds[:5], env.replay()[:5]))
+    assert results[0][0] == results[1][0]
+    assert np.array_equal(results[0][1], results[1][1])
 
 
-def test_the_diagonal_is_what_the_runs_reported(place, whole):
+def test_the_diagonal_equals_the_reported_rates(place, whole):
     runs = [place.root / "pull", place.root / "tuned"]
-    told = [json.loads((run / "result.json").read_text())["result"]["metrics"] for run in runs]
-    matrix = metrics.final_matrix(steps.folders(place.root / "tuning/steps"), threads=3)
-    assert [each["opening_rate"] for each in told] == np.diagonal(matrix).tolist()
+    reported = [json.loads((run / "result.json").read_text())["result"]["metrics"] for run in runs]
+    matrix = evaluations.final_matrix(steps.folders(place.root / "tuning/steps"), threads=3)
+    assert [metrics["opening_rate"] for metrics in reported] == np.diagonal(matrix).tolist()
     assert matrix.max() > 0  # or all of this would say nothing
     points = _points(place.root / "whole")
     columns = [
@@ -148,26 +141,26 @@ def test_the_diagonal_is_what_the_runs_reported(place, whole):
         for j, task in ((0, "pull"), (1, "pull_left"))
     ]
     assert np.array_equal(np.array(columns).T, matrix)
-    assert whole["result"]["metrics"]["accuracy"] == continual.accuracy(matrix)
+    assert whole["result"]["metrics"]["accuracy"] == formulas.accuracy(matrix)
     assert "another version" not in (place.root / "whole/journal/events.jsonl").read_text()
 
 
-def test_the_curves_are_those_of_the_snapshots(place, whole):
+def test_the_curves_equal_evaluations_of_the_snapshots(place, whole):
     points = _points(place.root / "whole")
     # Of a task's start there is no point but the first's: the one before has just ended.
     assert sorted(points["success/1_pull_left"]) == [0, 2, 4, 6, 8]
     for run, update, at in (("pull", 2, 2), ("tuned", 4, 8)):
         policy = snapshots.load(dict(snapshots.paths(place.root / run))[update])[0][1]
         for name in ("0_pull", "1_pull_left"):
-            seen = evaluate.evaluate(
-                policy, name[2:], seeds=record.Seeds(SEED), worlds=6, index=training.VALIDATION
+            direct = evaluation.evaluate(
+                policy, name[2:], seeds=record.Seeds(SEED), worlds=6, index=evaluation.VALIDATION
             )
-            assert points[f"success/{name}"][at] == seen.opening_rate
+            assert points[f"success/{name}"][at] == direct.opening_rate
     both = points["success/0_pull"][8], points["success/1_pull_left"][8]
     assert points["average_performance"][8] == pytest.approx(sum(both) / 2)
 
 
-def test_transfer_is_that_of_the_runs_own_validations(place, whole):
+def test_transfer_uses_the_runs_own_validations(place, whole):
     """Against the fresh networks' curves; the start of a fresh network is evaluated here."""
     points = _points(place.root / "whole")
     own = _points(place.root / "tuned")["validation_opening_rate"]
@@ -176,24 +169,24 @@ def test_transfer_is_that_of_the_runs_own_validations(place, whole):
     assert sorted(fresh) == [2, 4]
     start = points["fresh/1_pull_left"][0]
     policy = snapshots.load(snapshots.paths(place.root / "left")[0][1])[0][1]
-    seen = evaluate.evaluate(
-        policy, "pull_left", seeds=record.Seeds(SEED), worlds=WORLDS, index=training.VALIDATION
+    direct = evaluation.evaluate(
+        policy, "pull_left", seeds=record.Seeds(SEED), worlds=WORLDS, index=evaluation.VALIDATION
     )
-    assert start == seen.opening_rate
+    assert start == direct.opening_rate
     area = [
         (a + 2 * b + c) / 4 for a, b, c in ((own[0], own[2], own[4]), (start, fresh[2], fresh[4]))
     ]
-    told = whole["result"]["metrics"]
-    assert told["forward_transfer_auc/1_pull_left"] == pytest.approx(
+    results = whole["result"]["metrics"]
+    assert results["forward_transfer_auc/1_pull_left"] == pytest.approx(
         (area[0] - area[1]) / (1 - area[1])
     )
-    assert told["forward_transfer_auc/0_pull"] == 0  # the same run
-    assert told["forward_transfer_auc"] == pytest.approx(
-        told["forward_transfer_auc/1_pull_left"] / 2
+    assert results["forward_transfer_auc/0_pull"] == 0  # the same run
+    assert results["forward_transfer_auc"] == pytest.approx(
+        results["forward_transfer_auc/1_pull_left"] / 2
     )
 
 
-def test_what_a_reader_wants(place, whole):
+def test_the_result_has_table_figures_progress_and_parents(place, whole):
     result = whole["result"]
     assert result["objective"]["name"] == "accuracy"
     assert result["objective"]["at"] == 8
@@ -247,14 +240,14 @@ def _kept(place, name: str, task: str, tasks: list[str]) -> Path:
     copy = place.root / name
     shutil.copytree(source, copy)
     policies = [
-        (each, Policy([torch.zeros(2, 15)], ObservationNormaliser(15), squash=False))
-        for each in tasks
+        (task, Policy([torch.zeros(2, 15)], ObservationNormaliser(15), squash=False))
+        for task in tasks
     ]
     snapshots.save(copy, 4, policies)
     return copy
 
 
-def test_each_task_has_its_own_policy_once_it_is_learned(tmp_path):
+def test_a_learned_task_is_evaluated_with_its_own_policy(tmp_path):
     """As in the source: task j is tried with task embedding min(i, j) after learning task i."""
     tasks = ["pull", "pull_left", "lever"]
     series = [SimpleNamespace(task=task) for task in tasks]
@@ -272,18 +265,18 @@ def test_each_task_has_its_own_policy_once_it_is_learned(tmp_path):
         (tmp_path / f"{i}").mkdir()
         alone = snapshots.save(tmp_path / f"{i}", i, kept[-1:])
         for j, task in enumerate(tasks):
-            assert metrics._snapshot_rate(series, i, several, Worlds())(j) == (min(i, j), task)
-            assert metrics._snapshot_rate(series, i, alone, Worlds())(j) == (i, task)
+            assert evaluations.snapshot_rate(series, i, several, Worlds())(j) == (min(i, j), task)
+            assert evaluations.snapshot_rate(series, i, alone, Worlds())(j) == (i, task)
 
 
 def test_snapshots_are_chosen_from_the_last_back():
     step = SimpleNamespace(snapshots=[(update, None) for update in (0, 10, 20, 30, 40, 44)])
-    assert metrics._chosen(step, 1, first=True) == [0, 10, 20, 30, 40, 44]
-    assert metrics._chosen(step, 2, first=False) == [10, 30, 44]
-    assert metrics._chosen(step, 99, first=True) == [0, 44]
+    assert evaluations.curve_updates(step, 1, first=True) == [0, 10, 20, 30, 40, 44]
+    assert evaluations.curve_updates(step, 2, first=False) == [10, 30, 44]
+    assert evaluations.curve_updates(step, 99, first=True) == [0, 44]
 
 
-def test_what_does_not_go_together_gets_one_line(place):
+def test_unsuitable_series_and_references_are_errors_of_one_line(place):
     root = place.root
     pull, left, tuned = root / "pull", root / "left", root / "tuned"
     fresh, tuning = str(root / "fresh/steps"), str(root / "tuning/steps")
@@ -294,7 +287,7 @@ def test_what_does_not_go_together_gets_one_line(place):
         assert "\n" not in str(error.value)
         assert not (root / "refused").exists()
 
-    refused(r"nowhere: no steps there; choose", str(root / "nowhere"))
+    refused(r"nowhere: no steps; choose", str(root / "nowhere"))
     gap = Path(place.series("gap", pull, tuned))
     (gap / "1_pull_left").rename(gap / "2_pull_left")
     refused(r"gap/steps: step 1 is missing; there are 0_pull, 2_pull_left", str(gap))
@@ -304,20 +297,22 @@ def test_what_does_not_go_together_gets_one_line(place):
     facts = json.loads((other / "journal/run.json").read_text())
     (other / "journal/run.json").write_text(json.dumps(facts | {"seed": 7}))
     refused(
-        r"1_pull_left: seed 7, but .*0_pull has 31; a series has one",
+        r"1_pull_left: seed 7, but .*0_pull has 31; a series has the same",
         place.series("seeds", pull, other),
     )
     refused(r"reference: seed 7, but the series has 31; choose", tuning, _with(place, "seeds2", 7))
     refused(
-        r"reference: no step learned pull_left; there are pull$", tuning, place.series("one", pull)
+        r"reference: no run learned pull_left; the runs are pull$",
+        tuning,
+        place.series("one", pull),
     )
-    refused(r"reference: .*tuned learned pull_left on from another", tuning, tuning)
+    refused(r"reference: .*tuned learned pull_left after another", tuning, tuning)
     order = place.series("order", left, _kept(place, "kept", "pull", ["pull_left", "round"]))
     refused(r"000004.safetensors: policies of pull_left, round; .* of pull_left, pull$", order)
     named = Path(place.series("named", pull, tuned))
     (named / "1_pull_left").rename(named / "1_lever")
     refused(r"1_lever: that run learned pull_left, not lever", str(named))
-    refused(r"one task alone is no series", str(root / "one/steps"))
+    refused(r"a series has two tasks or more", str(root / "one/steps"))
     bare = root / "bare"
     shutil.copytree(tuned, bare)
     shutil.rmtree(bare / "policies")
@@ -331,7 +326,9 @@ def test_what_does_not_go_together_gets_one_line(place):
     (bare / "result.json").unlink()
     refused(r"1_pull_left: that run not finished; finish", str(root / "bare2/steps"))
     shutil.rmtree(bare)
-    refused(r"1_pull_left \(a link to .*bare\): no run of door training", str(root / "bare2/steps"))
+    refused(
+        r"1_pull_left \(a link to .*bare\): not a run of door training", str(root / "bare2/steps")
+    )
     blind = root / "blind"
     shutil.copytree(left, blind)
     (blind / "journal/metrics.jsonl").write_text("")
@@ -340,51 +337,51 @@ def test_what_does_not_go_together_gets_one_line(place):
 
 def _with(place, name: str, seed: int) -> str:
     """The fresh networks as if of another seed."""
-    made = []
+    copies = []
     for run in ("pull", "left"):
         copy = place.root / f"{name}-{run}"
         shutil.copytree(place.root / run, copy)
         facts = json.loads((copy / "journal/run.json").read_text())
         (copy / "journal/run.json").write_text(json.dumps(facts | {"seed": seed}))
-        made.append(copy)
-    return place.series(name, *made)
+        copies.append(copy)
+    return place.series(name, *copies)
 
 
 def _record(points: dict, run: str, seed: int, started: int, operation: str) -> dict:
-    metrics_told = {name: {"curve": sorted(curve.items())} for name, curve in points.items()}
+    metrics_curves = {name: {"curve": sorted(curve.items())} for name, curve in points.items()}
     return {
         "run": run, "operation": operation, "seed": seed, "started": started, "status": "FINISHED",
-        "metrics": metrics_told, "flags": {},
+        "metrics": metrics_curves, "flags": {},
     }  # fmt: skip
 
 
-def test_the_catalogs_figures_are_drawn_from_records(place, whole, tmp_path, monkeypatch):
+def test_the_catalogs_figures_use_the_newest_record_per_seed(place, whole, tmp_path, monkeypatch):
     points = _points(place.root / "whole")
     folder = tmp_path / "records"
     folder.mkdir()
-    told = [("a", 1, 5, "door:metrics_series8"), ("b", 1, 9, "door:metrics_series8"),
+    runs = [("a", 1, 5, "door:metrics_series8"), ("b", 1, 9, "door:metrics_series8"),
             ("c", 2, 1, "door:metrics_series8"), ("d", 1, 1, "ppo:train")]  # fmt: skip
-    for run, *about in told:
+    for run, *about in runs:
         (folder / f"{run}.json").write_text(json.dumps(_record(points, run, *about)))
-    found = series_redraw.newest(committed.finished_runs(folder))
-    assert {name: [run["run"] for run in runs] for name, runs in found.items()} == {
+    newest = series_redraw.newest(committed.finished_runs(folder))
+    assert {name: [run["run"] for run in runs] for name, runs in newest.items()} == {
         "door:metrics_series8": ["b", "c"]
     }
     drawn: list[np.ndarray] = []
     monkeypatch.setattr(series_redraw, "matrix", lambda path, tasks, rates: drawn.append(rates))
-    paths = series_redraw.draw("door:metrics_series8", found["door:metrics_series8"], tmp_path)
-    told = whole["result"]["metrics"]
+    paths = series_redraw.draw("door:metrics_series8", newest["door:metrics_series8"], tmp_path)
+    results = whole["result"]["metrics"]
     for (i, j), name in {(0, 0): "after_training/0_pull", (1, 0): "final_performance/0_pull",
                          (1, 1): "after_training/1_pull_left"}.items():  # fmt: skip
-        assert drawn[0][i, j] == told[name]
+        assert drawn[0][i, j] == results[name]
     assert drawn[0].max() > 0
     assert "each of 2 seeds" in paths[1].read_text()
     before = paths[1].read_bytes()
-    series_redraw.draw("door:metrics_series8", found["door:metrics_series8"], tmp_path)
+    series_redraw.draw("door:metrics_series8", newest["door:metrics_series8"], tmp_path)
     assert paths[1].read_bytes() == before
     lone = {name: curve for name, curve in points.items() if "1_pull_left" not in name}
     other = _record(lone, "e" * 32, 3, 1, "door:metrics_series8")
     with pytest.raises(record.UserError, match=r"eeeeeeee learned pull, b pull, pull_left"):
         series_redraw.draw(
-            "door:metrics_series8", [*found["door:metrics_series8"], other], tmp_path
+            "door:metrics_series8", [*newest["door:metrics_series8"], other], tmp_path
         )

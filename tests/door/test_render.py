@@ -7,9 +7,9 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from door.render import draw, film, record_video, world_of
-from door.tasks import TASKS
-from door.worlds import sample_world
+from door.env.render import draw, film, record_video, world_of
+from door.env.tasks import TASKS
+from door.env.worlds import sample_world
 from runcatalog.record.seeds import Seeds
 
 
@@ -17,13 +17,13 @@ def idle(obs: np.ndarray) -> np.ndarray:
     return np.zeros((len(obs), 6))
 
 
-def test_a_world_survives_the_way_into_the_child():
+def test_a_world_is_serialised_without_loss():
     world = sample_world(TASKS["lever_left"], np.random.default_rng(0))
     fields = {**dataclasses.asdict(world), "task": world.task.name}
     assert world_of(json.loads(json.dumps(fields))) == world
 
 
-def test_nothing_that_works_is_a_reason_and_not_a_failure(
+def test_without_a_working_renderer_the_video_has_a_reason(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ):
     monkeypatch.setenv("MUJOCO_GL", "no-such-backend")

@@ -7,9 +7,10 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from door import evaluate, shift, train_ppo, training
-from door.tasks import TASKS
-from door.worlds import World, parameters, sample_world
+from door import shift, train_ppo
+from door.env.tasks import TASKS
+from door.env.worlds import World, parameters, sample_world
+from door.training import evaluation, summary, trainer
 from runcatalog import record
 from world_ranges import RANGES
 
@@ -32,10 +33,10 @@ def draw(task: str, *outside: str) -> list[World]:
 def numbers(worlds: list[World]) -> dict[str, np.ndarray]:
     """Every number of the worlds by name, [n]; shift and friction in parts."""
     plain = [f.name for f in fields(World) if f.name not in ("task", "shift", "friction")]
-    found = {name: np.array([getattr(world, name) for world in worlds]) for name in plain}
-    found["shift_y"], found["shift_z"] = np.array([world.shift for world in worlds]).T
+    values = {name: np.array([getattr(world, name) for world in worlds]) for name in plain}
+    values["shift_y"], values["shift_z"] = np.array([world.shift for world in worlds]).T
     parts = np.array([world.friction for world in worlds]).T
-    return found | {f"friction {index}": part for index, part in enumerate(parts)}
+    return values | {f"friction {index}": part for index, part in enumerate(parts)}
 
 
 def is_outside(values: np.ndarray, low: float, high: float) -> None:
@@ -57,7 +58,7 @@ def test_one_parameter_moves_and_nothing_else(task: str):
 
 
 @pytest.mark.parametrize(("task", "own"), [("pull", PULL), ("lever_push_left", LEVER)])
-def test_with_all_outside_no_parameter_is_one_that_training_could_show(task: str, own: dict):
+def test_with_all_outside_no_parameter_is_in_its_training_range(task: str, own: dict):
     names = parameters(TASKS[task])
     outside = numbers(draw(task, *names))
     friction = {
@@ -90,9 +91,10 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     return tmp_path
 
 
-def test_inside_is_the_run_s_own_number(project: Path, monkeypatch: pytest.MonkeyPatch):
-    fewer = functools.partial(evaluate.evaluate, worlds=WORLDS)
-    monkeypatch.setattr(training, "evaluate", fewer)
+def test_the_result_inside_equals_the_runs_own(project: Path, monkeypatch: pytest.MonkeyPatch):
+    fewer = functools.partial(evaluation.evaluate, worlds=WORLDS)
+    monkeypatch.setattr(trainer, "evaluate", fewer)
+    monkeypatch.setattr(summary, "learning_curve", lambda *arguments: None)
     monkeypatch.setenv("RUN_DIR", str(project / "run"))
     trained = train_ppo.main(
         train_ppo.Config(
@@ -117,5 +119,5 @@ def test_inside_is_the_run_s_own_number(project: Path, monkeypatch: pytest.Monke
 
 
 def test_a_folder_without_a_run_is_named(project: Path):
-    with pytest.raises(record.UserError, match="nowhere: no run of door training there"):
+    with pytest.raises(record.UserError, match="nowhere: not a run of door training"):
         shift.main(shift.Config(run=str(project / "nowhere")))

@@ -4,18 +4,20 @@ import numpy as np
 import pytest
 import torch
 
-from door import snapshots
-from door.hyper_agent import HyperAgent, HyperSettings
-from rl.agent import AgentSettings, PPOAgent
-from rl.policy import NetworkShape
+from door.hypernet.agent import HyperAgent
+from door.training import snapshots
+from hyper_settings import hyper_settings
+from ppo_settings import agent_settings
+from rl.actor_critic import NetworkShape
+from rl.agent import PPOAgent
 from runcatalog import record
 
 SHAPE = NetworkShape(5, 2, (7, 3))
 
 
-def test_the_policies_of_all_tasks_come_back(tmp_path):
+def test_loaded_policies_equal_the_saved_ones(tmp_path):
     generator = torch.Generator().manual_seed(3)
-    agent = HyperAgent(SHAPE, HyperSettings(log_std=-0.5, squash_mean=True), generator, "pull")
+    agent = HyperAgent(SHAPE, hyper_settings(log_std=-0.5, squash_mean=True), generator, "pull")
     agent.begin_task("lever", generator)
     draws = np.random.default_rng(0)
     for index, normaliser in enumerate(agent.normalisers):
@@ -30,12 +32,12 @@ def test_the_policies_of_all_tasks_come_back(tmp_path):
         live = agent.policy(index)
         assert np.array_equal(policy(observations), live(observations))
         noise = draws.normal(size=(4, 2)).astype(np.float32)
-        for mine, theirs in zip(policy.disturbances(noise), live.disturbances(noise), strict=True):
+        for mine, theirs in zip(policy.scale_noise(noise), live.scale_noise(noise), strict=True):
             assert np.array_equal(mine, theirs)
 
 
-def test_a_snapshot_stays_as_it_was_while_training_goes_on(tmp_path):
-    agent = PPOAgent(SHAPE, AgentSettings(), torch.Generator().manual_seed(1))
+def test_training_does_not_change_a_snapshot(tmp_path):
+    agent = PPOAgent(SHAPE, agent_settings(), torch.Generator().manual_seed(1))
     observations = np.ones((3, 5), np.float32)
     before = agent.policy()(observations)
     path = snapshots.save(tmp_path, 0, [("round", agent.policy())])
@@ -45,7 +47,7 @@ def test_a_snapshot_stays_as_it_was_while_training_goes_on(tmp_path):
 
 
 @pytest.mark.parametrize("content", [b"", b"\x08" * 40, b"{}" * 30])
-def test_what_is_no_snapshot_is_named(tmp_path, content):
+def test_a_damaged_snapshot_is_named(tmp_path, content):
     path = tmp_path / "000001.safetensors"
     path.write_bytes(content)
     with pytest.raises(record.UserError, match=r"000001\.safetensors is no snapshot"):

@@ -1,4 +1,4 @@
-"""The training scripts, really run at a very small size."""
+"""The training scripts at a very small size."""
 
 import json
 import math
@@ -12,12 +12,14 @@ import numpy as np
 import pytest
 import torch
 
-from door import determinism, options, snapshots, train_hnppo, train_ppo, training
+from door import determinism, train_hnppo, train_ppo
+from door.training import evaluation, snapshots, summary, trainer
+from door.training import flags as door_flags
 from rl import gae, ppo
 from runcatalog import record
 from runcatalog.record.digest import weights_digest
 
-FOREIGN = (
+RUN_VARIABLES = (
     "RUN_DIR",
     "RUN_ID",
     "GUILD_OP",
@@ -36,7 +38,7 @@ SCRIPTS = {"ppo": train_ppo, "hnppo": train_hnppo}
 @pytest.fixture
 def project(tmp_path, monkeypatch):
     """A project of its own; nothing goes to MLflow."""
-    for name in FOREIGN:
+    for name in RUN_VARIABLES:
         monkeypatch.delenv(name, raising=False)
     (tmp_path / "guild.yml").write_text("")
     monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
@@ -46,8 +48,9 @@ def project(tmp_path, monkeypatch):
 
 @pytest.fixture
 def few_worlds(monkeypatch):
-    """Evaluates in ten worlds of a hundred, where it does not matter what a policy is worth."""
-    monkeypatch.setattr(training, "evaluate", partial(training.evaluate, worlds=10))
+    """Evaluate in ten worlds instead of a hundred, and draw no learning curve, for tests that need neither."""
+    monkeypatch.setattr(trainer, "evaluate", partial(trainer.evaluate, worlds=10))
+    monkeypatch.setattr(summary, "learning_curve", lambda *arguments: None)
 
 
 def _train(kind: str, directory: Path, monkeypatch, **flags) -> dict:
@@ -66,13 +69,14 @@ def _points(directory: Path) -> dict[str, dict[int, float]]:
 
 
 @pytest.mark.parametrize("kind", ["ppo", "hnppo"])
-def test_a_run_leaves_what_a_reader_wants(kind, project, monkeypatch):
+def test_a_run_writes_metrics_figure_and_checkpoint(kind, project, monkeypatch):
     directory = project / "run"
+    monkeypatch.setattr(trainer, "evaluate", partial(trainer.evaluate, worlds=10))
     written = _train(kind, directory, monkeypatch, eval_interval=2)
     assert written["status"] == "FINISHED"
     result = written["result"]
     assert result["objective"]["name"] == "opening_rate"
-    assert result["objective"]["count"] == 100
+    assert result["objective"]["count"] == 10
     assert result["env_steps"] == 4 * 128
     points = _points(directory)
     for name in ("policy_loss", "value_loss", "entropy", "approx_kl", "clip_fraction",
@@ -87,7 +91,7 @@ def test_a_run_leaves_what_a_reader_wants(kind, project, monkeypatch):
     assert record.load_checkpoint(directory).step == 4
 
 
-def test_training_episodes_are_told_of_if_they_are_whole(project, few_worlds, monkeypatch):
+def test_only_complete_episodes_are_logged(project, few_worlds, monkeypatch):
     """Eight worlds begin at times that are spread over an episode: in 136 decisions one plays a whole one."""
     _train("ppo", project / "run", monkeypatch, num_steps=136, env_steps=8 * 136)
     points = _points(project / "run")
@@ -108,7 +112,7 @@ def test_without_a_renderer_the_run_goes_on_and_says_so(project, few_worlds, mon
 
 
 @pytest.mark.parametrize("kind", ["ppo", "hnppo"])
-def test_threads_kills_and_resumes_change_nothing(kind, project, few_worlds, monkeypatch):
+def test_threads_kills_and_resumes_change_no_bit(kind, project, few_worlds, monkeypatch):
     whole = _train(kind, project / "whole", monkeypatch, save_interval=3)
     broken = project / "broken"
     script = SCRIPTS[kind]
@@ -116,7 +120,7 @@ def test_threads_kills_and_resumes_change_nothing(kind, project, few_worlds, mon
     class Killed(BaseException):
         pass
 
-    log, calls = training.Training.log, []
+    log, calls = trainer.Trainer.log, []
 
     def log_and_die(self, rollout, statistics):
         log(self, rollout, statistics)
@@ -125,7 +129,7 @@ def test_threads_kills_and_resumes_change_nothing(kind, project, few_worlds, mon
             raise Killed
 
     with monkeypatch.context() as patch:
-        patch.setattr(training.Training, "log", log_and_die)
+        patch.setattr(trainer.Trainer, "log", log_and_die)
         with pytest.raises(Killed):
             _train(kind, broken, monkeypatch, save_interval=3, threads=1, envs_per_call=3)
     flags = SMALL | {"save_interval": 3, "resume": str(broken), "threads": 3}
@@ -147,7 +151,7 @@ def test_a_series_of_tasks(project, few_worlds, monkeypatch):
     assert [update for update, _ in snapshots.paths(second)] == [0, 3, 4]
     assert [update for update, _ in snapshots.paths(first)] == [0, 4]
     kept = [snapshots.load(path) for _, path in snapshots.paths(second)]
-    assert [[task for task, _ in each] for each in kept] == [["pull", "pull_left"]] * 3
+    assert [[task for task, _ in policies] for policies in kept] == [["pull", "pull_left"]] * 3
     assert written["result"]["task_id"] == 1
     assert "opening_rate/0_pull" in written["result"]["metrics"]
     before, after = record.load_checkpoint(first), record.load_checkpoint(second)
@@ -169,7 +173,7 @@ def test_a_series_of_tasks(project, few_worlds, monkeypatch):
     third = project / "7"
     _train("hnppo", third, monkeypatch, pretrained=str(project / "6"), task="lever")
     normalisers = record.load_checkpoint(third).state["agent"]["normalisers"]
-    assert [each["enabled"] for each in normalisers] == [True, False, True]
+    assert [state["enabled"] for state in normalisers] == [True, False, True]
 
 
 def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_worlds, monkeypatch):
@@ -187,7 +191,7 @@ def test_fine_tuning_starts_from_the_weights_and_a_new_optimiser(project, few_wo
         _train("ppo", project / "third", monkeypatch, pretrained=str(first), normalise_obs=False)
 
 
-def test_bad_numbers_end_the_run_with_their_update(project, monkeypatch):
+def test_values_that_are_not_finite_end_the_run_with_their_update(project, monkeypatch):
     directory = project / "run"
     with pytest.raises(record.NumericalError, match="at update 1: "):
         _train("ppo", directory, monkeypatch, lr=1.0, max_grad_norm=1e30, network_size="8 8 8 8",
@@ -199,36 +203,37 @@ def test_bad_numbers_end_the_run_with_their_update(project, monkeypatch):
 
 def test_an_explosion_is_named_with_its_update(project, few_worlds, monkeypatch):
     wild = {"lr": 0.3, "max_grad_norm": 1e3, "minibatch_size": 16, "epochs": 8, "save_interval": 1}
-    told = _train("ppo", project / "wild", monkeypatch, **wild)["result"]["variant"]["exploded"]
+    exploded = _train("ppo", project / "wild", monkeypatch, **wild)["result"]["variant"]["exploded"]
     kls = _points(project / "wild")["approx_kl"]
-    first = min(update for update, kl in kls.items() if kl > training.EXPLODED)
-    assert told == f"at update {first} (KL {kls[first]:.0f})"
-    assert f"exploded {told}" in (project / "wild/journal/events.jsonl").read_text()
+    first = min(update for update, kl in kls.items() if kl > trainer.EXPLODED)
+    assert exploded == f"at update {first} (KL {kls[first]:.0f})"
+    assert f"exploded {exploded}" in (project / "wild/journal/events.jsonl").read_text()
     calm = _train("ppo", project / "calm", monkeypatch)
     assert not calm["result"]["variant"]["exploded"]
-    assert max(_points(project / "calm")["approx_kl"].values()) < training.EXPLODED
+    assert max(_points(project / "calm")["approx_kl"].values()) < trainer.EXPLODED
 
 
-def test_an_early_stop_looks_at_the_validation_worlds_alone(project, monkeypatch):
-    from door.evaluate import Evaluation
+def test_early_stopping_uses_the_validation_worlds_only(project, monkeypatch):
+    from door.training.evaluation import Evaluation
 
     asked, rates = [], iter([99, 90, 95, 96, 97])
 
     def evaluate(*args, index, **kwargs):
         asked.append(index)
-        worlds = np.arange(100) < (50 if index == training.TEST else next(rates))
+        assert "worlds" not in kwargs  # the default, 100
+        worlds = np.arange(100) < (50 if index == evaluation.TEST else next(rates))
         return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
 
-    monkeypatch.setattr(training, "evaluate", evaluate)
+    monkeypatch.setattr(trainer, "evaluate", evaluate)
     written = _train("ppo", project / "run", monkeypatch, eval_interval=1, stop_at=0.95,
                      env_steps=10 * 128)  # fmt: skip
-    assert asked == [training.VALIDATION] * 5 + [training.TEST]
+    assert asked == [evaluation.VALIDATION] * 5 + [evaluation.TEST]
     assert written["result"]["objective"]["value"] == 0.5
     assert written["result"]["objective"]["at"] == 5
 
 
-def test_steps_get_smaller_as_doors_open(project, monkeypatch):
-    from door.evaluate import Evaluation
+def test_the_success_schedule_reduces_the_learning_rate(project, monkeypatch):
+    from door.training.evaluation import Evaluation
 
     rates = iter([50, 90, 99, 0, 70])
 
@@ -237,10 +242,10 @@ def test_steps_get_smaller_as_doors_open(project, monkeypatch):
         return Evaluation(float(worlds.mean()), worlds, worlds, 1.0, 0.0, 0.0, 1.0)
 
     sizes = []
-    monkeypatch.setattr(training, "evaluate", evaluate)
+    monkeypatch.setattr(trainer, "evaluate", evaluate)
     monkeypatch.setattr("rl.agent.PPOAgent.set_lr", lambda agent, fraction: sizes.append(fraction))
     _train("ppo", project / "run", monkeypatch, eval_interval=1, lr_schedule="success")
-    assert sizes == pytest.approx([1.0, 0.5, 0.1])  # after each of the first three validations
+    assert sizes == pytest.approx([1.0, 0.5, 0.1])  # after the first three validations
 
 
 @pytest.mark.parametrize(
@@ -250,8 +255,8 @@ def test_steps_get_smaller_as_doors_open(project, monkeypatch):
         ({"network_width": 64}, "--network-width and --network-depth go together"),
         ({"env_steps": 100}, "--env-steps: 100 is less than an update"),
         ({"lr": -1.0}, "--lr: -1.0 is not in"),
-        ({"task": "window"}, "--task: 'window' is none of pull"),
-        ({"pretrained": "nowhere"}, "--pretrained: nowhere is no directory"),
+        ({"task": "window"}, "--task: 'window' is not one of pull"),
+        ({"pretrained": "nowhere"}, "--pretrained: nowhere is neither a directory"),
     ],
 )
 def test_wrong_flags_get_one_line(flags, message, project, monkeypatch):
@@ -267,44 +272,47 @@ def test_network_sizes():
 
 
 def test_choices_are_those_of_the_code():
-    from door.reward import RewardConfig
-    from door.robots import ROBOTS
-    from door.worlds import STARTS
+    from door.env.reward import RewardConfig
+    from door.env.robots import ROBOTS
+    from door.env.worlds import STARTS
 
-    assert options.TIME_LIMITS == gae.TIME_LIMITS
-    assert options.VALUE_LOSSES == ppo.VALUE_LOSSES
-    assert set(options.STARTS) == set(STARTS)
-    assert set(options.ROBOTS) == set(ROBOTS)
-    assert {RewardConfig.of(kind).kind for kind in options.REWARDS} == set(options.REWARDS)
+    assert door_flags.TIME_LIMITS == gae.TIME_LIMITS
+    assert door_flags.VALUE_LOSSES == ppo.VALUE_LOSSES
+    assert set(door_flags.STARTS) == set(STARTS)
+    assert set(door_flags.ROBOTS) == set(ROBOTS)
+    assert {RewardConfig.of(kind).kind for kind in door_flags.REWARDS} == set(door_flags.REWARDS)
 
 
-@pytest.mark.parametrize("script", ["train_ppo", "train_hnppo", "determinism"])
-def test_help_names_every_flag_without_loading_torch(script):
-    path = Path(train_ppo.__file__).with_name(f"{script}.py")
-    code = (
-        "import sys, runpy\n"
-        "sys.argv = ['x', '--help']\n"
-        "try: runpy.run_path(PATH, run_name='__main__')\n"
-        "except SystemExit: pass\n"
-        "assert 'torch' not in sys.modules and 'mujoco' not in sys.modules\n"
-    ).replace("PATH", repr(str(path)))
+def test_help_names_every_flag_without_loading_torch():
+    code = """
+import contextlib, runpy, sys
+sys.argv = ["x", "--help"]
+for script in SCRIPTS:
+    with contextlib.suppress(SystemExit):
+        runpy.run_path(script, run_name="__main__")
+    assert "torch" not in sys.modules and "mujoco" not in sys.modules, script
+"""
+    folder = Path(train_ppo.__file__).parent
+    names = ("train_ppo", "train_hnppo", "determinism", "series", "metrics", "shift")
+    scripts = [str(folder / f"{name}.py") for name in names]
     done = subprocess.run(
-        [sys.executable, "-c", code], capture_output=True, text=True, env=dict(os.environ)
-    )
+        [sys.executable, "-c", code.replace("SCRIPTS", repr(scripts))],
+        capture_output=True, text=True, env=dict(os.environ),
+    )  # fmt: skip
     assert done.returncode == 0, done.stderr
-    assert "--seed" in done.stdout
+    assert done.stdout.count("--seed") >= len(scripts)
 
 
 def _outcomes(*changes: dict) -> list[dict]:
     """Three runs with 1, 2, 4 threads and a killed one, equal but for the changes."""
     equal = {"weights": "a", "metrics": "b", "resume_mismatch": 0, "env_steps": 5}
-    made = [equal | {"threads": threads} for threads in (1, 2, 4, 4)]
+    outcomes = [equal | {"threads": threads} for threads in (1, 2, 4, 4)]
     for index, change in enumerate(changes):
-        made[index] |= change
-    return made
+        outcomes[index] |= change
+    return outcomes
 
 
-def test_the_determinism_result_says_what_was_seen():
+def test_the_determinism_result_compares_all_digests():
     result = determinism.judge(_outcomes(), 7)
     assert result["summary"] == (
         "deterministic: 3 of 3 runs equal with 1, 2, 4 threads; killed at update 7 and resumed: equal"
@@ -319,11 +327,42 @@ def test_the_determinism_result_says_what_was_seen():
     assert "different" in determinism.judge(resumed, 2)["summary"]
 
 
-def test_the_determinism_test_really_runs_and_kills(project, monkeypatch):
+STUB = """
+import json, os, sys, time
+flags = dict(zip(sys.argv[1::2], sys.argv[2::2]))
+folder = flags.get("--resume") or os.environ["RUN_DIR"]
+os.makedirs(folder + "/journal", exist_ok=True)
+path = folder + "/journal/metrics.jsonl"
+lines = open(path).read().splitlines() if os.path.exists(path) else []
+with open(path, "a") as file:
+    for update in range(len(lines) + 1, int(flags["--env-steps"]) // 2048 + 1):
+        time.sleep(0.1)
+        print(json.dumps({"step": update}), file=file, flush=True)
+weights = WEIGHTS
+digest = {"weights": weights, "metrics": flags["--seed"]}
+result = {"digest": digest, "resume_mismatch": 0, "env_steps": int(flags["--env-steps"])}
+json.dump(result, open(folder + "/result.json", "w"))
+"""
+
+
+@pytest.mark.parametrize(
+    ("weights", "verdict"),
+    [
+        ('"same"', "deterministic: 2 of 2 runs equal with 1, 2 threads"),
+        ('flags["--threads"]', "not deterministic: 1 of 2 runs equal with 1, 2 threads"),
+    ],
+)
+def test_the_determinism_test_runs_kills_resumes_and_compares(
+    weights, verdict, project, monkeypatch
+):
+    """With a script that trains nothing; real trainings are killed and resumed above."""
+    (project / "train_ppo.py").write_text(STUB.replace("WEIGHTS", weights))
+    monkeypatch.setattr(determinism, "__file__", str(project / "determinism.py"))
     monkeypatch.setenv("RUN_DIR", str(project / "run"))
-    config = determinism.Config(agent="ppo", task="pull", updates=4, threads="1 2")
+    config = determinism.Config(agent="ppo", task="pull", updates=6, threads="1 2")
     assert config.variants() == [(1, 0), (2, 8)]
     written = determinism.main(config)
-    assert written["result"]["summary"].startswith("deterministic: 2 of 2 runs equal")
+    assert written["result"]["summary"].startswith(verdict)
     outcomes = json.loads((project / "run" / "artifacts" / "outcomes.json").read_text())
-    assert len({outcome["weights"] for outcome in outcomes}) == 1
+    assert len(outcomes) == 3
+    assert "killed at update" in (project / "run/journal/events.jsonl").read_text()

@@ -6,7 +6,8 @@ from types import SimpleNamespace
 
 import pytest
 
-from door import train_hnppo, train_ppo, tuned
+from door import train_hnppo, train_ppo
+from door.training import tuned_flags
 from runcatalog.record import UserError
 from runcatalog.record.config import flags_of
 
@@ -50,10 +51,10 @@ def search(
             "seed": 1,
             "epochs": 3,
         }
-        told = (
+        outcome = (
             {"metrics": {"return": {"last": value}}} if value is not None else {"status": "FAILED"}
         )
-        record(project, f"{letter}{i:07d}" * 4, batch=letter * 32, flags=flags, **told)
+        record(project, f"{letter}{i:07d}" * 4, batch=letter * 32, flags=flags, **outcome)
 
 
 def test_the_best_trial_of_the_latest_finished_search(project):
@@ -72,50 +73,48 @@ def test_the_best_trial_of_the_latest_finished_search(project):
     assert flags_of(config) == flags_of(DEFAULT) | taken.point | {"tuned": SEARCH}
 
 
-def test_a_search_that_minimises_and_one_that_does_not_tell_its_space(project):
+def test_a_minimising_search_and_a_search_without_recorded_space(project):
     search(project, "a", [3.0, 1.0, 2.0], goal="min", space=False)
     taken = train_ppo.Config(tuned=SEARCH).tuned_from()
     assert taken.point == {"lr": 0.002}
     assert taken.value == 1.0
 
 
-def test_what_is_typed_stays(project):
+def test_flags_on_the_command_line_stay(project):
     search(project, "a", [1.0])
     config = train_ppo.Config(tuned=SEARCH, lr=0.5)
     assert (config.lr, config.clip_coef) == (0.5, 0.3)
 
 
 @pytest.mark.parametrize("values", [None, [], [None]])
-def test_without_a_search_there_is_one_clear_line(project, values):
+def test_a_missing_search_is_an_error(project, values):
     if values is not None:
         search(project, "a", values)
     with pytest.raises(UserError, match=f"no finished search {SEARCH} in .*guild run {SEARCH}"):
         train_ppo.Config(tuned=SEARCH)
 
 
-def test_a_flag_that_the_script_lacks_is_named(project):
+def test_a_searched_flag_that_the_script_does_not_have_is_an_error(project):
     search(project, "a", [1.0])
     path = project / "experiments/records/door" / ("a" * 8 + ".json")
     path.write_text(path.read_text().replace('"clip-coef": {}', '"te-dim": {}'))
     trial = project / "experiments/records/door" / "a0000001.json"
     trial.write_text(trial.read_text().replace("clip-coef", "te-dim").replace("0.3", "12"))
-    with pytest.raises(UserError, match="searched te-dim, which this script lacks"):
+    with pytest.raises(UserError, match="searched te-dim, which this script does not have"):
         train_ppo.Config(tuned=SEARCH)
     assert train_hnppo.Config(tuned=SEARCH).te_dim == 12
 
 
-def test_the_search_that_guild_linked_comes_first_and_a_restart_takes_the_same(
-    project, monkeypatch
-):
+def test_guilds_linked_search_has_priority_and_a_restart_takes_the_same(project, monkeypatch):
     search(project, "a", [1.0])
     batch, run = project / ("e" * 32), project / "run"
     (batch / ".guild").mkdir(parents=True)
     (batch / ".guild" / "opref").write_text(f"guildfile:. '' {SEARCH.replace(':', ' ')}")
-    told = {
+    linked = {
         "objective": {"name": "opening_rate", "value": 0.9},
         "best": {"point": {"lr": 0.007, "network-size": "128 128"}, "run": "f" * 32},
     }
-    (batch / "result.json").write_text(json.dumps({"result": told}))
+    (batch / "result.json").write_text(json.dumps({"result": linked}))
     (run / "tuned").mkdir(parents=True)
     (run / "tuned" / "result.json").symlink_to(batch / "result.json")
     monkeypatch.setenv("RUN_DIR", str(run))
@@ -127,8 +126,8 @@ def test_the_search_that_guild_linked_comes_first_and_a_restart_takes_the_same(
     assert train_ppo.Config(tuned=SEARCH).lr == 0.001
 
     parents: list[str] = []
-    made = SimpleNamespace(directory=run, event=print, add_parent=parents.append)
-    tuned.note(made, taken)
+    current = SimpleNamespace(directory=run, event=print, add_parent=parents.append)
+    tuned_flags.note(current, taken)
     search(project, "b", [1.0, 2.0], started=9)
     again = train_ppo.Config(tuned=SEARCH)
     assert again.tuned_from() == taken

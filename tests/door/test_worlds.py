@@ -6,10 +6,10 @@ import mujoco
 import numpy as np
 import pytest
 
-from door.models import BOLT_RELEASE, DoorSpec, build_model
-from door.robots import ROBOTS
-from door.tasks import SERIES, TASKS, get_task
-from door.worlds import STARTS, Settings, World, sample_world
+from door.env.mujoco_models import BOLT_RELEASE, DoorSpec, build_model
+from door.env.robots import ROBOTS
+from door.env.tasks import SERIES, TASKS, get_task
+from door.env.worlds import STARTS, Settings, World, sample_world
 from world_ranges import RANGES
 
 LATCHED = [name for name, task in TASKS.items() if task.latched]
@@ -29,7 +29,7 @@ def numbers(model: mujoco.MjModel) -> dict[str, np.ndarray]:
     return fields
 
 
-def test_task_names_are_those_of_the_run_list():
+def test_task_names_equal_the_sources_run_list():
     assert list(TASKS) == [
         "pull",
         "pull_left",
@@ -67,7 +67,7 @@ def test_worlds_lie_in_the_ranges_of_the_source(task: str):
     assert np.abs(z).max() <= (0.0 if latched else 0.15)
 
 
-def test_a_world_depends_on_its_seed_alone():
+def test_a_world_depends_on_its_seed_only():
     assert draw("lever", 5) == draw("lever", 5) != draw("lever", 6)
 
 
@@ -122,7 +122,7 @@ def test_the_latch_holds_until_the_handle_is_turned(task: str, robot: str):
         assert angle > 0.5
 
 
-def test_the_bolt_leaves_the_strike_at_the_angle_that_the_prototype_measured():
+def test_the_bolt_leaves_the_strike_at_the_measured_angle():
     model = build_model(draw("lever", 0), "floatinghook", Settings())
     _, _, a, _, b = model.eq_data[0, :5]
     assert a * 0.25**2 + b * 0.25**4 == pytest.approx(BOLT_RELEASE, rel=0.05)
@@ -131,17 +131,17 @@ def test_the_bolt_leaves_the_strike_at_the_angle_that_the_prototype_measured():
 
 
 @pytest.mark.parametrize("task", ["pull", "lever", "round_left", "lever_push_left"])
-def test_what_is_only_seen_changes_no_bit_of_the_physics(task: str):
+def test_decoration_changes_no_bit_of_the_physics(task: str):
     world, rng = draw(task, 3), np.random.default_rng(0)
     settings = Settings()
     plain = build_model(world, "floatinghook", settings)
-    seen = build_model(world, "floatinghook", dataclasses.replace(settings, visual=True))
-    assert seen.ngeom > plain.ngeom
-    states = [mujoco.MjData(plain), mujoco.MjData(seen)]
+    visual = build_model(world, "floatinghook", dataclasses.replace(settings, visual=True))
+    assert visual.ngeom > plain.ngeom
+    states = [mujoco.MjData(plain), mujoco.MjData(visual)]
     for _ in range(40):
         command = rng.uniform(-1, 1, plain.nu)
         command[0] = -1.0  # into the door
-        for model, data in zip((plain, seen), states, strict=True):
+        for model, data in zip((plain, visual), states, strict=True):
             data.ctrl[:] = command
             mujoco.mj_step(model, data, 20)
     assert np.array_equal(states[0].qpos, states[1].qpos)
@@ -150,7 +150,7 @@ def test_what_is_only_seen_changes_no_bit_of_the_physics(task: str):
 @pytest.mark.parametrize("robot", ROBOTS)
 @pytest.mark.parametrize("start", STARTS)
 @pytest.mark.parametrize("task", TASKS)
-def test_no_robot_reaches_round_the_wall(task: str, start: str, robot: str):
+def test_no_robot_reaches_around_the_wall(task: str, start: str, robot: str):
     base, retreat = STARTS[start]
     model = build_model(draw(task, 0), robot, Settings(base=base, retreat=retreat))
     wall, slide = model.geom("wall_left"), model.joint("slide_y").range
@@ -159,7 +159,7 @@ def test_no_robot_reaches_round_the_wall(task: str, start: str, robot: str):
     assert base[2] + model.joint("slide_z").range[1] + ROBOTS[robot].length < 3.0  # nor over it
 
 
-def test_starts_are_about_as_far_from_the_handle_as_they_say():
+def test_starts_have_the_documented_distance_from_the_handle():
     rng = np.random.default_rng(0)
     for start, expected in (("near", 0.48), ("original", 1.0)):
         base, retreat = STARTS[start]

@@ -12,6 +12,8 @@ from pathlib import Path
 
 import psutil
 
+import prepared
+
 ROOT = Path(__file__).parents[2]
 
 
@@ -34,6 +36,9 @@ class Project:
                 target = root / name
                 target.parent.mkdir(parents=True, exist_ok=True)
                 shutil.copy2(ROOT / name, target)
+        for compiled in (ROOT / "src").rglob("__pycache__"):  # for the same sources, so valid
+            if (target := root / compiled.relative_to(ROOT)).parent.is_dir():
+                shutil.copytree(compiled, target)
         home = root / ".guild"
         home.mkdir()
         inherited = {
@@ -44,7 +49,9 @@ class Project:
         self.env = inherited | {
             "GUILD_HOME": str(home),
             "PYTHONPATH": str(root / "src"),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(
+                map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))
+            ),
         }
 
     def type(self, line: str, timeout: float = 540, **env: str) -> subprocess.CompletedProcess[str]:
@@ -71,9 +78,15 @@ class Project:
         return done.stdout
 
     def kill_when(self, line: str, reached: Callable[[], bool], seconds: float = 600) -> None:
-        """Runs a line until it has got somewhere; then all its processes at once, as when a machine goes down."""
+        """Run a line until a condition holds; then kill all its processes at once, as when a machine goes down.
+
+        The commands are the real ones: prepared ones are no children of the line's process.
+        """
+        path = self.env["PATH"].partition(os.pathsep)[2]
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        started = subprocess.Popen(f"exec {line}", shell=True, cwd=self.root, env=self.env, **quiet)
+        started = subprocess.Popen(
+            f"exec {line}", shell=True, cwd=self.root, env=self.env | {"PATH": path}, **quiet
+        )
         until = time.monotonic() + seconds
         while not reached():
             assert started.poll() is None, f"$ {line}\nended by itself: {started.returncode}"

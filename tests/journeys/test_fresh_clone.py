@@ -18,7 +18,7 @@ def clone(project: Project) -> Project:
     project.good("git init -q . && git add -A && git commit -q -m all")
     told = project.type(f"tools/demo {SMALL}")
     assert told.returncode == 1, told.stdout  # so short a training does not open the door
-    assert "required is at least 0.95" in told.stdout
+    assert "at least 0.95 is required" in told.stdout
     project.told = told.stdout
     return project
 
@@ -43,7 +43,7 @@ def test_neither_sync_and_render_nor_redrawing_changes_a_committed_file(clone: P
         clone.good(f"python src/{name}_redraw.py")
     clone.good("python src/skills/redraw.py")
     assert clone.good("git status --porcelain") == ""
-    assert "is what" in clone.good("catalog check")
+    assert "agrees with" in clone.good("catalog check")
     # What is published is what was asked for.
     run = clone.finished("train")
     clone.good("catalog export && catalog render")

@@ -15,6 +15,7 @@ from pathlib import Path
 import pytest
 
 import ends_table
+import prepared
 from runcatalog.record.journal import read_json
 from runcatalog.record.lifecycle.process import process_state
 from runcatalog.record.lifecycle.status import last_session
@@ -106,14 +107,17 @@ class Group:
     def under_guild(self, case, operation, flags):
         """Starts `guild run`; the run is found by its label, which is the case's name."""
         given = [f"{name}={value}" for name, value in flags.items()]
-        self.start(case, ["guild", "run", operation, *given, "--label", case, "-y"])
+        # What is killed needs to be the real process, below the real `guild run`.
+        guild = "guild" if flags is FOR_EVER else prepared.folder() / "guild"
+        self.start(case, [guild, "run", operation, *given, "--label", case, "-y"])
 
     def by_hand(self, case, flags):
         """Starts the script."""
         self.runs[case] = self.root / "runs" / case.replace(" ", "_")
         given = [text for name, value in flags.items() for text in (f"--{name}", str(value))]
         script = self.root / "src" / "toy" / "train.py"
-        self.start(case, [sys.executable, str(script), *given], RUN_DIR=str(self.runs[case]))
+        python = sys.executable if flags is FOR_EVER else prepared.python()
+        self.start(case, [python, str(script), *given], RUN_DIR=str(self.runs[case]))
 
     def find(self):
         """Finds the directories of Guild's runs."""
@@ -132,7 +136,7 @@ class Group:
 
     def catalog(self, line):
         """Types `catalog …`."""
-        command = [sys.executable, "-m", "runcatalog.cli.main", *line.split()]
+        command = [prepared.python(), "-m", "runcatalog.cli.main", *line.split()]
         done = subprocess.run(command, cwd=self.root, env=self.env, capture_output=True, text=True)
         assert done.returncode == 0, done.stdout + done.stderr
         return done.stdout

@@ -20,8 +20,13 @@ raise ImportError(f"{__name__} was imported")
 """
 _HELP = """\
 import runpy, sys
-sys.argv = [sys.argv[1], "--help"]
-runpy.run_module(sys.argv[0], run_name="__main__", alter_sys=True)
+for script in sys.argv[1:]:
+    sys.argv = [script, "--help"]
+    print("==", script, flush=True)
+    try:
+        runpy.run_module(script, run_name="__main__", alter_sys=True)
+    except SystemExit as end:
+        print("exit", end.code or 0, flush=True)
 """
 
 
@@ -67,13 +72,16 @@ def test_guild_reads_all_flags_without_them(trap):
 def test_help_needs_none_of_them(trap):
     env, log = trap
     assert "door.train_hnppo" in scripts()
-    for script in scripts():
-        done = subprocess.run(
-            [sys.executable, "-c", _HELP, script],
-            cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-        assert done.returncode == 0, f"{script}\n{done.stdout}"
-        assert "--" in done.stdout
+    done = subprocess.run(
+        [sys.executable, "-W", "ignore", "-c", _HELP, *scripts()],
+        cwd=ROOT, env=env, text=True, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+    )  # fmt: skip
+    assert done.returncode == 0, done.stdout
+    helps = re.split(r"^== ", done.stdout, flags=re.MULTILINE)[1:]
+    assert [text.split()[0] for text in helps] == scripts()
+    for text in helps:
+        assert text.endswith("exit 0\n"), text
+        assert "--" in text
     assert not log.exists(), log.read_text()
 
 

@@ -1,12 +1,14 @@
-"""A continual series as typed: it is killed, goes on, and ends as one that was not killed."""
+"""A continual series through Guild: it is killed, restarted, and ends like an undisturbed one."""
 
+import json
 from pathlib import Path
 
 import pytest
 
-from door import series
-from door.metrics import final_matrix
+from door import series, train_hnppo
+from door.continual.evaluations import final_matrix
 from journeys.shell import Project, written
+from runcatalog import record
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 SMALL = "env-steps=6144 video=no seed=5"
@@ -15,7 +17,7 @@ TWO = "steps='series3:hnppo_pull_0 series3:hnppo_pull_left_1'"
 
 def _operation(run: Path) -> str:
     path = run / ".guild/opref"
-    return path.read_text() if path.exists() else ""  # it is just being made
+    return path.read_text() if path.exists() else ""  # the run is just starting
 
 
 def _newest(project: Project, name: str) -> Path | None:
@@ -42,54 +44,88 @@ def killed(project: Project) -> Path:
     assert {run.name for run in set(project.runs) - known} == {
         whole.name,
         *steps,
-    }  # none was run twice
+    }  # no step ran twice
     return whole
 
 
-def test_a_killed_series_is_as_good_as_another(project, killed, monkeypatch) -> None:
-    """One test: a process of the suite that has one of its own would make the series again, for a minute."""
-    _it_ends_as_if_nothing_had_happened(project, killed)
-    _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch)
-    _metrics_find_both_series_and_refuse_one_that_does_not_fit(project, killed)
+def test_a_killed_series_ends_like_an_undisturbed_one(project, killed, monkeypatch) -> None:
+    """In one test, so that parallel test processes do not run the series again."""
+    _its_killed_step_equals_an_undisturbed_run(project, killed, monkeypatch)
+    _a_finished_step_of_another_series_is_reused(project, killed, monkeypatch)
+    _metrics_refuse_a_reference_that_does_not_fit(project, killed)
 
 
-def _it_ends_as_if_nothing_had_happened(project: Project, killed: Path) -> None:
+def _its_killed_step_equals_an_undisturbed_run(project: Project, killed: Path, monkeypatch) -> None:
+    """The killed step equals a run in this process, with the same flags, that was not killed."""
     first, second = (killed / "steps/0_pull").resolve(), (killed / "steps/1_pull_left").resolve()
-    before = project.runs
-    project.good(f"guild run series3:hnppo_pull_left_1 {SMALL} previous={first.name} -y")
-    (by_itself,) = (run for run in project.runs if run not in before)
+    flags = json.loads((second / "journal/run.json").read_text())["flags"]
+    flags = {name.replace("-", "_"): value for name, value in flags.items() if name != "resume"}
+    by_itself = project.root / "by_itself"
+    with monkeypatch.context() as patch:
+        patch.setenv("RUN_DIR", str(by_itself))
+        patch.setenv("RECORD_MLFLOW", "off")
+        patch.setenv("PROJECT_DIR", str(project.root))
+        train_hnppo.main(train_hnppo.Config(**flags | {"pretrained": str(first)}))
     alone = written(by_itself)
     assert written(second)["digest"] == alone["digest"]
     assert written(second)["result"]["metrics"] == alone["result"]["metrics"]
     assert alone["result"]["task_id"] == 1
-    assert written(killed)["result"]["matrix"] == final_matrix([first, by_itself]).tolist()
+    assert (
+        written(killed)["result"]["matrix"]
+        == final_matrix([first, by_itself], reported=True).tolist()
+    )
 
 
-def _a_task_of_another_series_is_not_run_again(project, killed, monkeypatch) -> None:
+def _a_finished_step_of_another_series_is_reused(project, killed, monkeypatch) -> None:
     monkeypatch.setenv("GUILD_HOME", project.env["GUILD_HOME"])
     first = (killed / "steps/0_pull").resolve().name
     two = ["series3:hnppo_pull_0", "series4:hnppo_pull_left_1"]
     flags = {"steps": " ".join(two), "seed": 5, "env_steps": 6144, "video": "no"}
-    assert series._choose(two[0], two, series.Config(**flags)) == series.Step(two[0], first, True)
+
+    def planned(**changes) -> list[series.Step]:
+        return series.plan(series.Config(**flags | changes), killed / "no such file")
+
+    reused, own = planned()
+    assert (reused.run, reused.reused, own.run, own.after) == (
+        first,
+        True,
+        "",
+        {"previous": "task 0"},
+    )
     for changed in ({"seed": 6}, {"env_steps": 4096}, {"video": "yes"}, {"reuse": False}):
-        assert not series._choose(two[0], two, series.Config(**flags | changed)).reused
-    # A step of its own is run again, and so is one that has not ended well.
-    assert not series._choose(two[0], two[:1], series.Config(**flags)).reused
-    assert not series._choose(two[1], two, series.Config(**flags)).reused
+        assert not planned(**changed)[0].run
+    assert not planned(steps=two[0])[0].run  # a step of the same series is run again
 
 
-def _metrics_find_both_series_and_refuse_one_that_does_not_fit(project, killed) -> None:
+def _metrics_refuse_a_reference_that_does_not_fit(project, killed) -> None:
     line = f"guild run door:metrics_series3 series={killed.name} reference={killed.name} seed=5 -y"
-    project.bad(line, "reference: ", "learned pull_left on from another task")
+    project.bad(line, "reference: ", "learned pull_left after another task")
 
 
 @pytest.mark.parametrize(
     ("line", "words"),
     [
         ("guild run series4:hnppo_lever_2 -y", ("series4:hnppo_pull_left_1",)),
-        ("guild run series4:all steps='' -y", ("--steps",)),
         ("guild run series4:all steps=series4:nothing_0 -y", ("series4:nothing_0",)),
     ],
 )
 def test_a_mistake_gets_one_clear_line(project: Project, line: str, words: tuple[str, ...]) -> None:
     project.bad(line, *words)
+
+
+def test_a_series_without_steps_and_one_without_guild(monkeypatch) -> None:
+    with pytest.raises(record.UserError, match="--steps: empty"):
+        series.Config(steps=" ")
+    monkeypatch.delenv("GUILD_HOME", raising=False)
+    with pytest.raises(record.UserError, match="a series runs under Guild"):
+        series.main(series.Config(steps="series3:hnppo_pull_0"))
+
+
+def test_the_file_of_an_older_interrupted_series_gives_the_ids(tmp_path) -> None:
+    file, runs = tmp_path / "series.json", ["a" * 32, "b" * 32]
+    steps = [{"operation": "x", "run": run, "reused": False, "seed": 1} for run in runs]
+    file.write_text(json.dumps({"steps": steps}))
+    config = series.Config(steps="s:0 s:1 s:2", reuse=False)
+    assert [step.run for step in series.plan(config, file)] == [*runs, ""]
+    file.write_text(json.dumps({"task 0": "c" * 32}))
+    assert [step.run for step in series.plan(config, file)] == ["c" * 32, "", ""]

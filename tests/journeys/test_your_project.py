@@ -7,17 +7,24 @@ import shutil
 import subprocess
 import sys
 import sysconfig
+from collections.abc import Iterator
 from pathlib import Path
 
 import pytest
 
+import prepared
 from journeys.shell import ROOT, Project
 
 PAGE = ROOT / "docs/your-project.md"
 
 
 class Environment:
-    """A virtual environment with the wheel; what it depends on is the development environment's."""
+    """A virtual environment with the wheel; what it depends on is the development environment's.
+
+    Attributes:
+        bin: Folder of its commands.
+        commands: Folder of the same commands, prepared.
+    """
 
     def __init__(self, folder: Path) -> None:
         self.bin = folder / "venv/bin"
@@ -30,9 +37,10 @@ class Environment:
         build = f"from setuptools import build_meta; build_meta.build_wheel({str(wheels)!r})"
         wheels.mkdir()
         _run([sys.executable, "-c", build], cwd=copy)
-        _run([sys.executable, "-m", "venv", folder / "venv"])
+        _run([sys.executable, "-m", "venv", "--without-pip", folder / "venv"])
         (wheel,) = wheels.glob("runcatalog-*.whl")
-        _run([self.bin / "python", "-m", "pip", "install", "-q", "--no-deps", "--no-index", wheel])
+        pip = [sys.executable, "-m", "pip", "--python", self.bin / "python"]
+        _run([*pip, "install", "-q", "--no-deps", "--no-index", wheel])
         # A path in a .pth file: of the folder's own .pth files, such as that of the checkout, none is read.
         (self.site / "development.pth").write_text(sysconfig.get_path("purelib") + "\n")
         guild = self.bin / "guild"
@@ -40,6 +48,8 @@ class Environment:
             f"#!{self.bin / 'python'}\nfrom guild.main_bootstrap import main\nmain()\n"
         )
         guild.chmod(0o755)
+        self.server, prepared_folder = prepared.serve(self.bin / "python")
+        self.commands = prepared_folder / "bin"
 
     @property
     def site(self) -> Path:
@@ -65,7 +75,9 @@ class Own(Project):
         self.env = inherited | {
             "GUILD_HOME": str(home),
             "PYTHONWARNINGS": "ignore:pkg_resources is deprecated",
-            "PATH": f"{environment.bin}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(
+                map(str, (environment.commands, environment.bin, os.environ["PATH"]))
+            ),
         }
         self.home = home
 
@@ -78,8 +90,10 @@ class Own(Project):
 
 
 @pytest.fixture(scope="module")
-def environment(tmp_path_factory: pytest.TempPathFactory) -> Environment:
-    return Environment(tmp_path_factory.mktemp("wheel"))
+def environment(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Environment]:
+    environment = Environment(tmp_path_factory.mktemp("wheel"))
+    yield environment
+    prepared.stop(environment.server)
 
 
 def blocks() -> list[tuple[str, str, str]]:
@@ -137,7 +151,7 @@ def test_the_page_as_typed(environment: Environment, tmp_path: Path) -> None:
     assert re.search(r"\| recorded \|.*accuracy", page)
     assert "not declared" not in page
     assert "with no result" not in page
-    assert "is what" in own.good("catalog check")
+    assert "agrees with" in own.good("catalog check")
     assert "accuracy" in own.good("catalog best train")
     before = {
         p: p.read_bytes() for p in own.root.rglob("*") if p.is_file() and p.parts[-2] != ".cache"

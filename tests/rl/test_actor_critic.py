@@ -5,8 +5,7 @@ import itertools
 import pytest
 import torch
 
-from rl.actor_critic import ActorCritic
-from rl.policy import NetworkShape, count, unflatten
+from rl.actor_critic import NetworkShape, backward, count, forward, unflatten
 
 
 def _module(shape: NetworkShape, outputs: int, flat: torch.Tensor) -> torch.nn.Sequential:
@@ -19,12 +18,12 @@ def _module(shape: NetworkShape, outputs: int, flat: torch.Tensor) -> torch.nn.S
 
 
 def _gradient(network: torch.nn.Module) -> torch.Tensor:
-    return torch.nn.utils.parameters_to_vector([each.grad for each in network.parameters()])
+    return torch.nn.utils.parameters_to_vector([weight.grad for weight in network.parameters()])
 
 
 @pytest.mark.parametrize("squash", [False, True])
 @pytest.mark.parametrize("hidden", [(8,), (16, 16), (12, 8, 4)])
-def test_gradients_are_those_of_autograd(hidden, squash):
+def test_gradients_equal_autograd(hidden, squash):
     shape = NetworkShape(5, 3, hidden)
     generator = torch.Generator().manual_seed(len(hidden))
 
@@ -33,14 +32,13 @@ def test_gradients_are_those_of_autograd(hidden, squash):
 
     actor, critic = draw(count(shape.actor)), draw(count(shape.critic))
     observations, actions = draw(40, 5), draw(40, 3)
-    of_log_probs, of_values, of_entropy = draw(40), draw(40), 0.37
+    d_log_probs, d_values, d_entropy = draw(40), draw(40), 0.37
 
-    ours = ActorCritic(squash=squash)
     tensors = unflatten(actor, shape.actor), unflatten(critic, shape.critic)
-    found = ours.evaluate(*tensors, observations, actions)
-    memory = torch.full_like(actor, 7.0), torch.full_like(critic, 7.0)
-    views = unflatten(memory[0], shape.actor), unflatten(memory[1], shape.critic)
-    ours.backward(of_log_probs, of_entropy, of_values, *views)
+    ours = forward(*tensors, observations, actions, squash=squash)
+    gradients = torch.full_like(actor, 7.0), torch.full_like(critic, 7.0)
+    views = unflatten(gradients[0], shape.actor), unflatten(gradients[1], shape.critic)
+    backward(ours, d_log_probs, d_entropy, d_values, *views)
 
     mean, value = _module(shape, 3, actor[:-3]), _module(shape, 1, critic)
     log_std = actor[-3:].clone().requires_grad_()
@@ -48,11 +46,9 @@ def test_gradients_are_those_of_autograd(hidden, squash):
     normal = torch.distributions.Normal(output, log_std.exp())
     log_probs, values = normal.log_prob(actions).sum(-1), value(observations)[:, 0]
     entropy = normal.entropy()[0].sum()
-    for ours_, theirs in zip(found, (log_probs, entropy, values), strict=True):
-        torch.testing.assert_close(ours_, theirs)
-    (
-        (of_log_probs * log_probs).sum() + of_entropy * entropy + (of_values * values).sum()
-    ).backward()
-    expected = torch.cat((_gradient(mean), log_std.grad))
-    torch.testing.assert_close(memory[0], expected)
-    torch.testing.assert_close(memory[1], _gradient(value))
+    torch.testing.assert_close(ours.log_probs, log_probs)
+    torch.testing.assert_close(ours.entropy, entropy)
+    torch.testing.assert_close(ours.values, values)
+    ((d_log_probs * log_probs).sum() + d_entropy * entropy + (d_values * values).sum()).backward()
+    torch.testing.assert_close(gradients[0], torch.cat((_gradient(mean), log_std.grad)))
+    torch.testing.assert_close(gradients[1], _gradient(value))

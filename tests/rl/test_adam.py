@@ -1,4 +1,4 @@
-"""Adam beside torch's own."""
+"""Adam against torch's."""
 
 import copy
 import subprocess
@@ -32,7 +32,7 @@ def _steps(optimiser, tensors, steps: range) -> None:
 
 
 @pytest.mark.parametrize("about", [{}, {"betas": (0.9, 0.99), "eps": 1e-5}])
-def test_steps_are_torchs_to_the_bit_and_each_goes_on_with_the_others_state(about):
+def test_steps_equal_torch_to_the_bit_and_states_are_interchangeable(about):
     ours, theirs = _tensors(), _tensors()
     adam = Adam(ours, 3e-3, **about)
     torchs = torch.optim.Adam(theirs, lr=3e-3, fused=True, **about)
@@ -53,7 +53,7 @@ def test_steps_are_torchs_to_the_bit_and_each_goes_on_with_the_others_state(abou
     assert all(map(torch.equal, ours, theirs))
 
 
-def test_what_was_saved_is_not_stepped():
+def test_steps_do_not_change_a_saved_state():
     tensors = _tensors()
     adam = Adam(tensors, 1e-3)
     _steps(adam, tensors, range(1, 2))

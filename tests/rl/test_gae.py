@@ -60,7 +60,7 @@ def _lambda_return(rewards, values, terminated, truncated, final_values, gamma, 
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_cut_is_the_loop_of_the_source(seed):
+def test_cut_equals_the_loop_of_the_source(seed):
     data = _draw(seed)
     final = data.pop("final_values")
     advantages, returns = gae(**data, gamma=0.97, gae_lambda=0.9)
@@ -73,13 +73,13 @@ def test_cut_is_the_loop_of_the_source(seed):
 
 
 @pytest.mark.parametrize("seed", range(4))
-def test_bootstrap_is_the_lambda_return(seed):
+def test_bootstrap_equals_the_lambda_return(seed):
     data = _draw(seed)
     _, returns = gae(**data, gamma=0.97, gae_lambda=0.9, time_limit="bootstrap")
     np.testing.assert_allclose(returns, _lambda_return(**data, gamma=0.97, lam=0.9), atol=1e-5)
 
 
-def test_without_an_end_both_agree():
+def test_without_episode_ends_both_treatments_agree():
     data = _draw(7)
     data["terminated"][:] = data["truncated"][:] = False
     results = [gae(**data, gamma=0.9, gae_lambda=0.8, time_limit=kind)[1] for kind in TIME_LIMITS]

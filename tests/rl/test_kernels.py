@@ -1,5 +1,8 @@
-"""Where machine code is kept."""
+"""Where the machine code of compiled functions is stored."""
 
+import fcntl
+import time
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
 
 from rl import kernels
@@ -11,7 +14,28 @@ def doubled(value):
     return 2 * value
 
 
-def test_machine_code_is_kept_by_the_digest_of_the_sources(tmp_path, monkeypatch):
+def test_the_digest_covers_all_rooms_of_a_study(tmp_path):
+    study = tmp_path / "study"
+    kernel, constants, script = (
+        study / "room" / "kernel.py",
+        study / "room" / "codes.py",
+        study / "run.py",
+    )
+    kernel.parent.mkdir(parents=True)
+    for path in (study / "__init__.py", study / "room" / "__init__.py", script):
+        path.write_text("")
+    kernel.write_text("from rl.kernels import kernel")
+    constants.write_text("WALL = 1")
+    assert kernels.package_of(kernel) == kernels.package_of(script) == study
+    before = kernels.digest(study)
+    for changed in (kernel, constants, script):
+        kernels.digest.cache_clear()
+        changed.write_text(changed.read_text() + "\n")
+        assert (kernels.digest(study) != before) == (changed != script)
+        before = kernels.digest(study)
+
+
+def test_machine_code_is_stored_by_the_digest_of_the_sources(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
     assert kernels.folder(HERE) == tmp_path / f"rl-{kernels.digest(HERE)}"
     assert kernels.kernel(doubled)(2) == 4
@@ -21,17 +45,37 @@ def test_machine_code_is_kept_by_the_digest_of_the_sources(tmp_path, monkeypatch
     assert sum(again.stats.cache_hits.values()) == 1
 
 
-def test_without_a_place_for_machine_code_kernels_work(tmp_path, monkeypatch):
+def test_a_function_that_another_process_compiles_is_waited_for(tmp_path, monkeypatch):
+    monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
+    assert kernels.kernel(doubled)(2) == 4
+    (lock,) = kernels.folder(HERE).glob("*.lock")
+    index, code = (next(kernels.folder(HERE).glob(name)) for name in ("*.nbi", "*.nbc"))
+    kept = index.read_bytes()
+    index.unlink()
+    late = kernels.kernel(doubled)
+    with lock.open() as compiling, ThreadPoolExecutor() as threads:
+        fcntl.flock(compiling, fcntl.LOCK_EX)
+        waiting = threads.submit(late, 3)
+        time.sleep(0.2)
+        assert not waiting.done()
+        index.write_bytes(kept)
+        fcntl.flock(compiling, fcntl.LOCK_UN)
+        assert waiting.result(60) == 6
+    assert sum(late.stats.cache_hits.values()) == 1
+    assert code.exists()
+
+
+def test_kernels_work_without_a_folder_for_machine_code(tmp_path, monkeypatch):
     (tmp_path / "file").write_text("no folder")
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path / "file"))
     assert kernels.kernel(doubled)(2) == 4
 
 
-def test_the_folder_of_a_full_disk_is_no_error(tmp_path, monkeypatch):
+def test_a_full_disk_is_not_an_error(tmp_path, monkeypatch):
     monkeypatch.setenv("NUMBA_CACHE_DIR", str(tmp_path))
-    found = kernels.kernel(doubled)
+    compiled = kernels.kernel(doubled)
     monkeypatch.setattr(kernels._Locator, "ensure_cache_path", _full)
-    assert found(2) == 4
+    assert compiled(2) == 4
     assert not list(kernels.folder(HERE).glob("*.nbc"))
 
 

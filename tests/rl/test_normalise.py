@@ -6,7 +6,7 @@ import pytest
 from rl.normalise import ObservationNormaliser, ReturnScaler, RunningMoments
 
 
-def test_moments_are_those_of_all_batches_together():
+def test_moments_equal_those_of_all_batches():
     rng = np.random.default_rng(0)
     batches = [rng.normal(3, 2, size=(size, 4)) for size in (1, 7, 100, 2)]
     moments = RunningMoments((4,), count=0.0)
@@ -30,7 +30,7 @@ def test_observations_become_standard_and_outliers_are_clipped():
     assert normaliser(np.array([[1e6, -1e6]])).tolist() == [[4.0, -4.0]]
 
 
-def test_off_it_changes_nothing():
+def test_a_disabled_normaliser_changes_nothing():
     normaliser = ObservationNormaliser(2, enabled=False)
     data = np.array([[100.0, -3.0]], np.float32)
     normaliser.update(data)
@@ -43,29 +43,29 @@ def test_state_restores_the_same_bits():
     first.update(rng.normal(size=(20, 3)))
     second.set_state(first.state())
     more = rng.normal(size=(20, 3))
-    for each in (first, second):
-        each.update(more)
+    for normaliser in (first, second):
+        normaliser.update(more)
     np.testing.assert_array_equal(first(more), second(more))
 
 
-def test_rewards_are_divided_by_the_spread_of_the_discounted_return():
+def test_rewards_are_divided_by_the_standard_deviation_of_the_return():
     rng = np.random.default_rng(3)
     rewards = rng.normal(10, 5, size=(400, 8))
     ends = rng.random(rewards.shape) < 0.02
     scaler = ReturnScaler(8, 0.9, clip=1e9)
     scaled = scaler(rewards, ends)
-    returns, seen = np.zeros(8), []
+    returns, history = np.zeros(8), []
     for t in range(400):
         returns = 0.9 * returns + rewards[t]
-        seen.append(returns)
+        history.append(returns)
         if t in (0, 50, 399):
             # The imagined sample that the statistics start with weighs 1e-4.
-            np.testing.assert_allclose(scaled[t], rewards[t] / np.std(seen), rtol=1e-3)
+            np.testing.assert_allclose(scaled[t], rewards[t] / np.std(history), rtol=1e-3)
         returns = np.where(ends[t], 0.0, returns)
 
 
 @pytest.mark.parametrize("statistics", [True, False])
-def test_restart_forgets_episodes_and_on_request_the_spread(statistics):
+def test_restart_resets_episodes_and_optionally_the_statistics(statistics):
     rng = np.random.default_rng(4)
     rewards, ends = rng.normal(size=(30, 4)), np.zeros((30, 4), bool)
     scaler, fresh = ReturnScaler(4, 0.9), ReturnScaler(4, 0.9)

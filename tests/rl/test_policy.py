@@ -6,10 +6,8 @@ import numpy as np
 import pytest
 import torch
 
-from rl.normalise import ObservationNormaliser
-from rl.policy import (
+from rl.actor_critic import (
     NetworkShape,
-    Policy,
     actor_mean,
     count,
     critic_value,
@@ -18,8 +16,10 @@ from rl.policy import (
     log_prob,
     unflatten,
 )
+from rl.normalise import ObservationNormaliser
+from rl.policy import Policy
 
-SHAPE = NetworkShape(15, 6)
+SHAPE = NetworkShape(15, 6, (64, 64))
 
 
 def _generator(seed: int = 0) -> torch.Generator:
@@ -37,7 +37,7 @@ def test_sizes_of_the_source():
 
 
 @pytest.mark.parametrize("hidden", [(64, 64), (32,), (16, 8, 4)])
-def test_a_perceptron_is_that_of_torch(hidden):
+def test_an_mlp_equals_torch(hidden):
     shape = NetworkShape(5, 3, hidden)
     flat = torch.randn(count(shape.critic), generator=_generator())
     widths = (5, *hidden, 1)
@@ -51,7 +51,7 @@ def test_a_perceptron_is_that_of_torch(hidden):
     torch.testing.assert_close(critic_value(unflatten(flat, shape.critic), inputs), expected)
 
 
-def test_density_and_entropy_are_those_of_torch():
+def test_density_and_entropy_equal_torch():
     mean = torch.randn(7, 6, generator=_generator(2))
     actions = torch.randn(7, 6, generator=_generator(3))
     log_std = torch.linspace(-1, 1, 6)
@@ -78,7 +78,7 @@ def test_a_squashed_mean_stays_within_the_motors():
     torch.testing.assert_close(squashed, torch.tanh(actor_mean(tensors, inputs, squash=False)))
 
 
-def test_a_policy_is_a_copy_and_samples_round_its_mean():
+def test_a_policy_is_a_copy_and_samples_around_its_mean():
     tensors = _actor()
     normaliser = ObservationNormaliser(15)
     rng = np.random.default_rng(0)
@@ -87,8 +87,8 @@ def test_a_policy_is_a_copy_and_samples_round_its_mean():
     policy = Policy(tensors, normaliser, squash=False)
     mean = policy(raw)
     noise = rng.standard_normal((40, 6), np.float32)
-    disturbances, log_probs = policy.disturbances(noise)
-    actions = policy.act(normaliser(raw), disturbances)
+    scaled, log_probs = policy.scale_noise(noise)
+    actions = policy.act(normaliser(raw), scaled)
     np.testing.assert_allclose(actions, mean + np.exp(np.float32(-0.5)) * noise, rtol=1e-5)
     again = log_prob(torch.from_numpy(actions), torch.from_numpy(mean), tensors[-1])
     np.testing.assert_allclose(log_probs, again.numpy(), rtol=1e-4, atol=1e-4)

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+import prepared
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 
@@ -75,7 +76,9 @@ class Shell:
         kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
         self.env = kept | {
             "GUILD_HOME": str(home),
-            "PATH": f"{Path(sys.executable).parent}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(
+                map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))
+            ),
             "PYTHONPATH": f"{root / 'src'}{os.pathsep}{HERE.parents[1] / 'src'}",
             "PYTHONWARNINGS": "ignore",
             "OMP_NUM_THREADS": "1",
@@ -101,7 +104,7 @@ class Shell:
 
     def catalog(self, line: str, *, code: int = 0) -> str:
         """Runs `catalog …` as a command of its own."""
-        return self(f"{sys.executable} -m runcatalog.cli.main {line}", code=code)
+        return self(f"{prepared.python()} -m runcatalog.cli.main {line}", code=code)
 
     def inside(self, line: str, *, code: int = 0) -> str:
         """Runs `catalog …` in this process, which has imported MLflow already."""

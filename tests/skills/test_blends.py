@@ -4,34 +4,34 @@ import numpy as np
 import pytest
 import torch
 
-from rl.ppo import PPOSettings
+from ppo_settings import ppo_settings
 from runcatalog import record
-from skills import agents, blends
-from skills.acting import NetworkAgent
-from skills.codes import ACTIONS, VERBS
-from skills.distilling import STATISTICS, Student
-from skills.engine import Engine
-from skills.gating import Looks
-from skills.levels import levels_of
-from skills.mixing import GateLearner, Mixture, Switch
-from skills.network import Network, Sequences, Shape, initial, split
-from skills.playing import play
+from skills.agents import checkpoints, mixture_kernels
+from skills.agents.evaluation import play
+from skills.agents.mixture import Mixture, Switch
+from skills.agents.network import Network, Sequences, Shape, initial_weights, named_views
+from skills.agents.policy import NetworkAgent
+from skills.learning.distillation import STATISTICS, Distillation
+from skills.learning.mixture import GatePPO, GateStatistics
+from skills.learning.ppo import LearnerSettings
+from skills.levels.codes import ACTIONS, VERBS
+from skills.levels.engine import Engine
+from skills.levels.stages import stages_by_verb
 
 TINY = Shape(channels=4, hidden=24, memory=16)
-SETTINGS = PPOSettings(epochs=2, minibatch_size=8, entropy_coef=0.01, time_limit="bootstrap")
+LOSS = ppo_settings(entropy_coef=0.01, time_limit="bootstrap")
 
 
-@pytest.fixture(autouse=True)
-def _one_thread():
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
+def _settings(shape: Shape, envs: int, workers: int) -> LearnerSettings:
+    return LearnerSettings(
+        shape=shape, envs=envs, workers=workers, rollout=32, passes=2, minibatch_size=8, max_grad_norm=2,
+        frozen="nothing",
+    )  # fmt: skip
 
 
 def _agent(number: int, shape: Shape = TINY, stage: str = "all0") -> NetworkAgent:
-    flat = initial(shape, torch.Generator().manual_seed(number))
-    split(flat, shape)["head"][:-1] *= 300  # decided ones, each in its own way
+    flat = initial_weights(shape, torch.Generator().manual_seed(number))
+    named_views(flat, shape)["head"][:-1] *= 300  # decided ones, each in its own way
     return NetworkAgent(Network(shape, flat), stage, f"{number:032x}")
 
 
@@ -57,7 +57,7 @@ def test_the_divergence_and_its_gradient_are_autograds() -> None:
     (kl + 0.3 * error).backward()
     same = (log_p.argmax(-1) == log_q.argmax(-1)).double().mean()
     statistics = np.zeros(len(STATISTICS), np.float32)
-    blends.divergence(outputs, labels, which, 0.3, statistics)
+    mixture_kernels.distillation_loss(outputs, labels, which, 0.3, statistics)
     np.testing.assert_allclose(statistics, [kl.item(), error.item(), same], rtol=1e-5)
     np.testing.assert_allclose(outputs, mine.grad, rtol=0, atol=1e-7)
 
@@ -76,10 +76,10 @@ def test_gradients_of_a_mixture_are_autograds() -> None:
     ((taken * torch.from_numpy(of_log_probs)).sum() + 0.3 * entropy.sum()
      + (leaf[..., experts] * torch.from_numpy(of_values)).sum()).backward()  # fmt: skip
     log_probs, entropies = np.zeros((2, 4, 3), np.float32)
-    blends.policy(outputs, opinions, actions, which, log_probs, entropies)
+    mixture_kernels.log_probs_and_entropies(outputs, opinions, actions, which, log_probs, entropies)
     np.testing.assert_allclose(log_probs, taken.detach(), atol=1e-5)
     np.testing.assert_allclose(entropies, entropy.detach(), atol=1e-5)
-    blends.policy_backward(
+    mixture_kernels.log_probs_and_entropies_backward(
         outputs, opinions, actions, which, of_log_probs, np.float32(0.3), of_values
     )
     np.testing.assert_allclose(outputs, leaf.grad, atol=1e-5)
@@ -106,7 +106,7 @@ def test_a_switch_plays_as_the_expert_of_the_mission_does() -> None:
     experts = {verb: _agent(i) for i, verb in enumerate(VERBS[:4])}
     switch = Switch(_gate(4), experts)
     for verb, expert in experts.items():
-        stage = levels_of("all0")[verb]
+        stage = stages_by_verb("all0")[verb]
         mine, its = (play(each, stage, range(60), None) for each in (switch, expert))
         np.testing.assert_array_equal(mine.steps, its.steps)
         np.testing.assert_array_equal(mine.reward, its.reward)
@@ -114,7 +114,7 @@ def test_a_switch_plays_as_the_expert_of_the_mission_does() -> None:
 
 def test_looks_are_means_over_the_steps_of_episodes_that_go_on() -> None:
     mixture = Mixture(_gate(2, [0.75, 0.25]), {"a": _agent(1), "b": _agent(2)})
-    looks = Looks(mixture)
+    looks = GateStatistics(mixture)
     played = play(mixture, "all0", range(300), np.random.default_rng(1), watch=looks)
     assert looks.steps.sum() == played.steps.sum()
     found = looks.metrics()
@@ -129,9 +129,9 @@ def test_labels_are_what_the_teacher_gives_for_the_whole_episode() -> None:
     student = _student({verb: _agent(i) for i, verb in enumerate(VERBS[:4])})
     compared = 0
     for number in (1, 2, 3, 4):  # 128 steps: every episode has ended once
-        student.play(number, map)
+        student.collect(number)
         for worker, verb in zip(student.workers, VERBS, strict=False):
-            pupil = worker.player
+            pupil = worker.rollout
             steps, count = pupil.actions.shape
             begins, teacher = pupil.begins[:steps], pupil.teacher.network
             seen = Sequences(
@@ -139,7 +139,7 @@ def test_labels_are_what_the_teacher_gives_for_the_whole_episode() -> None:
                 np.zeros((count, teacher.shape.kept), np.float32), np.arange(count),
             )  # fmt: skip
             whole = Network(teacher.shape, teacher.flat).forward(
-                seen, teacher.films(pupil.missions)
+                seen, teacher.film_tables(pupil.missions)
             )
             known = np.logical_or.accumulate(begins, 0)  # since when the memory was empty
             np.testing.assert_allclose(pupil.labels[known], whole[known], rtol=0, atol=2e-5)
@@ -155,36 +155,35 @@ def test_led_environments_do_what_the_teacher_would() -> None:
         weights["head"][:] = weights["skip"][:] = 0
         weights["head_bias"][:ACTIONS] = 50 * (np.arange(ACTIONS) == 2)  # forward, whatever it sees
     student = _student(teachers)
-    student.lead(0.25)
-    student.play(1, map)
+    student.set_teacher_share(0.25)
+    student.collect(1)
     for worker in student.workers:
-        actions = worker.player.actions
+        actions = worker.rollout.actions
         led = round(0.25 * actions.shape[1])
         assert (actions[:, :led] == 2).all()
         assert (actions[:, led:] != 2).any(0).all()
 
 
-def _student(teachers: dict[str, NetworkAgent]) -> Student:
-    return Student(
-        teachers, levels_of("all0"), shape=TINY, envs=64, workers=4, rollout=32, settings=SETTINGS,
-        max_grad_norm=2, seeds=record.Seeds(1),
-    )  # fmt: skip
+def _student(teachers: dict[str, NetworkAgent]) -> Distillation:
+    return Distillation(
+        teachers, stages_by_verb("all0"), 0.5, _settings(TINY, 64, 4), record.Seeds(1)
+    )
 
 
 def test_a_student_becomes_its_teachers() -> None:
     student = _student({verb: _agent(i) for i, verb in enumerate(VERBS[:4])})
-    first = student.update(1, 3e-3)
-    for number in range(2, 41):
-        last = student.update(number, 3e-3)
+    history = []
+    for number in range(1, 41):
+        student.collect(number)
+        history.append(student.optimise(number, 3e-3))
+    first, last = history[0], history[-1]
     assert last["kl"] < 0.5 * first["kl"], (first, last)
     assert last["agreement"] > first["agreement"] + 0.1
 
 
-def _gate_learner(experts: dict[str, NetworkAgent]) -> GateLearner:
-    return GateLearner(
-        experts, shape=Shape(4, 24, 16, choices=len(experts)), levels="gto0", envs=128, workers=2,
-        rollout=32, settings=SETTINGS, max_grad_norm=2, seeds=record.Seeds(1),
-    )  # fmt: skip
+def _gate_learner(experts: dict[str, NetworkAgent]) -> GatePPO:
+    settings = _settings(Shape(4, 24, 16, choices=len(experts)), 128, 2)
+    return GatePPO(experts, settings, LOSS, 0.0, "gto0", record.Seeds(1))
 
 
 def test_a_gate_learns_whom_to_listen_to() -> None:
@@ -197,8 +196,10 @@ def test_a_gate_learns_whom_to_listen_to() -> None:
     learner = _gate_learner({"turns": turns, "wanders": wanders})
     kept = [each.network.flat.copy() for each in (turns, wanders)]
     for number in range(1, 21):
-        found = learner.update(number, 1e-2)
-    weights = learner.workers[0].player.weights.mean((0, 1))
+        learner.collect(number)
+        learner.compute_advantages()
+        found = learner.optimise(number, 1e-2)
+    weights = learner.workers[0].rollout.weights.mean((0, 1))
     assert weights[1] > 0.65, weights
     assert found["gate_entropy"] < np.log(2)
     for before, agent in zip(kept, (turns, wanders), strict=True):
@@ -208,16 +209,16 @@ def test_a_gate_learns_whom_to_listen_to() -> None:
 def test_a_mixture_is_loaded_from_its_checkpoint_alone(tmp_path) -> None:
     experts = {"gtg": _agent(1), "gto": _agent(2, Shape(8, 16, 8))}
     mixture = Mixture(_gate(2), experts, "all0")
-    tensors = agents.tensors_of(mixture.gate.network, agents.GATE)
+    tensors = checkpoints.named_tensors(mixture.gate.network, checkpoints.GATE)
     for name, each in experts.items():
-        tensors |= agents.tensors_of(each.network, name)
-    about = agents.about(mixture.gate.network.shape, "all0")
-    about["experts"] = agents.about_experts(experts)
+        tensors |= checkpoints.named_tensors(each.network, name)
+    about = checkpoints.description(mixture.gate.network.shape, "all0")
+    about["experts"] = checkpoints.expert_descriptions(experts)
     record.checkpoint.save_checkpoint(tmp_path / "checkpoints", 1, tensors, about, run_id="ab")
-    loaded = agents.load(tmp_path)
+    loaded = checkpoints.load(tmp_path)
     assert (loaded.stage, loaded.run_id, list(loaded.experts)) == ("all0", "ab", ["gtg", "gto"])
     assert [each.run_id for each in loaded.experts.values()] == [f"{i:032x}" for i in (1, 2)]
     mine, its = (play(each, "all0", range(50), None) for each in (mixture, loaded))
     np.testing.assert_array_equal(mine.steps, its.steps)
     with pytest.raises(record.UserError, match="--gto"):
-        agents.specialists({"gto": tmp_path})
+        checkpoints.load_specialists({"gto": tmp_path})

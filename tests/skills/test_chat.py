@@ -9,8 +9,8 @@ import pytest
 
 from chat_server import ChatServer, options_of
 from runcatalog.record import RunFailed, UserError
-from skills import chat, prompts
-from skills.chat import Chat
+from skills.planner import chat, prompts
+from skills.planner.chat import Chat
 
 SCHEMA = prompts.schema(["explore", "open the red door"])
 ASKED = [{"role": "system", "content": "Plan."}, {"role": "user", "content": "What now?"}]
@@ -102,11 +102,11 @@ class _Stalling(socketserver.StreamRequestHandler):
 
 
 @pytest.mark.parametrize(
-    ("status", "wanted", "told", "asked"),
+    ("status", "wanted", "message", "asked"),
     [("500 Out", RunFailed, "500 Out", 3), ("403 No", UserError, "--url: .* 403", 1)],
 )
 def test_a_server_that_stalls_in_an_error_is_as_one_that_tells_nothing(
-    status, wanted, told, asked
+    status, wanted, message, asked
 ) -> None:
     with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Stalling) as server:
         server.answer = f"HTTP/1.1 {status}\r\nContent-Length: 90\r\n\r\n".encode()
@@ -114,7 +114,7 @@ def test_a_server_that_stalls_in_an_error_is_as_one_that_tells_nothing(
         threading.Thread(target=server.serve_forever, args=(0.01,)).start()
         url = f"http://127.0.0.1:{server.server_address[1]}"
         try:
-            with pytest.raises(wanted, match=told):
+            with pytest.raises(wanted, match=message):
                 _chat("ollama", url, timeout=0.3).ask(ASKED, SCHEMA)
         finally:
             server.ended.set()

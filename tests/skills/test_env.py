@@ -7,8 +7,10 @@ from gymnasium.utils.env_checker import check_env
 from minigrid.wrappers import FullyObsWrapper, ImgObsWrapper, RGBImgPartialObsWrapper
 
 import skills
-from skills import codes, figures
-from skills.levels import STAGES
+from skills.levels import codes
+from skills.levels.minigrid import pictures
+from skills.levels.minigrid.env import SkillsEnv
+from skills.levels.stages import STAGES
 
 
 @pytest.mark.parametrize("stage", ["gtg1", "pkpc2", "tgl3", "all6", "nlm2"])
@@ -27,7 +29,7 @@ def test_minigrids_wrappers_and_pictures_work():
     env = gymnasium.make(skills.env_id("pkp3"), render_mode="rgb_array")
     env.reset(seed=2)
     assert env.render().shape == (352, 352, 3)
-    assert figures.picture(env.unwrapped).shape == (176, 176, 3)
+    assert pictures.picture(env.unwrapped).shape == (176, 176, 3)
     assert FullyObsWrapper(env).reset(seed=2)[0]["image"].shape == (11, 11, 3)
     assert ImgObsWrapper(env).reset(seed=2)[0].shape == (7, 7, 3)
     assert RGBImgPartialObsWrapper(env, tile_size=8).reset(seed=2)[0]["image"].shape == (56, 56, 3)
@@ -40,7 +42,7 @@ def test_a_seed_is_a_level_and_then_others_follow():
     assert first == again
     assert len(set(first)) == 4
     with pytest.raises(ValueError, match="no stage 'x'"):
-        skills.env.SkillsEnv("x")
+        SkillsEnv("x")
 
 
 def test_words_and_codes_of_missions_are_the_same():

@@ -5,11 +5,12 @@ import numpy as np
 import pytest
 
 import skills
-from skills import codes, generate, show_levels
-from skills.codes import DOOR, GOAL, KEY, LOCKED, TARGET, TOOL, TYPE_MASK
-from skills.engine import Engine
-from skills.levels import CHAINS, LAST, MAX_STEPS, SIZE, STAGES, Stage, stage_table
-from skills.oracle import solutions
+from skills import show_levels
+from skills.levels import codes, generate
+from skills.levels.codes import DOOR, GOAL, KEY, LOCKED, TARGET, TOOL, TYPE_MASK
+from skills.levels.engine import Engine
+from skills.levels.solver import solutions
+from skills.levels.stages import CHAINS, LAST, MAX_STEPS, SIZE, STAGES, Stage, stage_table
 
 SEEDS = np.arange(60) * 7919
 OWN = [name for name, stage in STAGES.items() if isinstance(stage, Stage)]
@@ -175,7 +176,7 @@ def test_a_level_without_a_way_has_no_solution():
 @pytest.mark.parametrize(
     ("arguments", "about"),
     [
-        ({"verb": "fly"}, "no verb"),
+        ({"verb": "fly"}, "unknown verb"),
         ({"verb": "pkp", "targets": ("goal",)}, "goal"),
         ({"verb": "pkp", "rooms": (3, 2)}, "rooms"),
         ({"verb": "pkp", "locks": (0, 3)}, "locks"),

@@ -1,22 +1,27 @@
 """Whole runs of `skill:distill` and `skill:moe` that break off and go on, and what their figures show."""
 
 import json
+import sys
 from pathlib import Path
 
 import numpy as np
 import pytest
 import torch
+from PIL import Image
 
 from runcatalog import record
 from runcatalog.model import committed
-from skills import agents, benchmark, blends, distill, drawing, figures, film, moe, redraw
-from skills.acting import NetworkAgent
-from skills.env import SkillsEnv
-from skills.mixing import Mixture
-from skills.network import Network, Shape, count, initial
-from skills.options import SPECIALISTS
-from skills.playing import play
-from skills.training import Training
+from skills import benchmark, distill, moe, redraw
+from skills.agents import checkpoints, evaluation, mixture_kernels
+from skills.agents.evaluation import play
+from skills.agents.mixture import Mixture
+from skills.agents.network import Network, Shape, initial_weights, weight_count
+from skills.agents.policy import NetworkAgent
+from skills.figures import gif, plots
+from skills.learning.options import SPECIALISTS
+from skills.learning.ppo import Learner
+from skills.levels.minigrid import pictures
+from skills.levels.minigrid.env import SkillsEnv
 
 SHORT = {
     "stage": "all0", "epochs": 1, "epoch_steps": 4096, "envs": 16, "rollout": 16, "minibatches": 2, "channels": 4,
@@ -33,65 +38,56 @@ def specialists(tmp_path_factory) -> dict[str, str]:
         {"gtg": "gtg1", "gto": "gto0", "pkp": "pkpc3", "tgl": "all0"}.items()
     ):
         shape = Shape(4, 16, 8 + number)
-        network = Network(shape, initial(shape, torch.Generator().manual_seed(number)))
+        network = Network(shape, initial_weights(shape, torch.Generator().manual_seed(number)))
         network.weights["head"][:-1] *= 300  # decided ones, each in its own way
         folder = tmp_path_factory.mktemp("agents") / verb
         record.checkpoint.save_checkpoint(
-            folder / "checkpoints", 1, agents.tensors_of(network), agents.about(shape, stage), run_id=f"{number:032x}",
+            folder / "checkpoints", 1, checkpoints.named_tensors(network), checkpoints.description(shape, stage),
+            run_id=f"{number:032x}",
         )  # fmt: skip
         flags[verb] = str(folder)
     return flags
 
 
-def _main(monkeypatch, folder: Path, script, **flags) -> dict:
-    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RUN_DIR", str(folder))
-    monkeypatch.setenv("RECORD_MLFLOW", "off")
-    threads = torch.get_num_threads()
-    try:
-        script.main(script.Config(**flags))
-    finally:
-        torch.set_num_threads(threads)
-    return json.loads((folder / "result.json").read_text())
-
-
 @pytest.fixture(scope="module")
-def wholes(tmp_path_factory, specialists) -> dict[str, Path]:
-    """Runs that nothing disturbed."""
-    found = {}
-    with pytest.MonkeyPatch.context() as patch:
-        for script, workers in ((distill, 4), (moe, 2)):
-            found[script.__name__] = tmp_path_factory.mktemp("whole")
-            flags = SHORT | specialists | {"workers": workers}
-            _main(patch, found[script.__name__], script, **flags)
-    return found
+def wholes(run_main, tmp_path_factory, specialists) -> dict[str, Path]:
+    """Uninterrupted runs."""
+    folders = {}
+    for script, workers in ((distill, 4), (moe, 2)):
+        folders[script.__name__] = tmp_path_factory.mktemp("whole")
+        flags = SHORT | specialists | {"workers": workers}
+        run_main(folders[script.__name__], script, **flags)
+    return folders
 
 
 @pytest.mark.parametrize(("script", "workers"), [(distill, 4), (moe, 2)])
 def test_a_run_that_broke_off_goes_on_to_the_same_bits(
-    monkeypatch, tmp_path, specialists, wholes, script, workers
+    run_main, monkeypatch, tmp_path, specialists, wholes, script, workers
 ) -> None:
     flags = SHORT | specialists | {"workers": workers}
     whole = json.loads((wholes[script.__name__] / "result.json").read_text())
-    learn = Training.learn
+    collect = Learner.collect
 
-    def breaks(self, threads) -> None:
-        if self.update == 11:
+    def breaks(self, update) -> None:
+        if update == 11:
             raise RuntimeError("broken off")
-        learn(self, threads)
+        collect(self, update)
 
     with monkeypatch.context() as patched:
-        patched.setattr(Training, "learn", breaks)
+        patched.setattr(Learner, "collect", breaks)
         with pytest.raises(RuntimeError, match="broken off"):
-            _main(monkeypatch, tmp_path / "broken", script, **flags)
-    resumed = _main(monkeypatch, tmp_path / "broken", script, **flags | {"threads": 2})
+            run_main(tmp_path / "broken", script, **flags)
+    resumed = run_main(tmp_path / "broken", script, **flags | {"threads": 2})
     assert resumed["session"] == 2
     assert resumed["resume_mismatch"] == 0
     assert resumed["digest"] == whole["digest"]
     assert resumed["result"] == whole["result"]
-    agent = agents.load(tmp_path / "broken")
-    (played,) = [agents.both(agent, "all0", range(12), np.random.default_rng(1))["greedy"]]
+    agent = checkpoints.load(tmp_path / "broken")
+    (played,) = [
+        evaluation.play_sampled_and_greedy(agent, "all0", range(12), np.random.default_rng(1))[
+            "greedy"
+        ]
+    ]
     assert played.rate == whole["result"]["metrics"]["success/greedy"]
 
 
@@ -110,25 +106,23 @@ def test_a_gate_tells_of_its_experts(wholes) -> None:
     assert parents == [f"{number:032x}" for number in range(4)]
 
 
-def test_a_verb_that_no_episode_has_leaves_its_cells_empty(
-    monkeypatch, tmp_path, specialists
-) -> None:
-    flags = SHORT | specialists | {"workers": 2, "episodes": 1}
-    told = _main(monkeypatch, tmp_path / "run", moe, **flags)["result"]
-    for verb, *row in told["table"]["rows"]:
-        occurs = f"gate_entropy/{verb.lower()}" in told["metrics"]
+def test_a_verb_that_no_episode_has_leaves_its_cells_empty(run_main, tmp_path, specialists) -> None:
+    flags = SHORT | specialists | {"workers": 2, "episodes": 1, "epoch_steps": 256}
+    result = run_main(tmp_path / "run", moe, **flags)["result"]
+    for verb, *row in result["table"]["rows"]:
+        occurs = f"gate_entropy/{verb.lower()}" in result["metrics"]
         assert all(bool(cell) == occurs for cell in row[:5])
         assert all(row[5:])
-    assert sum(name.startswith("gate_entropy/") for name in told["metrics"]) == 1
+    assert sum(name.startswith("gate_entropy/") for name in result["metrics"]) == 1
 
 
-def test_an_expert_is_named_once(monkeypatch, tmp_path, specialists) -> None:
+def test_an_expert_is_named_once(run_main, tmp_path, specialists) -> None:
     flags, agent = SHORT | specialists | {"workers": 2}, specialists["pkp"]
     with pytest.raises(record.UserError, match=r"--more: .* is named twice"):
         moe.Config(**flags, more=f"all6 {agent}  all6")
     with pytest.raises(record.UserError, match=r"--more: .* are the same agent"):
-        _main(
-            monkeypatch, tmp_path / "run", moe, **flags,
+        run_main(
+            tmp_path / "run", moe, **flags,
             more=f"{agent}/checkpoints {agent}/checkpoints/00000001",
         )  # fmt: skip
 
@@ -137,29 +131,29 @@ def test_a_mixture_cannot_teach(specialists, wholes) -> None:
     """Nor what was trained on another verb."""
     for folder in (wholes[moe.__name__], specialists["gtg"]):
         with pytest.raises(record.UserError, match="--pkp"):
-            agents.specialists({"pkp": folder})
+            checkpoints.load_specialists({"pkp": folder})
     with pytest.raises(record.UserError, match="--workers"):
         distill.Config(**specialists, workers=6, envs=48)
 
 
 def test_a_benchmark_that_broke_off_plays_only_what_is_missing(
-    monkeypatch, tmp_path, specialists
+    run_main, monkeypatch, tmp_path, specialists
 ) -> None:
     chosen = f"{specialists['gtg']} {specialists['pkp']}"
     flags = {"agents": chosen, "stages": "gtg0 pkp0", "episodes": 10}
-    whole = _main(monkeypatch, tmp_path / "whole", benchmark, **flags)
-    both, left = agents.both, iter(range(3))
+    whole = run_main(tmp_path / "whole", benchmark, **flags)
+    both, left = evaluation.play_sampled_and_greedy, iter(range(3))
 
     def breaks(*about):
         next(left)
         return both(*about)
 
     with monkeypatch.context() as patched:
-        patched.setattr(agents, "both", breaks)
+        patched.setattr(evaluation, "play_sampled_and_greedy", breaks)
         with pytest.raises(StopIteration):
-            _main(monkeypatch, tmp_path / "broken", benchmark, **flags)
+            run_main(tmp_path / "broken", benchmark, **flags)
         left = iter(range(1))  # of four cells three are there
-        resumed = _main(monkeypatch, tmp_path / "broken", benchmark, **flags)
+        resumed = run_main(tmp_path / "broken", benchmark, **flags)
     assert resumed["result"] == whole["result"]
 
 
@@ -219,7 +213,7 @@ def test_a_chain_is_read_back_as_it_was_logged() -> None:
         }
     }
     found = redraw.chain_of(curriculum)
-    assert found == drawing.Chain({"a": 12.0, "b": 20.0}, ([10, 20], [0.25, 0.5]), ([5], [1e-3]))
+    assert found == plots.Chain({"a": 12.0, "b": 20.0}, ([10, 20], [0.25, 0.5]), ([5], [1e-3]))
     assert redraw.chain_of({"metrics": {}}) is None
 
 
@@ -228,32 +222,50 @@ def test_an_expert_that_is_sure_does_not_make_a_mixture_infinite() -> None:
     opinions[0, :, 3] = 1
     outputs = np.array([[40.0, -40.0, 0.5]], np.float32)
     weights, out = np.zeros((1, 2), np.float32), np.zeros((1, 8), np.float32)
-    blends.blend(outputs, opinions, weights, out)
+    mixture_kernels.mix_policies(outputs, opinions, weights, out)
     assert np.isfinite(out).all()
     assert out[0, :7].argmax() == 3
 
 
-def test_a_film_shows_each_step_and_whom_the_gate_listens_to() -> None:
+def test_an_animation_shows_every_step_and_the_gate_s_weights() -> None:
     shape = Shape(4, 16, 8)
     experts = {
-        name: NetworkAgent(Network(shape, initial(shape, torch.Generator().manual_seed(number))))
+        name: NetworkAgent(
+            Network(shape, initial_weights(shape, torch.Generator().manual_seed(number)))
+        )
         for number, name in enumerate(("a", "b"))
     }
     gate = Shape(4, 16, 8, choices=2)
-    network = Network(gate, np.zeros(count(gate), np.float32))
+    network = Network(gate, np.zeros(weight_count(gate), np.float32))
     network.weights["head_bias"][0] = np.log(3)  # three quarters to the first, whatever it sees
     mixture = Mixture(NetworkAgent(network), experts)
     played = play(mixture, "gtg0", [5], None)
-    shown = film.frames(mixture, "gtg0", 5)
+    shown = gif.frames(mixture, "gtg0", 5)
     assert len(shown) == played.steps[0] + 1
-    blue, orange = (tuple(bytes.fromhex(colour[1:])) for colour in drawing.COLOURS[:2])
+    blue, orange = (tuple(bytes.fromhex(colour[1:])) for colour in plots.COLOURS[:2])
     for image in shown:
         colours = [tuple(pixel) for pixel in image[-1].tolist()]
         assert colours == [blue] * 99 + [orange] * 33
     env = SkillsEnv("gtg0")
     env.reset(seed=5)
-    plain = film.frames(experts["a"], "gtg0", 5)
-    np.testing.assert_array_equal(plain[0][-11 * 12 :], figures.picture(env, 12))
-    both = film.beside([shown[:1], shown])
-    assert len(both) == len(shown) + film.WAIT
+    plain = gif.frames(experts["a"], "gtg0", 5)
+    np.testing.assert_array_equal(plain[0][-11 * 12 :], pictures.picture(env, 12))
+    both = gif.side_by_side([shown[:1], shown])
+    assert len(both) == len(shown) + gif.WAIT
     np.testing.assert_array_equal(both[-1][:, : 11 * 12], shown[0])
+
+
+def test_an_animation_is_written_as_a_gif(wholes, monkeypatch, tmp_path, capsys) -> None:
+    path = tmp_path / "episode.gif"
+    monkeypatch.setattr(
+        sys, "argv", ["gif", str(wholes[distill.__name__]), str(path), "--stage", "pkp0", "--sampled"]
+    )  # fmt: skip
+    gif.main()
+    assert "kB" in capsys.readouterr().out
+    with Image.open(path) as animation:
+        assert animation.n_frames > 1
+        assert animation.width == 11 * 12  # one verb: one episode
+    with pytest.raises(record.UserError, match=r"episode\.png.*\.gif"):
+        gif.make(wholes[distill.__name__], tmp_path / "episode.png")
+    with pytest.raises(record.UserError, match="--stage"):
+        gif.make(wholes[distill.__name__], path, "gtg9")

@@ -4,29 +4,29 @@ import numpy as np
 import pytest
 import torch
 
-from skills import gates
-from skills.codes import ACTIONS, DOOR, MISSION_SIZES
-from skills.films import CELL_PARTS, PARTS, Missions
-from skills.gates import AREA, CELL_SIZES
-from skills.network import (
+from skills.agents import kernels
+from skills.agents.film_layers import CELL_PARTS, PARTS, MissionIndex
+from skills.agents.kernels import AREA, CELL_SIZES
+from skills.agents.network import (
     Network,
     Sequences,
     Shape,
-    count,
-    initial,
-    split,
+    initial_weights,
+    named_views,
+    weight_count,
 )
+from skills.levels.codes import ACTIONS, DOOR, MISSION_SIZES
 
 STEPS, ENVS = 6, 5
 WHICH = np.array([4, 0, 2])
 
 
-def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray, Missions]:
+def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray, MissionIndex]:
     cells = [rng.integers(0, size, (STEPS, ENVS, AREA)) for size in (*CELL_SIZES[:2], 3)]
     cells[0][..., 27] = rng.integers(4, 6, (STEPS, ENVS))  # a key in the hand, now and then
     cells[2][cells[0] != DOOR] = 0
     parts = [rng.integers(0, size, (STEPS, ENVS)) for size in MISSION_SIZES]
-    codes, missions = np.stack(parts, -1).astype(np.uint8), Missions()
+    codes, missions = np.stack(parts, -1).astype(np.uint8), MissionIndex()
     kept = rng.standard_normal((ENVS, shape.kept)).astype(np.float32)
     if shape.keep_locks:
         kept[:, -1] = rng.integers(0, 1 << CELL_SIZES[1], ENVS)
@@ -42,7 +42,7 @@ def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray
 
 
 def _weights(shape: Shape) -> np.ndarray:
-    flat = initial(shape, torch.Generator().manual_seed(1))
+    flat = initial_weights(shape, torch.Generator().manual_seed(1))
     return flat + 0.1 * np.random.default_rng(2).standard_normal(len(flat)).astype(np.float32)
 
 
@@ -118,18 +118,18 @@ def test_outputs_and_gradients_are_those_of_a_plain_unroll(
     seen, codes, missions = _seen(shape, rng)
     flat = _weights(shape)
     network = Network(shape, flat)
-    outputs = network.forward(seen, network.films(missions)).copy()
+    outputs = network.forward(seen, network.film_tables(missions)).copy()
     weights = {
         name: torch.from_numpy(view).double().requires_grad_()
-        for name, view in split(flat, shape).items()
+        for name, view in named_views(flat, shape).items()
     }
     expected = _plain(seen, codes, shape, weights)
     np.testing.assert_allclose(outputs, expected.detach(), rtol=0, atol=1e-5)
     of_outputs = rng.standard_normal(outputs.shape).astype(np.float32)
     (expected * torch.from_numpy(of_outputs)).sum().backward()
     gradient = np.full_like(flat, 7)  # all of it has to be written
-    network.backward(of_outputs.copy(), split(gradient, shape))
-    for name, found in split(gradient, shape).items():
+    network.backward(of_outputs.copy(), named_views(gradient, shape))
+    for name, found in named_views(gradient, shape).items():
         wanted = weights[name].grad.numpy()
         np.testing.assert_allclose(
             found, wanted, rtol=0, atol=2e-5 * max(1, np.abs(wanted).max()), err_msg=name
@@ -145,7 +145,7 @@ def test_the_memory_of_the_episode_before_is_gone(keep_locks: bool) -> None:
     seen.begins[:] = False
     seen.begins[3] = True
     network = Network(shape, _weights(shape))
-    films = network.films(missions)
+    films = network.film_tables(missions)
     before = network.forward(seen, films).copy()
     seen.images[:3] = 0
     seen.memory[:, : shape.memory] += 1
@@ -160,7 +160,7 @@ def test_steps_one_by_one_give_what_the_sequence_gives(keep_locks: bool) -> None
     rng = np.random.default_rng(5)
     seen, _, missions = _seen(shape, rng)
     network = Network(shape, _weights(shape))
-    films = network.films(missions)
+    films = network.film_tables(missions)
     whole = network.forward(seen, films).copy()
     memory = seen.memory[WHICH]
     for t in range(STEPS):
@@ -179,7 +179,7 @@ def test_gates_are_accurate() -> None:
     # An update gate shut by force: what comes out is the new gate, tanh.
     inputs = np.concatenate([zeros, zeros - 30, x[None]], 1)
     out = np.zeros_like(zeros)
-    gates.gru(inputs, np.zeros_like(inputs), np.zeros(len(x), np.float32), zeros, out)
+    kernels.gru(inputs, np.zeros_like(inputs), np.zeros(len(x), np.float32), zeros, out)
     np.testing.assert_allclose(out[0], np.tanh(x.astype(np.float64)), rtol=0, atol=2e-6)
 
 
@@ -188,12 +188,14 @@ def test_drawn_actions_follow_the_policy_and_log_probs_are_theirs() -> None:
     draws = 200_000
     outputs = np.tile(np.append(logits, np.float32(9)), (draws, 1))
     actions, log_probs = np.zeros(draws, np.int64), np.zeros(draws, np.float32)
-    gates.choose(outputs, np.random.default_rng(7).random(draws), False, actions, log_probs)
+    kernels.sample_actions(
+        outputs, np.random.default_rng(7).random(draws), False, actions, log_probs
+    )
     expected = torch.log_softmax(torch.from_numpy(logits).double(), 0).numpy()
     shares = np.bincount(actions, minlength=ACTIONS) / draws
     np.testing.assert_allclose(shares, np.exp(expected), rtol=0, atol=5 * 0.5 / draws**0.5)
     np.testing.assert_allclose(log_probs, expected[actions], rtol=0, atol=1e-6)
-    gates.choose(outputs, np.zeros(draws), True, actions, log_probs)
+    kernels.sample_actions(outputs, np.zeros(draws), True, actions, log_probs)
     assert (actions == logits.argmax()).all()
 
 
@@ -209,17 +211,17 @@ def test_gradients_of_the_policy_are_autograds() -> None:
     ((taken * torch.from_numpy(of_log_probs)).sum() + 0.3 * entropy.sum()
      + (leaf[..., ACTIONS] * torch.from_numpy(of_values)).sum()).backward()  # fmt: skip
     log_probs, entropies = np.zeros((2, 4, 3), np.float32)
-    gates.policy(outputs, actions, which, log_probs, entropies)
+    kernels.log_probs_and_entropies(outputs, actions, which, log_probs, entropies)
     np.testing.assert_allclose(log_probs, taken.detach(), atol=1e-5)
     np.testing.assert_allclose(entropies, entropy.detach(), atol=1e-5)
-    gates.policy_backward(
+    kernels.log_probs_and_entropies_backward(
         outputs, actions, which, entropies, of_log_probs, np.float32(0.3), of_values
     )
     np.testing.assert_allclose(outputs, leaf.grad, atol=1e-5)
 
 
 def test_every_weight_has_its_place() -> None:
-    shape = Shape()
-    flat = np.arange(count(shape), dtype=np.float32)
-    together = np.concatenate([view.ravel() for view in split(flat, shape).values()])
+    shape = Shape(16, 128, 128)
+    flat = np.arange(weight_count(shape), dtype=np.float32)
+    together = np.concatenate([view.ravel() for view in named_views(flat, shape).values()])
     np.testing.assert_array_equal(together, flat)

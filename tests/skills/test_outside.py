@@ -1,37 +1,28 @@
 """Agents of the engine in minigrid and BabyAI themselves."""
 
-from collections.abc import Iterator
-
 import gymnasium
 import numpy as np
 import pytest
 import torch
 
-from rl.ppo import PPOSettings
+from ppo_settings import ppo_settings
 from runcatalog import record
-from skills import agents, env_id
-from skills.acting import Agent, NetworkAgent
-from skills.engine import Engine, Step
-from skills.learning import Learner
-from skills.loading import bank
-from skills.network import Network, Shape, initial, split
-from skills.options import Config
-from skills.outside import Outside, check
-from skills.playing import FIRST_TRAINING_SEED, Played, play
-from skills.state import Levels
-from skills.training import levels_of
+from skills import env_id
+from skills.agents import evaluation
+from skills.agents.evaluation import FIRST_TRAINING_SEED, Episodes, play
+from skills.agents.network import Network, Shape, initial_weights, named_views
+from skills.agents.policy import Agent, NetworkAgent
+from skills.learning.options import Config
+from skills.learning.ppo import LearnerSettings, RecurrentPPO
+from skills.learning.trainer import training_levels
+from skills.levels.engine import Engine, Step
+from skills.levels.minigrid.babyai import bank
+from skills.levels.minigrid.batch import GymBatch, check_environment
+from skills.levels.state import Levels
 
 
-@pytest.fixture(autouse=True)
-def _one_thread() -> Iterator[None]:
-    before = torch.get_num_threads()
-    torch.set_num_threads(1)
-    yield
-    torch.set_num_threads(before)
-
-
-def _same(first: Played, second: Played) -> None:
-    for name in Played.__annotations__:
+def _same(first: Episodes, second: Episodes) -> None:
+    for name in Episodes.__annotations__:
         np.testing.assert_array_equal(getattr(first, name), getattr(second, name), err_msg=name)
 
 
@@ -39,23 +30,27 @@ def _same(first: Played, second: Played) -> None:
 def trained() -> Agent:
     """A small agent after some training: it succeeds, fails and runs out of time."""
     torch.set_num_threads(1)
-    settings = PPOSettings(epochs=3, minibatch_size=16, gamma=0.97, entropy_coef=0.01)
-    learner = Learner(
-        Shape(channels=4, hidden=32, memory=32), "all1", envs=64, workers=1, rollout=16, settings=settings,
-        max_grad_norm=1, frozen="nothing", seeds=record.Seeds(1),
+    settings = LearnerSettings(
+        shape=Shape(channels=4, hidden=32, memory=32), envs=64, workers=1, rollout=16, passes=3, minibatch_size=16,
+        max_grad_norm=1, frozen="nothing",
     )  # fmt: skip
-    for number in range(1, 101):
-        learner.update(number, 3e-3)
+    learner = RecurrentPPO(
+        settings, ppo_settings(gamma=0.97, entropy_coef=0.01), 0.0, "all1", record.Seeds(1)
+    )
+    for update in range(1, 101):
+        learner.collect(update)
+        learner.compute_advantages()
+        learner.optimise(update, 3e-3)
     return learner.agent
 
 
 @pytest.mark.parametrize("stage", ["all1", "pkp4", "tgl3", "nlm0"])
 def test_a_trained_agent_plays_the_same_episodes_in_minigrid(trained: Agent, stage: str) -> None:
     """Mission, success, reward and length of each episode, with drawn actions and with the likeliest."""
-    seeds = agents.TEST[:60]
+    seeds = evaluation.TEST_SEEDS[: 60 if stage == "all1" else 20]
     engine, minigrid = (
-        agents.both(trained, levels, seeds, np.random.default_rng(1), **make)
-        for levels, make in ((stage, {}), (env_id(stage), {"make": Outside}))
+        evaluation.play_sampled_and_greedy(trained, levels, seeds, np.random.default_rng(1), **make)
+        for levels, make in ((stage, {}), (env_id(stage), {"make": GymBatch}))
     )
     for kind in ("sampled", "greedy"):
         _same(engine[kind], minigrid[kind])
@@ -80,21 +75,21 @@ class InOrder(Engine):
 @pytest.mark.parametrize("name", ["GoToObj", "GoToLocal", "PickupLoc", "OpenDoor"])
 def test_an_agent_plays_the_same_episodes_in_babyai(name: str) -> None:
     shape, environment = Shape(channels=4, hidden=16, memory=16), f"BabyAI-{name}-v0"
-    flat = initial(shape, torch.Generator().manual_seed(1))
-    split(flat, shape)["head"][:6] *= 50  # not `done`, which only waits
+    flat = initial_weights(shape, torch.Generator().manual_seed(1))
+    named_views(flat, shape)["head"][:6] *= 50  # not `done`, which only waits
     agent, seeds = NetworkAgent(Network(shape, flat)), range(15)
     engine = play(agent, bank(environment, seeds), seeds, np.random.default_rng(1), InOrder)
-    _same(engine, play(agent, environment, seeds, np.random.default_rng(1), Outside))
+    _same(engine, play(agent, environment, seeds, np.random.default_rng(1), GymBatch))
     assert engine.success.any()
 
 
 def test_levels_to_learn_on_are_no_levels_to_be_judged_by() -> None:
     config = Config(env="BabyAI-GoToObj-v0", bank=30, eval_episodes=20)
-    learned, looked_at = levels_of(config)
+    learned, looked_at = training_levels(config)
     assert (len(learned), len(looked_at)) == (30, 20)
     assert learned.seed.min() >= FIRST_TRAINING_SEED
-    assert set(looked_at.seed) <= set(agents.VALIDATION)
-    assert not set(looked_at.seed) & set(agents.TEST)
+    assert set(looked_at.seed) <= set(evaluation.VALIDATION_SEEDS)
+    assert not set(looked_at.seed) & set(evaluation.TEST_SEEDS)
     (env,) = {gymnasium.spec(config.env).id}
     assert config.task == env
 
@@ -111,8 +106,8 @@ def _told(levels: Levels) -> list[tuple]:
 def test_no_level_to_learn_on_is_the_same_as_one_to_be_judged_by(name: str) -> None:
     """What is left out is that and no more, be it two thirds of the levels or none."""
     config = Config(env=f"BabyAI-{name}-v0", bank=300, eval_episodes=40)
-    learned, looked_at = levels_of(config)
-    judged = _told(looked_at) + _told(bank(config.env, agents.TEST))
+    learned, looked_at = training_levels(config)
+    judged = _told(looked_at) + _told(bank(config.env, evaluation.TEST_SEEDS))
     plain = bank(config.env, range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 300))
     fitting = [i for i, level in enumerate(_told(plain)) if level not in judged]
     assert learned.seed.tolist() == plain.seed[fitting].tolist()
@@ -121,10 +116,10 @@ def test_no_level_to_learn_on_is_the_same_as_one_to_be_judged_by(name: str) -> N
 
 def test_an_environment_whose_levels_are_all_to_be_judged_by_is_refused() -> None:
     with pytest.raises(record.UserError, match=r"--env MiniGrid-Empty-5x5-v0: .* more levels"):
-        levels_of(Config(env="MiniGrid-Empty-5x5-v0", bank=50))
+        training_levels(Config(env="MiniGrid-Empty-5x5-v0", bank=50))
 
 
 @pytest.mark.parametrize("name", ["BabyAI-Nowhere-v0", "BabyAI-PutNextLocal-v0", "CartPole-v1"])
 def test_an_environment_that_cannot_be_played_is_named(name: str) -> None:
     with pytest.raises(record.UserError, match=f"--env {name}"):
-        check(name)
+        check_environment(name)

@@ -1,18 +1,17 @@
 """A small language model that learns to plan."""
 
-import json
 from collections import Counter
 from pathlib import Path
 
 import numpy as np
 import pytest
-import torch
 
 from runcatalog import record
-from skills import language, planner_model, prompts
-from skills.demonstrations import Demonstration, demonstrate
-from skills.language import ASSISTANT, END, USER, Pupil, Sizes, Texts
-from skills.playing import FIRST_TRAINING_SEED
+from skills import planner_model
+from skills.agents.evaluation import FIRST_TRAINING_SEED
+from skills.planner import prompts, small_lm
+from skills.planner.demonstrations import Demonstration, demonstrate
+from skills.planner.small_lm import ASSISTANT, END, USER, ImitationTrainer, Sizes, Texts
 
 SMALL = {
     "stage": "nlm0", "levels": 20, "validation": 4, "updates": 8, "batch": 8, "width": 32, "layers": 1, "heads": 2,
@@ -38,17 +37,17 @@ def test_demonstrations_tell_only_what_can_be_known(taught: list[Demonstration])
 
 
 def test_tokens_are_what_the_chat_template_makes(taught: list[Demonstration]) -> None:
-    tokens = language.tokenizer_for([each.prompt for each in taught])
+    tokens = small_lm.tokenizer_for([each.prompt for each in taught])
     texts = Texts.of(taught, tokens)
-    for told, found, answer in zip(taught, texts.tokens, texts.answers, strict=True):
+    for item, conversation, answer in zip(taught, texts.tokens, texts.answers, strict=True):
         asked = [
             {"role": "system", "content": prompts.SYSTEM},
-            {"role": "user", "content": told.prompt},
+            {"role": "user", "content": item.prompt},
         ]
         made = tokens.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
-        assert made == found[:answer].tolist()
-        text = f"{USER}{told.prompt}{END}{ASSISTANT}{prompts.answer(told.subtask)}{END}"
-        assert tokens.decode(found) == text
+        assert made == conversation[:answer].tolist()
+        text = f"{USER}{item.prompt}{END}{ASSISTANT}{prompts.answer(item.subtask)}{END}"
+        assert tokens.decode(conversation) == text
     rows, said = texts.batch(np.arange(5))
     for i in range(5):
         assert tokens.decode(rows[i][said[i]]) == f"{prompts.answer(taught[i].subtask)}{END}"
@@ -56,52 +55,42 @@ def test_tokens_are_what_the_chat_template_makes(taught: list[Demonstration]) ->
 
 def test_it_learns_to_plan(taught: list[Demonstration]) -> None:
     """Better than whoever always says what is most often right, in levels that it does not know."""
-    torch.set_num_threads(1)
-    tokens = language.tokenizer_for([each.prompt for each in taught])
-    told = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
-    texts, others = Texts.of(taught, tokens), Texts.of(told, tokens)
-    pupil = Pupil(
-        language.model_for(Sizes(64, 2, 4), tokens, 1), texts, updates=220, batch=16, lr=4e-3,
+    tokens = small_lm.tokenizer_for([each.prompt for each in taught])
+    held_out = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
+    texts, others = Texts.of(taught, tokens), Texts.of(held_out, tokens)
+    pupil = ImitationTrainer(
+        small_lm.model_for(Sizes(64, 2, 4), tokens, 1), texts, updates=220, batch=16, lr=4e-3,
         prompt_weight=1.0, seeds=record.Seeds(1),
     )  # fmt: skip
-    before = language.right(pupil.model, others).mean()
+    before = small_lm.exact_matches(pupil.model, others).mean()
     losses = [pupil.learn()["loss"] for _ in range(220)]
-    (_, often), *_ = Counter(each.subtask for each in told).most_common()
+    (_, often), *_ = Counter(item.subtask for item in held_out).most_common()
     assert before < 0.05
-    assert language.right(pupil.model, others).mean() > 1.2 * often / len(told)
+    assert small_lm.exact_matches(pupil.model, others).mean() > 1.2 * often / len(held_out)
     assert np.mean(losses[-10:]) < 0.1 * np.mean(losses[:10])
 
 
-def _trained(monkeypatch, folder: Path) -> dict:
-    for name in ("RUN_ID", "GUILD_OP", "RECORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RUN_DIR", str(folder))
-    monkeypatch.setenv("RECORD_MLFLOW", "off")
-    planner_model.main(planner_model.Config(**SMALL))
-    return json.loads((folder / "result.json").read_text())
+def test_a_resumed_run_ends_with_the_same_weights(run_main, monkeypatch, tmp_path: Path) -> None:
+    whole = run_main(tmp_path / "whole", planner_model, **SMALL)
+    learn = ImitationTrainer.learn
 
-
-def test_a_run_that_was_broken_off_ends_with_the_same_weights(monkeypatch, tmp_path: Path) -> None:
-    whole = _trained(monkeypatch, tmp_path / "whole")
-    learn = Pupil.learn
-
-    def breaks(self: Pupil) -> dict[str, float]:
+    def breaks(self: ImitationTrainer) -> dict[str, float]:
         if self.update == 5:
             raise OSError("the machine goes down")
         return learn(self)
 
-    monkeypatch.setattr(Pupil, "learn", breaks)
+    monkeypatch.setattr(ImitationTrainer, "learn", breaks)
     with pytest.raises(OSError, match="goes down"):
-        _trained(monkeypatch, tmp_path / "broken")
-    monkeypatch.setattr(Pupil, "learn", learn)
-    resumed = _trained(monkeypatch, tmp_path / "broken")
+        run_main(tmp_path / "broken", planner_model, **SMALL)
+    monkeypatch.setattr(ImitationTrainer, "learn", learn)
+    resumed = run_main(tmp_path / "broken", planner_model, **SMALL)
     assert resumed["digest"] == whole["digest"]
     assert resumed["result"]["metrics"] == whole["result"]["metrics"]
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"), [({"width": 100}, "--width"), ({"levels": 1}, "levels")]
+    ("flags", "message"), [({"width": 100}, "--width"), ({"levels": 1}, "levels")]
 )
-def test_wrong_flags_are_named(flags: dict, told: str) -> None:
-    with pytest.raises(record.UserError, match=told):
+def test_wrong_flags_are_named(flags: dict, message: str) -> None:
+    with pytest.raises(record.UserError, match=message):
         planner_model.Config(**flags)

@@ -1,7 +1,7 @@
 """What a planner sees, what it can ask for, and episodes with planners and executors."""
 
 import json
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
 
@@ -11,22 +11,25 @@ import torch
 
 from chat_server import ChatServer, options_of
 from runcatalog import record
-from skills import agents, codes, llm, planners, prompts, subtasks
-from skills.acting import NetworkAgent
-from skills.chat import Chat
-from skills.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK
-from skills.engine import Engine
-from skills.env import SkillsEnv
-from skills.executing import AgentExecutor, Executor
-from skills.generate import levels
-from skills.network import Network, Shape, initial, split
-from skills.oracle import solutions
-from skills.perfect import Oracle, SearchExecutor
-from skills.planners import GoalPlanner, LanguagePlanner, OraclePlanner, RandomPlanner
-from skills.planning import Episodes
-from skills.playing import play
-from skills.prompts import Situation
-from skills.scene import Scenes
+from skills import llm
+from skills.agents import checkpoints
+from skills.agents.evaluation import play
+from skills.agents.network import Network, Shape, initial_weights, named_views
+from skills.agents.policy import NetworkAgent
+from skills.levels import codes
+from skills.levels.codes import ACTIONS, COLOURS, DOOR, KEY, NLM, PICKUP, TYPE_MASK
+from skills.levels.engine import Engine
+from skills.levels.generate import levels
+from skills.levels.minigrid.env import SkillsEnv
+from skills.levels.solver import solutions
+from skills.planner import planners, prompts, subtasks
+from skills.planner.chat import Chat
+from skills.planner.episodes import EpisodeRunner
+from skills.planner.executors import AgentExecutor, Executor
+from skills.planner.oracle import Oracle, SearchExecutor
+from skills.planner.planners import GoalPlanner, LanguagePlanner, OraclePlanner, RandomPlanner
+from skills.planner.prompts import Situation
+from skills.planner.scene import Scenes
 
 SEEDS = range(10_000, 10_060)
 
@@ -45,15 +48,15 @@ class AnyAction(Executor):
         return np.where(withheld, -1, drawn).argmax(1)
 
 
-def _episodes(planner, executor=None, seeds=SEEDS, **more) -> Episodes:
+def _episodes(planner, executor=None, seeds=SEEDS, **more) -> EpisodeRunner:
     executor = executor or SearchExecutor(len(seeds), Oracle())
-    return Episodes("nlm2", seeds, planner, executor, more.pop("patience", 20), **more)
+    return EpisodeRunner("nlm2", seeds, planner, executor, more.pop("patience", 20), **more)
 
 
 def _agent() -> NetworkAgent:
     shape = Shape(channels=4, hidden=32, memory=32)
-    flat = initial(shape, torch.Generator().manual_seed(1))
-    split(flat, shape)["head"][:] *= 50
+    flat = initial_weights(shape, torch.Generator().manual_seed(1))
+    named_views(flat, shape)["head"][:] *= 50
     return NetworkAgent(Network(shape, flat))
 
 
@@ -88,7 +91,7 @@ def test_what_can_be_asked_for_was_seen_and_is_not_fulfilled() -> None:
 
         def choose(self, situations: list[Situation]) -> list[str]:
             for each in situations:
-                seen = {prompts.named(thing.kind, thing.colour) for thing in each.things}
+                seen = {prompts.object_name(thing.kind, thing.colour) for thing in each.things}
                 for option in each.options[1:]:
                     verb, name = option.split(" the ")
                     assert name in seen or name == "green goal square"
@@ -101,7 +104,7 @@ def test_what_can_be_asked_for_was_seen_and_is_not_fulfilled() -> None:
             return super().choose(situations)
 
         def _in_hand(self, situation: Situation) -> str:
-            return prompts.named(*situation.carried) if situation.carried else ""
+            return prompts.object_name(*situation.carried) if situation.carried else ""
 
     planner = Looks(record.Seeds(1))
     _episodes(planner, seeds=SEEDS[:24]).play()
@@ -134,7 +137,7 @@ def test_a_search_goes_on_from_any_moment() -> None:
             engine.step(np.array([action]))
     assert held > 50
     ball = replace(drawn[:1], carried=np.array([[codes.BALL, 0]], np.uint16))
-    with pytest.raises(ValueError, match="in hand"):
+    with pytest.raises(ValueError, match="the carried object"):
         solutions(ball)
 
 
@@ -149,7 +152,7 @@ def test_chance_is_worse_than_the_search_and_seeded() -> None:
 def test_nothing_forbidden_is_done_under_guard(stage: str) -> None:
     seeds = range(150)
     free, kept = (
-        Episodes(stage, seeds, GoalPlanner(), AnyAction(), 40, guarded=guarded).play()
+        EpisodeRunner(stage, seeds, GoalPlanner(), AnyAction(), 40, guarded=guarded).play()
         for guarded in (False, True)
     )
     assert free.outcomes["explore", "ended: forbidden"] > 10
@@ -190,7 +193,7 @@ def test_the_guard_knows_what_was_seen() -> None:
 def test_an_agent_with_one_sub_task_plays_as_it_does_alone() -> None:
     agent, seeds = _agent(), range(30)
     executor = AgentExecutor(agent, 30, np.random.default_rng(1), forgets=False)
-    planned = Episodes("gtg0", seeds, GoalPlanner(), executor, 1000, guarded=False).play()
+    planned = EpisodeRunner("gtg0", seeds, GoalPlanner(), executor, 1000, guarded=False).play()
     alone = play(agent, "gtg0", seeds, np.random.default_rng(1))
     for name in ("success", "reward", "steps"):
         np.testing.assert_array_equal(getattr(planned, name), getattr(alone, name))
@@ -211,9 +214,9 @@ def test_an_agent_with_one_sub_task_plays_as_it_does_alone() -> None:
     ],
 )
 def test_answers_are_checked(reply: str, problem: str) -> None:
-    named, told = prompts.read(reply, ["explore", "open the red door"])
+    named, message = prompts.parse_answer(reply, ["explore", "open the red door"])
     assert named == ("" if problem else "explore")
-    assert problem in told
+    assert problem in message
 
 
 @pytest.fixture
@@ -279,16 +282,13 @@ def test_all_prompts_and_answers_are_kept(talks, tmp_path: Path) -> None:
 DOES = {"agent": "search", "shared": 3, "more": 3, "planner": "ollama", "model": "small:1b"}
 
 
-def _played(monkeypatch, folder: Path, **flags) -> dict:
-    for name in ("RUN_ID", "GUILD_OP", "RECORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RUN_DIR", str(folder))
-    monkeypatch.setenv("RECORD_MLFLOW", "off")
-    llm.main(llm.Config(**DOES | flags))
-    return json.loads((folder / "result.json").read_text())["result"]
+@pytest.fixture
+def played(run_main) -> Callable[..., dict]:
+    """Run `skill:llm` in a directory and return its result."""
+    return lambda folder, **flags: run_main(folder, llm, **DOES | flags)["result"]
 
 
-def test_a_run_whose_server_dies_goes_on_without_asking_twice(monkeypatch, tmp_path: Path) -> None:
+def test_a_run_whose_server_dies_goes_on_without_asking_twice(played, tmp_path: Path) -> None:
     left = [1000]
 
     def answer(path, body):
@@ -300,38 +300,37 @@ def test_a_run_whose_server_dies_goes_on_without_asking_twice(monkeypatch, tmp_p
         return 200, prompts.answer(options_of(body)[-1])
 
     with ChatServer(answer) as server:
-        whole = _played(monkeypatch, tmp_path / "whole", url=server.url)
+        whole = played(tmp_path / "whole", url=server.url)
         asked = len(server.chats)
         left[0] = asked // 2
         with pytest.raises(record.RunFailed, match="gone"):
-            _played(monkeypatch, tmp_path / "dies", url=server.url, retries=0)
+            played(tmp_path / "dies", url=server.url, retries=0)
         refused = len(server.chats) - asked - asked // 2
         left[0] = 1000
-        dead = _played(monkeypatch, tmp_path / "dies", url=server.url)
+        dead = played(tmp_path / "dies", url=server.url)
         assert len(server.chats) == 2 * asked + refused
     assert dead["metrics"] == whole["metrics"]
     assert dead["table"] == whole["table"]
 
 
-def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(
-    monkeypatch, tmp_path: Path
-) -> None:
+def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(played, tmp_path: Path) -> None:
     shape = Shape(4, 16, 8)
-    network = Network(shape, initial(shape, torch.Generator().manual_seed(1)))
+    network = Network(shape, initial_weights(shape, torch.Generator().manual_seed(1)))
     for stage in ("nlm1", "pkp4"):
         record.checkpoint.save_checkpoint(
-            tmp_path / stage / "checkpoints", 1, agents.tensors_of(network), agents.about(shape, stage),
+            tmp_path / stage / "checkpoints", 1, checkpoints.named_tensors(network),
+            checkpoints.description(shape, stage),
         )  # fmt: skip
     flags = {"planner": "none", "model": ""}
-    found = _played(monkeypatch, tmp_path / "run", agent=str(tmp_path / "nlm1"), **flags)
-    played = play(NetworkAgent(network), "nlm2", range(6), record.Seeds(1).generator("actions"))
-    assert found["objective"]["value"] == pytest.approx(played.reward.mean())
+    found = played(tmp_path / "run", agent=str(tmp_path / "nlm1"), **flags)
+    episodes = play(NetworkAgent(network), "nlm2", range(6), record.Seeds(1).generator("actions"))
+    assert found["objective"]["value"] == pytest.approx(episodes.reward.mean())
     with pytest.raises(record.UserError, match=r"--agent: .* trained on pkp4"):
-        _played(monkeypatch, tmp_path / "other", agent=str(tmp_path / "pkp4"), **flags)
+        played(tmp_path / "other", agent=str(tmp_path / "pkp4"), **flags)
 
 
-def test_a_run_tells_rewards_and_success_apart(monkeypatch, tmp_path: Path) -> None:
-    found = _played(monkeypatch, tmp_path, planner="random", model="")
+def test_a_run_tells_rewards_and_success_apart(played, tmp_path: Path) -> None:
+    found = played(tmp_path, planner="random", model="")
     one_by_one, together = found["table"]
     drawn = _episodes(RandomPlanner(record.Seeds(1)), seeds=range(6)).play()
     assert one_by_one["rows"][0][2:5] == [f"{x:.3f}" if x else "0" for x in drawn.reward[:3]]
@@ -344,7 +343,7 @@ def test_a_run_tells_rewards_and_success_apart(monkeypatch, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"model": ""}, "--model"),
         ({"url": "somewhere"}, "--url"),
@@ -355,16 +354,16 @@ def test_a_run_tells_rewards_and_success_apart(monkeypatch, tmp_path: Path) -> N
         ({"planner": "gpt"}, "--planner"),
     ],
 )
-def test_wrong_flags_are_named(flags: dict, told: str) -> None:
-    with pytest.raises(record.UserError, match=told):
+def test_wrong_flags_are_named(flags: dict, message: str) -> None:
+    with pytest.raises(record.UserError, match=message):
         llm.Config(**DOES | flags)
 
 
 def test_levels_of_the_source_are_the_first_ones() -> None:
     missions = levels("nlm2", np.arange(10)).mission
     assert (missions[:, 0] == NLM).all()
-    assert {len(rewards) for rewards in llm.source.REWARDS.values()} == {10}
-    means = {name: round(100 * sum(each) / 10) for name, each in llm.source.REWARDS.items()}
+    assert {len(rewards) for rewards in llm.reported.REWARDS.values()} == {10}
+    means = {name: round(100 * sum(each) / 10) for name, each in llm.reported.REWARDS.items()}
     assert means == {"NLM": 43, "DIS": 55, "PPO": 33, "MOE": 57}
 
 
@@ -375,3 +374,15 @@ def test_a_run_stands_for_the_model_that_it_trained(monkeypatch, tmp_path) -> No
     monkeypatch.setenv("GUILD_HOME", str(tmp_path))
     for named, served in ((run, str(model)), (run[:8], str(model)), ("qwen2.5:7b", "qwen2.5:7b")):
         assert llm.Config(planner="openai", model=named).served == served
+
+
+def test_an_agent_without_a_finished_run_is_named(played, monkeypatch, tmp_path: Path) -> None:
+    (tmp_path / "home/runs").mkdir(parents=True)
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path / "home"))
+    with pytest.raises(record.UserError, match=r"--agent: .*`guild run skill:distill`"):
+        played(tmp_path / "run", planner="random", agent="dis", model="")
+
+
+def test_a_server_that_is_away_is_named(played, tmp_path: Path) -> None:
+    with pytest.raises(record.UserError, match=r"--url: no answer from http://127.0.0.1:9 .*docs"):
+        played(tmp_path, url="http://127.0.0.1:9", retries=0)

@@ -1,28 +1,18 @@
 """The study's scripts, at a small size."""
 
 import json
-from pathlib import Path
 
 import pytest
 from matplotlib.image import imread
 
 from runcatalog.record import UserError
-from skills import check_engine, comparing, show_levels
-from skills.levels import STAGES
+from skills import benchmark, check_engine, curriculum, show_levels
+from skills.levels.minigrid import comparison
+from skills.levels.stages import STAGES
 
 
-def done(monkeypatch, folder: Path, script, **flags) -> dict:
-    """Runs a script's `main` into a directory; what it recorded."""
-    for name in ("RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD"):
-        monkeypatch.delenv(name, raising=False)
-    monkeypatch.setenv("RUN_DIR", str(folder))
-    monkeypatch.setenv("RECORD_MLFLOW", "off")
-    script.main(script.Config(**flags))
-    return json.loads((folder / "result.json").read_text())["result"]
-
-
-def test_levels_are_measured_and_shown(monkeypatch, tmp_path):
-    found = done(monkeypatch, tmp_path, show_levels, episodes=200, solved=10)
+def test_levels_are_measured_and_shown(run_main, tmp_path):
+    found = run_main(tmp_path, show_levels, episodes=200, solved=10)["result"]
     assert found["objective"]["value"] == 1.0
     assert found["objective"]["count"] == 10 * len(STAGES)
     table = found["table"]
@@ -34,16 +24,41 @@ def test_levels_are_measured_and_shown(monkeypatch, tmp_path):
     assert picture.std() > 0.1
 
 
-def test_a_check_counts_what_it_compared(monkeypatch, tmp_path):
-    monkeypatch.setattr(comparing, "BABYAI", comparing.BABYAI[:1])
-    found = done(monkeypatch, tmp_path, check_engine, transitions=10_000, envs=8)
+def test_a_check_counts_what_it_compared(run_main, monkeypatch, tmp_path):
+    monkeypatch.setattr(comparison, "BABYAI", comparison.BABYAI[:1])
+    found = run_main(tmp_path, check_engine, transitions=10_000, envs=8)["result"]
     assert found["metrics"]["mismatches"] == 0
     assert found["metrics"]["transitions"] >= 10_000
     parts = json.loads((tmp_path / "artifacts" / "environments.json").read_text())
     assert sum(each["transitions"] for each in parts) == found["metrics"]["transitions"]
-    assert len(parts) == len(STAGES) + 1 + len(comparing.MINIGRID)
+    assert len(parts) == len(STAGES) + 1 + len(comparison.MINIGRID)
 
 
 def test_a_check_of_nothing_is_refused():
     with pytest.raises(UserError, match="transitions"):
         check_engine.Config(transitions=5)
+
+
+@pytest.mark.parametrize("flags", ["seed=2", "stage=pkp0", "pretrained=here", "lr", "lr=1 lr=2"])
+def test_flags_that_a_curriculum_sets_itself_are_refused(flags):
+    with pytest.raises(UserError, match="--train-flags"):
+        curriculum.Config(train_flags=flags)
+
+
+def test_a_curriculum_needs_guild(monkeypatch):
+    monkeypatch.delenv("GUILD_HOME", raising=False)
+    with pytest.raises(UserError, match="guild run skill:curriculum"):
+        curriculum.main(curriculum.Config())
+
+
+def test_a_benchmark_names_unknown_agents_and_stages(run_main, monkeypatch, tmp_path):
+    with pytest.raises(UserError, match="--stages: no stage 'gtg9'"):
+        benchmark.Config(stages="gtg9")
+    with pytest.raises(UserError, match="--agents: none"):
+        benchmark.Config(agents="")
+    (tmp_path / "home/runs").mkdir(parents=True)
+    monkeypatch.setenv("GUILD_HOME", str(tmp_path / "home"))
+    with pytest.raises(UserError, match="no finished run of skill:pkp4"):
+        run_main(tmp_path / "run", benchmark, agents="pkp4")
+    with pytest.raises(UserError, match="--agents: 'nothing' is neither a folder"):
+        run_main(tmp_path / "other", benchmark, agents="nothing")

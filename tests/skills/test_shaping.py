@@ -4,11 +4,12 @@ import gymnasium
 import numpy as np
 import pytest
 
-from skills import codes, env_id
-from skills.engine import Engine
-from skills.generate import levels
-from skills.oracle import solutions
-from skills.shaping import shaped
+from skills import env_id
+from skills.levels import codes
+from skills.levels.engine import Engine
+from skills.levels.generate import levels
+from skills.levels.shaping import shaping_rewards
+from skills.levels.solver import solutions
 
 
 def by_objects(env) -> float:
@@ -46,9 +47,11 @@ def test_an_episode_gets_nothing_but_what_it_began_with() -> None:
     potential = rng.random((steps + 1, 2)).astype(np.float32)
     terminated, truncated = np.zeros((2, steps, 2), bool)
     terminated[-1, 0] = truncated[-1, 1] = True
-    sums = (shaped(potential, terminated, truncated, gamma).T * gamma ** np.arange(steps)).sum(1)
+    sums = (
+        shaping_rewards(potential, terminated, truncated, gamma).T * gamma ** np.arange(steps)
+    ).sum(1)
     left = gamma**steps * potential[-2, 1]
     np.testing.assert_allclose(sums, [-potential[0, 0], left - potential[0, 1]], atol=1e-5)
     truncated[-1, 0] = True  # a success in the last step is the end all the same
-    both = shaped(potential, terminated, truncated, gamma)
+    both = shaping_rewards(potential, terminated, truncated, gamma)
     assert both[-1, 0] == -potential[-2, 0]

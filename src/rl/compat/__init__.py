@@ -1,1 +1,1 @@
-"""Private parts of torch and numba that the studies use, a module for each package."""
+"""Private parts of torch and numba that the studies use, one module per package."""

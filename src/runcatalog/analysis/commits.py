@@ -1,4 +1,4 @@
-"""What lies between two commits, told by git."""
+"""Log and changed files between two commits, from git."""
 
 from __future__ import annotations
 
@@ -8,27 +8,27 @@ from pathlib import Path
 from runcatalog.record.provenance.environment import NOT_CODE, git
 from runcatalog.text import terminal
 
-LINES = 12  # of a log or a list of files that are shown
+LINES = 12  # most lines of a log or list of files that are shown
 _COMMIT = re.compile(r"[0-9a-f]{7,40}")
 
 
 def between(root: Path, first: str, second: str) -> list[str]:
-    """Returns the log and the changed files between two commits, as lines.
+    """Return the log and the changed files between two commits, as lines.
 
     Prose, records and figures are left out: they do not change what a run computes.
 
     Args:
-        root: The project, in its repository.
-        first: A commit.
-        second: Another.
+        root: Folder of the project, in its repository.
+        first: Commit of A.
+        second: Commit of B.
     """
     for commit in (first, second):
         if not _COMMIT.fullmatch(commit):
-            return [f"{terminal.clean(commit)[:40] or 'nothing'} is no commit"]
+            return [f"{terminal.clean(commit)[:40] or 'an empty text'} is not a commit"]
         if not git(["rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"], root):
             return [f"{commit[:12]} is not in this repository; `git fetch` may bring it"]
     lines = []
-    for old, new, word in ((first, second, "to B"), (second, first, "in A alone")):
+    for old, new, word in ((first, second, "to B"), (second, first, "only in A")):
         log = _lines(root, "log", "--oneline", "--no-decorate", f"{old}..{new}")
         if log:
             lines.append(f"{len(log)} commit{'s' * (len(log) != 1)} {word}:")

@@ -1,4 +1,4 @@
-"""What differs between two runs or two batches: flags, metrics, code, machine."""
+"""Differences between two runs or two batches: flags, metrics, code, machine."""
 
 from __future__ import annotations
 
@@ -18,19 +18,21 @@ from runcatalog.query.fields import close_matches
 from runcatalog.text import terminal
 
 CLOCK = "time/"  # metrics that read the clock; they differ between equal runs
-_FACTS = ("study", "reason", "reported_by")  # operation, label and status are said above
-VALUES = 8  # of a flag over a batch that are named
+_FACTS = ("study", "reason", "reported_by")  # operation, label and status are in the first table
+VALUES = 8  # most values of a flag over a batch that are listed
 _MACHINE = ("machine", "gpu", "host_cpu")
 _NONE = "–"
+
+SeedValue = tuple[int | None, dict[str, Any]]  # (seed, value in the form of an objective)
 
 
 @dataclass(frozen=True)
 class Side:
-    """One of the two.
+    """A run or a batch to compare.
 
     Attributes:
-        head: The run or the batch.
-        trials: A batch's trials, with their metrics; empty for a run.
+        head: Record of the run or of the batch.
+        trials: Trials of a batch, with their metrics; empty for a run.
     """
 
     head: RunRecord
@@ -45,23 +47,23 @@ class Side:
 def diff(
     a: Side, b: Side, root: Path, metrics: Sequence[str] = (), cells: int | None = None
 ) -> list[str]:
-    """Returns what differs, as lines; sections without a difference are left out.
+    """Return the differences as lines; sections without a difference are left out.
 
     Args:
-        a: One run or batch.
-        b: Another.
-        root: The project, in whose repository the commits are looked for.
-        metrics: Metrics to show; by default all in which runs differ, of batches the objective (all, if
-            their trials differ in their seed alone).
-        cells: Width of the tables; None for any.
+        a: First run or batch.
+        b: Second run or batch.
+        root: Folder of the project, whose repository should have the commits.
+        metrics: Metrics to show; by default all that differ between two runs, and the objective of two batches
+            (all metrics where their trials differ only in the seed).
+        cells: Width of the tables in terminal cells; None for no limit.
 
     Raises:
-        CatalogError: One is a run and the other a batch, or a metric is unknown.
+        CatalogError: A run is compared with a batch, or a metric is unknown.
     """
     if bool(a.trials) != bool(b.trials):
         run, batch = (b, a) if a.trials else (a, b)
-        told = f"{batch.head.id8} is a batch of {len(batch.trials)} runs, {run.head.id8} a run"
-        raise CatalogError(f"{told}: two runs or two batches are compared")
+        kinds = f"{batch.head.id8} is a batch of {len(batch.trials)} runs, {run.head.id8} a run"
+        raise CatalogError(f"{kinds}: give two runs or two batches")
     _check_known(metrics, (*a.runs, *b.runs))
     sections = {
         "facts": _pairs(_facts(a.head), _facts(b.head), cells),
@@ -95,98 +97,97 @@ def _title(name: str, side: Side) -> list[str]:
 
 
 def _pairs(a: Mapping[str, str], b: Mapping[str, str], cells: int | None) -> list[str]:
-    """Lines of a table of what two mappings have different."""
+    """Return a table of the entries that differ between two mappings."""
     names = sorted({*a, *b})
     rows = [[n, a.get(n, _NONE), b.get(n, _NONE)] for n in names if a.get(n) != b.get(n)]
     return terminal.table(["", "A", "B"], rows, cells=_indented(cells)) if rows else []
 
 
 def _facts(record: RunRecord) -> dict[str, str]:
-    found = {name: str(getattr(record, name)) for name in _FACTS if getattr(record, name)}
+    facts = {name: str(getattr(record, name)) for name in _FACTS if getattr(record, name)}
     if record.parents:
-        found["from"] = ", ".join(parent[:8] for parent in record.parents)
-    return found
+        facts["from"] = ", ".join(parent[:8] for parent in record.parents)
+    return facts
 
 
 def _flags(a: Sequence[RunRecord], b: Sequence[RunRecord]) -> list[dict[str, str]]:
-    """The values over the runs of each side of the flags that differ between the sides."""
-    found: list[dict[str, str]] = [{}, {}]
+    """Return, per side, the text of the flags whose values differ between the sides."""
+    sides: list[dict[str, str]] = [{}, {}]
     for name in sorted({name for run in (*a, *b) for name in run.flags} - {"resume"}):
-        held = [
+        exact = [
             _distinct(_exact(run.flags[name]) if name in run.flags else _NONE for run in runs)
             for runs in (a, b)
         ]
-        if held[0] == held[1]:
+        if exact[0] == exact[1]:
             continue
-        shown = _shown({*held[0], *held[1]})
-        for side, exact in zip(found, held, strict=True):
-            texts = [shown[each] for each in exact]
+        shown = _shown({*exact[0], *exact[1]})
+        for side, side_values in zip(sides, exact, strict=True):
+            texts = [shown[value] for value in side_values]
             side[name] = ", ".join(texts)
             if len(texts) > VALUES:
                 side[name] = f"{texts[0]} … {texts[-1]} ({len(texts)} values)"
-        if found[0][name] == found[1][name]:  # the many values differ in between
-            only = [[shown[e] for e in held[i] if e not in held[1 - i]] for i in (0, 1)]
-            for side, texts in zip(found, only, strict=True):
-                side[name] += f", of these here alone: {texts[0]}" if texts else ""
-    return found
+        if sides[0][name] == sides[1][name]:  # the sides differ only in values that "…" hides
+            only = [[shown[v] for v in exact[i] if v not in exact[1 - i]] for i in (0, 1)]
+            for side, texts in zip(sides, only, strict=True):
+                side[name] += f", only here: {texts[0]}" if texts else ""
+    return sides
 
 
 def _exact(value: values.Scalar) -> str:
-    """A flag's value with all of its digits; 1 and 1.0 are one."""
+    """Return a flag's value with all of its digits; 1.0 is written as 1."""
     whole = isinstance(value, float) and value.is_integer()
     return values.flag_text(int(value) if whole else value)  # type: ignore[arg-type]
 
 
 def _shown(exact: Iterable[str]) -> dict[str, str]:
-    """How exact values of one flag are shown: with few digits, unless two would look the same."""
+    """Map exact values of a flag to short text; values whose short texts are equal keep all digits."""
     short = {
-        each: each if each == _NONE else terminal.value(values.parse_flag(each)) for each in exact
+        text: text if text == _NONE else terminal.value(values.parse_flag(text)) for text in exact
     }
-    seen = Counter(short.values())
-    return {e: s if seen[s] == 1 else terminal.clean(e) for e, s in short.items()}
+    counts = Counter(short.values())
+    return {e: s if counts[s] == 1 else terminal.clean(e) for e, s in short.items()}
 
 
-def _distinct(held: Iterable[str]) -> list[str]:
-    return sorted(set(held), key=_by_value)
+def _distinct(texts: Iterable[str]) -> list[str]:
+    return sorted(set(texts), key=_numeric_order)
 
 
-def _by_value(shown: str) -> tuple[bool, float, str]:
+def _numeric_order(shown: str) -> tuple[bool, float, str]:
     value = values.parse_flag(shown)
     numeric = isinstance(value, int | float) and not isinstance(value, bool)
     return not numeric, float(value) if numeric else 0.0, shown  # type: ignore[arg-type]
 
 
 def _common(runs: Sequence[RunRecord], name: str) -> dict[str, str]:
-    """Entries of a field that is a mapping, over runs."""
+    """Return the distinct values of the keys of a mapping field over runs."""
     keys = sorted({key for run in runs for key in getattr(run, name)})
     return {k: ", ".join(_distinct(getattr(r, name).get(k, _NONE) for r in runs)) for k in keys}
 
 
 def _machine(runs: Sequence[RunRecord]) -> dict[str, str]:
-    found = {name: ", ".join(_distinct(getattr(run, name) for run in runs)) for name in _MACHINE}
-    return {name: shown for name, shown in found.items() if shown}
+    texts = {name: ", ".join(_distinct(getattr(run, name) for run in runs)) for name in _MACHINE}
+    return {name: text for name, text in texts.items() if text}
 
 
 def _clock(runs: Sequence[RunRecord]) -> dict[str, str]:
-    """Mean wall time and speed of runs."""
-    found = {}
+    """Return mean wall time and speeds of runs."""
+    means = {}
     walls = [run.wall_seconds for run in runs if run.wall_seconds is not None]
     if walls:
-        found["wall time" + (" (mean)" if len(runs) > 1 else "")] = terminal.duration(
+        means["wall time" + (" (mean)" if len(runs) > 1 else "")] = terminal.duration(
             statistics.mean(walls)
         )
     for name in sorted({name for run in runs for name in run.metrics if name.startswith(CLOCK)}):
         last = [run.metrics[name].last for run in runs if name in run.metrics]
-        found[name.removeprefix(CLOCK)] = terminal.number(statistics.mean(last))
-    return found
+        means[name.removeprefix(CLOCK)] = terminal.number(statistics.mean(last))
+    return means
 
 
 def _code(a: Side, b: Side, root: Path) -> list[str]:
     first, second = _states(a.runs), _states(b.runs)
     if first == second:
         return []
-    told = [_state_text(side) for side in (first, second)]
-    lines = [f"A: {told[0]}", f"B: {told[1]}"]
+    lines = [f"A: {_state_text(first)}", f"B: {_state_text(second)}"]
     commits = [side[-1][0] if side else "" for side in (first, second)]
     if all(commits) and commits[0] != commits[1]:
         lines += between(root, *commits)
@@ -194,7 +195,7 @@ def _code(a: Side, b: Side, root: Path) -> list[str]:
 
 
 def _states(runs: Sequence[RunRecord]) -> list[tuple[str, str]]:
-    """Commit and dirty digest of runs, each once, the latest last."""
+    """Return the distinct (commit, digest of uncommitted changes) of runs, the latest last."""
     ordered = sorted(runs, key=groups.order)
     return list(dict.fromkeys((run.commit, run.dirty) for run in ordered if run.commit))
 
@@ -211,34 +212,40 @@ def _check_known(metrics: Sequence[str], runs: Sequence[RunRecord]) -> None:
     known |= {run.objective["name"] for run in runs if run.objective}
     for name in metrics:
         if name not in known:
-            hint = "".join(f", did you mean {each}?" for each in close_matches(name, known)[:1])
+            hint = "".join(f", did you mean {match}?" for match in close_matches(name, known)[:1])
             raise CatalogError(f"--metric {name}: neither has it{hint}")
 
 
 def _run_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) -> list[str]:
     rows = _objective_rows(a.head, b.head, metrics)
-    equal = on_the_way = 0
-    for name in _named((a.head, b.head), metrics):
-        one, other = (side.head.metrics.get(name) for side in (a, b))
-        last = _three(one and one.last, other and other.last)
-        best = _three(one and one.best, other and other.best)
-        if repr(one) == repr(other):  # NaN is equal to itself here
+    equal = same_last_and_best = 0
+    for name in _metric_names((a.head, b.head), metrics):
+        first, second = (side.head.metrics.get(name) for side in (a, b))
+        last = _difference_cells(first and first.last, second and second.last)
+        best = _difference_cells(first and first.best, second and second.best)
+        if repr(first) == repr(second):  # repr, since NaN is not equal to itself
             equal += 1
-        elif one and other and repr((one.last, one.best)) == repr((other.last, other.best)):
-            on_the_way += 1
+        elif (
+            first and second and repr((first.last, first.best)) == repr((second.last, second.best))
+        ):
+            same_last_and_best += 1
         else:
             rows.append([name, *last, *best])
     header = ["", "last A", "last B", "B − A", "best A", "best B", "B − A "]
     lines = terminal.table(header, rows, right=header[1:], cells=_indented(cells)) if rows else []
-    if on_the_way:
-        lines.append(f"{on_the_way} differ only on the way, not in their last and best value")
+    if same_last_and_best:
+        lines.append(
+            f"{same_last_and_best} differ at some step, but not in their last and best value"
+        )
     if lines and equal:
         lines.append(f"{equal} more are equal at every step")
     elif not lines and not metrics:
-        # A record has a hundred points of a curve, the digest knows all.
-        told = [side.head.digest for side in (a, b)]
+        # A record has at most a hundred points of a curve; the digest is of all points.
+        first_digest, second_digest = a.head.digest, b.head.digest
         names = [
-            n for n in ("metrics", "weights") if all(told) and told[0].get(n) != told[1].get(n)
+            n
+            for n in ("metrics", "weights")
+            if first_digest and second_digest and first_digest.get(n) != second_digest.get(n)
         ]
         lines = [f"the digests of {' and '.join(names)} differ"] if names else []
     return lines
@@ -248,23 +255,24 @@ def _objective_rows(a: RunRecord, b: RunRecord, metrics: Sequence[str]) -> list[
     objectives = a.objective, b.objective
     rows = []
     for name in dict.fromkeys(o["name"] for o in objectives if o):
-        told = [o["value"] if o and o["name"] == name else None for o in objectives]
-        if repr(told[0]) != repr(told[1]) and (not metrics or name in metrics):
-            rows.append([f"{name} (objective)", *_three(*told), "", "", ""])
+        first, second = (o["value"] if o and o["name"] == name else None for o in objectives)
+        if repr(first) != repr(second) and (not metrics or name in metrics):
+            rows.append([f"{name} (objective)", *_difference_cells(first, second), "", "", ""])
     return rows
 
 
-def _three(a: float | None, b: float | None) -> list[str]:
+def _difference_cells(a: float | None, b: float | None) -> list[str]:
+    """Return the cells "A", "B" and "B − A"."""
     shown = [_NONE if value is None else terminal.number(value) for value in (a, b)]
     both = a is not None and b is not None and math.isfinite(a) and math.isfinite(b)
     return [*shown, terminal.signed(b - a) if both else ""]
 
 
-def _named(runs: Iterable[RunRecord], metrics: Sequence[str]) -> list[str]:
-    found = {name for run in runs for name in run.metrics if not name.startswith(CLOCK)}
+def _metric_names(runs: Iterable[RunRecord], metrics: Sequence[str]) -> list[str]:
+    names = {name for run in runs for name in run.metrics if not name.startswith(CLOCK)}
     if any(run.objective for run in runs):
-        found.discard("objective")  # the same under its own name
-    return [name for name in sorted(found | set(metrics)) if not metrics or name in metrics]
+        names.discard("objective")  # the objective is also a metric under its own name
+    return [name for name in sorted(names | set(metrics)) if not metrics or name in metrics]
 
 
 def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) -> list[str]:
@@ -275,84 +283,85 @@ def _batch_metrics(a: Side, b: Side, metrics: Sequence[str], cells: int | None) 
             key = tuple(_exact(trial.flags.get(n)) for n in names)
             points.setdefault(key, ([], []))[index].append(trial)
     objectives = [o["name"] for trial in (*a.trials, *b.trials) if (o := trial.objective)]
-    wanted = list(metrics) or (
+    shown_metrics = list(metrics) or (
         [max(set(objectives), key=objectives.count)]
         if names and objectives
-        else _named(a.trials + b.trials, ())
+        else _metric_names(a.trials + b.trials, ())
     )
     texts = [_shown({key[i] for key in points}) for i in range(len(names))]
     rows, equal = [], 0
-    for key in sorted(points, key=lambda k: [_by_value(v) for v in k]):
-        for metric in wanted:
-            one, other = (_told(trials, metric) for trials in points[key])
-            if not one and not other:
+    for key in sorted(points, key=lambda k: [_numeric_order(v) for v in k]):
+        for metric in shown_metrics:
+            first, second = (_by_seed(trials, metric) for trials in points[key])
+            if not first and not second:
                 continue
-            lost = [sum(t.status == FAILED for t in trials) for trials in points[key]]
-            if repr(one) == repr(other) and lost[0] == lost[1]:
+            failed = [sum(t.status == FAILED for t in trials) for trials in points[key]]
+            if repr(first) == repr(second) and failed[0] == failed[1]:
                 equal += 1
                 continue
-            shown = [_over_seeds(one), _over_seeds(other), _difference(one, other)]
+            shown = [_over_seeds(first), _over_seeds(second), _difference(first, second)]
             point = [text[value] for text, value in zip(texts, key, strict=True)]
-            rows.append([*point, metric, *shown, *(str(n) if n else "" for n in lost)])
+            rows.append([*point, metric, *shown, *(str(n) if n else "" for n in failed)])
     if not rows:
         return []
     header = [*names, "metric", "A", "B", "B − A", "failed A", "failed B"]
     lines = terminal.table(header, rows, cells=_indented(cells))
-    lines.append("mean [95 % interval over seeds] (seeds); B − A by seed where both have the same")
+    lines.append(
+        "mean [95 % interval over seeds] (seeds); B − A per seed where both have equal seeds"
+    )
     return lines + ([f"{equal} more are equal"] if equal else [])
 
 
-def _told(trials: Sequence[RunRecord], metric: str) -> list[tuple[int | None, dict[str, Any]]]:
-    """(seed, value in the form of an objective) of the trials that finished, by seed."""
-    found = []
+def _by_seed(trials: Sequence[RunRecord], metric: str) -> list[SeedValue]:
+    """Return the values of the finished trials, by seed."""
+    finished = []
     for trial in sorted(trials, key=lambda t: (t.seed or 0, groups.order(t))):
         own = trial.objective
         if own and own["name"] == metric:
-            told = own
+            objective = own
         elif metric in trial.metrics:
-            told = {"name": metric, "value": trial.metrics[metric].last, "kind": "mean"}
+            objective = {"name": metric, "value": trial.metrics[metric].last, "kind": "mean"}
         else:
             continue
-        if trial.status == FINISHED and math.isfinite(told["value"]):
-            found.append((trial.seed, told))
-    return found
+        if trial.status == FINISHED and math.isfinite(objective["value"]):
+            finished.append((trial.seed, objective))
+    return finished
 
 
-def _over_seeds(told: Sequence[tuple[int | None, dict[str, Any]]]) -> str:
-    if not told:
+def _over_seeds(side: Sequence[SeedValue]) -> str:
+    if not side:
         return _NONE
-    mean = terminal.number(statistics.mean([each["value"] for _, each in told]))
-    return f"{mean}{_interval(statistics.bounds([each for _, each in told]))} ({len(told)})"
+    mean = terminal.number(statistics.mean(_numbers(side)))
+    return f"{mean}{_interval(statistics.bounds([o for _, o in side]))} ({len(side)})"
 
 
-def _difference(
-    a: Sequence[tuple[int | None, dict[str, Any]]], b: Sequence[tuple[int | None, dict[str, Any]]]
-) -> str:
+def _difference(a: Sequence[SeedValue], b: Sequence[SeedValue]) -> str:
     if not a or not b:
         return ""
-    one, other = ([each["value"] for _, each in side] for side in (a, b))
-    mean = terminal.signed(statistics.mean(other) - statistics.mean(one))
+    mean = terminal.signed(statistics.mean(_numbers(b)) - statistics.mean(_numbers(a)))
     return f"{mean}{_interval(difference_bounds(a, b))}"
 
 
-def difference_bounds(
-    a: Sequence[tuple[int | None, dict[str, Any]]], b: Sequence[tuple[int | None, dict[str, Any]]]
-) -> tuple[float, float] | None:
-    """Returns the 95 % bootstrap interval of the difference of two means; None for single runs.
+def difference_bounds(a: Sequence[SeedValue], b: Sequence[SeedValue]) -> tuple[float, float] | None:
+    """Return the 95 % bootstrap interval of the mean of b minus the mean of a; None for single runs.
 
-    Where both have the same seeds, the differences by seed are resampled, else each side on its own.
+    Where both sides have the same seeds, the differences per seed are resampled, otherwise both sides separately.
 
     Args:
-        a: (seed, objective) of each run of one side, by seed.
-        b: The same of the other.
+        a: (seed, objective) of every run of the first side, by seed.
+        b: The same of the second side.
     """
-    one, other = ([each["value"] for _, each in side] for side in (a, b))
-    if len(one) < 2 or len(other) < 2:
+    first, second = _numbers(a), _numbers(b)
+    if len(first) < 2 or len(second) < 2:
         return None
     seeds = [[seed for seed, _ in side] for side in (a, b)]
-    if seeds[0] == seeds[1] and None not in seeds[0] and len(set(seeds[0])) == len(one):
-        return statistics.bootstrap([y - x for x, y in zip(one, other, strict=True)])
-    return statistics.bootstrap_difference(one, other)
+    if seeds[0] == seeds[1] and None not in seeds[0] and len(set(seeds[0])) == len(first):
+        return statistics.bootstrap([y - x for x, y in zip(first, second, strict=True)])
+    return statistics.bootstrap_difference(first, second)
+
+
+def _numbers(side: Sequence[SeedValue]) -> list[float]:
+    return [objective["value"] for _, objective in side]
 
 
 def _interval(bounds: tuple[float, float] | None) -> str:

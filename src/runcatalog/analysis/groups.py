@@ -10,16 +10,16 @@ from typing import Any
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, RunRecord
 
-# Flags that say how a run is started or from where, not what it computes: no group differs by them.
+# Flags that do not change what a run computes, only how it starts or ends: groups do not differ by them.
 _NOT_COMPARED = {"seed", "resume", "save-name", "save_name"}
 
 
 @dataclass(frozen=True)
 class Group:
-    """Trials that differ in their seed alone.
+    """Trials that differ only in their seed.
 
     Attributes:
-        point: The flags in which it differs from other groups.
+        point: Value by flag in which the groups differ.
         trials: All trials.
         objectives: Objectives of the finished trials.
     """
@@ -30,23 +30,23 @@ class Group:
 
     @property
     def value(self) -> float | None:
-        """Mean of the objective; None if nothing finished with a finite one."""
+        """Mean of the objective; None unless all objectives are finite and there is at least one."""
         finite = [o["value"] for o in self.objectives if math.isfinite(o["value"])]
         return statistics.mean(finite) if finite and len(finite) == len(self.objectives) else None
 
 
 def varying(trials: Sequence[RunRecord]) -> list[str]:
-    """Names of the flags in which trials differ, the seed apart."""
+    """Return the names of the flags in which trials differ, except the seed."""
     names = sorted({name for trial in trials for name in trial.flags} - _NOT_COMPARED)
     return [n for n in names if len({_key(t.flags.get(n)) for t in trials}) > 1]
 
 
 def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> list[Group]:
-    """Returns trials grouped by flags, the best group first, those without a value last.
+    """Group trials by flags; the best group first, groups without a value last.
 
     Args:
         trials: Any runs.
-        flags: Flags to group by; by default all in which they differ, the seed apart.
+        flags: Flags to group by; by default all in which the trials differ, except the seed.
     """
     names = varying(trials) if flags is None else list(flags)
     by_point: dict[tuple[Any, ...], list[RunRecord]] = {}
@@ -69,16 +69,16 @@ def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> l
 
 
 def order(record: RunRecord) -> tuple[int, int, str]:
-    """Sort key: when it started, then seed, then id."""
+    """Sort key: start time, then seed, then id."""
     return record.started or 0, record.seed or 0, record.run
 
 
 def sort_sign(trials: Sequence[RunRecord]) -> int:
-    """-1 to sort the best first where large is good, else 1."""
+    """Return the sign with which ascending order is best first: -1 where larger is better, else 1."""
     goals = [o.get("goal", "max") for t in trials if (o := t.objective)]
     return 1 if goals and goals[0] == "min" else -1
 
 
 def _key(value: values.Scalar) -> tuple[type, values.Scalar]:
-    """A flag's value with its type: 1, 1.0 and True differ."""
+    """Return a flag's value with its type, so that 1, 1.0 and True differ."""
     return type(value), value

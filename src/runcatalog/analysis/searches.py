@@ -1,4 +1,4 @@
-"""Results of a hyperparameter search: best cluster, importance of the parameters, bounds, comparison with chance."""
+"""Results of a hyperparameter search: best cluster, importance of parameters, bounds, comparison with random search."""
 
 from __future__ import annotations
 
@@ -12,21 +12,21 @@ from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, RunRecord
 
 # A cluster: trials of the best quarter, chained by steps of at most this share of the (normalised)
-# range, in root mean square over the parameters. 0.2 joins what a person would call one spot.
+# range, in root mean square over the parameters. 0.2 joins points that look like one cluster in a scatter plot.
 QUARTILE = 0.25
 LINK = 0.2
 EDGE = 0.02  # share of a range that counts as its edge
-RANDOM = "@random"  # suffix of the name of the random search beside a search
+RANDOM = "@random"  # suffix of the name of the random search that a search is compared with
 
 
 def is_search(batch: RunRecord | None, trials: Sequence[RunRecord]) -> bool:
-    """Whether an optimizer chose the trials' points."""
+    """Return whether an optimizer chose the trials' points."""
     method = ((batch.result if batch else None) or {}).get("method")
     return method not in (None, "", "grid") or any(origin(t) for t in trials)
 
 
 def origin(trial: RunRecord) -> str:
-    """How a search chose a trial's point: "initial", "gp" or "random"; "" for a run of no search."""
+    """Return how a search chose a trial's point: "initial", "gp" or "random"; "" for a run of no search."""
     search = (trial.result or {}).get("search")
     return str(search.get("kind") or "") if isinstance(search, dict) else ""
 
@@ -34,7 +34,7 @@ def origin(trial: RunRecord) -> str:
 def as_searched(batch: RunRecord | None, trial: RunRecord) -> RunRecord:
     """Return a trial with the metric that the search optimised as its objective, and its own objective in `also`.
 
-    The two may differ: after a short trial, what is learned early says more than a rate that is still 0.
+    The two may differ: after a short trial a quantity that is learned early is more informative than a rate of 0.
     """
     optimised = ((batch.result if batch else None) or {}).get("optimised")
     name = optimised.get("name") if isinstance(optimised, dict) else None
@@ -55,7 +55,7 @@ def ranked(trials: Sequence[RunRecord]) -> list[RunRecord]:
 
 
 def value(trial: RunRecord) -> float:
-    """The objective's value of a trial that has one."""
+    """Return the value of a trial's objective."""
     return (trial.objective or {})["value"]
 
 
@@ -104,7 +104,7 @@ class Importance:
     """Importance of a search's parameters, as computed by :mod:`runcatalog.search.importance` at its end.
 
     Attributes:
-        shares: One per parameter, the largest first.
+        shares: Shares of the parameters, the largest first.
         r2: Cross-validated R² of the model that they are computed from.
         trials: Number of trials.
     """
@@ -120,17 +120,17 @@ class Importance:
 
 
 def importance_of(batch: RunRecord | None) -> Importance | None:
-    """Return the importance in a search's record; None without one that can be read."""
+    """Return the importance in a search's record; None if it is missing or invalid."""
     stored = ((batch.result if batch else None) or {}).get("importance")
     try:
         r2, trials = values.number(stored["r2"]), int(stored["trials"])
         numbers = {
-            str(name): [values.number(each[key]) for key in ("share", "low", "high")]
-            for name, each in stored["parameters"].items()
+            str(name): [values.number(share[key]) for key in ("share", "low", "high")]
+            for name, share in stored["parameters"].items()
         }
     except (TypeError, KeyError, ValueError, AttributeError, OverflowError):
         return None
-    if not numbers or not all(math.isfinite(v) for each in ([r2], *numbers.values()) for v in each):
+    if not numbers or not all(math.isfinite(v) for row in ([r2], *numbers.values()) for v in row):
         return None
     order = sorted(numbers, key=lambda name: (-numbers[name][0], name))
     shares = (Share(name, *numbers[name], r2 > 0 and numbers[name][1] > 0) for name in order)
@@ -166,13 +166,13 @@ def edges(batch: RunRecord | None, best: RunRecord) -> list[Edge]:
 
 @dataclass(frozen=True)
 class Comparison:
-    """A search beside a random search at an equal number of trials.
+    """A search compared with a random search at an equal number of trials.
 
     Attributes:
-        trials: The number.
+        trials: Number of trials of either.
         objective: The objective of both.
         best, random: Best value of the search and of the random search.
-        reached: Trials until the search had the random search's best value; None if it never had.
+        reached: Trials until the search reached the random search's best value; None if it did not.
     """
 
     trials: int
@@ -183,33 +183,33 @@ class Comparison:
 
 
 def against_random(own: Sequence[RunRecord], random: Sequence[RunRecord]) -> Comparison | None:
-    """Compare a search with a random one; None where one of them has no result.
+    """Compare a search with a random search; None where either has no result.
 
     Args:
-        own: Its trials, with the metric that it optimised as their objective.
-        random: Those of the random search.
+        own: Trials of the search, with the metric that it optimised as their objective.
+        random: Trials of the random search.
     """
     count = min(len(own), len(random))
     first, others = (sorted(trials, key=_number)[:count] for trials in (own, random))
-    best, chance = ranked(first), ranked(others)
-    if not best or not chance:
+    best, best_random = ranked(first), ranked(others)
+    if not best or not best_random:
         return None
     sign = groups.sort_sign(own)
     reached = (
         i
         for i, trial in enumerate(first, 1)
-        if _is_finite(trial) and sign * value(trial) <= sign * value(chance[0])
+        if _is_finite(trial) and sign * value(trial) <= sign * value(best_random[0])
     )
     objective = next(t.objective for t in first if _is_finite(t)) or {}
-    return Comparison(count, objective, value(best[0]), value(chance[0]), next(reached, None))
+    return Comparison(count, objective, value(best[0]), value(best_random[0]), next(reached, None))
 
 
 def peer_of(own: Sequence[RunRecord], others: Mapping[str, Sequence[RunRecord]]) -> str:
-    """Return the id of the random search to compare with: of equal budgets, preferably of equal seed; "" for none.
+    """Return the id of the random search to compare with: of equal fixed flags, preferably of equal seed; "" for none.
 
     Args:
         own: A search's trials.
-        others: Those of each random search by its id, the latest last.
+        others: Trials of the random searches by their ids, the latest last.
     """
 
     def fixed(trials: Sequence[RunRecord], left_out: set[str]) -> dict[str, Any]:
@@ -225,7 +225,7 @@ def peer_of(own: Sequence[RunRecord], others: Mapping[str, Sequence[RunRecord]])
 
 
 def _place(value: object, bounds: object) -> float | None:
-    """Where a value lies in a range, 0 to 1; None where there is no range."""
+    """Return the position of a value in a range, 0 to 1; None without a range."""
     if not isinstance(bounds, Mapping) or not _is_number(value):
         return None
     low, high = bounds.get("low"), bounds.get("high")
@@ -246,7 +246,7 @@ def _is_finite(trial: RunRecord) -> bool:
 
 
 def _number(trial: RunRecord) -> tuple[float, tuple[int, int, str]]:
-    """Sort key: the trial's number in its search, then as other runs."""
+    """Sort key: the trial's number in its search, then the order of other runs."""
     search = (trial.result or {}).get("search")
     number = search.get("trial") if isinstance(search, dict) else None
     return (number if _is_number(number) else math.inf), groups.order(trial)  # type: ignore[return-value]

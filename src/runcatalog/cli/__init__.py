@@ -1,5 +1,5 @@
 """The subcommands of `catalog`, by what they do.
 
-A module has a handler for each command and an `add` that declares their options. Imports that take time
-are in the handlers: help must not wait for them.
+Every module has one handler per command and a function `add` that declares their options. Slow imports are in the
+handlers, so that `--help` does not wait for them.
 """

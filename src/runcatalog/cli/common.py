@@ -1,10 +1,10 @@
-"""What the subcommands share: how one is declared, and how runs are named."""
+"""Shared by the subcommands: their declaration, and the selection of runs by id."""
 
 from __future__ import annotations
 
 import argparse
 from collections.abc import Callable, Iterable, Sequence
-from typing import TYPE_CHECKING, Any, TypeVar
+from typing import TYPE_CHECKING, TypeVar
 
 from runcatalog.model.errors import CatalogError
 
@@ -19,7 +19,7 @@ T = TypeVar("T")
 
 
 class Help(argparse.HelpFormatter):
-    """Wraps prose, and leaves text of more than one line (examples) as it was typed."""
+    """Help formatter that wraps prose and keeps the line breaks of longer text, such as examples."""
 
     def _fill_text(self, text: str, width: int, indent: str) -> str:
         if "\n" in text:
@@ -38,16 +38,24 @@ class Commands:
         self._all = parser.add_subparsers(title="commands", metavar="COMMAND", required=True)
 
     def add(
-        self, name: str, run: Handler, short: str, more: str = "", examples: str = ""
+        self,
+        name: str,
+        run: Handler,
+        short: str,
+        more: str = "",
+        examples: str = "",
+        *,
+        uses_mlflow: bool = False,
     ) -> argparse.ArgumentParser:
-        """Declares a command.
+        """Declare a command; return its parser.
 
         Args:
-            name: As typed.
-            run: Called with the options; returns the exit status.
-            short: One line for the list of commands.
-            more: What else its help says.
-            examples: Lines to type, shown at the end of its help.
+            name: Name as typed.
+            run: Handler; takes the options and returns the exit status.
+            short: A line for the list of commands.
+            more: Further text of the help.
+            examples: Example lines at the end of the help.
+            uses_mlflow: Whether the command reads or writes MLflow, and so has the option `--tracking-uri`.
         """
         sub = self._all.add_parser(
             name,
@@ -57,42 +65,38 @@ class Commands:
             formatter_class=Help,
         )
         sub.set_defaults(run=run, tracking_uri=None, quiet=False, error_code=1)
+        if uses_mlflow:
+            text = "MLflow, instead of $MLFLOW_TRACKING_URI"
+            sub.add_argument("--tracking-uri", metavar="URI", help=text)
         return sub
 
 
-def reaches_mlflow(sub: argparse.ArgumentParser) -> None:
-    """Declares the option of commands that read or write MLflow."""
-    sub.add_argument(
-        "--tracking-uri", metavar="URI", help="MLflow, instead of $MLFLOW_TRACKING_URI"
-    )
-
-
 def store_of(options: argparse.Namespace) -> Store:
-    """The MLflow that the options name."""
+    """Return the MLflow store that the options name."""
     from runcatalog.store.client import Store
 
     return Store(options.tracking_uri)
 
 
-def committed(project: Project) -> list[RunRecord]:
-    """The records in the repository."""
+def committed_records(project: Project) -> list[RunRecord]:
+    """Return the records in the repository."""
     from runcatalog.model.record_files import read_all
 
     return read_all(project.records)
 
 
-def say(options: argparse.Namespace) -> Callable[[str], None]:
-    """What tells of each run as it goes on; silent with -q."""
+def progress_printer(options: argparse.Namespace) -> Callable[[str], None]:
+    """Return a function that prints a line per run; with -q it prints nothing."""
     return (lambda line: None) if options.quiet else lambda line: print(line, flush=True)
 
 
-def one(stored: Sequence[StoredRun], wanted: str) -> StoredRun:
-    """Returns the run whose id begins so; "latest" is the newest batch or single run.
+def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:
+    """Return the run whose id begins with `name`; "latest" is the newest batch or single run.
 
     Raises:
-        CatalogError: There is none, or more than one.
+        CatalogError: No run or several runs match.
     """
-    prefix = wanted.lower()
+    prefix = name.lower()
     if prefix == "latest":
         heads = [s for s in stored if not s.record.batch]
         match = [max(heads, key=lambda s: (s.record.started or 0, s.record.run))] if heads else []
@@ -101,31 +105,31 @@ def one(stored: Sequence[StoredRun], wanted: str) -> StoredRun:
     exact = [s for s in match if s.record.run == prefix]
     match = exact or match
     if not match:
-        raise CatalogError(f"no run {wanted!r} in MLflow; `catalog sync` brings in what has run")
+        raise CatalogError(f"no run {name!r} in MLflow; `catalog sync` adds new runs")
     if len({s.record.run for s in match}) > 1:
         shown = ", ".join(s.record.run[:12] for s in match[:4])
-        raise CatalogError(f"{wanted!r} could be {shown}: more digits are needed")
+        raise CatalogError(f"{name!r} could be {shown}: more digits are needed")
     return match[0]
 
 
-def chosen(
-    stored: Sequence[StoredRun], wanted: Iterable[str], *, trials: bool = True
+def selected_runs(
+    stored: Sequence[StoredRun], names: Iterable[str], *, with_batch: bool = True
 ) -> list[StoredRun]:
-    """Returns the runs that :func:`one` finds, each batch with its trials, the named one first.
+    """Return named runs (see :func:`run_named`), every batch followed by its trials.
 
     Args:
         stored: All runs.
-        wanted: First digits of ids, or "latest".
-        trials: Of a trial, its batch too.
+        names: First digits of ids, or "latest".
+        with_batch: Whether a trial is followed by its batch.
     """
-    found: dict[str, Any] = {}
-    for each in wanted:
-        named = one(stored, each)
-        found[named.id] = named
-        found |= {s.id: s for s in stored if s.record.batch == named.record.run}
-        if trials and named.record.batch:
-            found |= {s.id: s for s in stored if s.record.run == named.record.batch}
-    return list(found.values())
+    selected: dict[str, StoredRun] = {}
+    for name in names:
+        named = run_named(stored, name)
+        selected[named.id] = named
+        selected |= {s.id: s for s in stored if s.record.batch == named.record.run}
+        if with_batch and named.record.batch:
+            selected |= {s.id: s for s in stored if s.record.run == named.record.batch}
+    return list(selected.values())
 
 
 def _indented(text: str) -> str:

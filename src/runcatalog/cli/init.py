@@ -1,4 +1,4 @@
-"""`catalog init`: what a project of one's own needs, written once."""
+"""`catalog init`: settings, page template and ignored files of a new project."""
 
 from __future__ import annotations
 
@@ -11,21 +11,21 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import CATALOG_FILE, Operation, Project
 
 _SETTINGS = """\
-# What `catalog` knows of this project beside guild.yml.
+# Settings of `catalog` for this project; all others are in guild.yml.
 
-# The project's name: MLflow's experiment, the folder of its records, the heading of its page. It stays the same in
-# every clone; without this line it is the folder's name.
+# The project's name: MLflow's experiment, the folder of its records, the heading of its page. With this line it is the
+# same in every clone; without it, it is the folder's name.
 name: {name}
 
-# The scalar that tells how good a run is, where an operation in guild.yml has no `objective:` of its own:
-# {{maximize: SCALAR}} or {{minimize: SCALAR}}: printed by the script as `SCALAR: 0.9`, or written for TensorBoard.
+# The objective of operations that declare no `objective:` in guild.yml: {{maximize: SCALAR}} or {{minimize: SCALAR}}.
+# The script prints the scalar as `SCALAR: 0.9`, or writes it for TensorBoard.
 {objective}
 """
 _NO_OBJECTIVE = "# objective: {maximize: accuracy}"
 _TEMPLATE = """\
 ## {title}
 
-{{# One paragraph of yours: what is asked, and how it is measured. Below it, a row for each run or batch of runs.
+{{# Your paragraph: the question, and how it is measured. Below it, one row per run or batch of runs.
    Other calls: figure("accuracy", ["train"], "accuracy"), landscape("search", "train"), value("train", lr=0.1). #}}
 {{{{ table([{names}]) }}}}
 """
@@ -33,7 +33,7 @@ _IGNORED = (
     *(".guild/", "runs/", "mlflow.db*", "mlartifacts/", "mlruns/", ".cache/"),
     *("/runs_local.md", "/runs_local/"),
 )
-_IGNORE_HEAD = "# Kept by Guild, MLflow and `catalog` on this machine; what is shared is in experiments/records."
+_IGNORE_HEAD = "# Files of Guild, MLflow and `catalog` on this machine; shared records are in experiments/records."
 
 
 def init(options: argparse.Namespace) -> int:
@@ -41,52 +41,52 @@ def init(options: argparse.Namespace) -> int:
     folder = Path.cwd()
     if not (folder / GUILD_FILE).is_file():
         raise CatalogError(
-            f"no {GUILD_FILE} in {folder}: write one that declares an operation, "
+            f"no {GUILD_FILE} in {folder}: write it with an operation, for example "
             "`train: {main: train, flags-import: all}` for train.py, and call `catalog init` again"
         )
     project = Project(folder)
-    operations = list(
-        project.operations().values()
-    )  # a wrong guild.yml is told before anything is written
-    wanted = {
+    operations = list(project.operations().values())  # raises before anything is written
+    contents = {
         project.settings_file: _settings(project, operations),
         project.root / ".gitignore": _ignored(project.root / ".gitignore"),
-        # Guild copies a project's text files into each run; records are none of its code.
+        # Guild copies a project's text files into every run; records are not code.
         project.records / ".guild-nocopy": "",
     }
     if not project.templates():
         path = project.experiments / project.name / "catalog.md.j2"
-        wanted[path] = _template(project, operations)
-    for path, content in wanted.items():
+        contents[path] = _template(project, operations)
+    for path, content in contents.items():
         shown = path.relative_to(project.root)
         if content is None or (path.is_file() and path.name != ".gitignore"):
             print(f"kept   {shown}")
             continue
-        there = path.is_file()
+        exists = path.is_file()
         path.parent.mkdir(parents=True, exist_ok=True)
         path.write_text(content, encoding="utf-8")
-        print(f"{'added' if there else 'wrote':6} {shown}")
+        print(f"{'added' if exists else 'wrote':6} {shown}")
     print(_next(operations))
     return 0
 
 
 def _settings(project: Project, operations: list[Operation]) -> str:
-    declared = any(each.objective is not None for each in operations)
-    objective = _NO_OBJECTIVE if not declared else f"{_NO_OBJECTIVE}    (guild.yml names one)"
+    declared = any(operation.objective is not None for operation in operations)
+    objective = (
+        _NO_OBJECTIVE if not declared else f"{_NO_OBJECTIVE}    (guild.yml declares an objective)"
+    )
     return _SETTINGS.format(name=project.name, objective=objective)
 
 
 def _template(project: Project, operations: list[Operation]) -> str:
-    names = ", ".join(f'"{each.name}"' for each in operations)
+    names = ", ".join(f'"{operation.name}"' for operation in operations)
     title = project.name.replace("-", " ").replace("_", " ")
     return _TEMPLATE.format(title=f"{title[:1].upper()}{title[1:]}", names=names)
 
 
 def _ignored(path: Path) -> str | None:
-    """The content of .gitignore with the lines that it lacks; None if it lacks none."""
+    """Return the content of .gitignore with the missing lines; None if no line is missing."""
     before = path.read_text(encoding="utf-8") if path.is_file() else ""
-    there = {line.strip().strip("/") for line in before.splitlines()}
-    missing = [line for line in _IGNORED if line.strip("/") not in there]
+    present = {line.strip().strip("/") for line in before.splitlines()}
+    missing = [line for line in _IGNORED if line.strip("/") not in present]
     if not missing:
         return None
     gap = "" if not before else "\n" if before.endswith("\n") else "\n\n"
@@ -95,22 +95,24 @@ def _ignored(path: Path) -> str | None:
 
 def _next(operations: list[Operation]) -> str:
     steps = {
-        f"guild run {operations[0].name if operations else 'OPERATION'} -y": "run something",
-        "catalog sync": "its row into MLflow",
+        f"guild run {operations[0].name if operations else 'OPERATION'} -y": "run an operation",
+        "catalog sync": "the run into MLflow",
         "catalog export": "records to commit: experiments/records/",
         "catalog render": CATALOG_FILE,
     }
     width = max(map(len, steps))
-    return "\n".join(["next:", *(f"  {line:{width}}    {what}" for line, what in steps.items())])
+    return "\n".join(
+        ["next:", *(f"  {line:{width}}    {effect}" for line, effect in steps.items())]
+    )
 
 
 def add(commands: Commands) -> None:
-    """Declares the command."""
+    """Declare the command."""
     commands.add(
         "init",
         init,
-        "set a project with a guild.yml up for the catalog",
-        "Writes catalog.yml (two settings, explained in it), a template of the page, and lines of .gitignore. "
-        "What is there stays as it is; calling it again changes nothing.",
+        "set up a project that has a guild.yml",
+        "Writes catalog.yml (two settings, with comments), a template of the page, and lines of .gitignore. "
+        "Existing files are not changed, so the command can be repeated.",
         "cd my-project && catalog init",
     )

@@ -18,8 +18,8 @@ from runcatalog.record.journal import points_of, read_json, read_lines
 from runcatalog.record.lifecycle.status import RUNNING, Status, last_session, status_of
 
 RECENT = 60.0  # s that a rate is taken over
-TAIL = 1 << 16  # bytes of a journal that are read when a run is first seen
-RESCAN = 2.0  # s between looks for new runs
+TAIL = 1 << 16  # bytes at the end of a journal that are read for a new run
+RESCAN = 2.0  # s between scans for new runs
 STALE = 120.0  # s without a sign after which a run is suspect: four heartbeats
 SETTLE = 5.0  # s in which a final status may still change: Guild writes exit statuses last
 _LIKELY = ("rate", "return", "reward", "length", "accuracy", "loss")
@@ -33,7 +33,7 @@ class Job:
         directory: The run's directory.
         run: Its id.
         operation: As typed after `guild run`, or the script's name.
-        label: Its label, the automatic one of Guild included.
+        label: Its label, including Guild's automatic one.
         begun: When its session began, milliseconds since the epoch.
         done, total, unit: Progress that the script reports; total 0 without a report.
         sign: Last sign of life, milliseconds since the epoch.
@@ -98,17 +98,17 @@ class Job:
         """Return the seconds since the last sign of life."""
         return max(0.0, now - self.sign / 1000) if self.sign else 0.0
 
-    def metric(self, wanted: Iterable[str]) -> tuple[str, float] | None:
+    def metric(self, preferred: Iterable[str]) -> tuple[str, float] | None:
         """Return name and last value of the main metric; None without metrics.
 
         Args:
-            wanted: Names that are preferred, best first.
+            preferred: Names, most preferred first.
         """
         names = [name for name in self.last if not name.startswith("time/")]
         likely = [
             n for part in _LIKELY for n in sorted(names, key=lambda n: (len(n), n)) if part in n
         ]
-        for name in (*wanted, *likely, *sorted(names)):
+        for name in (*preferred, *likely, *sorted(names)):
             if name in self.last:
                 return name, self.last[name]
         return None
@@ -158,7 +158,7 @@ class Job:
     def _read_metrics(self) -> None:
         path = self.directory / "journal" / "metrics.jsonl"
         size = path.stat().st_size if path.exists() else 0
-        if size < self._offset:  # what a crash left of a line was cut off
+        if size < self._offset:  # an incomplete last line was removed after a crash
             self._offset = size
         for line, end in read_lines(path, self._offset) if size > self._offset else ():
             self._offset = end
@@ -317,7 +317,7 @@ def _rate(samples: deque[tuple[float, float]]) -> float | None:
 
 
 def _number(value: Any) -> float | None:
-    """A finite number of a JSON file that anything may have written; None for anything else."""
+    """Return a finite number of an untrusted JSON file; None for any other value."""
     if isinstance(value, int | float) and not isinstance(value, bool):
         with contextlib.suppress(OverflowError):  # an integer of 400 digits
             if math.isfinite(number := float(value)):
@@ -331,7 +331,7 @@ def _whole(value: Any) -> int:
 
 
 def metrics_of(project: Project) -> dict[str, list[str]]:
-    """Return the words in the columns of each operation's `guild compare`, by operation."""
+    """Return the words in the columns of `guild compare`, by operation."""
     words = {}
     for operation in project.operations().values():
         columns = [c for c in operation.compare if not c.startswith(("=", "."))]

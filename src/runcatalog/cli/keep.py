@@ -1,4 +1,4 @@
-"""`catalog sync`, `import` and `export`: runs into MLflow, and from there to records; `weights` beside these."""
+"""`catalog sync`, `import`, `export` and `weights`: runs into MLflow, records and weights out of it."""
 
 from __future__ import annotations
 
@@ -8,7 +8,7 @@ import sys
 from pathlib import Path
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, chosen, reaches_mlflow, say
+from runcatalog.cli.common import Commands, progress_printer, selected_runs
 from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
@@ -20,21 +20,21 @@ def sync(options: argparse.Namespace) -> int:
     """catalog sync"""
     from runcatalog.guild import runs
     from runcatalog.store.client import Store
-    from runcatalog.sync.sync import Sync, alone
+    from runcatalog.sync.sync import Sync, project_lock
 
     project = Project.find()
     home = runs.guild_home()
-    with alone(project):
+    with project_lock(project):
         store = Store(options.tracking_uri)
-        report = Sync(project, store, say(options)).run(home, everything=options.all)
+        report = Sync(project, store, progress_printer(options)).run(home, everything=options.all)
         if report.sent:
             _arrange(project, store)
     where = home or "no Guild home"
     print(f"{report.runs} runs in {where} and {project.root / 'runs'}: {report.sent} sent")
     if report.others:
-        print(f"{report.others} of other projects: left out (`catalog sync --all` sends them too)")
+        print(f"{report.others} of other projects: not sent (`catalog sync --all` sends them too)")
     if report.deleted:
-        print(f"{report.deleted} deleted in MLflow: left so")
+        print(f"{report.deleted} deleted in MLflow: not sent again")
     for problem in report.problems:
         print(f"catalog: {problem}", file=sys.stderr)
     return 1 if report.problems else 0
@@ -45,28 +45,28 @@ def export(options: argparse.Namespace) -> int:
     from runcatalog.model.record_files import write_all
     from runcatalog.store.sqlite_reader import reader
     from runcatalog.sync.ownership import own
-    from runcatalog.sync.sync import alone
+    from runcatalog.sync.sync import project_lock
 
     project = Project.find()
     folder = Path(options.to) if options.to else project.records
-    with alone(project):
+    with project_lock(project):
         source = reader(options.tracking_uri)
         stored = source.runs(deleted=True)
-        everyone = [each for each in stored if not each.deleted]
-        live = own(project, source.uri, everyone)
-        others = len(everyone) - len(live)
+        live = [run for run in stored if not run.deleted]
+        selected = own(project, source.uri, live)
+        others = len(live) - len(selected)
         if options.runs:
-            live = chosen(live, options.runs)
-        ended = [each for each in live if each.record.status != "RUNNING"]
+            selected = selected_runs(selected, options.runs)
+        ended = [run for run in selected if run.record.status != "RUNNING"]
         count, written = write_all(source.with_points(ended), folder)
-        gone = {each.record.run for each in stored if each.deleted}
-        gone -= {each.record.run for each in stored if not each.deleted}
-        removed = _remove_records(folder, gone)
+        deleted = {run.record.run for run in stored if run.deleted}
+        deleted -= {run.record.run for run in live}
+        removed = _remove_records(folder, deleted)
     print(f"{count} records in {os.path.relpath(folder)}: {written} written")
     if others:
         print(f"{others} of other projects in MLflow: not exported")
-    if len(ended) < len(live):
-        print(f"{len(live) - len(ended)} still running: not exported")
+    if len(ended) < len(selected):
+        print(f"{len(selected) - len(ended)} still running: not exported")
     if removed:
         print(f"{removed} removed: deleted in MLflow")
     return 0
@@ -76,7 +76,7 @@ def import_(options: argparse.Namespace) -> int:
     """catalog import"""
     from runcatalog.store.client import Store
     from runcatalog.sync import compare_csv, imports
-    from runcatalog.sync.sync import Sync, alone
+    from runcatalog.sync.sync import Sync, project_lock
 
     project = Project.find()
     paths = [Path(path) for path in options.paths]
@@ -89,30 +89,30 @@ def import_(options: argparse.Namespace) -> int:
         (path, "records" if path == project.records else imports.kind_of(path)) for path in paths
     ]
     reading = compare_csv.Options("", options.objective, options.goal, options.batch)
-    found: list[RunRecord] = []
-    for path, kind in kinds:  # everything is read before anything is written
+    records: list[RunRecord] = []
+    for path, kind in kinds:  # all inputs are read before anything is written
         if kind == "csv":
-            found += imports.read_csv(project, path, options.study, reading)
+            records += imports.read_csv(project, path, options.study, reading)
         elif kind != "journals":
-            found += imports.read_records(path)
-    with alone(project):
+            records += imports.read_records(path)
+    with project_lock(project):
         store = Store(options.tracking_uri)
-        counts = imports.put_records(store, found, say(options))
+        counts = imports.put_records(store, records, progress_printer(options))
         problems: list[str] = []
         copied = [
             run for path, kind in kinds if kind == "journals" for run in imports.journals(path)
         ]
         if copied:
-            report = Sync(project, store, say(options)).send_copied(copied)
-            counts.seen += report.runs
+            report = Sync(project, store, progress_printer(options)).send_copied(copied)
+            counts.read += report.runs
             counts.added += report.sent
             counts.deleted += report.deleted
             problems = report.problems
         if counts.added:
             _arrange(project, store)
-    print(f"{counts.seen} runs read: {counts.added} imported")
+    print(f"{counts.read} runs read: {counts.added} imported")
     if counts.deleted:
-        print(f"{counts.deleted} deleted in MLflow: left so")
+        print(f"{counts.deleted} deleted in MLflow: not imported")
     for problem in problems:
         print(f"catalog: {problem}", file=sys.stderr)
     return 1 if problems else 0
@@ -120,21 +120,21 @@ def import_(options: argparse.Namespace) -> int:
 
 def weights(options: argparse.Namespace) -> int:
     """catalog weights"""
-    from runcatalog.cli.common import committed
+    from runcatalog.cli.common import committed_records
     from runcatalog.guild.runs import GuildRun, guild_home
     from runcatalog.model.errors import CatalogError
     from runcatalog.sync.weights import export_weights
 
     project, home = Project.find(), guild_home()
     if home is None:
-        raise CatalogError("no Guild home, so no run whose weights could be kept")
-    records = committed(project)
-    for wanted in options.runs:
-        found = [each for each in records if each.run.startswith(wanted.lower())]
-        if len(found) != 1:
-            told = "could be several runs" if found else "has no record; `catalog export` writes it"
-            raise CatalogError(f"{wanted!r} {told}")
-        (record,) = found
+        raise CatalogError("no Guild home, so no runs with weights")
+    records = committed_records(project)
+    for prefix in options.runs:
+        matches = [record for record in records if record.run.startswith(prefix.lower())]
+        if len(matches) != 1:
+            problem = "matches several" if matches else "has no record; `catalog export` writes it"
+            raise CatalogError(f"{prefix!r} {problem}")
+        (record,) = matches
         directory = home / "runs" / record.run
         if not directory.is_dir():
             raise CatalogError(f"{record.run[:8]} is not in {home}")
@@ -151,71 +151,76 @@ def _arrange(project: Project, store: Store) -> None:
     arrange(project, store)
 
 
-def _remove_records(folder: Path, gone: set[str]) -> int:
+def _remove_records(folder: Path, deleted: set[str]) -> int:
     from runcatalog.model.record_files import read
 
     removed = 0
-    for path in sorted(folder.glob("*/*.json")) if gone else ():
-        if read(path).run in gone:
+    for path in sorted(folder.glob("*/*.json")) if deleted else ():
+        if read(path).run in deleted:
             path.unlink()
             removed += 1
     return removed
 
 
+def _add_quiet(sub: argparse.ArgumentParser) -> None:
+    sub.add_argument("-q", "--quiet", action="store_true", help="do not print a line per run")
+
+
 def add(commands: Commands) -> None:
-    """Declares the commands."""
+    """Declare the commands."""
     sub = commands.add(
         "sync",
         sync,
         "send Guild's runs and the journals to MLflow",
-        "What is there already is not sent again. Runs that died before they recorded anything get "
-        "a row too; a run deleted in Guild keeps its row. Of a Guild home that several projects share, the runs "
-        "that were started from this project are sent.",
+        "Unchanged runs are not sent again. Runs that died before they recorded anything get a row too; a run "
+        "deleted in Guild keeps its row. If several projects share a Guild home, only runs that were started from "
+        "this project are sent.",
         "catalog sync\ncatalog sync -q --tracking-uri http://mlflow:5000    to the group's server",
+        uses_mlflow=True,
     )
-    reaches_mlflow(sub)
+    _add_quiet(sub)
     sub.add_argument(
-        "--all", action="store_true", help="the runs of other projects in the Guild home too"
+        "--all", action="store_true", help="also send the Guild home's runs of other projects"
     )
-    sub.add_argument("-q", "--quiet", action="store_true", help="no line for each run")
 
     sub = commands.add(
         "import",
         import_,
         "bring records, copied run directories or `guild compare --csv` exports into MLflow",
-        "Importing again changes nothing. Without PATH: experiments/records. Times in a CSV are local ones: "
+        "Importing again changes nothing. Without PATH: experiments/records. Times in a CSV are read as local time "
         "of this machine, or of $TZ.",
         "catalog import                                the committed records\n"
         "catalog import ~/copied/runs                  from a machine without MLflow\n"
         "catalog import sweep.csv --objective opening_rate",
+        uses_mlflow=True,
     )
-    reaches_mlflow(sub)
+    _add_quiet(sub)
     sub.add_argument("paths", nargs="*", metavar="PATH", help="FILE.csv, FILE.json or a directory")
-    sub.add_argument("--study", default="", help="study of a CSV's runs, if it is not declared")
     sub.add_argument(
-        "--objective", default="", metavar="METRIC", help="what a CSV's batch optimised"
+        "--study", default="", help="study of a CSV's runs, if their operation is not declared"
     )
+    sub.add_argument("--objective", default="", metavar="METRIC", help="objective of a CSV's batch")
     sub.add_argument("--goal", choices=("max", "min"), default="max", help="of that objective")
     sub.add_argument("--batch", default="", metavar="ID", help="id of a CSV's batch, if known")
-    sub.add_argument("-q", "--quiet", action="store_true", help="no line for each run")
 
     sub = commands.add(
         "export",
         export,
-        "write a record of each run in MLflow: experiments/records/STUDY/RUN8.json",
-        "Runs that are still going on are left out.",
+        "write a record of every run in MLflow: experiments/records/STUDY/RUN8.json",
+        "Runs that are still running are left out.",
         "catalog export\ncatalog export 7623993d --to /tmp/records",
+        uses_mlflow=True,
     )
-    reaches_mlflow(sub)
-    sub.add_argument("runs", nargs="*", metavar="RUN", help="only these (8 digits are enough)")
-    sub.add_argument("--to", metavar="DIR", help="another folder")
+    sub.add_argument("runs", nargs="*", metavar="RUN", help="only these runs (8 digits are enough)")
+    sub.add_argument("--to", metavar="DIR", help="write to another folder")
 
     sub = commands.add(
         "weights",
         weights,
-        "keep the weights of recorded runs, to commit: experiments/weights/",
-        "Of a run's last checkpoint, without what only its own training needs; at most a megabyte. Export its record "
-        "first. In a clone `guild import experiments/weights` makes runs of them that operations find.",
+        "write the weights of recorded runs, to commit: experiments/weights/",
+        "From the last checkpoint of a run, without the state that only its training needs; at most a megabyte per "
+        "run. Export its record first. In a clone, `guild import experiments/weights` creates runs from them, for "
+        "operations that require a trained agent.",
         "catalog weights 7623993d",
     )
     sub.add_argument("runs", nargs="+", metavar="RUN", help="8 digits are enough")

@@ -15,20 +15,20 @@ from runcatalog.cli.common import Commands, Help
 from runcatalog.model.errors import CatalogError
 
 _DESCRIPTION = """\
-Keeps the list of experiments: runs go from Guild to MLflow, from there to
-records, and from these to runs_catalog.md."""
+Maintains the list of experiments: runs go from Guild to MLflow, from MLflow
+to records, and from records to runs_catalog.md."""
 
 _EPILOG = """\
-in a project of your own, once (docs/your-project.md):
+to set up your own project, once (docs/your-project.md):
   catalog init                            settings, a template of the page
-the usual way:
-  guild run hnppo:train task=lever -y     run something
-  catalog watch                           how far it is, live
-  catalog sync                            its row, and every other, into MLflow
+for every experiment:
+  guild run hnppo:train task=lever -y     run an operation
+  catalog watch                           its progress, live
+  catalog sync                            all runs into MLflow
   catalog export                          records to commit: experiments/records/
   catalog render                          runs_catalog.md and its figures, from the records;
-                                          what is not exported is in runs_local.md
-  catalog check                           does the file say what the records say?
+                                          runs without a record go into runs_local.md
+  catalog check                           does the page agree with the records?
 in a clone without runs:
   catalog import                          the committed records into MLflow
 questions:
@@ -41,14 +41,19 @@ MLflow is $MLFLOW_TRACKING_URI, else mlflow.db in the project's folder.
 
 
 def main(arguments: Sequence[str] | None = None) -> None:
-    """Runs the command; an error of the user's is one line and exit 1, a wrong call exit 2."""
-    for stream in (sys.stdout, sys.stderr):  # a terminal of few characters must not stop a table
+    """Run a command; a user's error prints a line and exits with 1, wrong arguments exit with 2."""
+    for stream in (
+        sys.stdout,
+        sys.stderr,
+    ):  # characters that a terminal's encoding lacks must not stop a table
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
     options = parser().parse_args(arguments)
-    gc.set_threshold(1_000_000)  # thousands of runs are millions of objects that live to the end
+    gc.set_threshold(
+        1_000_000
+    )  # millions of objects live until the end; collecting more often wastes time
     try:
-        with _one_line():
+        with _as_catalog_errors():
             code = options.run(options)
         sys.stdout.flush()
     except CatalogError as error:
@@ -65,22 +70,22 @@ def main(arguments: Sequence[str] | None = None) -> None:
 
 
 def parser() -> argparse.ArgumentParser:
-    """Returns the parser of all commands."""
-    made = argparse.ArgumentParser(
+    """Return the parser of all commands."""
+    top = argparse.ArgumentParser(
         prog="catalog", description=_DESCRIPTION, epilog=_EPILOG, formatter_class=Help
     )
-    commands = Commands(made)
+    commands = Commands(top)
     init.add(commands)
     keep.add(commands)
     page.add(commands)
     read.add(commands)
     ui.add(commands)
-    return made
+    return top
 
 
 @contextlib.contextmanager
-def _one_line() -> Iterator[None]:
-    """Makes record's errors the catalog's, without importing it for commands that do not need it."""
+def _as_catalog_errors() -> Iterator[None]:
+    """Convert errors of `record` and of files to CatalogError, without importing `record` for every command."""
     try:
         yield
     except Exception as error:

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, chosen, committed, reaches_mlflow
+from runcatalog.cli.common import Commands, committed_records, selected_runs
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import CATALOG_FILE, LOCAL_FILE, Project
 
@@ -27,11 +27,11 @@ def render(options: argparse.Namespace) -> int:
     from runcatalog.store.sqlite_reader import reader
 
     project = Project.find()
-    records = committed(project)
+    records = committed_records(project)
     if not options.drop and (lost := lost_rows(project, records)):
         raise CatalogError(
-            f"{lost}, of which there is no record: `catalog export` writes those of runs in MLflow, "
-            "`catalog render --drop` leaves the rows out"
+            f"{lost}, without a record: `catalog export` writes the records of runs in MLflow, "
+            "`catalog render --drop` removes the rows"
         )
     links = _links(options) if options.server and not options.records else None
     changed = write(project, records, links)
@@ -56,17 +56,18 @@ def _print_written(paths: Sequence[Path]) -> None:
 
 
 def _links(options: argparse.Namespace) -> dict[str, str]:
-    """Addresses of the runs' pages in MLflow, by run."""
+    """Return the addresses of the runs' pages in MLflow, by run."""
     from runcatalog.store.client import Store
 
     base = options.server.rstrip("/")
     if not re.fullmatch(r"https?://[^\s()<>]+", base):
         raise CatalogError(f"--server {base}: http://HOST:PORT or https://HOST is expected")
-    store, found = Store(options.tracking_uri), {}
-    for each in store.runs():
-        page = f"{base}/#/experiments/{store.experiment(each.experiment)}/runs/{each.id}"
-        found.setdefault(each.run, page)
-    return found
+    store = Store(options.tracking_uri)
+    links: dict[str, str] = {}
+    for stored in store.runs():
+        experiment = store.experiment(stored.experiment)
+        links.setdefault(stored.run, f"{base}/#/experiments/{experiment}/runs/{stored.id}")
+    return links
 
 
 def check(options: argparse.Namespace) -> int:
@@ -75,13 +76,13 @@ def check(options: argparse.Namespace) -> int:
     from runcatalog.pages.check import difference
 
     project = Project.find()
-    records = committed(project)
-    told = difference(project, records) + cited_numbers.problems(project, records)
-    if not told:
-        print(f"{CATALOG_FILE} is what {len(records)} records give")
-    for line in told:
+    records = committed_records(project)
+    differences = difference(project, records) + cited_numbers.problems(project, records)
+    if not differences:
+        print(f"{CATALOG_FILE} agrees with {len(records)} records")
+    for line in differences:
         print(line, file=sys.stderr)
-    return 1 if told else 0
+    return 1 if differences else 0
 
 
 def row(options: argparse.Namespace) -> int:
@@ -92,18 +93,18 @@ def row(options: argparse.Namespace) -> int:
 
     project = Project.find()
     source = OwnRuns(project, reader(options.tracking_uri))
-    stored = chosen(source.runs(), [options.run_id], trials=False)
+    stored = selected_runs(source.runs(), [options.run_id], with_batch=False)
     record = stored[0].record
     records = source.with_points(stored)
     catalog = Catalog(project, records)
-    print(catalog.row(catalog.store.by_id[record.run]))
+    print(catalog.row(catalog.data.by_id[record.run]))
     for requirement in options.require:
-        _require(catalog.store.by_id[record.run], requirement)
+        _require(catalog.data.by_id[record.run], requirement)
     return 0
 
 
 def _require(record: RunRecord, requirement: str) -> None:
-    """Raises CatalogError unless a run's metric is at least a number: `opening_rate=0.95`."""
+    """Raise CatalogError unless a metric of a run is at least a number; requirement: `opening_rate=0.95`."""
     match = re.fullmatch(r"(.+?)>?=(.+)", requirement)
     try:
         name, least = (match[1], float(match[2])) if match else ("", 0.0)
@@ -112,30 +113,30 @@ def _require(record: RunRecord, requirement: str) -> None:
     if not name:
         raise CatalogError(f"--require {requirement}: METRIC=NUMBER is expected")
     objective = record.objective or {}
-    told = (record.result or {}).get("metrics")
-    value = told.get(name) if isinstance(told, dict) else None
+    metrics = (record.result or {}).get("metrics")
+    value = metrics.get(name) if isinstance(metrics, dict) else None
     if objective.get("name") == name:
         value = objective["value"]
     elif name in record.metrics:
         value = record.metrics[name].last
     if not isinstance(value, int | float) or not value >= least:
-        shown = f"{value:g}" if isinstance(value, int | float) else "not there"
-        raise CatalogError(f"run {record.id8}: {name} is {shown}, required is at least {least:g}")
+        shown = f"{value:g}" if isinstance(value, int | float) else "missing"
+        raise CatalogError(f"run {record.id8}: {name} is {shown}, at least {least:g} is required")
 
 
 def add(commands: Commands) -> None:
-    """Declares the commands."""
+    """Declare the commands."""
     sub = commands.add(
         "render",
         render,
         f"write {CATALOG_FILE} and its figures",
-        "From experiments/records; the prose comes from experiments/*/catalog.md.j2. Runs in MLflow that are not "
-        f"exported stand, with all others, in {LOCAL_FILE}, which is not committed.",
-        "catalog sync && catalog render                     what has run here: runs_local.md\n"
-        "catalog sync && catalog export && catalog render   and into runs_catalog.md\n"
-        "catalog render --server http://mlflow.lab:8080     each id a link to the run's page there",
+        "From experiments/records; the prose is from experiments/*/catalog.md.j2. Runs in MLflow without a record "
+        f"are written, together with all others, to {LOCAL_FILE}, which is not committed.",
+        "catalog sync && catalog render                     runs of this machine: runs_local.md\n"
+        "catalog sync && catalog export && catalog render   the same runs in runs_catalog.md\n"
+        "catalog render --server http://mlflow.lab:8080     every id a link to the run's page there",
+        uses_mlflow=True,
     )
-    reaches_mlflow(sub)
     source = sub.add_mutually_exclusive_group()
     source.add_argument("--records", action="store_true", help=f"without MLflow: no {LOCAL_FILE}")
     source.add_argument(
@@ -153,9 +154,9 @@ def add(commands: Commands) -> None:
     commands.add(
         "check",
         check,
-        f"say whether {CATALOG_FILE} and the numbers in the pages are what the committed records give",
-        "Exit 1 and the first row that differs, if it is not, and each number in README.md and docs/ that differs from "
-        "the record that it cites: `79.6 %<!-- =success; run: 3bf9dfdd -->`. Does not need MLflow.",
+        f"check that {CATALOG_FILE} and the cited numbers of the docs agree with the committed records",
+        "If not, print the first row that differs, and every number in README.md and docs/ that differs from the "
+        "record that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. MLflow is not needed.",
         "catalog check     in a commit hook or in CI",
     )
 
@@ -164,8 +165,8 @@ def add(commands: Commands) -> None:
         row,
         "print the row of one run or batch as Markdown",
         examples="catalog row latest\ncatalog row 7623993d --require opening_rate=0.9",
+        uses_mlflow=True,
     )
-    reaches_mlflow(sub)
     sub.add_argument("run_id", metavar="RUN", help="id, its first digits, or latest")
     sub.add_argument(
         "--require",

@@ -1,4 +1,4 @@
-"""`catalog search`, `best`, `diff` and `watch`: what runs say."""
+"""`catalog search`, `best`, `diff` and `watch`: commands that only read runs."""
 
 from __future__ import annotations
 
@@ -7,7 +7,7 @@ import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, one, reaches_mlflow
+from runcatalog.cli.common import Commands, run_named
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 
@@ -22,9 +22,9 @@ a query compares names with values: = != < <= > >= ~ (contains), and, or, not, (
   fields     run batch operation label study status reason seed started wall_seconds
              env_steps machine gpu host_cpu commit dirty reported_by
   dates      started>=2026-11-20   started=today   started<'2026-11-21 10:30'   (UTC)
-  a name alone asks whether the run has it: dirty, not batch, opening_rate
-  last:NAME, best:NAME where a flag has the metric's name; flag:NAME where a field has the flag's
-  no comparison is true of a run that lacks the name; `not` of it is
+  a name alone is true if the run has a value of it: dirty, not batch, opening_rate
+  last:NAME, best:NAME for a metric named like a flag; flag:NAME for a flag named like a field
+  a comparison is false if the run has no value of the name
 
 examples:
   catalog search 'lr>1e-3 and task=lever'
@@ -32,27 +32,27 @@ examples:
   catalog search 'operation=ppo:train and not (seed=1 or dirty)' --csv > runs.csv
   catalog search 'best:opening_rate>0.9' --json | jq -r '.[].run'
 
-exit status, as of grep: 0 if runs were found, 1 if none, 2 for an error"""
+exit status, as of grep: 0 if runs match, 1 if none do, 2 for an error"""
 
 
 def search(options: argparse.Namespace) -> int:
     """catalog search"""
-    from runcatalog.analysis import find_runs as searching
+    from runcatalog.analysis import find_runs
     from runcatalog.store.sqlite_reader import reader
     from runcatalog.text import terminal
 
-    found = searching.search(reader(options.tracking_uri), options.query)
+    result = find_runs.find_runs(reader(options.tracking_uri), options.query)
     if options.json:
-        print(searching.as_json(found))
+        print(find_runs.as_json(result))
     elif options.csv:
-        print(searching.as_csv(found))
-    elif found.stored:
-        print("\n".join(searching.as_table(found, options.number, terminal.room())))
+        print(find_runs.as_csv(result))
+    elif result.stored:
+        print("\n".join(find_runs.as_table(result, options.number, terminal.room())))
     else:
-        hint = found.hint if found.total else "`catalog sync` brings in what has run"
-        shown = terminal.clean(f"none of {found.total} runs" + (f": {hint}" if hint else ""))
+        hint = result.hint if result.total else "`catalog sync` adds new runs"
+        shown = terminal.clean(f"no match in {result.total} runs" + (f": {hint}" if hint else ""))
         print(shown, file=sys.stderr)
-    return 0 if found.stored else 1
+    return 0 if result.stored else 1
 
 
 def best(options: argparse.Namespace) -> int:
@@ -62,16 +62,16 @@ def best(options: argparse.Namespace) -> int:
     from runcatalog.sync.ownership import OwnRuns
     from runcatalog.text import terminal
 
-    # Operations of two projects may have one name, and are not to be compared.
+    # Operations of two projects may have the same name; they are not compared.
     source = reader(options.tracking_uri)
-    with contextlib.suppress(CatalogError):  # called outside of a project: all that there is
+    with contextlib.suppress(CatalogError):  # outside of a project, the runs of all projects
         source = OwnRuns(Project.find(), source)
     by = None
     if options.group_by is not None:
-        by = [name for each in options.group_by for name in each.split(",") if name]
-    found = ranking.rank(source, options.operation, options.metric, options.goal, by)
-    print("\n".join(ranking.as_table(found, options.number, terminal.room())))
-    return 0 if found.groups else 1
+        by = [name for names in options.group_by for name in names.split(",") if name]
+    result = ranking.rank(source, options.operation, options.metric, options.goal, by)
+    print("\n".join(ranking.as_table(result, options.number, terminal.room())))
+    return 0 if result.groups else 1
 
 
 def diff(options: argparse.Namespace) -> int:
@@ -84,7 +84,7 @@ def diff(options: argparse.Namespace) -> int:
     project = Project.find()
     source = OwnRuns(project, reader(options.tracking_uri))
     stored = source.runs()
-    a, b = (_side(source, stored, one(stored, name)) for name in (options.a, options.b))
+    a, b = (_side(source, stored, run_named(stored, name)) for name in (options.a, options.b))
     if a.head.run == b.head.run:
         raise CatalogError(f"{options.a} and {options.b} are the same run")
     lines = comparing.diff(a, b, project.root, options.metric, terminal.room())
@@ -95,7 +95,7 @@ def diff(options: argparse.Namespace) -> int:
 def _side(source: Reader, stored: list[StoredRun], named: StoredRun) -> Side:
     from runcatalog.analysis.diff import Side
 
-    trials = [each for each in stored if each.tags.get("batch") == named.run]
+    trials = [run for run in stored if run.tags.get("batch") == named.run]
     head, *members = source.with_points([named, *trials])
     return Side(head, tuple(members))
 
@@ -123,46 +123,49 @@ def _number(text: str) -> int:
 
 
 def add(commands: Commands) -> None:
-    """Declares the commands."""
-    sub = commands.add("search", search, "find runs by flags, metrics, status and dates")
+    """Declare the commands."""
+    sub = commands.add(
+        "search", search, "find runs by flags, metrics, status and dates", uses_mlflow=True
+    )
     sub.epilog = _QUERY
     sub.set_defaults(error_code=2)
-    reaches_mlflow(sub)
-    sub.add_argument("query", metavar="QUERY", help="in quotes, so that the shell leaves it alone")
+    sub.add_argument("query", metavar="QUERY", help="the query, in quotes")
     sub.add_argument(
         "-n", type=_number, default=200, dest="number", metavar="N",
         help="show the newest N in the table (default 200, 0: all)",
     )  # fmt: skip
     form = sub.add_mutually_exclusive_group()
-    form.add_argument("--json", action="store_true", help="all of them as JSON, with all flags")
-    form.add_argument("--csv", action="store_true", help="all of them as CSV")
+    form.add_argument(
+        "--json", action="store_true", help="all matching runs as JSON, with all flags"
+    )
+    form.add_argument("--csv", action="store_true", help="all matching runs as CSV")
 
     sub = commands.add(
         "best",
         best,
         "rank the runs of an operation over seeds",
-        "Runs that differ in their seed alone are one point: mean, 95 % interval, number of seeds, how many "
-        "failed. Points of several seeds are ranked by the worse end of the interval, in which a failed run "
-        "counts as the worst value of all; a single seed stands below them, however good it is.",
+        "Runs that differ only in their seed form a point with mean, 95 % interval, number of seeds and number of "
+        "failed runs. Points with several seeds are ranked by the worse end of the interval, in which a failed run "
+        "counts as the worst value of all runs. Points with a single seed are ranked below them.",
         "catalog best hnppo:train\n"
         "catalog best ppo:train --metric best:opening_rate --group-by lr,clip-coef\n"
         "catalog best pg:seeds --metric episodes_to_plateau --goal min -n 3",
+        uses_mlflow=True,
     )
-    reaches_mlflow(sub)
     sub.add_argument("operation", metavar="OPERATION", help="as typed after `guild run`")
     sub.add_argument(
         "--metric", default="", metavar="NAME",
-        help="its last value, or best:NAME for its best one (default: the operation's objective)",
+        help="compare its last value, or with best:NAME its best value (default: the operation's objective)",
     )  # fmt: skip
     sub.add_argument(
         "--goal",
         choices=("min", "max"),
         default="",
-        help="default: the objective's, or by the name",
+        help="default: the objective's goal, or inferred from the name",
     )
     sub.add_argument(
         "--group-by", action="append", metavar="FLAGS",
-        help="flags, with commas (default: all but the seed)",
+        help="flags, separated by commas (default: all but the seed)",
     )  # fmt: skip
     sub.add_argument(
         "-n", type=_number, default=10, dest="number", metavar="N",
@@ -172,26 +175,28 @@ def add(commands: Commands) -> None:
     sub = commands.add(
         "diff",
         diff,
-        "tell what differs between two runs or two batches",
-        "Flags, metrics, code, versions and machine, as far as they differ. The trials of two batches are matched "
-        "by their flags, and compared by mean and 95 % interval over seeds.",
+        "show the differences between two runs or two batches",
+        "In flags, metrics, code, versions and machine. The trials of two batches are matched by their flags and "
+        "compared by mean and 95 % interval over seeds.",
         "catalog diff 7623993d latest\n"
         "catalog diff 404ebf03 508ac6b3 --metric opening_rate --metric episode_return",
+        uses_mlflow=True,
     )
-    reaches_mlflow(sub)
     for name in "ab":
         sub.add_argument(name, metavar=name.upper(), help="id, its first digits, or latest")
     sub.add_argument(
         "--metric", action="append", default=[], metavar="NAME",
-        help="only this one (may be repeated; default: all, of a sweep the objective)",
+        help="show only this metric (may be repeated; default: all, for batches the objective)",
     )  # fmt: skip
 
     sub = commands.add(
         "watch",
         watch,
         "show running jobs, live",
-        "Progress, steps a second, the metric that matters, time left at the recent speed, and how a run ended. "
-        "It reads the journals of Guild's runs and of runs/, each second; MLflow is not asked. Ctrl-C leaves.",
+        "Progress, steps per second, the main metric, time left at the recent speed, and how runs ended. "
+        "Reads the journals of Guild's runs and of runs/ every second, not MLflow. Ctrl-C quits.",
         "catalog watch\ncatalog watch --once | head",
     )
-    sub.add_argument("--once", action="store_true", help="print it once; so without a terminal")
+    sub.add_argument(
+        "--once", action="store_true", help="print once and exit; the default without a terminal"
+    )

@@ -4,21 +4,21 @@ from __future__ import annotations
 
 import argparse
 
-from runcatalog.cli.common import Commands, reaches_mlflow, store_of
+from runcatalog.cli.common import Commands, store_of
 from runcatalog.model.project import Project
 
 
 def ui(options: argparse.Namespace) -> int:
     """catalog ui"""
     from runcatalog.mlflow_ui.arrange import address, arrange
-    from runcatalog.sync.sync import alone
+    from runcatalog.sync.sync import project_lock
 
     project = Project.find()
-    with alone(project):
+    with project_lock(project):
         store = store_of(options)
         pages = arrange(project, store)
     if not pages:
-        print("MLflow holds no runs; `catalog sync` or `catalog import` brings them in")
+        print("no runs in MLflow; `catalog sync` or `catalog import` adds them")
         return 0
     base = (options.at or address(store.uri)).rstrip("/")
     for page in pages:
@@ -28,15 +28,15 @@ def ui(options: argparse.Namespace) -> int:
 
 
 def add(commands: Commands) -> None:
-    """Declares the command."""
+    """Declare the command."""
     sub = commands.add(
         "ui",
         ui,
         "arrange MLflow's pages and print their addresses",
-        "Each study gets a description, each batch a summary and a saved view with the columns and "
-        "charts that matter; `sync` and `import` do so too. What you change there stays as you made "
-        "it. `make ui` starts the server beside a database.",
+        "Every study gets a description, every batch a summary and a saved view with its main columns and "
+        "charts; `sync` and `import` write them too. Your own changes to these pages are kept. "
+        "`make ui` starts MLflow's server.",
         "catalog ui\ncatalog ui --at http://mlflow.lab:8080    addresses for another server",
+        uses_mlflow=True,
     )
-    reaches_mlflow(sub)
     sub.add_argument("--at", default="", metavar="URL", help="where the UI is served")

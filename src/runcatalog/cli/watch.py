@@ -23,7 +23,7 @@ from runcatalog.text import terminal
 
 INTERVAL = 1.0  # s between frames
 BAR = 12  # cells
-_ENDED = 4  # one line in so many is for runs that have ended
+_ENDED = 4  # a quarter of the lines is for runs that have ended
 # Columns in the order in which a narrow terminal loses them.
 _DROPPED = ("done", "last sign", "bar", "steps/s", "label", "metric", "operation")
 _LONGEST = {"operation": 26, "label": 24, "metric": 26}  # cells
@@ -60,7 +60,7 @@ def frame(
         hidden = 0 if fits else len(running) - max(1, (room or 0) - 1)
         parts.append(_table(running[: len(running) - hidden], metrics, now, width))
         if hidden:
-            parts.append(_line(f"… {hidden} more: a higher window or --once shows them"))
+            parts.append(_line(f"… {hidden} more: enlarge the window or use --once"))
     if ended:
         parts += [Text(), *ended]
     return Group(*parts)
@@ -128,7 +128,7 @@ def _leave(number: int, stack: FrameType | None) -> None:
 
 
 def _line(text: str, style: str = "") -> Text:
-    """Text on one line, cut where its place is too narrow, without control characters of the data."""
+    """Return text on a single line without control characters, truncated to the available width."""
     return Text(terminal.clean(text), style=style, no_wrap=True, overflow="ellipsis")
 
 
@@ -144,7 +144,7 @@ def _summary(running: int, silent: int, ended: int, now: float) -> Text:
 def _table(
     shown: Sequence[Job], metrics: Mapping[str, Sequence[str]], now: float, width: int | None
 ) -> Table:
-    """One row per job, with as many columns as fit."""
+    """Return a table with a row per job and as many columns as fit."""
     cells = [_cells(job, metrics, now) for job in shown]
     names = [name for name in cells[0] if any(row[name] for row in cells)]
     console = Console(width=_ANY, height=100)
@@ -165,7 +165,7 @@ def _table(
 def _cells(
     job: Job, metrics: Mapping[str, Sequence[str]], now: float
 ) -> dict[str, RenderableType | None]:
-    """Cells by column; None where there is nothing to show."""
+    """Return the cells of a row by column; None for an empty cell."""
     silent, share, speed, left = job.silent(now), job.share, job.steps_per_second, job.left(now)
     metric = job.metric(metrics.get(job.operation, ()))
     texts = {

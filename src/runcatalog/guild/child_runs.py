@@ -224,7 +224,7 @@ def run_plan(
         planned: The child runs, every one after those that it requires.
         places: See :func:`run_all`.
         on_failure: See :func:`run_all`.
-        unit: What the progress counts.
+        unit: Unit of the progress.
 
     Returns:
         The child runs by name, all finished but for those that failed or were skipped.

@@ -1,4 +1,4 @@
-"""The modules of Guild 0.9.0 that have no documented interface, and the files it keeps of a run.
+"""The modules of Guild 0.9.0 without a documented interface that this project uses.
 
 All other code imports them from here, so that a new version of Guild is checked in one place
 (`tests/runcatalog/guild/test_compat.py`). A module is loaded at its first use: Guild takes half a second.
@@ -81,8 +81,8 @@ def __getattr__(name: str) -> Any:
     """Return a module of Guild, loaded at its first use.
 
     Raises:
-        AttributeError: It is not one that this project relies on.
+        AttributeError: The module is not in MODULES.
     """
     if name not in MODULES:
-        raise AttributeError(f"{name!r} is not among the modules of Guild that this project uses")
+        raise AttributeError(f"{name!r} is not a module of Guild that this project uses")
     return import_module(MODULES[name])

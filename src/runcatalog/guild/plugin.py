@@ -1,18 +1,17 @@
 """Guild plugin: fast loading of projects with many operations, and imports on Python 3.12 and later.
 
-Guild loads it by its entry point, for every project of the environment, and only Guild's own modules are
-changed. What it changes, and why:
+Guild loads it by its entry point, for every project of the environment. Only Guild's own modules are changed:
 
-- Copying a flag. Guild 0.9 copies each imported flag together with what the flag refers to: its operation, and
+- Copies of flags. Guild 0.9 copies every imported flag together with the objects that it refers to: its operation, and
   through it the whole Guild file with all flags copied so far. For n operations of m flags that takes (n m)^2
   steps. A copy that shares the operation, which Guild replaces right after, takes n m.
-- The cache of a script's flags. Guild parses it again for each operation of the script; once is enough.
-- YAML. Guild parses a dozen small files for each run with the slower of PyYAML's two parsers.
-- Asking a script for its flags. Guild starts a new Python for that, half a second each; a fork of Guild's own
-  process starts at once.
-- Imports. Guild's path hook makes finders that have no `find_spec`, which Python 3.12 calls.
-- Secrets. The shell that starts a run knows their values, the one that publishes it later may not, so they are
-  taken out of the label and the output that Guild stores.
+- Cache of a script's flags. Guild parses it again for every operation of the script; the plugin parses it once.
+- YAML. Guild parses a dozen small files per run with the slower of PyYAML's two parsers.
+- Flags of a script. To read them, Guild starts a new Python, which takes half a second; a fork of Guild's process
+  starts at once.
+- Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
+- Secrets. Their values are in the environment of the shell that starts a run, but perhaps not of the one that
+  publishes it, so they are removed from the label and the output when Guild stores these.
 """
 
 from __future__ import annotations
@@ -63,7 +62,7 @@ class GuildPlugin(Plugin):
 
 
 def _find_no_spec(self: Any, name: str, target: Any = None) -> None:
-    """Find no module, as the finder's `find_module` does: its folder holds models, not modules."""
+    """Find no module, as the finder's `find_module` does: its folder contains models, not modules."""
 
 
 def _hide_secrets() -> None:
@@ -80,29 +79,29 @@ def _hide_secrets() -> None:
     def close_output(self: Any) -> None:
         close(self)
         own = Path(self._run.dir)
-        # Trials are run by a process that loads no plugins.
-        for directory in [own, *(each for each in own.iterdir() if each.is_symlink())]:
+        # The process that runs trials does not load plugins.
+        for directory in [own, *(entry for entry in own.iterdir() if entry.is_symlink())]:
             _hide_in(directory)
 
     write_attr.of_guild = write  # type: ignore[attr-defined]
     run.Run.write_attr, op_util.RunOutput._close = write_attr, close_output
 
 
-_LABELS = {"op": "label-template", "run_params": "label"}  # what a restarted run's is made of
+_LABELS = {"op": "label-template", "run_params": "label"}  # sources of a restarted run's label
 
 
 def _without_secrets(attribute: str, value: Any) -> Any:
-    """The value of a run's attribute, without secrets where it is or makes its label."""
+    """Return the value of a run's attribute, without secrets if it is the label or a source of it."""
     if attribute == "label" and isinstance(value, str):
         return _redactor().text(value)
-    made = _LABELS.get(attribute)
-    if made and isinstance(value, dict) and isinstance(value.get(made), str):
-        return value | {made: _redactor().text(value[made])}
+    key = _LABELS.get(attribute)
+    if key and isinstance(value, dict) and isinstance(value.get(key), str):
+        return value | {key: _redactor().text(value[key])}
     return value
 
 
 def _hide_in(directory: Path) -> None:
-    """Takes secrets out of the label and the output that Guild keeps of a run."""
+    """Remove secrets from the label and the output that Guild stores for a run."""
     from runcatalog.record.delivery.outcome import hide_label
 
     hide_label(directory, _redactor().text)
@@ -144,7 +143,7 @@ def _yaml_with_fast_parser() -> ModuleType:
 
 
 def _safe_load(stream: Any) -> Any:
-    """Parse YAML as `yaml.safe_load` does, with the compiled parser where there is one: an eighth of the time."""
+    """Parse YAML as `yaml.safe_load` does, with the compiled parser if available: an eighth of the time."""
     return yaml.load(stream, getattr(yaml, "CSafeLoader", yaml.SafeLoader))
 
 
@@ -153,7 +152,7 @@ def _cached_data(
 ) -> tuple[Any, str]:
     """Return Guild's cached flags of a script, None if the script has changed since, and the cache's path."""
     cache = self._cached_data_path(path, base_args)
-    # A script's flags may come from a module beside it, which Guild does not look at.
+    # A script may import its flags from a module in its folder, which Guild does not check.
     if not self._cache_valid(cache, path) or os.path.getmtime(cache) < _last_change(path):
         return None, cache
     return pickle.loads(
@@ -176,10 +175,10 @@ def _read_cache(path: str, changed: int) -> bytes:
 def _read_flags(command: list[str], *, stderr: int, env: dict[str, str]) -> bytes:
     """Replace `subprocess.check_output`: read a script's flags in a fork of this process.
 
-    Where that fails a new Python runs the command, and reports the error.
+    If that fails, a new Python runs the command and reports the error.
     """
     if command[1:3] == ["-m", FLAG_READER]:
-        # The studies' packages register environments, and gymnasium is by far the slowest import of a script.
+        # gymnasium is the slowest import of most scripts; imported before the fork, it is loaded only once.
         with suppress(ImportError):
             import_module("gymnasium")
         with tempfile.TemporaryFile() as output:
@@ -194,7 +193,7 @@ def _read_flags(command: list[str], *, stderr: int, env: dict[str, str]) -> byte
 
 
 def _run_flags_module(arguments: list[str], env: dict[str, str], output: int) -> NoReturn:
-    """Make this forked process what a new Python would be, run Guild's module, and exit."""
+    """Reset this forked process to the state of a new Python, run Guild's module, and exit."""
     code = 1
     try:
         for descriptor in (1, 2):
@@ -205,8 +204,8 @@ def _run_flags_module(arguments: list[str], env: dict[str, str], output: int) ->
         sys.argv = arguments
         sys.path[:] = ["", *env["PYTHONPATH"].split(os.pathsep)]
         sys.dont_write_bytecode = True
-        # Guild's hook takes each folder with a `guild.yml` for models, and finds no module in it.
-        sys.path_hooks[:] = [hook for hook in sys.path_hooks if not _is_of_guild(hook)]
+        # Guild's hook takes a folder with a `guild.yml` for a folder of models, and does not find its modules.
+        sys.path_hooks[:] = [hook for hook in sys.path_hooks if not _is_guild_hook(hook)]
         sys.path_importer_cache.clear()
         _unload_project_modules()
         import_module(FLAG_READER).main()
@@ -220,7 +219,7 @@ def _run_flags_module(arguments: list[str], env: dict[str, str], output: int) ->
         os._exit(code)
 
 
-def _is_of_guild(hook: Any) -> bool:
+def _is_guild_hook(hook: Any) -> bool:
     return getattr(hook, "__module__", "").startswith("guild.")
 
 

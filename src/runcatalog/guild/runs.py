@@ -1,4 +1,4 @@
-"""Guild's runs, read from its files: importing Guild takes longer than reading a thousand runs."""
+"""Guild's runs, read from its files: reading a thousand takes less time than importing Guild."""
 
 from __future__ import annotations
 
@@ -24,7 +24,7 @@ from runcatalog.record.provenance.redact import Redactor
 from runcatalog.record.untrusted import guild_attribute
 
 _ID = re.compile("[0-9a-f]{32}")
-WEIGHTS_ONLY = "weights_only"  # attribute of a run of which nothing else is there, see `runcatalog.sync.weights`
+WEIGHTS_ONLY = "weights_only"  # attribute of a run that consists of weights only, see `runcatalog.sync.weights`
 
 
 @dataclass(frozen=True)
@@ -45,7 +45,7 @@ class GuildRun:
         return Path(self.where)
 
     def attr(self, name: str) -> Any:
-        """Returns an attribute, None without it."""
+        """Return an attribute; None if the run does not have it."""
         return guild_attribute(self.directory, name)
 
     @cached_property
@@ -55,37 +55,35 @@ class GuildRun:
 
     @cached_property
     def proto_operation(self) -> str:
-        """Operation of a batch's trials; "" for a run that is no batch."""
+        """Operation of a batch's trials; "" for a run that is not a batch."""
         return _operation(self.directory / ".guild" / "proto")
 
     @cached_property
     def source(self) -> str:
-        """Absolute path of the folder whose Guild file or script it was started from; "" if nothing tells.
+        """Absolute path of the folder whose Guild file or script it was started from; "" if unknown.
 
-        Of a batch, that of the operation that its trials run: the optimizer may come from elsewhere.
+        For a batch it is that of its trials' operation, since the optimizer may belong to another project.
         """
-        for place in (self.directory / ".guild" / "proto", self.directory):
-            if found := _source(place):
-                return found
+        for folder in (self.directory / ".guild" / "proto", self.directory):
+            if source := _source(folder):
+                return source
         facts = read_json(self.directory / "journal" / "run.json") or {}
         environment = {} if facts.get("project") else self.attr("env")
-        told = facts.get("project") or (
+        path = facts.get("project") or (
             environment.get("PROJECT_DIR") if isinstance(environment, dict) else ""
         )
-        return told if isinstance(told, str) and os.path.isabs(told) else ""
+        return path if isinstance(path, str) and os.path.isabs(path) else ""
 
     @cached_property
     def commit(self) -> str:
-        """The commit of the project that it was started at; "" if nothing tells."""
+        """Commit of the project at the start; "" if unknown."""
         facts = read_json(self.directory / "journal" / "run.json") or {}
-        told = str(facts.get("commit") or self.attr("vcs_commit") or "")
-        return told.removeprefix("git:").rstrip(
-            "*"
-        )  # with changes, and as Guild names the kind of repository
+        commit = str(facts.get("commit") or self.attr("vcs_commit") or "")
+        return commit.removeprefix("git:").rstrip("*")  # Guild writes git:COMMIT, and * for changes
 
     @cached_property
     def is_waiting(self) -> bool:
-        """Staged or pending: it has not begun, and is no result."""
+        """Whether the run is staged or pending, and so has not begun."""
         guild = self.directory / ".guild"
         return (guild / "STAGED").exists() or (guild / "PENDING").exists()
 
@@ -102,17 +100,17 @@ class GuildRun:
 
     @cached_property
     def hide(self) -> Redactor:
-        """Takes secrets out of what is told of the run."""
-        return Redactor.of_run(self.directory)
+        """Redactor of the secrets in the run's environment."""
+        return Redactor.for_run(self.directory)
 
     @property
     def shown_flags(self) -> dict[str, Any]:
-        """The flags as they may be published."""
+        """The flags without secrets."""
         return {name: self.hide.flag(name, value) for name, value in self.flags.items()}
 
     @cached_property
     def label(self) -> str:
-        """The label that a person gave; Guild makes one of the flags itself, which is none."""
+        """Label given by the user; "" for the label that Guild creates from the flags."""
         label = str(self.attr("label") or "")
         return "" if not label or is_automatic(label, self.flags) else self.hide.text(label)
 
@@ -131,13 +129,13 @@ class GuildRun:
 
     @property
     def comment(self) -> str:
-        """The newest comment that a person gave the run."""
-        found = self.attr("comments")
-        last = found[-1] if isinstance(found, list) and found else None
+        """The newest comment on the run."""
+        comments = self.attr("comments")
+        last = comments[-1] if isinstance(comments, list) and comments else None
         return self.hide.text(str(last.get("body") or "")) if isinstance(last, dict) else ""
 
     def end(self) -> tuple[str, str]:
-        """Returns (status, reason) as Guild and the output tell it."""
+        """Return (status, reason), from Guild's files and the output."""
         status = self.attr("exit_status")
         if status is None:
             if (self.directory / ".guild" / "LOCK.remote").exists() or _alive(self.directory):
@@ -145,31 +143,31 @@ class GuildRun:
             return KILLED, GONE
         if status == 0:
             return FINISHED, ""
-        if told := end_from_exit_status(status):
-            return told
+        if end := end_from_exit_status(status):
+            return end
         line = self.hide.text(last_line(self.directory / ".guild" / "output"))
         return "FAILED", f"exit status {status}: {line}" if line else f"exit status {status}"
 
     @cached_property
     def trials(self) -> list[str]:
         """Ids of the trials that a batch's directory links to."""
-        found = []
+        ids = []
         for entry in os.scandir(self.directory):
             if entry.is_symlink():
                 target = os.path.basename(os.path.realpath(entry.path))
                 if _ID.fullmatch(target):
-                    found.append(target)
-        return sorted(found)
+                    ids.append(target)
+        return sorted(ids)
 
     @cached_property
     def parents(self) -> list[str]:
-        """Ids of the runs whose files it required."""
-        found = re.findall(r"[0-9a-f]{32}", _text(self.directory / ".guild" / "attrs" / "deps"))
-        return list(dict.fromkeys(found))
+        """Ids of the required runs."""
+        ids = re.findall(r"[0-9a-f]{32}", _text(self.directory / ".guild" / "attrs" / "deps"))
+        return list(dict.fromkeys(ids))
 
     @cached_property
     def search(self) -> str:
-        """What a search noted about its trial, as JSON short enough for a tag; "" without one."""
+        """A search's note on its trial, as JSON that fits into a tag; "" without a search."""
         note = self._note
         names = ("kind", "method", "trial", "predicted", "kernel", "acq_func", "hyperparameters")
         kept = {name: note[name] for name in names if note.get(name) not in (None, {}, "")}
@@ -178,28 +176,28 @@ class GuildRun:
 
     @cached_property
     def objective(self) -> dict[str, Any] | None:
-        """The metric that its search looks at, as noted; None without one."""
-        told = self._note.get("objective")
-        return told if isinstance(told, dict) else None
+        """Objective of its search, as noted; None without a search."""
+        objective = self._note.get("objective")
+        return objective if isinstance(objective, dict) else None
 
     @cached_property
     def space(self) -> dict[str, Any] | None:
-        """The range of each parameter that its search looks through, as noted; None without one."""
-        told = self._note.get("space")
-        return told if isinstance(told, dict) else None
+        """Space of its search, a range per parameter, as noted; None without a search."""
+        space = self._note.get("space")
+        return space if isinstance(space, dict) else None
 
     @cached_property
     def importance(self) -> dict[str, Any] | None:
-        """Importance of the parameters, as a search computed it at its end; None without one."""
+        """Importance of the parameters, computed at the end of a search; None without it."""
         if not self.proto_operation:
             return None
         result = (read_json(self.directory / "result.json") or {}).get("result")
-        found = result.get("importance") if isinstance(result, dict) else None
-        return found if isinstance(found, dict) else None
+        importance = result.get("importance") if isinstance(result, dict) else None
+        return importance if isinstance(importance, dict) else None
 
     @cached_property
     def method(self) -> str:
-        """How its search chose its point: "gp" or "random"; "" if no search did."""
+        """Method of its search: "gp" or "random"; "" without a search."""
         return str(self._note.get("method") or "")
 
     @cached_property
@@ -208,7 +206,7 @@ class GuildRun:
 
     @cached_property
     def origin(self) -> str:
-        """What the trials of one batch share and no two batches do: a trial copies its prototype."""
+        """Key that is equal for the trials of a batch, since they copy its prototype, and unique to the batch."""
         begun, seed = self.attr("initialized"), self.attr("random_seed")
         if begun is None or seed is None:
             return ""
@@ -216,7 +214,7 @@ class GuildRun:
 
     @cached_property
     def proto_origin(self) -> str:
-        """The same of a batch."""
+        """The trials' `origin`, for a batch."""
         proto = GuildRun("", f"{self.where}/.guild/proto")
         return proto.origin if self.proto_operation else ""
 
@@ -226,10 +224,10 @@ class Batch:
     """A batch and its trials.
 
     Attributes:
-        key: What the trials share; the same whether or not Guild kept the batch's directory.
-        operation: Whose trials they are.
-        trials: Their ids.
-        run: The batch's own run; None where Guild deleted it, as it does when a grid is done.
+        key: The trials' `origin`; independent of whether Guild kept the batch's directory.
+        operation: Operation of the trials, or of the batch if the project declares it.
+        trials: Ids of the trials.
+        run: The batch's own run; None if Guild deleted it, as it does at the end of a grid.
         method: The optimizer: "grid", or the operation's name, such as "gp".
     """
 
@@ -241,21 +239,21 @@ class Batch:
 
 
 def guild_home() -> Path | None:
-    """Returns where Guild keeps its runs, found as Guild finds it; None if there is no such place.
+    """Return the folder with Guild's runs, in Guild's order of precedence; None without one.
 
-    $GUILD_HOME, else the active environment's .guild, else (the command called by its path) that
-    of the environment of this Python, else the nearest .guild upwards.
+    $GUILD_HOME, else `.guild` of the active environment, else (if the command was called by its path) of this Python's
+    environment, else of the nearest enclosing folder.
 
     Raises:
-        CatalogError: $GUILD_HOME is no directory.
+        CatalogError: $GUILD_HOME is not a directory.
     """
     given = os.environ.get("GUILD_HOME")
     if given:
         if not Path(given).is_dir():
-            raise CatalogError(f"GUILD_HOME={given} is no directory")
+            raise CatalogError(f"GUILD_HOME={given} is not a directory")
         return Path(given)
     for base in (os.environ.get("CONDA_PREFIX"), os.environ.get("VIRTUAL_ENV")):
-        if base:  # Guild looks at the first that is set
+        if base:  # Guild uses the first variable that is set
             if (Path(base) / ".guild").is_dir():
                 return Path(base) / ".guild"
             break
@@ -270,27 +268,25 @@ def guild_home() -> Path | None:
     return home / ".guild" if (home / ".guild").is_dir() else None
 
 
-FORMAT = 4  # changes when a kept field gets another meaning
-# Fields of GuildRun that are made of the files in _PARTS alone.
+FORMAT = 4  # changes when the meaning of a cached field changes
+# Fields of GuildRun that depend only on the files in _PARTS.
 FIELDS = (
     *("operation", "proto_operation", "origin", "proto_origin", "label", "started"),
     *("wall_seconds", "parents", "trials", "search", "objective"),
     *("space", "method", "importance", "stamp", "source"),
 )
-# A file that comes, goes or is replaced changes its folder, and a session that begins or ends is a line in the
-# journal; Guild writes a label in place. What it writes in place when it starts a run again comes with a new lock.
+# Creating, removing or replacing a file changes the time of its folder; the begin or end of a session adds a line to
+# the journal. Guild writes a label in place; a restart, which rewrites other files in place, creates a new lock.
 _PARTS = ("", "/.guild", "/.guild/attrs", "/.guild/attrs/label")
 _PARTS += ("/journal", "/journal/sessions.jsonl")
-_SETTLED = (
-    2_000_000_000  # ns; a file that changed just now may change again within its time's precision
-)
+_SETTLED = 2_000_000_000  # ns; a younger file may change again without a change of its time stamp
 
 
 class Cache:
-    """The kept fields of runs.
+    """Cached fields of runs.
 
     Args:
-        path: Where they are kept; nothing is known if that cannot be read.
+        path: File of the cache; empty if it cannot be read.
     """
 
     def __init__(self, path: Path) -> None:
@@ -302,17 +298,17 @@ class Cache:
         self._filled = 0
 
     def fill(self, run: GuildRun) -> bool:
-        """Gives a run the fields that were kept of it; False if it was not known or has changed."""
+        """Set the cached fields of a run; return False if it is not cached or has changed."""
         stamp = self._stamps[run.where] = _stamp(run.where)
-        kept = self._known.get(run.where)
-        if not stamp or kept is None or kept[0] != stamp:
+        cached = self._known.get(run.where)
+        if not stamp or cached is None or cached[0] != stamp:
             return False
         self._filled += 1
-        run.__dict__.update(zip(FIELDS, kept[1:], strict=True))  # as cached_property does
+        run.__dict__.update(zip(FIELDS, cached[1:], strict=True))  # as cached_property does
         return True
 
     def keep(self, runs: Sequence[GuildRun]) -> None:
-        """Keeps the fields of all runs, those of no others."""
+        """Save the fields of these runs, and of no others."""
         if self._filled == len(runs) == len(self._known):
             return
         content = {}
@@ -322,13 +318,13 @@ class Cache:
                 content[run.where] = [stamp, *(getattr(run, name) for name in FIELDS)]
         shown = json.dumps({"format": FORMAT, "runs": content}, separators=(",", ":"))
         temporary = self._path.with_name(f".{self._path.name}.{os.getpid()}")
-        with contextlib.suppress(OSError):  # then the next sync reads all again
+        with contextlib.suppress(OSError):  # without a cache, the next sync reads all runs again
             temporary.write_text(shown, encoding="utf-8")
             os.replace(temporary, self._path)
 
 
 def _stamp(where: str) -> str:
-    """Times of what the fields are made of; "" if some of it changed just now."""
+    """Return the times of the files behind the fields; "" if a file changed too recently."""
     newest, parts = 0, []
     for part in _PARTS:
         try:
@@ -341,34 +337,34 @@ def _stamp(where: str) -> str:
 
 
 def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
-    """Returns the runs in a Guild home, oldest first; those that have not begun or are mere weights are none.
+    """Return the runs in a Guild home, oldest first, without those that have not begun or consist of weights only.
 
     Args:
-        home: The home.
-        cache: What an earlier call found.
+        home: The Guild home.
+        cache: Fields cached by an earlier call.
     """
     if home is None or not (home / "runs").is_dir():
         return []
-    found = []
+    runs = []
     for entry in os.scandir(home / "runs"):
         if _ID.fullmatch(entry.name) and entry.is_dir():
             run = GuildRun(entry.name, entry.path)
             if cache is not None and cache.fill(run):
-                found.append(run)  # it had begun before
+                runs.append(run)  # cached runs have begun
             elif (
                 (run.directory / ".guild" / "opref").is_file()
                 and not run.is_waiting
                 and not run.attr(WEIGHTS_ONLY)
             ):
-                found.append(run)
-    return sorted(found, key=lambda run: (run.started or 0, run.id))
+                runs.append(run)
+    return sorted(runs, key=lambda run: (run.started or 0, run.id))
 
 
 def copied(directory: Path) -> GuildRun:
-    """Returns a run whose directory was copied, and may have another name than its id.
+    """Return the run in a copied directory, whose name may differ from the run's id.
 
     Raises:
-        CatalogError: Nothing tells its id.
+        CatalogError: The id is unknown.
     """
     facts = read_json(directory / "journal" / "run.json") or {}
     known = str(facts.get("id") or guild_attribute(directory, "id") or directory.name)
@@ -378,16 +374,16 @@ def copied(directory: Path) -> GuildRun:
 
 
 def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
-    """Returns the batches among runs.
+    """Return the batches of runs.
 
     Args:
         runs: All runs.
-        declared: Operations of the studies; a batch that is one keeps its name (`ppo:opt@gp`), another
-            is named as what it optimises.
+        declared: Operations of the studies. A batch of such an operation keeps its name (`ppo:opt@gp`); any other
+            batch gets the name of its trials' operation.
     """
     runs, names = list(runs), set(declared)
-    known = {each.id: each for each in runs}
-    found: dict[str, Batch] = {}
+    by_id = {run.id: run for run in runs}
+    by_key: dict[str, Batch] = {}
     for run in runs:
         if run.proto_operation:
             own = run.operation in names
@@ -397,26 +393,26 @@ def batches(runs: Iterable[GuildRun], declared: Iterable[str]) -> list[Batch]:
                 run=run,
                 method="search" if own and "@" not in run.operation else _method(run),
             )
-            batch.trials = [trial for trial in run.trials if trial in known]
-            told = (known[trial].method for trial in batch.trials)
-            batch.method = next(filter(None, told), batch.method)
-            found[batch.key] = batch
-    taken = {trial for batch in found.values() for trial in batch.trials}
-    loose: dict[str, list[GuildRun]] = {}
+            batch.trials = [trial for trial in run.trials if trial in by_id]
+            methods = (by_id[trial].method for trial in batch.trials)
+            batch.method = next(filter(None, methods), batch.method)
+            by_key[batch.key] = batch
+    linked = {trial for batch in by_key.values() for trial in batch.trials}
+    by_origin: dict[str, list[GuildRun]] = {}
     for run in runs:
-        if not run.proto_operation and run.id not in taken and run.origin:
-            loose.setdefault(run.origin, []).append(run)
-    for key, members in loose.items():
-        batch = found.get(key)
+        if not run.proto_operation and run.id not in linked and run.origin:
+            by_origin.setdefault(run.origin, []).append(run)
+    for key, members in by_origin.items():
+        batch = by_key.get(key)
         if batch is not None:
             batch.trials = sorted({*batch.trials, *(m.id for m in members)})
         elif len(members) > 1:
-            found[key] = Batch(key, members[0].operation, sorted(m.id for m in members))
-    return list(found.values())
+            by_key[key] = Batch(key, members[0].operation, sorted(m.id for m in members))
+    return list(by_key.values())
 
 
 def is_automatic(label: str, flags: Iterable[str]) -> bool:
-    """Whether a label is the one that Guild makes of the flags (`lr=0.1 seed=1`)."""
+    """Return whether a label is one that Guild creates from the flags (`lr=0.1 seed=1`)."""
     try:
         tokens = shlex.split(label)
     except ValueError:
@@ -428,7 +424,7 @@ def is_automatic(label: str, flags: Iterable[str]) -> bool:
 
 
 def last_line(path: Path, size: int = 8192) -> str:
-    """Returns the last line of a file that says something."""
+    """Return the last line of a file that is not blank; "" without one."""
     try:
         with path.open("rb") as file:
             file.seek(max(0, path.stat().st_size - size))
@@ -455,7 +451,7 @@ def _operation(directory: Path) -> str:
 
 
 def _source(directory: Path) -> str:
-    """Where the Guild file or script of a run's operation lies; "" for one of a package."""
+    """Return the folder of the Guild file or script of a run's operation; "" for an operation of a package."""
     parts = shlex.split(_opref(directory)) if _opref(directory) else []
     kind, _, where = parts[0].partition(":") if parts else ("", "", "")
     if not os.path.isabs(where):

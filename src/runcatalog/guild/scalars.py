@@ -1,7 +1,7 @@
-"""Scalars that Guild and a script itself left in a run's directory as TensorBoard events.
+"""Scalars in the TensorBoard event files that Guild and a script wrote to a run's directory.
 
-Guild captures `key: value` lines of the output into `.guild/`; a script may write event files of its own anywhere in
-its directory. Names are Guild's: `loss`, and `logs/train#loss` for a file in a folder.
+Guild saves `key: value` lines of the output in `.guild/`; a script may write event files anywhere in its
+directory. Names are as in Guild: `loss`, and `logs/train#loss` for a file in a folder.
 """
 
 from __future__ import annotations
@@ -15,14 +15,14 @@ from pathlib import Path
 from runcatalog.model.errors import CatalogError
 
 Point = tuple[int, float]
-_LARGEST = 1 << 29  # bytes of event files that are read of a run
-_MOST = 200  # metrics of a run
-_FLOATS = (1, 2)  # types of a tensor that hold floating-point numbers
+_MAX_BYTES = 1 << 29  # largest total size of a run's event files that are read
+_MAX_METRICS = 200  # per run
+_FLOATS = (1, 2)  # floating-point types of a tensor
 
 
 def event_files(directory: Path) -> list[Path]:
     """Return the event files in a run's directory, sorted; links and other hidden folders are not followed."""
-    found = []
+    paths = []
     for folder, folders, names in os.walk(directory):
         top = Path(folder) == directory
         hidden = [
@@ -34,12 +34,12 @@ def event_files(directory: Path) -> list[Path]:
             folders.remove(".guild")
         elif Path(folder) == directory / ".guild":
             folders.clear()
-        found += [Path(folder, name) for name in names if ".tfevents." in name]
-    return sorted(path for path in found if not path.is_symlink())
+        paths += [Path(folder, name) for name in names if ".tfevents." in name]
+    return sorted(path for path in paths if not path.is_symlink())
 
 
 def stamp(files: Sequence[Path], directory: Path) -> str:
-    """Return what changes when one of the files in a run's directory changes; "" of none."""
+    """Return a digest of the files' names, sizes and times; "" without files."""
     parts = []
     for path in files:
         stat = path.stat()
@@ -48,36 +48,36 @@ def stamp(files: Sequence[Path], directory: Path) -> str:
 
 
 def points(directory: Path, files: Sequence[Path]) -> dict[str, list[Point]]:
-    """Return the points of each scalar, by step; of one step the last value counts, as in `guild compare`.
+    """Return the points by scalar, sorted by step; the last value of a step counts, as in `guild compare`.
 
-    A scalar that was never told a step has its values numbered from 0.
+    The values of a scalar without steps are numbered from 0.
 
     Raises:
         CatalogError: The files are too large.
     """
-    if sum(path.stat().st_size for path in files) > _LARGEST:
-        raise CatalogError(f"its event files are larger than {_LARGEST >> 20} MB: not read")
-    told: dict[str, list[Point]] = {}
+    if sum(path.stat().st_size for path in files) > _MAX_BYTES:
+        raise CatalogError(f"its event files are larger than {_MAX_BYTES >> 20} MB: not read")
+    logged: dict[str, list[Point]] = {}
     for path in files:
         folder = path.parent.relative_to(directory).as_posix()
         prefix = "" if folder in (".", ".guild") else f"{folder}#"
         for name, step, value in _events(path):
-            told.setdefault(prefix + name, []).append((step, value))
-    found = {}
-    for name in sorted(told)[:_MOST]:
-        values = told[name]
+            logged.setdefault(prefix + name, []).append((step, value))
+    by_scalar = {}
+    for name in sorted(logged)[:_MAX_METRICS]:
+        values = logged[name]
         if len(values) > 1 and all(step == 0 for step, _ in values):
-            found[name] = [(number, value) for number, (_, value) in enumerate(values)]
+            by_scalar[name] = [(number, value) for number, (_, value) in enumerate(values)]
         else:
-            found[name] = sorted(dict(values).items())
-    return found
+            by_scalar[name] = sorted(dict(values).items())
+    return by_scalar
 
 
 def find(name: str, scalars: Sequence[str]) -> str | None:
-    """Return the scalar that a name means, in any folder if it names none; None if there is no such scalar."""
+    """Return the scalar of a name, which may lack the folder; None if there is no such scalar."""
     if name in scalars:
         return name
-    return next((each for each in sorted(scalars) if each.endswith(f"#{name}")), None)
+    return next((scalar for scalar in sorted(scalars) if scalar.endswith(f"#{name}")), None)
 
 
 def _has_events(folder: Path) -> bool:
@@ -85,7 +85,7 @@ def _has_events(folder: Path) -> bool:
 
 
 def _events(path: Path) -> Iterator[tuple[str, int, float]]:
-    """(name, step, value) of each scalar in an event file; a file that was cut short is read as far as it goes."""
+    """Yield (name, step, value) of the scalars in an event file; a truncated file is read up to its end."""
     from tensorboard.backend.event_processing.event_file_loader import RawEventFileLoader
     from tensorboard.compat.proto.event_pb2 import Event
 
@@ -93,18 +93,18 @@ def _events(path: Path) -> Iterator[tuple[str, int, float]]:
         event = Event.FromString(raw)
         if not 0 <= event.step < 1 << 62:
             continue
-        for each in event.summary.value:
-            if (value := _value(each)) is not None:
-                yield each.tag, event.step, value
+        for summary in event.summary.value:
+            if (value := _value(summary)) is not None:
+                yield summary.tag, event.step, value
 
 
 def _value(scalar: object) -> float | None:
-    """The number of a summary; None for an image, a text or another thing."""
+    """Return the number of a summary; None for an image, text or other content."""
     kind = scalar.WhichOneof("value")  # type: ignore[attr-defined]
     if kind == "simple_value":
         import numpy as np
 
-        # The shortest number that is this one in 32 bits: 0.93, not 0.9300000071525574.
+        # The shortest decimal number with this 32-bit value: 0.93, not 0.9300000071525574.
         return float(str(np.float32(scalar.simple_value)))  # type: ignore[attr-defined]
     if kind != "tensor" or scalar.tensor.dtype not in _FLOATS:  # type: ignore[attr-defined]
         return None
@@ -116,9 +116,9 @@ def _value(scalar: object) -> float | None:
 
 def chosen(values: Sequence[Point], which: str) -> tuple[int, float]:
     """Return (step, value) of the first, last, smallest or largest value."""
-    finite = [each for each in values if not math.isnan(each[1])] or list(values)
+    numbers = [point for point in values if not math.isnan(point[1])] or list(values)
     if which == "min":
-        return min(finite, key=lambda each: each[1])
+        return min(numbers, key=lambda point: point[1])
     if which == "max":
-        return max(finite, key=lambda each: each[1])
+        return max(numbers, key=lambda point: point[1])
     return values[0] if which == "first" else values[-1]

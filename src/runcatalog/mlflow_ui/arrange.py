@@ -75,7 +75,7 @@ class _Batch:
 
     @property
     def name(self) -> str:
-        """Name and batch id, as in the catalog's row."""
+        """Name and batch id, as on the generated page."""
         if self.own is not None:
             return run_name(self.own.record)
         return f"{self.head.operation.rpartition(':')[2]} {self.id[:8]}"
@@ -133,9 +133,9 @@ class _Study:
     def arrange(self) -> list[Page]:
         """Write what has changed; return the pages."""
         named = dict(self._views())
-        wanted = {f"{views.TAG}{key}": view.value for key, (view, _) in named.items()}
-        wanted[NOTE] = self._note([(view, batch) for view, batch in named.values()])
-        self._write(wanted)
+        tags = {f"{views.TAG}{key}": view.value for key, (view, _) in named.items()}
+        tags[NOTE] = self._note([(view, batch) for view, batch in named.values()])
+        self._write(tags)
         for batch in self.batches:
             self._write_batch(batch, named[batch.id[:8]][0])
         return [
@@ -170,7 +170,7 @@ class _Study:
             yield view.key, (view, batch.id)
 
     def _lengths(self) -> dict[str, dict[str, int]]:
-        """Return {batch id: {metric: number of points}}, from one trial of every batch."""
+        """Return {batch id: {metric: number of points}}, from a single trial of every batch."""
         chosen = {}
         for batch in self.batches:
             counts = [len(trial.last) for trial in batch.trials]
@@ -187,23 +187,23 @@ class _Study:
         lines = [_introduction(self.project, self.name)]
         batch_views = [(view, batch) for view, batch in view_batches if batch]
         if batch_views:
-            lines += ["", "Batches, the newest first; all of them are under *Views* too:", ""]
+            lines += ["", "Batches, newest first; they are also listed under *Views*:", ""]
             lines += [
                 f"- [{markdown.escape(view.name)}]({view.path(self.experiment)})"
                 for view, _ in batch_views
             ]
         return "\n".join(lines).strip()[: views.MAX_TAG]
 
-    def _write(self, wanted: Mapping[str, str]) -> None:
+    def _write(self, new: Mapping[str, str]) -> None:
         """Write tags of the experiment, unless a user changed or deleted them."""
         client = self.store.client
         with one_line_errors(self.store.uri):
             tags = dict(client.get_experiment(self.experiment).tags)
             written = _digests(tags.get(WRITTEN))
-            for key, value in _tags_to_write(wanted, tags, written).items():
+            for key, value in _tags_to_write(new, tags, written).items():
                 client.set_experiment_tag(self.experiment, key, value)
                 written[key] = _digest(value)
-            for key in _tags_to_delete(wanted, tags, written):
+            for key in _tags_to_delete(new, tags, written):
                 client.delete_experiment_tag(self.experiment, key)
                 del written[key]
             for key, value in _KIND.items():
@@ -233,7 +233,7 @@ class _Study:
         record = batch.own.record if batch.own is not None else None
         trials = [trial.record for trial in batch.trials]
         if record is not None and (record.result or {}).get("optimised"):
-            # The objective of a search is a metric.
+            # The objective of a search is a metric, so the points are needed.
             trials = reader(self.store.uri).with_points(batch.trials)
         ends = Counter(trial.status.lower() for trial in trials)
         counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
@@ -251,7 +251,7 @@ class _Study:
 
 
 def _group_batches(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[_Batch]]:
-    """Return (single runs and batch runs, the newest batches that have trials)."""
+    """Return (single runs and batch runs, the newest batches with trials)."""
     by_id = {run.run: run for run in runs}
     batches: dict[str, _Batch] = {}
     single_runs = []
@@ -273,12 +273,12 @@ def _operation(stored: StoredRun) -> str:
 
 
 def _tags_to_write(
-    wanted: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
+    new: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the tags to write: new ones, and changed ones that no user has edited."""
     return {
         key: value
-        for key, value in wanted.items()
+        for key, value in new.items()
         if value
         and tags.get(key) != value
         and (_digest(tags[key]) == written.get(key) if key in tags else key not in written)
@@ -286,13 +286,13 @@ def _tags_to_write(
 
 
 def _tags_to_delete(
-    wanted: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
+    new: Mapping[str, str], tags: Mapping[str, str], written: Mapping[str, str]
 ) -> list[str]:
     """Return the tags of views whose batch no longer exists and that no user has edited."""
     return [
         key
         for key, digest in written.items()
-        if key not in wanted and key in tags and _digest(tags[key]) == digest
+        if key not in new and key in tags and _digest(tags[key]) == digest
     ]
 
 

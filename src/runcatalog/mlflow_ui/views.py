@@ -3,7 +3,7 @@
 MLflow keeps a saved view in a tag of the experiment, `mlflow.sharedViewState.KEY`: a JSON object of `name`, `createdAt`
 [ms] and `state`, which is JSON again. The state contains the page's filter, order, columns and charts. The
 page lists the views under "Views". The format is that of MLflow 3.17's web client (savedViewEnvelope,
-ExperimentPageUIState, RunsChartsCardConfig); other versions ignore what they do not know.
+ExperimentPageUIState, RunsChartsCardConfig); other versions ignore unknown fields.
 """
 
 from __future__ import annotations
@@ -21,7 +21,7 @@ from runcatalog.store import compat
 from runcatalog.store.run_rows import encode
 
 TAG = compat.SHARED_VIEW
-MAX_TAG = 20000  # characters; MLflow refuses a longer tag of an experiment
+MAX_TAG = 20000  # characters; limit of an experiment's tag in MLflow
 CURVE = 3  # minimum points of a curve
 MAX_CHARTS = 4  # per type of chart
 MAX_COLUMNS = 6  # for flags, and again for metrics
@@ -59,9 +59,9 @@ class View:
 
         Args:
             experiment: MLflow's id of the experiment.
-            charts: Show charts beside the list of runs instead of the table.
+            charts: Whether to show charts next to the list of runs instead of the table.
         """
-        # Selects the menu for training runs; MLflow's default is the one for language models.
+        # Selects the menu for training runs; MLflow's default is the menu for language models.
         mode = "&workflowType=machine_learning" + ("&compareRunsMode=CHART" if charts else "")
         return f"#/experiments/{experiment}/runs?viewStateShareKey={self.key}{mode}"
 
@@ -133,7 +133,7 @@ def _curves(objective: str, metrics: Sequence[str], lengths: Mapping[str, int]) 
     """Return the metrics to draw: those related to the objective, then the other columns."""
     with_curve = [name for name in sorted(lengths) if lengths[name] >= CURVE]
     related = [name for name in with_curve if objective and objective in name]
-    # Validation metrics come first: they are measured on held-out data.
+    # Validation metrics first: they are measured on held-out data.
     related.sort(key=lambda name: (name != objective, not name.startswith("validation"), name))
     listed = [name for name in metrics if name in with_curve]
     rest = [name for name in with_curve if not name.startswith("time/")]
@@ -182,9 +182,9 @@ def study_view(
     return View(_OVERVIEW, f"{study}: all runs", created, state)
 
 
-def _state(search: str) -> dict[str, Any]:
+def _state(query: str) -> dict[str, Any]:
     return {
-        "searchFilter": search,
+        "searchFilter": query,
         "orderByKey": "attributes.start_time",
         "orderByAsc": False,
         "startTime": "ALL",

@@ -1,6 +1,6 @@
 """Reader of committed records for scripts that draw figures, without MLflow.
 
-`catalog export` writes one JSON file per run to experiments/records/STUDY/.
+`catalog export` writes a JSON file per run to experiments/records/STUDY/.
 """
 
 from __future__ import annotations
@@ -36,7 +36,7 @@ def finished_runs(folder: Path) -> Records:
             if content["status"] == "FINISHED":
                 by_operation[content["operation"]].append(content)
         except (ValueError, KeyError, TypeError):
-            raise UserError(f"{path}: no record") from None
+            raise UserError(f"{path}: not a record") from None
     return {
         name: sorted(runs, key=lambda run: run["started"]) for name, runs in by_operation.items()
     }

@@ -1,7 +1,7 @@
-"""Operations that a project's Guild file declares: includes, `extends`, `$include` and `params` as Guild resolves them.
+"""Operations that a project's Guild file declares, with includes, `extends`, `$include` and `params` as in Guild.
 
-Guild itself is not asked: importing it and its flags from the scripts takes longer than all else that a command of the
-catalog does. `tests/runcatalog/model/test_declarations.py` compares with Guild.
+Guild itself is not used, since importing it and the flags of the scripts would take most of the time of a command.
+`tests/runcatalog/model/test_declarations.py` compares both.
 """
 
 from __future__ import annotations
@@ -20,16 +20,16 @@ GUILD_FILE = "guild.yml"
 _INHERITED = ("flags", "operation-defaults", "operations", "params", "description")
 _PARAM = re.compile(r"({{.*?}})")
 _REFERENCE = re.compile(r"([^:#]*):([^#]+)(?:#(.+))?|([^:#]+)(?:#(.+))?")
-# What an operation is made of: a file with one of these among its keys' values is a mapping of operations.
+# Keys of which a top-level item has one; an item with `operations` alone is a model without a name.
 _TYPES = ("model", "config", "package", "include")
 
 
 @dataclass(frozen=True)
 class Declared:
-    """An operation as declared, with what it inherits.
+    """An operation as declared, with inherited attributes.
 
     Attributes:
-        name: As typed after `guild run`.
+        name: Name as typed after `guild run`.
         body: Its attributes.
         file: The file that declares its model.
     """
@@ -43,7 +43,7 @@ def load_yaml(path: Path) -> Any:
     """Return the content of a YAML file.
 
     Raises:
-        CatalogError: It cannot be read.
+        CatalogError: The file cannot be read.
     """
     import yaml
 
@@ -60,13 +60,13 @@ def load_yaml(path: Path) -> Any:
 
 
 def operations(path: Path) -> list[Declared]:
-    """Return the operations of a Guild file and of all that it includes, in the files' order.
+    """Return the operations of a Guild file and of its included files, in the order of the files.
 
     Raises:
-        CatalogError: A file cannot be read, is no Guild file, or names something that is not there.
+        CatalogError: A file cannot be read, is not a Guild file, or refers to something that does not exist.
     """
     items = list(_items(path, ()))
-    found = []
+    operations_ = []
     for item, file in items:
         if "model" not in item:
             continue
@@ -82,24 +82,25 @@ def operations(path: Path) -> list[Declared]:
                 declared = {**defaults, **declared}
             if "$include" in (declared.get("flags") or {}):
                 declared = {**declared, "flags": _with_includes(declared, "flags", file, items, ())}
-            found.append(Declared(f"{model}:{name}" if model else str(name), declared, file))
-    return found
+            full_name = f"{model}:{name}" if model else str(name)
+            operations_.append(Declared(full_name, declared, file))
+    return operations_
 
 
 def included(path: Path) -> list[Path]:
-    """Return a Guild file and all that it includes, in their order; what cannot be read is left out."""
-    found = [path]
+    """Return a Guild file and its included files, in order; files that cannot be read are left out."""
+    files = [path]
     try:
         for document in _documents(path):
-            for each in _list(document.get("include"), path, "include"):
-                found += included(_included(path, each)) if len(found) < 1000 else []
+            for name in _list(document.get("include"), path, "include"):
+                files += included(_included(path, name)) if len(files) < 1000 else []
     except (CatalogError, RecursionError):
         pass
-    return list(dict.fromkeys(found))
+    return list(dict.fromkeys(files))
 
 
 def _documents(path: Path) -> list[dict[str, Any]]:
-    """The top-level items of a Guild file."""
+    """Return the top-level items of a Guild file."""
     content = load_yaml(path)
     if content is None:
         return []
@@ -115,58 +116,70 @@ def _documents(path: Path) -> list[dict[str, Any]]:
     return content
 
 
-def _items(path: Path, seen: tuple[Path, ...]) -> Iterator[tuple[dict[str, Any], Path]]:
-    """The models and configs of a file and those that it includes, each with its file."""
+def _items(path: Path, including: tuple[Path, ...]) -> Iterator[tuple[dict[str, Any], Path]]:
+    """Yield (model or config, its file) of a file and its included files.
+
+    Args:
+        path: The file.
+        including: Files that lead to it by their includes.
+    """
     path = path.resolve()
-    if path in seen:
+    if path in including:
         raise CatalogError(f"{path}: include: it includes itself")
     for document in _documents(path):
         if "include" in document:
-            for each in _list(document["include"], path, "include"):
-                yield from _items(_included(path, each), (*seen, path))
+            for name in _list(document["include"], path, "include"):
+                yield from _items(_included(path, name), (*including, path))
         else:
             yield document, path
 
 
 def _included(path: Path, name: str) -> Path:
-    """The file that an `include:` names: a path beside the including file, or a package with a Guild file."""
+    """Return the file of an `include:`: a path relative to the including file, or a package with a Guild file."""
     local = path.parent / name
     if local.is_file():
         return local
     for package in (name, f"gpkg.{name}"):
         for folder in sys.path:
-            found = Path(folder, *package.split("."), GUILD_FILE)
-            if found.is_file():
-                return found
-    raise CatalogError(f"{path}: include: there is no {name}")
+            file = Path(folder, *package.split("."), GUILD_FILE)
+            if file.is_file():
+                return file
+    raise CatalogError(f"{path}: include: no file or package {name}")
 
 
 def _extended(
     item: Mapping[str, Any],
     file: Path,
     items: list[tuple[dict[str, Any], Path]],
-    seen: tuple[str, ...],
+    descendants: tuple[str, ...],
 ) -> dict[str, Any]:
-    """A model with what it inherits, its parameters filled in where it is the one that was asked for."""
-    made = copy.deepcopy(dict(item))
+    """Return a model or config with inherited attributes.
+
+    Args:
+        item: The model or config.
+        file: Its file.
+        items: All models and configs.
+        descendants: Names of those that inherit from it; if there are none, parameters are replaced by their values.
+    """
+    extended = copy.deepcopy(dict(item))
     for name in _list(item.get("extends"), file, "extends"):
-        if name in seen:
+        if name in descendants:
             raise CatalogError(f"{file}: extends: {name} extends itself")
         parent = _named(name, items)
         if parent is None:
             if "/" in name:
-                continue  # of a package, which declares no operation of this project
-            raise CatalogError(f"{file}: extends: there is no model or config {name}")
-        inherited = _extended(parent, file, items, (*seen, name))
-        _merge(made, {key: inherited[key] for key in _INHERITED if key in inherited})
-    if seen:
-        return made
-    params = made.get("params")
-    return _filled(made, params) if isinstance(params, dict) and params else made
+                continue  # from a package, which declares no operation of this project
+            raise CatalogError(f"{file}: extends: no model or config {name}")
+        inherited = _extended(parent, file, items, (*descendants, name))
+        _merge(extended, {key: inherited[key] for key in _INHERITED if key in inherited})
+    if descendants:
+        return extended
+    params = extended.get("params")
+    return _filled(extended, params) if isinstance(params, dict) and params else extended
 
 
 def _merge(child: dict[str, Any], parent: Mapping[str, Any]) -> None:
-    """Adds to a mapping what only its parent has, on every level."""
+    """Add to a mapping, on every level, the entries that only its parent has."""
     for name, value in parent.items():
         if name not in child:
             child[name] = copy.deepcopy(value)
@@ -186,64 +199,65 @@ def _with_includes(
     section: str,
     file: Path,
     items: list[tuple[dict[str, Any], Path]],
-    seen: tuple[str, ...],
+    including: tuple[str, ...],
 ) -> dict[str, Any]:
-    """A section of a model or operation with what its `$include` names: CONFIG, CONFIG#NAMES, MODEL:OPERATION."""
+    """Return a section of a model or operation with its `$include`: CONFIG, CONFIG#NAMES or MODEL:OPERATION."""
     content = body.get(section) or {}
     if not isinstance(content, dict):
         raise CatalogError(f"{file}: {section}: a mapping is expected")
-    made: dict[str, Any] = {}
+    combined: dict[str, Any] = {}
     for reference in _list(content.get("$include"), file, "$include"):
-        if reference in seen:
+        if reference in including:
             continue
-        found = _referred(reference, section, items)
-        if found is None:
-            raise CatalogError(f"{file}: $include: there is no {reference}")
-        _update(made, _with_includes({section: found}, section, file, items, (*seen, reference)))
-    _update(made, {name: value for name, value in content.items() if name != "$include"})
-    return made
+        included_part = _referenced(reference, section, items)
+        if included_part is None:
+            raise CatalogError(f"{file}: $include: no {reference}")
+        chain = (*including, reference)
+        _update(combined, _with_includes({section: included_part}, section, file, items, chain))
+    _update(combined, {name: value for name, value in content.items() if name != "$include"})
+    return combined
 
 
-def _referred(
+def _referenced(
     reference: str, section: str, items: list[tuple[dict[str, Any], Path]]
 ) -> dict[str, Any] | None:
     match = _REFERENCE.fullmatch(reference)
     if match is None:
         return None
-    owner, operation, some, alone, alone_some = match.groups()
-    found = _named(alone if operation is None else owner, items)
-    if found is not None and operation is not None:
-        found = (found.get("operations") or {}).get(operation)
-    if not isinstance(found, dict):
+    model, operation, operation_names, config, config_names = match.groups()
+    item = _named(config if operation is None else model, items)
+    if item is not None and operation is not None:
+        item = (item.get("operations") or {}).get(operation)
+    if not isinstance(item, dict):
         return None
-    content = found.get(section) or {}
-    names = some or alone_some
+    content = item.get(section) or {}
+    names = operation_names or config_names
     if names:
-        wanted = names.split(",")
-        content = {name: value for name, value in content.items() if name in wanted}
+        selected = names.split(",")
+        content = {name: value for name, value in content.items() if name in selected}
     return content
 
 
-def _update(made: dict[str, Any], more: Mapping[str, Any]) -> None:
+def _update(target: dict[str, Any], more: Mapping[str, Any]) -> None:
     for name, value in more.items():
-        if isinstance(value, dict) and isinstance(made.get(name), dict):
-            made[name] = {**made[name], **value}
+        if isinstance(value, dict) and isinstance(target.get(name), dict):
+            target[name] = {**target[name], **value}
         else:
-            made[name] = value
+            target[name] = value
 
 
 def _filled(value: Any, params: Mapping[str, Any]) -> Any:
-    """A value with `{{ NAME }}` replaced by the parameters."""
+    """Return a value with `{{ NAME }}` replaced by parameters."""
     if isinstance(value, dict):
-        return {name: _filled(each, params) for name, each in value.items()}
+        return {name: _filled(item, params) for name, item in value.items()}
     if isinstance(value, list):
-        return [_filled(each, params) for each in value]
+        return [_filled(item, params) for item in value]
     if not isinstance(value, str) or "{{" not in value:
         return value
-    for _ in range(10):  # a parameter may name another one
+    for _ in range(10):  # the value of a parameter may contain another parameter
         parts = [part for part in _PARAM.split(value) if part]
-        told = [params.get(p[2:-2].strip(), p) if _PARAM.fullmatch(p) else p for p in parts]
-        filled = told[0] if len(told) == 1 else "".join(map(str, told))
+        replaced = [params.get(p[2:-2].strip(), p) if _PARAM.fullmatch(p) else p for p in parts]
+        filled = replaced[0] if len(replaced) == 1 else "".join(map(str, replaced))
         if filled == value or not isinstance(filled, str):
             return filled
         value = filled
@@ -256,5 +270,5 @@ def _list(content: Any, file: Path, name: str) -> list[str]:
     if isinstance(content, str):
         return [content]
     if isinstance(content, list):
-        return [str(each) for each in content]
+        return [str(item) for item in content]
     raise CatalogError(f"{file}: {name}: a name or a list of names is expected")

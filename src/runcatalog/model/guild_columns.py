@@ -17,14 +17,14 @@ _STEP = re.compile(r"(?P<key>.+?)\s+step", re.IGNORECASE)
 
 @dataclass(frozen=True)
 class Column:
-    """One column of `guild compare`.
+    """A column of `guild compare`.
 
     Attributes:
         header: Header in the table and the CSV.
         kind: FLAG, ATTRIBUTE (of the run) or SCALAR.
         name: Name of the flag, attribute or metric.
         is_step: Whether the column is the metric's step instead of its value.
-        of: Statistic of the metric: "last", "min", "max", "first", "avg", "total" or "count".
+        statistic: Statistic of the metric: "last", "min", "max", "first", "avg", "total" or "count".
     """
 
     header: str

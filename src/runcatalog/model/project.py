@@ -1,4 +1,4 @@
-"""Where things are in the project, and what people wrote down: operations, machines, reports."""
+"""A project: its folders and settings, declared operations, machines, and results reported by sources."""
 
 from __future__ import annotations
 
@@ -9,26 +9,26 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any
 
-from runcatalog.model import declarations, values
+from runcatalog.model import declarations
 from runcatalog.model.declarations import GUILD_FILE, load_yaml
 from runcatalog.model.errors import CatalogError
 
 CATALOG_FILE = "runs_catalog.md"
-LOCAL_FILE = "runs_local.md"  # ignored by git: runs that are not exported stand in it too
+LOCAL_FILE = "runs_local.md"  # ignored by git; includes the runs that are not exported
 SETTINGS_FILE = (
-    "catalog.yml"  # `record` has the same name: importing that takes longer than most commands
+    "catalog.yml"  # defined again in `record`, whose import would take longer than most commands
 )
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
 @dataclass(frozen=True)
 class Objective:
-    """The scalar that tells how good a run is.
+    """A scalar to optimise.
 
     Attributes:
         scalar: Its name.
         goal: "max" or "min".
-        value: Which of its values counts: last, first, max or min.
+        value: Which value of a run counts: last, first, max or min.
     """
 
     scalar: str
@@ -41,14 +41,14 @@ class Operation:
     """An operation that a study's guild.yml declares.
 
     Attributes:
-        name: As typed after `guild run`, for example "hnppo:train".
-        study: Folder in experiments/ that declares it; the project's name where it is declared elsewhere.
+        name: Name as typed after `guild run`, for example "hnppo:train".
+        study: Folder in experiments/ that declares it; the project's name if it is declared elsewhere.
         description: First line of its description.
-        main: Its script, as declared; "" if it inherits one.
-        flags: Its own defaults by flag; a list is a batch.
-        requires: Names of the runs that it takes something from, as typed (`expert=RUN`).
+        main: Its script, as declared; "" if the script is inherited.
+        flags: Its own defaults by flag; a list starts a batch.
+        requires: Names of the required runs, as typed (`expert=RUN`).
         compare: Columns of `guild compare`, as declared.
-        objective: The scalar that it optimises, as declared; None if it names none.
+        objective: Declared objective; None without one.
     """
 
     name: str
@@ -60,20 +60,10 @@ class Operation:
     compare: tuple[str, ...] = ()
     objective: Objective | None = None
 
-    @cached_property
-    def canonical_flags(self) -> dict[str, Any]:
-        """Its own defaults in the type that a record has them in."""
-        return {
-            name: [values.parse_flag(each) for each in value]
-            if isinstance(value, list)
-            else values.parse_flag(value)
-            for name, value in self.flags.items()
-        }
-
 
 @dataclass(frozen=True)
 class Machine:
-    """A line of the inventory."""
+    """A machine of the inventory (experiments/machines.yml)."""
 
     name: str
     host: str = ""
@@ -83,12 +73,12 @@ class Machine:
 
 @dataclass(frozen=True)
 class Reported:
-    """What the source reported for an operation.
+    """Result that a source, such as a paper, reports for an operation.
 
     Attributes:
-        text: One line.
-        source: Where it says so.
-        numbers: The figures in it, by name.
+        text: The result in a line.
+        source: Where it is reported.
+        numbers: Numbers of the result by name.
     """
 
     text: str
@@ -104,15 +94,15 @@ class Project:
 
     @classmethod
     def find(cls, start: Path | None = None) -> Project:
-        """Returns the project: $PROJECT_DIR, else the nearest folder upwards with a guild.yml.
+        """Return the project: $PROJECT_DIR, else the nearest enclosing folder with a guild.yml.
 
         Raises:
-            CatalogError: There is none.
+            CatalogError: There is no project.
         """
         given = os.environ.get("PROJECT_DIR")
         if given:
             if not Path(given).is_dir():
-                raise CatalogError(f"PROJECT_DIR={given} is no directory")
+                raise CatalogError(f"PROJECT_DIR={given} is not a directory")
             return cls(Path(given).resolve())
         here = (start or Path.cwd()).resolve()
         for directory in (here, *here.parents):
@@ -152,10 +142,10 @@ class Project:
 
     @cached_property
     def name(self) -> str:
-        """What the project is called: `name:` of catalog.yml, else its folder's name."""
+        """Name of the project: `name:` of catalog.yml, else its folder's name."""
         from runcatalog.record.provenance.environment import project_name
 
-        self._settings  # noqa: B018  a wrong name is told, not replaced
+        self._settings  # noqa: B018  raises if the name is invalid
         return project_name(self.root)
 
     @cached_property
@@ -168,7 +158,7 @@ class Project:
         """The content of catalog.yml.
 
         Raises:
-            CatalogError: A line of it is wrong.
+            CatalogError: A line is invalid.
         """
         path = self.settings_file
         content = load_yaml(path) if path.is_file() else None
@@ -179,7 +169,7 @@ class Project:
         for key, value in content.items():
             where = f"{path}: line {_line_of(path, str(key))}: {key}"
             if key not in ("name", "objective"):
-                raise CatalogError(f"{where}: no such setting; there are name, objective")
+                raise CatalogError(f"{where}: no such setting; the settings are name, objective")
             if key == "name" and not (isinstance(value, str) and _NAME.fullmatch(value)):
                 raise CatalogError(f"{where}: letters, digits, - and _ are expected, got {value!r}")
             if key == "objective" and value is not None and _objective(value) is None:
@@ -189,53 +179,56 @@ class Project:
         return content
 
     def studies(self) -> list[str]:
-        """Names of the studies, sorted: folders of experiments/ with a guild.yml or a template, and the
-        project's own name where operations are declared elsewhere."""
-        found = [
+        """Return the names of the studies, sorted.
+
+        These are the folders of experiments/ with a guild.yml or a template, and the project's name if operations are
+        declared elsewhere.
+        """
+        names = [
             path.parent.name
             for name in (GUILD_FILE, "catalog.md.j2")
             for path in self.experiments.glob(f"*/{name}")
         ]
-        found += [each.study for each in self.operations().values()]
-        return sorted(set(found))
+        names += [operation.study for operation in self.operations().values()]
+        return sorted(set(names))
 
     def templates(self) -> list[Path]:
-        """The studies' templates, in the order of guild.yml's includes, then by name."""
-        found = sorted(self.experiments.glob("*/catalog.md.j2"))
+        """Return the studies' templates, in the order of guild.yml's includes, then by name."""
+        templates = sorted(self.experiments.glob("*/catalog.md.j2"))
         files = [path.resolve().parent for path in declarations.included(self.root / GUILD_FILE)]
-        return sorted(found, key=lambda p: (_index(files, p.resolve().parent), p.parent.name))
+        return sorted(templates, key=lambda p: (_index(files, p.resolve().parent), p.parent.name))
 
     def operations(self) -> dict[str, Operation]:
-        """Operations that the root's guild.yml declares, or a file that it includes, by name.
+        """Return the operations that the root's guild.yml and its included files declare, by name.
 
         Raises:
-            CatalogError: A file is no Guild file.
+            CatalogError: A file is not a Guild file.
         """
         path = self.root / GUILD_FILE
-        found: dict[str, Operation] = {}
+        by_name: dict[str, Operation] = {}
         for declared in declarations.operations(path) if path.is_file() else ():
             body = declared.body
             lines = str(body.get("description") or "").strip().splitlines()
-            found[declared.name] = Operation(
+            by_name[declared.name] = Operation(
                 declared.name,
                 self._study_of_file(declared.file),
                 lines[0] if lines else "",
                 str(body.get("main") or ""),
                 _flags(body.get("flags")),
                 _resources(body.get("requires")),
-                tuple(each for each in body.get("compare") or () if isinstance(each, str)),
+                tuple(c for c in body.get("compare") or () if isinstance(c, str)),
                 _objective(body.get("objective")) or self.objective,
             )
-        return found
+        return by_name
 
     def _study_of_file(self, path: Path) -> str:
         folder = path.parent
         return folder.name if folder.parent == self.experiments.resolve() else self.name
 
     def operation_of_script(self, script: str, study: str) -> str:
-        """The first operation that a study declares for a script, else the script's name.
+        """Return the first operation that a study declares for a script, else the script's name.
 
-        A run that was started without Guild knows its script alone.
+        A run that was started without Guild records only its script.
         """
         for operation in self.operations().values():
             main = operation.main.split(" ")[0]
@@ -244,22 +237,22 @@ class Project:
         return script
 
     def machines(self) -> list[Machine]:
-        """The inventory of experiments/machines.yml; empty without the file."""
+        """Return the inventory of experiments/machines.yml; empty without the file."""
         path = self.experiments / "machines.yml"
         content = load_yaml(path) if path.is_file() else None
         entries = content.get("machines") if isinstance(content, dict) else content
-        found = []
+        machines = []
         for entry in entries or []:
             if not isinstance(entry, dict) or not (entry.get("name") or entry.get("host")):
-                raise CatalogError(f"{path}: each machine needs a name or a host, got {entry!r}")
+                raise CatalogError(f"{path}: a machine needs a name or a host, got {entry!r}")
             text = {k: str(v) for k, v in entry.items() if v is not None}
             name, host = text.get("name", text.get("host", "")), text.get("host", "")
-            found.append(Machine(name, host, text.get("gpu", ""), text.get("note", "")))
-        return found
+            machines.append(Machine(name, host, text.get("gpu", ""), text.get("note", "")))
+        return machines
 
     def reported(self) -> dict[str, Reported]:
-        """What the sources reported (experiments/*/reported.yml), by operation."""
-        found: dict[str, Reported] = {}
+        """Return the results reported by sources (experiments/*/reported.yml), by operation."""
+        results: dict[str, Reported] = {}
         for path in sorted(self.experiments.glob("*/reported.yml")):
             content = load_yaml(path) or {}
             if not isinstance(content, dict):
@@ -267,34 +260,34 @@ class Project:
             for name, entry in content.items():
                 body = entry if isinstance(entry, dict) else {"text": entry}
                 numbers = body.get("numbers")
-                found[str(name)] = Reported(
+                results[str(name)] = Reported(
                     str(body.get("text") or ""),
                     str(body.get("source") or ""),
                     dict(numbers) if isinstance(numbers, dict) else {},
                 )
-        return found
+        return results
 
     def pending(self) -> dict[str, str]:
-        """Why operations were not run yet (experiments/*/pending.yml), by operation.
+        """Return the reasons why operations have not been run yet (experiments/*/pending.yml), by operation.
 
         Raises:
-            CatalogError: A file is no mapping of declared operations to reasons.
+            CatalogError: A file is not a mapping of declared operations to reasons.
         """
-        declared, found = self.operations(), {}
+        declared, reasons = self.operations(), {}
         for path in sorted(self.experiments.glob("*/pending.yml")):
             content = load_yaml(path) or {}
             if not isinstance(content, dict):
                 raise CatalogError(f"{path}: a mapping of operations to reasons is expected")
-            for name, why in content.items():
+            for name, reason in content.items():
                 if name not in declared:
                     raise CatalogError(f"{path}: no operation {name} is declared")
-                found[str(name)] = str(why)
-        return found
+                reasons[str(name)] = str(reason)
+        return reasons
 
     def study_of(self, operation: str) -> str:
-        """The study of an operation: declared there, named in its template, or the only one.
+        """Return the study that declares an operation or names it in its template, else the only study.
 
-        Returns "" when that leaves it open.
+        Returns "" if none of these applies.
         """
         declared = self.operations()
         if operation in declared:
@@ -311,22 +304,22 @@ class Project:
 
 
 def _flags(content: Any) -> dict[str, Any]:
-    """Defaults by flag; a flag that is declared with other attributes has its default among them."""
+    """Return the defaults by flag; a flag declared as a mapping has its default in `default`."""
     if not isinstance(content, dict):
         return {}
-    told = {
+    defaults = {
         str(name): body.get("default") if isinstance(body, dict) else body
         for name, body in content.items()
         if not str(name).startswith("$")
     }
-    return {name: value for name, value in told.items() if value is not None}
+    return {name: value for name, value in defaults.items() if value is not None}
 
 
 def _resources(content: Any) -> tuple[str, ...]:
-    """Names of the resources that come from another run."""
-    each = content if isinstance(content, list) else [content]
-    found = [e for e in each if isinstance(e, dict) and e.get("operation")]
-    return tuple(str(e.get("name") or e["operation"]) for e in found)
+    """Return the names of the required resources that are files of another run."""
+    required = content if isinstance(content, list) else [content]
+    runs = [r for r in required if isinstance(r, dict) and r.get("operation")]
+    return tuple(str(r.get("name") or r["operation"]) for r in runs)
 
 
 _GOALS = {"maximize": "max", "minimize": "min"}
@@ -334,9 +327,9 @@ _VALUES = ("first", "last", "min", "max")
 
 
 def _objective(content: Any) -> Objective | None:
-    """An objective as Guild takes it: a scalar to minimise, or {maximize: SCALAR}; None for anything else.
+    """Parse an objective as Guild does: a scalar to minimise, or {maximize: SCALAR}; None for anything else.
 
-    A scalar may be preceded by which of its values counts: `max accuracy`.
+    The scalar may be preceded by the value that counts: `max accuracy`.
     """
     if isinstance(content, dict) and len(content) == 1:
         ((verb, scalar),) = content.items()
@@ -351,7 +344,7 @@ def _objective(content: Any) -> Objective | None:
 
 
 def _line_of(path: Path, key: str) -> int:
-    """The line of a top-level key, from 1."""
+    """Return the line of a top-level key, from 1."""
     lines = path.read_text(encoding="utf-8").splitlines()
     start = re.compile(rf"['\"]?{re.escape(key)}['\"]?\s*:")
     return next((number for number, line in enumerate(lines, 1) if start.match(line)), 1)

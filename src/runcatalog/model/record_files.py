@@ -1,4 +1,4 @@
-"""Files of committed records: experiments/records/STUDY/RUN8.json, one per catalogued run."""
+"""Files of committed records: experiments/records/STUDY/RUN8.json, a file per run."""
 
 from __future__ import annotations
 
@@ -15,7 +15,7 @@ MAX_BYTES = 32 * 1024 * 1024  # records with 100 points per curve are far smalle
 
 
 def dumps(record: RunRecord) -> str:
-    """Return a record as JSON with sorted keys, one line per field and per metric."""
+    """Return a record as JSON with sorted keys, a line per field and per metric."""
     content = to_json(record)
     metrics = content.pop("metrics")
     lines = {name: _line(value) for name, value in content.items()}
@@ -39,7 +39,7 @@ def read(path: Path) -> RunRecord:
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
-        raise CatalogError(f"{path}: no JSON ({error})") from None
+        raise CatalogError(f"{path}: not JSON ({error})") from None
     return from_json(content, str(path))
 
 
@@ -104,5 +104,5 @@ def write_text(path: Path, text: str) -> bool:
     return True
 
 
-# One encoder for all: json.dumps makes one for each of a record's lines.
+# A single encoder: json.dumps would create an encoder per line.
 _line = json.JSONEncoder(sort_keys=True, ensure_ascii=False, allow_nan=False).encode

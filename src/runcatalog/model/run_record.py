@@ -24,7 +24,7 @@ FINISHED, FAILED, KILLED, RUNNING = "FINISHED", "FAILED", "KILLED", "RUNNING"
 
 _RUN = re.compile(r"[0-9a-f]{8,32}")
 _STUDY = re.compile(r"[^A-Za-z0-9_-]+")
-# Without an objective's goal, the name says whether small is good.
+# Metrics for which smaller is better, if no objective gives a goal.
 _SMALL_IS_GOOD = re.compile(r"loss|error|penetration|regret|kl\b|^time/", re.IGNORECASE)
 
 Point = tuple[int, float]
@@ -36,7 +36,7 @@ class Metric:
 
     Attributes:
         last: Value at the last step.
-        best: Best value: the largest, or the smallest if small is good.
+        best: Best value: the largest, or the smallest if smaller is better.
         step_of_best: First step with that value.
         curve: (step, value) by step, at most CURVE_POINTS, with the first, last and best point.
     """
@@ -47,11 +47,11 @@ class Metric:
     curve: tuple[Point, ...]
 
     @classmethod
-    def of(cls, points: Iterable[Point], *, maximize: bool = True) -> Metric:
+    def from_points(cls, points: Iterable[Point], *, maximize: bool = True) -> Metric:
         """Return the metric of a run's points; the first value of a step counts.
 
         Raises:
-            ValueError: There is no point.
+            ValueError: There are no points.
         """
         points = list(points)
         if not points:
@@ -67,15 +67,15 @@ class Metric:
             first = numbers.index(max(numbers) if maximize else min(numbers))
             return cls(numbers[-1], numbers[first], steps[first], tuple(map(tuple, points)))
         best = best_index(numbers, maximize=maximize)
-        kept = range(len(steps))
+        indices = range(len(steps))
         if len(steps) > CURVE_POINTS:
-            kept = downsample(len(steps), best)
-        curve = tuple((steps[i], numbers[i] + 0.0) for i in kept)  # no negative zero
+            indices = downsample(len(steps), best)
+        curve = tuple((steps[i], numbers[i] + 0.0) for i in indices)  # no negative zero
         return cls(numbers[-1] + 0.0, numbers[best] + 0.0, steps[best], curve)
 
 
 def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
-    """Whether points are canonical: sorted by step without repeats, finite, below the largest number."""
+    """Return whether points are canonical: sorted by step without repeats, finite, below the largest number."""
     return (
         set(map(type, steps)) == {int}
         and set(map(type, numbers)) == {float}
@@ -87,7 +87,7 @@ def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
 
 
 def best_index(numbers: Sequence[float], *, maximize: bool) -> int:
-    """Index of the first best value; NaN is worse than everything."""
+    """Return the index of the first best value; NaN is worse than any number."""
     if not any(map(math.isnan, numbers)):
         return numbers.index(max(numbers) if maximize else min(numbers))
     sign = -1 if maximize else 1
@@ -115,18 +115,18 @@ def downsample(count: int, best: int, limit: int = CURVE_POINTS) -> list[int]:
 
 @dataclass(frozen=True)
 class RunRecord:
-    """A run, or a batch, whose id its trials name.
+    """A run or a batch.
 
     Attributes:
         run: Id, 8 to 32 hex digits.
         batch: Id of the batch of a trial; "" for other runs.
-        operation: As typed after `guild run`.
-        label: A person's label; "" without one.
+        operation: Name as typed after `guild run`.
+        label: Label given by the user; "" without one.
         study: The study.
         status: One of STATUSES.
         reason: Why it did not finish.
         result: Result of the script, with `objective`, `summary`, `variant`, …; None without.
-        reported_by: Where an imported run comes from; "" for one that was recorded here.
+        reported_by: Source of an imported run; "" for a recorded run.
         seed: The seed, if it has one.
         flags: All effective flags by name.
         metrics: Metrics by name.
@@ -134,7 +134,7 @@ class RunRecord:
         versions: Versions of Python and packages.
         commit, dirty: Commit, and digest of uncommitted changes.
         started: Milliseconds since the epoch.
-        wall_seconds: Seconds that it took, over all sessions.
+        wall_seconds: Duration over all sessions, in seconds.
         env_steps: Environment steps.
         digest: Digests of the final `weights` and of the `metrics`.
         environment: Environment variables that may change a run, on the allow-list of `redact`.
@@ -216,17 +216,17 @@ class RunRecord:
     def with_points(self, points: Mapping[str, Iterable[Point]]) -> RunRecord:
         """Return the record with the metrics of these points."""
         objective = self.objective or {}
-        made = copy.copy(self)  # its fields have their canonical form already
+        record = copy.copy(self)  # its fields are in canonical form already
         metrics = {
-            name: Metric.of(of, maximize=is_maximized(name, objective))
-            for name, of in sorted(points.items())
+            name: Metric.from_points(curve, maximize=is_maximized(name, objective))
+            for name, curve in sorted(points.items())
         }
-        object.__setattr__(made, "metrics", metrics)
-        return made
+        object.__setattr__(record, "metrics", metrics)
+        return record
 
 
 def is_maximized(name: str, objective: Mapping[str, Any] | None) -> bool:
-    """Whether a metric's largest value is its best one."""
+    """Return whether the largest value of a metric is the best."""
     if objective and objective.get("name") == name:
         return objective.get("goal", "max") != "min"
     return not _SMALL_IS_GOOD.search(name)
@@ -235,26 +235,26 @@ def is_maximized(name: str, objective: Mapping[str, Any] | None) -> bool:
 _MAX_TEXT = 1500  # characters; MLflow takes 8000 bytes
 
 
-def _check_id(what: str, value: object) -> None:
+def _check_id(kind: str, value: object) -> None:
     if not isinstance(value, str) or not _RUN.fullmatch(value):
-        raise CatalogError(f"{what} {str(value)[:40]!r}: 8 to 32 hex digits are expected")
+        raise CatalogError(f"{kind} {str(value)[:40]!r}: 8 to 32 hex digits are expected")
 
 
 def _texts(mapping: Mapping[str, Any]) -> dict[str, str]:
     items = tuple(sorted(mapping.items()))
-    if all(type(value) is str for _, value in items):  # 1 and 1.0 would be remembered as one
+    if all(type(value) is str for _, value in items):  # the cache would take 1 and 1.0 for equal
         return dict(_canonical(items))
     return {values.text(name): values.text(value) for name, value in items}
 
 
 @lru_cache(1000)
 def _canonical(items: tuple[tuple[str, str], ...]) -> tuple[tuple[str, str], ...]:
-    """Texts by name; runs of a machine have the same versions."""
+    """Return texts by name; cached, since runs of a machine have the same versions."""
     return tuple({values.text(name): values.text(value) for name, value in items}.items())
 
 
 def to_json(record: RunRecord) -> dict[str, Any]:
-    """Return the record as strict JSON holds it, with the fields of the design."""
+    """Return the record as a strict JSON value."""
     number = values.json_number
     content = {name: getattr(record, name) for name in record.__dataclass_fields__}
     content["parents"] = list(record.parents)
@@ -287,7 +287,7 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
         where: Its file, for messages.
 
     Raises:
-        CatalogError: It is no record.
+        CatalogError: The value is not a record.
     """
     if not isinstance(content, dict):
         raise CatalogError(f"{where}: a record is a JSON object")
@@ -318,7 +318,7 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
 
 
 def _points(curve: Sequence[Any]) -> Sequence[Any]:
-    """Points of JSON with integers as steps and floats as values: most are so already."""
+    """Return the points of a JSON curve, with integer steps and float values; most already have these types."""
     columns = list(zip(*curve, strict=False))
     kinds = [set(map(type, column)) for column in columns]
     if kinds == [{int}, {float}] and _is_step(min(columns[0])) and _is_step(max(columns[0])):

@@ -1,4 +1,4 @@
-"""Intervals and clusters. numpy is imported on use: commands that need no interval start without it."""
+"""Intervals and clusters. numpy is imported on use, since most commands need no interval."""
 
 from __future__ import annotations
 
@@ -11,12 +11,15 @@ if TYPE_CHECKING:
 
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 RESAMPLES = 2000
-LOW, HIGH = int(0.025 * RESAMPLES), int(0.975 * RESAMPLES) - 1  # ranks of the bounds among them
+LOW, HIGH = (
+    int(0.025 * RESAMPLES),
+    int(0.975 * RESAMPLES) - 1,
+)  # ranks of the bounds in the sorted resamples
 _BLOCK = 2_000_000  # numbers drawn at once, 16 MB
 
 
 def wilson(successes: float, count: int) -> tuple[float, float]:
-    """Returns the 95 % score interval of a rate (Wilson 1927, JASA 22, 209-212).
+    """Return the 95 % score interval of a rate (Wilson 1927, JASA 22, 209-212).
 
     Args:
         successes: Number of successes, 0 … count.
@@ -42,8 +45,8 @@ def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     over a second to import.
 
     Args:
-        values: One per seed, at least one.
-        seed: Of the resampling.
+        values: Values per seed, at least one.
+        seed: Seed of the resampling.
     """
     if min(values) == max(values):
         return (mean(values),) * 2
@@ -51,12 +54,12 @@ def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
 
 
 def bootstrap_difference(
-    one: Sequence[float], other: Sequence[float], seed: int = 0
+    first: Sequence[float], second: Sequence[float], seed: int = 0
 ) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of the mean of `other` less that of `one`, unpaired."""
+    """Return the 95 % percentile bootstrap interval of the mean of `second` minus the mean of `first`, unpaired."""
     generator = _generator(seed)
-    less = _resampled_means(one, generator)
-    return _percentiles(_resampled_means(other, generator) - less)
+    first_means = _resampled_means(first, generator)
+    return _percentiles(_resampled_means(second, generator) - first_means)
 
 
 def counted(objective: dict[str, Any]) -> int:
@@ -70,8 +73,8 @@ def counted(objective: dict[str, Any]) -> int:
 def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     """Return the 95 % interval of objectives over seeds: bootstrap of the mean; None without one.
 
-    A few seeds that happen to agree suggest too much precision: where successes were counted, the interval is never
-    narrower than the Wilson interval of the pooled counts. A single run has that interval alone.
+    A few seeds that happen to agree would give too narrow an interval. Where successes were counted, it is therefore at
+    least as wide as the Wilson interval of the pooled counts. For a single run it is that interval.
     """
     numbers = [o["value"] for o in objectives]
     if not all(math.isfinite(v) for v in numbers):
@@ -86,14 +89,14 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
 
 
 def _generator(seed: int) -> np.random.RandomState:
-    """A generator with the numbers of `random.Random(seed)`."""
+    """Return a generator with the numbers of `random.Random(seed)`."""
     import numpy as np
 
     return np.random.RandomState([seed])
 
 
 def _resampled_means(values: Sequence[float], generator: np.random.RandomState) -> np.ndarray:
-    """Means of RESAMPLES samples with replacement, [RESAMPLES]."""
+    """Return the means of RESAMPLES samples with replacement, an array of shape (RESAMPLES,)."""
     import numpy as np
 
     ordered, count = np.sort(np.asarray(values, float)), len(values)
@@ -111,15 +114,15 @@ def _percentiles(means: np.ndarray) -> tuple[float, float]:
 
 
 def mean(values: Sequence[float]) -> float:
-    """Arithmetic mean, the same for every order of the values."""
+    """Return the arithmetic mean, the same for every order of the values."""
     return math.fsum(values) / len(values)
 
 
 def single_linkage(points: Sequence[Sequence[float]], distance: float) -> list[list[int]]:
-    """Groups points that a chain of steps, none longer than `distance`, connects.
+    """Cluster points by single linkage: chains of steps of at most `distance` connect the points of a cluster.
 
     Args:
-        points: Coordinates, one row per point.
+        points: Coordinates, a row per point.
         distance: Largest Euclidean step.
 
     Returns:
@@ -145,17 +148,17 @@ def single_linkage(points: Sequence[Sequence[float]], distance: float) -> list[l
 
 
 def normalised(columns: Sequence[Sequence[object]]) -> list[list[float]]:
-    """Returns points of mixed parameters as coordinates in [0, 1].
+    """Return points of mixed parameters as coordinates in [0, 1].
 
-    A numeric parameter is scaled by its range over all points, on a logarithm if it is positive and
-    spans a factor of 100 or more. For any other parameter each value is an axis of its own, so that two
-    different values are 1 apart.
+    A numeric parameter is scaled by its range over all points, logarithmically if it is positive and spans a factor of
+    100 or more. The values of any other parameter are one-hot coordinates, scaled so that two different values have
+    distance 1.
 
     Args:
-        columns: One per parameter, each with a value per point.
+        columns: Values per parameter, every column with a value per point.
 
     Returns:
-        One row per point.
+        A row per point.
     """
     rows: list[list[float]] = [[] for _ in (columns[0] if columns else ())]
     for column in columns:

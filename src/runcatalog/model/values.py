@@ -47,7 +47,7 @@ def number(value: object) -> float:
     if isinstance(value, str):
         return _NON_FINITE[value] if value in _NON_FINITE else float(value)
     if isinstance(value, bool) or not isinstance(value, int | float):
-        raise ValueError(f"{value!r} is no number")
+        raise ValueError(f"{value!r} is not a number")
     value = float(value) + 0.0
     return math.copysign(math.inf, value) if abs(value) >= HUGE else value
 
@@ -62,9 +62,9 @@ def json_number(value: float) -> float | str:
 
 
 def parse_flag(value: Any) -> Scalar:
-    """Convert a flag's value to its canonical type: the one that its text form parses to.
+    """Convert a flag's value to its canonical type, the type to which its text form parses.
 
-    MLflow stores flags as text, where "5" and 5 are equal; so they are equal everywhere.
+    MLflow stores flags as text, in which "5" and 5 are equal; so they are equal everywhere.
     """
     if isinstance(value, dict | list | tuple):
         value = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
@@ -90,10 +90,10 @@ def _parse_text(text_: str) -> Scalar:
 
 
 def parse_json(content: str) -> Any:
-    """Return the value of a JSON object or array, NaN and integers of any size included.
+    """Return the value of a JSON object or array, including NaN and integers of any size.
 
     Raises:
-        ValueError: It is no JSON.
+        ValueError: The content is not JSON.
     """
     # orjson rounds integers above 64 bits and refuses NaN; the standard library reads both.
     if _LONG_INTEGER.search(content):

@@ -38,7 +38,7 @@ def summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
 
 
 def grid_summary(trials: Sequence[RunRecord]) -> str:
-    """Return "best **5e-3**: 99 % [96, 100] opening rate …; 1e-2: …"."""
+    """Return the groups of a grid, best first: "best **5e-3**: 99 % [96, 100] opening rate …; 1e-2: …"."""
     ranked = groups.groups(trials)
     if not ranked[0].point:  # seeds alone
         return over_seeds(ranked[0])
@@ -63,7 +63,7 @@ def grid_summary(trials: Sequence[RunRecord]) -> str:
 
 
 def over_seeds(group: Group) -> str:
-    """Return mean and interval of runs that differ in their seed alone."""
+    """Return mean and interval of runs that differ only in their seed."""
     failed = _failures([group], [])
     if group.value is None:
         finished = any(t.status == FINISHED for t in group.trials)
@@ -135,7 +135,7 @@ def search_summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
 
 
 def importance_text(batch: RunRecord | None) -> str:
-    """Return the shares of a search's parameters; nothing where none were computed."""
+    """Return the importance of a search's parameters; "" where it was not computed."""
     importance = searches.importance_of(batch)
     if importance is None:
         return ""
@@ -150,7 +150,7 @@ def importance_text(batch: RunRecord | None) -> str:
 
 
 def edge_text(edges: Sequence[searches.Edge]) -> str:
-    """Return which parameters of the best point lie at the edge of the space; nothing if none does."""
+    """Return the parameters of the best point that lie at the edge of the space; "" if none does."""
     parts = []
     for edge in edges:
         low, high = (
@@ -164,8 +164,8 @@ def comparison_text(comparison: Comparison | None, id8: str) -> str:
     """Return how a search compares with a random one at equal numbers of trials.
 
     Args:
-        comparison: Both; None gives no text.
-        id8: The random search's id, as shown.
+        comparison: The comparison; None gives "".
+        id8: Id of the random search, as shown.
     """
     if comparison is None:
         return ""
@@ -173,13 +173,11 @@ def comparison_text(comparison: Comparison | None, id8: str) -> str:
         sentences.value_text(comparison.objective, value)
         for value in (comparison.best, comparison.random)
     )
-    reached = "not reached"
+    reached = "was not reached"
     if comparison.reached is not None:
-        reached = f"which it had after {markdown.count(comparison.reached, 'trial')}"
+        reached = f"was reached after {markdown.count(comparison.reached, 'trial')}"
     count = comparison.trials
-    return (
-        f"of {count} trials each, best {best} against {random} by random search ({id8}), {reached}"
-    )
+    return f"with {count} trials, best {best} against {random} of random search ({id8}), whose best {reached}"
 
 
 def _named(share: Share) -> str:

@@ -1,4 +1,4 @@
-"""Whether runs_catalog.md is what the records give."""
+"""Comparison of the committed runs_catalog.md with a rendering of the records."""
 
 from __future__ import annotations
 
@@ -11,80 +11,82 @@ from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import tables
 from runcatalog.pages.render import Catalog
 
-# As text.sentences says it of a run, and pages.batch_summary of several.
+# The wording of text.sentences for a running run, and of pages.batch_summary for a running batch.
 _RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
 
 
 def difference(project: Project, records: Sequence[RunRecord]) -> list[str]:
-    """Says, in one line each, how the file differs from what the records give; [] if it does not.
+    """Return the differences between the page and a rendering of the records, a line per difference.
 
     Raises:
-        CatalogError: There is no file, or it cannot be rendered.
+        CatalogError: The page is missing, or cannot be rendered.
     """
     try:
-        there = tables.without_links(project.catalog.read_bytes().decode("utf-8", "replace"))
+        committed = tables.without_links(project.catalog.read_bytes().decode("utf-8", "replace"))
     except OSError:
         raise CatalogError(f"{project.catalog}: missing; `catalog render` writes it") from None
     catalog = Catalog(project, records)
     expected = catalog.markdown()
-    told = [f"figure {p} is missing" for p in sorted(catalog.figures) if not p.is_file()]
-    if there == expected:
-        return told
-    for going, advice in (
-        (False, "of which no record is held (`catalog export`)"),
-        (True, "still running: no record is written yet (`catalog render` leaves it out)"),
+    problems = [f"figure {p} is missing" for p in sorted(catalog.figures) if not p.is_file()]
+    if committed == expected:
+        return problems
+    for running, advice in (
+        (False, "without a record (`catalog export` writes it)"),
+        (True, "still running, without a record yet (`catalog render` leaves it out)"),
     ):
-        if unknown := _without_record(there, records, going):
-            told.append(f"{CATALOG_FILE} shows {_which(unknown)}, {advice}")
-    return [_first_difference(there, expected), *told]
+        if unknown := _without_record(committed, records, running):
+            problems.append(f"{CATALOG_FILE} shows {_run_list(unknown)}, {advice}")
+    return [_first_difference(committed, expected), *problems]
 
 
 def lost_rows(project: Project, records: Sequence[RunRecord]) -> str:
-    """Says which rows of the file the records do not give any more; "" if all.
+    """Return a sentence that names the rows of the page whose records were removed; "" if there are none.
 
-    Rows of runs that were still going on are none of them: nothing was recorded of these.
+    Rows of running runs do not count, since they had no record.
     """
     try:
-        there = tables.without_links(project.catalog.read_bytes().decode("utf-8", "replace"))
+        committed = tables.without_links(project.catalog.read_bytes().decode("utf-8", "replace"))
     except OSError:
         return ""
-    unknown = _without_record(there, records, going=False)
-    return f"{CATALOG_FILE} shows {_which(unknown)}" if unknown else ""
+    unknown = _without_record(committed, records, running=False)
+    return f"{CATALOG_FILE} shows {_run_list(unknown)}" if unknown else ""
 
 
-def _without_record(content: str, records: Sequence[RunRecord], going: bool) -> list[str]:
-    """Ids in a file's tables of runs, or batches, that have no record; those of running ones or of the others."""
-    # A batch without a record of its own is a row of its trials.
-    held = {record.id8 for record in records} | {record.batch[:8] for record in records}
+def _without_record(content: str, records: Sequence[RunRecord], running: bool) -> list[str]:
+    """Return the ids in a page's tables without a record, either of running runs and batches or of all others."""
+    # A batch without a record of its own has a row if its trials have records.
+    recorded = {record.id8 for record in records} | {record.batch[:8] for record in records}
     return sorted(
-        each for each, runs in _ids(content).items() if runs == going and each not in held
+        id8
+        for id8, is_running in _ids(content).items()
+        if is_running == running and id8 not in recorded
     )
 
 
-def _which(ids: Sequence[str]) -> str:
+def _run_list(ids: Sequence[str]) -> str:
     shown = ", ".join(ids[:12]) + (f" and {len(ids) - 12} more" if len(ids) > 12 else "")
     return f"run {shown}" if len(ids) == 1 else f"runs {shown}"
 
 
-def _first_difference(there: str, expected: str) -> str:
-    left, right = there.splitlines(), expected.splitlines()
+def _first_difference(committed: str, expected: str) -> str:
+    left, right = committed.splitlines(), expected.splitlines()
     pairs = enumerate(zip(left, right, strict=False), 1)
     different = [(number, old, new) for number, (old, new) in pairs if old != new]
-    # The line that counts all runs differs with any row; the row says more.
-    others = [each for each in different if not re.match(r"\d+ runs: |No runs yet", each[1])]
+    # The line with the number of runs changes with every row; the row itself is more informative.
+    others = [line for line in different if not re.match(r"\d+ runs: |No runs yet", line[1])]
     for number, old, new in (others or different)[:1]:
-        return f"{CATALOG_FILE}:{number}: {_told(old)}, the records give {_told(new)}"
+        return f"{CATALOG_FILE}:{number}: {_quoted(old)}, the records give {_quoted(new)}"
     number = min(len(left), len(right)) + 1
     if len(left) > len(right):
-        return f"{CATALOG_FILE}:{number}: {_told(left[number - 1])}, the records end before it"
+        return f"{CATALOG_FILE}:{number}: {_quoted(left[number - 1])}, the records end before it"
     if len(right) > len(left):
         return (
-            f"{CATALOG_FILE}:{number}: the file ends, the records give {_told(right[number - 1])}"
+            f"{CATALOG_FILE}:{number}: the file ends, the records give {_quoted(right[number - 1])}"
         )
     return f"{CATALOG_FILE}: line endings or the last line break differ"
 
 
-def _told(line: str) -> str:
+def _quoted(line: str) -> str:
     cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
     shown = " | ".join(cells) if cells else line.strip()
     shown = shown if len(shown) <= 160 else shown[:159] + "…"
@@ -92,10 +94,10 @@ def _told(line: str) -> str:
 
 
 def _ids(content: str) -> dict[str, bool]:
-    """Ids in the second column of the tables, and whether their row says that they still run."""
-    found: dict[str, bool] = {}
+    """Map the ids in the second column of a page's tables to whether their row is of a running run."""
+    ids: dict[str, bool] = {}
     for line in content.splitlines():
         cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
         if len(cells) > 3 and re.fullmatch(r"[0-9a-f]{8}(, [0-9a-f]{8})*", cells[2]):
-            found |= dict.fromkeys(cells[2].split(", "), any(map(_RUNS.search, cells[3:])))
-    return found
+            ids |= dict.fromkeys(cells[2].split(", "), any(map(_RUNS.search, cells[3:])))
+    return ids

@@ -72,7 +72,7 @@ class Citation:
 
 
 def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
-    """Return a line for each cited number of the project's pages that its record does not give.
+    """Return a line per cited number of the project's pages that differs from its record.
 
     Args:
         project: The project; its README.md and Markdown files in docs/ are read.
@@ -95,7 +95,7 @@ def _pages(root: Path) -> list[Path]:
 
 
 def citations(text: str, where: str) -> Iterator[Citation | str]:
-    """Yield the citations of a page; a line of text for each one that cannot be read."""
+    """Yield the citations of a page; a line of text instead of a citation that cannot be parsed."""
     read = {match.end(): match for match in _CITED.finditer(text)}
     for comment in _COMMENT.finditer(text):
         if _in_code(text, comment.start()):
@@ -213,7 +213,7 @@ def _values(run: RunRecord, key: str) -> list[float]:
     """The values of a key in a record, the result before the last value of a metric.
 
     A key is `objective` or its name, a metric, a number of the result or the record (`env_steps`, `wall_seconds`), `at`
-    for the step of the objective, `best NAME` of a metric, or `table ROW | COLUMN` of a table that the run computed,
+    for the step of the objective, `best NAME` of a metric, or `table ROW :: COLUMN` of a table that the run computed,
     where ROW is a row's first cell or its first two.
     """
     result, objective = run.result or {}, run.objective or {}
@@ -242,8 +242,8 @@ def _values(run: RunRecord, key: str) -> list[float]:
 
 
 def _cell(run: RunRecord, key: str) -> list[float]:
-    """The numbers in a cell of a table that a run computed: `table ROW | COLUMN`; [] without one."""
-    row, _, column = key.removeprefix("table ").partition("|")
+    """The numbers in a cell of a table that a run computed: `table ROW :: COLUMN`; [] without one."""
+    row, _, column = key.removeprefix("table ").partition("::")
     tables = (run.result or {}).get("table")
     for table in tables if isinstance(tables, list) else [tables]:
         try:

@@ -9,30 +9,30 @@ from runcatalog.model.run_record import RUNNING, RunRecord
 from runcatalog.pages import rerun_command, tables
 from runcatalog.text import markdown
 
-COLUMNS = ("batch id", "run again", "code", "hardware", "time", "digests", "figure")
+COLUMNS = ("batch id", "command", "commit", "hardware", "time", "digests", "figure")
 _COMMIT = 7  # digits of a commit
 
 
 def folded(
-    store: tables.Store,
+    data: tables.PageData,
     rows: Sequence[tables.Row],
     figures: Mapping[str, Sequence[str]] | None = None,
 ) -> str:
     """Return the folded details of a table's rows; "" if no row has a run.
 
     Args:
-        store: All records.
+        data: All records.
         rows: The table's rows.
-        figures: Paths from the project's folder of the figures that show a run, by its id.
+        figures: Paths, relative to the project's folder, of the figures that show a run, by run id.
     """
     heads = [head for row in rows for head in row.heads]
     if not heads:
         return ""
-    reruns = [rerun_command.rerun(store.operations, head, store.members(head)) for head in heads]
+    reruns = [rerun_command.rerun(data.operations, head, data.members(head)) for head in heads]
     commands, shared = rerun_command.shortened(reruns)
     lines = [
-        _line(store, head, command or each.note, bool(command), figures or {})
-        for head, each, command in zip(heads, reruns, commands, strict=True)
+        _line(data, head, command or again.note, bool(command), figures or {})
+        for head, again, command in zip(heads, reruns, commands, strict=True)
     ]
     kept = [i for i in range(len(COLUMNS)) if i < 2 or any(line[i] for line in lines)]
     names = [COLUMNS[i] for i in kept]
@@ -42,18 +42,18 @@ def folded(
 
 
 def _line(
-    store: tables.Store,
+    data: tables.PageData,
     head: RunRecord,
     again: str,
     is_command: bool,
     figures: Mapping[str, Sequence[str]],
 ) -> list[str]:
-    trials = store.members(head)
+    trials = data.members(head)
     runs = trials or [head]
     batch = None if head.batch and trials else head
     id8 = (batch.run if batch else head.batch)[:8]
     # A batch without a record of its own has no file.
-    if batch is not None and batch.status != RUNNING and batch.run not in store.local:
+    if batch is not None and batch.status != RUNNING and batch.run not in data.local:
         id8 = f"[{id8}](experiments/records/{batch.study}/{id8}.json)"
     paths = dict.fromkeys(p for r in [head, *trials] for p in figures.get(r.run, ()))
     return [

@@ -1,4 +1,4 @@
-"""runs_local.md: the committed runs and those of this machine that are not exported; git ignores it."""
+"""runs_local.md: committed runs and runs of this machine without a record; git ignores the page."""
 
 from __future__ import annotations
 
@@ -16,11 +16,11 @@ from runcatalog.sync.sync import STAMP
 
 
 def not_exported(project: Project, source: Reader, records: Sequence[RunRecord]) -> list[RunRecord]:
-    """Return the project's runs in MLflow that have no record, or continued after it was written.
+    """Return the project's runs in MLflow without a record, or that continued after it was written.
 
     Args:
         project: The project.
-        source: The MLflow.
+        source: Reader of MLflow.
         records: The committed records.
     """
     by_id = {record.run: record for record in records}
@@ -36,9 +36,9 @@ def _is_new(stored: StoredRun, record: RunRecord | None) -> bool:
     if record is None:
         return True
     if DIGEST in stored.tags and STAMP not in stored.tags:
-        return False  # imported from a record, which others may have replaced since
+        return False  # imported from a record, which may have been replaced since
     now = stored.record
-    # A run that continues gets another end; what else a record says may be changed by hand there.
+    # A continued run ends differently; other fields are not compared, since they may be edited in MLflow.
     return (now.status, now.wall_seconds, now.digest) != (
         record.status,
         record.wall_seconds,
@@ -52,25 +52,25 @@ def write(
     local: Sequence[RunRecord],
     links: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Writes the page and its figures, and removes those of an earlier one; returns the files that changed.
+    """Write the page and its figures, and remove outdated figures; return the files that changed.
 
     Args:
         project: The project.
-        records: The committed records, of which runs_catalog.md and its figures have been written.
-        local: What :func:`not_exported` returned; without any there is no page.
+        records: The committed records; runs_catalog.md and its figures are already written.
+        local: Result of :func:`not_exported`; if it is empty, the page is removed.
         links: As for :class:`runcatalog.pages.render.Catalog`.
     """
     ids = {record.run for record in local}
     changed: list[Path] = []
-    there = set(project.local_figures.glob("*/figures/*.svg"))
+    outdated = set(project.local_figures.glob("*/figures/*.svg"))
     if local:
-        everything = [*(r for r in records if r.run not in ids), *local]
-        catalog = render.Catalog(project, everything, links, ids)
+        current = [*(r for r in records if r.run not in ids), *local]
+        catalog = render.Catalog(project, current, links, ids)
         changed = catalog.write()
-        there -= set(catalog.figures)
+        outdated -= set(catalog.figures)
     else:
-        there.add(project.local_catalog)
-    for stale in there:
+        outdated.add(project.local_catalog)
+    for path in outdated:
         with contextlib.suppress(OSError):
-            stale.unlink()
+            path.unlink()
     return changed

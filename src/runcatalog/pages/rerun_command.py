@@ -1,7 +1,7 @@
 """Commands that repeat recorded runs, printed from the flags of their records.
 
-A command holds every flag of its record, so it means the same whatever the script's defaults are today. It belongs to
-the record's commit: a script of another commit may know other flags.
+A command contains every flag of its record, so it does not depend on the script's present defaults. It belongs to the
+record's commit: a script of another commit may have other flags.
 """
 
 from __future__ import annotations
@@ -37,21 +37,21 @@ class Rerun:
 
     @property
     def command(self) -> str:
-        """The whole command, to be pasted into a shell; "" if there is none."""
+        """The complete command for a shell; "" if there is none."""
         return self.without("", {})
 
     def without(self, variable: str, shared: Mapping[str, str]) -> str:
-        """Return the command with the flags of a shell array in place of those that it shares with it.
+        """Return the command with its shared flags replaced by a shell array.
 
         Args:
-            variable: Name of the array; "" for the whole command.
-            shared: Its flags. Of a flag that is typed twice, Guild takes the last value.
+            variable: Name of the array; "" for the complete command.
+            shared: Flags of the array. If a flag is given twice, Guild uses the last value.
         """
         if not self.operation:
             return ""
         names = sorted(self.flags, key=lambda name: (name == "seed", name))
         own = [assignment(n, self.flags[n]) for n in names if shared.get(n) != self.flags[n]]
-        # Without its array a command would run with today's defaults: the shell stops instead.
+        # With ":?" the shell stops if the array is not set, instead of running with the script's defaults.
         array = [f'"${{{variable}[@]:?}}"'] if variable else []
         return " ".join(["guild run", quoted(self.operation), *array, *own, *self.parents, "-y"])
 
@@ -76,14 +76,16 @@ def rerun(declared: Mapping[str, Operation], head: RunRecord, trials: Sequence[R
     elif batch is not None and batch.operation != trials[0].operation:
         flags = batch.flags  # `ppo:opt@gp`: the search's own
     elif searches.is_search(batch, trials):
-        return Rerun(note="a search with --optimizer, whose space no record holds")
+        return Rerun(note="a search with --optimizer; the record lacks its space")
     else:
         flags = _grid(trials)
     if flags is None:
-        return Rerun(note="trials that are no grid; `catalog row RUN` gives each one's command")
+        return Rerun(
+            note="trials do not form a grid; `catalog row RUN` prints the command of a trial"
+        )
     parents = dict.fromkeys(p for run in (trials or [head]) for p in run.parents)
     required: tuple[str, ...] = ()
-    # A script names the runs that it began from in the order in which its operation requires them.
+    # The parents in a record are in the order in which the operation requires them.
     if len(operation.requires) == len(parents):
         pairs = zip(operation.requires, parents, strict=True)
         required = tuple(f"{name}={parent[:8]}" for name, parent in pairs)
@@ -92,21 +94,21 @@ def rerun(declared: Mapping[str, Operation], head: RunRecord, trials: Sequence[R
 
 
 def shortened(reruns: Sequence[Rerun]) -> tuple[list[str], list[str]]:
-    """Return commands whose common flags stand in shell arrays, and the lines that set these.
+    """Return commands with their common flags in shell arrays, and the lines that set the arrays.
 
-    Commands with the same names of flags share an array of the most frequent values, whose name is a digest of
-    them: no other array on a page has it. A seed stays in its command.
+    Commands with the same flag names share an array of the most frequent values. The array's name is a digest of its
+    content and so unique on a page. The seed stays in the command.
 
     Args:
-        reruns: What to repeat; the result has "" for one without a command.
+        reruns: Runs to repeat; the command of one without an operation is "".
     """
-    alike: dict[frozenset[str], list[Rerun]] = {}
+    by_names: dict[frozenset[str], list[Rerun]] = {}
     for again in reruns:
         if again.flags:
-            alike.setdefault(frozenset(again.flags), []).append(again)
+            by_names.setdefault(frozenset(again.flags), []).append(again)
     arrays: dict[frozenset[str], tuple[str, dict[str, str]]] = {}
     lines = []
-    for names, members in alike.items():
+    for names, members in by_names.items():
         frequent = {
             name: Counter(again.flags[name] for again in members).most_common(1)[0]
             for name in sorted(names - {"seed"})
@@ -122,12 +124,12 @@ def shortened(reruns: Sequence[Rerun]) -> tuple[list[str], list[str]]:
 
 
 def assignment(name: str, value: str) -> str:
-    """Return `name=value` for the shell, the value being quoted already."""
+    """Return `name=value` for the shell; the value is already quoted."""
     return f"{quoted(name)}={value}"
 
 
 def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
-    """Flags whose product the trials are, a list where they differ; None if they are no product."""
+    """Return the flags of a grid, as a list where they differ; None if the trials are not a full grid."""
     names = sorted({name for trial in trials for name in trial.flags})
     columns: dict[str, list[values.Scalar]] = {}
     for name in names:
@@ -145,7 +147,7 @@ def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
 
 
 def _shell(value: Any) -> str:
-    """Value of a flag as Guild reads it, quoted for the shell."""
+    """Return a flag's value as Guild reads it, quoted for the shell."""
     if isinstance(value, list):
         return quoted("[" + ",".join(_typed(item) for item in value) + "]")
     return quoted(_typed(value))
@@ -158,7 +160,7 @@ def _typed(value: values.Scalar) -> str:
 
 
 def quoted(value: str) -> str:
-    """Return a word for a POSIX shell; characters that a table cannot show are written in bash's $'…'."""
+    """Return a word for a POSIX shell; characters that a table cannot show are escaped in bash's $'…'."""
     if value.isprintable() and "`" not in value and "\\|" not in value:
         return shlex.quote(value)
     return "$'" + "".join(_escaped(c) for c in value) + "'"

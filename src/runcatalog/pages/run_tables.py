@@ -1,4 +1,4 @@
-"""Tables in the results of runs."""
+"""Tables that runs store in their results."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ from runcatalog.text import markdown
 UNFOLDED = 12  # lines; longer tables are folded
 
 
-def details(store: tables.Store, operations: Sequence[str], folded: bool = True) -> str:
+def details(data: tables.PageData, operations: Sequence[str], folded: bool = True) -> str:
     """Return the tables in the results of runs as Markdown; "" without tables.
 
     A result may contain a `table` with `columns`, a list of text, and `rows`, a list of lists of text; or a list of
@@ -21,7 +21,7 @@ def details(store: tables.Store, operations: Sequence[str], folded: bool = True)
     """
     computed: list[tuple[tuple[str, ...], list[str], list[Any]]] = []
     for operation in operations:
-        heads = store.heads(operation)
+        heads = data.heads(operation)
         varying = groups.varying(heads)
         for head in heads:
             entry = (head.result or {}).get("table")
@@ -29,7 +29,7 @@ def details(store: tables.Store, operations: Sequence[str], folded: bool = True)
                 if not isinstance(table_data, dict) or not table_data.get("columns"):
                     continue
                 row = tables.single_row(
-                    store, [head], tables.short_name(operation, operations), varying
+                    data, [head], tables.short_name(operation, operations), varying
                 )
                 name_cells = [row.cells["Name"], row.cells["batch id"]]
                 computed.append(

@@ -1,4 +1,4 @@
-"""Tables: which rows an operation has, and how they are written."""
+"""Tables of the generated page: the rows of operations, and their Markdown."""
 
 from __future__ import annotations
 
@@ -14,8 +14,8 @@ from runcatalog.pages import batch_summary
 from runcatalog.text import markdown, sentences
 
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")
-SHOWN = 10  # rows of an operation that a table shows; earlier ones are folded
-LONG = 140  # characters of a result that is shown in lines
+SHOWN = 10  # rows of an operation that a table shows; earlier rows are folded
+LONG = 140  # characters; a longer result may be broken into lines
 
 
 _LINK = re.compile(r"\[([0-9a-f]{8})\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
@@ -23,12 +23,12 @@ _LINK = re.compile(r"\[([0-9a-f]{8})\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
 
 @dataclass(frozen=True)
 class Row:
-    """One row; every cell is Markdown.
+    """A row of Markdown cells.
 
     Attributes:
         cells: Text by column of COLUMNS.
-        heads: The single runs that it is about, or its batch.
-        folded: Whether it is one of many earlier ones.
+        heads: The row's single runs, or its batch.
+        folded: Whether the row is folded below the table, as an earlier row of its operation.
     """
 
     cells: dict[str, str]
@@ -37,18 +37,18 @@ class Row:
 
 
 @dataclass
-class Store:
-    """All records, and who belongs to whom.
+class PageData:
+    """Records of a page, with their batches, trials and declared operations.
 
     Attributes:
-        records: All.
-        operations: What is declared, by name.
-        reported: What the sources reported, by operation.
-        pending: Why an operation was not run yet, by operation.
-        links: Address of a run's page in MLflow, by its id.
-        local: Runs and batches that are marked as not exported, by id.
-        by_id: The records by id, by start.
-        trials: Those of each batch, by its id.
+        records: All records.
+        operations: Declared operations by name.
+        reported: Results of the sources by operation.
+        pending: Reason why an operation has not been run yet, by operation.
+        links: Addresses of the runs' pages in MLflow, by run id.
+        local: Ids of the runs and batches that are marked as not exported.
+        by_id: Records by id, in order of their start.
+        trials: Trials by the id of their batch.
     """
 
     records: Sequence[RunRecord]
@@ -71,202 +71,199 @@ class Store:
                 self.trials.setdefault(record.batch, []).append(record)
 
     def is_batch(self, record: RunRecord) -> bool:
-        """Whether a record stands for a batch."""
+        """Return whether a record is of a batch."""
         return record.run in self.trials or bool((record.result or {}).get("batch"))
 
     def heads(self, operation: str) -> list[RunRecord]:
-        """Batches and single runs of an operation, by start; trials are in their batch.
+        """Return the batches and single runs of an operation, by start; no trials.
 
-        A batch that has no record of its own is stood for by its first trial.
+        A batch without a record of its own is represented by its first trial.
         """
-        seen: set[str] = set()
+        batches: set[str] = set()
         heads = []
         for record in self._by_operation.get(operation, ()):
-            if record.batch in self.by_id or (record.batch and record.batch in seen):
+            if record.batch in self.by_id or (record.batch and record.batch in batches):
                 continue
-            seen.add(record.batch)
+            batches.add(record.batch)
             heads.append(record)
         return heads
 
     def id_cell(self, run: str) -> str:
-        """The 8 digits of a run, a link to its page in MLflow where there is one, and whether it is local."""
+        """Return a run's first 8 digits, linked to its page in MLflow if known, and marked if it is local."""
         shown = f"[{run[:8]}]({self.links[run]})" if run in self.links else run[:8]
         return f"{shown} *local*" if run in self.local else shown
 
     def members(self, head: RunRecord) -> list[RunRecord]:
-        """The trials that a head stands for; none for a single run."""
+        """Return the trials of a head; none for a single run."""
         return self.trials.get(head.batch or head.run, [])
 
 
 def rows(
-    store: Store,
+    data: PageData,
     operations: Sequence[str],
     *,
     group: bool = False,
     flags: Sequence[str] | None = None,
     reused: Mapping[str, str] | None = None,
-    unsaid: Mapping[str, Sequence[Any]] | None = None,
+    hidden: Mapping[str, Sequence[Any]] | None = None,
 ) -> list[Row]:
-    """Returns the rows of a table.
+    """Return the rows of a table.
 
     Args:
-        store: All records.
+        data: All records.
         operations: Names, in the table's order.
-        group: Put single runs that differ in their seed alone into one row.
+        group: Put single runs that differ only in their seed into the same row.
         flags: Flags to show with the names; by default all in which single runs differ.
-        reused: Operation to the series whose run is used again here.
-        unsaid: Values of a flag that are not shown.
+        reused: Series by operation, for operations whose run is reused from that series.
+        hidden: Values by flag that are not shown.
     """
-    made: list[Row] = []
+    table: list[Row] = []
     for operation in operations:
-        heads = store.heads(operation)
-        single = [head for head in heads if not store.members(head) and not store.is_batch(head)]
+        heads = data.heads(operation)
+        single = [head for head in heads if not data.members(head) and not data.is_batch(head)]
         shown = groups.varying(single) if flags is None else flags
-        many = _by_flags(store, single) if group else [[head] for head in single]
-        own = {members[0].run: members for members in many}
-        among = {head.run for head in single}
+        groups_of_runs = _by_flags(data, single) if group else [[head] for head in single]
+        by_first = {members[0].run: members for members in groups_of_runs}
+        single_ids = {head.run for head in single}
         name = short_name(operation, operations)
         new: list[Row] = []
         for head in heads:
-            if head.run in own:
-                new.append(single_row(store, own[head.run], name, shown, unsaid))
-            elif head.run not in among:
-                new.append(_batch_row(store, head, name))
+            if head.run in by_first:
+                new.append(single_row(data, by_first[head.run], name, shown, hidden))
+            elif head.run not in single_ids:
+                new.append(_batch_row(data, head, name))
         if reused and operation in reused:
             note = f"reused from {markdown.escape(reused[operation])}"
             new = [replace(row, cells={**row.cells, "result": note}) for row in new]
-        new = new or [_missing_row(store, operation, name)]
+        new = new or [_missing_row(data, operation, name)]
         earlier = len(new) - SHOWN
         new = [replace(row, folded=i < earlier) for i, row in enumerate(new)]
-        made += _with_report(new, store, operation)
-    return made
+        table += _with_report(new, data, operation)
+    return table
 
 
-def as_markdown(made: Sequence[Row], *, breaks: bool = False) -> str:
-    """Returns rows as a Markdown table; a column that is empty in all rows is left out.
+def as_markdown(rows: Sequence[Row], *, breaks: bool = False) -> str:
+    """Return rows as a Markdown table; a column that is empty in all rows is left out.
 
-    Of many rows of one operation the last are shown, the others folded below.
+    Folded rows follow below the table.
 
     Args:
-        made: The rows.
-        breaks: Whether each part of a long result gets a line of its own.
+        rows: The rows.
+        breaks: Whether the parts of a long result are on separate lines.
     """
-    names = [c for c in COLUMNS if c in ("Name", "result") or any(r.cells.get(c) for r in made)]
+    names = [c for c in COLUMNS if c in ("Name", "result") or any(r.cells.get(c) for r in rows)]
 
     def cell(row: Row, name: str) -> str:
         shown = row.cells.get(name, "")
         long = breaks and name == "result" and len(shown) > LONG
-        # The end of an entity is no end of a part: `value &lt; mean`.
+        # Not at the semicolon of an HTML entity: `value &lt; mean`.
         broken = re.sub(r"(&#?\w+;)|; ", lambda m: m[1] or ";<br>", shown)
         return broken if long else shown
 
-    def table(some: Sequence[Row]) -> str:
-        return pipes(names, [[cell(row, name) for name in names] for row in some])
+    def table(part: Sequence[Row]) -> str:
+        return pipes(names, [[cell(row, name) for name in names] for row in part])
 
-    shown = table([row for row in made if not row.folded])
-    folded = [row for row in made if row.folded]
+    shown = table([row for row in rows if not row.folded])
+    folded = [row for row in rows if row.folded]
     if not folded:
         return shown
     return f"{shown}\n\n{fold(f'{len(folded)} earlier rows', table(folded))}"
 
 
 def without_links(content: str) -> str:
-    """Returns a file's content without the links to MLflow: who has another server has other ones."""
+    """Return a page without links to MLflow, which depend on the server."""
     return _LINK.sub(r"\1", content)
 
 
 def pipes(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Returns a Markdown table of cells that are Markdown."""
-    everything = [list(columns), ["---"] * len(columns), *lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in everything)
+    """Return a Markdown table of Markdown cells."""
+    table = [list(columns), ["---"] * len(columns), *lines]
+    return "\n".join("| " + " | ".join(line) + " |" for line in table)
 
 
 def fold(summary: str, content: str) -> str:
-    """Returns content that a reader opens; the summary is HTML."""
+    """Return folded content; the summary is HTML."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
-def _by_flags(store: Store, single: Sequence[RunRecord]) -> list[list[RunRecord]]:
-    """Groups runs that differ, they and those that they began from, in their seed alone.
-
-    The first of each by start.
-    """
-    grouped: dict[str, list[RunRecord]] = {}
+def _by_flags(data: PageData, single: Sequence[RunRecord]) -> list[list[RunRecord]]:
+    """Group runs that differ only in their seed, and whose parents differ only in their seed; members by start."""
+    by_lineage: dict[str, list[RunRecord]] = {}
     for record in single:
-        began = [_lineage(store, record, parent) for parent in record.parents]
-        grouped.setdefault(repr((_alike(record), began)), []).append(record)
-    # What all began from one run, whose seed is that of some of them, belongs together as well.
+        parents = [_lineage(data, record, parent) for parent in record.parents]
+        by_lineage.setdefault(repr((_group_key(record), parents)), []).append(record)
+    # Runs with the same parent belong together too, although the parent has the same seed as only some of them.
     merged: dict[str, list[RunRecord]] = {}
-    for key, members in grouped.items():
-        alone = len({member.parents for member in members}) == 1
+    for key, members in by_lineage.items():
+        same_parents = len({member.parents for member in members}) == 1
         merged.setdefault(
-            repr((_alike(members[0]), members[0].parents)) if alone else key, []
+            repr((_group_key(members[0]), members[0].parents)) if same_parents else key, []
         ).extend(members)
-    return [sorted(each, key=groups.order) for each in merged.values()]
+    return [sorted(members, key=groups.order) for members in merged.values()]
 
 
-def _alike(record: RunRecord) -> tuple[object, ...]:
-    return _but_seed(record), _label(record), record.reported_by
+def _group_key(record: RunRecord) -> tuple[object, ...]:
+    return _flags_without_seed(record), _label(record), record.reported_by
 
 
-def _but_seed(record: RunRecord) -> dict[str, Any]:
+def _flags_without_seed(record: RunRecord) -> dict[str, Any]:
     return {k: v for k, v in record.flags.items() if k not in ("seed", "resume")}
 
 
-def _lineage(store: Store, record: RunRecord, parent: str) -> object:
-    """What a parent is: one of the record's own seed goes by its operation and flags, any other by its id."""
-    known = store.by_id.get(parent)
+def _lineage(data: PageData, record: RunRecord, parent: str) -> object:
+    """Return the identity of a parent: operation and flags if its seed is the record's, else its id."""
+    known = data.by_id.get(parent)
     if known is None or known.seed != record.seed:
         return parent
-    return known.operation, _but_seed(known), known.reported_by
+    return known.operation, _flags_without_seed(known), known.reported_by
 
 
 def single_row(
-    store: Store,
+    data: PageData,
     members: Sequence[RunRecord],
     name: str,
     shown: Sequence[str],
-    unsaid: Mapping[str, Sequence[Any]] | None = None,
+    hidden: Mapping[str, Sequence[Any]] | None = None,
 ) -> Row:
-    """The row of runs that differ in their seed alone, or of one; see :func:`rows`."""
+    """Return the row of a run, or of runs that differ only in their seed; see :func:`rows`."""
     first = members[0]
     if len(members) == 1:
         result = sentences.sentence(first)
     else:
         result = batch_summary.summary(None, members)
-        running = [m for m in members if m.reported_by]
-        if running:
-            result += f"; imported: {markdown.escape(running[0].reported_by)}"
+        imported = [m for m in members if m.reported_by]
+        if imported:
+            result += f"; imported: {markdown.escape(imported[0].reported_by)}"
     label = _label(first) if len(members) > 1 else first.label
     title = _title(name, label)
-    # What the label says already is not said again.
     words = set(label.split())
-    known = unsaid or {}
-    told = {n: v for n, v in first.flags.items() if n in shown and v not in known.get(n, ())}
-    flags = {n: v for n, v in told.items() if not {f"{n}={v}", str(v)} & words}
+    hidden = hidden or {}
+    visible = {n: v for n, v in first.flags.items() if n in shown and v not in hidden.get(n, ())}
+    # Flags that are part of the label are not repeated.
+    flags = {n: v for n, v in visible.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
         title += " " + sentences.point_text(flags, list(flags), named=True)
-    return _row(title, [store.id_cell(m.run) for m in members], members, result, members)
+    return _row(title, [data.id_cell(m.run) for m in members], members, result, members)
 
 
-def _batch_row(store: Store, head: RunRecord, name: str) -> Row:
-    members = store.members(head)
+def _batch_row(data: PageData, head: RunRecord, name: str) -> Row:
+    members = data.members(head)
     batch = None if head.batch else head
-    own = store.id_cell(head.batch or head.run)
+    id_cell = data.id_cell(head.batch or head.run)
     result = batch_summary.summary(batch, members)
-    if told := _against_random(store, batch, members):
-        result += f"; {told}"
+    if comparison := _against_random(data, batch, members):
+        result += f"; {comparison}"
     if method := _method(batch):
         name = f"{name} ({method})"
-    return _row(_title(name, head.label), [own], members or [head], result, [head])
+    return _row(_title(name, head.label), [id_cell], members or [head], result, [head])
 
 
-def _against_random(store: Store, batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
-    """How a Gaussian-process search compares with the random one of the same name; nothing without one."""
+def _against_random(data: PageData, batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
+    """Return the comparison of a Gaussian-process search with the random search of the same name; "" without one."""
     if batch is None or not members or (batch.result or {}).get("method") != "gp":
         return ""
-    heads = store.heads(batch.operation.partition("@")[0] + searches.RANDOM)
-    others = {head.run: store.members(head) for head in heads if store.members(head)}
+    heads = data.heads(batch.operation.partition("@")[0] + searches.RANDOM)
+    others = {head.run: data.members(head) for head in heads if data.members(head)}
     peer = searches.peer_of(members, others)
     if not peer:
         return ""
@@ -274,11 +271,11 @@ def _against_random(store: Store, batch: RunRecord | None, members: Sequence[Run
         [searches.as_searched(batch, t) for t in trials] for trials in (members, others[peer])
     )
     comparison = searches.against_random(own, other)
-    return batch_summary.comparison_text(comparison, store.id_cell(peer))
+    return batch_summary.comparison_text(comparison, data.id_cell(peer))
 
 
 def _method(batch: RunRecord | None) -> str:
-    """The optimizer, where the operation's own name does not say it."""
+    """Return the optimizer, unless the operation's name contains it."""
     method = ((batch.result if batch else None) or {}).get("method")
     own = batch is None or "@" in batch.operation or method in (None, "", "grid", "imported")
     return "" if own else markdown.escape(method)
@@ -304,35 +301,35 @@ def _row(
     return Row(cells, tuple(heads))
 
 
-def _missing_row(store: Store, operation: str, name: str) -> Row:
-    if operation in store.operations:
-        why = store.pending.get(operation)
-        told = f" ({markdown.escape(why)})" if why else ""
-        result = f"declared, not run{told}: {markdown.code(f'guild run {operation} -y')}"
-    elif operation in store.reported:
+def _missing_row(data: PageData, operation: str, name: str) -> Row:
+    if operation in data.operations:
+        reason = data.pending.get(operation)
+        note = f" ({markdown.escape(reason)})" if reason else ""
+        result = f"declared, not run{note}: {markdown.code(f'guild run {operation} -y')}"
+    elif operation in data.reported:
         result = "reported by the source, not declared here"
     else:
         result = "neither declared nor run"
     return Row({"Name": name, "result": result})
 
 
-def _with_report(made: list[Row], store: Store, operation: str) -> list[Row]:
-    """The report beside the first row that is shown; the others are the same operation run again."""
-    report = store.reported.get(operation)
+def _with_report(rows: list[Row], data: PageData, operation: str) -> list[Row]:
+    """Add the source's result to the first visible row; the other rows are further runs of the operation."""
+    report = data.reported.get(operation)
     if report is None:
-        return made
+        return rows
     shown = markdown.escape(report.text, markdown.MAX_RESULT)
     if report.source:
         shown += f" ({markdown.escape(report.source)})"
-    first = next(i for i, row in enumerate(made) if not row.folded)
-    with_it = replace(made[first], cells={**made[first].cells, "reported": shown})
-    return [*made[:first], with_it, *made[first + 1 :]]
+    first = next(i for i, row in enumerate(rows) if not row.folded)
+    with_report = replace(rows[first], cells={**rows[first].cells, "reported": shown})
+    return [*rows[:first], with_report, *rows[first + 1 :]]
 
 
 def short_name(operation: str, operations: Sequence[str]) -> str:
-    """The operation without its model, unless that leaves two of the same name in a table."""
+    """Return an operation's name without its model, unless another operation of the table has the same short name."""
     _, _, short = operation.rpartition(":")
-    clash = sum(each.rpartition(":")[2] == short for each in operations) > 1
+    clash = sum(other.rpartition(":")[2] == short for other in operations) > 1
     return markdown.escape(operation if clash else short)
 
 
@@ -341,21 +338,21 @@ def _title(name: str, label: str) -> str:
 
 
 def _label(record: RunRecord) -> str:
-    """The label without the seed, which differs between runs of one row."""
+    """Return the label without the seed, which differs between the runs of a row."""
     return re.sub(rf"[ ,;]*\bseed[ =:]*{record.seed}\b", "", record.label).strip()
 
 
 def _task_id(record: RunRecord) -> str:
     for source in (record.result or {}, record.flags):
         for key in ("task_id", "task-id"):
-            # -1 asks the script for the next free one; until a result names it there is none to show.
+            # -1 stands for the next free id, which only the result knows.
             if str(source.get(key, "")) not in ("", "None", "-1"):
                 return markdown.escape(source[key], 20)
     return ""
 
 
 def _seeds(record: RunRecord) -> list[str]:
-    """Its seed; where a flag says how many seeds it ran by itself, all of them, from that one on."""
+    """Return the seeds of a run: one, or as many consecutive seeds as its flag `seeds` says."""
     count = record.flags.get("seeds")
     several = isinstance(count, int) and not isinstance(count, bool) and 1 < count <= 1000
     if record.seed is None:
@@ -363,9 +360,9 @@ def _seeds(record: RunRecord) -> list[str]:
     return [str(record.seed + i) for i in range(count if several else 1)]  # type: ignore[arg-type]
 
 
-def _distinct(found: object) -> str:
-    """Distinct non-empty values, numbers by size; a long run of whole numbers as a range."""
-    values = {str(v) for v in found if str(v)}  # type: ignore[attr-defined]
+def _distinct(items: object) -> str:
+    """Return the distinct non-empty values, numbers in order; many consecutive integers as a range."""
+    values = {str(v) for v in items if str(v)}  # type: ignore[attr-defined]
     if values and all(v.isdigit() for v in values):
         numbers = sorted(int(v) for v in values)
         if len(numbers) > 3 and numbers[-1] - numbers[0] == len(numbers) - 1:

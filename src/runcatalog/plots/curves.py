@@ -24,32 +24,32 @@ MAX_CURVES = 10
 
 
 class Drawing(Protocol):
-    """What the catalog writes as a figure.
+    """Interface of the generated page's figures.
 
     Attributes:
-        runs: The runs that it shows.
+        runs: The runs in the figure.
     """
 
     runs: Sequence[RunRecord]
 
     def svg(self) -> str:
-        """Draws it."""
+        """Return the figure as SVG."""
 
 
 @dataclass(frozen=True)
 class Figure:
-    """Learning curves that a template asks for.
+    """Learning curves of a template's `figure` call.
 
     Attributes:
-        runs: Runs that have the metric.
-        metric: Its name. With a `*` in it: each metric that it fits is a line of its own, named by what the
-            `*` stands for, and each run a panel.
-        flags: Flags of which each combination is a line; by default all in which the runs differ.
-        band: Names of the metrics, with a `*` too, that are the lower and the upper edge of a line's band.
+        runs: Runs with the metric.
+        metric: Name of the metric. With a `*`: every matching metric is a line, named by the text that the `*` matches,
+            and every run is a panel.
+        flags: Flags whose combinations are separate lines; by default all in which the runs differ.
+        band: Names of the metrics, possibly with a `*`, for the lower and upper edge of a line's band.
         until: Last step shown; None for all.
-        axis: What a step is; by default what the runs say.
-        label: What the metric is called, with its unit; by default its name.
-        edges: What the band is, for the legend.
+        axis: Unit of a step; by default from the runs' results.
+        label: Label of the metric, with its unit; by default its name.
+        edges: Description of the band in the legend.
     """
 
     runs: Sequence[RunRecord]
@@ -62,7 +62,7 @@ class Figure:
     edges: str | None = None
 
     def svg(self) -> str:
-        """Draws it."""
+        """Return the figure as SVG."""
         if "*" in self.metric:
             panels = [
                 _Panel(title, _named_lines(run, self), self.axis or _axis([run]))
@@ -81,7 +81,7 @@ class Figure:
 
 @dataclass(frozen=True)
 class _Line:
-    """A curve and, unless its edges are the curve itself, its band over so many seeds."""
+    """A curve with its band over seeds; without a band, `low` and `high` are the curve itself."""
 
     label: str
     steps: Sequence[float]
@@ -104,27 +104,27 @@ class _Panel:
 
 
 def fitting(pattern: str, names: Sequence[str]) -> dict[str, str]:
-    """Returns the names that fit a pattern with one `*`, by what the `*` stands for.
+    """Return the names that match a pattern with a `*`, by the text that the `*` matches.
 
-    "*/length" fits "a/length", but not "a/b/length": the `*` stands for no slash.
+    "*/length" matches "a/length" but not "a/b/length": the `*` does not match a slash.
     """
     before, _, after = pattern.partition("*")
-    found = {}
+    matches = {}
     for name in names:
         if fnmatch.fnmatchcase(name, pattern):
             middle = name[len(before) : len(name) - len(after)]
             if middle and "/" not in middle:
-                found[middle] = name
-    return found
+                matches[middle] = name
+    return matches
 
 
-def _drawn(panels: Sequence[_Panel], label: str, legend: str, wanted: Figure, rate: bool) -> str:
-    # A line means the same in each panel: its place among all labels gives its colour.
+def _drawn(panels: Sequence[_Panel], label: str, legend: str, request: Figure, rate: bool) -> str:
+    # The colour of a line is given by the index of its label, so that it is the same in all panels.
     line_labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    beside = 1.5 if _has_legend(panels) else 0.0
-    width = (3.2 if columns > 1 else 4.6) * columns + beside
+    legend_width = 1.5 if _has_legend(panels) else 0.0
+    width = (3.2 if columns > 1 else 4.6) * columns + legend_width
 
     def draw(page: Page) -> None:
         axes = page.subplots(rows, columns, squeeze=False, sharey=True)
@@ -138,7 +138,7 @@ def _drawn(panels: Sequence[_Panel], label: str, legend: str, wanted: Figure, ra
             axis.set_ylabel(label)
         if rate:
             style.percent(axes[0, 0].yaxis)
-        _legend(page, panels, line_labels, legend, wanted)
+        _legend(page, panels, line_labels, legend, request)
 
     return style.svg((width, 2.9 * rows), draw)
 
@@ -153,9 +153,9 @@ def _draw(axis: Axes, panel: _Panel, line_labels: Sequence[str]) -> None:
     axis.set_xlabel(labels.plain(panel.axis))
 
 
-def _style(place: int) -> tuple[str, str]:
-    """Colour and dashes: no two of the first twelve are alike, and the paler colours are never solid."""
-    return COLOURS[place % len(COLOURS)], style.LINES[place // 4 % len(style.LINES)]
+def _style(index: int) -> tuple[str, str]:
+    """Return colour and dashes: different for the first twelve lines, and never solid for the paler colours."""
+    return COLOURS[index % len(COLOURS)], style.LINES[index // 4 % len(style.LINES)]
 
 
 def _has_legend(panels: Sequence[_Panel]) -> bool:
@@ -163,18 +163,18 @@ def _has_legend(panels: Sequence[_Panel]) -> bool:
 
 
 def _legend(
-    page: Page, panels: Sequence[_Panel], line_labels: Sequence[str], title: str, wanted: Figure
+    page: Page, panels: Sequence[_Panel], line_labels: Sequence[str], title: str, request: Figure
 ) -> None:
-    """The legend, beside the panels: it covers no data."""
+    """Draw the legend to the right of the panels, where it covers no data."""
     from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     if not _has_legend(panels):
         return
     handles: list[Any] = []
-    for place, name in enumerate(line_labels):
+    for index, name in enumerate(line_labels):
         if name:
-            colour, stroke = _style(place)
+            colour, stroke = _style(index)
             handles.append(
                 Line2D(
                     [], [], color=colour, linestyle=stroke, label=labels.plain(name, labels.LABEL)
@@ -183,11 +183,11 @@ def _legend(
     banded = [line for p in panels for line in p.lines if line.banded]
     if banded:
         most = max(line.seeds for line in banded)
-        told = labels.plain(wanted.edges or "") or (
+        text = labels.plain(request.edges or "") or (
             f"lowest to highest\nof {most} seeds" if most > 1 else ""
         )
-        if told:
-            handles.append(Patch(color=GREY, alpha=0.3, linewidth=0, label=told))
+        if text:
+            handles.append(Patch(color=GREY, alpha=0.3, linewidth=0, label=text))
     if left_out := max(panel.left_out for panel in panels):
         handles.append(
             Line2D([], [], alpha=0, label=f"best {MAX_CURVES} of {MAX_CURVES + left_out}")
@@ -199,7 +199,7 @@ def _legend(
 
 
 def _panels(runs: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
-    """One panel per operation, in order of name."""
+    """Return (title, runs) of a panel per operation, by name."""
     named: dict[str, list[RunRecord]] = {}
     for run in runs:
         named.setdefault(run.operation.rpartition(":")[2], []).append(run)
@@ -207,26 +207,26 @@ def _panels(runs: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
 
 
 def _latest(runs: Sequence[RunRecord]) -> list[tuple[str, RunRecord]]:
-    """The last run of each operation and flags, the seed apart, with its title; in order of that."""
-    found = {}
+    """Return (title, last run) for every operation and combination of flags except the seed, by title."""
+    latest = {}
     for title, members in _panels(runs):
         for group in groups.groups(members):
             more = labels.point(group.point, named=True)
-            found[f"{title} {more}".strip()] = group.trials[-1]
-    return sorted(found.items())
+            latest[f"{title} {more}".strip()] = group.trials[-1]
+    return sorted(latest.items())
 
 
-def _named_lines(run: RunRecord, wanted: Figure) -> list[_Line]:
-    """A line for each metric that fits a name with a `*`."""
+def _named_lines(run: RunRecord, request: Figure) -> list[_Line]:
+    """Return a line per metric that matches a name with a `*`."""
 
     def points(name: str | None) -> list[Point]:
         curve = run.metrics[name].curve if name in run.metrics else ()
-        return [p for p in curve if wanted.until is None or p[0] <= wanted.until]
+        return [p for p in curve if request.until is None or p[0] <= request.until]
 
     names = list(run.metrics)
-    edges = [fitting(name, names) for name in wanted.band or ()]
-    made = []
-    for label, name in sorted(fitting(wanted.metric, names).items())[:MAX_CURVES]:
+    edges = [fitting(name, names) for name in request.band or ()]
+    lines = []
+    for label, name in sorted(fitting(request.metric, names).items())[:MAX_CURVES]:
         known = dict(points(name))
         low, high = (dict(points(edge.get(label))) for edge in edges) if edges else ({}, {})
         steps = sorted(
@@ -234,43 +234,44 @@ def _named_lines(run: RunRecord, wanted: Figure) -> list[_Line]:
         )
         middle = [known[s] for s in steps]
         both = ([low[s] for s in steps], [high[s] for s in steps]) if low else (middle, middle)
-        made.append(_Line(label, steps, middle, *both))
-    return made
+        lines.append(_Line(label, steps, middle, *both))
+    return lines
 
 
-def _grouped(title: str, runs: Sequence[RunRecord], wanted: Figure) -> _Panel:
-    """A line for each point of a sweep, over its seeds; of many points, the best."""
-    ranked = groups.groups(runs, wanted.flags)
+def _grouped(title: str, runs: Sequence[RunRecord], request: Figure) -> _Panel:
+    """Return a panel with a line per point of a sweep, over its seeds; at most MAX_CURVES, the best."""
+    ranked = groups.groups(runs, request.flags)
     best = ranked[:MAX_CURVES]
-    # In the order of the point, not of its rank.
+    # Drawn in the order of their flags, not of their rank.
     best.sort(key=lambda g: [values.sort_key(v) for v in g.point.values()])
     lines = []
     for group, label in zip(best, labels.points([g.point for g in best]), strict=True):
         curves = [
             [
                 point
-                for point in trial.metrics[wanted.metric].curve
-                if wanted.until is None or point[0] <= wanted.until
+                for point in trial.metrics[request.metric].curve
+                if request.until is None or point[0] <= request.until
             ]
             for trial in group.trials
         ]
-        # A run that a rule ended early would leave the mean to the slower seeds; one that failed has no last word.
-        held = [trial.status == FINISHED for trial in group.trials]
-        lines.append(_Line(label, *band(curves, held), seeds=len(curves)))
-    return _Panel(title, lines, wanted.axis or _axis(runs), len(ranked) - len(best))
+        # The last value of an early-stopped run is carried forward, so that the mean is still over all seeds; that of a
+        # failed run is not.
+        carried_forward = [trial.status == FINISHED for trial in group.trials]
+        lines.append(_Line(label, *band(curves, carried_forward), seeds=len(curves)))
+    return _Panel(title, lines, request.axis or _axis(runs), len(ranked) - len(best))
 
 
 def _varied(
     panels: Sequence[tuple[str, Sequence[RunRecord]]], flags: Sequence[str] | None
 ) -> list[str]:
-    """Returns the flags that tell lines apart: in what only panels differ, no line is named by."""
+    """Return the flags that distinguish the lines of a panel; flags that differ only between panels do not count."""
     if flags is not None:
         return list(flags)
     return sorted({name for _, runs in panels for name in groups.varying(runs)})
 
 
 def _is_rate(runs: Sequence[RunRecord], metric: str) -> bool:
-    """Whether a metric is a share: so called, or an objective of that kind, with values in [0, 1]."""
+    """Return whether a metric is a rate: by its name or by the kind of an objective, with values in [0, 1]."""
     named = metric.endswith("_rate") or any(
         o["name"] == metric and o.get("kind") == "rate" for r in runs if (o := r.objective)
     )
@@ -280,37 +281,37 @@ def _is_rate(runs: Sequence[RunRecord], metric: str) -> bool:
 
 
 def _axis(runs: Sequence[RunRecord]) -> str:
-    """What a step is, where the runs' objectives say so of their last one."""
-    told = set()
+    """Return the unit of a step, from objectives at the last step of their runs; "step" if unknown."""
+    units = set()
     for run in runs:
         objective = run.objective or {}
         last = max((metric.curve[-1][0] for metric in run.metrics.values()), default=None)
         if objective.get("at") == last:
-            told.add(str(objective.get("axis") or "step"))
-    return told.pop().replace("_", " ") if len(told) == 1 else "step"
+            units.add(str(objective.get("axis") or "step"))
+    return units.pop().replace("_", " ") if len(units) == 1 else "step"
 
 
 def band(
     curves: Sequence[Sequence[Point]],
-    held: Sequence[bool] | None = None,
+    carried_forward: Sequence[bool] | None = None,
 ) -> tuple[list[float], list[float], list[float], list[float]]:
-    """Returns steps, mean, lowest and highest value over seeds.
+    """Return steps, mean, lowest and highest value over seeds.
 
-    Curves of different steps are interpolated at GRID steps from the first to the last of all; a
-    single curve is returned as it is.
+    Curves with different steps are interpolated at GRID steps from the first to the last step of all curves; a single
+    curve is returned unchanged.
 
     Args:
-        curves: (step, value) per seed, by step; points that are not finite are passed over.
-        held: Per curve, whether it keeps its last value where others go on; by default none does,
-            and the rest is over those that go on.
+        curves: (step, value) per seed, by step; points that are not finite are ignored.
+        carried_forward: Per curve, whether its last value is used for later steps of longer curves; by default no
+            value is, and the mean is over the longer curves.
     """
-    ends = held or [False] * len(curves)
-    kept = [
-        (clean, keeps)
-        for curve, keeps in zip(curves, ends, strict=True)
-        if (clean := [p for p in curve if math.isfinite(p[1])])
+    forward = carried_forward or [False] * len(curves)
+    finite = [
+        (points, carries)
+        for curve, carries in zip(curves, forward, strict=True)
+        if (points := [p for p in curve if math.isfinite(p[1])])
     ]
-    clean = [curve for curve, _ in kept]
+    clean = [curve for curve, _ in finite]
     if not clean:
         return [], [], [], []
     if len(clean) == 1:
@@ -325,18 +326,18 @@ def band(
     )
     steps, middle, low, high = [], [], [], []
     for step in grid:
-        here = [v for c, keeps in kept if (v := _at(c, step, keeps)) is not None]
-        if here:
+        at_step = [v for c, carries in finite if (v := _at(c, step, carries)) is not None]
+        if at_step:
             steps.append(step)
-            middle.append(statistics.mean(here))
-            low.append(min(here))
-            high.append(max(here))
+            middle.append(statistics.mean(at_step))
+            low.append(min(at_step))
+            high.append(max(at_step))
     return steps, middle, low, high
 
 
-def _at(curve: Sequence[Point], step: float, keeps: bool) -> float | None:
-    """Linear interpolation; None outside of the curve, unless it keeps its last value."""
-    if keeps and step > curve[-1][0]:
+def _at(curve: Sequence[Point], step: float, carried_forward: bool) -> float | None:
+    """Interpolate linearly; return None outside of the curve, unless its last value is carried forward."""
+    if carried_forward and step > curve[-1][0]:
         return curve[-1][1]
     if not curve[0][0] <= step <= curve[-1][0]:
         return None

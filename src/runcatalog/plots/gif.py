@@ -1,4 +1,4 @@
-"""Animated GIFs: the same images give the same bytes on machines that render alike."""
+"""Animated GIFs with reproducible bytes."""
 
 from __future__ import annotations
 
@@ -7,8 +7,10 @@ from pathlib import Path
 
 import numpy as np
 
-COLOURS = 96  # of the palette; more cost bytes and are not seen in drawn scenes
-SAMPLED = 8  # frames that the palette is made from
+COLOURS = (
+    96  # of the palette; more increase the size and make no visible difference in drawn scenes
+)
+SAMPLED = 8  # frames from which the palette is computed
 
 
 def write(
@@ -19,13 +21,13 @@ def write(
 ) -> None:
     """Write images as an animation that repeats.
 
-    All frames share one palette and are not dithered, so that what stays the same between frames costs next to nothing.
+    All frames share a palette and are not dithered, so that unchanged parts of a frame need almost no space.
 
     Args:
         path: File to write.
-        images: Frames, uint8 [height, width, 3], at least one, all of one size.
-        milliseconds: Duration of a frame, a multiple of 10: the format counts in hundredths of a second.
-        size: Width and height in pixels that frames are scaled to; None leaves them.
+        images: Frames, uint8 [height, width, 3], at least one, all of the same size.
+        milliseconds: Duration of a frame, a multiple of 10, since the format's unit is a hundredth of a second.
+        size: Width and height in pixels to which frames are scaled; None to keep their size.
 
     Raises:
         ImportError: pillow is not installed.

@@ -1,4 +1,4 @@
-"""Importance of the parameters of some searches, as SVG: a bar per parameter, with its interval."""
+"""Importance of searches' parameters as SVG: a bar per parameter, with its interval."""
 
 from __future__ import annotations
 
@@ -17,15 +17,15 @@ if TYPE_CHECKING:
     from matplotlib.axes import Axes
     from matplotlib.figure import Figure as Page
 
-ACROSS = 3  # panels in a row
+MAX_COLUMNS = 3  # panels in a row
 
 
 @dataclass(frozen=True)
 class ImportanceBars:
-    """The importances of some searches' parameters.
+    """Figure of the importance of searches' parameters.
 
     Attributes:
-        searches: Batch records with importance, by operation and id as the panel shows them.
+        searches: Batch records with importance, by the operation and id in the panel's title.
     """
 
     searches: Mapping[tuple[str, str], RunRecord]
@@ -42,23 +42,23 @@ class ImportanceBars:
             for search, batch in self.searches.items()
             if (importance := importance_of(batch))
         ]
-        across = min(ACROSS, len(panels))
-        down = math.ceil(len(panels) / across)
+        columns = min(MAX_COLUMNS, len(panels))
+        rows = math.ceil(len(panels) / columns)
         most = max(len(importance.shares) for _, importance in panels)
 
         def draw(page: Page) -> None:
-            grid = page.add_gridspec(down, across)
+            grid = page.add_gridspec(rows, columns)
             for i, (search, importance) in enumerate(panels):
-                axis = page.add_subplot(grid[i // across, i % across])
+                axis = page.add_subplot(grid[i // columns, i % columns])
                 _panel(axis, *search, importance)
             page.supxlabel("share of the objective's variance [%]", color=GREY, fontsize=9)
             _legend(page)
 
-        return style.svg((3.1 * across + 0.2, (0.87 + 0.27 * most) * down + 0.75), draw)
+        return style.svg((3.1 * columns + 0.2, (0.87 + 0.27 * most) * rows + 0.75), draw)
 
 
 def _panel(axis: Axes, name: str, run: str, importance: Importance) -> None:
-    """Bars of a search, the largest on top; hollow where the share is undetermined."""
+    """Draw the bars of a search, the largest on top, undetermined shares hollow."""
     for place, share in enumerate(importance.shares):
         value, low, high = (min(max(v, 0.0), 1.0) for v in (share.value, share.low, share.high))
         axis.barh(
@@ -76,7 +76,7 @@ def _panel(axis: Axes, name: str, run: str, importance: Importance) -> None:
     style.percent(axis.xaxis)
     style.dress(axis, "both")
     axis.grid(visible=False, axis="y")
-    # A line each: names are as wide as a panel.
+    # On separate lines, since a name can be as wide as a panel.
     fit = f"cross-validated R² {markdown.number(importance.r2, 2)}"
     lines = labels.plain(name, 50), labels.plain(f"{run}, {importance.trials} trials"), fit
     axis.set_title("\n".join(lines), color=GREY, fontsize=8)

@@ -1,4 +1,4 @@
-"""What a search saw, as SVG: its objective over each parameter and over two of them."""
+"""Landscapes of searches as SVG: the objective over every parameter and over a pair of parameters."""
 
 from __future__ import annotations
 
@@ -18,23 +18,23 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure as Page
 
 LOG_FROM = 30.0  # ratio of largest to smallest from which an axis is logarithmic
-# The shade of a pair: means by Gaussian weights of this width (share of each axis), as far as NEAR from a trial.
+# Shading of a pair: means with Gaussian weights of width WIDTH, up to NEAR from a trial [share of an axis].
 WIDTH, NEAR, CELLS, LEVELS = 0.12, 0.25, 32, 9
-PAD = 0.06  # beyond the outermost trials, as a share of the axis
+PAD = 0.06  # margin beyond the outermost trials, as a share of the axis
 MAX_PANELS = 6
 
 
 @dataclass(frozen=True)
 class Landscape:
-    """The trials of one search.
+    """Figure of the trials of a search.
 
     Attributes:
-        batch: The search; None where it has no record of its own.
-        runs: Its trials, with what the search optimised as their objective.
-        parameters: Those to show; by default all that vary.
-        pair: Two of them, to be drawn against each other; by default the first two with numbers.
+        batch: The search; None without a record of its own.
+        runs: Its trials, with the optimised metric as their objective.
+        parameters: Parameters to show; by default all that vary.
+        pair: Two parameters to draw against one another; by default the two numeric ones with the most values.
         units: Unit by parameter.
-        label: What the objective is called, with its unit; by default its name.
+        label: Label of the objective, with its unit; by default its name.
     """
 
     batch: RunRecord | None
@@ -45,68 +45,71 @@ class Landscape:
     label: str | None = None
 
     def svg(self) -> str:
-        """Draws it."""
+        """Return the figure as SVG."""
         names = list(self.parameters or groups.varying(self.runs))[:MAX_PANELS]
-        columns = {name: _Column.of(name, self.runs, self.units.get(name, "")) for name in names}
-        told = next((o for r in self.runs if (o := r.objective)), {})
-        rate = told.get("kind") == "rate"
-        label = labels.named(str(told.get("name") or "objective"), "%" if rate else "", self.label)
-        trials = _Trials.of(self.runs, told.get("goal") == "min")
+        columns = {
+            name: _Column.from_runs(name, self.runs, self.units.get(name, "")) for name in names
+        }
+        objective = next((o for r in self.runs if (o := r.objective)), {})
+        rate = objective.get("kind") == "rate"
+        name = str(objective.get("name") or "objective")
+        label = labels.named(name, "%" if rate else "", self.label)
+        trials = _Trials.from_runs(self.runs, objective.get("goal") == "min")
         pair = self.pair or _pair(columns)
         panels = len(names) + (1 if pair else 0)
-        across = 2 if panels == 4 else min(3, panels)
-        down = math.ceil(panels / across)
+        n_columns = 2 if panels == 4 else min(3, panels)
+        n_rows = math.ceil(panels / n_columns)
 
         def draw(page: Page) -> None:
-            grid = page.add_gridspec(down, across)
+            grid = page.add_gridspec(n_rows, n_columns)
             first = None
             for i, name in enumerate(names):
-                axis = page.add_subplot(grid[i // across, i % across], sharey=first)
+                axis = page.add_subplot(grid[i // n_columns, i % n_columns], sharey=first)
                 first = first or axis
-                _one(axis, columns[name], trials)
+                _draw_parameter(axis, columns[name], trials)
                 if rate:
                     style.percent(axis.yaxis)
-                if i % across == 0:
+                if i % n_columns == 0:
                     axis.set_ylabel(label)
                 else:
                     axis.tick_params(labelleft=False)
-            if pair:  # in what is left of its row
-                axis = page.add_subplot(grid[len(names) // across, len(names) % across :])
-                _two(page, axis, [columns[n] for n in pair], trials, label, rate)
+            if pair:  # in the rest of the last row
+                axis = page.add_subplot(grid[len(names) // n_columns, len(names) % n_columns :])
+                _draw_pair(page, axis, [columns[n] for n in pair], trials, label, rate)
             _legend(page, trials)
 
-        return style.svg((2.9 * across + 0.4, 2.6 * down + 0.4), draw)
+        return style.svg((2.9 * n_columns + 0.4, 2.6 * n_rows + 0.4), draw)
 
 
 @dataclass(frozen=True)
 class _Column:
-    """A parameter's values, one per trial, as places on an axis."""
+    """Positions of a parameter's values on an axis, a position per trial."""
 
     name: str
     unit: str
     places: Sequence[float]
-    words: Sequence[str]  # of a parameter that has no numbers: the values at 0, 1, …
+    words: Sequence[str]  # of a parameter without numbers: the values at 0, 1, …
     logarithmic: bool
 
     @classmethod
-    def of(cls, name: str, runs: Sequence[RunRecord], unit: str) -> _Column:
+    def from_runs(cls, name: str, runs: Sequence[RunRecord], unit: str) -> _Column:
         given = [run.flags.get(name) for run in runs]
         if all(values.sort_key(v)[0] == 0 for v in given):
             places = [float(v) for v in given]  # type: ignore[arg-type]
             low, high = min(places), max(places)
             return cls(name, unit, places, (), low > 0 and high >= LOG_FROM * low)
-        told = {labels.value(v): values.sort_key(v) for v in given}
-        words = sorted(told, key=lambda word: told[word])
+        sort_keys = {labels.value(v): values.sort_key(v) for v in given}
+        words = sorted(sort_keys, key=lambda word: sort_keys[word])
         return cls(name, unit, [float(words.index(labels.value(v))) for v in given], words, False)
 
     def scaled(self) -> list[float]:
-        """Its places in [0, 1], as the axis has them."""
+        """Return the positions scaled to [0, 1] of the axis."""
         places = [math.log(p) for p in self.places] if self.logarithmic else list(self.places)
         low, high = min(places), max(places)
         return [(p - low) / ((high - low) or 1.0) for p in places]
 
     def dress(self, axis: Axes, *, upright: bool = False) -> None:
-        """Names an axis, with a scale or words."""
+        """Set the label, scale and tick labels of an axis."""
         which = axis.yaxis if upright else axis.xaxis
         label = axis.set_ylabel if upright else axis.set_xlabel
         if self.logarithmic:
@@ -120,7 +123,7 @@ class _Column:
 
 @dataclass(frozen=True)
 class _Trials:
-    """What became of the trials, by index: values of those that finished; initial and failed ones."""
+    """Results of the trials, by index: values of finished ones; initial and failed ones."""
 
     values: Mapping[int, float]
     initial: frozenset[int]
@@ -130,7 +133,7 @@ class _Trials:
     method: str
 
     @classmethod
-    def of(cls, runs: Sequence[RunRecord], small_is_good: bool) -> _Trials:
+    def from_runs(cls, runs: Sequence[RunRecord], small_is_good: bool) -> _Trials:
         values = {
             i: o["value"]
             for i, run in enumerate(runs)
@@ -150,8 +153,8 @@ class _Trials:
         )
 
 
-def _one(axis: Axes, column: _Column, trials: _Trials) -> None:
-    """The objective over one parameter; failed trials at the foot."""
+def _draw_parameter(axis: Axes, column: _Column, trials: _Trials) -> None:
+    """Draw the objective over a parameter, with failed trials at the bottom."""
     for i, value in sorted(trials.values.items()):
         _mark(axis, column.places[i], value, trials, i)
     if trials.failed:
@@ -174,7 +177,7 @@ def _one(axis: Axes, column: _Column, trials: _Trials) -> None:
 
 
 def _mark(axis: Axes, x: float, y: float, trials: _Trials, i: int, face: Any = None) -> None:
-    """A trial: hollow if it was initial, in the colour of its value where it has one, the best a star."""
+    """Draw a trial: an initial one hollow, the best one as a star; `face` is the colour of its value, if any."""
     colour = COLOURS[0]
     best = i == trials.best
     fill = face or ("none" if i in trials.initial and not best else colour)
@@ -185,10 +188,10 @@ def _mark(axis: Axes, x: float, y: float, trials: _Trials, i: int, face: Any = N
     )  # fmt: skip
 
 
-def _two(
+def _draw_pair(
     page: Page, axis: Axes, pair: Sequence[_Column], trials: _Trials, label: str, rate: bool
 ) -> None:
-    """Trials over two parameters, coloured by the objective, and the mean of those nearby as a shade."""
+    """Draw trials over two parameters, coloured by the objective; the shade is the mean of nearby trials."""
     from matplotlib.cm import ScalarMappable
     from matplotlib.colors import LogNorm, Normalize
 
@@ -214,18 +217,18 @@ def _two(
 
 
 def _shade(axis: Axes, pair: Sequence[_Column], values: Mapping[int, float], colours: Any) -> None:
-    """The mean of trials nearby, as far as NEAR from each."""
+    """Shade the mean of nearby trials, up to the distance NEAR from a trial."""
     from matplotlib.path import Path
 
     known = sorted(values)
     points = [(pair[0].scaled()[i], pair[1].scaled()[i]) for i in known]
-    told = [values[i] for i in known]
+    known_values = [values[i] for i in known]
     grid = [(1 + 2 * PAD) * i / (CELLS - 1) - PAD for i in range(CELLS)]
-    surface = [[nearby(points, told, (a, b)) for a in grid] for b in grid]
+    surface = [[nearby(points, known_values, (a, b)) for a in grid] for b in grid]
     across, up = ([_place(column, g) for g in grid] for column in pair)
     axis.set_xlim(across[0], across[-1])
     axis.set_ylim(up[0], up[-1])
-    if min(told) == max(told):
+    if min(known_values) == max(known_values):
         return
     norm = colours.norm
     levels = [norm.inverse(i / LEVELS) for i in range(LEVELS + 1)]
@@ -243,12 +246,12 @@ def _shade(axis: Axes, pair: Sequence[_Column], values: Mapping[int, float], col
 def nearby(
     points: Sequence[tuple[float, float]], values: Sequence[float], at: tuple[float, float]
 ) -> float:
-    """Returns the mean of values, by Gaussian weights of their distance to a place.
+    """Return the mean of values with Gaussian weights of their distance to a point.
 
     Args:
-        points: Places in the unit square, one at least.
-        values: One per point.
-        at: A place there.
+        points: Points in the unit square, at least one.
+        values: Value per point.
+        at: Point in the unit square.
     """
     squares = [math.dist(point, at) ** 2 for point in points]
     nearest = min(squares)  # so that the largest weight is 1
@@ -259,7 +262,7 @@ def nearby(
 
 
 def _place(column: _Column, share: float) -> float:
-    """What is at a share of the way from a parameter's least value to its largest."""
+    """Return the position at a share of the axis from a parameter's smallest to its largest value."""
     low, high = min(column.places), max(column.places)
     if column.logarithmic:
         return math.exp(math.log(low) + share * (math.log(high) - math.log(low)))
@@ -267,7 +270,7 @@ def _place(column: _Column, share: float) -> float:
 
 
 def _pair(columns: Mapping[str, _Column]) -> tuple[str, str] | None:
-    """The two parameters with the most different numbers."""
+    """Return the two parameters with the most distinct numbers; None if fewer than two have three or more."""
     numeric = [c for c in columns.values() if not c.words and len(set(c.places)) > 2]
     ranked = sorted(numeric, key=lambda c: (-len(set(c.places)), c.name))
     return (ranked[0].name, ranked[1].name) if len(ranked) > 1 else None
@@ -284,8 +287,8 @@ def _legend(page: Page, trials: _Trials) -> None:
     handles = []
     if trials.initial:
         handles.append(entry("o", "initial", markerfacecolor="none", markeredgecolor=colour))
-    said = f"proposed by {labels.plain(trials.method, 20)}" if trials.method else "trial"
-    handles.append(entry("o", said, color=colour))
+    proposed = f"proposed by {labels.plain(trials.method, 20)}" if trials.method else "trial"
+    handles.append(entry("o", proposed, color=colour))
     handles.append(entry("*", "best", color=colour, markersize=11, markeredgecolor=warm))
     if trials.failed:
         handles.append(entry("x", "failed", color=warm))

@@ -1,6 +1,6 @@
-"""Style of every figure: the same data give the same bytes, readable on light and dark pages.
+"""Style of all figures: reproducible bytes, readable on light and dark pages.
 
-No background, grey text, no pale colour. matplotlib alone is needed, and imported on use.
+No background, grey text, no pale colours. Only matplotlib is needed; it is imported on use.
 """
 
 from __future__ import annotations
@@ -19,12 +19,14 @@ if TYPE_CHECKING:
     from matplotlib.figure import Figure
 
 GREY = "#808080"
-# Okabe and Ito's colours (jfly.uni-koeln.de/color) without black and yellow, which vanish on one of the two
-# backgrounds; orange and sky blue are darker than theirs, for three times a white page's contrast.
+# Okabe and Ito's colours (jfly.uni-koeln.de/color) without black and yellow, which are hard to see on a dark or a light
+# page; orange and sky blue are darkened to a contrast of 3 on white.
 COLOURS = ("#0072B2", "#D55E00", "#009E73", "#CC79A7", "#C08600", "#3897D3")
-COLOUR_MAP = "viridis"  # even steps, for colour-blind readers too (bids.github.io/colormap)
+COLOUR_MAP = (
+    "viridis"  # perceptually uniform, also for colour-blind readers (bids.github.io/colormap)
+)
 LINES = ("-", "--", ":")
-# matplotlib's ids of clip paths, markers and the like, where they are defined and where they are used.
+# matplotlib's ids of clip paths and markers, in definitions and references.
 _HASHED = re.compile(r'(?<=["#])[A-Za-z]\w*[0-9a-f]{10}(?=["\)])')
 _INK = ("text.color", "axes.labelcolor", "axes.edgecolor", "xtick.color", "ytick.color")
 _SETTINGS = dict.fromkeys(_INK, GREY) | {
@@ -38,8 +40,8 @@ _SMALL = {
     "path.simplify": False,
     "axes.titlesize": 9,
 }
-# A page's own colours do not reach into an image; what the reader's system prefers does. The page may be of the
-# other kind than the system, so both greys have a contrast of at least 3 to both backgrounds.
+# An image cannot use the page's colours, only the preference of the reader's system (light or dark). Page and system
+# may differ, so both greys have a contrast of at least 3 on both backgrounds.
 _PREFERENCE = (
     "<style>text{fill:#656c76!important}"
     "@media(prefers-color-scheme:dark){text{fill:#8b929b!important}}"
@@ -48,7 +50,7 @@ _PREFERENCE = (
 
 
 def svg(size: tuple[float, float], draw: Callable[[Figure], None]) -> str:
-    """Return a figure of the catalog as SVG.
+    """Return a figure of the generated page as SVG.
 
     Args:
         size: Width and height in inches.
@@ -71,12 +73,12 @@ def drawn(
 
 @contextlib.contextmanager
 def sheet(path: Path, size: tuple[float, float], study: str) -> Iterator[Figure]:
-    """An empty figure of a study, written as SVG when the context ends.
+    """Yield an empty figure of a study, which is written as SVG when the context ends.
 
     Args:
-        path: Where to.
+        path: File to write.
         size: Width and height in inches.
-        study: Its name goes into the ids in the file, so that two figures on a page have others.
+        study: Name of the study; prefix of the ids in the file, so that figures on a page have different ids.
     """
     with _figure(size, study) as (figure, written):
         yield figure
@@ -87,20 +89,20 @@ def sheet(path: Path, size: tuple[float, float], study: str) -> Iterator[Figure]
 def _figure(
     size: tuple[float, float], salt: str, settings: Mapping[str, Any] | None = None
 ) -> Iterator[tuple[Figure, io.StringIO]]:
-    """An empty figure, and its SVG once the context has ended."""
+    """Yield an empty figure and a buffer that contains its SVG after the context has ended."""
     import matplotlib
     from matplotlib.backends.backend_svg import FigureCanvasSVG
     from matplotlib.figure import Figure
 
-    wanted = _SETTINGS | {"svg.hashsalt": salt} | dict(settings or {})
-    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **wanted}):
+    changed = _SETTINGS | {"svg.hashsalt": salt} | dict(settings or {})
+    with matplotlib.rc_context({**matplotlib.rcParamsDefault, **changed}):
         figure = Figure(figsize=size, layout="constrained")
         FigureCanvasSVG(figure)
         written = io.StringIO()
         yield figure, written
         metadata = {"Date": None, "Creator": None}
         with warnings.catch_warnings():
-            # Widths are estimated with matplotlib's font; the glyphs are the reader's.
+            # matplotlib's font is only used to estimate widths; the reader's font draws the text.
             warnings.filterwarnings("ignore", r"Glyph \d+")
             figure.savefig(written, format="svg", transparent=True, metadata=metadata)
 
@@ -110,10 +112,10 @@ def numbered(svg: str, name: str) -> str:
 
     Args:
         svg: The text.
-        name: Goes into the ids, so that two figures on a page have others.
+        name: Prefix of the ids, so that figures on a page have different ids.
     """
     names: dict[str, str] = {}
-    return _HASHED.sub(lambda found: names.setdefault(found[0], f"{name}-{len(names) + 1}"), svg)
+    return _HASHED.sub(lambda match: names.setdefault(match[0], f"{name}-{len(names) + 1}"), svg)
 
 
 def dress(axes: Axes, grid: Literal["y", "both"] = "y") -> None:
@@ -125,24 +127,24 @@ def dress(axes: Axes, grid: Literal["y", "both"] = "y") -> None:
 
 
 def percent(axis: Any) -> None:
-    """Writes the shares of an axis (`axes.xaxis` or `axes.yaxis`) in per cent."""
+    """Format the tick labels of an axis of shares (`axes.xaxis` or `axes.yaxis`) in per cent."""
     axis.set_major_formatter(lambda share, _: f"{round(100 * share, 6):g}")
 
 
 def colours(*, reverse: bool = False) -> Any:
-    """Return the colour map of all figures; so few steps that a colour bar is no embedded bitmap."""
+    """Return the colour map of all figures, with so few steps that a colour bar is drawn as vectors."""
     from matplotlib import colormaps
 
     return colormaps[COLOUR_MAP + ("_r" if reverse else "")].resampled(32)
 
 
 def heat_map(figure: Figure, rates: np.ndarray, digits: int = 0) -> Axes:
-    """Fill a figure with success rates as colours and numbers; the first row is above.
+    """Fill a figure with success rates as colours and numbers; the first row is on top.
 
     Args:
-        figure: Without axes.
-        rates: Float [R, C]; NaN leaves a place empty.
-        digits: Of a number in per cent, behind the point.
+        figure: Empty figure.
+        rates: Float [R, C]; a cell with NaN stays empty.
+        digits: Decimal places of the numbers in per cent.
     """
     import numpy as np
 
@@ -163,6 +165,6 @@ def heat_map(figure: Figure, rates: np.ndarray, digits: int = 0) -> Axes:
 
 
 def _luminance(colour: Sequence[float]) -> float:
-    """Relative luminance of sRGB shares (WCAG 2.1): black has more contrast than white above 0.18."""
+    """Return the relative luminance of an sRGB colour (WCAG 2.1); above 0.18 black has more contrast than white."""
     linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
     return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -33,7 +33,7 @@ Predicate = Callable[[Any], bool]
 
 
 @dataclass(frozen=True)
-class Column:
+class ResolvedName:
     """The field, flag or metric that a name refers to.
 
     Attributes:
@@ -54,7 +54,7 @@ class KnownNames:
     flags: frozenset[str]
     metrics: frozenset[str]
 
-    def column(self, name: Name, query: str) -> Column:
+    def resolve(self, name: Name, query: str) -> ResolvedName:
         """Resolve a name: to a field, else a flag, else a metric's last value.
 
         Raises:
@@ -64,13 +64,13 @@ class KnownNames:
         is_flag, is_metric = key in self.flags, key in self.metrics
         if name.kind:
             if is_flag if name.kind == "flag" else is_metric:
-                return Column(str(name), name.kind, key)
+                return ResolvedName(str(name), name.kind, key)
             self._unknown(name, query)
         if key in FIELDS:
-            return Column(key, "field", key)
+            return ResolvedName(key, "field", key)
         # Flags before metrics: a script that logs a metric `lr` must not break `lr>1e-3` for all others.
         if is_flag or is_metric:
-            return Column(key, "flag" if is_flag else "last", key)
+            return ResolvedName(key, "flag" if is_flag else "last", key)
         self._unknown(name, query)
 
     def _unknown(self, name: Name, query: str) -> NoReturn:
@@ -94,21 +94,21 @@ def close_matches(name: str, candidates: Iterable[str]) -> list[str]:
     ]
 
 
-def run_value(stored: StoredRun, column: Column) -> Any:
+def run_value(stored: StoredRun, name: ResolvedName) -> Any:
     """Return the value of a field or flag, or a metric's last value; MISSING if the run has none."""
-    if column.kind == "flag":
-        text = stored.flag(column.key, MISSING)
+    if name.kind == "flag":
+        text = stored.flag(name.key, MISSING)
         return MISSING if text is MISSING else values.parse_flag(text)
-    if column.kind == "last":
-        return stored.last_of(column.key, MISSING)
-    return _field_value(stored, column.key)
+    if name.kind == "last":
+        return stored.last_value(name.key, MISSING)
+    return _field_value(stored, name.key)
 
 
-def predicate(comparison: Comparison, column: Column, query: str) -> Predicate:
+def predicate(comparison: Comparison, name: ResolvedName, query: str) -> Predicate:
     """Return the predicate of a comparison; its argument is never MISSING.
 
     Raises:
-        QueryError: The value or the operator does not fit the type of the column.
+        QueryError: The value or the operator does not fit the type of the named value.
     """
     symbol, value = comparison.operator, comparison.value
     if not symbol:
@@ -117,19 +117,19 @@ def predicate(comparison: Comparison, column: Column, query: str) -> Predicate:
     def fail(problem: str) -> NoReturn:
         raise QueryError(query, comparison.at, problem)
 
-    if column.kind == "flag":
+    if name.kind == "flag":
         return _flag_test(symbol, value, fail)
-    if column.kind in ("last", "best") or column.key in NUMBERS:
-        return _number_test(column, symbol, value, fail)
-    if column.key == "started":
+    if name.kind in ("last", "best") or name.key in NUMBERS:
+        return _number_test(name, symbol, value, fail)
+    if name.key == "started":
         return _date_test(symbol, value, fail)
     if symbol in _ORDER:
-        fail(f"{symbol} compares numbers and dates, {column.key} is text (= != ~)")
+        fail(f"{symbol} compares numbers and dates, {name.key} is text (= != ~)")
     if symbol == "~":
         return _contains_test(value)
-    if column.key == "status":
+    if name.key == "status":
         return _equal_or_not(symbol, _status(value, fail).__eq__)
-    if column.key in IDS:
+    if name.key in IDS:
         return _equal_or_not(symbol, lambda actual: actual.startswith(value.lower()))
     return _equal_or_not(symbol, value.__eq__)
 
@@ -167,14 +167,14 @@ def _flag_test(symbol: str, value: str, fail: Callable[[str], NoReturn]) -> Pred
 
 
 def _number_test(
-    column: Column, symbol: str, value: str, fail: Callable[[str], NoReturn]
+    name: ResolvedName, symbol: str, value: str, fail: Callable[[str], NoReturn]
 ) -> Predicate:
-    described = "a number" if column.kind == "field" else "a metric"
+    described = "a number" if name.kind == "field" else "a metric"
     if symbol == "~":
-        fail(f"~ looks for text, {column.key} is {described} (= != < <= > >=)")
+        fail(f"~ looks for text, {name.key} is {described} (= != < <= > >=)")
     number = _number(value)
     if number is None:
-        fail(f"a number is expected for {column.key}, not {value or 'nothing'}")
+        fail(f"a number is expected for {name.key}, not {value or 'nothing'}")
     if symbol in _ORDER:
         compare = _ORDER[symbol]
         return lambda actual: compare(actual, number)

@@ -235,4 +235,4 @@ class _Parser:
 def _unexpected(character: str) -> str:
     if character in "\"'":
         return "this quote is not closed"
-    return "`!` is part of != alone; `not` is the word" if character == "!" else "not understood"
+    return "`!` is only allowed in !=; use `not`" if character == "!" else "not understood"

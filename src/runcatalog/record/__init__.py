@@ -1,10 +1,10 @@
-"""Recording: what a script calls to start, log, checkpoint, resume and finish a run.
+"""Recording: interface for scripts to start, log, checkpoint, resume and finish a run.
 
     with record.start(config, study="door") as run:
         run.log({"return": 1.0}, step=1)
         return run.finish({"objective": {"name": "return", "value": 1.0, "kind": "mean"}})
 
-Importing it is cheap: torch and MLflow are loaded when they are needed, MLflow in a process of its own.
+Importing it is fast: torch and MLflow are loaded on use, MLflow in a separate process.
 """
 
 from runcatalog.record.checkpoint import Checkpoint, load_checkpoint

@@ -107,7 +107,7 @@ def _has_torch() -> bool:
 
 
 def _write(folder: Path, tensors: Mapping[str, Any], state: Mapping[str, Any]) -> tuple[str, str]:
-    """Writes weights and state as torch's; returns the names of the files."""
+    """Write weights and state with torch; return the names of the files."""
     import safetensors.torch
     import torch
 
@@ -121,7 +121,7 @@ def _write(folder: Path, tensors: Mapping[str, Any], state: Mapping[str, Any]) -
 def _write_plain(
     folder: Path, tensors: Mapping[str, Any], state: Mapping[str, Any]
 ) -> tuple[str, str]:
-    """The same without torch."""
+    """Write weights and state without torch; return the names of the files."""
     import numpy as np
     import safetensors.numpy
 
@@ -167,7 +167,7 @@ def find_checkpoint(path: str | os.PathLike[str], step: int | None = None) -> Pa
                 ", ".join(str(int(checkpoint.name)) for checkpoint in reversed(checkpoints))
                 or "none"
             )
-            raise UserError(f"checkpoint {given}: no step {step} there (there are: {steps})")
+            raise UserError(f"checkpoint {given}: no step {step} (steps: {steps})")
         return requested
     if not checkpoints:
         raise UserError(f"checkpoint {given}: no checkpoint there")
@@ -299,7 +299,7 @@ def _unpack(value: Any) -> Any:
 
 
 def _pack_plain(value: Any, where: str) -> Any:
-    """A value as JSON that :func:`_unpack_plain` gives back: a mapping is an object of one key that tells the type."""
+    """Convert a value for JSON, mappings to objects with the type as their only key; inverse of `_unpack_plain`."""
     import numpy as np
 
     if value is None or isinstance(value, bool | int | float | str):
@@ -319,10 +319,10 @@ def _pack_plain(value: Any, where: str) -> Any:
     if isinstance(value, list | tuple):
         items = [_pack_plain(item, f"{where}[{i}]") for i, item in enumerate(value)]
         return items if isinstance(value, list) else {"tuple": items}
-    what = (
+    kind = (
         f"arrays of {value.dtype}" if isinstance(value, np.ndarray) else f"a {type(value).__name__}"
     )
-    raise TypeError(f"{where}: {what} cannot be saved in a checkpoint")
+    raise TypeError(f"{where}: {kind} cannot be saved in a checkpoint")
 
 
 def _unpack_plain(value: Any) -> Any:

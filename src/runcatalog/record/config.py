@@ -40,15 +40,15 @@ def option(
     high_open: bool = False,
     resumable: bool = False,
 ) -> Any:
-    """Declare one field of a :class:`Config`.
+    """Declare a field of a :class:`Config`.
 
     Args:
         default: Value without a flag.
         text: Meaning, unit, range and source; the help text of the flag.
-        choices: The values that are allowed.
-        low: Least value; with ``low_open`` it is itself not allowed.
-        high: Largest value; with ``high_open`` it is itself not allowed.
-        resumable: True if a run may be continued with another value of it (for example threads).
+        choices: Allowed values.
+        low: Smallest value; not allowed itself with ``low_open``.
+        high: Largest value; not allowed itself with ``high_open``.
+        resumable: Whether a run may be continued with another value (for example of threads).
     """
     limits = {"low": low, "high": high, "low_open": low_open, "high_open": high_open}
     meta = {"text": text, "choices": tuple(choices) if choices else None, "resumable": resumable}
@@ -60,7 +60,7 @@ class Config:
     """Flags that every script has. Subclasses are frozen dataclasses that add their own.
 
     Raises:
-        UserError: A value has the wrong type, is no choice or is out of its range.
+        UserError: A value has the wrong type, is not an allowed choice or is out of its range.
     """
 
     seed: int = option(1, "seed of every random number of the run", low=0, high=2**63 - 1)
@@ -80,8 +80,8 @@ def flag_name(field_name: str) -> str:
 def find_folder(named: str) -> Path | None:
     """Return the folder that a flag names; None if it does not exist.
 
-    As given, or below the project's folder; or, under Guild, that of the run with this id, of which the first eight
-    digits are enough.
+    The value may be a path, relative to the working directory or to the project; or, under Guild, a run's id or at
+    least its first eight digits.
     """
     for path in (Path(named), Path(os.environ.get("PROJECT_DIR", ".")) / named):
         if path.is_dir():
@@ -97,17 +97,17 @@ def checkpoint_folder(flag: str, named: str) -> Path:
     """Return the folder of the run or checkpoint that a flag names, see :func:`find_folder`.
 
     Raises:
-        UserError: There is no such folder.
+        UserError: The folder does not exist.
     """
     if (folder := find_folder(named)) is None:
         raise UserError(
-            f"--{flag}: {named} is no directory and no id of a run; give one of a run or a checkpoint"
+            f"--{flag}: {named} is neither a directory nor the id of a run; give a run or a checkpoint"
         )
     return folder
 
 
 def assignments(flag: str, text: str) -> dict[str, str]:
-    """Parse the value of a flag that holds flags of other runs: ``name=value`` pairs, separated by spaces.
+    """Parse a flag that contains flags of other runs: ``name=value`` pairs, separated by spaces.
 
     Args:
         flag: Name of the flag, for the error.
@@ -117,13 +117,13 @@ def assignments(flag: str, text: str) -> dict[str, str]:
         Values by name, as typed.
 
     Raises:
-        UserError: A word is no ``name=value``, or a name is given twice.
+        UserError: A word is not of the form ``name=value``, or a name is given twice.
     """
     values: dict[str, str] = {}
     for word in text.split():
         name, equals, value = word.partition("=")
         if not (name and equals and value):
-            raise UserError(f"--{flag}: {word!r} is no name=value")
+            raise UserError(f"--{flag}: {word!r} is not of the form name=value")
         if name in values:
             raise UserError(f"--{flag}: {name} is given twice")
         values[name] = value
@@ -131,7 +131,7 @@ def assignments(flag: str, text: str) -> dict[str, str]:
 
 
 def flags_of(config: Any) -> dict[str, Any]:
-    """Return all effective flags by name, without ``resume``, which is no property of a run."""
+    """Return all effective flags by name, without ``resume``, which is not a property of the run."""
     values = dataclasses.asdict(config)
     return {flag_name(name): value for name, value in values.items() if name != "resume"}
 
@@ -149,9 +149,9 @@ def parse(
     argv: Sequence[str] | None = None,
     parser: argparse.ArgumentParser | None = None,
 ) -> C:
-    """Read flags into a configuration; a wrong one ends the process with one line and exit code 2.
+    """Read flags into a configuration; an invalid flag ends the process with a one-line message and exit code 2.
 
-    With ``--resume DIR`` the flags that are not given are those of the run in DIR.
+    With ``--resume DIR``, flags that are not given are taken from the run in DIR.
     """
     parser = parser or argparse.ArgumentParser(description=config_class.__doc__)
     parser.formatter_class = _HelpFormatter
@@ -175,10 +175,10 @@ def run_script(
     parser: argparse.ArgumentParser,
     argv: Sequence[str] | None = None,
 ) -> None:
-    """Parse the flags, runs ``main(config)`` and turns expected errors into one line.
+    """Parse the flags, run ``main(config)`` and print expected errors as one line.
 
-    Exit codes: 2 for a UserError, 1 for a RunFailed or lack of memory. After SIGTERM, SIGHUP or
-    Ctrl-C the process ends by that same signal, so that Guild and the shell know the signal.
+    Exit codes: 2 for a UserError, 1 for a RunFailed or lack of memory. After SIGTERM, SIGHUP or Ctrl-C the process
+    ends by the same signal, so that Guild and the shell see it.
     """
     parser.usage = parser.usage or "%(prog)s [--flag value ...]"
     config = parse(config_class, argv, parser)
@@ -257,7 +257,7 @@ def _checked(field: dataclasses.Field[Any], value: Any) -> Any:
     value = _converted(flag, kind, value)
     choices = meta.get("choices")
     if choices and value not in choices:
-        raise UserError(f"{flag}: {value!r} is none of {', '.join(map(str, choices))}")
+        raise UserError(f"{flag}: {value!r} is not one of {', '.join(map(str, choices))}")
     if kind in (int, float):
         low, high = meta.get("low"), meta.get("high")
         below = low is not None and (value < low or (value == low and meta["low_open"]))
@@ -275,7 +275,7 @@ def _converted(flag: str, kind: type, value: Any) -> Any:
     if kind is float and isinstance(value, int) and not isinstance(value, bool):
         return float(value)
     if not isinstance(value, kind) or isinstance(value, bool):
-        raise UserError(f"{flag}: {value!r} is no {kind.__name__}")
+        raise UserError(f"{flag}: {value!r} is not of type {kind.__name__}")
     return value
 
 
@@ -294,9 +294,9 @@ def _flags_of_run(directory: str, config_class: type[Config]) -> dict[str, Any]:
     try:
         flags = json.loads(path.read_text())["flags"]
     except (OSError, ValueError, KeyError):
-        raise UserError(f"--resume {directory}: no run there ({path} cannot be read)") from None
+        raise UserError(f"--resume {directory}: no run ({path} cannot be read)") from None
     names = {flag_name(field.name): field.name for field in dataclasses.fields(config_class)}
-    # A secret was hidden when the run wrote its flags: it has to be given again.
+    # Secrets are hidden in the recorded flags, so they have to be given again.
     return {
         names[flag]: value
         for flag, value in flags.items()
@@ -308,7 +308,7 @@ def of_run(directory: str | os.PathLike[str], config_class: type[C]) -> C:
     """Return the flags of the run in a directory.
 
     Raises:
-        UserError: There is none, or one of them is no longer allowed.
+        UserError: There is no run, or a value is no longer allowed.
     """
     return config_class(**_flags_of_run(os.fspath(directory), config_class))
 

@@ -22,9 +22,9 @@ class OutputCopy:
     """Copies standard output and error to a file, from :meth:`start` to :meth:`close`.
 
     Args:
-        path: The file; output of earlier sessions in it stays. None where Guild stores the output: then secrets are
-            taken out of the stream itself.
-        hide: Takes secrets out of a text.
+        path: The file; earlier sessions' output is kept. None if Guild stores the output; then secrets are removed
+            from the streams themselves.
+        hide: Removes secrets from a text.
     """
 
     def __init__(self, path: Path | None, hide: Callable[[str], str]) -> None:
@@ -99,7 +99,7 @@ class _CopiedStream:
 
 
 class _RedactedStream(_CopiedStream):
-    """A text stream that writes no secrets, and the stream itself in all else."""
+    """A text stream that removes secrets from what is written, and delegates everything else."""
 
     def write(self, text: str) -> int:
         self._stream.write(self._copy.hide(text))

@@ -20,18 +20,18 @@ from typing import Any, NamedTuple
 
 from runcatalog.record.digest import CLOCK_PREFIX
 
-HIDDEN = "[hidden]"  # stands where a secret was
-MAX_BYTES = 32 << 20  # limit of a JSON file and of a line, far above any run's
+HIDDEN = "[hidden]"  # replaces a secret
+MAX_BYTES = 32 << 20  # limit of a JSON file and of a line; far above the size of real ones
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAME_CHARACTERS = frozenset("_-./ :")
 
 
 class Point(NamedTuple):
-    """One value of one metric.
+    """A value of a metric.
 
     Attributes:
         time: Milliseconds since the epoch.
-        step: Step that it belongs to.
+        step: Step of the value.
         name: Name of the metric.
         value: The value, float64.
     """
@@ -68,7 +68,7 @@ class MetricsFile:
         return max(self._last.values(), default=0)
 
     def append(self, time_ms: int, step: int, metrics: dict[str, float]) -> dict[str, float]:
-        """Write the points that are new as one line, and returns them.
+        """Write the new points as a line; return them.
 
         Raises:
             OSError: The file cannot be written, for example on a full disk.
@@ -90,7 +90,7 @@ class MetricsFile:
         os.fsync(self._file)
 
     def close(self) -> None:
-        """Sync and closes the file."""
+        """Sync and close the file."""
         with contextlib.suppress(OSError):
             os.fsync(self._file)
         os.close(self._file)
@@ -99,7 +99,7 @@ class MetricsFile:
         last = self._last.get(name)
         if last is None:
             _check_name(name)
-        if last is None or step > last:  # in the common case no index of all points is needed
+        if last is None or step > last:  # the common case, which needs no index of all points
             self._last[name] = step
             if self._index is not None:
                 self._index[name, step] = value
@@ -134,12 +134,12 @@ def _checked_step(step: float) -> int:
 
 
 def read_points(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Point]:
-    """Yield the points of a metrics file, in the order in which they were written.
+    """Yield the points of a metrics file in the order of writing.
 
     Args:
         path: The file; no points if it is missing.
         start: Byte offset of the first line.
-        stop: Byte offset of the end (by default that of the last complete line).
+        stop: Byte offset of the end; by default the end of the last complete line.
     """
     for line, end in read_lines(path, start):
         if stop is not None and end > stop:
@@ -148,7 +148,7 @@ def read_points(path: Path, start: int = 0, stop: int | None = None) -> Iterator
 
 
 def points_of(line: dict[str, Any]) -> list[Point]:
-    """Return the points of one line of a metrics file."""
+    """Return the points of a line of a metrics file."""
     return [
         Point(line["t"], line["step"], name, _NON_FINITE[v] if isinstance(v, str) else float(v))
         for name, v in line["m"].items()
@@ -175,7 +175,7 @@ def read_lines(path: Path, start: int = 0) -> Iterator[tuple[dict[str, Any], int
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
-    """Append a record as one line and sync it to disk."""
+    """Append a record as a line and sync it to disk."""
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
         _write_all(file, json.dumps(record, separators=(",", ":")).encode() + b"\n")
@@ -261,7 +261,7 @@ def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
 
     Args:
         path: The lock file.
-        timeout: Seconds to wait; None waits for ever.
+        timeout: Seconds to wait; None waits forever.
 
     Raises:
         TimeoutError: Another process kept the lock for the whole time.

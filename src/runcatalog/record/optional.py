@@ -16,7 +16,7 @@ def optional(run: Run, output: str) -> Iterator[None]:
 
     Args:
         run: The run, which continues.
-        output: Name of the output, in a word or two.
+        output: Short name of the output.
     """
     try:
         yield

@@ -1,4 +1,4 @@
-"""A run: what a script calls to start, log, checkpoint and finish."""
+"""A run: start, log, checkpoint and finish."""
 
 from __future__ import annotations
 
@@ -32,26 +32,28 @@ if TYPE_CHECKING:
     from runcatalog.record.checkpoint import Checkpoint
     from runcatalog.record.delivery.tensorboard import EventFile
 
-HEARTBEAT = 30.0  # s between signs of life; see status.LOST_AFTER
-_RESERVE_BYTES = 1 << 17  # given back when the disk is full, so that the end can be written
+HEARTBEAT = 30.0  # s between heartbeats; see status.LOST_AFTER
+_RESERVE_BYTES = (
+    1 << 17
+)  # of a file that is deleted when the disk is full, so that the end can be written
 
 
 def start(config: Config, *, study: str = "") -> Run:
-    """Begins a run, or continues the one that is in the directory.
+    """Start a run, or continue the run in its directory.
 
     The directory is $RUN_DIR (Guild), else ``config.resume``, else ``runs/<8 hex>`` in the project.
-    ``RECORD=off`` gives a run with the same interface that records nothing.
+    With ``RECORD=off`` the run has the same interface and records nothing.
 
     Args:
         config: The script's flags.
-        study: Name of the study; MLflow's experiment. By default that of the project.
+        study: Name of the study, which is MLflow's experiment; by default see `environment.default_study`.
 
     Returns:
         The run, to be used as a context manager; the journal is opened on entering.
 
     Raises:
-        UserError: The directory cannot be written, belongs to a run that is alive, or to one that
-            was started with other flags.
+        UserError: The directory cannot be written, or contains a run that is still running or was started with other
+            flags.
     """
     study = study or environment.default_study(environment.project_root())
     if os.environ.get("RECORD", "").lower() in ("off", "0", "no"):
@@ -66,9 +68,9 @@ class Run:
         config: The script's flags.
         study: Name of the study.
         id: 32 hex digits; Guild's run id under Guild.
-        directory: The run's directory; everything that the run leaves is in it.
+        directory: The run's directory, with all of its files.
         seeds: The run's random streams.
-        resumed: True if the directory already held a run.
+        resumed: Whether the directory already contained a run.
     """
 
     def __init__(self, config: Config, study: str) -> None:
@@ -86,7 +88,7 @@ class Run:
         self._signals = signals.Signals()
         self._stop_beating = threading.Event()
         self._output: OutputCopy | None = None
-        self._hide = redact.Redactor.of_run(self.directory)
+        self._hide = redact.Redactor.for_run(self.directory)
         self._crash: CrashReport
         self._metrics: journal.MetricsFile
         self._tfevents: EventFile
@@ -111,7 +113,7 @@ class Run:
         trace: TracebackType | None,
     ) -> None:
         if self._session is None or os.getpid() != self._session.pid:
-            return  # a forked worker unwinds: not its run
+            return  # a forked worker, which must not end its parent's run
         self._signals.ignore()
         try:
             if error is None and not self._finished:
@@ -122,14 +124,14 @@ class Run:
             self._close(failed=error is not None)
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Appends metrics to the journal; never waits for MLflow.
+        """Append metrics to the journal, without waiting for MLflow.
 
-        The first value of a (name, step) counts: what a resumed run computes again is not written.
+        The first value of a (name, step) counts: values that a resumed run recomputes are not written.
 
         Args:
-            metrics: Values by name (letters, digits, ``_ - . / :`` and spaces); a name beginning with
-                ``time/`` reads the clock and is left out of digests.
-            step: Whole number, at least 0: the update, unless the study says otherwise.
+            metrics: Values by name (letters, digits, ``_ - . / :`` and spaces); names that begin with ``time/`` are for
+                wall-clock metrics, which digests leave out.
+            step: Integer, at least 0; the update in most studies.
         """
         now = self._clock.now()
         with self._signals.deferred():
@@ -142,22 +144,22 @@ class Run:
                 self._tfevents.append(now, int(step), new)
 
     def progress(self, done: float, total: float, unit: str) -> None:
-        """Says how far the run is, for whoever looks at ``journal/progress.json``.
+        """Report the progress in ``journal/progress.json``.
 
         Args:
-            done: How much is done.
-            total: How much there is to do.
-            unit: Of what, for example "update".
+            done: Completed units.
+            total: All units.
+            unit: Name of a unit, for example "update".
         """
         self._progress = {"done": done, "total": total, "unit": unit}
         if time.monotonic() - self._written_progress > 5.0 or done >= total:
-            # A full disk is told by what needs to be written; this does not.
+            # Errors of a full disk are ignored here; the next write of data reports them.
             with self._signals.deferred(), contextlib.suppress(OSError):
                 self._beat()
                 self._tfevents.flush()
 
     def event(self, text: str) -> None:
-        """Prints a remark and keeps it in the journal."""
+        """Print a message and write it to the journal."""
         print(text, flush=True)
         line = {"t": self._clock.now(), "text": self._hide.text(text)}
         with self._signals.deferred():
@@ -170,12 +172,12 @@ class Run:
         state: Mapping[str, Any],
         keep: int | None = 3,
     ) -> Path:
-        """Writes a checkpoint that survives a kill at any moment, and the points up to it.
+        """Write a checkpoint atomically, and sync the points before it, so that both survive a kill.
 
         Args:
             step: Step to continue from.
             tensors: Weights by name.
-            state: All else that a bit-equal continuation needs; see
+            state: Further state that a bit-equal continuation needs; see
                 :func:`runcatalog.record.checkpoint.save_checkpoint`.
             keep: Number of newest checkpoints to keep; None keeps all.
 
@@ -183,7 +185,7 @@ class Run:
             The checkpoint's folder.
 
         Raises:
-            RunFailed: The disk is full; older checkpoints are as they were.
+            RunFailed: The disk is full; older checkpoints are unchanged.
         """
         from runcatalog.record.checkpoint import save_checkpoint
 
@@ -199,7 +201,7 @@ class Run:
                 raise
 
     def restore(self) -> Checkpoint | None:
-        """Returns the newest complete checkpoint of a resumed run; None if there is none."""
+        """Return the newest complete checkpoint of a resumed run, or None."""
         if not self.resumed:
             return None
         from runcatalog.record.checkpoint import newest_checkpoint
@@ -207,18 +209,18 @@ class Run:
         return newest_checkpoint(self.directory / "checkpoints")
 
     def add_parent(self, run_id: str) -> None:
-        """Notes that this run began from another one's checkpoint (``Checkpoint.run_id``)."""
+        """Record the run whose checkpoint or result this run starts from (``Checkpoint.run_id``)."""
         path = self._journal / "parents.json"
         parents = (journal.read_json(path) or {}).get("parents", [])
         if run_id and run_id not in parents:
             journal.write_json(path, {"parents": [*parents, run_id]})
 
     def artifact(self, name: str | os.PathLike[str]) -> Path:
-        """Returns where to write a file that MLflow gets too (a figure, a video).
+        """Return the path for a file that is also sent to MLflow, such as a figure or video.
 
         Args:
-            name: Name in ``artifacts/``, with folders if wanted; a file of the run's directory that lies
-                elsewhere is copied there.
+            name: Name in ``artifacts/``, possibly with folders; or the absolute path of an existing file, which is
+                copied there.
         """
         folder = self.directory / "artifacts"
         path = Path(name)
@@ -231,21 +233,21 @@ class Run:
         return target
 
     def digest_weights(self, tensors: Mapping[str, Any]) -> str:
-        """Returns the digest of the final weights and keeps it for the result."""
+        """Return the digest of the final weights, and store it for the result."""
         self._weights = weights_digest(tensors)
         return self._weights
 
     def finish(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Writes ``result.json`` and ends the run as FINISHED.
+        """Write ``result.json`` and end the run as FINISHED.
 
         Args:
-            result: ``objective`` (name, value, kind, count, goal, at, axis), and if wanted ``summary``,
-                ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``, and ``table`` (columns and rows
-                that the catalog's ``details`` shows). The objective's value also becomes the metric ``objective``,
-                which a search optimises where the operation declares ``objective: {maximize: objective}``.
+            result: ``objective`` (name, value, kind, count, goal, at, axis), and optionally ``summary``,
+                ``metrics``, ``env_steps``, ``task``, ``task_id``, ``variant``, and ``table`` (columns and rows, for the
+                template call ``details``). The objective's value is also logged as the metric ``objective``, which a
+                search optimises if the operation declares ``objective: {maximize: objective}``.
 
         Returns:
-            What was written, with status, digests and times.
+            The content of ``result.json``, with status, digests and times.
         """
         objective = result.get("objective") or {}
         if objective.get("value") is not None:
@@ -267,7 +269,7 @@ class Run:
             before = status.last_session(self.directory)
             if before and status.status_of(self.directory).status == signals.RUNNING:
                 raise UserError(
-                    f"{self.directory}: this run is still going on (process {before['pid']} on "
+                    f"{self.directory}: this run is still running (process {before['pid']} on "
                     f"{before['host']}); stop it first"
                 )
             static = self._static_facts()
@@ -289,10 +291,12 @@ class Run:
         (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
         outcome.write_guild_result(self.directory, "")
         outcome.hide_label(self.directory, self._hide.text)
-        self._reserve.write_bytes(os.urandom(_RESERVE_BYTES))  # zeros may be stored as nothing
+        self._reserve.write_bytes(
+            os.urandom(_RESERVE_BYTES)
+        )  # a file system may store zeros without using space
         self._crash = CrashReport(self.directory)
-        kept = None if (self.directory / ".guild").is_dir() else self._journal / "output.txt"
-        self._output = OutputCopy(kept, self._hide.known)
+        copy = None if (self.directory / ".guild").is_dir() else self._journal / "output.txt"
+        self._output = OutputCopy(copy, self._hide.known)
         self._output.start()
         for stale in (self.directory / "checkpoints").glob(".writing-*"):
             shutil.rmtree(stale, ignore_errors=True)
@@ -306,10 +310,10 @@ class Run:
         stored = journal.read_json(path)
         if stored is not None:
             now = environment.script(self.config)
-            if (begun := stored.get("script", now)) != now:  # older runs do not tell
-                raise UserError(f"--resume: a run of {begun}.py; {now}.py cannot continue it")
+            if (first := stored.get("script", now)) != now:  # older runs did not record it
+                raise UserError(f"--resume: a run of {first}.py; {now}.py cannot continue it")
             before, given = stored["flags"], flags_of(self.config)
-            # Of a value that is hidden there it cannot be told whether it is the same.
+            # Hidden values cannot be compared in full; they are taken for equal if the visible parts match.
             same = {n for n in before.keys() & given if redact.is_hidden(given[n], before[n])}
             check_same_flags(self.config, before | {name: given[name] for name in same})
             return stored
@@ -317,7 +321,7 @@ class Run:
             raise UserError(f"{path}: damaged; it cannot be continued")
         project = environment.project_root()
         facts = environment.run_facts(self.config, self.study, self.id, project)
-        static = self._hide.value(facts)  # whoever sends the run later may not know the secrets
+        static = self._hide.value(facts)  # a later sender of the run may not know the secrets
         if static["dirty"]:
             patch.write(project, static["commit"], self.artifact(patch.NAME))
         journal.write_json(path, static)
@@ -326,7 +330,7 @@ class Run:
     def _end_with(self, error: BaseException) -> None:
         end, hide = signals.end_from_exception(error), self._hide.text
         if self._finished and end.status == signals.KILLED:
-            return  # the result was complete before the signal came
+            return  # the result was complete before the signal
         if self._finished and isinstance(error, SystemExit) and not error.code:
             return
         if signals.is_disk_full(error):
@@ -384,11 +388,11 @@ class Run:
         return written
 
     def _hide_in_artifacts(self) -> None:
-        """Takes secrets out of the text files that are to be published."""
+        """Remove secrets from the text files that are published."""
         folder = self.directory / "artifacts"
         with contextlib.suppress(
             OSError
-        ):  # a full disk: then whoever sends them hides what it knows
+        ):  # a full disk; the sender then hides the secrets that it knows
             for path in folder.rglob("*"):
                 regular = path.is_file() and not path.is_symlink() and path != folder / patch.NAME
                 if regular and (clean := self._hide.file(path, known=True)) is not None:
@@ -397,20 +401,20 @@ class Run:
     def _close(self, failed: bool = False) -> None:
         self._stop_beating.set()
         self._crash.close()
-        # The traceback that Python prints in the end goes to Guild's file too.
+        # Secrets must also be removed from the traceback that Python prints last, which Guild stores.
         if self._output and not (failed and (self.directory / ".guild").is_dir()):
             self._output.close()
         self._reserve.unlink(missing_ok=True)
         self._tfevents.close()
         self._metrics.close()
         if self._sender and self._sender.stdin:
-            self._sender.stdin.close()  # tells the sender, which needs no waiting for
+            self._sender.stdin.close()  # signals the end to the sender; no need to wait for it
         self._signals.restore()
 
     def _beat(self) -> None:
         self._written_progress = time.monotonic()
         assert self._session is not None
-        # Other machines compare "t" with their clocks; the seconds are right even if this one is set.
+        # Other machines compare "t" with their clocks; "seconds" is right even if this machine's clock is changed.
         beat = {"t": int(time.time() * 1000), "seconds": round(self._clock.seconds(), 3)}
         beat |= {"session": self._session.number, **self._progress}
         journal.write_json(self._journal / "progress.json", journal.plain(beat), durable=False)
@@ -419,14 +423,14 @@ class Run:
         while not self._stop_beating.wait(HEARTBEAT):
             try:
                 self._beat()
-            except FileNotFoundError:  # someone deleted the run
+            except FileNotFoundError:  # the run was deleted
                 return
-            except OSError:  # the disk is full; it may get better
+            except OSError:  # a full disk; space may become free
                 continue
 
 
 class DisabledRun(Run):
-    """The run of ``RECORD=off``: its directory is a temporary one, and everything else does nothing."""
+    """The run of ``RECORD=off``: its directory is temporary, and nothing is recorded."""
 
     def __init__(self, config: Config, study: str) -> None:
         self.config, self.study, self.seeds = config, study, Seeds(config.seed)
@@ -441,22 +445,22 @@ class DisabledRun(Run):
         self._scratch.cleanup()
 
     def log(self, metrics: Mapping[str, float], step: int) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def progress(self, done: float, total: float, unit: str) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def event(self, text: str) -> None:
-        """Prints the remark."""
+        """Print the message."""
         print(text, flush=True)
 
     def checkpoint(self, step: int, tensors: Any, state: Any, keep: int | None = 3) -> Path:
-        """Does nothing."""
+        """Do nothing."""
         return self.directory
 
     def add_parent(self, run_id: str) -> None:
-        """Does nothing."""
+        """Do nothing."""
 
     def finish(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Returns the result as it is."""
+        """Return the result unchanged."""
         return {"status": signals.FINISHED, "reason": "", "result": dict(result)}

@@ -1,4 +1,4 @@
-"""Independent random streams, by purpose and environment, from one seed per run."""
+"""Independent random streams, by purpose and environment, from a seed per run."""
 
 from __future__ import annotations
 
@@ -13,8 +13,8 @@ if TYPE_CHECKING:  # keeps the import of record for help and flags fast
 class Seeds:
     """Random streams of a run, named by purpose.
 
-    A stream depends on (seed, purpose, index) alone, never on the order of the calls, on threads or on
-    processes. There is no global random number generator.
+    A stream depends only on (seed, purpose, index), not on the order of calls, on threads or on processes. There is no
+    global random number generator.
 
     Args:
         seed: The run's seed, at least 0.

@@ -1,4 +1,4 @@
-"""Validation of run directories, which may come from untrusted sources."""
+"""Validation of run directories, which may be from untrusted sources."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runcatalog.record import journal
 from runcatalog.record.errors import UserError
 
 _TEXTS = ("study", "operation", "command", "commit", "dirty", "machine", "host", "gpu", "host_cpu")
-_LONGEST = 4000  # characters of such a text
+_MAX_TEXT = 4000  # characters of such a text
 _ATTRIBUTE_BYTES = 1 << 20
 _INT64 = 1 << 63  # limit of integers in a database
 
@@ -28,12 +28,12 @@ def checked_facts(directory: Path) -> dict[str, Any]:
     try:
         size = path.stat().st_size
     except OSError:
-        raise UserError(f"{directory}: no run there (journal/run.json cannot be read)") from None
+        raise UserError(f"{directory}: no run (journal/run.json cannot be read)") from None
     if size > journal.MAX_BYTES:
         raise UserError(f"{path}: {size} bytes; at most {journal.MAX_BYTES} are read")
     facts = journal.read_json(path)
     if facts is None:
-        raise UserError(f"{directory}: no run there (journal/run.json cannot be read)")
+        raise UserError(f"{directory}: no run (journal/run.json cannot be read)")
     wrong = _wrong_field(facts)
     if wrong:
         raise UserError(f"{path}: {wrong!r} is missing or invalid: refused")
@@ -78,7 +78,7 @@ def _wrong_field(facts: dict[str, Any]) -> str:
         return "id"
     for name in _TEXTS:
         value = facts.get(name, None if name in ("study", "operation") else "")
-        if not isinstance(value, str) or len(value) > _LONGEST:
+        if not isinstance(value, str) or len(value) > _MAX_TEXT:
             return name
     if not facts["study"].strip() or "/" in facts["study"] or "\0" in facts["study"]:
         return "study"

@@ -3,7 +3,7 @@
 Proposals share no state, so a killed and restarted search proposes the same points as an
 uninterrupted one. This module does not depend on Guild.
 
-The surrogate is a Gaussian process with a Matern 5/2 kernel, one length scale per dimension, and
+The surrogate is a Gaussian process with a Matern 5/2 kernel, a length scale per dimension, and
 white noise; the next point maximises expected improvement (Jones, Schonlau and Welch 1998,
 "Efficient global optimization of expensive black-box functions", section 4). Fit and acquisition
 are scikit-optimize's.
@@ -41,7 +41,7 @@ class Settings:
     """Settings of a search.
 
     `random_starts`: initial points before the first fit, from a Sobol sequence. `acq_func`: EI, LCB
-    or PI. `xi`: improvement asked for by EI and PI, in standard deviations of the objective's
+    or PI. `xi`: minimum improvement for EI and PI, in standard deviations of the objective's
     values so far; 0 gives the expected improvement of the paper. `kappa`: weight of the predicted
     standard deviation in LCB.
     """

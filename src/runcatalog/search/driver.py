@@ -1,7 +1,6 @@
-"""Runs a search: proposes a point, runs it as a trial of the Guild batch, looks at the result.
+"""Loop of a search: propose a point, run it as a trial of the Guild batch, read the result.
 
-The batch is the run that this process is: `guild run OPERATION --optimizer gp …` makes one, and so
-does `runcatalog.search.opt`.
+The batch is the current Guild run, created by `guild run OPERATION --optimizer gp …` or by `runcatalog.search.opt`.
 """
 
 import contextlib
@@ -32,28 +31,28 @@ class Stopped(Exception):
 
 
 def main(run_search: Callable[[], None]) -> None:
-    """Calls `run_search`; an error of the user's is one line and exit 1."""
+    """Call `run_search`; print a SearchError as one line and exit with 1."""
     try:
         run_search()
     except SearchError as e:
         print(f"search: {e}", file=sys.stderr)
         sys.exit(1)
     except KeyboardInterrupt:
-        _stopped(signal.SIGINT)
+        _end_by_signal(signal.SIGINT)
     except Stopped as e:
-        _stopped(e.args[0])
+        _end_by_signal(e.args[0])
 
 
-def _stopped(signal_number: int) -> None:
-    """Ends this process by the signal, so that Guild records the batch as terminated."""
-    with contextlib.suppress(OSError):  # whoever read the output may be gone
-        print("search: stopped; `guild run --restart` goes on with what is missing", flush=True)
+def _end_by_signal(signal_number: int) -> None:
+    """End this process by the signal, so that Guild records the batch as terminated."""
+    with contextlib.suppress(OSError):  # the reader of the output may have ended
+        print("search: stopped; `guild run --restart` runs the remaining trials", flush=True)
     signal.signal(signal_number, signal.SIG_DFL)
     os.kill(os.getpid(), signal_number)
 
 
 def current_batch() -> Any:
-    """The batch that this process runs; raises SearchError when it runs none."""
+    """Return the batch of this process; raise SearchError without one."""
     from runcatalog.guild.compat import batch_util
 
     batch_util.init_logging()
@@ -66,66 +65,68 @@ def current_batch() -> Any:
 
 
 def seed_of(batch: Any, seed: int | None) -> int:
-    """The seed asked for, else the one that Guild gave to the batch."""
+    """Return the given seed, else the random seed that Guild chose for the batch."""
     return int(batch.get("random_seed") or 0) if seed is None else seed
 
 
 def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, Any]:
-    """Runs what is missing of a batch's trials and returns its result.
+    """Run the remaining trials of a batch; return its result.
 
-    Raises SearchError when the batch's flags, objective or settings are wrong, when another process
-    is running the batch, and at the end when no trial succeeded.
+    Raises SearchError if the batch's flags, objective or settings are invalid, if another process is running the
+    batch, and at the end if no trial succeeded.
     """
     started = time.time()
-    # `mlflow run` names one MLflow run for the job: it is the search's, not its first trial's.
+    # `mlflow run` creates an MLflow run for the job; it belongs to the search, not to its first trial.
     os.environ.pop("MLFLOW_RUN_ID", None)
     if any(os.getenv(name) for name in ("PRINT_TRIALS", "PRINT_TRIALS_CMD", "SAVE_TRIALS")):
-        raise SearchError("a search has no list of trials beforehand: each follows from the last")
+        raise SearchError(
+            "a search cannot list its trials: every trial depends on the results before it"
+        )
     dimensions = from_flags(batch.batch_proto.get("flags") or {})
     objective = trials.objective_of(batch)
     count = int(batch.get("max_trials") or DEFAULT_TRIALS)
-    with _alone(batch), _stopping() as stop:
+    with _locked(batch), _stopping() as stop:
         prior = trials.prior_observations(batch, dimensions, objective, prior_mode)
         _run_missing(batch, dimensions, objective, count, settings, prior, stop)
         done = trials.read(batch, objective)
     result = {"method": settings.method} | _result(done, objective, count)
     if importance := _importance(done, dimensions, objective):
         result["importance"] = importance
-    why = "no trial succeeded"
+    reason = "no trial succeeded"
     if not done:
-        why = "no trial was run: earlier ones tried every point (prev-trials=batch leaves them out)"
-        result["summary"] = why
-    _write_result(batch, result, started, why)
+        reason = "no trial was run: earlier ones tried every point (use prev-trials=batch)"
+        result["summary"] = reason
+    _write_result(batch, result, started, reason)
     print(f"search: {result['summary']}", flush=True)
     if result["objective"] is None:
         reasons = [t.reason for t in done if t.reason]
-        raise SearchError(why + (f"; the last one: {reasons[-1]}" if reasons else ""))
+        raise SearchError(reason + (f"; the last one: {reasons[-1]}" if reasons else ""))
     return result
 
 
 @contextlib.contextmanager
-def _alone(batch: Any) -> Iterator[None]:
-    """Holds the batch, so that a restart of a search that still runs does not run trials twice."""
+def _locked(batch: Any) -> Iterator[None]:
+    """Lock the batch, so that restarting a running search does not run trials twice."""
     with open(batch.guild_path("search.lock"), "w") as lock:
         try:
             fcntl.flock(lock, fcntl.LOCK_EX | fcntl.LOCK_NB)
         except BlockingIOError:
-            raise SearchError(f"{batch.id[:8]} is being run by another process already") from None
+            raise SearchError(f"{batch.id[:8]} is already being run by another process") from None
         yield
 
 
 @contextlib.contextmanager
 def _stopping() -> Iterator[threading.Event]:
-    """An event that SIGTERM sets; the signal also ends the trial that is running.
+    """Yield an event that SIGTERM sets; the signal also ends the running trial.
 
-    The death of `guild run`, to which this process is a child, counts as SIGTERM.
+    The death of the parent process, `guild run`, counts as SIGTERM.
     """
     import psutil
 
     stop = threading.Event()
 
     def end_trials() -> None:
-        while True:  # until this process ends: a trial may be just about to start
+        while True:  # until this process ends, since another trial may be starting
             trials.stop(psutil.Process().children())
             time.sleep(0.1)
 
@@ -151,33 +152,35 @@ def _run_missing(
     prior: Sequence[Observation],
     stop: threading.Event,
 ) -> None:
-    """Runs interrupted trials on, then new ones until there are `count`."""
+    """Continue interrupted trials, then run new ones until there are `count`."""
     from runcatalog.guild.compat import batch_util
 
     for trial in trials.read(batch, objective):
         if trial.state == "pending":
-            print(f"search: trial {trial.number} was interrupted, running it on", flush=True)
+            print(f"search: trial {trial.number} was interrupted, continuing it", flush=True)
             trials.stop_orphan(trial.run)
             trials.rewrite_attributes(batch, trial)
             _run_trial(trial.run, stop)
     while True:
-        seen = trials.read(batch, objective)
-        if seen and seen[-1].state == "failed" and batch_util.fail_on_trial_error(batch):
-            raise SearchError(f"trial {seen[-1].number} failed: {seen[-1].reason}")
-        told = trials.missing_objective_hint(batch, seen, objective)
-        if told is not None:
-            raise SearchError(told)
-        if len(seen) >= count:
+        ended = trials.read(batch, objective)
+        if ended and ended[-1].state == "failed" and batch_util.fail_on_trial_error(batch):
+            raise SearchError(f"trial {ended[-1].number} failed: {ended[-1].reason}")
+        hint = trials.missing_objective_hint(batch, ended, objective)
+        if hint is not None:
+            raise SearchError(hint)
+        if len(ended) >= count:
             return
-        history = [*prior, *trials.observations(seen, objective)]
-        number = seen[-1].number + 1 if seen else 1  # a trial may have been deleted
+        history = [*prior, *trials.observations(ended, objective)]
+        number = (
+            ended[-1].number + 1 if ended else 1
+        )  # not the count: a trial may have been deleted
         proposal = propose(dimensions, history, number - 1, settings)
         if proposal is None:
             print("search: every point of the space has been tried", flush=True)
             return
-        # Told before the trial, whose own output follows.
-        print(f"search: trial {number} of {count}, {_why(proposal, objective)}", flush=True)
-        trial_run = _new_trial(batch, dimensions, proposal, number, seen, objective, settings)
+        # Printed before the trial, whose own output follows.
+        print(f"search: trial {number} of {count}, {_describe(proposal, objective)}", flush=True)
+        trial_run = _new_trial(batch, dimensions, proposal, number, ended, objective, settings)
         _run_trial(trial_run, stop)
 
 
@@ -186,11 +189,11 @@ def _new_trial(
     dimensions: Sequence[Dimension],
     proposal: Proposal,
     number: int,
-    seen: Sequence[Trial],
+    ended: Sequence[Trial],
     objective: Objective,
     settings: Settings,
 ) -> Any:
-    """A Guild run for the proposal, with the note that makes it a trial."""
+    """Create the Guild run of a proposal, with the note `search.json` that identifies it as a trial."""
     from runcatalog.guild.compat import batch_util
 
     flags = batch.batch_proto.get("flags") or {}
@@ -213,24 +216,23 @@ def _new_trial(
         "acq_func": settings.acq_func if proposal.kind == "gp" else None,
         "seed": settings.seed,
         "random_state": proposal.random_state,
-        "told": [t.number for t in seen if t.state == "done"],
-        "told_failed": [t.number for t in seen if t.state == "failed"],
+        "told": [t.number for t in ended if t.state == "done"],
+        "told_failed": [t.number for t in ended if t.state == "failed"],
     }
     trial_run.write_attr("search", {"kind": proposal.kind, "predicted": predicted})
-    # Last: a trial without its note is one that was not completely set up.
+    # Last, since a trial without its note counts as not completely set up.
     trials.save(Path(trial_run.dir) / "search.json", note)
     return trial_run
 
 
 def _run_trial(trial_run: Any, stop: threading.Event) -> None:
-    """Runs a trial to its end; whether it failed is read from the run afterwards."""
+    """Run a trial to its end; its result is read from the run afterwards."""
     from runcatalog.guild.compat import batch_util, exit_code
     from runcatalog.guild.compat import main as guild_main
 
     if stop.is_set():
         raise Stopped(signal.SIGTERM)
-    # Guild leaves the last session's exit status in place until the next one ends. Without it, a
-    # kill during this session is seen for what it is.
+    # Guild keeps the exit status of the last session until the next session ends; it would hide a kill in between.
     for attr in ("exit_status", "stopped"):
         Path(trial_run.guild_path("attrs", attr)).unlink(missing_ok=True)
     try:
@@ -243,13 +245,13 @@ def _run_trial(trial_run: Any, stop: threading.Event) -> None:
             text = f": {message}" if message else ""
             print(f"search: trial ended with status {code}{text}", file=sys.stderr, flush=True)
         if trial_run.get("exit_status") is None:
-            # It did not get as far as a process (an unmet dependency): it failed all the same.
+            # A failure before the process was started, such as a missing dependency.
             trial_run.write_attr("exit_status", code or 1)
     if stop.is_set():
         raise Stopped(signal.SIGTERM)
 
 
-def _why(proposal: Proposal, objective: Objective) -> str:
+def _describe(proposal: Proposal, objective: Objective) -> str:
     text = f"{_text(proposal.point)} ({proposal.kind}"
     if proposal.mean is None:
         return text + ")"
@@ -262,7 +264,7 @@ def _text(point: Point) -> str:
 
 
 def _result(done: Sequence[Trial], objective: Objective, count: int) -> dict[str, Any]:
-    """The batch's result, in the form that every result of the project has."""
+    """Return the batch's result, in the format of other results."""
     good = [t for t in done if t.value is not None]
     failed = sum(t.state == "failed" for t in done)
     metrics: dict[str, Any] = {"trials": len(done), "failed": failed}
@@ -270,7 +272,7 @@ def _result(done: Sequence[Trial], objective: Objective, count: int) -> dict[str
     if not good:
         return {"objective": None, "summary": f"no best point{failures}", "metrics": metrics}
     best = min(good, key=lambda t: objective.to_minimize(t.value))
-    name, value = _told(best, objective)
+    name, value = _exact_value(best, objective)
     return {
         "objective": {
             "name": name,
@@ -291,7 +293,7 @@ def _result(done: Sequence[Trial], objective: Objective, count: int) -> dict[str
 def _importance(
     done: Sequence[Trial], dimensions: Sequence[Dimension], objective: Objective
 ) -> dict[str, Any] | None:
-    """Importance of the searched flags; None where there is none, or it cannot be computed."""
+    """Return the importance of the searched flags; None if it is undefined or cannot be computed."""
     from runcatalog.search.importance import importance
 
     ended = [t for t in done if t.state != "pending"]
@@ -300,33 +302,33 @@ def _importance(
         return importance(
             [t.point for t in ended], values, {d.name: d.to_json() for d in dimensions}
         )
-    except Exception as e:  # the search itself has succeeded, whatever the fit meets
+    except Exception as e:  # an error of the fit must not fail the search
         print(f"search: no importance of the parameters: {e}", file=sys.stderr, flush=True)
         return None
 
 
-def _told(trial: Trial, objective: Objective) -> tuple[str, float]:
-    """The objective's name and value as the trial itself tells them, if it does.
+def _exact_value(trial: Trial, objective: Objective) -> tuple[str, float]:
+    """Return name and value of the objective in the trial's result if it has one, else of Guild's scalar.
 
-    The scalar that Guild reads may have a general name, and events round it to 32 bits.
+    Guild's scalar may have a generic name, and its events are rounded to 32 bits.
     """
-    told = (trials.load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
-    own = told.get("objective") or {}
-    value = own.get("value")  # a text or nothing where the trial's own objective is no number
+    result = (trials.load(Path(trial.run.dir) / "result.json") or {}).get("result") or {}
+    own = result.get("objective") or {}
+    value = own.get("value")  # may be text or missing
     if is_value(value) and math.isclose(value, trial.value, rel_tol=1e-6, abs_tol=1e-30):
         return own["name"], value
     return objective.name, trial.value
 
 
-def _write_result(batch: Any, result: dict[str, Any], started: float, why: str) -> None:
-    """Writes the batch's result; `why` says why it failed, if it did."""
+def _write_result(batch: Any, result: dict[str, Any], started: float, reason: str) -> None:
+    """Write the batch's result; `reason` is the reason of a failure, if it failed."""
     path = Path(batch.dir) / "result.json"
     before = trials.load(path) or {}
     ended = time.time()
     failed = result["objective"] is None
     content = {
         "status": "FAILED" if failed else "FINISHED",
-        "reason": why if failed else None,
+        "reason": reason if failed else None,
         "result": result,
         "started": batch.get("initialized", started * 1e6) / 1e6,  # Guild counts microseconds
         "ended": ended,

@@ -1,13 +1,13 @@
 """Permutation importance of a search's parameters, computed once when the search ends.
 
-A Gaussian process (Matern 5/2, one length scale per column, white noise) is fitted to the trials of all folds but
-one. In the held-out fold each parameter in turn is permuted between trials (scikit-learn's `permutation_importance`;
-Breiman 2001, *Random Forests*, section 10). Half of the increase in squared error, as a share of the objective's
-variance, is the share of the variance that involves the parameter (Gregorutti, Michel and Saint-Pierre 2017,
-*Correlation and variable importance in random forests*, section 2).
+A Gaussian process (Matern 5/2, a length scale per column, white noise) is fitted to the trials of all folds except the
+held-out fold. In the held-out fold, every parameter in turn is permuted between trials (scikit-learn's
+`permutation_importance`; Breiman 2001, *Random Forests*, section 10). Half of the increase in squared error, as a share
+of the objective's variance, is the share of the variance that involves the parameter (Gregorutti, Michel and
+Saint-Pierre 2017, *Correlation and variable importance in random forests*, section 2).
 
 Intervals (95 %) are over trials: of the ratio of the mean increase to the variance, linearised (Cochran 1977, *Sampling
-Techniques*, section 6.3), each trial's increase averaged over the repeats of the cross-validation.
+Techniques*, section 6.3), with the increase per trial averaged over the repeats of the cross-validation.
 """
 
 from __future__ import annotations
@@ -18,13 +18,13 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 MIN_TRIALS = 8
-FOLDS = 5  # fewer for so few trials that a fold would hold one, with nothing to permute
-REPEATS = 6  # of the cross-validation, with another partition each
+FOLDS = 5  # fewer if a fold would contain a single trial, which cannot be permuted
+REPEATS = 6  # of the cross-validation, with different partitions
 PERMUTATIONS = 5  # per parameter and fold
-# A fit costs the cube of the number of trials: a longer search is represented by this many, evenly from worst to best.
+# The cost of a fit grows with the cube of the trials; a longer search is sampled evenly from worst to best.
 MAX_TRIALS = 150
-# Objectives further below the median than this many times the distance from there to the best are clipped, and failed
-# trials count as the worst: one explosion with a return of −10 million would otherwise be all of the variance.
+# Objectives further below the median than REACH times the distance from the median to the best are clipped, and failed
+# trials count as the worst. Otherwise a single explosion with a return of −10 million would dominate the variance.
 REACH = 2.0
 LENGTH_SCALES = (0.05, 50.0)
 METHOD = "permutation importance, Gaussian process, {}-fold cross-validation"
@@ -35,11 +35,11 @@ def importance(
     objectives: Sequence[float | None],
     space: Mapping[str, Mapping[str, Any]],
 ) -> dict[str, Any] | None:
-    """Return each parameter's share of the objective's variance, and the model's R².
+    """Return the parameters' shares of the objective's variance, and the model's R².
 
     Args:
-        points: Parameter values, one mapping per trial.
-        objectives: One per trial, large being good; None for a failed trial.
+        points: Parameter values by name, a mapping per trial.
+        objectives: Objective per trial, larger is better; None for a failed trial.
         space: Per parameter `low`, `high` and `log`, or `choices`, as a search records it.
 
     Returns:
@@ -53,7 +53,7 @@ def importance(
     names = sorted(space)
     x = np.array([[_place(space[n], point[n]) for n in names] for point in points])
     y = _goodness(objectives)
-    # Ties are broken by the point: the order of the trials must not matter.
+    # Ties are broken by the point, so that the order of the trials does not matter.
     order = np.lexsort((*x.T, y))
     if len(order) > MAX_TRIALS:
         order = order[np.linspace(0, len(order) - 1, MAX_TRIALS).round().astype(int)]
@@ -70,9 +70,9 @@ def importance(
     half = t.ppf(0.975, len(y) - 1) * apart.std(0, ddof=1) / np.sqrt(len(y))
     shares = {
         name: {
-            key: round(float(v), 4) for key, v in zip(("share", "low", "high"), each, strict=True)
+            key: round(float(v), 4) for key, v in zip(("share", "low", "high"), row, strict=True)
         }
-        for name, each in zip(names, np.transpose([share, share - half, share + half]), strict=True)
+        for name, row in zip(names, np.transpose([share, share - half, share + half]), strict=True)
     }
     r2 = round(float(1 - errors.mean()), 4)
     return {
@@ -88,7 +88,7 @@ def _folds(trials: int) -> int:
 
 
 def _cross_validated(x: Any, y: Any, choices: Sequence[int]) -> tuple[Any, Any]:
-    """Squared errors of held-out trials [n], and their increase by each parameter's permutation [n, parameters]."""
+    """Return the increase of the squared errors by permuting a parameter [n, parameters], and the errors [n]."""
     import numpy as np
     from sklearn.exceptions import ConvergenceWarning
     from sklearn.inspection import permutation_importance
@@ -108,7 +108,7 @@ def _cross_validated(x: Any, y: Any, choices: Sequence[int]) -> tuple[Any, Any]:
             permuted = permutation_importance(
                 model, x[test], y[test], scoring=scores, n_repeats=PERMUTATIONS, random_state=0
             )
-            # One permutation in `len(test)` leaves a trial its own value.
+            # A permutation leaves a trial its own value with probability 1 / len(test).
             scale = len(test) / (len(test) - 1)
             increases[test] += scale * np.array(
                 [permuted[str(i)].importances_mean for i in range(len(test))]
@@ -117,7 +117,7 @@ def _cross_validated(x: Any, y: Any, choices: Sequence[int]) -> tuple[Any, Any]:
 
 
 def _model(choices: Sequence[int]) -> Any:
-    """A Gaussian process over numbers and one-hot choices."""
+    """Return a Gaussian process over numbers and one-hot choices."""
     import numpy as np
     from sklearn.gaussian_process import GaussianProcessRegressor
     from sklearn.gaussian_process.kernels import ConstantKernel, Matern, WhiteKernel
@@ -139,7 +139,7 @@ def _model(choices: Sequence[int]) -> Any:
 
 
 def _place(dimension: Mapping[str, Any], value: Any) -> float:
-    """Where a value lies in its range, 0 to 1; of a choice its number."""
+    """Return the position of a value in its range, 0 to 1; the index of a choice."""
     if "choices" in dimension:
         return float([str(choice) for choice in dimension["choices"]].index(str(value)))
     low, high = dimension["low"], dimension["high"]
@@ -149,7 +149,7 @@ def _place(dimension: Mapping[str, Any], value: Any) -> float:
 
 
 def _goodness(objectives: Sequence[float | None]) -> Any:
-    """Objectives with the worst clipped, failed trials at the worst; see REACH."""
+    """Return the objectives with low ones clipped and failed trials at the lowest value; see REACH."""
     import numpy as np
 
     finite = np.array([o for o in objectives if o is not None], float)
@@ -158,6 +158,6 @@ def _goodness(objectives: Sequence[float | None]) -> Any:
     y = np.array([worst if o is None else max(o, worst) for o in objectives])
     if np.ptp(y) > 0:
         return y
-    # Half of the trials are as good as the best: ranks, with the failed ones last.
+    # If half of the trials are as good as the best, use ranks, with failed trials last.
     ranks = np.array([-np.inf if o is None else o for o in objectives])
     return np.array([(ranks < v).sum() for v in ranks], float)

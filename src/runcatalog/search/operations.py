@@ -1,8 +1,7 @@
-"""Makes `--optimizer gp`, and the `random` that Guild implies for FLAG=[LOW:HIGH], mean this library's searches.
+"""Guild plugin that provides this library's searches as `--optimizer gp` and `random` (also for FLAG=[LOW:HIGH]).
 
-Guild asks its plugins for an operation that no Guild file declares, so that these need no `include:` in a project;
-an operation of that name in the project's own Guild file comes first. Guild's own `gp` and `random` do not run on
-numpy 2.
+Guild asks its plugins for operations that no Guild file declares, so a project needs no `include:`. An operation of the
+same name in the project's Guild file takes precedence. Guild's own `gp` and `random` do not run with numpy 2.
 """
 
 from __future__ import annotations
@@ -19,16 +18,16 @@ MODEL = "search"
 _MODULES = {"gp": "gp", "random": "random_search"}
 _DESCRIPTIONS = {
     "gp": "Gaussian-process search: Matern 5/2, expected improvement",
-    "random": "Random search, the peer of gp",
+    "random": "Random search, to compare gp with",
 }
 _NAMES = {spec: name for name in _MODULES for spec in (name, f"{MODEL}:{name}")}
 _NAMES |= {"bayesian": "gp", "gaussian": "gp"}  # Guild's other names for it
 
 
 class SearchOperations(Plugin):
-    """Resolves the names of the searches; Guild loads it by its entry point."""
+    """Resolver of the searches' names; Guild loads it by its entry point."""
 
-    resolve_model_op_priority = 50  # before Guild's own, which have 100
+    resolve_model_op_priority = 50  # before Guild's own plugins, which have 100
 
     def resolve_model_op(self, opspec: str) -> tuple[_Searches, str] | None:
         """Return the model and operation of a search's name, None for any other name."""
@@ -37,7 +36,7 @@ class SearchOperations(Plugin):
 
 
 class _Searches:
-    """What Guild needs of a model: its name, reference and definition."""
+    """A model for Guild: its name, reference and definition."""
 
     def __init__(self) -> None:
         self.name = MODEL
@@ -49,7 +48,7 @@ class _Searches:
 
 
 def _operation(name: str) -> dict[str, Any]:
-    """The definition that a Guild file would have."""
+    """Return the definition of an operation, as in a Guild file."""
     return {
         "description": _DESCRIPTIONS[name],
         # -P: a file in the run's directory must not stand in for a module of the same name.
@@ -63,12 +62,12 @@ def _operation(name: str) -> dict[str, Any]:
 
 
 def _flags(name: str) -> dict[str, Any]:
-    """The options of the search's script, as flags."""
+    """Return the options of the search's script as flags."""
     from runcatalog.search import options
 
     parser = argparse.ArgumentParser()
     options.add(parser, name)
-    found = {}
+    flags = {}
     for action in parser._actions:
         if action.dest == "help":
             continue
@@ -77,5 +76,5 @@ def _flags(name: str) -> dict[str, Any]:
             flag["choices"] = list(action.choices)
         if action.type is not None:
             flag["type"] = action.type.__name__
-        found[action.option_strings[0].removeprefix("--")] = flag
-    return found
+        flags[action.option_strings[0].removeprefix("--")] = flag
+    return flags

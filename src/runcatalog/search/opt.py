@@ -1,8 +1,8 @@
-"""Starts a search of one operation's flags as an operation of its own, such as `ppo:opt@gp`.
+"""Search over the flags of another operation, as a separate operation such as `ppo:opt@gp`.
 
-The run becomes the batch: its trials are linked from its own directory, so that there is one run,
-one id, and `guild run --restart RUN -y` goes on with what is missing. Options that are not listed
-here are flags of the operation that is optimised.
+The run itself becomes the batch: its trials are linked from its directory, so that the search has a single run and
+id, and `guild run --restart RUN -y` continues it. Options that are not listed here are flags of the optimised
+operation.
 """
 
 import argparse
@@ -23,13 +23,13 @@ from runcatalog.search.space import SearchError
 
 
 def main() -> None:
-    """Makes the current Guild run a batch, unless it is one already, and runs it."""
+    """Convert the current Guild run to a batch, unless it is one already, and run it."""
     parser = argparse.ArgumentParser(description=__doc__, allow_abbrev=False)
     parser.add_argument("--operation", required=True, help="operation to optimise")
     parser.add_argument(
         "--space",
         required=True,
-        help="what to search: FLAG=uniform[LOW:HIGH], FLAG=loguniform[LOW:HIGH], FLAG=[A, B]; "
+        help="search space: FLAG=uniform[LOW:HIGH], FLAG=loguniform[LOW:HIGH], FLAG=[A, B]; "
         "separated by ;",
     )
     parser.add_argument("--method", choices=METHODS, default="gp", help="gp or random")
@@ -40,7 +40,7 @@ def main() -> None:
     arguments, rest = parser.parse_known_args()
     run = _current_run()
     fixed = _flags(rest, run.get("flags") or {})
-    # One seed for the search and for its trials, where these have such a flag.
+    # The seed of the search is also a flag of the trials.
     if arguments.seed is not None:
         fixed["seed"] = str(arguments.seed)
     if arguments.trials < 1:
@@ -53,9 +53,9 @@ def main() -> None:
 
 
 def _flags(arguments: Sequence[str], typed: Mapping[str, Any]) -> dict[str, str]:
-    """`--name value` pairs by name, as `guild run` takes them; raises SearchError for anything else.
+    """Return `--name value` pairs by name, in the notation of `guild run`; raise SearchError for anything else.
 
-    `typed` are the flags of this run. Guild hands False to a script as an empty text.
+    `typed` are the flags of this run. Guild passes False to a script as an empty text.
     """
     from runcatalog.guild.compat import flag_util
 
@@ -79,7 +79,7 @@ def _current_run() -> Any:
 
 
 def _become_batch(run: Any, arguments: argparse.Namespace, fixed: dict[str, str]) -> None:
-    """Gives the run what makes a batch: the operation's prototype, objective, number of trials."""
+    """Write the attributes of a batch to the run: prototype of the operation, objective, number of trials."""
     from runcatalog.guild.compat import run as guild_run
 
     with tempfile.TemporaryDirectory(dir=run.guild_path()) as folder:
@@ -88,12 +88,12 @@ def _become_batch(run: Any, arguments: argparse.Namespace, fixed: dict[str, str]
         batch = guild_run.for_dir(str(staged))
         run.write_attr("objective", batch.get("objective"))
         run.write_attr("max_trials", arguments.trials)
-        # Last and in one step: a run with a prototype is a batch, and Guild restarts it as one.
+        # Last and atomically: Guild restarts a run with a prototype as a batch.
         shutil.move(staged / ".guild" / "proto", run.guild_path("proto"))
 
 
 def _stage(directory: Path, arguments: argparse.Namespace, fixed: dict[str, str]) -> None:
-    """Has Guild check the flags and stage the batch, as `--optimizer` would."""
+    """Let Guild check the flags and stage the batch, as with `--optimizer`."""
     space = [part.strip() for part in arguments.space.split(";") if part.strip()]
     searched = {part.partition("=")[0] for part in space}
     flags = [f"{name}={value}" for name, value in fixed.items() if name not in searched]
@@ -109,11 +109,11 @@ def _stage(directory: Path, arguments: argparse.Namespace, fixed: dict[str, str]
     )
     if done.returncode != 0 or not (directory / ".guild" / "proto").is_dir():
         lines = (done.stderr or done.stdout).splitlines()
-        told = " ".join(" ".join(line for line in lines if not line.startswith("WARNING")).split())
-        told = told.removeprefix("guild: ")
+        text = " ".join(" ".join(line for line in lines if not line.startswith("WARNING")).split())
+        text = text.removeprefix("guild: ")
         for advice in (" Run the command again", " Try 'guild"):
-            told = told.partition(advice)[0]
-        raise SearchError(f"{arguments.operation} cannot be searched: {told}")
+            text = text.partition(advice)[0]
+        raise SearchError(f"{arguments.operation} cannot be searched: {text}")
 
 
 if __name__ == "__main__":

@@ -5,40 +5,29 @@ import argparse
 from runcatalog.search.core import ACQUISITIONS, Settings
 from runcatalog.search.driver import PRIOR_MODES
 
+# Options of the Gaussian-process search, by field of Settings.
+_GP_OPTIONS = {
+    "random_starts": {"type": int, "help": "initial points before the first fit"},
+    "acq_func": {"choices": ACQUISITIONS, "help": "acquisition function"},
+    "xi": {
+        "type": float,
+        "help": "minimum improvement for EI and PI [standard deviations of the objective]",
+    },
+    "kappa": {"type": float, "help": "weight of the predicted standard deviation in LCB [1]"},
+}
+
 
 def add(parser: argparse.ArgumentParser, method: str) -> None:
     """Add the options of a search method to a parser."""
     if method == "gp":
-        defaults = Settings()
-        parser.add_argument(
-            "--random-starts",
-            type=int,
-            default=defaults.random_starts,
-            help="initial points before the first fit",
-        )
-        parser.add_argument(
-            "--acq-func",
-            choices=ACQUISITIONS,
-            default=defaults.acq_func,
-            help="acquisition function",
-        )
-        parser.add_argument(
-            "--xi",
-            type=float,
-            default=defaults.xi,
-            help="improvement that EI and PI ask for [standard deviations of the objective]",
-        )
-        parser.add_argument(
-            "--kappa",
-            type=float,
-            default=defaults.kappa,
-            help="weight of the predicted standard deviation in LCB [1]",
-        )
+        for name, option in _GP_OPTIONS.items():
+            flag, default = f"--{name.replace('_', '-')}", getattr(Settings(), name)
+            parser.add_argument(flag, default=default, **option)  # type: ignore[arg-type]
         parser.add_argument(
             "--prev-trials",
             choices=PRIOR_MODES,
             default="batch",
-            help="whose results count: this batch's, or also earlier ones of the same operation"
+            help="results to use: of this batch, or also earlier ones of the same operation"
             " or the same source code",
         )
     parser.add_argument(
@@ -51,10 +40,5 @@ def settings(arguments: argparse.Namespace, method: str, seed: int) -> Settings:
     if method != "gp":
         return Settings(method=method, seed=seed)
     return Settings(
-        method=method,
-        random_starts=arguments.random_starts,
-        acq_func=arguments.acq_func,
-        xi=arguments.xi,
-        kappa=arguments.kappa,
-        seed=seed,
+        method=method, seed=seed, **{name: getattr(arguments, name) for name in _GP_OPTIONS}
     )

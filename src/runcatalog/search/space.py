@@ -23,11 +23,11 @@ class SearchError(Exception):
 
 @dataclass(frozen=True)
 class Dimension:
-    """One searched flag.
+    """A searched flag.
 
     `kind` is "real", "integer" or "choice". `low` and `high` are inclusive bounds in the flag's
     own unit (reals and integers), `log` selects a logarithmic scale, `choices` are the values of
-    a choice, `first` is the value of the first trial (None: drawn like any other).
+    a choice, `first` is the value of the first trial (None: drawn as in other trials).
     """
 
     name: str

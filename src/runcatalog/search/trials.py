@@ -158,9 +158,9 @@ def missing_objective_hint(batch: Any, trials: Sequence[Trial], objective: Objec
         names = sorted({r["tag"] for r in rows}, key=lambda name: (name != "objective", name))
         name = names[0] if "objective" in names else "NAME"
         operation = run_util.format_operation(batch.batch_proto, nowarn=True)
-        logged = f"; it told {', '.join(names[:8])}" if names else ""
+        logged = f"; it logged {', '.join(names[:8])}" if names else ""
         return (
-            f"trial {trial.number} ended well and told no {objective.name}: declare "
+            f"trial {trial.number} finished but logged no {objective.name}: declare "
             f"`objective: {{{goal}: {name}}}` in the guild.yml of {operation}, or type "
             f"--{goal} {name}{logged}"
         )

@@ -1,4 +1,4 @@
-"""Runs in MLflow: read all of them in few queries; write records so that they read back the same."""
+"""MLflow as a store: reads all runs in few queries, and writes records so that reading gives equal records."""
 
 from __future__ import annotations
 
@@ -43,15 +43,13 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Experiment, Run
 
-PAGE = 1000  # runs in one request
-POINTS = 1000  # points in one request; MLflow takes no more
-TRANSACTION = (
-    200_000  # points in one transaction of many runs: a second or two, in which others wait
-)
+PAGE = 1000  # runs per request
+POINTS = 1000  # points per request, MLflow's limit
+TRANSACTION = 200_000  # points per transaction, 1-2 s in which other writers wait
 DIGEST = "catalog.record"  # tag: digest of the record that a run was imported from
-_REPLACED = "replaced-"  # before the run_id of a removed run, which no search may return
+_REPLACED = "replaced-"  # prefix of the run_id of a removed run, so that no query returns it
 INCOMPLETE = "incomplete"  # that tag's value until the whole record is written
-BATCH_KEY = "catalog.batch"  # tag: shared by the trials of a batch that Guild keeps no run for
+BATCH_KEY = "catalog.batch"  # tag: key of a batch's trials, also if Guild has no run of the batch
 
 
 @dataclass(frozen=True)
@@ -60,8 +58,8 @@ class Addition:
 
     Attributes:
         record: The run.
-        tags: Tags that are not the record's.
-        replaces: The run in MLflow that it replaces; None without one.
+        tags: Tags in addition to those of the record.
+        replaces: The run in MLflow to replace; None for a new run.
     """
 
     record: RunRecord
@@ -70,7 +68,7 @@ class Addition:
 
 
 class Store(Reader):
-    """The MLflow of a project, server or database: writes to it, and reads it through MLflow's client.
+    """MLflow server or database of a project, read and written through MLflow's client.
 
     Args:
         uri: Server or database; by default $MLFLOW_TRACKING_URI or the project's own.
@@ -83,7 +81,7 @@ class Store(Reader):
 
     @cached_property
     def client(self) -> MlflowClient:
-        """MLflow's client, connected on first use: importing MLflow takes seconds.
+        """MLflow's client, connected on first use, since importing MLflow takes seconds.
 
         Raises:
             MlflowError: MLflow does not answer.
@@ -93,10 +91,10 @@ class Store(Reader):
     @cached_property
     def _tables(self) -> Tables | None:
         assert self.client is not None  # connecting creates the tables of a new database
-        return Tables.of(self.uri)
+        return Tables.open(self.uri)
 
     def new_run_client(self) -> MlflowClient:
-        """Return the fastest client for publishing one run that is new and has ended.
+        """Return the fastest client for publishing a new run that has ended.
 
         Raises:
             MlflowError: MLflow does not answer.
@@ -105,9 +103,9 @@ class Store(Reader):
             return self.client
         return cast("MlflowClient", NewRunClient(self._tables, self.client, self._known))
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
+    def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
-        client = self.client  # before the import, which it keeps quiet
+        client = self.client  # first, since connecting silences the messages of the import
         from mlflow.entities import ViewType
 
         with one_line_errors(self.uri):
@@ -138,23 +136,23 @@ class Store(Reader):
         return points
 
     def write(self, record: RunRecord, tags: dict[str, str] | None = None) -> str:
-        """Add a run for a record; return MLflow's id of it.
+        """Add a run for a record; return its MLflow id.
 
         Args:
             record: The run.
-            tags: Tags that are not the record's.
+            tags: Tags in addition to those of the record.
         """
         ((_, id),) = self.write_all([Addition(record, tags or {})])
         return id
 
     def write_all(self, additions: Sequence[Addition]) -> Iterator[tuple[RunRecord, str]]:
-        """Add runs for records, many in one transaction where MLflow is an SQLite; an iterator must be exhausted.
+        """Add runs for records, with SQLite many per transaction; the iterator must be exhausted.
 
         Yields:
-            (record, MLflow's id) once it is written: the id of another process's run if that came first.
+            (record, MLflow id) of every written record, or the id of a run that another process wrote first.
 
         Raises:
-            UserError: MLflow refuses a record; those before it may be written, it and those after are not.
+            UserError: MLflow rejects a record; earlier records may be written, later ones are not.
         """
         new: list[NewRun] = []
         pending: list[Addition] = []
@@ -199,7 +197,7 @@ class Store(Reader):
         metrics = {}
         for metric, key in ((metric, encode(name)) for name, metric in record.metrics.items()):
             steps, numbers = zip(*metric.curve, strict=True)
-            # One point stands for all: a record's steps are integers, its values floats.
+            # Checking a single point is enough: all steps of a record are integers, all values floats.
             compat.check_metric(key, numbers[0], time, steps[0])
             metrics[key] = Points(steps, [time] * len(steps), numbers)
         return NewRun(
@@ -215,7 +213,7 @@ class Store(Reader):
         )
 
     def write_by_client(self, record: RunRecord, tags: dict[str, str] | None = None) -> str:
-        """Add a run for a record through MLflow's client, in few requests: on SQLite each waits for the disk."""
+        """Add a run for a record through MLflow's client, in few requests: with SQLite a request syncs to disk."""
         from mlflow.entities import Metric, Param, RunTag
 
         client = self.client
@@ -244,9 +242,9 @@ class Store(Reader):
         return run_id
 
     def update(self, stored: StoredRun, record: RunRecord, tags: dict[str, str]) -> None:
-        """Bring a run without metrics up to a record, with tags that are not the record's."""
-        wanted = {**tags_of(record), DIGEST: digest(record), **tags}
-        self.tag(stored.id, {k: v for k, v in wanted.items() if stored.tags.get(k) != v})
+        """Update a run without metrics to a record, with additional tags."""
+        new_tags = {**tags_of(record), DIGEST: digest(record), **tags}
+        self.tag(stored.id, {k: v for k, v in new_tags.items() if stored.tags.get(k) != v})
         self.end(stored, record.status, _end(record))
 
     def tag(self, run_id: str, tags: dict[str, str]) -> None:
@@ -259,19 +257,19 @@ class Store(Reader):
                 client.log_batch(run_id, tags=group)
 
     def end(self, stored: StoredRun, status: str, ended: int | None) -> None:
-        """Set a run's final status, if it differs."""
+        """Set a run's final status if it differs."""
         if stored.record.status != status and status != RUNNING:
             with one_line_errors(self.uri):
                 self.client.set_terminated(stored.id, status, ended)
 
     def forget(self, stored: StoredRun) -> None:
-        """Delete a run that is about to be replaced, and take its run_id away, so that no search returns it."""
+        """Delete a run that is about to be replaced, after changing its run_id, so that no query returns it."""
         with one_line_errors(self.uri):
             self.client.set_tag(stored.id, "run_id", f"{_REPLACED}{stored.run}")
             self.client.delete_run(stored.id)
 
     def finish_forgetting(self) -> None:
-        """Delete runs that a killed process took the run_id from and did not delete."""
+        """Delete runs whose run_id was changed by a process that was killed before it deleted them."""
         with one_line_errors(self.uri):
             experiments = [e.experiment_id for e in self._all_experiments()]
             query = f"tags.run_id LIKE '{_REPLACED}%'"
@@ -296,7 +294,7 @@ class Store(Reader):
     def _database_points(
         self, run_ids: Sequence[str]
     ) -> Iterator[tuple[str, str, int, int, float]] | None:
-        """Points of runs in one query for `IDS` runs; None where MLflow is behind a server."""
+        """Return the points of runs, with a query per `IDS` runs; None if MLflow is behind a server."""
         queries = [compat.points(self.client, ids) for ids in groups(list(run_ids), IDS)]
         if any(rows is None for rows in queries):
             return None
@@ -326,7 +324,7 @@ class Store(Reader):
 def _stored(run: Run, experiment: str) -> StoredRun | None:
     info, data = run.info, run.data
     fields = (info.run_id, experiment, str(info.status), info.lifecycle_stage)
-    return StoredRun.of(fields, data.tags.get("run_id") or "", partial(getattr, data))
+    return StoredRun.from_mlflow(fields, data.tags.get("run_id") or "", partial(getattr, data))
 
 
 def _params(record: RunRecord) -> dict[str, str]:
@@ -338,7 +336,7 @@ def _end(record: RunRecord) -> int:
 
 
 def run_name(record: RunRecord) -> str:
-    """Return a run's name in MLflow: a batch's name and id as in its row, a run's label."""
+    """Return a run's name in MLflow: its label, or for a batch name and id as on the generated page."""
     if (record.result or {}).get("batch"):
         label = f" “{record.label}”" if record.label else ""
         return (

@@ -13,10 +13,10 @@ SHORT = 8  # digits of an id in what `guild compare --csv` writes
 
 
 class RunIndex:
-    """The runs of an MLflow at one moment, deleted ones too, one for each run_id.
+    """The runs of an MLflow at the time of construction, including deleted ones; a single run per run_id.
 
-    Two live runs of one run_id come from a request that MLflow carried out and could not confirm, so that it was sent
-    again; :meth:`remove_duplicates` deletes the lesser one.
+    A request that MLflow carried out but could not confirm is sent again, which can create two live runs with the same
+    run_id; :meth:`remove_duplicates` deletes the less complete one.
 
     Args:
         store: The MLflow.
@@ -30,7 +30,7 @@ class RunIndex:
         self._trials: dict[str, set[str]] = {}
         self._duplicates: list[StoredRun] = []
         self._forgotten: set[str] = set()
-        for run in reader(store.uri).runs(deleted=True, rarely=("params", "metrics")):
+        for run in reader(store.uri).runs(deleted=True, on_demand=("params", "metrics")):
             self._add(run)
         for run_id, run in self._by_id.items():
             known = self._short.get(run_id[:SHORT])
@@ -45,13 +45,13 @@ class RunIndex:
         return iter(self._by_id.values())
 
     def remove_duplicates(self) -> None:
-        """Delete from MLflow all but the best of the live runs of one run_id."""
+        """Delete duplicates from MLflow: all live runs of a run_id except the most complete one."""
         for run in self._duplicates:
             self._store.forget(run)
         self._duplicates = []
 
     def get(self, run_id: str) -> StoredRun | None:
-        """Return the run of an id; the id, or the one in MLflow, may be the first 8 digits alone."""
+        """Return the run with an id; this id, or the id in MLflow, may consist of only the first 8 digits."""
         run = self._by_id.get(run_id)
         if run is None and len(run_id) > SHORT:
             run = self._by_id.get(run_id[:SHORT])
@@ -60,12 +60,12 @@ class RunIndex:
         return run
 
     def live(self, run_id: str) -> StoredRun | None:
-        """Return the run of an id, unless someone deleted it in MLflow."""
+        """Return the run with an id, unless it was deleted in MLflow."""
         run = self.get(run_id)
         return None if run is None or run.deleted else run
 
     def batch(self, key: str) -> StoredRun | None:
-        """Return the batch whose trials share a key; see :class:`runcatalog.guild.runs.Batch`."""
+        """Return the batch with a key; see :class:`runcatalog.guild.runs.Batch`."""
         return self._by_key.get(key)
 
     def trials(self, batch: str) -> set[str]:
@@ -103,7 +103,7 @@ class RunIndex:
 
 
 def _rank(stored: StoredRun) -> tuple[bool, bool, bool, bool, int, str]:
-    """Larger for the one to keep: alive, not only begun, from a journal, ended, with the most tags."""
+    """Sort key of duplicates: the most complete is largest (live, fully written, from a journal, ended, most tags)."""
     tags = stored.own_tags
     begun = "study" not in tags or tags.get(DIGEST) == INCOMPLETE
     ended = stored.status != RUNNING

@@ -1,4 +1,4 @@
-"""A run in MLflow: the record that it makes, and how a record is written so that it reads back the same."""
+"""Conversion between records and runs in MLflow; a record that is written and read again is equal."""
 
 from __future__ import annotations
 
@@ -17,8 +17,8 @@ from runcatalog.model import values
 from runcatalog.model.record_files import dumps
 from runcatalog.model.run_record import RUNNING, STATUSES, Point, RunRecord
 
-IDS = 400  # runs in one query of points; SQLite takes 999 variables
-_TAG = 7900  # characters; MLflow cuts a tag at 8000
+IDS = 400  # runs per query of points; SQLite allows 999 variables
+_TAG = 7900  # characters; MLflow truncates tags at 8000
 _KEY = 240  # characters; MLflow takes 250
 _ID = re.compile(r"[0-9a-f]{8,32}")
 _PLAIN = re.compile(r"[A-Za-z0-9_\-. :/]")
@@ -35,7 +35,7 @@ class StoredRun:
         run: The run_id.
         experiment: Name of the experiment.
         status: MLflow's status.
-        deleted: Whether someone deleted it in MLflow.
+        deleted: Whether it was deleted in MLflow.
         load: Returns "tags", "params" or "metrics" (last values) by name.
     """
 
@@ -47,13 +47,13 @@ class StoredRun:
     load: Callable[[str], Mapping[str, Any]] = field(compare=False, repr=False)
 
     @classmethod
-    def of(
+    def from_mlflow(
         cls, run: tuple[str, str, str, str], run_id: str, load: Callable[[str], Mapping[str, Any]]
     ) -> StoredRun | None:
         """Return a run of MLflow, None if its run_id is not that of a recorded run.
 
         Args:
-            run: MLflow's id, the experiment's name, status and lifecycle stage.
+            run: MLflow id, name of the experiment, status and lifecycle stage.
             run_id: The run_id.
             load: See the class.
         """
@@ -68,7 +68,7 @@ class StoredRun:
 
     @cached_property
     def tags(self) -> dict[str, str]:
-        """All tags; a label that Guild made of the flags is left empty."""
+        """All tags; a label that Guild created from the flags is replaced by ""."""
         tags = self.own_tags
         if tags.get("label") and is_automatic(tags["label"], self.flags):
             return tags | {"label": ""}
@@ -78,7 +78,7 @@ class StoredRun:
     def flags(self) -> dict[str, Any]:
         """Flags by name, as text."""
         flags: dict[str, Any] = {decode(n): value for n, value in self.load("params").items()}
-        changed = self.own_tags.get("changed_flags")  # MLflow never changes a param
+        changed = self.own_tags.get("changed_flags")  # MLflow's params cannot be changed
         return flags | _object(changed) if changed else flags
 
     @cached_property
@@ -87,17 +87,17 @@ class StoredRun:
         return {decode(name): _number(value) for name, value in self.load("metrics").items()}
 
     def tag(self, name: str) -> str:
-        """Return one of the tags, "" without it; the others need not be read."""
+        """Return a tag, "" without it; other tags are not read."""
         return self.tags.get(name, "") if name == "label" else self.load("tags").get(name) or ""
 
     def flag(self, name: str, missing: Any = None) -> Any:
-        """Return one of the flags, as text; the others need not be read."""
+        """Return a flag as text; other flags are not read."""
         if encode(name) != name or self.tag("changed_flags"):
             return self.flags.get(name, missing)
         return self.load("params").get(name, missing)
 
-    def last_of(self, name: str, missing: Any = None) -> Any:
-        """Return the last value of one of the metrics; the others need not be read."""
+    def last_value(self, name: str, missing: Any = None) -> Any:
+        """Return the last value of a metric; other metrics are not read."""
         if encode(name) != name:
             return self.last.get(name, missing)
         value = self.load("metrics").get(name, missing)
@@ -133,7 +133,7 @@ class StoredRun:
 
 
 class Reader:
-    """Read the runs of an MLflow.
+    """Reader of the runs in an MLflow.
 
     Attributes:
         uri: Server or database.
@@ -141,13 +141,13 @@ class Reader:
 
     uri: str
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
-        """Return the runs that have a run_id, by start, without their curves.
+    def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
+        """Return the runs with a run_id, by start, without their curves.
 
         Args:
-            deleted: Deleted ones too.
-            rarely: Those of "tags", "params" and "metrics" that the caller needs of few runs; they are
-                read on demand, maybe later than the rest.
+            deleted: Whether to include deleted runs.
+            on_demand: Kinds of data ("tags", "params", "metrics") that the caller needs of few runs; they are read on
+                demand.
 
         Raises:
             MlflowError: MLflow does not answer.
@@ -155,10 +155,10 @@ class Reader:
         raise NotImplementedError
 
     def names(self, stored: Iterable[StoredRun]) -> tuple[set[str], set[str]]:
-        """Return the names of the flags, and of the metrics, that any run has.
+        """Return the names of the flags and the names of the metrics of all runs.
 
         Args:
-            stored: What :meth:`runs` returned.
+            stored: Result of :meth:`runs`.
 
         Raises:
             MlflowError: MLflow does not answer.
@@ -171,7 +171,7 @@ class Reader:
         return flags, metrics
 
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
-        """Return points by MLflow's id of the run and by metric, in the order of :func:`point_order`.
+        """Return points by MLflow id and by metric, in the order of :func:`point_order`.
 
         Raises:
             MlflowError: MLflow does not answer.
@@ -179,10 +179,10 @@ class Reader:
         raise NotImplementedError
 
     def records(self, *, curves: bool = True) -> list[RunRecord]:
-        """Return the record of every run; the first where MLflow has two of a run_id.
+        """Return the record of every run; the first if MLflow has two runs with the same run_id.
 
         Args:
-            curves: With their metrics.
+            curves: Whether to include the metrics.
         """
         first: dict[str, StoredRun] = {}
         for run in self.runs():
@@ -192,7 +192,7 @@ class Reader:
         return [run.record for run in first.values()]
 
     def with_points(self, stored: Sequence[StoredRun]) -> list[RunRecord]:
-        """Return the records of some runs with their metrics."""
+        """Return the records of runs with their metrics."""
         records = []
         for group in groups(stored, IDS):
             points = self.points([run.id for run in group])
@@ -201,12 +201,12 @@ class Reader:
 
 
 def point_order(time: int, step: int, value: float) -> tuple[int, int, bool, float]:
-    """Sort key of a metric's points: by step, the earliest of a step first; only that one counts."""
+    """Sort key of a metric's points: by step, then by time, since the earliest point of a step counts."""
     return step, time, value != value, 0.0 if value != value else value
 
 
 def tags_of(record: RunRecord) -> dict[str, str]:
-    """Return the tags from which a record, metrics, flags and status apart, can be read again."""
+    """Return the tags that store a record, except its metrics, flags and status."""
     tags = {name: getattr(record, name) for name in _TEXT_TAGS}
     tags |= {"run_id": record.run, "batch": record.batch, "study": record.study}
     tags |= {"commit": record.commit, "parents": ",".join(record.parents)}
@@ -237,7 +237,7 @@ def _result(tags: dict[str, str]) -> dict[str, Any] | None:
 
 
 def _number(value: float | None) -> float:
-    """A metric's value; MLflow marks NaN in a column of its own, which reads as None."""
+    """Return a metric's value; None stands for NaN, which MLflow marks in a separate column."""
     return math.nan if value is None or value != value else values.number(value)
 
 
@@ -248,9 +248,9 @@ def digest(record: RunRecord) -> str:
 
 @lru_cache(10_000)
 def encode(name: str) -> str:
-    """Return a name as MLflow takes it; :func:`decode` gives it back."""
-    kept = name.replace("_x", "_x5F_x")  # else it could read as an escape
-    shown = "".join(c if _PLAIN.fullmatch(c) else f"_x{ord(c):X}_" for c in kept)
+    """Return a name in the characters that MLflow allows; :func:`decode` is the inverse."""
+    escaped = name.replace("_x", "_x5F_x")  # otherwise it would be decoded as an escape
+    shown = "".join(c if _PLAIN.fullmatch(c) else f"_x{ord(c):X}_" for c in escaped)
     odd = posixpath.normpath(shown) != shown or shown.startswith(("/", "."))
     if odd or not shown.strip() or shown != shown.strip():
         shown = re.sub("[./ ]", lambda m: f"_x{ord(m[0]):X}_", shown)
@@ -261,7 +261,7 @@ def encode(name: str) -> str:
 
 @lru_cache(10_000)
 def decode(key: str) -> str:
-    """Return the name that :func:`encode` was given."""
+    """Return the original name of :func:`encode`."""
     return "" if key == "_x_" else _ESCAPE.sub(lambda m: chr(int(m[1], 16)), key)
 
 
@@ -296,7 +296,7 @@ def _float(shown: str | None) -> float | None:
 
 
 def groups(items: Sequence[Any] | Iterable[Any], size: int) -> Iterator[list[Any]]:
-    """Yields items in lists of at most `size`."""
+    """Yield items in lists of at most `size`."""
     items = list(items)
     for begin in range(0, len(items), size):
         yield items[begin : begin + size]

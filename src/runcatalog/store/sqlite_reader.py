@@ -1,7 +1,7 @@
-"""Read an MLflow database in SQLite by the standard library.
+"""Reader of an MLflow database in SQLite that uses only the standard library.
 
-Importing MLflow takes longer than reading ten thousand runs, and its client makes an object of every tag.
-What is read is what :class:`runcatalog.store.client.Store` reads of the same database.
+Importing MLflow takes longer than reading ten thousand runs, and its client creates an object per tag.
+The results equal those of :class:`runcatalog.store.client.Store` for the same database.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ from runcatalog.store import compat
 from runcatalog.store.run_rows import Reader, StoredRun, decode
 from runcatalog.store.sqlite_file import BUSY, sqlite_path
 
-ROWS = 500  # runs whose tags, params or metrics are read one by one; above, reading all is as quick
+ROWS = 500  # runs whose tags, params or metrics are read separately; reading all is as fast as more than this
 _RUNS = """
 SELECT runs.run_uuid, experiments.name, runs.status, runs.lifecycle_stage, COALESCE(tags.value, '')
 FROM runs JOIN experiments ON experiments.experiment_id = runs.experiment_id
@@ -35,7 +35,7 @@ ORDER BY runs.start_time IS NULL, runs.start_time, runs.run_uuid
 """
 _OBJECTS = "SELECT run_uuid, json_group_object(key, value) FROM {} GROUP BY run_uuid"
 _VALUE = "CASE WHEN is_nan THEN NULL ELSE value END"
-# JSON would hold 15 digits of a number.
+# Not as JSON, which would round numbers to 15 digits.
 _LATEST = f"SELECT run_uuid, key, {_VALUE} FROM latest_metrics"
 _COLUMN = {
     "tags": "SELECT run_uuid, value FROM tags WHERE key = ?",
@@ -47,7 +47,7 @@ _ROW = {
     "params": "SELECT key, value FROM params WHERE run_uuid = ?",
     "metrics": f"SELECT key, {_VALUE} FROM latest_metrics WHERE run_uuid = ?",
 }
-# All keys by steps through the primary key, which begins with it: DISTINCT would read every row.
+# Distinct keys, in steps through the primary key, which begins with the key; DISTINCT would read every row.
 _KEYS = """
 WITH RECURSIVE names(key) AS (
     SELECT MIN(key) FROM {0}
@@ -71,7 +71,7 @@ ORDER BY step, timestamp, is_nan, value
 def reader(uri: str | None = None) -> Reader:
     """Return the fastest reader of an MLflow.
 
-    It reads the database itself where that is an SQLite of the known schema, else through MLflow's client.
+    It reads the file of an SQLite database with the known schema; otherwise it uses MLflow's client.
 
     Args:
         uri: Server or database; by default $MLFLOW_TRACKING_URI or the project's own.
@@ -94,23 +94,25 @@ class Database(Reader):
 
     Args:
         uri: Its URI.
-        connection: The database; None for one that does not exist yet and so has no runs.
+        connection: The database; None if it does not exist yet and so has no runs.
     """
 
     def __init__(self, uri: str, connection: sqlite3.Connection | None) -> None:
         self.uri = uri
         self._connection = connection
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
+    def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
         if self._connection is None:
             return []
         fields = _RunFields(self.uri, self._connection)
         with one_line_errors(self.uri), _snapshot(self._connection) as database:
             rows = database.execute(_RUNS, (deleted,)).fetchall()
-            for kind in {"tags", "params", "metrics"}.difference(rarely):
+            for kind in {"tags", "params", "metrics"}.difference(on_demand):
                 fields.read(kind)
-        runs = (StoredRun.of(row[:4], row[4], partial(fields.of, row[0])) for row in rows)
+        runs = (
+            StoredRun.from_mlflow(row[:4], row[4], partial(fields.values, row[0])) for row in rows
+        )
         return [run for run in runs if run is not None]
 
     def names(self, stored: Iterable[StoredRun]) -> tuple[set[str], set[str]]:
@@ -129,9 +131,9 @@ class Database(Reader):
 
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
         """See :meth:`runcatalog.store.run_rows.Reader.points`."""
-        found: dict[str, dict[str, list[Point]]] = {}
+        by_run: dict[str, dict[str, list[Point]]] = {}
         if self._connection is None:
-            return found
+            return by_run
         with one_line_errors(self.uri):
             for run_id in run_ids:
                 rows = self._connection.execute(_POINTS, (run_id,)).fetchall()
@@ -140,11 +142,11 @@ class Database(Reader):
                     for key, group in groupby(rows, itemgetter(0))
                 }
                 if curves:
-                    found[run_id] = curves
-        return found
+                    by_run[run_id] = curves
+        return by_run
 
     def _curve(self, run_id: str, key: str, curve: list[Any]) -> list[Point]:
-        """Points with NaN restored; a step with several points needs a query of its own for their order."""
+        """Return points with NaN restored; if a step has several points, a further query gives their order."""
         assert self._connection is not None
         steps, numbers = zip(*curve, strict=True)
         if len(set(steps)) < len(steps):
@@ -156,7 +158,7 @@ class Database(Reader):
 
 
 class _RunFields:
-    """Tags, params and last metrics of runs ("kinds"), read whole, by name or by run, whichever is least."""
+    """Tags, params and last metrics ("kinds") of runs, read completely, by name or by run, whichever is fastest."""
 
     def __init__(self, uri: str, connection: sqlite3.Connection) -> None:
         self._uri, self._connection = uri, connection
@@ -173,7 +175,7 @@ class _RunFields:
             else:
                 self._texts[kind] = dict(self._connection.execute(_OBJECTS.format(kind)))
 
-    def of(self, run_id: str, kind: str) -> Mapping[str, Any]:
+    def values(self, run_id: str, kind: str) -> Mapping[str, Any]:
         """Return a run's values of a kind by name."""
         whole = self._whole(run_id, kind)
         return _Row(self, run_id, kind) if whole is None else whole
@@ -187,7 +189,7 @@ class _RunFields:
         return self._columns[kind, name]
 
     def row(self, run_id: str, kind: str) -> Mapping[str, Any]:
-        """Return all values of a run of a kind."""
+        """Return all values of a kind for a run."""
         whole = self._whole(run_id, kind)
         if whole is None and len(self._rows) >= ROWS:
             self.read(kind)
@@ -201,7 +203,7 @@ class _RunFields:
         return self._rows[run_id, kind]
 
     def _whole(self, run_id: str, kind: str) -> Mapping[str, Any] | None:
-        """Values of a run of a kind that was read for all runs; None if it was not."""
+        """Return a run's values of a kind that was read for all runs; None if it was not."""
         if kind == "metrics":
             return None if self._metrics is None else self._metrics.get(run_id, {})
         return self._parsed(run_id, kind) if kind in self._texts else None
@@ -209,13 +211,13 @@ class _RunFields:
     def _parsed(self, run_id: str, kind: str) -> dict[str, Any]:
         text = self._texts[kind].get(run_id, "{}")
         try:
-            return orjson.loads(text)  # all of its values are texts: no number can be rounded
+            return orjson.loads(text)  # all values are text, so no number is rounded
         except ValueError:
             return values.parse_json(text)
 
 
 class _Row(Mapping[str, Any]):
-    """Values of a run of a kind, read on demand: a name for all runs at once."""
+    """Values of a kind for a run, read on demand; a name is read for all runs at once."""
 
     def __init__(self, fields: _RunFields, run_id: str, kind: str) -> None:
         self._fields, self._run_id, self._kind = fields, run_id, kind
@@ -230,14 +232,14 @@ class _Row(Mapping[str, Any]):
         return len(self._fields.row(self._run_id, self._kind))
 
     def items(self) -> ItemsView[str, Any]:
-        """All names and values of this run alone."""
+        """Return all names and values of the run."""
         return self._fields.row(self._run_id, self._kind).items()
 
 
 def _opened(path: Path) -> sqlite3.Connection | None:
-    """A connection that only reads; None if the schema is not the known one or it cannot be read.
+    """Return a read-only connection; None if the schema is unknown or the database cannot be read.
 
-    A database whose last writer was killed cannot be read without repairing it, which MLflow's client does.
+    A database whose last writer was killed must be repaired first, which MLflow's client does.
     """
     try:
         uri = f"{path.absolute().as_uri()}?mode=ro"
@@ -247,11 +249,13 @@ def _opened(path: Path) -> sqlite3.Connection | None:
                 existing = {row[1] for row in cursor.execute(f"PRAGMA table_info({table})")}
                 if not columns <= existing:
                     return None
-            cursor.execute("SELECT json_group_object('a', 1)")  # SQLite may be built without it
+            cursor.execute(
+                "SELECT json_group_object('a', 1)"
+            )  # raises if SQLite was built without it
             existing = {row[1] for row in cursor.execute("PRAGMA table_info(experiments)")}
             others = "SELECT 1 FROM experiments WHERE workspace <> 'default' LIMIT 1"
             if "workspace" in existing and cursor.execute(others).fetchone():
-                return None  # MLflow's client refuses it unless workspaces are switched on
+                return None  # MLflow's client rejects it unless workspaces are enabled
     except sqlite3.Error:
         return None
     return connection
@@ -259,7 +263,7 @@ def _opened(path: Path) -> sqlite3.Connection | None:
 
 @contextlib.contextmanager
 def _snapshot(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
-    """Lets several queries see the database at one moment."""
+    """Run several queries in a transaction, so that they see the same state of the database."""
     connection.execute("BEGIN")
     try:
         yield connection
@@ -268,11 +272,11 @@ def _snapshot(connection: sqlite3.Connection) -> Iterator[sqlite3.Connection]:
 
 
 def _by_run(rows: Iterable[tuple[str, str, Any]]) -> dict[str, dict[str, Any]]:
-    """Values by run and key of (run, key, value)."""
-    found: dict[str, dict[str, Any]] = {}
+    """Group (run, key, value) into values by run and key."""
+    by_run: dict[str, dict[str, Any]] = {}
     for run_id, key, value in rows:
-        if run_id in found:
-            found[run_id][key] = value
+        if run_id in by_run:
+            by_run[run_id][key] = value
         else:
-            found[run_id] = {key: value}
-    return found
+            by_run[run_id] = {key: value}
+    return by_run

@@ -1,8 +1,7 @@
-"""Add new, ended runs to an MLflow database in SQLite, many in one transaction.
+"""Writer of new, ended runs to an MLflow database in SQLite, many per transaction.
 
-MLflow's client takes a transaction, with its sync to the disk, for each call, validates each point, and scans all runs
-to find out that none has a run_id yet. What is written here is what :class:`mlflow.MlflowClient` writes; a test
-compares every row of both.
+MLflow's client uses a transaction with a sync to disk per call, validates every point, and scans all runs to find out
+whether a run_id exists. The rows written here equal those of :class:`mlflow.MlflowClient`; a test compares all of them.
 """
 
 from __future__ import annotations
@@ -30,13 +29,13 @@ if TYPE_CHECKING:
 
 CACHE = (
     64 * 1024
-)  # KiB; with SQLite's 2 MiB a transaction of many points is written to the disk twice
-_ROWS = 100  # rows in one statement
+)  # KiB; with SQLite's default of 2 MiB, a large transaction is written to disk twice
+_ROWS = 100  # rows per statement
 _RUN_ID = re.compile(r"tags\.run_id = '([0-9a-f]+)'")
 
 
 class RunExists(UserError):
-    """Another process has added a run of the same run_id in the meantime.
+    """Another process has added a run with the same run_id.
 
     Args:
         run_id: The run_id.
@@ -49,7 +48,7 @@ class RunExists(UserError):
 
 
 class Points(NamedTuple):
-    """The points of a metric, column by column.
+    """Points of a metric as columns.
 
     Attributes:
         steps: Steps.
@@ -64,16 +63,16 @@ class Points(NamedTuple):
 
 @dataclass(frozen=True)
 class NewRun:
-    """A run that has ended, as MLflow is to store it.
+    """A run that has ended, as MLflow stores it.
 
     Attributes:
         experiment: The experiment.
         name: Its name.
-        status: How it ended.
+        status: Final status.
         started, ended: Milliseconds since the epoch.
-        tags, params: Values by name, `run_id` among the tags.
+        tags, params: Values by name; the tags include `run_id`.
         metrics: Points by name.
-        id: MLflow's id.
+        id: MLflow id.
     """
 
     experiment: Experiment
@@ -88,7 +87,7 @@ class NewRun:
 
     @property
     def run_id(self) -> str:
-        """The run_id by which journals, Guild and records name it."""
+        """The run_id, as used by journals, Guild and records."""
         return self.tags.get("run_id", "")
 
     @property
@@ -134,7 +133,7 @@ class NewRun:
         return values, times, repeat(self.id), steps, is_nan
 
     def _latest(self, key: str, stored: tuple[Sequence[float], Iterable[bool]]) -> tuple[Any, ...]:
-        """The point that MLflow shows: the largest by step, time and value; of equals the first."""
+        """Return the row of the point that MLflow shows, the largest by (step, time, value)."""
         steps, times, _ = self.metrics[key]
         order = list(zip(steps, times, stored[0], strict=True))
         last = max(range(len(order)), key=order.__getitem__)
@@ -150,20 +149,20 @@ class Tables:
         path: The database.
 
     Raises:
-        sqlite3.Error: It cannot be opened.
+        sqlite3.Error: The database cannot be opened.
     """
 
     def __init__(self, path: Path) -> None:
         self._connection = sqlite3.connect(path, timeout=BUSY, isolation_level=None)
-        # SQLite would look each point's run up, for a third of the time; `add` inserts that run itself.
+        # Checks of foreign keys would take a third of the time; `add` itself inserts the referenced runs.
         self._connection.execute("PRAGMA foreign_keys = OFF")
         self._connection.execute(f"PRAGMA cache_size = -{CACHE}")
         self._ids: dict[str, str] = {}
         self._version = -1
 
     @classmethod
-    def of(cls, uri: str) -> Tables | None:
-        """Return the tables of a tracking URI; None if it is no SQLite, or of another schema."""
+    def open(cls, uri: str) -> Tables | None:
+        """Return the tables of a tracking URI; None if it is not an SQLite database with the known schema."""
         path = sqlite_path(uri)
         if path is None or not path.exists():
             return None
@@ -177,8 +176,8 @@ class Tables:
             return None
         return tables
 
-    def id_of(self, run_id: str) -> str | None:
-        """Return MLflow's id of the run, deleted or not, that has a run_id."""
+    def mlflow_id(self, run_id: str) -> str | None:
+        """Return the MLflow id of the run with a run_id, deleted or not; None without one."""
         # The version changes when another connection has written.
         (version,) = self._connection.execute("PRAGMA data_version").fetchone()
         if version != self._version:
@@ -187,30 +186,28 @@ class Tables:
         return self._ids.get(run_id)
 
     def add(self, runs: Sequence[NewRun]) -> list[str]:
-        """Add runs in one transaction: after a crash all of them are there, or none.
+        """Add runs in a single transaction: after a crash, either all of them are stored or none.
 
-        A run whose run_id is there already, or comes a second time, is left out.
+        A run whose run_id is already stored, or occurs twice in `runs`, is left out.
 
         Returns:
-            MLflow's ids by position: a run's own, or that of the run that was there.
+            MLflow ids by position: the run's own, or that of the stored run.
 
         Raises:
-            sqlite3.Error: The database takes nothing.
+            sqlite3.Error: The database cannot be written.
         """
         connection = self._connection
         connection.execute("BEGIN IMMEDIATE")
         try:
             ids: dict[str, str] = {}
             for run in runs:
-                ids.setdefault(run.run_id, self.id_of(run.run_id) or run.id)
+                ids.setdefault(run.run_id, self.mlflow_id(run.run_id) or run.id)
             rows = [run.rows() for run in runs if ids[run.run_id] == run.id]
             for table, columns in compat.WRITTEN_COLUMNS.items():
                 _insert(connection, table, columns, chain.from_iterable(r[table] for r in rows))
             for experiment in {run.experiment.experiment_id for run in runs}:
                 if not self._has_experiment(experiment):
-                    raise sqlite3.IntegrityError(
-                        f"experiment {experiment} is not in MLflow any more"
-                    )
+                    raise sqlite3.IntegrityError(f"experiment {experiment} is no longer in MLflow")
             connection.execute("COMMIT")
         except BaseException:
             connection.execute("ROLLBACK")
@@ -224,15 +221,14 @@ class Tables:
 
 
 class NewRunClient:
-    """MLflow's client for one run that has ended and is new: it is added in one transaction.
+    """Client for a new run that has ended, which adds it to MLflow in a single transaction.
 
-    The run is in MLflow once :meth:`set_terminated` has been called, and not before. Everything else, and what
-    comes after, is the client's.
+    :meth:`set_terminated` adds the run. All other calls, and all later ones, are passed to MLflow's client.
 
     Args:
         tables: The database.
         client: MLflow's client of the same database.
-        experiments: Known experiments by name; others are added.
+        experiments: Cached experiments by name.
     """
 
     def __init__(
@@ -250,20 +246,20 @@ class NewRunClient:
         return getattr(self._client, name)
 
     def get_experiment_by_name(self, name: str) -> Experiment | None:
-        """As the client's; asked once."""
+        """As the client's method, cached."""
         if name not in self._experiments:
-            found = self._client.get_experiment_by_name(name)
-            if found is None or found.lifecycle_stage == "deleted":
-                return found
-            self._experiments[name] = found
+            experiment = self._client.get_experiment_by_name(name)
+            if experiment is None or experiment.lifecycle_stage == "deleted":
+                return experiment
+            self._experiments[name] = experiment
         return self._experiments[name]
 
     def search_runs(
         self, experiments: Sequence[str], query: str = "", *args: Any, **more: Any
     ) -> Any:
-        """As the client's; a run_id that no run has is looked up without it."""
+        """As the client's method, except that a query for an unknown run_id is not sent."""
         match = _RUN_ID.fullmatch(query)
-        if match and not self._tables.id_of(match[1]):
+        if match and not self._tables.mlflow_id(match[1]):
             return []
         return self._client.search_runs(experiments, query, *args, **more)
 
@@ -302,7 +298,7 @@ class NewRunClient:
         params: Sequence[Param] = (),
         tags: Sequence[RunTag] = (),
     ) -> None:
-        """As the client's, with its checks."""
+        """As the client's method, with its checks."""
         if not self._is_open(run_id):
             self._client.log_batch(run_id, metrics, params, tags)
             return
@@ -313,7 +309,7 @@ class NewRunClient:
         self._tags |= {tag.key: tag.value for tag in tags}
 
     def log_artifact(self, run_id: str, local_path: str, artifact_path: str | None = None) -> None:
-        """As the client's."""
+        """As the client's method."""
         if not self._is_open(run_id):
             self._client.log_artifact(run_id, local_path, artifact_path)
             return
@@ -322,7 +318,7 @@ class NewRunClient:
         repository.log_artifact(local_path, artifact_path)
 
     def log_text(self, run_id: str, text: str, artifact_file: str) -> None:
-        """As the client's."""
+        """As the client's method."""
         folder, name = os.path.split(artifact_file)
         with tempfile.TemporaryDirectory() as temporary:
             path = Path(temporary, name)
@@ -332,10 +328,10 @@ class NewRunClient:
     def set_terminated(
         self, run_id: str, status: str | None = None, end_time: int | None = None
     ) -> None:
-        """End the run, which is now added.
+        """End the run and add it to MLflow.
 
         Raises:
-            RunExists: Another process has added one of its run_id.
+            RunExists: Another process has added a run with its run_id.
         """
         if not self._is_open(run_id):
             self._client.set_terminated(run_id, status, end_time)
@@ -364,11 +360,11 @@ class NewRunClient:
 def experiment_of(
     client: MlflowClient, experiment_id: str, known: dict[str, Experiment]
 ) -> Experiment:
-    """Return an experiment; one that is not among the known ones is added to them.
+    """Return an experiment; an unknown one is added to the known ones.
 
     Args:
         client: MLflow's client.
-        experiment_id: MLflow's id of it.
+        experiment_id: Its MLflow id.
         known: Experiments by name.
     """
     for experiment in known.values():
@@ -380,11 +376,11 @@ def experiment_of(
 
 
 def artifact_uri(experiment: Experiment, run_id: str) -> str:
-    """Return where MLflow keeps the artifacts of a run.
+    """Return the address of a run's artifacts.
 
     Args:
         experiment: Its experiment.
-        run_id: MLflow's id of it.
+        run_id: Its MLflow id.
     """
     return f"{experiment.artifact_location}/{run_id}/artifacts"
 
@@ -395,8 +391,8 @@ def _insert(
     columns: Sequence[str],
     rows: Iterator[tuple[Any, ...]],
 ) -> None:
-    """Insert rows, `_ROWS` in one statement, which halves the time outside the database's own tables."""
-    # A point that comes twice is one point.
+    """Insert rows, `_ROWS` per statement, which halves the time spent outside of SQLite."""
+    # Duplicate points are stored once.
     command = "INSERT OR IGNORE" if table == "metrics" else "INSERT"
     query = f"{command} INTO {table} ({', '.join(columns)}) VALUES "
     places = f"({', '.join('?' * len(columns))})"
@@ -406,7 +402,7 @@ def _insert(
 
 
 def _storable(values: Sequence[float]) -> tuple[Sequence[float], Iterable[bool]]:
-    """Values as MLflow stores them, which has neither NaN nor infinities, and which of them are NaN."""
+    """Return (values as MLflow stores them, without NaN and infinities; whether they are NaN)."""
     if math.isfinite(sum(values)):
         return values, repeat(False)
     is_nan = [value != value for value in values]

@@ -97,7 +97,7 @@ def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from None
     except (UnicodeDecodeError, csv.Error) as error:
-        raise CatalogError(f"{path}: no CSV ({error})") from None
+        raise CatalogError(f"{path}: not a CSV file ({error})") from None
     missing = [name for name in _REQUIRED if name not in columns]
     if missing:
         raise CatalogError(
@@ -109,12 +109,12 @@ def read(path: Path) -> tuple[list[str], list[dict[str, str]]]:
         if None in row or None in row.values():
             raise CatalogError(f"{path}:{number}: {len(columns)} cells are expected")
         if not re.fullmatch("[0-9a-f]{8,32}", row["run"]):
-            raise CatalogError(f"{path}:{number}: run {row['run'][:40]!r} is no id of Guild")
+            raise CatalogError(f"{path}:{number}: run {row['run'][:40]!r} is not an id of Guild")
     return columns, rows
 
 
 def records(path: Path, options: Options) -> list[RunRecord]:
-    """Return the batch and its trials, one batch per operation in the file.
+    """Return the batches and their trials, a batch per operation in the file.
 
     Raises:
         CatalogError: The file is invalid, or lacks the requested column.
@@ -126,7 +126,9 @@ def records(path: Path, options: Options) -> list[RunRecord]:
     for row in rows:
         by_operation.setdefault(row["operation"], []).append(row)
     if options.batch and len(by_operation) > 1:
-        raise CatalogError(f"{path}: --batch names one batch, the file has {len(by_operation)}")
+        raise CatalogError(
+            f"{path}: --batch names a single batch, the file has {len(by_operation)}"
+        )
     source = options.reported_by or f"guild compare, {path.name}"
     records_ = []
     for operation, rows_of_operation in sorted(by_operation.items()):
@@ -290,7 +292,7 @@ def _objective(path: Path, metrics: list[str], rows: list[dict[str, str]], reque
     if requested:
         if requested not in metrics:
             known = ", ".join(metrics[:8]) or "none"
-            raise CatalogError(f"{path}: no metric {requested!r}; there are: {known}")
+            raise CatalogError(f"{path}: no metric {requested!r}; metrics: {known}")
         return requested
     for pattern in _OBJECTIVES:
         for name in non_empty:

@@ -1,4 +1,4 @@
-"""Records, copied run directories and CSV exports into MLflow; doing it again changes nothing."""
+"""Import of records, copied run directories and CSV exports into MLflow; can be repeated."""
 
 from __future__ import annotations
 
@@ -24,24 +24,24 @@ from runcatalog.sync.sync import STAMP
 
 @dataclass
 class Counts:
-    """What an import did.
+    """Counts of an import.
 
     Attributes:
-        seen: Runs that were read.
-        added: Those that were new or had changed.
-        deleted: Those that someone deleted in MLflow; they are left so.
+        read: Number of runs that were read.
+        added: Number of those that were new or had changed.
+        deleted: Number of runs that were deleted in MLflow, and so not imported.
     """
 
-    seen: int = 0
+    read: int = 0
     added: int = 0
     deleted: int = 0
 
 
 def kind_of(path: Path) -> str:
-    """Says what a path is: "csv", "record", "records" or "journals".
+    """Return the kind of a path: "csv", "record", "records" or "journals".
 
     Raises:
-        CatalogError: None of these.
+        CatalogError: The path does not exist or is of another kind.
     """
     if path.is_file():
         if path.suffix.lower() == ".csv":
@@ -56,21 +56,21 @@ def kind_of(path: Path) -> str:
     if next(path.glob("*/*.json"), None) or next(path.glob("*.json"), None):
         return "records"
     raise CatalogError(
-        f"{path}: neither a run's directory (journal/run.json or .guild/opref) nor records in it"
+        f"{path}: contains neither run directories (journal/run.json or .guild/opref) nor records"
     )
 
 
 def journals(path: Path) -> list[Path]:
-    """Returns the run directories at a path or up to two levels below it, Guild's batches too.
+    """Return the run directories at a path or up to two levels below it, including Guild's batches.
 
-    Links are not followed: a batch's lead to its trials, which lie beside it.
+    Links are not followed: those in a batch lead to its trials, which are in the same folder as the batch.
     """
-    level, found = [path], []
+    level, runs = [path], []
     for depth in range(3):
-        found += [folder for folder in level if _is_run(folder)]
+        runs += [folder for folder in level if _is_run(folder)]
         if depth < 2:
             level = [below for folder in level for below in _folders(folder)]
-    return sorted(found)
+    return sorted(runs)
 
 
 def _is_run(path: Path) -> bool:
@@ -79,7 +79,7 @@ def _is_run(path: Path) -> bool:
 
 
 def _folders(path: Path) -> list[Path]:
-    """The folders in a folder, but not what Guild and others hide there, such as a batch's prototype."""
+    """Return the visible folders in a folder; hidden ones contain a batch's prototype, for example."""
     try:
         entries = list(os.scandir(path))
     except OSError:
@@ -93,7 +93,7 @@ def _folders(path: Path) -> list[Path]:
 
 @contextlib.contextmanager
 def _no_garbage_collection() -> Iterator[None]:
-    """Pause the collector of cycles, which would walk over a million points that have none, again and again."""
+    """Pause garbage collection, which would repeatedly traverse a million points without cycles."""
     enabled = gc.isenabled()
     gc.disable()
     try:
@@ -104,14 +104,16 @@ def _no_garbage_collection() -> Iterator[None]:
 
 
 @_no_garbage_collection()
-def put_records(store: Store, records: Sequence[RunRecord], say: Callable[[str], None]) -> Counts:
-    """Add records that MLflow lacks; a run from a journal, or from the same record, stays as it is."""
-    counts, index = Counts(seen=len(records)), RunIndex(store)
+def put_records(
+    store: Store, records: Sequence[RunRecord], report_line: Callable[[str], None]
+) -> Counts:
+    """Add records that MLflow lacks; runs from a journal or from the same record are not changed."""
+    counts, index = Counts(read=len(records)), RunIndex(store)
     index.remove_duplicates()
     parents = {run.run: run.id for run in index if not run.deleted}
     # The inputs may overlap; the last record of a run counts.
     records = list({r.run: r for r in _with_known_batches(records, index)}.values())
-    # Trials name their batch by the id that MLflow gives it.
+    # Batches first: their MLflow ids become tags of their trials.
     for group in ([r for r in records if not r.batch], [r for r in records if r.batch]):
         additions = []
         for record in group:
@@ -124,7 +126,7 @@ def put_records(store: Store, records: Sequence[RunRecord], say: Callable[[str],
                 tags["mlflow.parentRunId"] = parents[record.batch]
             if known is None or not _is_as_complete(known, record):
                 additions.append(Addition(record, tags, replaces=known))
-            # A batch that was written anew has another id.
+            # A replaced batch has another id.
             elif DIGEST in known.tags and any(known.tags.get(k) != v for k, v in tags.items()):
                 store.tag(known.id, tags)
         replaced = {a.record.run: a.replaces for a in additions if a.replaces is not None}
@@ -133,23 +135,23 @@ def put_records(store: Store, records: Sequence[RunRecord], say: Callable[[str],
             counts.added += 1
             if record.run in replaced:
                 index.note_replaced(replaced[record.run])
-            say(f"{record.id8}  {record.operation}  {record.status}")
+            report_line(f"{record.id8}  {record.operation}  {record.status}")
     if counts.added:
         index.tidy()
     return counts
 
 
 def _with_known_batches(records: Sequence[RunRecord], index: RunIndex) -> list[RunRecord]:
-    """Name a CSV's batches as MLflow does, where it has trials of them; batches before trials.
+    """Use MLflow's ids for the batches of a CSV whose trials MLflow has; sort batches before trials.
 
-    A CSV does not say which batch its runs are of. A batch is left out if MLflow knows more of all its runs.
+    The batch ids of a CSV are derived. A batch is left out if all its trials are in MLflow from another source.
     """
     names: dict[str, str] = {}
-    wanted: set[str] = set()
+    needed: set[str] = set()
     for record in (r for r in records if r.batch):
         known = index.live(record.run)
         if not record.reported_by or known is None or known.tags.get("reported_by"):
-            wanted.add(record.batch)
+            needed.add(record.batch)
         elif batch := known.tags.get("batch"):
             names.setdefault(record.batch, batch)
     named = [
@@ -157,13 +159,13 @@ def _with_known_batches(records: Sequence[RunRecord], index: RunIndex) -> list[R
         if r.run in names or r.batch in names
         else r
         for r in records
-        if not r.reported_by or not (r.result or {}).get("batch") or r.run in wanted
+        if not r.reported_by or not (r.result or {}).get("batch") or r.run in needed
     ]
     return sorted(named, key=lambda r: (bool(r.batch), r.run))
 
 
 def _is_as_complete(known: StoredRun, record: RunRecord) -> bool:
-    """Whether MLflow's run is of a journal or Guild, or of this very record, or beats a record of a CSV."""
+    """Return whether MLflow's run is from a journal, Guild or the same record, or better than one from a CSV."""
     recorded = known.tags.get(DIGEST)
     if recorded is None or (STAMP in known.tags and recorded != INCOMPLETE):
         return True
@@ -177,10 +179,10 @@ def _is_as_complete(known: StoredRun, record: RunRecord) -> bool:
 def read_csv(
     project: Project, path: Path, study: str, options: compare_csv.Options
 ) -> list[RunRecord]:
-    """Returns the records of a CSV export, with the study found or given.
+    """Return the records of a CSV export, with the given study, or the study that declares the operation.
 
     Raises:
-        CatalogError: The file is wrong, or its study is not known.
+        CatalogError: The file is invalid, or its study is not known.
     """
     _, rows = compare_csv.read(path)
     if not rows:
@@ -189,26 +191,25 @@ def read_csv(
     if not chosen:
         known = ", ".join(project.studies()) or "none"
         raise CatalogError(
-            f"{path}: which study is {rows[0]['operation']!r} of? --study NAME says so; "
-            f"there are: {known}"
+            f"{path}: no study declares {rows[0]['operation']!r}: give --study NAME; studies: {known}"
         )
     declared = _declared(project, {row["operation"] for row in rows})
     return compare_csv.records(path, replace(options, study=chosen, **declared))
 
 
-def _declared(project: Project, wanted: set[str]) -> dict[str, Any]:
-    """Columns and flags of the project's operations, and its machines.
+def _declared(project: Project, names: set[str]) -> dict[str, Any]:
+    """Return the columns and flags of the project's operations, and its machines, as arguments of Options.
 
     Args:
         project: The project.
-        wanted: Operations whose flags are needed; Guild is asked for those of an operation without records.
+        names: Operations whose flags are needed; those of operations without records are imported by Guild.
     """
     flags: dict[str, set[str]] = {}
     for record in files.read_all(project.records) if project.records.is_dir() else ():
-        if record.operation in wanted:
+        if record.operation in names:
             flags.setdefault(record.operation, set()).update(record.flags)
     operations = project.operations()
-    missing = {name for name in wanted if name in operations and not flags.get(name)}
+    missing = {name for name in names if name in operations and not flags.get(name)}
     flags |= _guild_flags(project, missing) if missing else {}
     return {
         "columns": {
@@ -219,27 +220,27 @@ def _declared(project: Project, wanted: set[str]) -> dict[str, Any]:
     }
 
 
-def _guild_flags(project: Project, wanted: set[str]) -> dict[str, set[str]]:
-    """Names of some operations' flags, by operation, as Guild imports them from the scripts."""
+def _guild_flags(project: Project, names: set[str]) -> dict[str, set[str]]:
+    """Return the names of operations' flags, by operation, as Guild imports them from the scripts."""
     from runcatalog.guild.compat import guildfile
 
-    found = {}
-    for name in wanted:
+    flags = {}
+    for name in names:
         model, _, short = name.rpartition(":")
         operation = None
         with contextlib.suppress(guildfile.GuildfileError):
             declared = guildfile.for_dir(str(project.root)).models.get(model)
             operation = declared.get_operation(short) if declared else None
-        found[name] = {flag.name for flag in operation.flags} if operation else set()
-    return found
+        flags[name] = {flag.name for flag in operation.flags} if operation else set()
+    return flags
 
 
 @_no_garbage_collection()
 def read_records(path: Path) -> list[RunRecord]:
-    """Returns the records in a folder, or one study's folder, or a file.
+    """Return the records in a folder, in a study's folder, or in a file.
 
     Raises:
-        CatalogError: One is broken.
+        CatalogError: A record is invalid.
     """
     if path.is_file():
         return [files.read(path)]

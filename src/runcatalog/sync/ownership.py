@@ -1,4 +1,4 @@
-"""Which runs are a project's own: a Guild home and an MLflow may hold those of several projects."""
+"""Ownership of runs: a Guild home and an MLflow may contain runs of several projects."""
 
 from __future__ import annotations
 
@@ -16,22 +16,22 @@ from runcatalog.record.provenance.environment import git, project_name
 from runcatalog.store.run_rows import Reader, StoredRun
 
 PROJECT = "catalog.project"  # tag: name of the project that a run was started from
-_OTHER = "other:"  # before the name of a project that another one's `sync --all` sent
+_OTHER = "other:"  # prefix of the tag of runs that another project sent with `sync --all`
 
 
 class GuildHome:
-    """The runs of a Guild home by the project that they were started from.
+    """Assigns the runs of a Guild home to the projects that they were started from.
 
-    A run records the folder it was started from. If that is the project, the run is its own; if it is another project,
-    it is not. The folder may be gone, since the project was moved or its runs come from another machine: then
-    the run is the project's own if its commit is one of the project's, or if the operation is declared in the
-    project and the Guild home lies in it or the missing folder had the project folder's name. What MLflow has as
-    the project's own stays so: the project and its Guild home may be a copy of another folder that is still there.
+    A run records the folder that it was started from. If this folder is the project, the run belongs to it; if it is
+    another project, it does not. If the folder no longer exists (a moved project, or runs of another machine), the
+    run belongs to the project if its commit is in the project's repository, or if the project declares the operation
+    and either contains the Guild home or has the name of the missing folder. Runs that MLflow already assigns to the
+    project stay with it, since the project may be a copy of a folder that still exists.
 
     Args:
         project: The project.
         home: The Guild home; None if there is none.
-        known: Ids of the runs that MLflow has as the project's own.
+        known: Ids of the runs that MLflow assigns to the project.
     """
 
     def __init__(self, project: Project, home: Path | None, known: Collection[str] = ()) -> None:
@@ -43,22 +43,22 @@ class GuildHome:
         self._commits: dict[str, bool] = {}
 
     def is_own(self, run: GuildRun) -> bool:
-        """Whether a run was started from the project."""
+        """Return whether a run was started from the project."""
         if run.id in self._known:
             return True
         owner = self._owner(run.source)
         if owner is not None:
             return owner == self._root
         declared = {run.operation, run.proto_operation} & self._operations
-        at_home = self._inside or Path(run.source).name == self._root.name
-        return bool(declared and at_home) or self._knows(run.commit)
+        is_near = self._inside or Path(run.source).name == self._root.name
+        return bool(declared and is_near) or self._has_commit(run.commit)
 
     def tag(self, run: GuildRun) -> str:
-        """The value of the tag PROJECT for a run."""
+        """Return the value of the tag PROJECT for a run."""
         return self.project.name if self.is_own(run) else f"{_OTHER}{self.name(run)}"
 
     def name(self, run: GuildRun) -> str:
-        """Name of the project that a run was started from."""
+        """Return the name of the project that a run was started from."""
         if self.is_own(run):
             return self.project.name
         source = Path(run.source or "unknown")
@@ -72,43 +72,43 @@ class GuildHome:
         return set(self.project.operations())
 
     def _owner(self, source: str) -> Path | None:
-        """The project that a folder belongs to, the nearest one upwards; None if it is gone."""
+        """Return the nearest enclosing project of a folder; None if the folder does not exist."""
         if source not in self._owners:
-            self._owners[source] = self._found(Path(source)) if source else None
+            self._owners[source] = self._enclosing_project(Path(source)) if source else None
         return self._owners[source]
 
-    def _found(self, source: Path) -> Path | None:
+    def _enclosing_project(self, source: Path) -> Path | None:
         if not source.is_dir():
             return None
         folder = source.resolve()
-        for each in (folder, *folder.parents):
-            if each == self._root or (each / GUILD_FILE).is_file():
-                return each
+        for parent in (folder, *folder.parents):
+            if parent == self._root or (parent / GUILD_FILE).is_file():
+                return parent
         return None
 
-    def _knows(self, commit: str) -> bool:
-        """Whether a commit is one of the project's repository."""
+    def _has_commit(self, commit: str) -> bool:
+        """Return whether a commit is in the project's repository."""
         if commit not in self._commits:
-            wanted = ["rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]
+            command = ["rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}"]
             hexadecimal = len(commit) >= 7 and all(c in "0123456789abcdef" for c in commit)
-            self._commits[commit] = hexadecimal and bool(git(wanted, self._root).strip())
+            self._commits[commit] = hexadecimal and bool(git(command, self._root).strip())
         return self._commits[commit]
 
 
 class OwnRuns(Reader):
-    """Reads a project's own runs in an MLflow.
+    """Reader of a project's own runs in an MLflow.
 
     Args:
         project: The project.
-        source: Reads all of them.
+        source: Reader of all runs.
     """
 
     def __init__(self, project: Project, source: Reader) -> None:
         self.project, self.uri, self._source = project, source.uri, source
 
-    def runs(self, *, deleted: bool = False, rarely: Collection[str] = ()) -> list[StoredRun]:
+    def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
-        return own(self.project, self.uri, self._source.runs(deleted=deleted, rarely=rarely))
+        return own(self.project, self.uri, self._source.runs(deleted=deleted, on_demand=on_demand))
 
     def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
         """See :meth:`runcatalog.store.run_rows.Reader.points`."""
@@ -116,38 +116,42 @@ class OwnRuns(Reader):
 
 
 def own(project: Project, uri: str, stored: Iterable[StoredRun]) -> list[StoredRun]:
-    """Return the project's own among the runs of an MLflow.
+    """Return the runs of an MLflow that belong to a project.
 
-    An MLflow in the project's folder holds those of others only if `sync --all` sent them. Of one that several projects
-    share, those with its name are its own, and those without a name that are of one of its studies.
+    In an MLflow in the project's folder these are all runs except those that `sync --all` sent; in a shared MLflow,
+    the runs tagged with the project's name, and untagged runs of its studies.
 
     Args:
         project: The project.
-        uri: The MLflow.
-        stored: Its runs.
+        uri: Address of the MLflow.
+        stored: Runs of the MLflow.
     """
-    alone = _is_private(project, uri)
-    studies = set() if alone else {*project.studies(), "unassigned"}
-    found = []
-    for each in stored:
-        told = each.tag(PROJECT)
-        unnamed = not told and (alone or each.experiment in studies)
-        if unnamed or (told and _is_told(project, alone, told)):
-            found.append(each)
-    return found
+    is_private = _is_private(project, uri)
+    studies = set() if is_private else {*project.studies(), "unassigned"}
+    selected = []
+    for run in stored:
+        tag = run.tag(PROJECT)
+        is_untagged_own = not tag and (is_private or run.experiment in studies)
+        if is_untagged_own or (tag and _names_project(project, is_private, tag)):
+            selected.append(run)
+    return selected
 
 
 def own_ids(project: Project, uri: str, stored: Iterable[StoredRun]) -> set[str]:
-    """Return the ids of the runs that an MLflow names as the project's own."""
-    alone = _is_private(project, uri)
-    return {each.run for each in stored if (t := each.tag(PROJECT)) and _is_told(project, alone, t)}
+    """Return the ids of the runs that an MLflow has with the tag of the project."""
+    is_private = _is_private(project, uri)
+    return {
+        run.run
+        for run in stored
+        if (tag := run.tag(PROJECT)) and _names_project(project, is_private, tag)
+    }
 
 
-def _is_told(project: Project, alone: bool, told: str) -> bool:
-    """Whether the tag of a run names the project."""
-    if alone:  # the folder may have had another name
-        return not told.startswith(_OTHER)
-    return told.removeprefix(_OTHER) == project.name
+def _names_project(project: Project, is_private: bool, tag: str) -> bool:
+    """Return whether a run's tag names the project."""
+    if is_private:  # the project may have been renamed
+        return not tag.startswith(_OTHER)
+    return tag.removeprefix(_OTHER) == project.name
 
 
 def _is_private(project: Project, uri: str) -> bool:

@@ -1,6 +1,7 @@
-"""Guild's runs and the journals to MLflow: what is missing or has changed, as often as wanted.
+"""Send Guild's runs and journals to MLflow if they are missing there or have changed; can be repeated.
 
-A run that records nothing itself gets the scalars that Guild captured as metrics, and its operation's objective.
+For a run that records nothing itself, the scalars captured by Guild become metrics, and its operation's declaration
+gives the objective.
 """
 
 from __future__ import annotations
@@ -35,20 +36,20 @@ from runcatalog.store.sqlite_writer import RunExists
 from runcatalog.sync.ownership import PROJECT, GuildHome, own_ids
 from runcatalog.text import markdown
 
-SCALARS = "catalog.scalars"  # tag: what a row with Guild's scalars was made of
+SCALARS = "catalog.scalars"  # tag: digest of the inputs of a row with Guild's scalars
 STAMP = "catalog.stamp"  # tag: sizes and times of the files that were sent, once a run has ended
 
 
 @dataclass
 class Report:
-    """What a sync did.
+    """Counts and problems of a sync.
 
     Attributes:
-        runs: Runs and batches that were looked at.
-        sent: Those that were new or had changed.
-        others: Runs of other projects, which were left out.
-        deleted: Those that someone deleted in MLflow; they are left so.
-        problems: One line for each that could not be sent.
+        runs: Number of runs and batches that were checked.
+        sent: Number of those that were new or had changed.
+        others: Number of runs of other projects, which were left out.
+        deleted: Number of runs that were deleted in MLflow, and so not sent again.
+        problems: A line per run that could not be sent.
     """
 
     runs: int = 0
@@ -59,11 +60,11 @@ class Report:
 
 
 @contextmanager
-def alone(project: Project) -> Iterator[None]:
-    """Lets one process at a time change the project's MLflow from the catalog.
+def project_lock(project: Project) -> Iterator[None]:
+    """Hold the lock of commands that change the project's MLflow.
 
     Raises:
-        CatalogError: Another one goes on for ten minutes, or the folder cannot be written.
+        CatalogError: Another command holds the lock for ten minutes, or the folder cannot be written.
     """
     folder = project.root / ".cache"
     try:
@@ -71,47 +72,47 @@ def alone(project: Project) -> Iterator[None]:
         with journal.locked(folder / "catalog.lock", timeout=600):
             yield
     except TimeoutError:
-        raise CatalogError("another catalog command has been at work for ten minutes") from None
+        raise CatalogError("another catalog command has been running for ten minutes") from None
     except PermissionError as error:
         raise CatalogError(f"cannot write {error.filename}: {error.strerror}") from None
 
 
 class Sync:
-    """One pass over all runs.
+    """Pass over all runs that sends what MLflow lacks.
 
     Args:
         project: The project.
         store: Its MLflow.
-        say: Called with a line for each run that is sent.
+        report_line: Called with a line per sent run.
     """
 
-    def __init__(self, project: Project, store: Store, say: Callable[[str], None]) -> None:
+    def __init__(self, project: Project, store: Store, report_line: Callable[[str], None]) -> None:
         self.project = project
         self.store = store
-        self.say = say
+        self.report_line = report_line
         self.report = Report()
         self.operations = project.operations()
-        # Each reads the studies' declarations again.
+        # Cached, since every call reads the studies' declarations.
         self._operation_of = functools.cache(project.operation_of_script)
         self._study_of = functools.cache(project.study_of)
         self.index = RunIndex(store)
         self.home = GuildHome(project, None)
-        self._copied = False  # whether the caller names the runs: then they are the project's
+        self._copied = False  # whether the caller names the runs; they then belong to the project
 
     def run(self, home: Path | None, *, everything: bool = False) -> Report:
-        """Send what is missing of a Guild home and of the project's runs/ folder.
+        """Send the new and changed runs of a Guild home and of the project's runs/ folder.
 
         Args:
-            home: The Guild home.
-            everything: Whether runs that were started from other projects are sent too.
+            home: The Guild home; None without one.
+            everything: Whether to send runs that were started from other projects too.
         """
         self.index.remove_duplicates()
         self.home = GuildHome(self.project, home, own_ids(self.project, self.store.uri, self.index))
         cache = Cache(self.project.root / ".cache" / "guild_runs.json")
         runs = guild_runs.read(home, cache)
-        wanted = runs if everything else [run for run in runs if self.home.is_own(run)]
-        self.report.others = len(runs) - len(wanted)
-        self._send_all(wanted)
+        selected = runs if everything else [run for run in runs if self.home.is_own(run)]
+        self.report.others = len(runs) - len(selected)
+        self._send_all(selected)
         self._send_removed(home, {run.id for run in runs}, everything)
         for directory in sorted((self.project.root / "runs").glob("*")):
             if (directory / "journal" / "run.json").is_file():
@@ -120,7 +121,7 @@ class Sync:
         return self._tidied()
 
     def send_copied(self, directories: Sequence[Path]) -> Report:
-        """Sends runs that were copied from another machine, Guild's with the batches that they are of."""
+        """Send run directories copied from another machine; Guild's runs with their batches."""
         self.index.remove_duplicates()
         self._copied = True
         runs: dict[str, GuildRun] = {}
@@ -132,7 +133,7 @@ class Sync:
                     self.report.problems.append(str(error))
                     continue
                 if not run.is_waiting:
-                    runs.setdefault(run.id, run)  # a copy may hold a batch's trials twice
+                    runs.setdefault(run.id, run)  # a copy may contain a batch's trials twice
             else:
                 self._send_plain(directory)
         self._send_all(list(runs.values()))
@@ -152,14 +153,14 @@ class Sync:
                 with self._problems(run.id):
                     self._send_run(run, *(batch_of.get(run.id) or self._known_batch(run.id)))
 
-    def _send_removed(self, home: Path | None, there: set[str], everything: bool) -> None:
-        """Tells the end of runs that MLflow takes for running, though Guild's user has deleted them."""
+    def _send_removed(self, home: Path | None, present: set[str], everything: bool) -> None:
+        """Send the end of runs that are still running in MLflow but were deleted in Guild."""
         for stored in self.index:
-            if stored.status != RUNNING or stored.deleted or stored.run in there or home is None:
+            if stored.status != RUNNING or stored.deleted or stored.run in present or home is None:
                 continue
             run = GuildRun(stored.run, str(home / "trash" / "runs" / stored.run))
-            wanted = everything or self.home.is_own(run)
-            if wanted and file_stamps.has_journal(file_stamps.stamp_of(run.where)):
+            selected = everything or self.home.is_own(run)
+            if selected and file_stamps.has_journal(file_stamps.stamp_of(run.where)):
                 with self._problems(run.id):
                     self._send_run(run, *self._known_batch(run.id))
 
@@ -169,17 +170,17 @@ class Sync:
         return self.report
 
     def _known_batch(self, run_id: str) -> tuple[str, str]:
-        """The batch of a trial whose fellows Guild has deleted, as MLflow knows it: (id, MLflow's id)."""
+        """Return the (id, MLflow id) in MLflow of the batch of a trial whose sibling trials were deleted in Guild."""
         known = self.index.live(run_id)
         batch = ""
-        # A CSV knows nothing of batches.
+        # A run from a CSV has a derived batch id.
         if known is not None and known.tags.get("batch") and not known.record.reported_by:
             batch = known.record.batch
         parent = self.index.live(batch) if batch else None
         return batch, parent.id if parent is not None else ""
 
     def _send_plain(self, directory: Path) -> None:
-        """Sends a run that was started without Guild."""
+        """Send a run that was started without Guild."""
         with self._problems(directory.name):
             facts = journal.read_json(directory / "journal" / "run.json") or {}
             script, study = str(facts.get("operation") or ""), str(facts.get("study") or "")
@@ -189,17 +190,17 @@ class Sync:
 
     @contextmanager
     def _problems(self, run_id: str) -> Iterator[None]:
-        """Goes on with the next run when one is broken."""
+        """Collect the error of a broken run, so that the next runs are sent."""
         self.report.runs += 1
         try:
             yield
         except MlflowError:
-            raise  # the next one would meet the same
+            raise  # it would be the same for the next run
         except (UserError, CatalogError, OSError, ValueError, KeyError, TypeError) as error:
             self.report.problems.append(f"{run_id[:8]}: {str(error) or type(error).__name__}")
 
     def _batch_id(self, batch: Batch) -> str:
-        """The id that the batch has in MLflow already, else Guild's, else one made of its key."""
+        """Return the batch's id: in MLflow if it has one there, else Guild's, else its key."""
         stored = self.index.batch(batch.key)
         if stored is not None:
             return stored.run
@@ -210,7 +211,7 @@ class Sync:
         return batch.run.id if batch.run else batch.key
 
     def _send_batch(self, batch_id: str, batch: Batch, members: list[GuildRun]) -> str:
-        """Sends a batch's own row; returns MLflow's id of it."""
+        """Send a batch's own row; return its MLflow id."""
         stored = self.index.get(batch_id)
         if stored is not None and stored.deleted:
             self.report.deleted += 1
@@ -220,8 +221,8 @@ class Sync:
         ends = [
             m.started + int(1000 * (m.wall_seconds or 0)) for m in members if m.started is not None
         ]
-        begun = [m.started for m in members if m.started is not None]
-        started = min(begun, default=None)
+        starts = [m.started for m in members if m.started is not None]
+        started = min(starts, default=None)
         if batch.run is not None and batch.run.started is not None:
             started = batch.run.started
         wall = batch.run.wall_seconds if batch.run else None
@@ -237,7 +238,7 @@ class Sync:
             reason=reason,
             label=label or (labels.pop() if len(labels) == 1 else ""),
             result={"batch": True, "method": batch.method}
-            | _searched(members)
+            | _search_settings(members)
             | _importance(batch, stored),
             flags=batch.run.shown_flags if batch.run and batch.run.operation != "+" else {},
             started=started,
@@ -246,11 +247,11 @@ class Sync:
         )
         if stored is not None:
             record = self._with_removed(record, stored, batch)
-        own = self._tag_of(batch.run or members[0])
-        return self._put(record, {BATCH_KEY: batch.key, PROJECT: own})
+        project = self._project_tag(batch.run or members[0])
+        return self._put(record, {BATCH_KEY: batch.key, PROJECT: project})
 
     def _with_removed(self, record: RunRecord, stored: StoredRun, batch: Batch) -> RunRecord:
-        """Keeps in a batch's row what came from runs that Guild's user has deleted since."""
+        """Return the batch's record, with what MLflow has from runs that were deleted in Guild since."""
         before = stored.record
         complete = batch.run is not None and self.index.trials(before.run) <= set(batch.trials)
         if complete or before.status == RUNNING or before.reported_by or DIGEST not in stored.tags:
@@ -266,7 +267,7 @@ class Sync:
 
     def _send_run(self, run: GuildRun, batch: str, parent: str) -> None:
         tags = {"operation": run.operation, "batch": batch, "label": run.label}
-        tags[PROJECT] = self._tag_of(run)
+        tags[PROJECT] = self._project_tag(run)
         if parent:
             tags["mlflow.parentRunId"] = parent
         if run.search:
@@ -302,11 +303,11 @@ class Sync:
         known = self.index.get(run.id)
         new = known is None or known.status != status
         unchanged = {name: tags[name] for name in ("mlflow.parentRunId", PROJECT) if name in tags}
-        # Of a run that goes on, the scalars are read when it has ended: MLflow's points are never taken back.
+        # Scalars are read only after the end of a run, since points cannot be removed from MLflow.
         files = scalars.event_files(run.directory) if status != RUNNING else []
         objective = self._objective(run)
         if files:
-            # The files are not read again while they and all else are as they were.
+            # Unchanged files are not read again.
             unchanged[SCALARS] = (
                 f"{digest(record)} {scalars.stamp(files, run.directory)} {objective}"[:500]
             )
@@ -320,47 +321,48 @@ class Sync:
             record = _with_scalars(record, scalars.points(run.directory, files), objective)
         mlflow_id = self._put(record, unchanged)
         log = output_path(run.directory)
-        # What was sent is not sent again: another shell may not know the secrets to hide.
-        new = new or known.id != mlflow_id  # a row with metrics is written anew
+        # The log is sent only once: a later shell may lack the environment variables with the secrets to hide.
+        new = new or known.id != mlflow_id  # a row with metrics is replaced by a new one
         if mlflow_id and new and status in (FAILED, KILLED) and inside(run.directory, log):
             tail = run.hide.text(last_lines(log))
             self.store.client.log_text(mlflow_id, f"{tail}\n", "log_tail.txt")
 
     def _put(self, record: RunRecord, tags: dict[str, str]) -> str:
-        """Adds or changes a run that has no journal; returns MLflow's id of it."""
+        """Add or update a run without journal; return its MLflow id."""
         tags = {**tags, STAMP: "guild"}
         stored = self.index.get(record.run)
         if stored is None:
-            self._told(record.run, record.operation, record.status)
+            self._count_sent(record.run, record.operation, record.status)
             return self.store.write(record, tags)
         if stored.deleted:
             self.report.deleted += 1
             return ""
         record = _still_hidden(record, stored.record)
-        wanted = {**tags, DIGEST: digest(record)}
-        changed = any(stored.tags.get(name) != value for name, value in wanted.items())
+        new_tags = {**tags, DIGEST: digest(record)}
+        changed = any(stored.tags.get(name) != value for name, value in new_tags.items())
         if changed or stored.status != record.status:
-            self._told(record.run, record.operation, record.status)
-            # An experiment cannot be changed; what was written in part, or from a CSV, or has metrics, is written anew.
-            partly = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
-            partly = partly or bool(record.metrics)
-            if partly or stored.record.study != record.study:
+            self._count_sent(record.run, record.operation, record.status)
+            # Replaced by a new row: the experiment of a row cannot be changed, nor can its points; rows from a CSV or
+            # from an interrupted write are incomplete.
+            replace_row = stored.tags.get(DIGEST) == INCOMPLETE or stored.record.reported_by
+            replace_row = replace_row or bool(record.metrics)
+            if replace_row or stored.record.study != record.study:
                 self.index.forget(stored)
                 return self.store.write(record, tags)
             self.store.update(stored, record, tags)
         return stored.id
 
     def _publish(self, run_id: str, where: str, tags: dict[str, str], known: str = "") -> bool:
-        """Sends a run that has a journal, unless nothing has changed since it ended.
+        """Send a run with a journal, unless it has not changed since its end.
 
-        Returns False for one that died before it had written down that it began.
+        Returns False for a run that died before its journal recorded the start.
 
         Args:
             run_id: The run.
             where: Its directory.
-            tags: Tags of what the journal does not say.
-            known: Its stamp, which holds if the run has ended by itself: without a new session nothing
-                is written to it. One that was killed or lost may turn out to be alive.
+            tags: Tags with facts that are not in the journal.
+            known: Cached stamp. It is valid for a run that finished or failed, whose files change only in a new
+                session; a run that seems killed or lost may still be alive.
         """
         stored = self.index.get(run_id)
         ended = stored is not None and stored.status in (FINISHED, FAILED)
@@ -373,20 +375,20 @@ class Sync:
         if stored is None or DIGEST in stored.tags:
             if last_session(Path(where)) is None:
                 return False
-            if stored is not None:  # from a record; here is the journal itself
+            if stored is not None:  # imported from a record; the journal has more
                 self.index.forget(stored)
             stored = None
         if stored is not None:
             tags = {n: still_hidden(v, stored.tags.get(n, "")) for n, v in tags.items()}
         if stored is not None and stored.status != RUNNING:
-            # Earlier versions told no project: that alone is no reason to send a run again.
+            # Rows of earlier versions have no project tag; that alone is no reason to send a run again.
             missing = {PROJECT: tags.get(PROJECT, "")}
             same = all(
                 stored.tags.get(name, missing.get(name, "")) == value
                 for name, value in tags.items()
             )
-            told = stored.tags.get(STAMP, "")
-            if (same and told == stamp) or file_stamps.is_older(stamp, told):
+            sent_stamp = stored.tags.get(STAMP, "")
+            if (same and sent_stamp == stamp) or file_stamps.is_older(stamp, sent_stamp):
                 return True
         fresh = stored is None and status_of(Path(where)).status != RUNNING
         published = self._send_journal(Path(where), tags | ({STAMP: stamp} if fresh else {}), fresh)
@@ -398,23 +400,23 @@ class Sync:
             self.store.tag(published.mlflow_run_id, {STAMP: stamp})
         operation = tags.get("operation", "")
         if stored is None or published.points or stored.status != final:
-            self._told(run_id, operation, final)
+            self._count_sent(run_id, operation, final)
         return True
 
     def _send_journal(self, directory: Path, tags: dict[str, str], fresh: bool) -> Published:
-        """Publishes a run; one that has ended and is new in one step."""
+        """Publish a run; a new one that has ended is written in a single step."""
         if fresh:
             with suppress(RunExists):
                 return publish(directory, self.store.uri, tags, client=self.store.new_run_client())
         return publish(directory, self.store.uri, tags)
 
-    def _told(self, run_id: str, operation: str, status: str) -> None:
+    def _count_sent(self, run_id: str, operation: str, status: str) -> None:
         self.report.sent += 1
-        self.say(f"{run_id[:8]}  {operation}  {status}")
+        self.report_line(f"{run_id[:8]}  {operation}  {status}")
 
     def _study(self, operation: str, facts: dict[str, Any], run: GuildRun) -> str:
-        if told := str(facts.get("study") or ""):
-            return told
+        if recorded := str(facts.get("study") or ""):
+            return recorded
         if run.where and not self._is_own(run):
             return self.home.name(run)
         return self._study_of(operation) or "unassigned"
@@ -422,17 +424,17 @@ class Sync:
     def _is_own(self, run: GuildRun) -> bool:
         return self._copied or self.home.is_own(run)
 
-    def _tag_of(self, run: GuildRun) -> str:
+    def _project_tag(self, run: GuildRun) -> str:
         return self.project.name if self._copied else self.home.tag(run)
 
     def _objective(self, run: GuildRun) -> Objective | None:
-        """The operation's objective; of a trial whose operation declares none, that of its search."""
+        """Return the objective of a run's operation, else of its search, else of the project."""
         declared = self.operations.get(run.operation) if self._is_own(run) else None
         if declared is not None and declared.objective is not None:
             return declared.objective
-        told = run.objective or {}
-        if isinstance(name := told.get("name"), str):
-            return Objective(name, "min" if told.get("goal") == "min" else "max")
+        searched = run.objective or {}
+        if isinstance(name := searched.get("name"), str):
+            return Objective(name, "min" if searched.get("goal") == "min" else "max")
         return self.project.objective if self._is_own(run) else None
 
     def _machine(self, run: GuildRun) -> str:
@@ -442,30 +444,30 @@ class Sync:
         return machine_name(self.project.root, host) if host else ""
 
 
-_SUMMARY = 4  # scalars that stand for the result of a run without an objective
+_SUMMARY = 4  # scalars in the summary of a run without an objective
 
 
 def _with_scalars(
     record: RunRecord, points: dict[str, list[Point]], objective: Objective | None
 ) -> RunRecord:
-    """The record with Guild's scalars, and the value of its objective if it has ended well."""
+    """Return the record with Guild's scalars, and with the objective's value if the run has finished."""
     result = dict(record.result or {})
     name = scalars.find(objective.scalar, list(points)) if objective is not None else None
     if objective is not None and name is not None and record.status == FINISHED:
         at, value = scalars.chosen(points[name], objective.value)
-        told: dict[str, Any] = {
+        entry: dict[str, Any] = {
             "name": name,
             "value": value,
             "kind": "mean",
             "goal": objective.goal,
         }
         if at:
-            told |= {"at": at, "axis": "step"}
-        result["objective"] = told
+            entry |= {"at": at, "axis": "step"}
+        result["objective"] = entry
     elif points and record.status == FINISHED:
-        # Counters of the machine that Guild's plugins keep say nothing of the outcome.
-        names = [each for each in points if not each.startswith("sys/")][:_SUMMARY]
-        values = (f"{each} {markdown.number(points[each][-1][1])}" for each in names)
+        # Counters of the machine, logged by Guild's plugins, are not results.
+        names = [name for name in points if not name.startswith("sys/")][:_SUMMARY]
+        values = (f"{name} {markdown.number(points[name][-1][1])}" for name in names)
         if shown := ", ".join(values):
             result["summary"] = shown
     return replace(record, result=result or None).with_points(points)
@@ -476,7 +478,7 @@ def _facts(run: GuildRun) -> dict[str, Any]:
 
 
 def _still_hidden(record: RunRecord, before: RunRecord) -> RunRecord:
-    """The record with what was hidden in it when it was sent hidden still."""
+    """Return the record with the secrets hidden that were hidden when it was first sent."""
     return replace(
         record,
         label=still_hidden(record.label, before.label),
@@ -490,17 +492,17 @@ def _still_hidden(record: RunRecord, before: RunRecord) -> RunRecord:
     )
 
 
-def _searched(members: list[GuildRun]) -> dict[str, Any]:
-    """The metric that a search looked at, and where it looked, as its first trial's note says."""
+def _search_settings(members: list[GuildRun]) -> dict[str, Any]:
+    """Return the optimised metric and the space of a search, as noted in its trials."""
     objective = next((m.objective for m in members if m.objective), None)
     space = next((m.space for m in members if m.space), None)
-    told = {"optimised": objective, "space": space}
-    return {name: value for name, value in told.items() if value}
+    settings = {"optimised": objective, "space": space}
+    return {name: value for name, value in settings.items() if value}
 
 
 def _importance(batch: Batch, stored: StoredRun | None) -> dict[str, Any]:
-    """The importance of a search's parameters; of a search that did not compute it, what MLflow has from a record."""
-    found = batch.run.importance if batch.run else None
-    if found is None and stored is not None:
-        found = (stored.record.result or {}).get("importance")
-    return {"importance": found} if found else {}
+    """Return the importance of a search's parameters, from the run or else from its record in MLflow."""
+    importance = batch.run.importance if batch.run else None
+    if importance is None and stored is not None:
+        importance = (stored.record.result or {}).get("importance")
+    return {"importance": importance} if importance else {}

@@ -34,7 +34,7 @@ def export_weights(record: RunRecord, run: GuildRun, folder: Path) -> int:
         UserError: The run has no checkpoint, or it is damaged.
     """
     if record.status != FINISHED:
-        raise CatalogError(f"{run.id[:8]} has not ended well: {record.status}")
+        raise CatalogError(f"{run.id[:8]} has not finished: {record.status}")
     checkpoint_ = checkpoint.load_checkpoint(run.directory)
     recorded_digest = (record.digest or {}).get("weights")
     if recorded_digest != weights_digest(checkpoint_.tensors):
@@ -52,7 +52,9 @@ def export_weights(record: RunRecord, run: GuildRun, folder: Path) -> int:
     size = sum(path.stat().st_size for path in target.rglob("*") if path.is_file())
     if size > MAX_BYTES:
         shutil.rmtree(target)
-        raise CatalogError(f"{run.id[:8]}: {size} bytes of weights, of which {MAX_BYTES} are kept")
+        raise CatalogError(
+            f"{run.id[:8]}: {size} bytes of weights, more than the limit of {MAX_BYTES}"
+        )
     return size
 
 

@@ -1,4 +1,4 @@
-"""What a run came to, as one sentence computed from its record."""
+"""Results of runs as sentences in Markdown, computed from their records."""
 
 from __future__ import annotations
 
@@ -16,7 +16,7 @@ _AT = re.compile(r"(?P<what>.+?) at (?P<axis>[a-z][a-z _]*?) (?P<step>\d+)(?:: (
 
 
 def sentence(record: RunRecord) -> str:
-    """Returns the result cell of a single run, as Markdown."""
+    """Return the result cell of a single run, as Markdown."""
     parts = [_state(record)]
     if variant := variant_text(record):
         parts.append(variant)
@@ -39,7 +39,7 @@ def _state(record: RunRecord) -> str:
 
 
 def outcome(record: RunRecord) -> str:
-    """Returns what a finished run reached, with its interval."""
+    """Return the result of a finished run, with its interval."""
     result = record.result or {}
     if summary := markdown.escape(result.get("summary") or "", markdown.MAX_RESULT):
         return summary
@@ -53,7 +53,7 @@ def outcome(record: RunRecord) -> str:
 
 
 def objective_text(objective: dict[str, Any], value: float) -> str:
-    """Returns "93 % opening rate" or "episode return 7696"."""
+    """Return "93 % opening rate" or "episode return 7696"."""
     name = markdown.words(objective["name"])
     if _is_rate(objective):
         return f"{rate_text(value)} {name}"
@@ -61,19 +61,19 @@ def objective_text(objective: dict[str, Any], value: float) -> str:
 
 
 def rate_text(value: float) -> str:
-    """Returns "93 %"; what is no rate is said as it is."""
+    """Return "93 %"; NaN and infinities unchanged."""
     if not math.isfinite(value):
         return markdown.number(value)
     return f"{markdown.percent(value)} %" if value <= 1 else f"{value * 100:.0f} %"
 
 
 def value_text(objective: dict[str, Any], value: float) -> str:
-    """Returns a value without its name: "93 %" or "7696"."""
+    """Return a value without its name: "93 %" or "7696"."""
     return rate_text(value) if _is_rate(objective) else markdown.number(value)
 
 
 def after(objective: dict[str, Any]) -> str:
-    """Returns " after 360 updates", or nothing if the objective does not say."""
+    """Return " after 360 updates"; "" if the objective has no step."""
     at = objective.get("at")
     if isinstance(at, bool) or not isinstance(at, int | float) or not math.isfinite(at):
         return ""
@@ -81,35 +81,35 @@ def after(objective: dict[str, Any]) -> str:
 
 
 def own_interval(objective: dict[str, Any]) -> str:
-    """Returns the Wilson interval " [86, 97]" of a counted rate."""
+    """Return the Wilson interval " [86, 97]" of a counted rate."""
     return interval([objective])
 
 
 def interval(objectives: Sequence[dict[str, Any]]) -> str:
-    """Returns the interval of :func:`runcatalog.model.statistics.bounds` as " [86, 97]"; nothing without one."""
-    found = statistics.bounds(objectives)
-    return _interval_text(objectives[0], *found) if found else ""
+    """Return the interval of :func:`runcatalog.model.statistics.bounds` as " [86, 97]"; "" without one."""
+    bounds = statistics.bounds(objectives)
+    return _interval_text(objectives[0], *bounds) if bounds else ""
 
 
 def also(objectives: Sequence[dict[str, Any]]) -> str:
-    """Returns "; 99 % remembering [98, 100]" for each further number that all objectives tell as `also`."""
-    told = [_further(objective) for objective in objectives]
+    """Return "; 99 % remembering [98, 100]" for every further number (`also`) that all objectives have."""
+    further = [_further(objective) for objective in objectives]
     parts = []
-    for name, first in told[0].items():
-        each = [further[name] for further in told if name in further]
-        if len(each) == len(told):
-            mean = statistics.mean([entry["value"] for entry in each])
-            parts.append(f"; {objective_text(first, mean)}{interval(each)}")
+    for name, first in further[0].items():
+        entries = [numbers[name] for numbers in further if name in numbers]
+        if len(entries) == len(further):
+            mean = statistics.mean([entry["value"] for entry in entries])
+            parts.append(f"; {objective_text(first, mean)}{interval(entries)}")
     return "".join(parts)
 
 
 def _further(objective: dict[str, Any]) -> dict[str, dict[str, Any]]:
-    found = {}
-    told = objective.get("also")
-    for entry in told if isinstance(told, list) else []:
+    numbers = {}
+    entries = objective.get("also")
+    for entry in entries if isinstance(entries, list) else []:
         with contextlib.suppress(TypeError, KeyError, ValueError):
-            found[str(entry["name"])] = {**entry, "value": values.number(entry["value"])}
-    return found
+            numbers[str(entry["name"])] = {**entry, "value": values.number(entry["value"])}
+    return numbers
 
 
 def _interval_text(objective: dict[str, Any], low: float, high: float) -> str:
@@ -119,8 +119,8 @@ def _interval_text(objective: dict[str, Any], low: float, high: float) -> str:
 
 
 def failure(record: RunRecord) -> str:
-    """Returns "failed at update 1: gradient explosion (log_std is not finite)"."""
-    reason = record.reason or "no reason was told"
+    """Return "failed at update 1: gradient explosion (log_std is not finite)"."""
+    reason = record.reason or "no reason recorded"
     match = _AT.fullmatch(" ".join(reason.split()))
     if match is None:
         return f"failed{_reached(record)}: {markdown.escape(reason, markdown.MAX_RESULT)}"
@@ -130,42 +130,42 @@ def failure(record: RunRecord) -> str:
 
 
 def failure_kind(record: RunRecord) -> str:
-    """Returns the failure without the numbers of this one run, to count failures by kind."""
+    """Return the failure without the numbers of this run, to count failures by kind."""
     if record.status == KILLED:
         return "lost" if record.reason.startswith("lost") else f"killed ({killer(record)})"
     match = _AT.fullmatch(" ".join(record.reason.split()))
     if match is not None:
         return markdown.escape(match["what"])
-    return markdown.escape(record.reason.partition("\n")[0] or "no reason was told")
+    return markdown.escape(record.reason.partition("\n")[0] or "no reason recorded")
 
 
 def failure_place(record: RunRecord) -> str:
-    """Returns " at update 12" where the reason says so."""
+    """Return " at update 12" if the reason names the update; else ""."""
     match = _AT.fullmatch(" ".join(record.reason.split()))
     return f" at {match['axis']} {match['step']}" if match else ""
 
 
 def killed(record: RunRecord) -> str:
-    """Returns "killed after step 40: SIGTERM", or "lost: …"."""
+    """Return "killed after step 40: SIGTERM", or "lost: …"."""
     if record.reason.startswith("lost"):
         return markdown.escape(record.reason, markdown.MAX_RESULT) + _so_far(record)
     return f"killed{_reached(record)}: {killer(record)}"
 
 
 def killer(record: RunRecord) -> str:
-    """Returns what killed a run."""
-    return markdown.escape(record.reason or "by whom was not told", markdown.MAX_RESULT)
+    """Return the cause of a run's kill."""
+    return markdown.escape(record.reason or "unknown cause", markdown.MAX_RESULT)
 
 
 def point_text(point: dict[str, Any], names: Sequence[str], *, named: bool = False) -> str:
-    """Return "5e-3", or "lr=5e-3, clip=0.3" where more than one flag varies."""
+    """Return "5e-3", or "lr=5e-3, clip=0.3" for more than one flag."""
     if len(names) == 1 and not named:
         return markdown.flag_value(point[names[0]])
     return ", ".join(f"{markdown.escape(n)}={markdown.flag_value(point[n])}" for n in names)
 
 
 def variant_text(record: RunRecord) -> str:
-    """Returns the options that the script wants shown, for example its reward."""
+    """Return the options in the result's `variant`, for example the reward."""
     variant = (record.result or {}).get("variant")
     if not isinstance(variant, dict):
         return ""
@@ -178,7 +178,7 @@ def variant_text(record: RunRecord) -> str:
 
 
 def last_step(record: RunRecord) -> int | None:
-    """The last step that any metric reached."""
+    """Return the last step of any metric; None without metrics."""
     steps = [metric.curve[-1][0] for metric in record.metrics.values() if metric.curve]
     return max(steps) if steps else None
 

@@ -1,4 +1,4 @@
-"""Text for a terminal: tables that fit, numbers, times, without control characters of the data."""
+"""Text for a terminal: tables that fit its width, numbers and times, without control characters."""
 
 from __future__ import annotations
 
@@ -18,7 +18,7 @@ from rich.cells import cell_len, set_cell_size
 from runcatalog.model import values
 
 GAP = "  "
-_LEAST = 8  # cells that a column keeps where a table is too wide: the digits of an id
+_MIN_WIDTH = 8  # cells of a column in a table that is too wide; the digits of an id
 
 
 def clean(value: object) -> str:
@@ -36,14 +36,14 @@ def width(text: str) -> int:
 
 
 def cut(text: str, cells: int) -> str:
-    """Return a text of at most so many cells; "…" marks a cut."""
+    """Truncate a text to a number of cells, with "…" at the end."""
     if width(text) <= cells:
         return text
     return f"{set_cell_size(text, cells - 1)}…" if cells > 0 else ""
 
 
 def room() -> int | None:
-    """Width of the terminal; None for other output, which is not cut."""
+    """Return the width of the terminal in cells; None for other output, which is not truncated."""
     if sys.stdout.isatty() or os.environ.get("COLUMNS", "").isdigit():
         return shutil.get_terminal_size().columns
     return None
@@ -60,30 +60,30 @@ def table(
 
     Args:
         header: Names of the columns.
-        rows: Text of each cell.
-        right: Columns of numbers, to the right.
-        cells: Width of the terminal, to which the widest columns are cut, down to 8 cells; None for any.
+        rows: Texts of the cells.
+        right: Columns that are aligned to the right.
+        cells: Width of the terminal, to which the widest columns are truncated, down to 8 cells; None for no limit.
     """
-    # Not rich.table.Table: it is ten times slower, 2 s for 900 rows.
+    # Not rich.table.Table, which is ten times slower: 2 s for 900 rows.
     content = [[clean(cell) for cell in row] for row in rows]
     kept = [i for i in range(len(header)) if any(row[i] for row in content)]
     lines = [[header[i] for i in kept], *([row[i] for i in kept] for row in content)]
-    total = math.inf if cells is None else max(_LEAST, cells - len(GAP) * (len(kept) - 1))
+    total = math.inf if cells is None else max(_MIN_WIDTH, cells - len(GAP) * (len(kept) - 1))
     widths = [min(total, max(width(line[i]) for line in lines)) for i in range(len(kept))]
-    while sum(widths) > total and max(widths) > _LEAST:
+    while sum(widths) > total and max(widths) > _MIN_WIDTH:
         widths[max(range(len(kept)), key=lambda i: (widths[i], i))] -= 1
-    made = []
+    padded_lines = []
     for line in lines:
         shown = [cut(cell, size) for cell, size in zip(line, widths, strict=True)]
         room = [" " * (size - width(cell)) for cell, size in zip(shown, widths, strict=True)]
         flush = [header[i] in right for i in kept]
         padded = [r + c if f else c + r for c, r, f in zip(shown, room, flush, strict=True)]
-        made.append(GAP.join(padded).rstrip())
-    return made
+        padded_lines.append(GAP.join(padded).rstrip())
+    return padded_lines
 
 
 def value(shown: Any) -> str:
-    """Return a flag's, field's or metric's value as it could be typed."""
+    """Return the value of a flag, field or metric as typed on a command line."""
     if shown is None or isinstance(shown, bool):
         return {True: "yes", False: "no", None: "none"}[shown]
     if isinstance(shown, float):
@@ -92,7 +92,7 @@ def value(shown: Any) -> str:
 
 
 def number(x: float, digits: int = 4) -> str:
-    """Return a number with so many significant digits, whole ones below a million in full."""
+    """Format a number with `digits` significant digits; integers below a million in full."""
     if not math.isfinite(x):
         return "nan" if x != x else ("inf" if x > 0 else "-inf")
     if x == int(x) and abs(x) < 1e6:
@@ -110,7 +110,7 @@ def signed(x: float) -> str:
 
 
 def when(milliseconds: int | None) -> str:
-    """Return "2026-11-21 10:30", in UTC; nothing for None."""
+    """Return "2026-11-21 10:30", in UTC; "" for None."""
     if milliseconds is None:
         return ""
     try:
@@ -120,7 +120,7 @@ def when(milliseconds: int | None) -> str:
 
 
 def duration(seconds: float | None) -> str:
-    """Return "12 s", "3 min 20 s", "2 h 5 min" or "3 d 4 h"; nothing for None."""
+    """Return "12 s", "3 min 20 s", "2 h 5 min" or "3 d 4 h"; "" for None."""
     if seconds is None or not math.isfinite(seconds):
         return ""
     whole = max(0, round(seconds))
@@ -132,6 +132,6 @@ def duration(seconds: float | None) -> str:
 
 
 def plain(markdown: str) -> str:
-    """Return a cell of the catalog without its markup."""
+    """Return the text of a Markdown cell without its markup."""
     shown = html.unescape(markdown).replace("\u200b", "").replace("**", "")
     return clean(re.sub(r"\\([\\`*\[\]|~_])", r"\1", shown))

@@ -9,7 +9,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rl.draws import begin, draw, other_luck
+from rl.draws import begin, draw, switch_stream
 from rl.kernels import kernel, part
 from textgames.games.interface import BANDIT, NONE, Outcome, check_actions
 
@@ -81,7 +81,7 @@ def _draw(seeds, replays, rewards, first):  # type: ignore[no-untyped-def]
     for n in range(len(seeds)):
         begin(rng, seeds[n])
         first[n] = LOW + draw(rng, 2)
-        other_luck(rng, replays[n])
+        switch_stream(rng, replays[n])
         rewards[n, 0] = LOW_MEAN + SPREAD * _normal(rng)
         mean = HIGH_RARE if draw(rng, _WORD) < HIGH_CHANCE * _WORD else HIGH_USUAL
         rewards[n, 1] = mean + SPREAD * _normal(rng)

@@ -8,7 +8,7 @@ from __future__ import annotations
 import numpy as np
 from numpy.typing import NDArray
 
-from rl.draws import begin, draw, other_luck
+from rl.draws import begin, draw, switch_stream
 from rl.kernels import kernel, part
 from textgames.games.interface import (
     FROZENLAKE,
@@ -130,7 +130,7 @@ def slipped(action, slip):  # type: ignore[no-untyped-def]
 @kernel
 def _select_streams(rng, replays):  # type: ignore[no-untyped-def]
     for n in range(len(replays)):
-        other_luck(rng[n], replays[n])
+        switch_stream(rng[n], replays[n])
 
 
 @kernel

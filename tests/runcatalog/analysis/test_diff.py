@@ -103,8 +103,8 @@ def test_two_sweeps_of_many_values_that_differ_in_between_differ(make, tmp_path)
         kept = [n for n in range(1, 13) if n != left_out]
         sides.append(Side(make(head), tuple(make(head + n, x=n, value=0.5) for n in kept)))
     (flags,) = section(diff(*sides, tmp_path), "flags")[1:]
-    assert "1 … 12 (11 values), of these here alone: 6" in flags
-    assert "1 … 12 (11 values), of these here alone: 5" in flags
+    assert "1 … 12 (11 values), only here: 6" in flags
+    assert "1 … 12 (11 values), only here: 5" in flags
 
 
 def test_a_curve_that_differs_on_the_way_or_by_its_digest_is_a_difference(make, tmp_path):
@@ -112,7 +112,7 @@ def test_a_curve_that_differs_on_the_way_or_by_its_digest_is_a_difference(make, 
     b = make(2).with_points({"rate": [(0, 0.3), (1, 0.9)]})
     lines = diff(Side(a), Side(b), tmp_path)
     assert section(lines, "metrics") == [
-        "1 differ only on the way, not in their last and best value"
+        "1 differ at some step, but not in their last and best value"
     ]
     a, b = (
         make(1, digest={"weights": "1", "metrics": "1"}),
@@ -209,13 +209,13 @@ def test_commits_are_told_by_git_where_it_has_them(repository, make):
     assert [line.split(" ", 3)[-1] for line in lines[1:3]] == ["Add notes.md", "Add b.py"]
     assert lines[3].startswith("1 file changed, 2 insertions(+)")
     assert "b.py" in lines[4]
-    assert between(root, third, first)[0] == "2 commits in A alone:"
+    assert between(root, third, first)[0] == "2 commits only in A:"
     assert between(root, second, third)[-1].startswith("the same code")
     assert between(root, first, "0" * 40) == [
         "000000000000 is not in this repository; `git fetch` may bring it"
     ]
     for hostile in ("--output=/tmp/x", "HEAD", "a; rm"):
-        assert between(root, first, hostile) == [f"{hostile} is no commit"]
+        assert between(root, first, hostile) == [f"{hostile} is not a commit"]
     a, b = make(1, commit=first), make(2, commit=third, dirty="77ffee")
     code = section(diff(Side(a), Side(b), root), "code")
     assert code[:2] == [f"A: {first[:12]}", f"B: {third[:12]} with changes 77ffee"]

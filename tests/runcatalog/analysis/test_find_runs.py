@@ -13,7 +13,7 @@ from pathlib import Path
 import pytest
 
 from memory_reader import MemoryReader
-from runcatalog.analysis import find_runs as searching
+from runcatalog.analysis import find_runs
 from runcatalog.cli import main
 from runcatalog.model.record_files import read_all
 from runcatalog.query.language import QueryError
@@ -26,7 +26,7 @@ def ids(found):
 
 
 def find(records, query):
-    return ids(searching.search(MemoryReader(records), query))
+    return ids(find_runs.find_runs(MemoryReader(records), query))
 
 
 def test_a_name_that_is_a_flag_and_a_metric_is_the_flag(make):
@@ -103,7 +103,7 @@ def test_a_seed_of_many_digits_is_found_by_all_of_them(make):
         assert find(runs, f"seed={seed}") == [number]
     assert find(runs, f"seed>{seeds[0]}") == [1, 2]
     assert (
-        json.loads(searching.as_json(searching.search(MemoryReader(runs), "seed")))[2]["seed"]
+        json.loads(find_runs.as_json(find_runs.find_runs(MemoryReader(runs), "seed")))[2]["seed"]
         == 2**63 - 1
     )
 
@@ -111,13 +111,13 @@ def test_a_seed_of_many_digits_is_found_by_all_of_them(make):
 def test_a_value_that_no_run_has_is_told(make):
     held = MemoryReader([make(1, task="lever", lr=1), make(2, task="pull", lr=2, label="mine")])
     assert (
-        searching.search(held, "lr=1 and task=levr").hint
+        find_runs.find_runs(held, "lr=1 and task=levr").hint
         == "task is never levr, did you mean lever?"
     )
-    assert searching.search(held, "operation=toy:trian").hint.endswith("did you mean toy:train?")
-    assert searching.search(held, "lr=3").hint == "lr is never 3"
-    assert searching.search(held, "lr=1 and task=pull").hint == ""
-    assert searching.search(held, "lr>3 and not label=x").hint == ""
+    assert find_runs.find_runs(held, "operation=toy:trian").hint.endswith("did you mean toy:train?")
+    assert find_runs.find_runs(held, "lr=3").hint == "lr is never 3"
+    assert find_runs.find_runs(held, "lr=1 and task=pull").hint == ""
+    assert find_runs.find_runs(held, "lr>3 and not label=x").hint == ""
 
 
 def test_ids_are_told_by_their_first_digits(make):
@@ -164,9 +164,9 @@ def test_today_and_yesterday(make):
 def test_curves_are_read_only_where_the_rest_leaves_it_open(make):
     runs = [make(n, lr=n).with_points({"rate": [(0, n / 10), (1, 0.0)]}) for n in range(10)]
     held = MemoryReader(runs)
-    assert ids(searching.search(held, "lr>=7 and best:rate>0.75")) == [8, 9]
+    assert ids(find_runs.find_runs(held, "lr>=7 and best:rate>0.75")) == [8, 9]
     assert held.read == 3
-    assert ids(searching.search(held, "lr<2 or best:rate>=0.9")) == [0, 1, 9]
+    assert ids(find_runs.find_runs(held, "lr<2 or best:rate>=0.9")) == [0, 1, 9]
     assert held.read == 3 + 8
 
 
@@ -184,8 +184,8 @@ def test_the_table_shows_what_was_asked_and_ends_with_the_newest(make):
             {"rate": [(8, 1.0)]}
         ),
     ]
-    found = searching.search(MemoryReader(runs), "lr>0 and (task=pull or rate or not rate)")
-    lines = searching.as_table(found, 0, None)
+    found = find_runs.find_runs(MemoryReader(runs), "lr>0 and (task=pull or rate or not rate)")
+    lines = find_runs.as_table(found, 0, None)
     assert lines[0].split() == [
         "run",
         "operation",
@@ -201,7 +201,7 @@ def test_the_table_shows_what_was_asked_and_ends_with_the_newest(make):
     assert "failed at update 7: gradient explosion (x)" in lines[2]
     assert "killed after step 8: SIGTERM" in lines[3]
     assert lines[-1] == "3 of 3 runs"
-    narrow = searching.as_table(found, 2, 60)
+    narrow = find_runs.as_table(found, 2, 60)
     assert [line[:8] for line in narrow[1:-1]] == ["00000002", "00000003"]
     assert max(map(len, narrow[:-1])) <= 60
     assert narrow[-1] == "3 of 3 runs, the newest 2 are shown (-n 0 shows all)"
@@ -210,18 +210,18 @@ def test_the_table_shows_what_was_asked_and_ends_with_the_newest(make):
 def test_for_machines_everything_is_there_and_strict(make):
     run = make(1, value=0.5, lr=1e-3, net="64 64").with_points({"loss": [(0, 2.0), (1, math.nan)]})
     other = make(2, lr=2e-3)
-    found = searching.search(MemoryReader([run, other]), "lr or best:loss<3")
-    whole = json.loads(searching.as_json(found), parse_constant=lambda name: pytest.fail(name))
+    found = find_runs.find_runs(MemoryReader([run, other]), "lr or best:loss<3")
+    whole = json.loads(find_runs.as_json(found), parse_constant=lambda name: pytest.fail(name))
     assert [each["run"] for each in whole] == [run.run, other.run]
     assert whole[0]["flags"] == {"lr": 0.001, "net": "64 64"}
     assert whole[0]["metrics"] == {"loss": "NaN"}
     assert whole[0]["values"] == {"lr": 0.001, "best:loss": 2.0}
     assert whole[1]["values"] == {"lr": 0.002, "best:loss": None}
     assert whole[0]["objective"] == {"name": "opening_rate", "value": 0.5}
-    rows = list(csv.DictReader(io.StringIO(searching.as_csv(found))))
+    rows = list(csv.DictReader(io.StringIO(find_runs.as_csv(found))))
     assert [row["best:loss"] for row in rows] == ["2.0", ""]
     assert [row["value"] for row in rows] == ["0.5", ""]
-    assert json.loads(searching.as_json(searching.search(MemoryReader([run]), "lr>1"))) == []
+    assert json.loads(find_runs.as_json(find_runs.find_runs(MemoryReader([run]), "lr>1"))) == []
 
 
 @pytest.fixture(scope="module")
@@ -260,4 +260,4 @@ def test_the_names_that_the_help_mentions_are_there(committed):
     text = main.parser()._subparsers._group_actions[0].choices["search"].format_help()
     for line in re.findall(r"^  (?:flags|metrics|dates|a name alone[^:]*:) +(.*)", text, re.M):
         for query in filter(None, re.split(r"   +|, | *\([^)]*\)", line)):
-            searching.search(committed, query)  # an unknown name raises
+            find_runs.find_runs(committed, query)  # an unknown name raises

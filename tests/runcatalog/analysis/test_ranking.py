@@ -39,11 +39,13 @@ def test_a_lucky_seed_stands_below_points_of_several_seeds_and_is_told(make):
     found = ranked(runs)
     assert lrs(found) == [1, 2]
     text = "\n".join(ranking.as_table(found, 10, None))
-    assert "single seeds stand below" in text
-    assert "2. reached 0.99 with one seed, which may be luck" in text
+    assert "single seeds are ranked below" in text
+    assert "2. reached 0.99 with a single seed, which may be chance" in text
     alone = ranked(mean_kind([*seeds(make, 1, [0.8], lr=1), *seeds(make, 10, [0.99], lr=2)]))
     assert lrs(alone) == [2, 1]
-    assert "one seed each: no interval over seeds" in ranking.as_table(alone, 10, None)[-1]
+    assert (
+        "a single seed per point: no interval over seeds" in ranking.as_table(alone, 10, None)[-1]
+    )
 
 
 def test_ranked_by_the_worse_end_of_the_interval(make):
@@ -85,7 +87,7 @@ def test_the_same_seed_again_is_no_further_seed(make):
     found = ranked(runs)
     assert lrs(found) == [2, 1]
     assert found.again == 7
-    assert "7 left out, for the same seed ran again" in ranking.as_table(found, 10, None)[0]
+    assert "7 left out because the same seed ran again" in ranking.as_table(found, 10, None)[0]
     failed_later = [make(1, value=0.9, seed=1), make(2, seed=1, status="FAILED")]
     assert ranked(failed_later).groups[0].numbers == [0.9]
 
@@ -116,7 +118,7 @@ def test_runs_of_a_seed_that_a_group_puts_together_are_no_further_seeds(make):
     assert groups[3].rank == pytest.approx(min(statistics.bounds(worst)))
     lines = ranking.as_table(found, 0, None)
     assert re.match(r"1\.  +2 .* 2 +5 ", lines[3]), lines  # two seeds, five runs
-    assert "one seed, which may be luck" in "\n".join(lines)
+    assert "a single seed, which may be chance" in "\n".join(lines)
 
 
 def test_the_order_in_which_runs_come_changes_nothing(make):

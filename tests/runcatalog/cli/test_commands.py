@@ -5,6 +5,7 @@ import os
 import re
 import shutil
 import signal
+import sys
 from pathlib import Path
 
 import pytest
@@ -34,7 +35,7 @@ def probe(shell, *lines, env=""):
         "    except SystemExit as end: print('exit', end.code)\n"
         f"{calls}print([m for m in {HEAVY} if m in sys.modules])"
     )
-    *text, heavy = shell("python probe.py").strip().splitlines()
+    *text, heavy = shell(f"{sys.executable} probe.py").strip().splitlines()
     return "\n".join(text), heavy
 
 
@@ -55,11 +56,11 @@ def test_help_reads_well_and_imports_little(shell):
 
 
 def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell):
-    assert "none of 0 runs: `catalog sync`" in shell.catalog("search lr>1", code=1)
+    assert "no match in 0 runs: `catalog sync`" in shell.catalog("search lr>1", code=1)
     shell.inside(f"import {SMALL} -q")
     told = {
         "search 'lr>0' -n 2": (0, "the newest 2 are shown"),
-        "search 'lr>1e9'": (1, "none of 8 runs"),
+        "search 'lr>1e9'": (1, "no match in 8 runs"),
         "search 'lr>1e9' --json": (1, "[]"),
         "search 'lr>0 lr<1'": (
             2,
@@ -89,7 +90,7 @@ def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell
         ("check", 1, "runs_catalog.md: missing; `catalog render` writes it"),
         ("import nowhere.csv", 1, "nowhere.csv: no such file or directory"),
         ("import guild.yml", 1, "a .csv or .json file, or a directory"),
-        ("import src", 1, "neither a run's directory"),
+        ("import src", 1, "contains neither run directories"),
         ("row 1234", 1, "no run '1234' in MLflow"),
         ("diff 1234 latest", 1, "no run '1234' in MLflow"),
         ("best toy:train", 1, "no run of 'toy:train' in MLflow; `catalog sync`"),
@@ -117,7 +118,7 @@ def test_a_csv_and_a_clone(shell, tmp_path):
     shell.inside("render")
     text = (shell.root / "runs_catalog.md").read_text()
     assert "best cluster (2 of 5)" in row(text, "lr_clip_opt_toy")[2]
-    assert shell.catalog("check") == "runs_catalog.md is what 8 records give\n"
+    assert shell.catalog("check") == "runs_catalog.md agrees with 8 records\n"
 
     # With a server, ids are links to MLflow's pages, and that is still what the records give.
     shell.inside("render --server http://mlflow.lab:8080/")
@@ -199,7 +200,7 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
 
     # One row, and one that is good enough.
     assert row(shell.inside(f"row {good[1]} --require opening_rate=0.1"), "train")[1] == good[1]
-    assert "required is at least 2" in shell.inside(
+    assert "at least 2 is required" in shell.inside(
         f"row {good[1]} --require opening_rate=2", code=1
     )
     assert "sweep" in shell.inside("row latest")
@@ -211,7 +212,7 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     assert [each["values"]["status"] for each in found] == ["FAILED"]
     assert found[0]["flags"]["explode"] == 7
     ranked = shell.inside("best toy:sweep")
-    assert re.search(r"toy:sweep: opening_rate \(its objective, max\); 4 runs, 2 points", ranked)
+    assert re.search(r"toy:sweep: opening_rate \(objective, max\); 4 runs, 2 points", ranked)
     assert re.search(r"^1\. +0.005 .* 2 +[0-9a-f]{8}$", ranked, re.MULTILINE)
     compared = shell.inside(f"diff {trials[0]['run']} {trials[1]['run'][:12]}")
     assert "flags" in compared
@@ -282,7 +283,7 @@ def test_a_run_that_goes_on_after_its_export_is_local_and_no_row_is_dropped_unas
 
     shutil.rmtree(shell.root / "experiments/records")
     told = shell.inside("render", code=1)
-    assert told.startswith(f"catalog: runs_catalog.md shows run {run.name}, of which there is no")
+    assert told.startswith(f"catalog: runs_catalog.md shows run {run.name}, without a record")
     assert (shell.root / "runs_catalog.md").read_text() == text
     shell.inside("render --drop")
     assert run.name not in (shell.root / "runs_catalog.md").read_text()
@@ -303,7 +304,7 @@ def test_guild_home_is_found_as_guild_finds_it(tmp_path, monkeypatch):
     monkeypatch.setenv("VIRTUAL_ENV", str(other))
     assert runs.guild_home() == other / ".guild"
     monkeypatch.setenv("GUILD_HOME", str(tmp_path / "missing"))
-    with pytest.raises(CatalogError, match="is no directory"):
+    with pytest.raises(CatalogError, match="is not a directory"):
         runs.guild_home()
 
 

@@ -20,6 +20,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 from rich.console import Console
 
+import prepared
 from runcatalog.cli import watch
 from runcatalog.cli.job_progress import STALE, Job, Jobs, metrics_of
 from runcatalog.model.project import Project
@@ -334,7 +335,7 @@ def training(shell):
 
     def start(go="never"):
         process = subprocess.Popen(
-            [sys.executable, "train.py"],
+            [prepared.python(), "train.py"],
             cwd=shell.root,
             env=shell.env | {"RECORD_MLFLOW": "off", "GO": str(shell.root / go)},
             stdout=subprocess.PIPE,
@@ -412,7 +413,7 @@ def test_guilds_batches_and_their_trials(shell):
     path = shell.root / "experiments" / "toy" / "guild.yml"
     path.write_text(path.read_text().replace("broken:", slow))
     batch = subprocess.Popen(
-        [Path(sys.executable).parent / "guild", "run", "toy:slow", "lr=[1e-3,5e-3]", "-y"],
+        [prepared.folder() / "guild", "run", "toy:slow", "lr=[1e-3,5e-3]", "-y"],
         cwd=shell.root,
         env=shell.env | {"RECORD_MLFLOW": "off", "GO": str(shell.root / "go")},
         stdout=subprocess.DEVNULL,

@@ -12,6 +12,7 @@ from pathlib import Path
 import pytest
 from guild import guildfile
 
+import prepared
 from runcatalog.guild import child_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import RunFailed
@@ -154,7 +155,7 @@ def toy(tmp_path, monkeypatch):
         monkeypatch.delenv(name, raising=False)
 
     def typed(line):
-        words = [sys.executable, "-m", "guild.main_bootstrap", "run", "-y", *shlex.split(line)]
+        words = [prepared.python(), "-m", "guild.main_bootstrap", "run", "-y", *shlex.split(line)]
         subprocess.run(words, cwd=tmp_path, check=True, capture_output=True, timeout=300)
 
     return typed

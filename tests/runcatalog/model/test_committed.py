@@ -45,7 +45,7 @@ def test_all_committed_records_can_be_read():
 @pytest.mark.parametrize("content", ["{}", "[]", "{", '{"operation": "pg:train"}'])
 def test_an_invalid_record_is_named(tmp_path, content):
     (tmp_path / "bad.json").write_text(content)
-    with pytest.raises(UserError, match=r"bad\.json: no record"):
+    with pytest.raises(UserError, match=r"bad\.json: not a record"):
         committed.finished_runs(tmp_path)
 
 

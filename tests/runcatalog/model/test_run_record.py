@@ -98,7 +98,7 @@ def test_fields_are_those_of_the_design():
 )
 def test_downsampling_keeps_first_last_best_and_is_done_once(values, maximize):
     points = list(enumerate(values))
-    metric = Metric.of(points, maximize=maximize)
+    metric = Metric.from_points(points, maximize=maximize)
     steps = [step for step, _ in metric.curve]
     assert len(steps) == min(len(values), len(steps)) <= 100
     assert steps == sorted(set(steps))
@@ -112,12 +112,12 @@ def test_downsampling_keeps_first_last_best_and_is_done_once(values, maximize):
     finite = [v for v in values if v == v]
     if finite:
         assert metric.best == (max(finite) if maximize else min(finite))
-    again = Metric.of(metric.curve, maximize=maximize)
+    again = Metric.from_points(metric.curve, maximize=maximize)
     assert repr(again) == repr(metric)
 
 
 def test_the_first_value_of_a_step_counts():
-    assert Metric.of([(2, 1.0), (1, 5.0), (2, 9.0)]).curve == ((1, 5.0), (2, 1.0))
+    assert Metric.from_points([(2, 1.0), (1, 5.0), (2, 9.0)]).curve == ((1, 5.0), (2, 1.0))
 
 
 @given(NAMES)
@@ -183,7 +183,7 @@ RECORD = '{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED"
 @pytest.mark.parametrize(
     ("text", "words"),
     [
-        ("{", "no JSON"), ("[1]", "a JSON object"), ("{}", "'run' is missing"),
+        ("{", "not JSON"), ("[1]", "a JSON object"), ("{}", "'run' is missing"),
         ('{"run": "xyz", "operation": "a", "study": "b", "status": "FINISHED"}', "hex digits"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "DONE"}', "one of RUNNING"),
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "x": 1}', "'x'"),
@@ -191,8 +191,8 @@ RECORD = '{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED"
         ('{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED", "metrics": {"m": 1}}', "record"),
         (RECORD % '"metrics": {"m": {"curve": [[9223372036854775808, 1]]}}', "a step exceeds 64 bits"),
         (RECORD % f'"metrics": {{"m": {{"curve": [[1, 1{"0" * 400}]]}}}}', "too large"),
-        (RECORD % f'"seed": {"9" * 5000}', "no JSON"),
-        (RECORD % f'"flags": {"[" * 100_000}', "no JSON"),
+        (RECORD % f'"seed": {"9" * 5000}', "not JSON"),
+        (RECORD % f'"flags": {"[" * 100_000}', "not JSON"),
     ],
 )  # fmt: skip
 def test_broken_records_are_named(tmp_path, text, words):
@@ -243,7 +243,7 @@ def test_points_in_order_or_not_give_the_metric_of_their_definition(points, orde
         points = sorted(dict(reversed(points)).items())
     by_step = dict(reversed(points))  # the first of a step counts
     expected = [(step, _as_kept(by_step[step])) for step in sorted(by_step)]
-    metric = Metric.of(points, maximize=maximize)
+    metric = Metric.from_points(points, maximize=maximize)
     assert repr(metric.curve) == repr(tuple(expected))  # NaN is not equal to itself
     finite = [value for _, value in expected if not math.isnan(value)]
     if finite:

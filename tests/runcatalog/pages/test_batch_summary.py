@@ -151,12 +151,12 @@ def test_a_search_is_compared_with_the_random_one_of_equal_budget(project, make)
     chance = batch("c", "toy:opt@random", "random", [0.0, 2.5, 0.5, 2.0])
     other = batch("d", "toy:opt@random", "random", [99.0], task="lever")
     (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:opt@gp"]) }}')
-    expected = "of 4 trials each, best 5 against 2.5 by random search (cccccccc), which it had after 3 trials"
+    expected = "with 4 trials, best 5 against 2.5 of random search (cccccccc), whose best was reached after 3 trials"
     assert expected in render.Catalog(project, [*own, *chance, *other]).markdown()
     assert "random search" not in render.Catalog(project, [*own, *other]).markdown()
     comparison = searches.against_random(chance[1:], own[1:])
     assert batch_summary.comparison_text(comparison, "aaaaaaaa") == (
-        "of 4 trials each, best 2.5 against 5 by random search (aaaaaaaa), not reached"
+        "with 4 trials, best 2.5 against 5 of random search (aaaaaaaa), whose best was not reached"
     )
 
 

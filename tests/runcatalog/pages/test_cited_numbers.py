@@ -22,7 +22,10 @@ def check(project, make):
             batch="000000ff" if n > 3 else "",
             env_steps=12_345_678,
             wall_seconds=90.0,
-            metrics={"loss": Metric.of([(1, 0.5), (2, 0.25)]), "kl": Metric.of([(1, 0.125 * n)])},
+            metrics={
+                "loss": Metric.from_points([(1, 0.5), (2, 0.25)]),
+                "kl": Metric.from_points([(1, 0.125 * n)]),
+            },
         )
         for n, value in enumerate((0.5, 0.75, 0.96, 0.1, 0.3), 1)
     ]
@@ -53,9 +56,9 @@ def check(project, make):
         "0.96<!-- =max of objective; run: 00000001 00000002 00000003 -->",
         "0.375<!-- =max of kl; run: 00000001 00000002 00000003 -->",
         "20 %<!-- =mean of objective; run: 000000ff -->",
-        "12.5 M<!-- =table gtg0 | steps [M]; run: 00000001 -->",
-        "12.5 [12, 13] M<!-- =table gtg0 | steps [M]; run: 00000001 -->",
-        "5<!-- =table MOE greedy | ALL; run: 00000001 --> of 20",
+        "12.5 M<!-- =table gtg0 :: steps [M]; run: 00000001 -->",
+        "12.5 [12, 13] M<!-- =table gtg0 :: steps [M]; run: 00000001 -->",
+        "5<!-- =table MOE greedy :: ALL; run: 00000001 --> of 20",
         "3 [2, 4]<!-- =x; run: 00000001 -->",
         "75 [66, 82] %<!-- =objective; run: 00000002 -->",
         "66 %<!-- =low of objective; run: 00000002 -->",

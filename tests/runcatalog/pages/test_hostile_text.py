@@ -97,7 +97,7 @@ def test_a_file_keeps_its_shape(make, project, names):
     source = '{{ table(["toy:train"]) }}\n\n{{ details(["toy:train"]) }}\n'
     (project.experiments / "toy" / "catalog.md.j2").write_text(source)
     catalog = render.Catalog(project, records(make, names))
-    catalog.store.reported = {"toy:train": Reported(names["report"], "a list")}
+    catalog.data.reported = {"toy:train": Reported(names["report"], "a list")}
     text = catalog.markdown()
     page = Page(text)
 

@@ -89,7 +89,7 @@ def test_check_names_the_first_row_that_differs(project, records, make):
     changed = [r for r in records if r.run != records[-3].run]
     told = check.difference(project, changed)
     assert re.match(r"runs_catalog.md:\d+: row “train.*93 % opening rate", told[0])
-    assert "of which no record is held" in told[1]
+    assert "without a record (`catalog export`" in told[1]
     assert records[-3].id8 in told[1]
 
     going = make(0x90, status="RUNNING", result=None)
@@ -119,7 +119,7 @@ def test_check_names_the_first_row_that_differs(project, records, make):
         ("{{ table( }}", "catalog.md.j2: line 1"),
         ("{{ tabel([]) }}", "'tabel' is undefined"),
         ("{{ table(['a'], wrong=1) }}", "wrong"),
-        ('{{ figure("../x", "toy:train", "loss") }}', "make a file name"),
+        ('{{ figure("../x", "toy:train", "loss") }}', "a file name of letters"),
     ],
 )
 def test_a_wrong_template_is_named(project, template, words):
@@ -267,7 +267,7 @@ def test_of_many_runs_the_last_are_shown_and_the_others_folded(project, make):
     runs = [make(i, value=0.5, seed=i) for i in range(1, 24)]
     runs[4] = make(5, status="FAILED", reason="out of memory", seed=5)
     catalog = render.Catalog(project, [*runs, make(99, value=0.5, operation="toy:sweep")])
-    catalog.store.reported = {"toy:train": Reported("what the source says")}
+    catalog.data.reported = {"toy:train": Reported("what the source says")}
     shown, earlier, facts = catalog.markdown().split("## Other operations")[0].split("<details>")
     assert [line[2] for line in rows(shown, "train")] == [str(seed) for seed in range(14, 24)]
     assert [line[2] for line in rows(earlier, "train")] == [str(seed) for seed in range(1, 14)]

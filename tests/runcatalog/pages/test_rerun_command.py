@@ -59,7 +59,7 @@ def test_a_batch_has_lists(make):
     assert command(operation, batch, trials) == expected
     assert command(operation, trials[0], trials) == expected  # no record of the batch
     told = rerun_command.rerun({"toy:train": operation}, batch, trials[:3])
-    assert (told.command, told.note.split(";")[0]) == ("", "trials that are no grid")
+    assert (told.command, told.note.split(";")[0]) == ("", "trials do not form a grid")
 
 
 def test_a_search_has_its_own_flags_and_a_required_run_its_name(make):

@@ -324,5 +324,5 @@ def test_what_a_template_calls(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ landscape("../x", "toy:train") }}'
     )
-    with pytest.raises(CatalogError, match="make a file name"):
+    with pytest.raises(CatalogError, match="a file name of letters"):
         render.Catalog(project, [batch, *trials]).markdown()

@@ -8,7 +8,7 @@ from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
 from memory_reader import MemoryReader
-from runcatalog.analysis.find_runs import search
+from runcatalog.analysis.find_runs import find_runs
 from runcatalog.model.run_record import RunRecord
 from runcatalog.query.language import (
     MAX_DEPTH,
@@ -164,7 +164,7 @@ def group(text):
 @given(records(), queries)
 def test_search_equals_a_filter_in_python(made, query):
     reference, text = query
-    result = search(MemoryReader(made), text)
+    result = find_runs(MemoryReader(made), text)
     assert [run.run for run in result.stored] == [r.run for r in made if reference(r)]
 
 
@@ -227,7 +227,7 @@ def test_unknown_values_follow_strong_kleene_logic(left, right):
         ("(lr>1", 6, "`)`, `and` or `or` is expected"),
         ("lr>1)", 5, "this parenthesis closes none"),
         ("lr == 1", 5, "a value is expected after =, not ="),
-        ("lr ! 1", 4, "`!` is part of !="),
+        ("lr ! 1", 4, "`!` is only allowed in !="),
         ("label='my", 7, "this quote is not closed"),
         ("lr>1 or (task='x' and )", 23, "a name is expected"),
     ],

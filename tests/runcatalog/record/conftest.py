@@ -9,6 +9,8 @@ from pathlib import Path
 
 import pytest
 
+import prepared
+
 SCRIPT = Path(__file__).parent / "toy_training.py"
 FOREIGN = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
 
@@ -33,19 +35,22 @@ class Toy:
     Attributes:
         directory: The run's directory.
         script: What is started.
+        python: Interpreter, if not a prepared one: a test that looks at the process needs the real one.
     """
 
     script = SCRIPT
+    python = ""
 
     def __init__(self, directory, started):
         self.directory = directory
         self._started = started
 
     def start(self, *flags, env=None, wrapper=(), **options):
-        """Starts the script, by another command if one is given, and returns the process."""
+        """Starts the script, by another command and the real Python if one is given; returns the process."""
+        python = sys.executable if wrapper else self.python or prepared.python()
         environment = os.environ | {"RUN_DIR": str(self.directory)} | (env or {})
         process = subprocess.Popen(
-            [*wrapper, sys.executable, str(self.script), *map(str, flags)],
+            [*wrapper, python, str(self.script), *map(str, flags)],
             env=environment,
             stdout=subprocess.PIPE,
             stderr=subprocess.PIPE,

@@ -71,7 +71,7 @@ def test_a_missing_checkpoint_is_named(tmp_path):
     with pytest.raises(record.UserError, match="no checkpoint there"):
         record.load_checkpoint(tmp_path)
     save_checkpoint(tmp_path / "checkpoints", 3, {"a": torch.ones(1)}, {}, run_id="f" * 32)
-    with pytest.raises(record.UserError, match="there are: 3"):
+    with pytest.raises(record.UserError, match="steps: 3"):
         record.load_checkpoint(tmp_path, 4)
     for path in (tmp_path, tmp_path / "checkpoints", tmp_path / "checkpoints" / "00000003"):
         loaded = record.load_checkpoint(path)

@@ -29,7 +29,7 @@ def test_kill_minus_nine_and_restart_end_bit_equal(toys, wait_until, seed, kills
         wait_until(lambda goal=goal: toy.lines() >= 2 * goal)
         process.kill()
         process.communicate()
-        assert status_of(toy.directory).status == "KILLED"
+        wait_until(lambda: status_of(toy.directory).status == "KILLED")
         run = _in_mlflow(uri, publish(toy.directory, uri).mlflow_run_id)
         assert run.info.status == "KILLED"
         assert run.data.tags["reason"] == "process gone (SIGKILL or os._exit)"

@@ -169,7 +169,7 @@ def test_what_leads_out_of_a_run_is_not_sent_and_the_rest_is(project, toy, tmp_p
     (toy.directory / "artifacts" / "stray.txt").symlink_to(outside)
     with (toy.directory / "journal" / "metrics.jsonl").open("a") as file:
         file.write('{"t": 1, "step": 1}\n')
-    with pytest.raises(record.UserError, match=r"no line of a journal"):
+    with pytest.raises(record.UserError, match=r"not a line of a journal"):
         publish(toy.directory)
     _cut_last_line(toy.directory / "journal" / "metrics.jsonl")
     with pytest.raises(record.UserError, match=r"stray\.txt: leads out"):

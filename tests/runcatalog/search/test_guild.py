@@ -14,6 +14,7 @@ import psutil
 import pytest
 import yaml
 
+import prepared
 from runcatalog.guild.runs import GuildRun
 from runcatalog.search.trials import stop
 
@@ -105,8 +106,9 @@ class Project:
             "PYTHONWARNINGS": "ignore:pkg_resources is deprecated",
         }
 
-    def start(self, *arguments: str) -> subprocess.Popen:
-        command = [sys.executable, "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
+    def start(self, *arguments: str, python: str = sys.executable) -> subprocess.Popen:
+        """Start a search whose processes are to be killed, by the real Python unless another is given."""
+        command = [python, "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
         return subprocess.Popen(
             command,
             cwd=self.root,
@@ -117,7 +119,7 @@ class Project:
         )
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        process = self.start(*arguments)
+        process = self.start(*arguments, python=prepared.python())
         output, _ = process.communicate(timeout=240)
         assert process.returncode == code, output
         return output
@@ -339,10 +341,10 @@ def test_a_search_for_a_metric_that_is_not_logged_stops_after_the_first_trial(pr
     output = project.run(f"toy:{operation}", "x=[-5.0:10.0]", f"mode={mode}", code=1)
     name = "score" if operation == "train" else "loss"
     assert (
-        f"trial 1 ended well and told no {name}: declare `objective: {{maximize: NAME}}`" in output
+        f"trial 1 finished but logged no {name}: declare `objective: {{maximize: NAME}}`" in output
     )
     assert f"in the guild.yml of toy:{operation}, or type --maximize NAME" in output
-    assert ("it told score" in output) == (operation == "plain")
+    assert ("it logged score" in output) == (operation == "plain")
     assert "Traceback" not in output
     assert len(notes(project.batch())) == 1
     if operation == "plain":

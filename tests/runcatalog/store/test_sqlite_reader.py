@@ -98,7 +98,7 @@ def test_a_few_names_and_runs_read_what_all_do(database, monkeypatch, rows):
     monkeypatch.setattr(sqlite_reader, "ROWS", rows)
     kinds = ("tags", "params", "metrics")
     quick = reader(f"sqlite:///{database}")
-    whole, few = quick.runs(), quick.runs(rarely=kinds)
+    whole, few = quick.runs(), quick.runs(on_demand=kinds)
     flags, metrics = quick.names(few)
     assert (flags, metrics) == Reader.names(quick, whole)  # by reading every run
     assert "lr" in flags
@@ -107,10 +107,10 @@ def test_a_few_names_and_runs_read_what_all_do(database, monkeypatch, rows):
         for name in sorted(flags | {"lost"}):
             assert one.flag(name, "none") == each.flags.get(name, "none")
         for name in sorted(metrics | {"lost"}):
-            assert repr(one.last_of(name, "none")) == repr(each.last.get(name, "none"))
+            assert repr(one.last_value(name, "none")) == repr(each.last.get(name, "none"))
         for name in ("operation", "label", "seed", "changed_flags", "lost"):
             assert one.tag(name) == each.tags.get(name, "")
-    again = quick.runs(rarely=kinds)
+    again = quick.runs(on_demand=kinds)
     for each, one in zip(whole, again, strict=True):
         assert repr((one.record, one.last)) == repr((each.record, each.last))
         assert [len(one.load(kind)) for kind in kinds] == [len(each.load(kind)) for kind in kinds]
@@ -126,7 +126,7 @@ def test_of_many_runs_a_kind_is_read_once(database, monkeypatch):
         "read",
         lambda fields, kind: (reads.append(kind), read(fields, kind)),
     )
-    runs = reader(f"sqlite:///{database}").runs(rarely=kinds)
+    runs = reader(f"sqlite:///{database}").runs(on_demand=kinds)
     rows = [each.load(kind) for each in runs for kind in kinds]  # all of them before any is read
     assert all(len(dict(row.items())) == len(row) for row in rows)
     assert sorted(reads) == sorted(kinds)

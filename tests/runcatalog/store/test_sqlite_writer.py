@@ -130,17 +130,17 @@ def test_a_run_that_came_in_between_is_not_doubled(store, tmp_path, make):
 
 
 def test_what_is_no_known_database_is_left_to_the_client(store, tmp_path):
-    assert Tables.of("http://127.0.0.1:9") is None
+    assert Tables.open("http://127.0.0.1:9") is None
     store.experiment("door")  # MLflow makes its tables when it is first asked
     path = tmp_path / "other.db"
     with sqlite3.connect(path) as database:
         source = store.uri.removeprefix("sqlite:///")
         with sqlite3.connect(source) as held:
             held.backup(database)
-    assert Tables.of(f"sqlite:///{path}") is not None
+    assert Tables.open(f"sqlite:///{path}") is not None
     with sqlite3.connect(path) as database:
         database.execute("ALTER TABLE runs ADD COLUMN new TEXT")
-    assert Tables.of(f"sqlite:///{path}") is None
+    assert Tables.open(f"sqlite:///{path}") is None
 
 
 def any_record(rng: random.Random, number: int, **fields) -> RunRecord:
@@ -209,7 +209,7 @@ def test_a_refused_record_replaces_nothing(store, make):
     (there,) = (run for run in reader(store.uri).runs() if run.run == record.run)
     bad = make(0x300, run="3" * 32, started=-5)
     bad = bad.with_points({"loss": [(1, 0.5)]})
-    with pytest.raises(UserError, match="MLflow refuses it"):
+    with pytest.raises(UserError, match="MLflow rejects it"):
         list(store.write_all([Addition(bad, replaces=there)]))
     assert [run.id for run in reader(store.uri).runs() if run.run == record.run] == [there.id]
 

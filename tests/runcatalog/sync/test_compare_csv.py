@@ -84,7 +84,7 @@ def test_times_are_local_as_guild_writes_them(zone, tmp_path, monkeypatch):
     ("text", "words"),
     [
         ("a,b\n1,2\n", "no column 'run'"),
-        ("run,operation,status\nxyz,o,completed\n", ":2: run 'xyz' is no id"),
+        ("run,operation,status\nxyz,o,completed\n", ":2: run 'xyz' is not an id"),
         ("run,operation,status\n0a1b2c3d,o\n", ":2: 3 cells are expected"),
         ("run,operation,status,lr,lr\n", "the same name"),
         ("\x00", "no column 'run'"),
@@ -100,7 +100,7 @@ def test_an_invalid_export_is_named(tmp_path, text, words):
 
 
 def test_a_missing_objective_is_named():
-    with pytest.raises(CatalogError, match="no metric 'x'; there are: Episode_rewards"):
+    with pytest.raises(CatalogError, match="no metric 'x'; metrics: Episode_rewards"):
         compare_csv.records(SMALL, Options("door", objective="x"))
 
 

@@ -199,7 +199,7 @@ def test_what_is_deleted_in_mlflow_stays_so_until_it_is_restored(world):
     single = next(r for r, _, batch, _ in live(world) if not batch and r not in batches)
     for gone in (single, min(batches)):
         client.delete_run(ids[gone])
-    assert world.inside("sync").endswith("0 sent\n2 deleted in MLflow: left so\n")
+    assert world.inside("sync").endswith("0 sent\n2 deleted in MLflow: not sent again\n")
     world(f"guild run --restart {single} -y", RECORD_MLFLOW="off")
     world.inside("sync")
     assert "0 imported" in world.inside("import")

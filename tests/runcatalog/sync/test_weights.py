@@ -79,7 +79,7 @@ def test_exported_weights_are_not_listed_as_runs(home: Path, tmp_path: Path) -> 
 @pytest.mark.parametrize(
     ("changes", "message"),
     [
-        ({"status": "KILLED"}, "not ended well: KILLED"),
+        ({"status": "KILLED"}, "has not finished: KILLED"),
         ({"digest": {"weights": "0" * 64}}, "other weights than its record"),
         ({"digest": {}}, "other weights than its record"),
     ],
@@ -95,6 +95,6 @@ def test_other_weights_are_refused(
 def test_large_weights_are_refused(home: Path, tmp_path: Path) -> None:
     large = {"head": torch.zeros(500, 500)}
     save_checkpoint(home / "runs" / RUN / "checkpoints", 8, large, STATE, run_id=RUN)
-    with pytest.raises(CatalogError, match="bytes of weights, of which 1000000 are kept"):
+    with pytest.raises(CatalogError, match="bytes of weights, more than the limit of 1000000"):
         _export(home, tmp_path / "exported", digest={"weights": weights_digest(large)})
     assert not (tmp_path / "exported" / RUN).exists()

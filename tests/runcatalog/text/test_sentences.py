@@ -18,7 +18,7 @@ from runcatalog.text import sentences
          "failed at update 1: gradient explosion (log_std is not finite)"),
         ({"status": "FAILED", "reason": "out of memory"}, "failed: out of memory"),
         ({"status": "FAILED", "reason": "ValueError: <b>\nx"}, "failed: ValueError: &lt;b&gt; x"),
-        ({"status": "FAILED"}, "failed: no reason was told"),
+        ({"status": "FAILED"}, "failed: no reason recorded"),
         ({"status": "KILLED", "reason": "SIGTERM"}, "killed: SIGTERM"),
         ({"status": "KILLED", "reason": "lost: no heartbeat since 2026-01-01"}, "lost: no heartbeat since 2026-01-01"),
         ({"status": "RUNNING"}, "running"),

@@ -1,4 +1,4 @@
-"""MLflow's client, set up for this project: quiet, impatient, and without any traffic of its own."""
+"""MLflow's client with this project's settings: few messages, short timeouts, no telemetry."""
 
 from __future__ import annotations
 
@@ -30,13 +30,13 @@ _ENVIRONMENT = {
 
 
 class MlflowError(UserError):
-    """MLflow did not take what it was sent; one line that names the server."""
+    """MLflow rejected a request or did not answer; the message is a line that names the server."""
 
 
 def tracking_uri(given: str | None = None) -> str:
-    """Returns where runs are sent: ``given``, else $MLFLOW_TRACKING_URI, else SQLite in the project.
+    """Return the tracking URI: ``given``, else $MLFLOW_TRACKING_URI, else SQLite in the project.
 
-    A relative SQLite path counts from the project's directory, not from a run's.
+    A relative SQLite path is relative to the project's directory, not to a run's.
     """
     uri = given or os.environ.get("MLFLOW_TRACKING_URI") or "sqlite:///mlflow.db"
     if uri.startswith("sqlite:///") and not uri.startswith("sqlite:////"):
@@ -45,15 +45,15 @@ def tracking_uri(given: str | None = None) -> str:
 
 
 def shown(uri: str) -> str:
-    """Returns a tracking URI without the password that it may hold."""
+    """Return a tracking URI with its password hidden."""
     return re.sub(r"://([^/@:]*):[^/@]*@", r"://\1:***@", uri)
 
 
 def connect(uri: str) -> MlflowClient:
-    """Returns a client; a new SQLite database is set up by one process at a time.
+    """Return a client; a new SQLite database is created under a lock.
 
     Raises:
-        MlflowError: No such server or database.
+        MlflowError: The server or database cannot be used.
     """
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
@@ -69,29 +69,29 @@ def connect(uri: str) -> MlflowClient:
 
 
 def experiment_id(client: MlflowClient, uri: str, name: str) -> str:
-    """Returns the id of an experiment, which is made if it is missing."""
+    """Return the id of an experiment; create the experiment if it is missing."""
     from mlflow.exceptions import MlflowException
 
     with database_lock(uri):
-        found = client.get_experiment_by_name(name)
-        if found is not None and found.lifecycle_stage == "deleted":
-            client.restore_experiment(found.experiment_id)
-        if found is not None:
-            return found.experiment_id
+        experiment = client.get_experiment_by_name(name)
+        if experiment is not None and experiment.lifecycle_stage == "deleted":
+            client.restore_experiment(experiment.experiment_id)
+        if experiment is not None:
+            return experiment.experiment_id
         root = _artifact_root(uri)
         location = (root / name).as_uri() if root else None
         try:
             return client.create_experiment(name, artifact_location=location)
-        except MlflowException:  # someone else made it in between
-            found = client.get_experiment_by_name(name)
-            if found is None:
+        except MlflowException:  # another process created it in between
+            experiment = client.get_experiment_by_name(name)
+            if experiment is None:
                 raise
-            return found.experiment_id
+            return experiment.experiment_id
 
 
 @contextlib.contextmanager
 def database_lock(uri: str) -> Iterator[None]:
-    """Keeps two processes from setting up the same new SQLite database at once."""
+    """Hold a lock, so that two processes do not create the same SQLite database at once."""
     path = _sqlite_path(uri)
     if path is None:
         yield
@@ -103,7 +103,7 @@ def database_lock(uri: str) -> Iterator[None]:
 
 @contextlib.contextmanager
 def one_line_errors(uri: str) -> Iterator[None]:
-    """Turns whatever MLflow, its database or the network raise into MlflowError."""
+    """Convert the exceptions of MLflow, its database and the network to MlflowError."""
     try:
         yield
     except UserError:
@@ -112,9 +112,9 @@ def one_line_errors(uri: str) -> Iterator[None]:
         raise MlflowError(f"MLflow cannot be used: {error}") from error
     except Exception as error:
         if getattr(error, "error_code", "") == "INVALID_PARAMETER_VALUE":
-            # The run is wrong, not MLflow.
-            told = shown(str(error).splitlines()[0])[:300]
-            raise UserError(f"MLflow refuses it: {told}") from error
+            # The run is invalid; MLflow itself works.
+            message = shown(str(error).splitlines()[0])[:300]
+            raise UserError(f"MLflow rejects it: {message}") from error
         first = next((line for line in str(error).splitlines() if line.strip()), "")
         text = f"{type(error).__name__}: {shown(first)[:300]}"
         raise MlflowError(f"MLflow at {shown(uri)} did not answer ({text})") from error

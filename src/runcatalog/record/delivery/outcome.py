@@ -52,13 +52,15 @@ def summary_line(
     sentence = " ".join(parts) + (", less is better" if objective.get("goal") == "min" else "")
     attributes = {"task_id": result.get("task_id"), **(result.get("variant") or {})}
     attribute_parts = [
-        f"{name} {_one_word(v)}" for name, v in sorted(attributes.items()) if v not in (None, "")
+        f"{name} {_attribute_text(v)}"
+        for name, v in sorted(attributes.items())
+        if v not in (None, "")
     ]
     return "; ".join([sentence, *attribute_parts])
 
 
 def parse(line: str) -> dict[str, Any] | None:
-    """Return the result that a line describes; None if it describes none."""
+    """Return the result that a line describes; None if the line is not such a description."""
     head, *tail = line.split("; ")
     match = _OBJECTIVE.fullmatch(head)
     if match is None:
@@ -102,11 +104,11 @@ def write_guild_result(directory: Path, line: str) -> None:
 
 
 def hide_label(directory: Path, hide: Callable[[str], str]) -> None:
-    """Takes secrets out of the label that Guild wrote, which is published as it stands there.
+    """Remove secrets from the label that Guild stored, which is published unchanged.
 
     Args:
         directory: The run's directory.
-        hide: Takes secrets out of a text.
+        hide: Removes secrets from a text.
     """
     path = directory / ".guild" / "attrs" / "label"
     label = guild_attribute(directory, "label")
@@ -115,5 +117,5 @@ def hide_label(directory: Path, hide: Callable[[str], str]) -> None:
             path.write_text(f"{json.dumps(clean, ensure_ascii=False)}\n", encoding="utf-8")
 
 
-def _one_word(value: object) -> str:
+def _attribute_text(value: object) -> str:
     return " ".join(str(value).split()).replace(";", ",")

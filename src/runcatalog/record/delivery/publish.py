@@ -1,6 +1,6 @@
-"""Sends a run's journal to MLflow, as often as wanted: what is there already is not added again.
+"""Send a run's journal to MLflow; can be repeated, since points that MLflow already has are not added again.
 
-A point's key in MLflow is (run, name, time, step, value), and all of these come from the journal.
+The key of a point in MLflow is (run, name, time, step, value); all of these are in the journal.
 """
 
 from __future__ import annotations
@@ -35,17 +35,19 @@ if TYPE_CHECKING:
     from mlflow import MlflowClient
     from mlflow.entities import Run
 
-# s to wait for a run's own sender, which on a busy machine gets only what trainings leave over
+# s to wait for a run's own sender, which uses only idle time of the machine
 _PATIENCE = 240.0
-BATCH = 1000  # points in one request; MLflow takes no more
-_PATCH = f"artifacts/{patch.NAME}"  # holds no secrets, and would not apply with a line changed
+BATCH = 1000  # points per request, MLflow's limit
+_PATCH = (
+    f"artifacts/{patch.NAME}"  # contains no secrets, and could not be applied after a redaction
+)
 
 
 class Published(NamedTuple):
-    """What MLflow holds after :func:`publish`.
+    """State of a run in MLflow after :func:`publish`.
 
     Attributes:
-        mlflow_run_id: The run's id in MLflow; empty if someone deleted it there.
+        mlflow_run_id: The run's id in MLflow; "" if it was deleted there.
         status: The run's status.
         points: Number of points that were sent now.
     """
@@ -62,29 +64,29 @@ def publish(
     parent: str | None = None,
     client: MlflowClient | None = None,
 ) -> Published:
-    """Sends what MLflow does not hold yet of one run.
+    """Send the data of a run that MLflow lacks.
 
     Args:
         run_dir: The run's directory; it may be copied from another machine.
         tracking_uri: Server or database; see :func:`runcatalog.record.delivery.mlflow_client.tracking_uri`.
-        extra_tags: Tags that the journal does not know, for example ``batch``.
-        parent: ``run_id`` of the batch that the run is a trial of, if that is in MLflow.
-        client: What to send with; by default a client of its own.
+        extra_tags: Tags with facts that are not in the journal, for example ``batch``.
+        parent: ``run_id`` of the run's batch, if that is in MLflow.
+        client: Client to use; by default a new one.
 
     Raises:
         UserError: There is no journal.
-        MlflowError: MLflow did not take everything.
+        MlflowError: MLflow did not accept all data.
     """
     return Publisher(run_dir, tracking_uri, client).send(extra_tags or {}, parent)
 
 
 class Publisher:
-    """The connection of one run to MLflow.
+    """Connection of a run to MLflow.
 
     Args:
         run_dir: The run's directory.
         uri: Server or database; see :func:`runcatalog.record.delivery.mlflow_client.tracking_uri`.
-        client: What to send with; by default a client of its own.
+        client: Client to use; by default a new one.
     """
 
     def __init__(
@@ -97,19 +99,19 @@ class Publisher:
         self.uri = tracking_uri(uri)
         self._journal = self.directory / "journal"
         self._client = client
-        self._hide = Redactor.of_run(self.directory)
+        self._hide = Redactor.for_run(self.directory)
 
     def send(
         self, extra_tags: Mapping[str, str] | None = None, parent: str | None = None
     ) -> Published:
-        """Sends what is missing; see :func:`publish`."""
+        """Send the missing data; see :func:`publish`."""
         facts = checked_facts(self.directory)
         if last_session(self.directory) is None:
-            raise UserError(
-                f"{self.directory}: no run there (journal/sessions.jsonl cannot be read)"
-            )
-        with self._alone():
-            status = self._status()  # before the points: an end that is told is complete
+            raise UserError(f"{self.directory}: no run (journal/sessions.jsonl cannot be read)")
+        with self._locked():
+            status = (
+                self._status()
+            )  # before the points, so that a reported end comes with all points
             with one_line_errors(self.uri):
                 return self._send(facts, status, dict(extra_tags or {}), parent)
 
@@ -136,9 +138,9 @@ class Publisher:
             state["run"] = run_id
         result = self._hide.value(result)
         tags = {**run_tags(self.directory, facts, result, status, label), **extra}
-        there = run.data.tags
+        sent_tags = run.data.tags
         tags = {
-            name: still_hidden(self._hide.text(value), there.get(name, ""))
+            name: still_hidden(self._hide.text(value), sent_tags.get(name, ""))
             for name, value in tags.items()
         }
         if parent:
@@ -148,7 +150,7 @@ class Publisher:
         if status.status != RUNNING:
             self._send_files(client, run_id, state, status)
         self._send_status(client, run, status, label or facts["operation"])
-        self._tell_strays(state)
+        self._report_strays(state)
         return Published(run_id, status, points)
 
     def _connected(self) -> MlflowClient:
@@ -159,7 +161,7 @@ class Publisher:
     def _find(
         self, client: MlflowClient, state: dict[str, Any], facts: dict[str, Any], label: str
     ) -> Run | None:
-        """Returns the run in MLflow: the known one, one with the same run_id tag, or a new one."""
+        """Return the run in MLflow: the known one, one with the same run_id tag, or a new one."""
         from mlflow.entities import ViewType
 
         if state.get("run"):
@@ -168,13 +170,13 @@ class Publisher:
                 return known
         experiment = experiment_id(client, self.uri, facts["study"])
         query = f"tags.run_id = '{facts['id']}'"
-        found = client.search_runs([experiment], query, ViewType.ALL, max_results=1)
-        if found:
-            return found[0]
-        given = facts.get("mlflow_run_id")  # `mlflow run` made one
+        matches = client.search_runs([experiment], query, ViewType.ALL, max_results=1)
+        if matches:
+            return matches[0]
+        given = facts.get("mlflow_run_id")  # created by `mlflow run`
         if given:
             run = _get_run(client, given)
-            # The trials of a batch inherit the variable: the first of them takes the run.
+            # The trials of a batch inherit the variable; only the first uses the run.
             if run is not None and run.data.tags.get("run_id", facts["id"]) == facts["id"]:
                 client.set_tag(given, "run_id", facts["id"])
                 return run
@@ -191,11 +193,12 @@ class Publisher:
         from mlflow.entities import Param, RunTag
 
         flags = {name: self._hide.flag(name, value) for name, value in facts["flags"].items()}
-        there = run.data.params
+        sent_params = run.data.params
         params = {
-            name: still_hidden(_param(value), there.get(name, "")) for name, value in flags.items()
+            name: still_hidden(_param(value), sent_params.get(name, ""))
+            for name, value in flags.items()
         }
-        # MLflow never changes a param: a flag that a continuation changed is told in a tag.
+        # MLflow's params cannot be changed; flags that a continuation changed are stored in a tag.
         changed = {
             name: value
             for name, value in params.items()
@@ -217,9 +220,9 @@ class Publisher:
 
         path, sent = self._journal / "metrics.jsonl", 0
         offset = state.get("offset", 0)
-        # What a power cut took away would be computed again, and be in MLflow twice.
+        # Only synced lines are sent: lines lost by a power cut would be recomputed, and be in MLflow twice.
         safe = journal.size_on_disk(path)
-        if offset > safe:  # another journal than the one sent
+        if offset > safe:  # a different journal from the one sent before
             offset = 0
         batch: list[Metric] = []
         for line, end in journal.read_lines(path, offset):
@@ -242,13 +245,15 @@ class Publisher:
                 return points
         except (KeyError, TypeError, ValueError, AttributeError):
             pass
-        raise UserError(f"{self._journal}/metrics.jsonl: {str(line)[:80]} is no line of a journal")
+        raise UserError(
+            f"{self._journal}/metrics.jsonl: {str(line)[:80]} is not a line of a journal"
+        )
 
     def _send_batch(
         self, client: MlflowClient, run_id: str, batch: list[Any], state: dict[str, Any], end: int
     ) -> int:
         if batch:
-            for group in _groups(batch, BATCH):  # a single line may hold more
+            for group in _groups(batch, BATCH):  # a single line may contain more
                 client.log_batch(run_id, metrics=group)
             state["offset"] = end
             self._keep(state)
@@ -257,7 +262,7 @@ class Publisher:
     def _send_files(
         self, client: MlflowClient, run_id: str, state: dict[str, Any], status: Status
     ) -> None:
-        """Uploads result.json, what is in artifacts/, and what a run that failed left behind."""
+        """Upload result.json, artifacts/, and the crash report and last output of a failed run."""
         files = [path for path in (self.directory / "artifacts").rglob("*") if path.is_file()]
         known = state.setdefault("files", {})
         for path in [self.directory / "result.json", *sorted(files)]:
@@ -279,23 +284,23 @@ class Publisher:
                 self._keep(state)
         if status.status == FINISHED:
             return
-        told = {
+        reports = {
             "error.txt": (crash.report_path(self.directory), crash.report),
             "log_tail.txt": (console.output_path(self.directory), console.last_lines),
         }
-        for name, (path, read) in told.items():
+        for name, (path, read) in reports.items():
             text = read(path) if inside(self.directory, path) else ""
-            # What was sent is not sent again: another shell may not know the secrets to hide.
+            # Sent only once: a later shell may lack the environment variables with the secrets to hide.
             stamp = hashlib.sha256(text.encode()).hexdigest()[:16]
             if text and known.get(name) != stamp:
                 client.log_text(run_id, f"{self._hide.text(text)}\n", name)
                 known[name] = stamp
                 self._keep(state)
 
-    def _tell_strays(self, state: dict[str, Any]) -> None:
-        """Raises UserError, once, if files lead out of the run's directory; all else has been sent."""
+    def _report_strays(self, state: dict[str, Any]) -> None:
+        """Raise UserError, once per file, for files outside of the run's directory; all others have been sent."""
         strays = state.get("strays", {})
-        new = [name for name, told in strays.items() if not told]
+        new = [name for name, reported in strays.items() if not reported]
         if new:
             state["strays"] = dict.fromkeys(strays, "told")
             self._keep(state)
@@ -324,13 +329,13 @@ class Publisher:
         path = self._journal / "mlflow.json"
         content = journal.read_json(path) or {}
         content[shown(self.uri)] = state
-        # Someone else's journal, a full disk: then all is sent again, which adds nothing.
+        # If the journal is not writable or the disk is full, all is sent again later, which adds nothing.
         with contextlib.suppress(OSError):
             journal.write_json(path, content, durable=False)
 
     @contextlib.contextmanager
-    def _alone(self) -> Iterator[None]:
-        """Lets one process at a time send a run, so that MLflow never gets two runs for one."""
+    def _locked(self) -> Iterator[None]:
+        """Hold the lock of a run's sender, so that two processes do not create the run twice in MLflow."""
         with contextlib.ExitStack() as stack:
             try:
                 stack.enter_context(
@@ -344,8 +349,8 @@ class Publisher:
 
 
 def _parent_tag(client: MlflowClient, experiment: str, parent: str) -> dict[str, str]:
-    found = client.search_runs([experiment], f"tags.run_id = '{parent}'", max_results=1)
-    return {"mlflow.parentRunId": found[0].info.run_id} if found else {}
+    runs = client.search_runs([experiment], f"tags.run_id = '{parent}'", max_results=1)
+    return {"mlflow.parentRunId": runs[0].info.run_id} if runs else {}
 
 
 def _get_run(client: MlflowClient, run_id: str) -> Run | None:

@@ -1,7 +1,7 @@
-"""The process that sends a run's journal to MLflow while the run goes on.
+"""The process that sends a run's journal to MLflow during the run.
 
-A process, not a thread: MLflow's import, its memory, a hung server or a locked database cannot touch the
-training, and when the trainer is killed the sender is still there to tell the end.
+A process, not a thread: MLflow's import, its memory, a hung server or a locked database cannot affect the training,
+and if the training is killed, the sender still reports the end.
 """
 
 from __future__ import annotations
@@ -18,22 +18,20 @@ from pathlib import Path
 from runcatalog.record.lifecycle.signals import RUNNING
 
 INTERVAL = 5.0  # s between batches
-SHARE = 0.01  # of a core, at most, that sending takes while the run goes on
-PATIENCE = (
-    120.0  # s after the end of a run in which MLflow is tried again; then `catalog sync` sends it
-)
+SHARE = 0.01  # largest share of a core that sending uses during the run
+PATIENCE = 120.0  # s of retries after the end of a run; later `catalog sync` sends the rest
 _NICENESS = 10
 
 
 def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | None:
-    """Starts the sender of a run; None if MLflow is not installed or RECORD_MLFLOW=off.
+    """Start the sender of a run; return None if MLflow is not installed or RECORD_MLFLOW=off.
 
     Args:
         directory: The run's directory.
         project: The project's directory.
 
     Returns:
-        The process. It ends by itself; closing its standard input tells it that the run has ended.
+        The process. It ends by itself; closing its standard input signals the end of the run.
     """
     off = os.environ.get("RECORD_MLFLOW", "").lower() in ("off", "0", "no")
     if off or importlib.util.find_spec("mlflow") is None:
@@ -51,34 +49,34 @@ def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | No
         return subprocess.Popen(
             [sys.executable, "-m", "runcatalog.record.delivery.sender", str(directory)],
             stdin=subprocess.PIPE,
-            stdout=log,  # not the run's: Guild waits until nobody holds that one
+            stdout=log,  # not the run's: Guild waits until no process has that open
             stderr=log,
             cwd=project,
             env=os.environ | changed,
-            start_new_session=True,  # Ctrl-C is meant for the training
+            start_new_session=True,  # so that Ctrl-C reaches only the training
         )
 
 
 def send_until_end(directory: Path, end_of_run: int) -> bool:
-    """Sends batches until the run has ended and MLflow has everything.
+    """Send batches until the run has ended and MLflow has all data.
 
     Args:
         directory: The run's directory.
-        end_of_run: File descriptor that is at its end when the trainer is gone.
+        end_of_run: File descriptor of a pipe that is closed when the training process ends.
 
     Returns:
         False if MLflow did not answer for PATIENCE seconds after the end.
     """
-    _wait(end_of_run, 2.0)  # lets the training start, which imports torch in this time
+    _wait(end_of_run, 2.0)  # meanwhile the training imports torch
     from runcatalog.record.delivery.mlflow_client import MlflowError
     from runcatalog.record.delivery.publish import Publisher
     from runcatalog.record.lifecycle.status import last_session, save_kill_evidence, status_of
 
     publisher, failures, ended_at, open_pipe = Publisher(directory), 0, None, True
     session = last_session(directory)
-    while (directory / "journal").is_dir():  # else someone deleted the run
+    while (directory / "journal").is_dir():  # until the run is deleted
         if last_session(directory) != session:
-            return True  # the run was continued, and has a sender of its own
+            return True  # the run was continued and has a new sender
         running = status_of(directory).status == RUNNING
         if not running and ended_at is None:
             ended_at = time.monotonic()
@@ -104,23 +102,23 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
             time.sleep(min(pause, 10.0))
         elif _wait(end_of_run, pause):
             open_pipe = False
-            time.sleep(0.2)  # a killed process closes its files a moment before it is gone
+            time.sleep(0.2)  # a killed process closes its files shortly before it disappears
     return False
 
 
 def _wait(file: int, seconds: float) -> bool:
-    """Waits; True at once if the pipe is at its end."""
+    """Wait; return True as soon as the pipe is closed."""
     ready, _, _ = select.select([file], [], [], seconds)
     return bool(ready)
 
 
 def main() -> None:
-    """Sends the run whose directory is the argument."""
+    """Send the run in the directory given as the argument."""
     directory = Path(sys.argv[1])
     with contextlib.suppress(OSError, AttributeError):  # no such scheduler outside Linux
         os.nice(_NICENESS)
-        # Linux: only what the training leaves over. The simulator's threads wait for each other, so that even a
-        # tenth of a core taken from one of them, as niceness does, slows both.
+        # Linux: use only idle time. The simulator's threads wait for one another, so even a tenth of a core taken
+        # from a single thread, as niceness allows, slows all of them.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     if not send_until_end(directory, sys.stdin.fileno()):
         raise SystemExit(1)

@@ -23,7 +23,7 @@ def run_tags(
         facts: Content of ``journal/run.json``.
         result: Content of ``result.json``; empty without one.
         status: Status of the run.
-        label: The user's label.
+        label: Label given by the user.
     """
     session = last_session(directory) or {}
     current = result if result.get("session") == session.get("session") else {}

@@ -12,7 +12,7 @@ _MAX_CHARACTERS = 1 << 16
 
 
 class CrashReport:
-    """File that faulthandler writes a crash of this process to.
+    """File to which faulthandler writes a crash of this process.
 
     Args:
         directory: The run's directory; a report of an earlier session is removed.
@@ -22,9 +22,7 @@ class CrashReport:
         self._path = report_path(directory)
         self._path.unlink(missing_ok=True)
         self._file: IO[bytes] | None = None
-        if (
-            not faulthandler.is_enabled()
-        ):  # if it is on already, its user wants the traceback elsewhere
+        if not faulthandler.is_enabled():  # else the user has chosen another file
             self._file = self._path.open("wb", buffering=0)
             faulthandler.enable(self._file)
 

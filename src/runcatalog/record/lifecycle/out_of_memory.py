@@ -1,7 +1,7 @@
 """Evidence that the kernel killed a process because memory ran out.
 
 The killed process writes nothing, and its parent sees the same SIGKILL that a user sends. Linux leaves three
-traces, strongest first: the kernel's log names the process; the cgroup's counter shows a kill among its few
+traces, strongest first: the kernel's log names the process; the cgroup's counter shows a kill of one of its few
 processes; the machine's counter shows a kill anywhere.
 """
 
@@ -68,7 +68,7 @@ def _killed_in_log(pid: int, since: float | None) -> bool | None:
         return None
     try:
         log = os.open(KERNEL_LOG, os.O_RDONLY | os.O_NONBLOCK)
-    except OSError:  # readable by root alone on most systems
+    except OSError:  # readable only by root on most systems
         return None
     oldest = None
     try:

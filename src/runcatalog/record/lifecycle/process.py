@@ -13,7 +13,7 @@ def is_alive(pid: int, started: float) -> bool:
 
 
 def process_state(pid: int) -> tuple[str, int]:
-    """Return (state letter, start in clock ticks since boot) of a process; ("", -1) if it is gone."""
+    """Return (state letter, start in clock ticks since boot) of a process; ("", -1) without such a process."""
     try:
         # The name in parentheses may contain spaces; the fields after it do not (man 5 proc).
         fields = Path(f"/proc/{pid}/stat").read_text().rpartition(")")[2].split()

@@ -1,4 +1,4 @@
-"""Sessions: one per start of a run, with its clock and the data that identifies its process."""
+"""Sessions: a session per start of a run, with its clock and the data that identifies its process."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ class Clock:
 
 
 class Session(NamedTuple):
-    """One start of a run.
+    """A start of a run.
 
     Attributes:
         number: 1 for the first.
@@ -66,7 +66,7 @@ def locate(config: Config) -> tuple[Path, str]:
         )
     directory = guild_directory or resume
     if resume and not (resume / "journal" / "run.json").exists():
-        raise UserError(f"--resume {config.resume}: no run there (journal/run.json is missing)")
+        raise UserError(f"--resume {config.resume}: no run (journal/run.json is missing)")
     if directory is None:
         run_id = uuid.uuid4().hex
         return environment.project_root() / "runs" / run_id[:8], run_id

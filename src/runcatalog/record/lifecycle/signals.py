@@ -26,10 +26,7 @@ _PR_SET_PDEATHSIG = 1
 _GUILD_CTRL_C = -16  # guild.exit_code.KEYBOARD_INTERRUPT
 # Termination signals sent by users, shells and schedulers.
 _TERMINATION = (signal.SIGTERM, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT, signal.SIGXCPU)
-_TERMINATION_BY_DEFAULT = (
-    signal.SIGUSR1,
-    signal.SIGUSR2,
-)  # left alone if a script handles them itself
+_TERMINATION_BY_DEFAULT = (signal.SIGUSR1, signal.SIGUSR2)  # unless a script handles them itself
 _CRASHES = (signal.SIGSEGV, signal.SIGBUS, signal.SIGFPE, signal.SIGILL, signal.SIGABRT)
 _DISK_FULL = (errno.ENOSPC, errno.EDQUOT)
 _NO_MEMORY = ("can't allocate memory", os.strerror(errno.ENOMEM))  # the first is torch's
@@ -46,7 +43,7 @@ class End(NamedTuple):
 
     Attributes:
         status: FINISHED, FAILED or KILLED.
-        reason: One line; empty for FINISHED.
+        reason: Reason in a line; "" for FINISHED.
     """
 
     status: str
@@ -78,7 +75,7 @@ def out_of_memory(error: BaseException) -> str:
     text = str(error)
     is_torch_error = (
         type(error).__name__ == "OutOfMemoryError"
-    )  # torch's, by name: torch may not be installed
+    )  # by name, since torch may be missing
     if is_torch_error or any(phrase in text for phrase in _NO_GPU_MEMORY):
         return "out of memory (GPU)"
     refused = isinstance(error, OSError) and error.errno == errno.ENOMEM  # fork or mmap

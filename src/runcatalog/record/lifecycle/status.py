@@ -30,8 +30,8 @@ class Status(NamedTuple):
 
     Attributes:
         status: RUNNING, FINISHED, FAILED or KILLED.
-        reason: Why it ended, one line; empty for RUNNING and FINISHED.
-        ended: Milliseconds since the epoch; None while it runs.
+        reason: Reason of the end in a line; "" for RUNNING and FINISHED.
+        ended: Milliseconds since the epoch; None for RUNNING.
     """
 
     status: str
@@ -136,7 +136,7 @@ def _is_before_boot(session: dict[str, Any], beat: int) -> bool:
         return False
     if session["boot"] == boot_id() or not hasattr(time, "CLOCK_BOOTTIME"):
         return False
-    # A later heartbeat comes from another machine of that name, such as a clone that shares the disk.
+    # A later heartbeat is from another machine of that name, such as a clone that shares the disk.
     return beat / 1000 < time.time() - time.clock_gettime(time.CLOCK_BOOTTIME)
 
 

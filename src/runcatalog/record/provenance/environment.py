@@ -1,4 +1,4 @@
-"""Facts about where a run computes: machine, CPU, GPU, package versions, commit."""
+"""Facts about a run's environment: machine, CPU, GPU, package versions, commit."""
 
 from __future__ import annotations
 
@@ -50,7 +50,7 @@ NOT_CODE = (
 def project_root() -> Path:
     """Return the project's directory: $PROJECT_DIR, else the nearest ancestor with a guild.yml.
 
-    Looked for from the working directory, then from this file; the working directory if there is none.
+    It is looked up from the working directory, then from this file; without a project it is the working directory.
     """
     if os.environ.get("PROJECT_DIR"):
         return Path(os.environ["PROJECT_DIR"]).resolve()
@@ -61,9 +61,7 @@ def project_root() -> Path:
     return Path.cwd()
 
 
-SETTINGS_FILE = (
-    "catalog.yml"  # in a project's root; what may stand in it: `runcatalog.model.project`
-)
+SETTINGS_FILE = "catalog.yml"  # in a project's root; `runcatalog.model.project` checks its content
 
 
 def project_name(root: Path) -> str:
@@ -71,16 +69,16 @@ def project_name(root: Path) -> str:
     name: Any = None
     path = root / SETTINGS_FILE
     if path.is_file():
-        with contextlib.suppress(Exception):  # a slip in it must not stop a training
+        with contextlib.suppress(Exception):  # an error in the file must not stop a training
             import yaml
 
             name = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("name")
-    told = name if isinstance(name, str) else root.resolve().name
-    return re.sub(r"[^A-Za-z0-9_-]+", "-", told).strip("-")[:100] or "project"
+    chosen = name if isinstance(name, str) else root.resolve().name
+    return re.sub(r"[^A-Za-z0-9_-]+", "-", chosen).strip("-")[:100] or "project"
 
 
 def default_study(root: Path) -> str:
-    """Return the study of a script that names none: its model's folder in experiments/, else the project."""
+    """Return the default study of a script: its Guild model if that is a folder in experiments/, else the project."""
     model = os.environ.get("GUILD_OP", "").partition(":")[0]
     if re.fullmatch(r"[A-Za-z0-9_-]+", model) and (root / "experiments" / model).is_dir():
         return model
@@ -88,13 +86,13 @@ def default_study(root: Path) -> str:
 
 
 def script(config: Config) -> str:
-    """Return the name of the script that a configuration is of, whether it runs as one or is called."""
+    """Return the name of the script that defines a configuration, which may also run as an imported module."""
     module = type(config).__module__
     return Path(sys.argv[0]).stem if module == "__main__" else module.rpartition(".")[2]
 
 
 def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
-    """Return the facts of a run from its first start on: the content of ``run.json``."""
+    """Return the facts of a run at its first start: the content of ``run.json``."""
     return {
         "id": run_id,
         "study": study,
@@ -129,11 +127,11 @@ def machine_facts(project: Path) -> dict[str, Any]:
 
 
 def machine_name(project: Path, host: str) -> str:
-    """Return the name that the inventory gives a host; the host itself if it is not listed."""
+    """Return the name of a host in the inventory; the host itself if it is not listed."""
     path = project / "experiments" / "machines.yml"
     if not path.is_file():
         return host
-    with contextlib.suppress(Exception):  # an inventory with a slip in it must not stop a training
+    with contextlib.suppress(Exception):  # an error in the file must not stop a training
         import yaml
 
         content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
@@ -153,7 +151,7 @@ def machine_name(project: Path, host: str) -> str:
 def cpu_name() -> str:
     """Return the CPU's model, for example "AMD EPYC (family 25, model 1, stepping 1)".
 
-    Virtual machines hide the name of the model; the numbers tell kinds of CPU apart whose results differ in their bits.
+    Virtual machines hide the model's name; the numbers distinguish CPUs whose results differ in their bits.
     """
     facts: dict[str, str] = {}
     with contextlib.suppress(OSError):
@@ -176,9 +174,9 @@ def gpu_name() -> str:
     rows = [[cell.strip() for cell in line.split(",", 2)] for line in text.splitlines() if line]
     rows = [row for row in rows if len(row) == 3]
     if visible:
-        wanted = [name.strip() for name in visible.split(",")]
-        named = [row for row in rows if row[0] in wanted or row[1] in wanted]
-        rows = named or rows[: len(wanted)]
+        ids = [name.strip() for name in visible.split(",")]
+        named = [row for row in rows if row[0] in ids or row[1] in ids]
+        rows = named or rows[: len(ids)]
     names = [row[2] for row in rows]
     parts = [
         f"{names.count(name)} x {name}" if names.count(name) > 1 else name
@@ -199,8 +197,8 @@ def versions() -> dict[str, str]:
 def commit_facts(project: Path) -> dict[str, str]:
     """Return the commit, and a digest of the uncommitted changes ("" without any).
 
-    Changes count if they can change a run: code and declarations, not Markdown, figures or records.
-    Both are empty outside of a git repository.
+    Only changes that can affect a run count: code and declarations, not Markdown, figures or records. Both values are
+    "" outside of a git repository.
     """
     commit = git(["rev-parse", "HEAD"], project).decode().strip()
     if not commit:
@@ -217,7 +215,7 @@ def commit_facts(project: Path) -> dict[str, str]:
 
 
 def untracked(project: Path) -> list[str]:
-    """Return the files that git neither tracks nor ignores, and that can change a run, sorted."""
+    """Return the files that git neither tracks nor ignores and that can affect a run, sorted."""
     listing = ["ls-files", "--others", "--exclude-standard", "-z", "--", ".", *NOT_CODE]
     return sorted(map(os.fsdecode, filter(None, git(listing, project).split(b"\0"))))
 
@@ -228,13 +226,13 @@ def git(
     environment: Mapping[str, str] | None = None,
     given: bytes = b"",
 ) -> bytes:
-    """Return the output of a git command; nothing if it fails.
+    """Return the output of a git command; b"" if it fails.
 
     Args:
         arguments: Arguments after ``git``.
-        project: Directory that it runs in.
-        environment: Variables besides this process's.
-        given: Its standard input.
+        project: Working directory.
+        environment: Environment variables in addition to this process's.
+        given: Standard input.
     """
     return _output(["git", *arguments], project, environment, given)
 

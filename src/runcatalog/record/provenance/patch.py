@@ -1,4 +1,4 @@
-"""The difference between a run's code and its commit, as a patch that `git apply` takes."""
+"""The difference between a run's code and its commit, as a patch for `git apply`."""
 
 from __future__ import annotations
 
@@ -29,80 +29,82 @@ _SECRET_NAMES = (
 
 
 def write(project: Path, commit: str, path: Path) -> None:
-    """Writes what differs from the commit, new text files included, to ``path``.
+    """Write the uncommitted changes, including new text files, to ``path``.
 
-    It covers what `environment.commit_facts` counts as a change. Files that look like secrets, by
-    their name or by what stands in them, are left out, and so are binary or large new files; the
-    patch's first lines name them. Nothing is written if git fails.
+    Changes are as in `environment.commit_facts`. Files that look like secrets, by name or content, and binary or large
+    new files are left out; the patch's first lines name them. If git fails, nothing is written.
 
     Args:
         project: The project's directory.
-        commit: The commit that the patch applies to, from the repository's root.
+        commit: The commit to which the patch applies.
         path: The file to write.
     """
     hide, left_out = Redactor([os.environ]), dict[str, str]()
     new = []
     for name in untracked(project):
-        if why := _not_kept(project / name):
-            left_out[name] = why
+        if reason := _reason_left_out(project / name):
+            left_out[name] = reason
         else:
             new.append(name)
     with contextlib.suppress(OSError):
         parts, size = [], 0
         for name, part in _changes(project, new):
-            secret = hide.holds_secret(part.decode("utf-8", "replace"))
-            if why := _looks_secret(name) or ("holds what looks like a secret" if secret else ""):
-                left_out[name] = why
+            secret = hide.contains_secret(part.decode("utf-8", "replace"))
+            reason = _looks_secret(name) or (
+                "contains text that looks like a secret" if secret else ""
+            )
+            if reason:
+                left_out[name] = reason
             elif size + len(part) > MAX_BYTES:
                 left_out[name] = "the patch would be too large"
             else:
                 parts.append(part)
                 size += len(part)
         head = [
-            f"What differed from commit {commit}; `git apply` in the repository's root adds it."
+            f"Changes after commit {commit}; `git apply` in the repository's root applies them."
         ]
-        head += [f"Left out: {name!r} ({why})" for name, why in left_out.items()]
+        head += [f"Left out: {name!r} ({reason})" for name, reason in left_out.items()]
         text = "".join(f"# {line}\n" for line in head)
         path.write_bytes(text.encode("utf-8", "replace") + b"".join(parts))
 
 
 def _changes(project: Path, new: list[str]) -> Iterator[tuple[str, bytes]]:
-    """Yields (name, patch of this file) for what was changed, removed or is new."""
+    """Yield (name, patch) of every changed, removed or new file."""
     with tempfile.TemporaryDirectory(prefix="index-") as folder:
         index, objects = Path(folder) / "index", Path(folder) / "objects"
         objects.mkdir()
-        known = [
+        paths = [
             os.path.join(project, line.decode())
             for line in git(
                 ["rev-parse", "--git-path", "index", "--git-path", "objects"], project
             ).splitlines()
         ]
-        if len(known) != 2:
+        if len(paths) != 2:
             return
-        shutil.copyfile(known[0], index)
-        # New files are entered in a copy of the index, and nothing is written to the repository.
-        apart = {
+        shutil.copyfile(paths[0], index)
+        # New files are added to a copy of the index, so that nothing is written to the repository.
+        separate = {
             "GIT_INDEX_FILE": str(index),
             "GIT_OBJECT_DIRECTORY": str(objects),
-            "GIT_ALTERNATE_OBJECT_DIRECTORIES": known[1],
+            "GIT_ALTERNATE_OBJECT_DIRECTORIES": paths[1],
         }
         if new:
             add = ["--literal-pathspecs", "add", "--intent-to-add", "--pathspec-from-file=-"]
             given = "\0".join(new).encode("utf-8", "surrogateescape")
-            git([*add, "--pathspec-file-nul"], project, apart, given)
-        # Whatever the user's configuration says, this is the form that `git apply` takes.
+            git([*add, "--pathspec-file-nul"], project, separate, given)
+        # The form that `git apply` accepts, independent of the user's configuration.
         plain = ["--no-ext-diff", "--no-textconv", "--no-color", "--no-renames", "--no-relative"]
         plain += ["--binary", "--full-index", "--src-prefix=a/", "--dst-prefix=b/"]
-        text = git(["diff", *plain, "HEAD", "--", ".", *NOT_CODE], project, apart)
+        text = git(["diff", *plain, "HEAD", "--", ".", *NOT_CODE], project, separate)
     for part in re.split(rb"^(?=diff --git )", text, flags=re.MULTILINE):
         if part:
-            # Without renames both names are the same: "a/NAME b/NAME", each in quotes if it has to be.
+            # Without renames both names are equal: "a/NAME b/NAME", in quotes if necessary.
             names = part.partition(b"\n")[0].removeprefix(b"diff --git ").decode("utf-8", "replace")
             yield names[len(names) // 2 + 1 :].strip('"').removeprefix("b/"), part
 
 
-def _not_kept(path: Path) -> str:
-    """Returns why a new file is left out; "" if it is not."""
+def _reason_left_out(path: Path) -> str:
+    """Return the reason for leaving out a new file; "" to include it."""
     if secret := _looks_secret(path.name):
         return secret
     try:

@@ -1,10 +1,9 @@
-"""What may be published of a run's environment, and what must never be.
+"""Redaction of secrets from published text, and the allow-list of published environment variables.
 
-Guild keeps every variable of the shell that started a run. Of these the allow-list below is
-published, because it can change what a run computes or how fast; nothing else is. A secret can
-also get into what is published by other ways, a traceback or a printed request for example, so that
-every text is searched for the values of variables that are named like secrets, and for the forms
-that access tokens have.
+Guild stores all variables of the shell that started a run. Only those on the allow-list below are published, since
+they can affect a run's results or speed. Secrets can also get into published text in other ways, for example by a
+traceback or a printed request. Therefore every text is scanned for the values of variables that are named like
+secrets, and for known forms of access tokens.
 """
 
 from __future__ import annotations
@@ -20,7 +19,7 @@ from typing import Any
 
 from runcatalog.record.journal import HIDDEN
 
-MAX_TEXT_BYTES = 8 << 20  # a larger file is data; it is not searched
+MAX_TEXT_BYTES = 8 << 20  # a larger file is data and not scanned
 
 _ALLOWED = re.compile(
     r"CUDA_VISIBLE_DEVICES|CUBLAS_WORKSPACE_CONFIG|PYTORCH_(CUDA_)?ALLOC_CONF|NVIDIA_TF32_OVERRIDE"
@@ -33,15 +32,19 @@ _SECRET_NAME = re.compile(
     r"TOKEN(_|$)|SECRET|PASS(WORD|WD|PHRASE)|CREDENTIAL|(API|ACCESS|PRIVATE|SIGNING|ACCOUNT)_?KEY",
     re.IGNORECASE,
 )
-# Of a shell's variables more are suspect; as flags these are ordinary words (a key that opens a door).
+# Suspect only as environment variables; as flags they are ordinary words (a key that opens a door).
 _SECRET_VARIABLE = re.compile(
     r"(^|_)(PASS|PW|PAT|KEYS?|PIN|DSN|AUTH|COOKIE|TOKENS|PRIVATE|SIGNATURE)(_|$)", re.IGNORECASE
 )
-# Numbers, switches and paths are no secrets, however the variable is called (SSH_AUTH_SOCK).
+# Numbers, switches and paths are not secrets, even if the variable's name is suspect (SSH_AUTH_SOCK).
 _HARMLESS = re.compile(r"[0-9.]{1,11}|true|false|yes|no|on|off|(/[\w.@+-]+)+/?", re.IGNORECASE)
-_AROUND = 12  # characters on either side of a hidden value by which it is found again
-_TELLING = 6  # characters; fewer of them stand by a hidden value only where the text begins or ends
-_SHORTEST = 6  # characters; shorter values stand in ordinary text by chance
+_CONTEXT = (
+    12  # characters on either side of a hidden value by which it is recognised in another text
+)
+_MIN_CONTEXT = (
+    6  # characters; a shorter context identifies a hidden value only at the begin or end of a text
+)
+_MIN_SECRET = 6  # characters; shorter values occur in ordinary text by chance
 
 _FORMS = re.compile(
     r"\b(?:gh[pousr]_[A-Za-z0-9]{30,}|github_pat_\w{30,}|glpat-[\w-]{20,}|hf_[A-Za-z0-9]{30,}"
@@ -68,15 +71,15 @@ _ARGUMENT = re.compile(
 
 
 def allowed(environment: Mapping[str, str]) -> dict[str, str]:
-    """Returns the variables that may be published."""
+    """Return the variables that may be published."""
     return {n: v for n, v in sorted(environment.items()) if _ALLOWED.fullmatch(n)}
 
 
 class Redactor:
-    """Takes secrets out of what is about to be published.
+    """Removes secrets from texts that are about to be published.
 
     Args:
-        environments: Environments whose secret variables' values are hidden wherever they stand.
+        environments: Environments; the values of their secret variables are hidden everywhere.
     """
 
     def __init__(self, environments: Iterable[Mapping[str, str]] = ()) -> None:
@@ -85,48 +88,48 @@ class Redactor:
             for environment in environments
             for name, value in environment.items()
             if is_secret_variable(name)
-            and len(value) >= _SHORTEST
+            and len(value) >= _MIN_SECRET
             and not _HARMLESS.fullmatch(value)
         }
-        spellings = {each for value in values for each in (value, json.dumps(value)[1:-1])}
-        longest_first = sorted(spellings, key=lambda each: (-len(each), each))
+        spellings = {text for value in values for text in (value, json.dumps(value)[1:-1])}
+        longest_first = sorted(spellings, key=lambda text: (-len(text), text))
         self._values = re.compile("|".join(map(re.escape, longest_first))) if values else None
 
     @classmethod
-    def of_run(cls, directory: Path) -> Redactor:
-        """Returns the one for a run: this process's environment and the one that Guild kept."""
+    def for_run(cls, directory: Path) -> Redactor:
+        """Return the redactor for a run, from this process's environment and the one that Guild stored."""
         return cls([os.environ, guild_secrets(directory)])
 
     def text(self, shown: str) -> str:
-        """Returns a text without secrets."""
+        """Return a text without secrets."""
         shown = self.known(shown)
         shown = _BEARER.sub(rf"\1 {HIDDEN}", shown)
         shown = _ARGUMENT.sub(rf"\1{HIDDEN}", shown)
         return _ASSIGNED.sub(_hide_value, shown)
 
     def known(self, shown: str) -> str:
-        """Returns a text without known secrets and tokens of known forms.
+        """Return a text without the values of secret variables and tokens of known forms.
 
-        What merely follows a word such as "token" stays: what others read numbers from keeps all of them.
+        Values after words such as "token" are kept, so that no number is removed from output that is parsed later.
         """
         if self._values is not None:
             shown = self._values.sub(HIDDEN, shown)
         shown = _FORMS.sub(HIDDEN, shown)
         return _USER_INFO.sub(rf"\1{HIDDEN}@", shown)
 
-    def holds_secret(self, shown: str) -> bool:
-        """Whether a known secret or a token's form stands in a text; code that merely names one does not count."""
+    def contains_secret(self, shown: str) -> bool:
+        """Return whether a text contains the value of a secret variable or a token; names of secrets do not count."""
         known = self._values is not None and self._values.search(shown)
         return bool(known or _FORMS.search(shown) or _USER_INFO.search(shown))
 
     def flag(self, name: str, value: Any) -> Any:
-        """Returns a flag's value, or that it is hidden."""
+        """Return a flag's value, or HIDDEN if its name is that of a secret."""
         if isinstance(value, str) and value and is_secret_name(name):
             return HIDDEN
         return self.text(value) if isinstance(value, str) else value
 
     def value(self, value: Any) -> Any:
-        """Returns a JSON value without secrets in its texts."""
+        """Return a JSON value without secrets in its texts."""
         if isinstance(value, str):
             return self.text(value)
         if isinstance(value, dict):
@@ -139,11 +142,11 @@ class Redactor:
         return value
 
     def file(self, path: Path, *, known: bool = False) -> str | None:
-        """Returns a file's text without its secrets; None if there are none in it, or it is no text.
+        """Return a file's text without its secrets; None if it contains no secrets or is not a text file.
 
         Args:
             path: The file.
-            known: Take out what :meth:`known` does, and no more.
+            known: Whether to remove only what :meth:`known` removes.
         """
         with contextlib.suppress(OSError, UnicodeDecodeError):
             if path.stat().st_size <= MAX_TEXT_BYTES:
@@ -154,42 +157,42 @@ class Redactor:
 
 
 def still_hidden(now: str, before: str) -> str:
-    """Returns a text without what an earlier form of it hid.
+    """Return a text with the parts hidden that were hidden in its earlier, published form.
 
-    Who sends a run again may not know its secrets: the variable that held one is gone.
+    When a run is sent again, the environment variables with its secrets may no longer exist.
 
     Args:
         now: The text.
-        before: What was published of it; if it is another text, `now` is returned as it is.
+        before: Its published form; if that is a different text, `now` is returned unchanged.
     """
     if HIDDEN not in before or not now:
         return now
     shown = before.split(HIDDEN)
     if re.fullmatch(".+".join(map(re.escape, shown)), now, re.DOTALL):
         return before
-    # Something else in it has changed too: what stands where the same few characters surround it.
+    # The text has changed elsewhere too: hide the parts with the same context.
     for number, (left, right) in enumerate(itertools.pairwise(shown)):
-        begin = r"\A" if number == 0 and len(left) < _TELLING else ""
-        end = r"\Z" if number == len(shown) - 2 and len(right) < _TELLING else ""
-        around = re.escape(left[-_AROUND:]), re.escape(right[:_AROUND])
-        hidden = f"({begin}{around[0]}).+?(?={around[1]}{end})"
+        begin = r"\A" if number == 0 and len(left) < _MIN_CONTEXT else ""
+        end = r"\Z" if number == len(shown) - 2 and len(right) < _MIN_CONTEXT else ""
+        before_it, after_it = re.escape(left[-_CONTEXT:]), re.escape(right[:_CONTEXT])
+        hidden = f"({begin}{before_it}).+?(?={after_it}{end})"
         now = re.sub(hidden, lambda match: match[1] + HIDDEN, now, count=1, flags=re.DOTALL)
     return now
 
 
 def is_hidden(value: Any, shown: Any) -> bool:
-    """Whether what was published of a flag hides a part of it, or all, and may be of this value."""
+    """Return whether the published form of a flag is (partly) hidden and consistent with this value."""
     text = str(value)
     return isinstance(shown, str) and HIDDEN in shown and still_hidden(text, shown) == shown
 
 
 def is_secret_name(name: str) -> bool:
-    """Whether a flag is named like something secret."""
+    """Return whether a flag is named like a secret."""
     return bool(_SECRET_NAME.search(_words(name)))
 
 
 def is_secret_variable(name: str) -> bool:
-    """Whether an environment variable is named like something secret."""
+    """Return whether an environment variable is named like a secret."""
     suspect = is_secret_name(name) or _SECRET_VARIABLE.search(_words(name))
     return bool(suspect) and not _ALLOWED.fullmatch(name)
 
@@ -199,16 +202,18 @@ def _words(name: str) -> str:
 
 
 def guild_secrets(directory: Path) -> dict[str, str]:
-    """Returns the secret variables of the environment that Guild kept of a run; none without Guild."""
+    """Return the secret variables of the environment that Guild stored for a run; empty without Guild."""
     path = directory / ".guild" / "attrs" / "env"
-    with contextlib.suppress(Exception):  # damaged, from outside: then there are none
+    with contextlib.suppress(
+        Exception
+    ):  # a damaged file of an untrusted run has no secrets to hide
         if path.stat().st_size <= 1 << 20:
             entries = re.split(r"\n(?=\S)", path.read_text(encoding="utf-8"))
-            secret = [each for each in entries if is_secret_variable(each.partition(":")[0])]
+            secret = [entry for entry in entries if is_secret_variable(entry.partition(":")[0])]
             if secret:
                 import yaml
 
-                # Text alone, no YAML types: tokens that look like numbers stay as they are written.
+                # BaseLoader keeps all values as text, so that tokens that look like numbers are not converted.
                 content = yaml.load("\n".join(secret), yaml.BaseLoader)
                 return {str(n): v for n, v in content.items() if isinstance(v, str)}
     return {}

@@ -72,6 +72,7 @@ def test_signals(toy, wait_until, number, case):
 
 
 def test_sigkill_leaves_no_end_and_is_still_told(toy, wait_until):
+    toy.python = sys.executable
     process = toy.start("--updates", 10**6, "--every", 0)
     wait_until(lambda: toy.lines() > 100)
     process.kill()
@@ -241,11 +242,12 @@ def test_a_reused_process_number_is_not_the_run(project):
 
 
 def test_a_run_that_is_alive_is_not_started_twice(toy, wait_until):
+    toy.python = sys.executable
     process = toy.start("--updates", 10**6, "--every", 0)
     wait_until(lambda: toy.lines() > 10)
     code, errors = toy.run("--updates", 3)
     assert code == 2
-    assert f"still going on (process {process.pid}" in errors
+    assert f"still running (process {process.pid}" in errors
     assert errors.count("\n") == 1
     process.kill()
     process.communicate()

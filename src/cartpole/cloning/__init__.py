@@ -1,0 +1,1 @@
+"""Behaviour cloning of CartPole policies: demonstrations, training, survival, DAgger and DART."""

@@ -1,0 +1,144 @@
+"""Summary of rounds of new labels: which clones failed at first, and how many labels made them successful.
+
+A clone is successful in a round if it survives the target share of starts then and in the rounds that follow, LASTING
+rounds in all. In metrics and tables, `broken` counts the clones that failed before the first round, `mended` those of
+them that became successful.
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+
+from cartpole.cloning.dagger import RESTRICTED, DaggerConfig
+from cartpole.policy_gradient import seed_statistics as statistics
+from runcatalog import record
+
+LASTING = (
+    3  # rounds in a row: clones are trained anew in every round, so a single success may be chance
+)
+
+
+class RoundHistory:
+    """Survival and number of labels of all clones, before and after every round.
+
+    Clones are stacked over (restriction, expert, order).
+    """
+
+    def __init__(self, config: DaggerConfig, run: record.Run) -> None:
+        self._config, self._run = config, run
+        self._shares: list[np.ndarray] = []  # of starts survived, float64 [R], per round
+        self._labels: list[np.ndarray] = []  # new labels so far, int [R], per round
+
+    def add(self, round_: int, shares: np.ndarray, labels: np.ndarray, noise: np.ndarray) -> None:
+        """Add and log the state after `round_` rounds.
+
+        Args:
+            round_: Number of completed rounds.
+            shares: Of starts survived, float64 [R].
+            labels: New labels so far, int [R].
+            noise: DART's epsilon, float64 [R].
+        """
+        self._shares.append(shares)
+        self._labels.append(labels)
+        by_name = zip(RESTRICTED, self._by_name(shares), self._by_name(labels), strict=True)
+        for name, survived, queried in by_name:
+            metrics = {f"survival/{name}": survived.mean(), f"labels/{name}": queried.mean()}
+            if self._config.method == "dart":
+                metrics["noise"] = noise.mean()
+            self._run.log(metrics, round_)
+        self._run.event(
+            f"round {round_}: {labels.mean():.0f} labels, {100 * shares.mean():.1f} % survive"
+        )
+
+    def _by_name(self, values: np.ndarray) -> np.ndarray:
+        """Return values [R] as [restrictions, K, J]."""
+        return values.reshape(len(RESTRICTED), -1, self._config.orders)
+
+    def result(self, env_steps: int) -> dict[str, Any]:
+        """Return the run's result; it logs the labels that every clone needed."""
+        config = self._config
+        rounds = first_success(np.stack(self._shares), config.target).reshape(len(RESTRICTED), -1)
+        broken = rounds[rounds > 0]
+        mended = int(np.isfinite(broken).sum())
+        final, labels = self._by_name(self._shares[-1]), self._labels[-1]
+        metrics = {"broken": broken.size, "mended": mended}
+        for name, costs, survived in zip(RESTRICTED, self._costs(rounds), final, strict=True):
+            metrics[f"survival/{name}"] = float(survived.mean())
+            for index, cost in enumerate(costs):
+                if np.isfinite(cost):
+                    self._run.log({f"{self._unit}_needed/{name}": cost}, index)
+        total = f"{labels.mean():,.0f} labels" if labels.any() else "no label"
+        return {
+            "objective": {
+                "name": "mended",
+                "value": mended / broken.size if broken.size else 1.0,
+                "kind": "rate",
+                "count": broken.size or None,
+                "goal": "max",
+                "at": config.rounds,
+                "axis": "round",
+            },
+            "summary": (
+                f"{mended} of {broken.size} clones that failed from more than "
+                f"{100 * (1 - config.target):g} % of {config.starts} starts become successful, for at least "
+                f"{LASTING} rounds, after {_median(self._costs(broken))} {self._unit} (median); of all "
+                f"{rounds.size}, {100 * self._shares[0].mean():.1f} % of starts are survived before, "
+                f"{100 * final.mean():.1f} % after {config.rounds} rounds and {total}"
+            ),
+            "metrics": metrics,
+            "table": self._table(rounds, final),
+            "env_steps": env_steps,
+        }
+
+    @property
+    def _unit(self) -> str:
+        return "rounds" if self._config.method == "again" else "labels"
+
+    def _costs(self, rounds: np.ndarray) -> np.ndarray:
+        """Return the labels before success in these rounds (the rounds themselves without labels)."""
+        if self._config.method == "again":
+            return rounds
+        labels = np.append(np.stack(self._labels).max(1), np.inf)
+        return labels[np.where(np.isfinite(rounds), rounds, len(labels) - 1).astype(int)]
+
+    def _table(self, rounds: np.ndarray, final: np.ndarray) -> dict[str, Any]:
+        """Return a table with one row per restriction."""
+        columns = ["restriction", "survive before", "broken", "mended"]
+        columns += [f"{self._unit}, median of the broken", "survive after"]
+        rows = []
+        first = self._by_name(self._shares[0])
+        for name, successes, before, after in zip(RESTRICTED, rounds, first, final, strict=True):
+            broken = successes[successes > 0]
+            cells = [name.replace("_", " "), f"{100 * before.mean():.1f} %"]
+            cells += [f"{broken.size} of {successes.size}", str(int(np.isfinite(broken).sum()))]
+            rows.append([*cells, _median(self._costs(broken)), f"{100 * after.mean():.1f} %"])
+        return {"columns": columns, "rows": rows}
+
+
+def first_success(shares: np.ndarray, target: float) -> np.ndarray:
+    """Return the round in which each clone becomes successful, float64 [R]; infinite if it does not.
+
+    It is 0 for clones that reach the target before the first round, whatever follows; any other success has to
+    last for LASTING rounds.
+
+    Args:
+        shares: Of starts survived, before and after each round, [rounds + 1, R].
+        target: Share of starts that a successful clone survives.
+    """
+    reached = shares >= target
+    first = np.full(shares.shape[1], np.inf)
+    for round_ in range(len(shares) - LASTING, 0, -1):
+        first[reached[round_ : round_ + LASTING].all(0)] = round_
+    first[reached[0]] = 0
+    return first
+
+
+def _median(costs: np.ndarray) -> str:
+    """Return median and interval over clones: "987 [494, 1,487]"."""
+    if not costs.size:
+        return "no"
+    values = (statistics.median(costs), *statistics.bootstrap_interval(costs.tolist()))
+    middle, low, high = (f"{v:,.0f}" if np.isfinite(v) else "never" for v in values)
+    return f"{middle} [{low}, {high}]"

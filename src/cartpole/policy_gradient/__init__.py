@@ -1,0 +1,1 @@
+"""Policy gradients on CartPole: REINFORCE with four baselines, many runs in lockstep."""

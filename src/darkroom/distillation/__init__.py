@@ -1,0 +1,1 @@
+"""Algorithm Distillation: a transformer trained on learning histories, and its in-context rollouts."""

@@ -1,0 +1,178 @@
+"""Scores of in-context learning: means over episodes, with intervals over tasks."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+
+RESAMPLES = 10_000
+PERCENTILES = (2.5, 97.5)
+BLOCK = 5  # episodes of a mean
+SOLVED = 0.8  # normalised return at which a task counts as solved
+
+
+@dataclass(frozen=True)
+class LearningCurve:
+    """A curve of in-context learning.
+
+    Attributes:
+        label: Its label in a figure.
+        steps: Environment steps of a task until the end of every episode, float [episodes].
+        values: Normalised return of every episode, float [episodes].
+        low, high: Its interval, float [episodes].
+    """
+
+    label: str
+    steps: np.ndarray
+    values: np.ndarray
+    low: np.ndarray
+    high: np.ndarray
+
+
+def label_of(name: str) -> str:
+    """Return the label of a part: `held_out_9` is "9 × 9, held-out"."""
+    part, _, size = name.rpartition("_")
+    return f"{size} × {size}, {part.replace('_', '-')}"
+
+
+@dataclass(frozen=True)
+class PartScores:
+    """Episodes of agents in the tasks of one part of one room size.
+
+    Attributes:
+        size: Side of the rooms [cells].
+        part: `held_out`, `validation` or `training`; in rooms of a size that was not trained on, `shown_offset` or
+            `unseen_offset`.
+        goals: Cells, int [T].
+        returns: Normalised return of every episode, float64 [T, copies, episodes].
+        lengths: Steps of every episode, float [T, copies, episodes].
+        met: Whether the goal was met in this episode or before, bool [T, copies, episodes].
+        chance: Probability that random actions meet the goal in an episode, float [T].
+    """
+
+    size: int
+    part: str
+    goals: np.ndarray
+    returns: np.ndarray
+    lengths: np.ndarray
+    met: np.ndarray
+    chance: np.ndarray
+
+    @property
+    def name(self) -> str:
+        """Prefix of its metrics: `held_out_9`."""
+        return f"{self.part}_{self.size}"
+
+    @property
+    def episodes(self) -> int:
+        """Number of episodes of an agent."""
+        return self.returns.shape[2]
+
+    def curve(self) -> np.ndarray:
+        """Return the mean over tasks and copies by episode, float64 [episodes]."""
+        return self.returns.mean(axis=(0, 1))
+
+    def steps(self) -> np.ndarray:
+        """Return the mean environment steps of a task until the end of every episode, float64 [episodes]."""
+        return self.lengths.mean(axis=(0, 1), dtype=np.float64).cumsum()
+
+    def band(self) -> np.ndarray:
+        """Return the curve's pointwise interval, float64 [2, episodes]."""
+        return interval(self.returns.mean(axis=1))
+
+    def learning_curve(self) -> LearningCurve:
+        """Return the curve with its interval, steps and label."""
+        return LearningCurve(label_of(self.name), self.steps(), self.curve(), *self.band())
+
+    def by_goal(self, last: int) -> np.ndarray:
+        """Return the mean over copies and the BLOCK episodes that end with episode `last`, float64 [T]."""
+        return self.returns[:, :, max(0, last - BLOCK) : last].mean(axis=(1, 2))
+
+    def explored(self) -> np.ndarray:
+        """Return the shares of agents, and of random ones, that have met the goal by episode, float64 [2, episodes]."""
+        episodes = np.arange(1, self.episodes + 1)
+        by_chance = 1 - (1 - self.chance[:, None]) ** episodes
+        return np.stack([self.met.mean(axis=(0, 1)), by_chance.mean(axis=0)])
+
+    def met_by_middle(self) -> tuple[int, float, float]:
+        """Return the middle block's last episode, and the shares of agents and random ones that met the goal."""
+        middle = middle_of(self.episodes)
+        share, by_chance = self.explored()[:, middle - 1]
+        return middle, float(share), float(by_chance)
+
+
+def interval(by_task: np.ndarray, seed: int = 0) -> np.ndarray:
+    """Return the 95 % percentile bootstrap interval (Efron 1979) of the mean over tasks.
+
+    Args:
+        by_task: float [T, ...].
+        seed: Seed of the resampling: the same numbers give the same interval.
+
+    Returns:
+        float64 [2, ...].
+    """
+    rng = np.random.default_rng(seed)
+    counts = rng.multinomial(len(by_task), np.full(len(by_task), 1 / len(by_task)), RESAMPLES)
+    flat = by_task.reshape(len(by_task), -1)
+    means = counts @ flat / len(by_task)
+    return np.percentile(means, PERCENTILES, axis=0).reshape(2, *by_task.shape[1:])
+
+
+def blocks(episodes: int) -> dict[str, int]:
+    """Return the last episode of the first, the middle and the last block, by the block's name."""
+    ends = sorted({min(BLOCK, episodes), middle_of(episodes), episodes})
+    return {f"episodes_{max(1, end - BLOCK + 1)}_{end}": end for end in ends if end <= episodes}
+
+
+def middle_of(episodes: int) -> int:
+    """Return the last episode of the middle block."""
+    return min(episodes, max(BLOCK, episodes // 2 // BLOCK * BLOCK))
+
+
+def steps_to(steps: np.ndarray, curve: np.ndarray, level: float = SOLVED) -> float:
+    """Return the steps after which a curve first reaches a level; infinity if it never does."""
+    reached = np.flatnonzero(curve >= level)
+    return float(steps[reached[0]]) if len(reached) else float("inf")
+
+
+def metrics(scores: PartScores) -> dict[str, float]:
+    """Return means by block with intervals, and worst task, solved share and share that met its goal at the end."""
+    prefix, last = scores.name, scores.by_goal(scores.episodes)
+    values = {f"{prefix}/episode_1": float(scores.returns[:, :, 0].mean())}
+    for name, end in blocks(scores.episodes).items():
+        by_goal = scores.by_goal(end)
+        low, high = interval(by_goal)
+        values[f"{prefix}/{name}"] = float(by_goal.mean())
+        values[f"{prefix}/{name}_low"] = float(low)
+        values[f"{prefix}/{name}_high"] = float(high)
+    values[f"{prefix}/worst"] = float(last.min())
+    values[f"{prefix}/solved"] = float((last >= SOLVED).mean())
+    middle, share, by_chance = scores.met_by_middle()
+    values[f"{prefix}/met_by_{middle}"] = share
+    values[f"{prefix}/met_by_{middle}_random"] = by_chance
+    return values
+
+
+def table(parts: list[PartScores]) -> dict[str, list[Any]]:
+    """Return the same numbers as texts, a row per part."""
+    episodes = parts[0].episodes
+    ends = blocks(episodes)
+    columns = ["rooms", "tasks", "episode 1"]
+    columns += ["episodes {1}–{2}".format(*name.split("_")) for name in ends]
+    middle = middle_of(episodes)
+    columns += ["worst task", f"tasks at {SOLVED}", f"met the goal by {middle} (random)"]
+    return {"columns": columns, "rows": [_row(scores, list(ends.values())) for scores in parts]}
+
+
+def _row(scores: PartScores, ends: list[int]) -> list[str]:
+    row = [label_of(scores.name), str(len(scores.goals)), f"{scores.returns[:, :, 0].mean():.3f}"]
+    for end in ends:
+        by_goal = scores.by_goal(end)
+        low, high = interval(by_goal)
+        row.append(f"{by_goal.mean():.3f} [{low:.3f}, {high:.3f}]")
+    last = scores.by_goal(scores.episodes)
+    _, share, by_chance = scores.met_by_middle()
+    row += [f"{last.min():.2f}", f"{(last >= SOLVED).sum()} of {len(last)}"]
+    return [*row, f"{share:.2f} ({by_chance:.2f})"]

@@ -1,0 +1,1 @@
+"""Dark rooms: one with gymnasium's interface, many as arrays, and their optimal and random returns."""

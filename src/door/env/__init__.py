@@ -1,0 +1,1 @@
+"""The doors: worlds, MuJoCo models, robots, rewards, and the vectorised environment."""

@@ -1,0 +1,166 @@
+"""Evaluation of policies on held-out worlds."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection
+from dataclasses import dataclass
+
+import numpy as np
+
+from door.env.door_env import HORIZON, DoorVecEnv, Seeds
+from door.env.reward import RewardConfig
+from door.env.worlds import DECISION
+
+TEST, VALIDATION = (
+    0,
+    1,
+)  # indices of the sets of held-out worlds: for reporting, and for use during training
+WORLDS = 100
+DECISIONS = 127  # per trial, as in the source
+
+PolicyFn = Callable[[np.ndarray], np.ndarray]
+
+
+@dataclass(frozen=True)
+class Evaluation:
+    """Results of a policy on held-out worlds, one trial per world.
+
+    Attributes:
+        opening_rate: Fraction of successes [1].
+        successes: [worlds] bool: the door was opened by its handle.
+        opened: [worlds] bool: the door was opened in any way.
+        opening_time: Mean time to success over the successes, s; -1 without success.
+        episode_return: Mean over worlds of the sum of rewards.
+        max_penetration: Deepest contact of all trials, mm.
+        contact_rate: Fraction of trials in which the tool touched the handle [1].
+    """
+
+    opening_rate: float
+    successes: np.ndarray
+    opened: np.ndarray
+    opening_time: float
+    episode_return: float
+    max_penetration: float
+    contact_rate: float
+
+
+def evaluate(
+    policy: PolicyFn,
+    task: str,
+    robot: str = "floatinghook",
+    *,
+    seeds: Seeds,
+    worlds: int = WORLDS,
+    start: str = "near",
+    reward: RewardConfig | None = None,
+    threads: int = 2,
+    index: int = 0,
+    outside: Collection[str] = (),
+) -> Evaluation:
+    """Run a deterministic policy for one trial in every held-out world, all worlds at once.
+
+    Args:
+        policy: obs [worlds, obs_size] float32 -> action [worlds, action_size]; draws no random numbers.
+        task: Name of the task.
+        robot: Name of the robot.
+        seeds: The run's seeds. Worlds and starts come from streams that training does not use, and are the same at
+            every call.
+        worlds: Number of worlds; reported results use 100.
+        start: ``near`` or ``original``.
+        reward: Weights of the reward for ``episode_return``.
+        threads: Simulator threads; no effect on the result.
+        index: Set of worlds; 0 is the reported one.
+        outside: Parameters outside their training ranges, in otherwise equal worlds; see ``worlds.sample_world``.
+
+    Returns:
+        The evaluation; the same bits for the same policy and seeds.
+    """
+    env = DoorVecEnv(
+        task, robot, worlds, seeds=seeds, threads=threads, reward=reward, start=start,
+        horizon=HORIZON, stagger=False, held_out=True, outside=outside,
+    )  # fmt: skip
+    try:
+        for _ in range(index):
+            env.new_worlds()
+        return run_trials(env, policy)
+    finally:
+        env.close()
+
+
+class HeldOutWorlds:
+    """Held-out worlds for the evaluation of many policies; the worlds of a task are built once.
+
+    Args:
+        robot: Name of the robot.
+        seeds: The run's seeds.
+        worlds: Number of worlds; fewer than 100 are the first of the 100.
+        start: ``near`` or ``original``.
+        threads: Simulator threads; no effect on the results.
+        index: Set of worlds, as for ``evaluate``.
+    """
+
+    def __init__(
+        self,
+        robot: str = "floatinghook",
+        *,
+        seeds: Seeds,
+        worlds: int = WORLDS,
+        start: str = "near",
+        threads: int = 2,
+        index: int = 0,
+    ) -> None:
+        self._robot, self._seeds, self._worlds, self._start = robot, seeds, worlds, start
+        self._threads, self._index = threads, index
+        self._envs: dict[str, DoorVecEnv] = {}
+
+    def __enter__(self) -> HeldOutWorlds:
+        return self
+
+    def __exit__(self, *error: object) -> None:
+        for env in self._envs.values():
+            env.close()
+
+    def evaluate(self, policy: PolicyFn, task: str) -> Evaluation:
+        """Return the same evaluation as the function ``evaluate``, to the bit."""
+        env = self._envs.get(task)
+        if env is None:
+            env = self._envs[task] = DoorVecEnv(
+                task,
+                self._robot,
+                self._worlds,
+                seeds=self._seeds,
+                threads=self._threads,
+                start=self._start,
+                stagger=False,
+                held_out=True,
+            )
+            for _ in range(self._index):
+                env.new_worlds()
+        else:
+            env.replay()
+        return run_trials(env, policy)
+
+
+def run_trials(env: DoorVecEnv, policy: PolicyFn) -> Evaluation:
+    """Run one trial in every world of an environment, from the start of an episode."""
+    count = env.num_envs
+    first_success = np.full(count, -1)
+    contact = np.zeros(count, bool)
+    deepest = 0.0
+    obs = env.observation
+    for decision in range(DECISIONS):
+        obs, _, _, info = env.step(policy(obs))
+        first_success[info["success"] & (first_success < 0)] = decision + 1
+        contact |= info["contact"]
+        deepest = max(deepest, float(info["penetration"].max()))
+    successes = info["success"]
+    time = float(first_success[successes].mean() * DECISION) if successes.any() else -1.0
+    return Evaluation(
+        opening_rate=float(successes.mean()),
+        successes=successes,
+        opened=info["opened"],
+        opening_time=time,
+        episode_return=float(info["episode_return"].mean()),
+        max_penetration=1000.0 * deepest,
+        contact_rate=float(contact.mean()),
+    )

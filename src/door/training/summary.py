@@ -1,0 +1,102 @@
+"""Summary of a training run: evaluation on the test worlds, figure, video, result."""
+
+from __future__ import annotations
+
+import dataclasses
+from typing import Any
+
+from door.training.evaluation import TEST
+from door.training.figures import learning_curve
+from door.training.trainer import DoorAgent, Trainer
+from door.training.tuned_flags import Tuned
+from rl.policy import Policy
+from runcatalog import record
+
+
+def finish(
+    trainer: Trainer,
+    agent: DoorAgent,
+    method: str,
+    *,
+    task_id: int | None = None,
+) -> dict[str, Any]:
+    """Evaluate on the 100 test worlds, of previous tasks too; draw the figures; finish the run.
+
+    Args:
+        trainer: Of the run.
+        agent: The trained agent.
+        method: Name of the method in the thesis.
+        task_id: Place of the task in a series, from 0; None for a method without series.
+
+    Returns:
+        The content of `result.json`.
+    """
+    run, config, update = trainer.run, trainer.config, trainer.update
+    policy = agent.policy()
+    trainer.save_policies(agent)
+    evaluation = trainer.evaluate(policy, TEST)
+    metrics = {
+        "opening_rate": evaluation.opening_rate,
+        "opened_any_way": float(evaluation.opened.mean()),
+        "contact_rate": evaluation.contact_rate,
+        "opening_time": evaluation.opening_time,
+        "eval_episode_return": evaluation.episode_return,
+        "max_penetration": evaluation.max_penetration,
+    }
+    for index, (task, old_policy) in enumerate(trainer.policies(agent)[:-1]):
+        rate = trainer.evaluate(old_policy, TEST, task).opening_rate
+        metrics[f"opening_rate/{index}_{task}"] = rate
+    run.log(metrics, update)
+    _draw(trainer, evaluation.opening_rate)
+    if config.video:
+        _film(trainer, policy)
+    run.digest_weights(agent.tensors())
+    return run.finish(
+        {
+            "objective": {
+                "name": "opening_rate",
+                "value": evaluation.opening_rate,
+                "kind": "rate",
+                "count": len(evaluation.successes),
+                "goal": "max",
+                "at": update,
+                "axis": "update",
+            },
+            "metrics": metrics,
+            "env_steps": trainer.steps,
+            "task": config.task,
+            "task_id": task_id,
+            **_tuned(config.tuned_from()),
+            "variant": {
+                "method": method,
+                "reward": config.reward,
+                "start": config.start,
+                "robot": config.robot,
+                "tuned": config.tuned,
+                "exploded": trainer.exploded,
+            },
+        }
+    )
+
+
+def _tuned(taken: Tuned | None) -> dict[str, Any]:
+    return {"tuned": dataclasses.asdict(taken)} if taken else {}
+
+
+def _draw(trainer: Trainer, final: float) -> None:
+    run, config = trainer.run, trainer.config
+    title = f"{config.task}, {config.robot}, seed {config.seed}"
+    with record.optional(run, "learning curve"):
+        learning_curve(run.artifact("learning_curve.svg"), trainer.curve, final, title)
+
+
+def _film(trainer: Trainer, policy: Policy) -> None:
+    run, config = trainer.run, trainer.config
+    with record.optional(run, "video"):
+        from door.env.render import record_video
+
+        path = run.artifact("policy.mp4")
+        video = record_video(
+            policy, path, config.task, config.robot, seeds=run.seeds, start=config.start
+        )
+        run.event(f"video: {video.path}" if video.path else f"no video: {video.reason}")

@@ -1,0 +1,274 @@
+"""The trainer of a door run: environments, learning rate, log, validation, early stopping, checkpoints.
+
+The algorithm is in the training scripts (`door.train_ppo`, `door.train_hnppo`), `rl.ppo` and `door.hypernet.update`.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Iterator, Sequence
+from typing import Any, Protocol
+
+import numpy as np
+import torch
+
+from door.env.door_env import HORIZON
+from door.env.groups import DoorGroups
+from door.env.reward import RewardConfig
+from door.training import snapshots
+from door.training.evaluation import VALIDATION, Evaluation, evaluate
+from door.training.flags import DoorConfig
+from rl.actor_critic import NetworkShape
+from rl.normalise import ObservationNormaliser, ReturnScaler
+from rl.policy import Policy
+from rl.ppo import Agent, PPOSettings
+from rl.rollout import NonFiniteError, Rollout, collect
+from runcatalog import record
+
+# KL divergence of an update [nat] from which the policy counts as exploded. 3 of 391 committed records are above: two
+# with hyperparameters of the source that exploded there too, and a trial of a search; the next has 6.8, half < 0.1.
+EXPLODED = 10.0
+ADAM_EPS = 1e-5  # as in a2c_ppo_acktr; torch has 1e-8
+
+
+class DoorAgent(Agent, Protocol):
+    """An `rl.ppo.Agent` with the further methods that the trainer calls."""
+
+    normaliser: ObservationNormaliser
+
+    def policy(self) -> Policy:
+        """Return a frozen copy of the actor."""
+
+    def policies(self) -> list[Policy]:
+        """Return a policy per task if tasks have their own; the current task's last."""
+
+    def set_lr(self, fraction: float) -> None:
+        """Set all step sizes to a fraction of their initial values."""
+
+    def tensors(self) -> dict[str, torch.Tensor]:
+        """Return the weights by name."""
+
+    def state(self) -> dict[str, Any]:
+        """Return the rest of the state."""
+
+    def load(self, tensors: dict[str, torch.Tensor], state: dict[str, Any]) -> None:
+        """Restore weights and state."""
+
+
+def ppo_settings(config: DoorConfig, value_loss: str) -> PPOSettings:
+    """Return the hyperparameters of `rl.ppo.update`."""
+    return PPOSettings(
+        clip_coef=config.clip_coef,
+        epochs=config.epochs,
+        minibatch_size=config.minibatch_size,
+        value_coef=config.value_coef,
+        entropy_coef=config.entropy_coef,
+        value_loss=value_loss,
+        gamma=config.gamma,
+        gae_lambda=config.gae_lambda,
+        time_limit=config.time_limit,
+        normalise_advantages=True,
+        target_kl=config.target_kl,
+    )
+
+
+class Trainer:
+    """One training run.
+
+    Attributes:
+        run: The recorded run.
+        config: Flags.
+        env: Training environments.
+        shape: Of actor and critic.
+        total: Updates in the budget.
+        update: Number of the current update, from 1.
+        steps: Decisions so far.
+        curve: (update, decisions, opening rate) per validation.
+        tasks: Tasks for which the agent has a policy, in the order of learning.
+        stopped: Whether early stopping has ended the run.
+        exploded: Update and KL divergence at which the policy first exploded; "" if it did not.
+    """
+
+    def __init__(self, run: record.Run, config: DoorConfig) -> None:
+        self.run, self.config = run, config
+        torch.set_num_threads(1)  # for small networks one thread is the fastest
+        self.env = DoorGroups(
+            config.task,
+            config.robot,
+            config.num_envs,
+            seeds=run.seeds,
+            threads=config.threads,
+            envs_per_call=config.envs_per_call,
+            reward=RewardConfig.of(config.reward),
+            start=config.start,
+        )
+        self.shape = NetworkShape(self.env.obs_size, self.env.action_size, config.hidden())
+        self._scaler = ReturnScaler(
+            config.num_envs, config.gamma, enabled=config.reward_scale != "none"
+        )
+        self.total = config.env_steps // (config.num_envs * config.num_steps)
+        self.update, self.steps = 0, 0
+        self.curve: list[tuple[int, int, float]] = []
+        self.tasks: Sequence[str] = [config.task]
+        self.stopped = False
+        self.exploded = ""
+        self._clock = time.perf_counter()
+
+    def __enter__(self) -> Trainer:
+        return self
+
+    def __exit__(self, kind: object, error: BaseException | None, trace: object) -> None:
+        self.env.close()
+        if isinstance(error, NonFiniteError):
+            raise record.NumericalError(self.update, error.tensor) from error
+
+    def load_pretrained(self, agent: DoorAgent) -> bool:
+        """Load the agent from the checkpoint of the flag `pretrained`; return whether there is one."""
+        path = self.config.pretrained_path()
+        if path is None:
+            return False
+        checkpoint = record.load_checkpoint(path)
+        try:
+            agent.load(checkpoint.tensors, checkpoint.state["agent"])
+        except (ValueError, KeyError) as error:
+            raise record.UserError(f"--pretrained {self.config.pretrained}: {error}") from None
+        self.run.add_parent(checkpoint.run_id)
+        return True
+
+    def start(self, agent: DoorAgent) -> None:
+        """Continue from the run's newest checkpoint; without one, save the initial policies.
+
+        A pretrained agent is validated before its first update: the effect of the previous tasks on this one.
+        """
+        checkpoint = self.run.restore()
+        if checkpoint is None:
+            self.save_policies(agent)
+            if self.config.eval_interval and self.config.pretrained:
+                self._validate(agent)
+            return
+        state = checkpoint.state
+        try:
+            agent.load(checkpoint.tensors, state["agent"])
+        except (ValueError, KeyError) as error:
+            raise record.UserError(f"checkpoint {checkpoint.path}: {error}") from None
+        self.env.set_state(state["env"])
+        self._scaler.set_state(state["scaler"])
+        self.update, self.steps = state["update"], state["steps"]
+        self.curve = [tuple(point) for point in state["curve"]]
+        self.stopped = state["stopped"]
+        self.exploded = state.get("exploded", "")  # older checkpoints lack it
+        self.run.event(f"continued after update {self.update}")
+
+    def updates(self) -> Iterator[int]:
+        """Yield the numbers of the remaining updates, until the budget or early stopping ends the run."""
+        while self.update < self.total and not self.stopped:
+            self.update += 1
+            yield self.update
+            self.run.progress(self.update, self.total, "update")
+
+    def schedule_lr(self, agent: DoorAgent) -> None:
+        """Set the learning rate of the current update (flag `lr_schedule`)."""
+        if self.config.lr_schedule == "linear":
+            agent.set_lr(1 - (self.update - 1) / self.total)
+        elif self.config.lr_schedule == "success" and self.curve:
+            agent.set_lr(min(1.0, max(0.1, (1 - self.curve[-1][2]) / 0.2)))
+
+    def collect(self, agent: DoorAgent) -> tuple[Rollout, np.ndarray]:
+        """Draw new worlds and collect a rollout in them; return it with its scaled rewards [T, N]."""
+        self._clock = time.perf_counter()
+        config = self.config
+        observations = self.env.new_worlds()
+        self._scaler.restart(statistics=config.reward_scale == "restart")
+        rollout = collect(
+            self.env.groups,
+            agent.policy(),
+            observations,
+            config.num_steps,
+            self.run.seeds.generator("exploration", self.update),
+            keep_final=config.time_limit == "bootstrap",
+            episode_info=("episode_return", "episode_length", "success"),
+            parallel=self.env.parallel,
+        )
+        self.steps += rollout.rewards.size
+        return rollout, self._scaler(rollout.rewards, rollout.ends)
+
+    def log(self, rollout: Rollout, statistics: dict[str, float]) -> None:
+        """Log the metrics of the current update."""
+        metrics = {
+            **statistics,
+            "env_steps": float(self.steps),
+            "reward": float(rollout.rewards.mean()),
+            "time/steps_per_second": rollout.rewards.size / (time.perf_counter() - self._clock),
+        }
+        # The first episodes of a rollout start at staggered times, so only some of the finished ones are complete.
+        complete = rollout.episodes["episode_length"] == HORIZON
+        if complete.any():
+            metrics["episode_return"] = float(rollout.episodes["episode_return"][complete].mean())
+            metrics["train_opening_rate"] = float(rollout.episodes["success"][complete].mean())
+        self.run.log(metrics, self.update)
+        if statistics["approx_kl"] > EXPLODED and not self.exploded:
+            self.exploded = f"at update {self.update} (KL {statistics['approx_kl']:.0f})"
+            self.run.event(f"the policy exploded {self.exploded}")
+
+    def validate_if_due(self, agent: DoorAgent) -> None:
+        """Evaluate on the validation worlds every `eval_interval` updates, and decide on early stopping."""
+        if record.is_due(self.update, self.config.eval_interval, self.total):
+            self._validate(agent)
+
+    def checkpoint_if_due(self, agent: DoorAgent) -> None:
+        """Save a checkpoint every `save_interval` updates and after the last one."""
+        last = self.stopped or self.update == self.total
+        if not last and not record.is_due(self.update, self.config.save_interval):
+            return
+        state = {
+            "update": self.update,
+            "steps": self.steps,
+            "curve": self.curve,
+            "stopped": self.stopped,
+            "exploded": self.exploded,
+            "agent": agent.state(),
+            "env": self.env.state(),
+            "scaler": self._scaler.state(),
+        }
+        self.run.checkpoint(self.update, agent.tensors(), state, 1 if last else 3)
+
+    def evaluate(self, policy: Policy, worlds: int, task: str = "") -> Evaluation:
+        """Evaluate a deterministic policy on 100 held-out worlds: set `TEST` or `VALIDATION`."""
+        config = self.config
+        return evaluate(
+            policy,
+            task or config.task,
+            config.robot,
+            seeds=self.run.seeds,
+            start=config.start,
+            reward=RewardConfig.of(config.reward),
+            threads=config.threads,
+            index=worlds,
+        )
+
+    def save_policies(self, agent: DoorAgent) -> None:
+        """Save a snapshot of the current policies of all tasks."""
+        snapshots.save(self.run.directory, self.update, self.policies(agent))
+
+    def policies(self, agent: DoorAgent) -> list[tuple[str, Policy]]:
+        """Return task and policy of all tasks for which the agent has one; the current task last."""
+        return list(zip(self.tasks, agent.policies(), strict=True))
+
+    def _validate(self, agent: DoorAgent) -> None:
+        self.save_policies(agent)
+        evaluation = self.evaluate(agent.policy(), VALIDATION)
+        self.curve.append((self.update, self.steps, evaluation.opening_rate))
+        self.run.log(
+            {
+                "validation_opening_rate": evaluation.opening_rate,
+                "validation_episode_return": evaluation.episode_return,
+            },
+            self.update,
+        )
+        self.run.event(
+            f"update {self.update} of {self.total}, {self.steps} decisions: opened "
+            f"{evaluation.successes.sum()} of {len(evaluation.successes)} validation worlds"
+        )
+        self.stopped = record.reached_target(
+            [rate for _, _, rate in self.curve], self.config.stop_at
+        )

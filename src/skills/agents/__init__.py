@@ -1,0 +1,1 @@
+"""Agents: the network and its kernels, policies, rollouts, evaluation and checkpoints."""

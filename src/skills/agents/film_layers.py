@@ -1,0 +1,157 @@
+"""FiLM (Perez et al. 2018): cell embeddings scaled and shifted by the mission, precomputed as tables.
+
+There are few different cells and few missions, so the modulated embedding of every cell under every mission is a row
+of a table (`FilmTables.tables`), and the first layer of the network is a look-up.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+
+import numpy as np
+from numpy.typing import NDArray
+
+from rl.kernels import fused_kernel, kernel
+from skills.agents.kernels import CELLS
+from skills.levels.codes import ANY_COLOUR, ANY_TYPE, BALL, BOX, DOOR, GOAL, KEY, MISSION_SIZES
+
+Array = NDArray[np.float32]
+PARTS = ("verb", "colour", "kind", "place")  # parts of a mission
+CELL_PARTS = ("cell_type", "cell_colour", "cell_state")
+OBJECTS = (DOOR, KEY, BALL, BOX, GOAL)  # types that a mission can name
+LAYERS = ("input", "inner", "memory")  # weights that `forward` uses transposed
+_STRIDES = np.cumprod([1, *MISSION_SIZES[:0:-1]])[::-1]  # to number the missions
+
+
+class MissionIndex:
+    """The M missions that occurred so far, in order of occurrence.
+
+    Args:
+        codes: Missions to begin with, uint8 [M, 4].
+
+    Attributes:
+        codes: All missions, uint8 [M, 4].
+        match: 1 if a cell has the mission's colour, plus 2 if it has its type, int64 [M, len(kernels.CELLS)].
+    """
+
+    def __init__(self, codes: NDArray[np.uint8] | None = None) -> None:
+        self._row = np.full(int(np.prod(MISSION_SIZES)), -1, np.int64)
+        self.codes = np.zeros((0, len(PARTS)), np.uint8)
+        self.match = _match(self.codes)
+        if codes is not None:
+            self._row[codes @ _STRIDES] = np.arange(len(codes))
+            self.codes, self.match = np.array(codes), _match(codes)
+
+    def rows(self, missions: NDArray[np.uint8]) -> NDArray[np.int64]:
+        """Return the rows of missions in `codes`, int64 [...]; new missions, uint8 [..., 4], are appended."""
+        index = missions @ _STRIDES
+        rows = self._row[index]
+        if (rows < 0).any():
+            new = np.unique(index[rows < 0])
+            self._row[new] = len(self.codes) + np.arange(len(new))
+            parts = np.stack(np.unravel_index(new, MISSION_SIZES), -1).astype(np.uint8)
+            self.codes = np.concatenate([self.codes, parts])
+            self.match = _match(self.codes)
+            rows = self._row[index]
+        return rows
+
+
+def _match(codes: NDArray[np.uint8]) -> NDArray[np.int64]:
+    """Return `MissionIndex.match`; a mission without colour or type matches any."""
+    colour, kind = codes[:, 1, None], codes[:, 2, None]
+    colour_fits = (colour == ANY_COLOUR) | (colour == CELLS[:, 1])
+    type_fits = (kind == ANY_TYPE) | (kind == CELLS[:, 0])
+    return np.where(np.isin(CELLS[:, 0], OBJECTS), colour_fits + 2 * type_fits, 0)
+
+
+@dataclass
+class FilmTables:
+    """FiLM tables of M missions for given weights, and copies of weights that `Network.forward` uses.
+
+    With embedding e_v of cell v, the mission's scale g_m and shift b_m, and the vector u of how cell and mission match:
+    tables[m, v] = max(0, e_v (1 + g_m) + b_m + u[match[m, v]]).
+
+    Attributes:
+        codes: Missions, uint8 [M, 4].
+        match: See `MissionIndex`.
+        cells: e, the sum of the embeddings of type, colour and state, float32 [len(kernels.CELLS), C].
+        film: g, b and a bias of the layer over all cells: the sum of the embeddings of the mission's parts,
+            float32 [M, 2 C + H].
+        tables: float32 [M, len(kernels.CELLS), C].
+        bias: The last part of `film`, float32 [M, H].
+        transposed: Weights, transposed: products of a few rows with them are twice as fast.
+    """
+
+    codes: NDArray[np.uint8]
+    match: NDArray[np.int64]
+    cells: Array
+    film: Array
+    tables: Array
+    bias: Array
+    transposed: dict[str, Array]
+
+    @classmethod
+    def of(cls, missions: MissionIndex, weights: Mapping[str, Array], channels: int) -> FilmTables:
+        """Compute the tables of all missions in the index."""
+        codes, match = missions.codes, missions.match
+        film = sum(weights[name][codes[:, i]] for i, name in enumerate(PARTS))
+        cells = sum(weights[name][CELLS[:, i]] for i, name in enumerate(CELL_PARTS))
+        tables = np.empty((len(codes), *cells.shape), np.float32)
+        _modulate(cells, film, weights["match"], match, tables)
+        bias = np.ascontiguousarray(film[:, 2 * channels :])
+        transposed = {name: weights[name].T.copy() for name in LAYERS if name in weights}
+        return cls(codes, match, cells, film, tables, bias, transposed)
+
+    def backward(self, of_tables: Array, of_bias: Array, gradients: Mapping[str, Array]) -> None:
+        """Write the gradients of all embeddings, from the gradients of `tables` and `bias`."""
+        of_cells, of_film = np.zeros_like(self.cells), np.zeros_like(self.film)
+        for name in (*CELL_PARTS, *PARTS, "match"):
+            gradients[name][:] = 0
+        _modulate_backward(
+            self.cells, self.film, self.tables, self.match,
+            of_tables, of_cells, of_film, gradients["match"],
+        )  # fmt: skip
+        of_film[:, 2 * self.cells.shape[1] :] = of_bias
+        for i, name in enumerate(CELL_PARTS):
+            _add_rows(gradients[name], CELLS[:, i], of_cells)
+        for i, name in enumerate(PARTS):
+            _add_rows(gradients[name], self.codes[:, i].astype(np.int64), of_film)
+
+
+@fused_kernel
+def _modulate(cells, film, of_match, match, tables):  # type: ignore[no-untyped-def]
+    """Write `tables`.
+
+    Equal to: np.maximum(0, cells * (1 + film[:, None, :C]) + film[:, None, C : 2 * C] + of_match[match])
+    """
+    width = cells.shape[1]
+    for m in range(len(match)):
+        for v in range(len(cells)):
+            matched = of_match[match[m, v]]
+            for c in range(width):
+                value = cells[v, c] * (np.float32(1) + film[m, c]) + film[m, width + c] + matched[c]
+                tables[m, v, c] = max(value, np.float32(0))
+
+
+@fused_kernel
+def _modulate_backward(cells, film, tables, match, of_tables, of_cells, of_film, of_match):  # type: ignore[no-untyped-def]
+    """Add the gradients of `_modulate`'s arguments, from the gradient of `tables`."""
+    width = cells.shape[1]
+    for m in range(len(match)):
+        for v in range(len(cells)):
+            matched = of_match[match[m, v]]
+            for c in range(width):
+                value = of_tables[m, v, c] if tables[m, v, c] > 0 else np.float32(0)
+                of_cells[v, c] += value * (np.float32(1) + film[m, c])
+                of_film[m, c] += value * cells[v, c]
+                of_film[m, width + c] += value
+                matched[c] += value
+
+
+@kernel
+def _add_rows(into, which, rows):  # type: ignore[no-untyped-def]
+    """Add row i of `rows` to row which[i] of `into`. Equal to: np.add.at(into, which, rows)."""
+    for i in range(len(which)):
+        for c in range(rows.shape[1]):
+            into[which[i], c] += rows[i, c]

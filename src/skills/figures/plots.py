@@ -1,0 +1,102 @@
+"""Figures of agents from arrays."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from pathlib import Path
+from typing import TYPE_CHECKING
+
+import numpy as np
+
+from runcatalog.plots.style import COLOURS, GREY, drawn, dress, heat_map
+
+if TYPE_CHECKING:
+    from matplotlib.figure import Figure
+
+
+@dataclass(frozen=True)
+class Chain:
+    """Learning curves of consecutive stages.
+
+    Attributes:
+        ends: Environment steps at which each stage ended, by name, in order.
+        success: Environment steps, and the success rates of the validations.
+        lr: Environment steps, and Adam's step sizes.
+    """
+
+    ends: Mapping[str, float]
+    success: tuple[Sequence[float], Sequence[float]]
+    lr: tuple[Sequence[float], Sequence[float]]
+
+
+def gate(path: Path, experts: Sequence[str], episodes: Mapping[str, np.ndarray]) -> None:
+    """Draw the gate's weights over one episode of every verb.
+
+    Args:
+        path: SVG to write.
+        experts: Names of the K experts.
+        episodes: Weights by verb, float [steps, K].
+    """
+
+    def draw(figure: Figure) -> None:
+        panels = figure.subplots(1, len(episodes), sharey=True, squeeze=False)[0]
+        for panel, (verb, weights) in zip(panels, episodes.items(), strict=True):
+            edges = np.arange(len(weights) + 1)
+            heights = np.concatenate([weights, weights[-1:]]).T
+            panel.stackplot(
+                edges, 100 * heights, colors=COLOURS, labels=experts, step="post", linewidth=0
+            )
+            panel.set(xlim=(0, len(weights)), ylim=(0, 100), title=verb.upper())
+            panel.set_xlabel("step of the episode")
+            panel.spines[:].set_visible(False)
+        panels[0].set_ylabel("weight of each expert [%]")
+        names = panels[0].get_legend_handles_labels()
+        figure.legend(*names, loc="outside right center", title="expert")
+
+    drawn(path, (2.1 * len(episodes) + 1.2, 2.6), draw, "skills")
+
+
+def matrix(path: Path, rows: Sequence[str], columns: Sequence[str], success: np.ndarray) -> None:
+    """Draw success rates as a heat map.
+
+    Args:
+        path: SVG to write.
+        rows: Names of the R rows, from the top.
+        columns: Names of the C columns.
+        success: Rates, float [R, C]; NaN for empty cells.
+    """
+
+    def draw(figure: Figure) -> None:
+        axes = heat_map(figure, success, digits=1)
+        axes.set_xticks(range(len(columns)), columns)
+        axes.set_yticks(range(len(rows)), rows)
+        axes.xaxis.tick_top()
+
+    drawn(path, (0.75 * len(columns) + 1.9, 0.36 * len(rows) + 0.7), draw, "skills")
+
+
+def chain(path: Path, curves: Chain) -> None:
+    """Draw success over a chain of stages, and the learning rate below."""
+
+    def draw(figure: Figure) -> None:
+        above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
+        steps, rates = curves.success
+        above.plot(
+            np.asarray(steps) / 1e6, 100 * np.asarray(rates), color=COLOURS[0], linewidth=1.3
+        )
+        above.set(ylabel="success [%]", ylim=(0, 102))
+        steps, sizes = curves.lr
+        below.plot(np.asarray(steps) / 1e6, sizes, color=COLOURS[1], linewidth=1.3)
+        below.set(yscale="log", ylabel="learning rate", xlabel="environment steps [M]")
+        begin = 0.0
+        for name, end in curves.ends.items():
+            for panel in (above, below):
+                panel.axvline(end / 1e6, color=GREY, linewidth=0.6, linestyle=":")
+            above.text((begin + end) / 2e6, 3, name, ha="center", va="bottom")
+            begin = end
+        above.set_xlim(0, begin / 1e6)
+        for panel in (above, below):
+            dress(panel)
+
+    drawn(path, (max(4.5, 1.1 * len(curves.ends)), 3.6), draw, "skills")

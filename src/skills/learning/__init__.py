@@ -1,0 +1,1 @@
+"""Training: flags, schedule, recurrent PPO, distillation, the mixture's gate and the training loop's parts."""

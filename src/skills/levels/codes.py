@@ -1,0 +1,92 @@
+"""Cells, actions and missions as numbers. Indices of types, colours and actions are minigrid's own.
+
+A cell is one uint16: type in bits 0-3, colour in bits 4-6, state of a door in bits 7-8, and two marks of its object:
+TARGET for the target of the mission, TOOL for the key of a lock on the path to it. An object keeps its marks when it is
+carried.
+
+A mission is four uint8: verb, colour, type, place. Place is BabyAI's location word, relative to the agent's start;
+missions of this project's levels have none.
+"""
+
+from __future__ import annotations
+
+import re
+
+import numpy as np
+
+# Types of objects (minigrid.core.constants.OBJECT_TO_IDX); 0 is a cell out of sight.
+EMPTY, WALL, FLOOR, DOOR, KEY, BALL, BOX, GOAL, LAVA = range(1, 10)
+OPEN, CLOSED, LOCKED = range(3)  # states of a door
+LEFT, RIGHT, FORWARD, PICKUP, DROP, TOGGLE, DONE = range(7)  # actions
+COLOURS = ("red", "green", "blue", "purple", "yellow", "grey")
+GREEN, GREY = 1, 5
+ACTIONS, VIEW = 7, 7
+
+COLOUR_SHIFT, STATE_SHIFT = 4, 7
+TYPE_MASK, THREE_BITS, TWO_BITS = 15, 7, 3
+TARGET, TOOL = 1 << 9, 1 << 10
+BORDER = WALL | GREY << COLOUR_SHIFT  # a wall, and all cells outside of the grid
+
+VERBS = ("gtg", "gto", "pkp", "tgl", "nlm")
+GTG, GTO, PKP, TGL, NLM = range(5)
+ANY_COLOUR, ANY_TYPE = 6, 0
+PLACES = ("", "left", "right", "front", "behind")
+MISSION_SIZES = (
+    len(VERBS),
+    len(COLOURS) + 1,
+    LAVA + 1,
+    len(PLACES),
+)  # number of values of the parts
+
+_TYPES = {ANY_TYPE: "object", DOOR: "door", KEY: "key", BALL: "ball", BOX: "box"}
+_WORDS = {GTO: "go to", PKP: "pick up", TGL: "open"}
+_GOAL = "go to the green goal square"
+_WHERE = ("", " on your left", " on your right", " in front of you", " behind you")
+_SENTENCE = re.compile(
+    r"(?P<verb>go to|pick up|open) (?:the|a) (?:(?P<colour>{}) )?(?P<type>{})(?P<where>{})".format(
+        "|".join(COLOURS), "|".join(_TYPES.values()), "|".join(_WHERE)
+    )
+)
+_COMPOSITE = re.compile(
+    rf"open the (?P<colour>{'|'.join(COLOURS)}) door and go to the green goal square"
+)
+
+
+def cell(kind: int, colour: int = 0, state: int = 0, marks: int = 0) -> int:
+    """Return the number of a cell."""
+    return kind | colour << COLOUR_SHIFT | state << STATE_SHIFT | marks
+
+
+def mission_text(mission: np.ndarray) -> str:
+    """Return a mission, uint8 [4], in words.
+
+    Raises:
+        ValueError: The numbers are not a mission.
+    """
+    verb, colour, kind, place = map(int, mission)
+    if verb == GTG:
+        return _GOAL
+    if verb == NLM and colour < len(COLOURS):
+        return f"open the {COLOURS[colour]} door and {_GOAL}"
+    if verb not in _WORDS or kind not in _TYPES or colour > ANY_COLOUR or place >= len(PLACES):
+        raise ValueError(f"no mission: {mission!r}")
+    name = _TYPES[kind] if colour == ANY_COLOUR else f"{COLOURS[colour]} {_TYPES[kind]}"
+    return f"{_WORDS[verb]} the {name}{_WHERE[place]}"
+
+
+def mission_code(text: str) -> np.ndarray:
+    """Return the mission of a sentence, uint8 [4]; also of BabyAI's with one object, and of MiniGrid's goal.
+
+    Raises:
+        ValueError: The sentence is not such a mission.
+    """
+    if text in (_GOAL, "get to the green goal square"):
+        return np.array((GTG, GREEN, GOAL, 0), np.uint8)
+    if match := _COMPOSITE.fullmatch(text):
+        return np.array((NLM, COLOURS.index(match["colour"]), GOAL, 0), np.uint8)
+    if not (match := _SENTENCE.fullmatch(text)):
+        raise ValueError(f"no mission: {text!r}")
+    verb = next(code for code, words in _WORDS.items() if words == match["verb"])
+    colour = COLOURS.index(match["colour"]) if match["colour"] else ANY_COLOUR
+    kind = next(code for code, name in _TYPES.items() if name == match["type"])
+    return np.array((verb, colour, kind, _WHERE.index(match["where"])), np.uint8)

@@ -1,0 +1,1 @@
+"""The same levels as minigrid environments, and BabyAI's levels for the engine."""

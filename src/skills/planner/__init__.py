@@ -1,0 +1,1 @@
+"""Planning in the composite task: planners, executors, prompts and a small language model."""

@@ -1,0 +1,176 @@
+"""Maps of N environments, assembled from the agents' partial views.
+
+The position and direction of the agent are known, since they follow from its actions; nothing else of the level is.
+"""
+
+from __future__ import annotations
+
+from collections import deque
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+from numpy.typing import NDArray
+
+from skills.levels.codes import (
+    ACTIONS,
+    BALL,
+    BOX,
+    COLOURS,
+    DOOR,
+    EMPTY,
+    GOAL,
+    KEY,
+    LOCKED,
+    OPEN,
+    PICKUP,
+    PKP,
+    TOGGLE,
+    VIEW,
+)
+from skills.levels.engine import Step
+
+_THINGS = (DOOR, KEY, BALL, BOX, GOAL)
+_AHEAD = np.array([[1, 0], [0, 1], [-1, 0], [0, -1]])  # by direction: column and row
+_COLUMNS, _ROWS = np.divmod(np.arange(VIEW**2), VIEW)
+_OWN = VIEW // 2 * VIEW + VIEW - 1  # the agent's cell in a view, which shows the carried object
+
+
+@dataclass(frozen=True)
+class Thing:
+    """An observed object.
+
+    Attributes:
+        kind, colour, state: As in `skills.levels.codes`.
+        distance: Steps, turns excluded, to a cell next to it over cells known to be free; -1: no known path.
+    """
+
+    kind: int
+    colour: int
+    state: int
+    distance: int
+
+
+class Scenes:
+    """Maps of N environments.
+
+    Args:
+        count: Number N.
+        size: Width and height of the grids.
+        mission_doors: Colour of the door in every mission, int [N]. Until it is observed it counts as locked.
+
+    Attributes:
+        locks: Whether the door of a colour is known to have a lock, bool [N, colours].
+    """
+
+    def __init__(
+        self, count: int, size: tuple[int, int], mission_doors: NDArray[Any] | None = None
+    ) -> None:
+        self._cells = np.zeros((count, size[1], size[0], 3), np.uint8)
+        self._view = np.zeros((count, VIEW**2, 3), np.uint8)
+        self._agent = np.zeros((count, 3), np.int64)
+        self._observed: list[set[tuple[int, int]]] = [set() for _ in range(count)]
+        self.locks = np.zeros((count, len(COLOURS)), bool)
+        self._doors = self.locks.copy()  # observed so far
+        if mission_doors is not None:
+            self.locks[np.arange(count), mission_doors] = True
+
+    def look(self, step: Step, agent: NDArray[np.int32]) -> None:
+        """Add an observation.
+
+        Args:
+            step: The observation; its `image` is used.
+            agent: Column, row, direction; [N, 3].
+        """
+        self._agent[:] = agent
+        self._view[:] = step.image.reshape(len(agent), -1, 3)
+        forward = _AHEAD[agent[:, 2]][:, None]
+        right = _AHEAD[(agent[:, 2] + 1) % 4][:, None]
+        depth, aside = (VIEW - 1 - _ROWS)[:, None], (_COLUMNS - VIEW // 2)[:, None]
+        x, y = np.moveaxis(agent[:, None, :2] + forward * depth + right * aside, -1, 0)
+        visible = self._view[..., 0] > 0
+        visible[:, _OWN] = False
+        env = np.broadcast_to(np.arange(len(agent))[:, None], visible.shape)
+        self._cells[env[visible], y[visible], x[visible]] = self._view[visible]
+        own = self._cells[np.arange(len(agent)), agent[:, 1], agent[:, 0]]
+        own[own[:, 0] == 0] = (EMPTY, 0, 0)
+        self._cells[np.arange(len(agent)), agent[:, 1], agent[:, 0]] = own
+        which, place = np.nonzero(np.isin(self._view[..., 0], _THINGS) & visible)
+        for n, kind, colour in zip(which, *self._view[which, place, :2].T, strict=True):
+            self._observed[n].add((int(kind), int(colour)))
+        kinds, colours, states = np.moveaxis(self._view, -1, 0)
+        which, place = np.nonzero(kinds == DOOR)
+        hues, locked = colours[which, place], states[which, place] == LOCKED
+        new = ~self._doors[which, hues]  # an opened lock remains a lock
+        self.locks[which[new], hues[new]] = locked[new]
+        self._doors[which, hues] = True
+
+    def forbidden(self, wanted: NDArray[np.uint8]) -> NDArray[np.bool_]:
+        """Return the actions known to end the composite task without reward, bool [N, ACTIONS].
+
+        These are opening a box, and picking up anything but the key of a locked door that was observed or is in the
+        mission.
+
+        Args:
+            wanted: Sub-tasks as missions, uint8 [N, 4]; a key that is to be picked up is allowed.
+        """
+        kind, colour = self._view[:, _OWN - 1, :2].T
+        everyone = np.arange(len(kind))
+        asked = (wanted[:, 0] == PKP) & (wanted[:, 1] == colour) & (wanted[:, 2] == kind)
+        useful = asked | ((kind == KEY) & self.locks[everyone, colour % len(COLOURS)])
+        actions = np.zeros((len(kind), ACTIONS), bool)
+        actions[:, PICKUP] = np.isin(kind, (KEY, BALL, BOX)) & ~useful
+        actions[:, TOGGLE] = kind == BOX
+        return actions
+
+    def observed(self, n: int) -> int:
+        """Return the number of different objects (kind and colour) observed so far."""
+        return len(self._observed[n])
+
+    def carried(self, n: int) -> tuple[int, int] | None:
+        """Return kind and colour of the carried object."""
+        kind, colour, _ = self._view[n, _OWN].tolist()
+        return (kind, colour) if kind in _THINGS else None
+
+    def faced(self, n: int) -> tuple[int, int]:
+        """Return kind and colour of the object in front of the agent."""
+        kind, colour, _ = self._view[n, _OWN - 1].tolist()
+        return kind, colour
+
+    def door_open(self, n: int, colour: int) -> bool:
+        """Return whether a door of this colour is known to be open."""
+        kinds, colours, states = np.moveaxis(self._cells[n], -1, 0)
+        return bool(((kinds == DOOR) & (colours == colour) & (states == OPEN)).any())
+
+    def things(self, n: int) -> list[Thing]:
+        """Return the observed objects that are still there as far as known, nearest first."""
+        distances = self._distances(n)
+        things = []
+        for y, x in np.argwhere(np.isin(self._cells[n, ..., 0], _THINGS)):
+            neighbours = [
+                distances[y + dy, x + dx] for dx, dy in _AHEAD if _inside(distances, y + dy, x + dx)
+            ]
+            reached = [int(distance) for distance in neighbours if distance >= 0]
+            things.append(Thing(*self._cells[n, y, x].tolist(), min(reached, default=-1)))
+        return sorted(things, key=lambda thing: (thing.distance < 0, thing.distance))
+
+    def _distances(self, n: int) -> NDArray[np.int64]:
+        """Return the steps from the agent to all cells over observed free cells and open doors; -1: no known path."""
+        kinds, _, states = np.moveaxis(self._cells[n], -1, 0)
+        free = (kinds == EMPTY) | ((kinds == DOOR) & (states == OPEN))
+        distances = np.full(free.shape, -1)
+        x, y = self._agent[n, :2].tolist()
+        distances[y, x] = 0
+        queue = deque([(x, y)])
+        while queue:
+            x, y = queue.popleft()
+            for dx, dy in _AHEAD.tolist():
+                cell = y + dy, x + dx
+                if _inside(free, *cell) and free[cell] and distances[cell] < 0:
+                    distances[cell] = distances[y, x] + 1
+                    queue.append((x + dx, y + dy))
+        return distances
+
+
+def _inside(grid: NDArray, y: int, x: int) -> bool:
+    return 0 <= y < grid.shape[0] and 0 <= x < grid.shape[1]

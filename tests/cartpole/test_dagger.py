@@ -1,0 +1,142 @@
+"""DAgger and DART: who plays, who labels, and how labels are counted."""
+
+import numpy as np
+import pytest
+
+from cartpole import remedies
+from cartpole.cloning import dagger_summary
+from cartpole.cloning.behaviour_cloning import HIDDEN
+from cartpole.cloning.dagger import DataAggregation
+from cartpole.cloning.demonstrations import RESTRICTIONS
+from cartpole.policy_gradient import networks
+from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
+from cartpole.policy_gradient.networks import Shape, greedy
+from runcatalog import record
+from runcatalog.record.checkpoint import save_checkpoint
+
+SMALL = {
+    "episodes": 20, "horizon": 30, "limit": 40, "updates": 20, "batch_size": 5, "orders": 2,
+    "starts": 10, "rounds": 2, "labels": 500,
+}  # fmt: skip
+
+
+def policies(count):
+    return networks.initial(Shape(HIDDEN), [np.random.default_rng(7 + i) for i in range(count)])
+
+
+def data_of(experts, **flags):
+    config = remedies.Config(**{**SMALL, **flags})
+    return DataAggregation(experts, config, record.Seeds(config.seed)), config
+
+
+def sizes(data):
+    return [len(data.data_set(clone)[1]) for clone in range(len(data.clones))]
+
+
+def added(data, before):
+    """Pairs that a round added to clone 0."""
+    observations, labels = data.data_set(0)
+    return observations[before[0] :], labels[before[0] :]
+
+
+@pytest.mark.parametrize("method", ["dagger", "dart", "expert"])
+def test_the_method_decides_who_plays_and_the_expert_labels(method):
+    experts, clones = policies(2), networks.take(policies(40), slice(10, 26))
+    data, _ = data_of(experts, method=method, noise=0.3)
+    before = sizes(data)
+    data.query(0, clones)
+    assert len(data.clones) == 4 * 2 * 2
+    assert data.labels.tolist() == [n - m for n, m in zip(sizes(data), before, strict=True)]
+    observations, labels = added(data, before)
+    expert, clone = networks.take(experts, slice(0, 1)), networks.take(clones, slice(0, 1))
+    np.testing.assert_array_equal(labels, greedy(expert, observations[None])[0])
+    # The same episode again, in a loop.
+    start = random_starts(data.rng("asked", 0, 0), 1)
+    draws = data.rng("noise", 0, 0).random((1, MAX_STEPS))[0]
+    env = CartPoleBatch(1)
+    observed, steps = env.reset(start), 0
+    while env.alive.any():
+        np.testing.assert_array_equal(observed[0], observations[steps])
+        label = bool(greedy(expert, observed[None])[0, 0])
+        action = {
+            "dagger": bool(greedy(clone, observed[None])[0, 0]),
+            "dart": label ^ bool(draws[steps] < 0.3),
+            "expert": label,
+        }[method]
+        observed, *_ = env.step(np.array([action]))
+        steps += 1
+    assert steps == len(observations) == data.labels[0]
+
+
+def test_darts_noise_is_the_clones_error_rate_on_new_states():
+    data, _ = data_of(policies(1), method="dart")
+    clones = data.train(0)
+    assert (data.noise < 1).all()
+    before = sizes(data)
+    data.query(0, clones)
+    observations, labels = added(data, before)
+    wrong = greedy(networks.take(clones, slice(0, 1)), observations[None])[0] != labels
+    assert data.noise[0] == pytest.approx(wrong.mean())
+
+
+def test_the_initial_data_are_restricted_pairs():
+    data, config = data_of(policies(2))
+    restrictions = [restriction for restriction in RESTRICTIONS.values() if restriction]
+    for clone in range(16):
+        restriction = restrictions[clone // 4]
+        observations, _ = data.data_set(clone)
+        assert 0 < len(observations) <= config.limit
+        distance = np.abs(observations[:, restriction.variable] - restriction.centre)
+        assert (distance < restriction.half_width + 1e-6).all()
+
+
+def test_labels_are_drawn_from_one_episode_and_no_more_than_the_flag_says():
+    experts, clones = policies(1), policies(8)
+    states = {}
+    for labels in (500, 7):
+        data, _ = data_of(experts, labels=labels)
+        before = sizes(data)
+        data.query(0, clones)
+        states[labels] = added(data, before)[0]
+    assert len(states[7]) == 7 < len(states[500])
+    assert len(np.unique(states[7], axis=0)) == 7
+    assert {tuple(state) for state in states[7]} <= {tuple(state) for state in states[500]}
+
+
+def test_the_control_adds_no_labels_and_trains_anew():
+    data, _ = data_of(policies(2), method="again", updates=60)
+    before, first = sizes(data), data.train(0)
+    data.query(0, first)
+    second = data.train(1)
+    assert not data.labels.any()
+    assert sizes(data) == before
+    assert any(not np.array_equal(first[name], second[name]) for name in first)
+
+
+def test_a_success_has_to_last():
+    """Clones by column: successful before; from round 1; by chance in 1, lasting from 3; too late; never."""
+    shares = np.array(
+        [
+            [1.0, 0.5, 0.5, 0.5, 0.5],
+            [0.9, 1.0, 1.0, 0.5, 0.9],
+            [0.9, 1.0, 0.9, 0.5, 0.9],
+            [0.9, 0.99, 1.0, 0.5, 0.9],
+            [0.9, 0.5, 1.0, 1.0, 0.9],
+            [0.9, 0.5, 1.0, 1.0, 0.9],
+        ]
+    )
+    assert dagger_summary.first_success(shares, 0.99).tolist() == [0, 1, 3, np.inf, np.inf]
+
+
+@pytest.mark.parametrize(("method", "unit"), [("dagger", "labels"), ("again", "rounds")])
+def test_a_run_reports_how_many_labels_were_needed(tmp_path, monkeypatch, method, unit):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
+    save_checkpoint(tmp_path / "experts", 1, {f"policy.{n}": v for n, v in policies(2).items()}, {})
+    flags = SMALL | {"experts": str(tmp_path / "experts"), "target": 0.01, "method": method}
+    result = remedies.main(remedies.Config(**flags))["result"]
+    assert result["objective"]["name"] == "mended"
+    assert f"{unit} (median)" in result["summary"]
+    assert [row[0] for row in result["table"]["rows"]] == [
+        "position", "velocity", "angle", "angular velocity",
+    ]  # fmt: skip

@@ -1,0 +1,80 @@
+"""Commands and databases that tests find prepared: a start takes milliseconds where an import takes seconds.
+
+`start` starts a server that has loaded the large packages (torch, MLflow, Guild, …; nothing of this project) and makes
+a folder with `python`, `guild`, `catalog` and `mlflow`. Each of these lets the server fork a process, which runs
+what the real command runs, with the caller's arguments, environment, folder and standard files. The caller waits for
+the fork, passes signals on and ends as the fork ends. The real commands lie in the virtual environment: a test of
+imports, of the interpreter or of a start uses those.
+"""
+
+import os
+import shlex
+import subprocess
+import sys
+import tempfile
+import time
+from pathlib import Path
+
+HERE = Path(__file__).parent
+FOLDER = (
+    "PREPARED_COMMANDS"  # environment variable that names the folder to all processes of a session
+)
+COMMANDS = ("python", "guild", "catalog", "mlflow")
+
+
+def serve(python: Path) -> tuple[subprocess.Popen[bytes], Path]:
+    """Start a server for an interpreter.
+
+    Returns:
+        The server, which ends with its standard input, and its folder, which it removes then.
+    """
+    short = len(tempfile.gettempdir()) < 80  # the path of a socket has 107 characters at most
+    folder = Path(tempfile.mkdtemp(prefix="prepared-", dir=None if short else "/tmp"))
+    (folder / "bin").mkdir()
+    launch = [str(python), "-IS", str(HERE / "launch.py"), str(folder / "socket"), str(python)]
+    for name in COMMANDS:
+        command = [*launch, *([] if name == "python" else [str(python.with_name(name))])]
+        path = folder / "bin" / name
+        path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
+        path.chmod(0o755)
+    settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    kept = {n: v for n, v in os.environ.items() if not n.startswith("PYTHON")}
+    server = subprocess.Popen(
+        [python, HERE / "server.py", folder], stdin=subprocess.PIPE, env=kept | settings, cwd=folder
+    )
+    while not (folder / "socket").exists():
+        if server.poll() is not None:
+            raise RuntimeError("the server of prepared commands ended")
+        time.sleep(0.01)
+    return server, folder
+
+
+def start() -> subprocess.Popen[bytes] | None:
+    """Start the server of this session; None where another process of the session has done so."""
+    if FOLDER in os.environ:
+        return None
+    server, folder = serve(Path(sys.executable))
+    os.environ[FOLDER] = str(folder)
+    return server
+
+
+def stop(server: subprocess.Popen[bytes]) -> None:
+    """End a server and its forks."""
+    server.stdin.close()
+    server.wait(60)
+
+
+def folder() -> Path:
+    """Return the folder of the prepared commands, to come first on a PATH."""
+    return Path(os.environ[FOLDER]) / "bin"
+
+
+def python() -> str:
+    """Return the prepared Python, to stand where ``sys.executable`` stands."""
+    return str(folder() / "python")
+
+
+def cpu_seconds(worker: str) -> float:
+    """Return the CPU time of the forks that a test process has caused and that have ended."""
+    path = Path(os.environ.get(FOLDER, "")) / f"cpu-{worker}"
+    return float(path.read_text() or 0) if path.exists() else 0.0

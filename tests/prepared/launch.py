@@ -1,0 +1,91 @@
+"""Let the server fork a process, wait for its end, and end in the same way.
+
+    python -IS launch.py SOCKET PYTHON [OPTION ...] (SCRIPT | -m MODULE | -c CODE) [ARGUMENT ...]
+
+An option that a fork cannot have, or an environment that Python reads as it starts, gets the real Python.
+"""
+
+import json
+import os
+import signal
+import socket
+import sys
+from contextlib import suppress
+
+PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1, signal.SIGUSR2)  # fmt: skip
+# Variables that change Python or a library as it starts, but for those that the fork reads again.
+READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "CUDA_LAUNCH")
+PARENT_COUNTS = ("TEXTGAMES_STARTED_BY",)  # the script compares its parent, which a fork has not
+READ_AGAIN = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+
+
+def parse(words):
+    """Return (what is to run, unbuffered, safe path, warnings); None if a fork cannot run it."""
+    words, letters, warnings = list(words), "", []
+    while words:
+        word = words[0]
+        if not word.startswith("-"):
+            return words, "u" in letters, "P" in letters, warnings
+        if word == "-W" and words[1:]:
+            warnings.append(words[1])
+            words = words[2:]
+            continue
+        letters += word[1:].rstrip("mc")
+        if set(letters) - set("uP") or not words[1:]:
+            return None
+        words = words[1:]
+        if word[-1] in "mc":
+            return [f"-{word[-1]}", *words], "u" in letters, "P" in letters, warnings
+    return None
+
+
+def main():
+    address, python, *words = sys.argv[1:]
+    parsed = parse(words)
+    odd = [
+        n
+        for n in os.environ
+        if n.startswith((*READ_AT_START, *PARENT_COUNTS)) and n not in READ_AGAIN
+    ]
+    script = parsed and not parsed[0][0].startswith("-")
+    if parsed is None or odd or (script and not os.path.isfile(parsed[0][0])):
+        os.execv(python, [python, *words])
+    run, unbuffered, safe, warnings = parsed
+    umask = os.umask(0)
+    os.umask(umask)
+    told = {
+        "run": run, "unbuffered": unbuffered, "safe_path": safe, "warnings": warnings, "cwd": os.getcwd(),
+        "env": dict(os.environ), "words": words, "umask": umask,
+        "signals": {number: signal.getsignal(number) == signal.SIG_IGN for number in PASSED_ON},
+    }  # fmt: skip
+    fork, early = [], []
+
+    def pass_on(number, frame):
+        if fork:
+            with suppress(ProcessLookupError):
+                os.kill(fork[0], number)
+        else:
+            early.append(number)
+
+    for number in PASSED_ON:
+        if signal.getsignal(number) != signal.SIG_IGN:
+            signal.signal(number, pass_on)
+    with socket.socket(socket.AF_UNIX) as server:
+        server.connect(address)
+        content = json.dumps(told).encode()
+        socket.send_fds(server, [f"{len(content):08d}".encode()], [0, 1, 2])
+        server.sendall(content)
+        for number in (0, 1, 2):
+            os.close(number)  # a pipe ends with the fork that it was given to
+        fork.append(int(server.recv(16)))
+        for number in early:
+            pass_on(number, None)
+        status = server.recv(16)
+    code = int(status or b"-9")
+    if code < 0:
+        signal.signal(-code, signal.SIG_DFL) if -code not in (9, 19) else None
+        os.kill(os.getpid(), -code)
+    os._exit(code)
+
+
+main()

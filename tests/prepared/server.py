@@ -1,0 +1,223 @@
+"""Fork processes from one that has loaded large packages.
+
+    python server.py FOLDER
+
+The packages are imported when the first fork is asked for. ``FOLDER/cpu-WORKER`` holds the CPU seconds of the ended
+forks that a test process asked for. The end of standard input ends the server and its forks.
+"""
+
+import atexit
+import contextlib
+import gc
+import importlib
+import importlib.machinery
+import json
+import os
+import runpy
+import select
+import shutil
+import signal
+import socket
+import sys
+import threading
+import types
+import warnings
+from collections import Counter
+from pathlib import Path
+
+LOADED = (
+    "numpy", "scipy.optimize", "scipy.stats", "torch", "safetensors.torch", "numba", "matplotlib.pyplot",
+    "matplotlib.backends.backend_svg", "PIL.Image", "sklearn.gaussian_process", "yaml", "jinja2", "rich.live",
+    "psutil", "guild.main", "guild.commands.run_impl", "mlflow.tracking.client",
+    "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo", "mlflow.cli",
+    "mlflow.server.fastapi_app", "uvicorn",
+)  # fmt: skip
+
+
+def load():
+    """Import the packages; one that is not installed is left out."""
+    shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
+    os.dup2(nowhere, 2)  # one of them warns that another is deprecated
+    for name in LOADED:
+        with contextlib.suppress(ImportError):
+            importlib.import_module(name)
+    os.dup2(shown, 2)
+    os.close(shown)
+    os.close(nowhere)
+    gc.collect()
+    gc.freeze()
+
+
+def receive(connection):
+    """Return what is to run, and its standard files."""
+    size, files, _, _ = socket.recv_fds(connection, 8, 3)
+    content = b""
+    while len(content) < int(size):
+        content += connection.recv(65536)
+    return json.loads(content), files
+
+
+def run(told, files, command):
+    """Turn this process into the one that was asked for, run it and end as Python ends.
+
+    The packages are not taken down again, which would take longer than most scripts.
+    """
+    code, interrupted = 0, False
+    try:
+        become(told, files, command)
+    except SystemExit as end:
+        code = end.code if isinstance(end.code, int) else int(end.code is not None)
+        if not isinstance(end.code, int | None):
+            print(end.code, file=sys.stderr)
+    except BaseException as error:
+        code, interrupted = 1, isinstance(error, KeyboardInterrupt)
+        trace = error.__traceback__
+        while trace and trace.tb_frame.f_code.co_filename in (__file__, "<frozen runpy>"):
+            trace = trace.tb_next
+        sys.excepthook(type(error), error.with_traceback(trace), trace)
+    threading._shutdown()
+    atexit._run_exitfuncs()
+    with contextlib.suppress(OSError, ValueError):
+        sys.stdout.flush()
+        sys.stderr.flush()
+    if interrupted:
+        signal.signal(signal.SIGINT, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGINT)
+    os._exit(code & 0xFF)
+
+
+def become(told, files, command):
+    """Take over arguments, environment, folder, files and signals; run the script, module or text."""
+    os.setsid()
+    for number, ignored in told["signals"].items():
+        default = signal.default_int_handler if int(number) == signal.SIGINT else signal.SIG_DFL
+        signal.signal(int(number), signal.SIG_IGN if ignored else default)
+    for number, file in enumerate(files):
+        os.dup2(file, number)
+        os.close(file)
+    os.environ.clear()
+    os.environ.update(told["env"])
+    os.umask(told["umask"])
+    os.chdir(told["cwd"])
+    unbuffered = told["unbuffered"] or bool(os.environ.get("PYTHONUNBUFFERED"))
+    # New streams: the server's remember what kind of file theirs was.
+    sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
+    sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
+    sys.stderr = sys.__stderr__ = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
+    sys.stdout.reconfigure(line_buffering=sys.stdout.isatty(), write_through=unbuffered)
+    sys.stderr.reconfigure(line_buffering=True, write_through=unbuffered)
+    given = [*filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")), *told["warnings"]]
+    warnings._processoptions(given)
+    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    sys.executable = command
+    sys.orig_argv[1:] = told["words"]
+    first, *rest = told["run"]
+    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    beside = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(os.path.realpath(first)))
+    sys.path[:0] = [*([] if told["safe_path"] else [beside]), *map(os.path.abspath, paths)]
+    importlib.invalidate_caches()
+    if first == "-m":
+        sys.argv = rest
+        runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
+        return
+    main = sys.modules["__main__"] = types.ModuleType("__main__")
+    if first == "-c":
+        sys.argv = ["-c", *rest[1:]]
+        exec(compile(rest[0], "<string>", "exec"), main.__dict__)
+        return
+    sys.argv = told["run"]
+    main.__file__ = os.path.abspath(first)
+    main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
+    exec(compile(Path(first).read_bytes(), main.__file__, "exec"), main.__dict__)
+
+
+class Server:
+    """Take requests, fork, and say how forks ended."""
+
+    def __init__(self, folder):
+        self.folder, self.cpu = folder, Counter()
+        self.forks = {}  # file that is readable when a fork has ended: (process, connection, worker)
+        self.listener = socket.socket(socket.AF_UNIX)
+        self.listener.bind(str(folder / "new"))
+        self.listener.listen(256)
+        os.rename(folder / "new", folder / "socket")
+        self.loaded = False
+
+    def serve(self):
+        """Serve until standard input ends; return what a fork is to run, in the fork."""
+        while True:
+            waiting = {connection: fork for fork, (_, connection, _) in self.forks.items()}
+            ready, _, _ = select.select([0, self.listener, *self.forks, *waiting], [], [])
+            if 0 in ready:
+                for fork in list(self.forks):
+                    self._left_alone(fork)
+                shutil.rmtree(self.folder, ignore_errors=True)
+                return None
+            for file in ready:
+                if file in self.forks:
+                    self._ended(file)
+            for file in ready:
+                if file in waiting and waiting[file] in self.forks:
+                    self._left_alone(waiting[file])  # nothing is sent on it: it was closed
+            if self.listener in ready:
+                wanted = self._fork()
+                if wanted:
+                    return wanted
+
+    def _fork(self):
+        connection, _ = self.listener.accept()
+        told, files = receive(connection)
+        if not self.loaded:
+            load()
+            self.loaded = True
+        process = os.fork()
+        if not process:
+            for each in (self.listener, connection, *(c for _, c, _ in self.forks.values())):
+                if each is not None:
+                    each.close()
+            for each in self.forks:
+                os.close(each)
+            return told, files
+        for each in files:
+            os.close(each)
+        with contextlib.suppress(OSError):
+            connection.send(str(process).encode())
+        worker = told["env"].get("PYTEST_XDIST_WORKER", "main")
+        self.forks[os.pidfd_open(process)] = (process, connection, worker)
+        return None
+
+    def _ended(self, fork):
+        process, connection, worker = self.forks.pop(fork)
+        _, status, usage = os.wait4(process, 0)
+        os.close(fork)
+        self.cpu[worker] += usage.ru_utime + usage.ru_stime
+        path = self.folder / f"cpu-{worker}"
+        path.with_suffix(".new").write_text(f"{self.cpu[worker]:.3f}")
+        path.with_suffix(".new").rename(path)
+        with contextlib.suppress(OSError):
+            connection.send(str(os.waitstatus_to_exitcode(status)).encode())
+        connection.close()
+
+    def _left_alone(self, fork):
+        """Kill a fork whose caller was killed."""
+        with contextlib.suppress(ProcessLookupError):
+            signal.pidfd_send_signal(fork, signal.SIGKILL)
+        self._ended(fork)
+
+
+def main():
+    folder = Path(sys.argv[1])
+    sys.path.pop(0)  # this folder; a fork has that of its script
+    sys.path.insert(0, str(Path(__file__).parents[1]))
+    from prepared import database
+
+    sys.path.pop(0)
+    database.install(folder)
+    wanted = Server(folder).serve()
+    if wanted:
+        run(*wanted, str(folder / "bin" / "python"))
+
+
+if __name__ == "__main__":
+    signal.signal(signal.SIGPIPE, signal.SIG_IGN)
+    main()

@@ -1,0 +1,80 @@
+"""A prepared Python does what the real one does."""
+
+import os
+import signal
+import subprocess
+import sys
+
+import pytest
+
+import prepared
+
+
+def outcome(python, words, **options):
+    done = subprocess.run([python, *words], capture_output=True, text=True, **options)
+    return done.returncode, done.stdout, done.stderr
+
+
+@pytest.mark.parametrize(
+    "words",
+    [
+        ["-c", "import sys; print(sys.argv, __name__); sys.exit(3)", "-m", "two words"],
+        ["-c", "import sys; sys.exit('said')"],
+        ["-c", "import sys; print(1); print(2, file=sys.stderr); 1 / 0"],
+        ["-c", "raise KeyboardInterrupt"],
+        ["-c", "import atexit; atexit.register(print, 'last'); print('first')"],
+        ["-c", "import threading; threading.Thread(target=print, args=['thread']).start()"],
+        ["-c", "import os; os.kill(os.getpid(), 9)"],
+        ["-c", "import os; os._exit(7)"],
+        ["-c", "import os; print(os.getcwd(), os.environ['HOME'], os.umask(0)); print(input())"],
+        ["-W", "error", "-c", "import warnings; warnings.warn('careful')"],
+        ["-um", "json.tool", "--help"],
+        ["-m", "nowhere"],
+        ["script.py", "--flag", "é"],
+        ["-P", "script.py"],
+        ["nowhere.py"],
+    ],
+)
+def test_arguments_environment_streams_and_end_are_those_of_python(tmp_path, words):
+    (tmp_path / "beside.py").write_text("words = 'imported'\n")
+    (tmp_path / "script.py").write_text(
+        "import sys\nprint(sys.argv, __file__, __name__)\nimport beside\nprint(beside.words)\nopen('nowhere')\n"
+    )
+    options = {"cwd": tmp_path, "input": "line\n", "env": os.environ | {"HOME": "elsewhere"}}
+    real = outcome(sys.executable, words, **options)
+    code, out, errors = outcome(prepared.python(), words, **options)
+    assert (code, out) == real[:2]
+    if words[-1].startswith("nowhere"):  # in the words of `runpy`
+        assert "nowhere" in errors
+    else:
+        assert errors == real[2]
+
+
+@pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])
+def test_signals_reach_it(number):
+    code = f"""if True:
+        import signal, sys, time
+        signal.signal({int(number)}, lambda *_: sys.exit(5))
+        print("ready", flush=True)
+        time.sleep(60)
+    """
+    with subprocess.Popen([prepared.python(), "-c", code], stdout=subprocess.PIPE) as process:
+        assert process.stdout.readline() == b"ready\n"
+        process.send_signal(number)
+        assert process.wait(60) == 5
+
+
+def test_killed_it_is_gone():
+    code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
+    with subprocess.Popen([prepared.python(), "-c", code], stdout=subprocess.PIPE) as process:
+        fork = int(process.stdout.readline())
+        process.kill()
+        assert process.stdout.read() == b""  # ends with the fork
+        assert process.wait(60) == -signal.SIGKILL
+    assert fork != process.pid
+
+
+def test_a_variable_that_python_reads_as_it_starts_gets_the_real_one():
+    code = "import sys; print(sys.flags.hash_randomization, sys.executable)"
+    env = os.environ | {"PYTHONHASHSEED": "0"}
+    assert outcome(prepared.python(), ["-c", code], env=env) == (0, f"0 {sys.executable}\n", "")

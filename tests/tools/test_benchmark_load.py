@@ -1,0 +1,77 @@
+"""Benchmarks start only on an idle machine; forced results are printed and not recorded."""
+
+import importlib.util
+import json
+from pathlib import Path
+
+import pytest
+
+PATH = Path(__file__).parents[2] / "benchmarks/_report.py"
+
+
+@pytest.fixture
+def report(tmp_path, monkeypatch):
+    spec = importlib.util.spec_from_file_location("benchmark_report", PATH)
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    monkeypatch.setattr(module, "FOLDER", tmp_path)
+    monkeypatch.setattr(module, "RESULTS", tmp_path / "results")
+    monkeypatch.setattr(module.time, "sleep", lambda seconds: None)
+    monkeypatch.setattr(module, "LOAD_WAIT", 0.01)
+    (tmp_path / "speed.py").write_text('"""How fast."""\n')
+    return module
+
+
+def measured(report, *flags):
+    """Runs a small benchmark; returns the recorded rows, [] without any."""
+    options = report.parser("How fast.").parse_args(list(flags))
+    row = report.row("speed", [2.0], [1.0], peer_name="peer", unit="m/s", target=1.5)
+    report.report("speed", [row], dry_run=options.dry_run)
+    path = report.RESULTS / "speed.json"
+    return json.loads(path.read_text()) if path.exists() else []
+
+
+def loads(monkeypatch, *values):
+    """Load averages of successive calls; the last one repeats."""
+    rest = list(values)
+    monkeypatch.setattr(
+        "os.getloadavg", lambda: (rest.pop(0) if len(rest) > 1 else rest[0], 0.0, 0.0)
+    )
+
+
+def test_an_idle_machine_records_with_the_load_before_the_start(report, monkeypatch):
+    loads(monkeypatch, 1.0, 9.0)
+    (row,) = measured(report)
+    assert row["load"] == 1.0
+    assert "load 1.0" in (report.FOLDER / "README.md").read_text()
+
+
+def test_a_loaded_machine_is_refused_with_one_line(report, monkeypatch):
+    loads(monkeypatch, 3.2)
+    with pytest.raises(
+        SystemExit, match=r"load average 3\.2 is above 1\.5: nothing is measured"
+    ) as end:
+        measured(report)
+    assert "\n" not in str(end.value)
+    assert not report.RESULTS.exists()
+
+
+def test_the_load_of_an_earlier_benchmark_may_fall(report, monkeypatch):
+    monkeypatch.setattr(report, "LOAD_WAIT", 60)
+    loads(monkeypatch, 2.0, 1.7, 1.4)
+    assert measured(report)[0]["load"] == 1.4
+
+
+def test_forced_results_are_not_recorded(report, monkeypatch, capsys):
+    loads(monkeypatch, 3.2)
+    assert measured(report, "--force") == []
+    output = capsys.readouterr()
+    assert json.loads(output.out)[0]["ratio"] == 2
+    assert output.err == "load average 3.2 is above 1.5: results are not recorded\n"
+    loads(monkeypatch, 0.5)
+    assert measured(report, "--force")[0]["load"] == 0.5
+
+
+def test_a_dry_run_starts_at_any_load_and_records_nothing(report, monkeypatch):
+    loads(monkeypatch, 3.2)
+    assert measured(report, "--dry-run") == []
