@@ -14,7 +14,6 @@ from tests.textgames.learners import GROUPS, Trainer, small_model, trajectories
 
 from runcatalog import record
 from textgames import train
-from textgames.learning import ppo
 from textgames.models import distributed
 from textgames.models.distributed import Ranks
 from textgames.models.scoring import Critic
@@ -99,18 +98,8 @@ def learn_all(out: str) -> None:
             torch.save(found, out)
 
 
-def train_run(folder: str, flags: list[str], broken_at: int = 0) -> None:
-    """Let a rank train in a run directory, until an update raises an error."""
-    update, count = ppo.Learner.update, 0
-
-    def breaking(self: Any, *arguments: Any, **named: Any) -> dict[str, float]:
-        nonlocal count
-        count += 1
-        if count == broken_at:
-            raise OSError("the machine goes down")
-        return update(self, *arguments, **named)
-
-    ppo.Learner.update = breaking
+def train_run(folder: str, flags: list[str]) -> None:
+    """Let a rank train in a run directory."""
     os.environ["RUN_DIR"] = folder
     train.main(record.parse(train.Config, flags))
 

@@ -174,7 +174,7 @@ def test_a_game_that_is_over_takes_no_action():
     config, game, _ = begun(SEEDS[:2])
     for action in solver.solutions(config, SEEDS[:1])[0]:
         game.step(np.array([action]), np.array([0]))
-    with pytest.raises(ValueError, match="over"):
+    with pytest.raises(ValueError, match="finished game"):
         game.step(np.array([1, 1]), np.array([1, 0]))
     with pytest.raises(ValueError, match="0 to 4"):
         game.step(np.array([5]), np.array([1]))

@@ -1,6 +1,7 @@
 """Reinforcement as a script: it learns, goes on after a kill to the bit, and refuses what cannot be."""
 
 import json
+import shutil
 from dataclasses import replace
 
 import numpy as np
@@ -62,11 +63,28 @@ def test_a_bandit_is_learned_from_reward_alone(trained, tmp_path):
         {"no_think_rl": True, "think": True, "loss_tokens": "all", "env": "frozenlake", "max_turns": 2},
     ],
 )  # fmt: skip
-def test_a_run_that_is_killed_goes_on_to_the_bit(trained, monkeypatch, tmp_path, changed):
+def test_a_run_resumes_to_the_bit(trained, tmp_path, changed):
     config = replace(TINY, **changed)
     whole = trained(config, "whole")
-    break_off(trained, monkeypatch, config, 4)
-    same(trained(config, "broken"), whole)
+    same(trained(config, interrupted(tmp_path, 2)), whole)
+
+
+def test_a_run_that_failed_resumes_to_the_bit(trained, monkeypatch):
+    whole = trained(TINY, "whole")
+    update, count = Learner.update, 0
+
+    def breaking(self, *arguments, **named):
+        nonlocal count
+        count += 1
+        if count == 4:
+            raise OSError("the machine goes down")
+        return update(self, *arguments, **named)
+
+    with monkeypatch.context() as patch:
+        patch.setattr(Learner, "update", breaking)
+        with pytest.raises(OSError, match="goes down"):
+            trained(TINY, "broken")
+    same(trained(TINY, "broken"), whole)
 
 
 def test_steps_are_whole_at_first_and_fall_in_a_line_to_none_after_the_last(trained, monkeypatch):
@@ -83,42 +101,32 @@ def test_steps_are_whole_at_first_and_fall_in_a_line_to_none_after_the_last(trai
     assert said == [(step, step * 1e-3) for step in (1.0, 1.0, 1.0, 0.5)]
 
 
-@pytest.mark.parametrize("update", [4, 5])
-def test_so_does_one_that_is_killed_between_points_of_its_curve(trained, monkeypatch, update):
-    monkeypatch.setattr(train, "POINTS", 2)  # a point each three updates
+def test_a_run_resumes_to_the_bit_between_points_of_its_curve(trained, monkeypatch, tmp_path):
+    monkeypatch.setattr(train, "POINTS", 2)  # a point every three updates
     config = replace(TINY, updates=6)
     whole = trained(config, "whole")
-    break_off(trained, monkeypatch, config, update)
-    same(trained(config, "broken"), whole)
+    for checkpoint in (2, 4):
+        same(trained(config, interrupted(tmp_path, checkpoint)), whole)
 
 
-def test_a_checkpoint_without_what_belongs_to_the_next_point_is_gone_on_from(
-    trained, monkeypatch, tmp_path
-):
+def test_a_checkpoint_without_unlogged_metrics_can_be_resumed(trained, monkeypatch, tmp_path):
     monkeypatch.setattr(train, "POINTS", 1)
     whole = trained(TINY, "whole")
-    break_off(trained, monkeypatch, TINY, 4)
-    old = record.load_checkpoint(tmp_path / "broken")
-    state = {name: each for name, each in old.state.items() if name != "seen"}
+    folder = interrupted(tmp_path, 2)
+    old = record.load_checkpoint(tmp_path / folder)
+    state = {name: value for name, value in old.state.items() if name != "seen"}
     record.checkpoint.save_checkpoint(old.path.parent, 2, old.tensors, state, run_id=old.run_id)
-    assert trained(TINY, "broken")["result"] == whole["result"]
+    assert trained(TINY, folder)["result"] == whole["result"]
 
 
-def break_off(trained, monkeypatch, config, at):
-    """Runs in the folder `broken` until the machine goes down in an update."""
-    update, count = Learner.update, 0
-
-    def breaking(self, *arguments, **named):
-        nonlocal count
-        count += 1
-        if count == at:
-            raise OSError("the machine goes down")
-        return update(self, *arguments, **named)
-
-    with monkeypatch.context() as patch:
-        patch.setattr(Learner, "update", breaking)
-        with pytest.raises(OSError, match="goes down"):
-            trained(config, "broken")
+def interrupted(tmp_path, checkpoint):
+    """Copy the run in `whole` with checkpoints up to an update; return the folder's name."""
+    copy = tmp_path / f"interrupted after {checkpoint}"
+    shutil.copytree(tmp_path / "whole", copy, ignore=shutil.ignore_patterns("artifacts"))
+    for folder in (copy / "checkpoints").iterdir():
+        if int(folder.name) > checkpoint:
+            shutil.rmtree(folder)
+    return copy.name
 
 
 def same(resumed, whole):
