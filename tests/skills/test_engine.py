@@ -220,7 +220,7 @@ def test_a_bank_is_drawn_from_by_seed():
 
 @pytest.mark.parametrize("name", ["BabyAI-PutNextLocal-v0", "MiniGrid-Fetch-5x5-N2-v0"])
 def test_missions_that_the_engine_does_not_know_are_refused(name):
-    with pytest.raises(ValueError, match=r"only to go to|rules of its own"):
+    with pytest.raises(ValueError, match=r"only to go to|its own rules"):
         bank(name, range(1))
 
 
@@ -228,7 +228,7 @@ def test_what_is_wrong_with_a_call_is_said():
     engine = Engine("pkp0", 2)
     engine.reset(np.arange(2))
     for actions in ([0, 7], [-1, 0], [0]):
-        with pytest.raises(ValueError, match="2 whole numbers from 0 to 6"):
+        with pytest.raises(ValueError, match="2 integers from 0 to 6"):
             engine.step(np.array(actions))
     with pytest.raises(ValueError, match="seed"):
         engine.reset(np.array([-1, 0]))

@@ -14,7 +14,7 @@ from skills.learning.ppo import use_one_torch_thread
 
 EXPERIMENTS = Path(__file__).parents[2] / "experiments"
 KEPT = sorted((EXPERIMENTS / "weights").iterdir())
-EPISODES = 200
+EPISODES = 100
 
 
 @pytest.mark.parametrize("folder", KEPT, ids=lambda folder: folder.name[:8])
