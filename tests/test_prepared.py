@@ -64,7 +64,8 @@ def test_signals_reach_it(number):
         assert process.wait(60) == 5
 
 
-def test_killed_it_is_gone():
+def test_killed_it_is_gone(monkeypatch):
+    monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE")  # as in a process that has imported sklearn
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
     with subprocess.Popen([prepared.python(), "-c", code], stdout=subprocess.PIPE) as process:
         fork = int(process.stdout.readline())

@@ -97,7 +97,7 @@ def check_curves(run, lengths):
 @pytest.mark.parametrize(
     ("flags", "words"),
     [
-        ({"algo": "vpg sarsa"}, "--algo: 'sarsa' is none of vpg, mean, value, rloo"),
+        ({"algo": "vpg sarsa"}, "--algo: 'sarsa' is not one of vpg, mean, value, rloo"),
         ({"gamma": "0.9 1.5"}, r"--gamma: 1.5 is not in \[0, 1\]"),
         ({"lr": "fast"}, "--lr: 'fast' is no number"),
         ({"lr": " "}, "--lr: no value"),

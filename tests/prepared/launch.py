@@ -17,6 +17,10 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "CUDA_LAUNCH")
 PARENT_COUNTS = ("TEXTGAMES_STARTED_BY",)  # the script compares its parent, which a fork has not
 READ_AGAIN = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+SET_BY_SKLEARN = (
+    "KMP_DUPLICATE_LIB_OK",
+    "KMP_INIT_AT_FORK",
+)  # in every process that imports it, the server too
 
 
 def parse(words):
@@ -45,7 +49,8 @@ def main():
     odd = [
         n
         for n in os.environ
-        if n.startswith((*READ_AT_START, *PARENT_COUNTS)) and n not in READ_AGAIN
+        if n.startswith((*READ_AT_START, *PARENT_COUNTS))
+        and n not in (*READ_AGAIN, *SET_BY_SKLEARN)
     ]
     script = parsed and not parsed[0][0].startswith("-")
     if parsed is None or odd or (script and not os.path.isfile(parsed[0][0])):

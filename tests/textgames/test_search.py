@@ -90,7 +90,7 @@ def test_a_search_needs_guild(monkeypatch):
 
 @pytest.mark.parametrize(
     ("flags", "line"),
-    [("prompt", "no name=value"), ("seed=2", "sets seed"), ("env=bandit", "sets env"),
+    [("prompt", "not of the form name=value"), ("seed=2", "sets seed"), ("env=bandit", "sets env"),
      ("actor-lr=1", "sets actor-lr"), ("n-rollout=2 n-rollout=3", "given twice")],
 )  # fmt: skip
 def test_flags_of_the_runs_are_checked(flags, line):

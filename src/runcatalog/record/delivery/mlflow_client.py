@@ -50,7 +50,7 @@ def shown(uri: str) -> str:
 
 
 def connect(uri: str) -> MlflowClient:
-    """Return a client; a new SQLite database is created under a lock.
+    """Return a client; a new SQLite database appears under its name when it is complete.
 
     Raises:
         MlflowError: The server or database cannot be used.
@@ -65,6 +65,13 @@ def connect(uri: str) -> MlflowClient:
 
         logging.getLogger("mlflow").setLevel(logging.ERROR)
         with database_lock(uri):
+            path = _sqlite_path(uri)
+            if path is not None and not (path.exists() and path.stat().st_size):
+                # MLflow makes its tables in many steps; a kill in between leaves a database that never opens.
+                new = path.with_name(f"{path.name}.new")
+                new.unlink(missing_ok=True)
+                MlflowClient(f"sqlite:///{new}", registry_uri=f"sqlite:///{new}")
+                new.replace(path)
             return MlflowClient(uri, registry_uri=uri)
 
 

@@ -8,16 +8,18 @@ import signal
 import socket
 import sqlite3
 import subprocess
+import sys
 import threading
 import time
 import urllib.request
+from pathlib import Path
 
 import pytest
 
 import ends_table
 import prepared
 from runcatalog import record
-from runcatalog.record.delivery.mlflow_client import MlflowError, shown, tracking_uri
+from runcatalog.record.delivery.mlflow_client import MlflowError, connect, shown, tracking_uri
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.journal import read_json, read_points
 
@@ -314,3 +316,17 @@ def test_no_password_is_shown_or_kept():
 def test_no_journal_is_one_line(tmp_path):
     with pytest.raises(record.UserError, match=r"no run \("):
         publish(tmp_path)
+
+
+def test_a_database_whose_making_is_killed_is_made_again(tmp_path: Path) -> None:
+    """MLflow makes its tables in many steps; the real ones, since a kill hits them in between."""
+    code = "import sys; from runcatalog.record.delivery import mlflow_client; mlflow_client.connect(sys.argv[1])"
+    path = tmp_path / "mlflow.db"
+    with subprocess.Popen([sys.executable, "-c", code, f"sqlite:///{path}"]) as process:
+        while not (new := path.with_name("mlflow.db.new")).exists() or not new.stat().st_size:
+            assert process.poll() is None
+            time.sleep(0.001)
+        process.kill()
+    assert not path.exists()
+    assert connect(f"sqlite:///{path}").search_experiments()
+    assert not new.exists()
