@@ -46,8 +46,9 @@ def test_arguments_environment_streams_and_end_are_those_of_python(tmp_path, wor
     assert (code, out) == real[:2]
     if words[-1].startswith("nowhere"):  # in the words of `runpy`
         assert "nowhere" in errors
-    else:
-        assert errors == real[2]
+    else:  # Python 3.13 shows the source of `-c` in a traceback, which a fork does not know
+        shown = [line for line in real[2].splitlines() if not line.startswith("    ")]
+        assert [line for line in errors.splitlines() if not line.startswith("    ")] == shown
 
 
 @pytest.mark.parametrize("number", [signal.SIGINT, signal.SIGTERM, signal.SIGUSR1])

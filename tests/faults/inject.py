@@ -28,7 +28,6 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent))  # run as a script, not by pytest
 
-import prepared  # noqa: E402
 from faults.compare import count_points, differences  # noqa: E402
 
 UPDATES, WIDTH = 200, 6
@@ -124,10 +123,10 @@ class Arena:
     def open(self):
         """Starts what the processes are forked from."""
         also = ["torch", "safetensors.torch"] if self.saving else []
-        python = prepared.python() if prepared.FOLDER in os.environ else sys.executable
         with (self.folder / "spawner.log").open("ab") as log:
             self.spawner = subprocess.Popen(
-                [python, str(HERE / "spawner.py"), str(self.faults), *also],
+                # The real Python: killing a prepared one leaves the processes that it started.
+                [sys.executable, str(HERE / "spawner.py"), str(self.faults), *also],
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log,
                 env=self._environment(), start_new_session=True,
             )  # fmt: skip

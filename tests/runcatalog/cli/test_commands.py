@@ -3,6 +3,7 @@
 import json
 import os
 import re
+import shlex
 import shutil
 import signal
 import sys
@@ -10,7 +11,7 @@ from pathlib import Path
 
 import pytest
 
-SMALL = Path(__file__).parents[1] / "data" / "compare.csv"
+SMALL = shlex.quote(str(Path(__file__).parents[1] / "data" / "compare.csv"))
 
 
 def row(text: str, name: str) -> list[str]:
@@ -35,7 +36,7 @@ def probe(shell, *lines, env=""):
         "    except SystemExit as end: print('exit', end.code)\n"
         f"{calls}print([m for m in {HEAVY} if m in sys.modules])"
     )
-    *text, heavy = shell(f"{sys.executable} probe.py").strip().splitlines()
+    *text, heavy = shell(f"{shlex.quote(sys.executable)} probe.py").strip().splitlines()
     return "\n".join(text), heavy
 
 

@@ -159,7 +159,9 @@ def test_a_sweep_that_was_stopped_and_deleted_keeps_its_row(world):
     line = "exec guild run toy:train lr='[1e-3,2e-3]' updates=200000 -y"
     there = set(home(world).glob("runs/*"))
     quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL, "start_new_session": True}
-    environment = world.env | {"RECORD_MLFLOW": "off"}
+    # The real commands: those of a prepared Python are not in the process group that is killed.
+    path = world.env["PATH"].partition(os.pathsep)[2]
+    environment = world.env | {"RECORD_MLFLOW": "off", "PATH": path}
     sweep = subprocess.Popen(line, shell=True, cwd=world.root, env=environment, **quiet)
     try:
         new = _wait(lambda: set(home(world).glob("runs/*/journal/metrics.jsonl")), there)

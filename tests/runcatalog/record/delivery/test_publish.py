@@ -197,7 +197,7 @@ def server(project, port):
     """Runs an MLflow server on a database in the project, and kills it hard."""
     uri = f"http://127.0.0.1:{port}"
     command = [
-        prepared.python(),
+        sys.executable,  # killed with all that it started, which are no forks of the prepared one
         "-m",
         "mlflow",
         "server",
