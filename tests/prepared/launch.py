@@ -72,9 +72,8 @@ def main():
         else:
             early.append(number)
 
-    for number in PASSED_ON:
-        if signal.getsignal(number) != signal.SIG_IGN:
-            signal.signal(number, pass_on)
+    for number in PASSED_ON:  # also one that is ignored, which what is run may handle
+        signal.signal(number, pass_on)
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(address)
         content = json.dumps(told).encode()
