@@ -22,9 +22,8 @@ from runcatalog.record.provenance.environment import commit_facts, cpu_name
 FOLDER = Path(__file__).resolve().parent
 RESULTS = FOLDER / "results"
 REPEATS = 5
-LOAD_LIMIT = (
-    1.5  # 1-minute load average before the start; above it, other processes slow the measurement
-)
+# 1-minute load average before the start; above it, other processes slow the measurement.
+LOAD_LIMIT = 1.5
 LOAD_WAIT = 120.0  # s to wait for the load of an earlier benchmark to fall below the limit
 _LOAD_POLL = 5.0  # s
 
@@ -194,8 +193,8 @@ def render() -> str:
     parts = [
         "# Benchmarks\n\nThe project and its peers in alternating turns; medians of the turns. This page is "
         "rendered by `python benchmarks/render.py` from `results/`; `make bench` measures again. "
-        f"A benchmark starts only at a load average of at most {LOAD_LIMIT}; `--force` measures at any load and "
-        "records nothing.\n"
+        f"A benchmark starts only at a load average of at most {LOAD_LIMIT}; `--force` also measures above it, "
+        "without recording. Rows with a higher load are older than this limit.\n"
     ]
     for path in sorted(RESULTS.glob("*.json")):
         rows = json.loads(path.read_text(encoding="utf-8"))

@@ -194,7 +194,7 @@ def stable_baselines(task: str, kind: str, envs: int) -> float:
 
 
 def main() -> None:
-    """Measure all in turn and writes the result."""
+    """Measure all in turn and write the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--task", default="lever")
     options = parser.parse_args()

@@ -86,7 +86,7 @@ def reset(env: gymnasium.Env, count: int) -> float:
 
 
 def main() -> None:
-    """Measure all in turn and writes the result."""
+    """Measure all in turn and write the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--steps", type=int, default=2000, help="of a turn, of each environment")
     options = parser.parse_args()

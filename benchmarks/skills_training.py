@@ -132,7 +132,7 @@ class Learning:
 
 
 def main() -> None:
-    """Measure all in turn and writes the result."""
+    """Measure all in turn and write the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--updates", type=int, default=60, help="of a turn; a peer makes a fifth")
     options = parser.parse_args()

@@ -79,7 +79,7 @@ def plainly_solved(texts: list[str]) -> float:
 
 
 def main() -> None:
-    """Measure all in turn and writes the result."""
+    """Measure all in turn and write the result."""
     parser = _report.parser(__doc__)
     parser.add_argument(
         "--levels", type=int, default=20_000, help="of a turn; the peers have fewer"

@@ -137,7 +137,7 @@ def row(times: int, own_luck: bool, options: argparse.Namespace) -> dict:
 
 
 def main() -> None:
-    """Measure all in turn and writes the result."""
+    """Measure all in turn and write the result."""
     options = _report.parser(__doc__).parse_args()
     rows = [row(times, luck, options) for times, luck in ((16, False), (16, True), (64, True))]
     _report.report("textgames_advantages", rows, dry_run=options.dry_run)

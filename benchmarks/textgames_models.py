@@ -202,7 +202,7 @@ def kept_row(model: Any, tokenizer: Any, turns: int, count: int, repeats: int) -
 
 
 def main() -> None:
-    """Measure all in turn and writes the result."""
+    """Measure all in turn and write the result."""
     options = _report.parser(__doc__).parse_args()
     torch.set_num_threads(1)
     first, tokenizer = made()

@@ -11,7 +11,7 @@ import numpy as np
 
 from cartpole.cloning.behaviour_cloning import HIDDEN
 from cartpole.cloning.expert_policies import ALGORITHM
-from cartpole.cloning.survival import lifetimes, survival_rate
+from cartpole.cloning.survival import held_out_starts, lifetimes, survival_rate
 from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.env import MAX_STEPS, random_starts
 from cartpole.policy_gradient.reinforce import EPISODES_PER_UPDATE, Learner, RunSettings
@@ -38,7 +38,7 @@ def main(config: Config) -> dict[str, Any]:
     """Train all experts, test their best policies, and return the run's result."""
     with record.start(config, study="cartpole") as run:
         best, env_steps = train(run, config)
-        test_starts = random_starts(run.seeds.generator("test starts"), config.starts)
+        test_starts = held_out_starts(run.seeds, config.starts)
         shares = survival_rate(lifetimes(best.policies, test_starts))
         for index, share in enumerate(shares):
             run.log({"survival_of_expert": share, "chosen_update": best.updates[index]}, index)

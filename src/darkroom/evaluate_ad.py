@@ -5,16 +5,14 @@ from __future__ import annotations
 import argparse
 from collections.abc import Sequence
 from dataclasses import dataclass
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
-from darkroom.a2c.histories import read_tasks
 from darkroom.distillation import figures, scores
 from darkroom.distillation.ad_options import LARGEST_SIDE
 from darkroom.distillation.scores import PartScores
-from darkroom.distillation.task_split import TaskSplit
+from darkroom.distillation.task_split import TaskSplit, read_task_file
 from darkroom.rooms import grid
 from runcatalog import record
 from runcatalog.record import option
@@ -214,14 +212,11 @@ def _parts_by_offset(trained: Trained, side: int, goals: Sequence[int] | None) -
 
 def _chosen_tasks(config: Config, sides: Sequence[int], trained: Trained) -> list[int] | None:
     """Return the tasks of `--test-tasks`; None without the flag."""
-    if not config.test_tasks:
-        return None
-    if len(sides) > 1:
+    if config.test_tasks and len(sides) > 1:
         raise record.UserError("--test-tasks: a file is for one size of rooms")
-    try:
-        goals = read_tasks(Path(config.test_tasks), sides[0])
-    except (OSError, ValueError) as error:
-        raise record.UserError(f"--test-tasks: {error}") from None
+    goals = read_task_file(config.test_tasks, sides[0], "--test-tasks")
+    if goals is None:
+        return None
     split = trained.splits.get(sides[0])
     for goal in goals:
         if split is not None and goal in split.training:

@@ -23,7 +23,6 @@ if TYPE_CHECKING:
     from darkroom.distillation.windows import Sampler
 
 POINTS = 200  # of the loss's curve
-BLOCK = 5  # first and last episodes of a rollout, whose means are logged
 
 
 def main(config: Config) -> dict[str, Any]:
@@ -129,6 +128,7 @@ def rollout_scores(
 ) -> dict[str, float]:
     """Let agents act in all tasks and return the mean normalised returns of first and last episodes, by part."""
     from darkroom.distillation.rollout import Acting, learn_in_context
+    from darkroom.distillation.scores import BLOCK
 
     scores: dict[str, float] = {}
     for part, part_tasks in tasks.items():
@@ -143,7 +143,9 @@ def rollout_scores(
 
 def last_block(episodes: int) -> str:
     """Return the name of the mean over the last of so many episodes."""
-    return f"episodes_{episodes - BLOCK + 1}_{episodes}"
+    from darkroom.distillation.scores import blocks
+
+    return list(blocks(episodes))[-1]
 
 
 class Meter:

@@ -26,6 +26,7 @@ from door.env.tasks import TASKS
 from door.training.flags import ROBOTS
 from runcatalog import record
 from runcatalog.record import option
+from runcatalog.record.journal import read_points
 
 ENVS_PER_CALL = (0, 8, 5)  # of the runs, cyclically; 0: all
 
@@ -201,16 +202,8 @@ def _kill(config: Config, directory: Path, variant: tuple[int, int], wanted: int
 
 def _logged(directory: Path) -> int:
     """Return the last update in a run's journal; 0 before the first."""
-    try:
-        lines = (directory / "journal" / "metrics.jsonl").read_text().splitlines()
-    except OSError:
-        return 0
-    for line in reversed(lines):
-        try:
-            return int(json.loads(line)["step"])
-        except ValueError:  # incomplete because of the kill
-            continue
-    return 0
+    points = read_points(directory / "journal" / "metrics.jsonl")
+    return max((point.step for point in points), default=0)
 
 
 def _describe(variant: tuple[int, int], outcome: dict[str, Any]) -> str:

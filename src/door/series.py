@@ -55,7 +55,7 @@ class Config(record.Config):
         """Return the flags for every step: those that differ from the default, and `threads`."""
         values = {name: getattr(self, name) for name in PASSED}
         return {
-            name.replace("_", "-"): str(value)
+            record.config.flag_name(name): str(value)
             for name, value in values.items()
             if value != getattr(type(self), name) or name == "threads"
         }

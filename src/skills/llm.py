@@ -11,7 +11,7 @@ from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import RUN_ID, find_folder
 from skills.learning import find, reported
-from skills.learning.schedule import SCHEDULES
+from skills.learning.schedule import COMPOSITE, SCHEDULES
 from skills.planner import chat
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
 PLANNERS = (*chat.INTERFACES, "oracle", "random", "goal", "none")
 AGENTS = {"ppo": "all6", "dis": "distill", "con": "continue", "moe": "moe", "nlm": "nlm2"}
 SEARCH = "search"
-COMPOSITE = ("nlm0", "nlm1", "nlm2")  # stages of the composite task
 RESAMPLES = 10_000  # of the bootstrap intervals of means
 
 

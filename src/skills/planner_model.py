@@ -9,6 +9,7 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
+from skills.learning.schedule import COMPOSITE
 
 if TYPE_CHECKING:
     from skills.planner.demonstrations import Demonstration
@@ -21,7 +22,7 @@ POINTS = 50  # of the curve of the loss
 class Config(record.Config):
     """Flags of `skill:planner_model`."""
 
-    stage: str = option("nlm2", "stage of the composite task", choices=("nlm0", "nlm1", "nlm2"))
+    stage: str = option("nlm2", "stage of the composite task", choices=COMPOSITE)
     levels: int = option(2000, "training levels, with about eight demonstrations each", low=10)
     validation: int = option(100, "held-out levels", low=1, high=1000)
     astray: float = option(
@@ -61,7 +62,7 @@ def main(config: Config) -> dict[str, Any]:
                 f"--levels: {len(texts.tokens)} demonstrations are less than a batch ({config.batch})"
             )
         sizes = small_lm.Sizes(config.width, config.layers, config.heads)
-        first = int(run.seeds.sequence("first weights").generate_state(1)[0])
+        first = run.seeds.integer("first weights")
         trainer = small_lm.ImitationTrainer(
             small_lm.model_for(sizes, tokens, first), texts, updates=config.updates, batch=config.batch,
             lr=config.lr, prompt_weight=config.prompt_weight, seeds=run.seeds,
@@ -118,8 +119,7 @@ def train(config: Config, run: record.Run, trainer: ImitationTrainer, held_out: 
         record.check_finite(trainer.update, losses)
         history.append(losses)
         if record.is_due(trainer.update, interval, config.updates):
-            means = {name: sum(item[name] for item in history) / len(history) for name in losses}
-            run.log(means, trainer.update)
+            run.log(record.mean_metrics(history), trainer.update)
             history = []
         if record.is_due(trainer.update, config.save_interval, config.updates):
             share = exact_matches(trainer.model, held_out).mean()

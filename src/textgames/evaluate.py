@@ -134,7 +134,7 @@ def result(
             "goal": "max", "at": config.max_turns, "axis": "turn",
         },
         "variant": summary.variant(curves),
-        "metrics": {name.replace("/", "_"): value for name, value in statistics.items()},
+        "metrics": statistics,
         "table": summary.table(curves),
         "env_steps": sum(len(trajectory.turns) for trajectory in trajectories),
         "task": config.env,

@@ -131,8 +131,7 @@ def train(
         record.check_finite(learner.update, metrics)
         unlogged.append(metrics)
         if record.is_due(learner.update, interval, updates):
-            means = {n: sum(m[n] for m in unlogged) / len(unlogged) for n in metrics}
-            run.log(means, learner.update)
+            run.log(record.mean_metrics(unlogged), learner.update)
             unlogged.clear()
         if record.is_due(learner.update, test_interval, updates):
             validate_and_save()

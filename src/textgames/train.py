@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog import record
 from runcatalog.record import option
-from textgames.learning import collapse
+from textgames.learning import advantages, collapse
 from textgames.learning.options import PlayConfig
 
 if TYPE_CHECKING:
@@ -25,7 +25,6 @@ if TYPE_CHECKING:
     from textgames.models.loading import Loaded
     from textgames.models.trajectories import Trajectory
 
-ESTIMATORS = ("brpo", "grpo", "arpo", "states", "gae")
 POINTS = 200  # of a curve
 
 
@@ -46,11 +45,11 @@ class Config(PlayConfig):
     adv_estimator: str = option(
         "grpo", "outcomes compared with: brpo the batch, grpo the same game, arpo nothing; states: turns in equal "
         "states; gae: a critic",
-        choices=ESTIMATORS,
+        choices=advantages.ESTIMATORS,
     )  # fmt: skip
     credit: str = option(
         "outcome", "gae: all rewards come with the last token, or with the last token of their turn",
-        choices=("outcome", "turn"),
+        choices=advantages.CREDITS,
     )  # fmt: skip
     gamma: float = option(
         1.0, "discount from token to token (gae) or from turn to turn (states)", low=0, high=1
@@ -197,7 +196,6 @@ def train(
     import numpy as np
 
     from rl.schedule import hold_and_fall
-    from textgames.learning import advantages
 
     progress, detector = Progress(), collapse.CollapseDetector()
     learner = make_learner(config, loaded)
@@ -237,7 +235,7 @@ def train(
         record.check_finite(progress.update, metrics)
         progress.unlogged.append(metrics)
         if record.is_due(progress.update, interval, config.updates):
-            run.log(mean_metrics(progress.unlogged), progress.update)
+            run.log(record.mean_metrics(progress.unlogged), progress.update)
             progress.unlogged = []
         run.progress(progress.update, config.updates, "update")
         # Detect collapse; during the critic's warm-up the policy does not change.
@@ -332,13 +330,12 @@ def rollout_metrics(trajectories: list[Trajectory], groups: NDArray[np.int64]) -
     """Return metrics of an update's trajectories."""
     import numpy as np
 
-    from textgames.learning import advantages
     from textgames.results import validation
 
     scores = np.array([trajectory.score for trajectory in trajectories])
     replies = [turn.reply for trajectory in trajectories for turn in trajectory.turns]
     statistics = validation.statistics(trajectories)
-    return {name.replace("score/", "score_"): value for name, value in statistics.items()} | {
+    return statistics | {
         "group_spread": float(advantages.group_std(scores, groups).mean()),
         "commonest": collapse.most_common_share(replies),
     }
@@ -375,7 +372,7 @@ def validate(
         trajectories = validation.validate(loaded, config, seeds)
     statistics = validation.statistics(trajectories)
     run.log(
-        {f"validation/{name.replace('/', '_')}": value for name, value in statistics.items()},
+        {f"validation/{name}": value for name, value in statistics.items()},
         update,
     )
     run.event(
@@ -438,13 +435,6 @@ def restore(
     learner.restore(state["learner"])
     detector.restore(state["alarms"])
     return True
-
-
-def mean_metrics(updates: list[dict[str, float]]) -> dict[str, float]:
-    """Return the means over updates of every metric; updates of a critic's warm-up have fewer metrics."""
-    names = dict.fromkeys(name for metrics in updates for name in metrics)
-    values = {name: [metrics[name] for metrics in updates if name in metrics] for name in names}
-    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}
 
 
 def result(

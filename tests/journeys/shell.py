@@ -38,7 +38,8 @@ class Project:
                 shutil.copy2(ROOT / name, target)
         for compiled in (ROOT / "src").rglob("__pycache__"):  # for the same sources, so valid
             if (target := root / compiled.relative_to(ROOT)).parent.is_dir():
-                shutil.copytree(compiled, target)
+                # Another process may be writing one: NAME.pyc.NUMBER, renamed when it is complete.
+                shutil.copytree(compiled, target, ignore=shutil.ignore_patterns("*.pyc.*"))
         home = root / ".guild"
         home.mkdir()
         inherited = {

@@ -1,5 +1,6 @@
 """MLflow's tables in a new SQLite file, copied from a ready one: making them takes seconds."""
 
+import contextlib
 import fcntl
 import functools
 import importlib.util
@@ -44,7 +45,7 @@ def _change(module, folder: Path) -> None:
         name = engine.url.database
         if engine.dialect.name != "sqlite" or not name or name.startswith(":") or engine.url.query:
             return initialize(engine)
-        with sqlite3.connect(_ready(module, folder, initialize)) as source:
+        with contextlib.closing(sqlite3.connect(_ready(module, folder, initialize))) as source:
             target = sqlite3.connect(name, timeout=20)
             try:
                 if target.execute("SELECT COUNT(*) FROM sqlite_master").fetchone() != (0,):
@@ -65,6 +66,7 @@ def _ready(module, folder: Path, initialize) -> Path:
         fcntl.flock(lock, fcntl.LOCK_EX)
         if not path.exists():
             new = path.with_suffix(".new")
+            new.unlink(missing_ok=True)  # of a process that was killed
             engine = module.create_sqlalchemy_engine_with_retry(f"sqlite:///{new}")
             initialize(engine)
             engine.dispose()

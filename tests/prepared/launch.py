@@ -58,7 +58,7 @@ def main():
     run, unbuffered, safe, warnings = parsed
     umask = os.umask(0)
     os.umask(umask)
-    told = {
+    request = {
         "run": run, "unbuffered": unbuffered, "safe_path": safe, "warnings": warnings, "cwd": os.getcwd(),
         "env": dict(os.environ), "words": words, "umask": umask,
         "signals": {number: signal.getsignal(number) == signal.SIG_IGN for number in PASSED_ON},
@@ -76,7 +76,7 @@ def main():
         signal.signal(number, pass_on)
     with socket.socket(socket.AF_UNIX) as server:
         server.connect(address)
-        content = json.dumps(told).encode()
+        content = json.dumps(request).encode()
         socket.send_fds(server, [f"{len(content):08d}".encode()], [0, 1, 2])
         server.sendall(content)
         for number in (0, 1, 2):

@@ -53,18 +53,20 @@ def receive(connection):
     size, files, _, _ = socket.recv_fds(connection, 8, 3)
     content = b""
     while len(content) < int(size):
-        content += connection.recv(65536)
+        if not (part := connection.recv(65536)):
+            raise ValueError("the caller was killed before it had sent all")
+        content += part
     return json.loads(content), files
 
 
-def run(told, files, command):
+def run(request, files, command):
     """Turn this process into the one that was asked for, run it and end as Python ends.
 
     The packages are not taken down again, which would take longer than most scripts.
     """
     code, interrupted = 0, False
     try:
-        become(told, files, command)
+        become(request, files, command)
     except SystemExit as end:
         code = end.code if isinstance(end.code, int) else int(end.code is not None)
         if not isinstance(end.code, int | None):
@@ -86,35 +88,35 @@ def run(told, files, command):
     os._exit(code & 0xFF)
 
 
-def become(told, files, command):
+def become(request, files, command):
     """Take over arguments, environment, folder, files and signals; run the script, module or text."""
     os.setsid()
-    for number, ignored in told["signals"].items():
+    for number, ignored in request["signals"].items():
         default = signal.default_int_handler if int(number) == signal.SIGINT else signal.SIG_DFL
         signal.signal(int(number), signal.SIG_IGN if ignored else default)
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     os.environ.clear()
-    os.environ.update(told["env"])
-    os.umask(told["umask"])
-    os.chdir(told["cwd"])
-    unbuffered = told["unbuffered"] or bool(os.environ.get("PYTHONUNBUFFERED"))
+    os.environ.update(request["env"])
+    os.umask(request["umask"])
+    os.chdir(request["cwd"])
+    unbuffered = request["unbuffered"] or bool(os.environ.get("PYTHONUNBUFFERED"))
     # New streams: the server's remember what kind of file theirs was.
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.stdout.reconfigure(line_buffering=sys.stdout.isatty(), write_through=unbuffered)
     sys.stderr.reconfigure(line_buffering=True, write_through=unbuffered)
-    given = [*filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")), *told["warnings"]]
+    given = [*filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")), *request["warnings"]]
     warnings._processoptions(given)
     sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = command
-    sys.orig_argv[1:] = told["words"]
-    first, *rest = told["run"]
+    sys.orig_argv[1:] = request["words"]
+    first, *rest = request["run"]
     paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
     beside = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(os.path.realpath(first)))
-    sys.path[:0] = [*([] if told["safe_path"] else [beside]), *map(os.path.abspath, paths)]
+    sys.path[:0] = [*([] if request["safe_path"] else [beside]), *map(os.path.abspath, paths)]
     importlib.invalidate_caches()
     if first == "-m":
         sys.argv = rest
@@ -125,7 +127,7 @@ def become(told, files, command):
         sys.argv = ["-c", *rest[1:]]
         exec(compile(rest[0], "<string>", "exec"), main.__dict__)
         return
-    sys.argv = told["run"]
+    sys.argv = request["run"]
     main.__file__ = os.path.abspath(first)
     main.__loader__ = importlib.machinery.SourceFileLoader("__main__", main.__file__)
     exec(compile(Path(first).read_bytes(), main.__file__, "exec"), main.__dict__)
@@ -166,23 +168,28 @@ class Server:
 
     def _fork(self):
         connection, _ = self.listener.accept()
-        told, files = receive(connection)
+        try:
+            request, files = receive(connection)
+        except (OSError, ValueError):
+            connection.close()
+            return None
         if not self.loaded:
             load()
             self.loaded = True
         process = os.fork()
         if not process:
             for each in (self.listener, connection, *(c for _, c, _ in self.forks.values())):
-                if each is not None:
-                    each.close()
+                each.close()
             for each in self.forks:
                 os.close(each)
-            return told, files
+            return request, files
         for each in files:
             os.close(each)
         with contextlib.suppress(OSError):
-            connection.send(str(process).encode())
-        worker = told["env"].get("PYTEST_XDIST_WORKER", "main")
+            connection.send(
+                f"{process:16d}".encode()
+            )  # as long as the caller reads: the status follows
+        worker = request["env"].get("PYTEST_XDIST_WORKER", "main")
         self.forks[os.pidfd_open(process)] = (process, connection, worker)
         return None
 

@@ -44,7 +44,9 @@ RESTRICTED = tuple(name for name, restriction in RESTRICTIONS.items() if restric
 class DaggerConfig(CloneConfig):
     """Flags of rounds of new labels."""
 
-    method: str = option("dagger", "who plays for the new labels; see above", choices=METHODS)
+    method: str = option(
+        "dagger", "who plays for the new labels; see cartpole.cloning.dagger", choices=METHODS
+    )
     rounds: int = option(20, "rounds of new labels and training", low=1, high=1000)
     labels: int = option(
         5, "labels of a round, for random states of one episode", low=1, high=MAX_STEPS

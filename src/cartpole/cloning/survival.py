@@ -10,7 +10,7 @@ import numpy as np
 
 from cartpole.policy_gradient import networks
 from cartpole.policy_gradient import seed_statistics as statistics
-from cartpole.policy_gradient.env import MAX_STEPS, STATE, CartPoleBatch, random_starts
+from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
 from cartpole.policy_gradient.networks import Params
 from runcatalog import record
 
@@ -47,7 +47,7 @@ def lifetimes(policies: Params, starts: np.ndarray) -> np.ndarray:
 
 def held_out_starts(seeds: record.Seeds, count: int) -> np.ndarray:
     """Return the start states of the test, float64 [count, 4]; no training episode begins there."""
-    return random_starts(seeds.generator("test starts"), count).reshape(-1, STATE)
+    return random_starts(seeds.generator("test starts"), count)
 
 
 def survival_rate(steps: np.ndarray) -> np.ndarray:

@@ -42,7 +42,7 @@ def configurations(config: GridConfig) -> dict[str, PolicyGradientConfig]:
     columns = [_values(name, getattr(config, name)) for name in DIMENSIONS]
     for name, column in zip(DIMENSIONS, columns, strict=True):
         if not column:
-            raise record.UserError(f"--{name.replace('_', '-')}: no value")
+            raise record.UserError(f"--{record.config.flag_name(name)}: no value")
     types = {field.name: field.type for field in fields(PolicyGradientConfig)}
     shared = {field.name: getattr(config, field.name) for field in fields(BudgetConfig)}
     shared.pop("resume")

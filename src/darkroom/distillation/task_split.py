@@ -138,8 +138,8 @@ def _transferred(whole: TaskSplit, histories: Histories) -> TaskSplit:
 def _split_largest(config: Config, size: int, goals: list[int], folder: Path) -> TaskSplit:
     """Split the goals of rooms of one size; `folder` has their histories."""
     seeds = record.Seeds(config.split)
-    test = _read(config.test_tasks, size, "--test-tasks")
-    training = _read(config.train_tasks, size, "--train-tasks")
+    test = read_task_file(config.test_tasks, size, "--test-tasks")
+    training = read_task_file(config.train_tasks, size, "--train-tasks")
     try:
         if test is None:
             rest = goals if training is None else [goal for goal in goals if goal not in training]
@@ -172,7 +172,8 @@ def _split_largest(config: Config, size: int, goals: list[int], folder: Path) ->
     return TaskSplit(size, tuple(training), tuple(validation), tuple(test))
 
 
-def _read(path: str, size: int, flag: str) -> list[int] | None:
+def read_task_file(path: str, size: int, flag: str) -> list[int] | None:
+    """Return the tasks in the file that a flag names; None without a file."""
     if not path:
         return None
     try:

@@ -56,7 +56,7 @@ class Learner:
         self._windows_at_once = windows_at_once(shape) if on_cpu else self.settings.batch_size
         self._coordinates = seeds.generator("places")
         # Dropout has no generator but torch's global one, which nothing else uses.
-        torch.manual_seed(int(seeds.sequence("dropout").generate_state(1)[0]))
+        torch.manual_seed(seeds.integer("dropout"))
         self.updates = 0
 
     def update(self) -> Tensor:

@@ -67,9 +67,9 @@ def cell_in_room(goal: int, size: int, other: int) -> int:
     return row * other + column if 0 <= row < other and 0 <= column < other else -1
 
 
-def distances(size: int, start: int | None = None) -> np.ndarray:
-    """Return the number of moves from a cell, by default the centre, to every cell, int [size^2]."""
-    row, column = divmod(centre(size) if start is None else start, size)
+def distances(size: int) -> np.ndarray:
+    """Return the number of moves from the centre to every cell, int [size^2]."""
+    row, column = divmod(centre(size), size)
     rows, columns = np.divmod(np.arange(size * size), size)
     return np.abs(rows - row) + np.abs(columns - column)
 

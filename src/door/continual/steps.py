@@ -15,9 +15,7 @@ if TYPE_CHECKING:
     from rl.policy import Policy
 
 _LINK = re.compile(r"(\d+)_(\w+)")  # place in the series, task
-_EARLIER = re.compile(
-    r"opening_rate/(\d+)_\w+"
-)  # metric of a previous task: place in the series, task
+_EARLIER = re.compile(r"opening_rate/(\d+)_\w+")  # metric of a previous task: place in the series
 
 
 @dataclass(frozen=True)

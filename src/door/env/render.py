@@ -33,7 +33,6 @@ class Video:
 
     path: Path | None
     reason: str
-    backend: str = ""
 
 
 def record_video(
@@ -108,7 +107,7 @@ def draw(scene: dict[str, Any], path: Path) -> Video:
             reason = _run_child(backend, source, part)
             if not reason:
                 os.replace(part, path)
-                return Video(path, "", backend)
+                return Video(path, "")
             part.unlink(missing_ok=True)
             reasons.append(f"{backend}: {reason}")
     return Video(None, f"no video: {'; '.join(reasons)} ({PACKAGES})")

@@ -116,7 +116,8 @@ def sample_world(task: Task, rng: np.random.Generator, outside: Collection[str] 
         task: Kind of door.
         rng: Source of randomness; 16 numbers and one integer are drawn for every task.
         outside: Parameters (see ``parameters``) outside their ranges, uniformly in the part that a range 1.5 times as
-            wide about the same middle adds; the others do not change. All bounds are positive.
+            wide about the same middle adds; the others do not change. No bound of a size,
+            damping, stiffness or friction falls below 0.
 
     Raises:
         ValueError: A parameter that the task does not have.

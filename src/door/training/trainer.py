@@ -25,8 +25,8 @@ from rl.ppo import Agent, PPOSettings
 from rl.rollout import NonFiniteError, Rollout, collect
 from runcatalog import record
 
-# KL divergence of an update [nat] from which the policy counts as exploded. 3 of 391 committed records are above: two
-# with hyperparameters of the source that exploded there too, and a trial of a search; the next has 6.8, half < 0.1.
+# KL divergence of an update [nat] from which the policy counts as exploded. Three committed records are above: two with
+# hyperparameters of the source that exploded there too, and a trial of a search; all others are below 7.
 EXPLODED = 10.0
 ADAM_EPS = 1e-5  # as in a2c_ppo_acktr; torch has 1e-8
 

@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any
 
 from runcatalog.record import UserError
 from runcatalog.record.config import Config, flag_name
-from runcatalog.record.journal import write_json
+from runcatalog.record.journal import read_json, write_json
 from runcatalog.record.provenance.environment import project_root
 
 if TYPE_CHECKING:
@@ -93,8 +93,8 @@ def sentence(tuned: Tuned) -> str:
 def _noted(config: Config, operation: str) -> Tuned | None:
     """Return the flags that the continued run took at its start."""
     directory = os.environ.get("RUN_DIR") or getattr(config, "resume", "")
-    saved = _json(Path(directory) / NOTE) if directory else None
-    if not isinstance(saved, dict) or saved.get("operation") != operation:
+    saved = read_json(Path(directory) / NOTE) if directory else None
+    if saved is None or saved.get("operation") != operation:
         return None
     try:
         return Tuned(**saved)
@@ -105,7 +105,7 @@ def _noted(config: Config, operation: str) -> Tuned | None:
 def _linked(operation: str) -> Tuned | None:
     """Return the best point of the search that Guild resolved as a requirement of this run, if it has finished."""
     path = Path(os.environ.get("RUN_DIR") or ".") / LINKED
-    result = (_json(path) or {}).get("result") or {}
+    result = (read_json(path) or {}).get("result") or {}
     if not (result.get("best") and result.get("objective")):
         return None
     directory = path.resolve().parent
@@ -181,10 +181,3 @@ def _with(word: str) -> Iterator[dict[str, Any]]:
 
 def _records() -> Path:
     return project_root() / "experiments" / "records"
-
-
-def _json(path: Path) -> Any:
-    try:
-        return json.loads(path.read_text(encoding="utf-8"))
-    except (OSError, ValueError):
-        return None

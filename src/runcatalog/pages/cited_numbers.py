@@ -28,13 +28,12 @@ _CITED = re.compile(
     re.DOTALL,
 )
 _COMMENT = re.compile(r"<!--\s*=(?P<source>.*?)-->", re.DOTALL)
-_SOURCE = re.compile(
-    r"\s*metric:\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*$", re.DOTALL
-)
+_SOURCE = re.compile(r"\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*$", re.DOTALL)
 _STATISTIC = re.compile(
     r"(?P<name>mean|min|max|median|low|high|count)\s+of\s+(?P<key>.+)$", re.DOTALL
 )
-# What a record's number is multiplied by for the unit: records hold shares, steps and seconds, their tables any unit.
+# What a record's number is multiplied by for the unit: records hold shares, steps and seconds. The second factor is for
+# the tables of runs, which have any unit, and for numbers whose unit stands in a column's title.
 _SCALES = {
     "%": (100.0, 1.0), "M": (1e-6, 1.0), "k": (1e-3, 1.0), "ms": (1e3, 1.0), "s": (1.0,), "min": (1 / 60, 1.0),
     "minutes": (1 / 60, 1.0), "h": (1 / 3600, 1 / 60), "hours": (1 / 3600, 1 / 60), "": (1.0, 100.0),
@@ -78,12 +77,12 @@ def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
         project: The project; its README.md and Markdown files in docs/ are read.
         records: The committed records.
     """
-    lines = []
+    lines, index = [], _Index(records)
     for path in _pages(project.root):
         where = path.relative_to(project.root).as_posix()
         text = path.read_text(encoding="utf-8", errors="replace")
         for item in citations(text, where):
-            problem = item if isinstance(item, str) else _problem(item, records)
+            problem = item if isinstance(item, str) else _problem(item, index)
             if problem:
                 lines.append(problem)
     return lines
@@ -101,7 +100,7 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
         if _in_code(text, comment.start()):
             continue
         place = f"{where}:{text.count(chr(10), 0, comment.start()) + 1}"
-        number, source = read.get(comment.end()), _SOURCE.match(_source(comment["source"]))
+        number, source = read.get(comment.end()), _SOURCE.match(comment["source"])
         if number is None or source is None:
             yield f"{place}: “{comment[0]}” is not NUMBER<!-- =[STATISTIC of ]METRIC; run: ID … -->"
             continue
@@ -118,12 +117,6 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
         )
 
 
-def _source(text: str) -> str:
-    """The source with the word that may stand before the metric."""
-    text = text.strip()
-    return text if text.startswith("metric:") else f"metric: {text}"
-
-
 def _in_code(text: str, position: int) -> bool:
     """Whether a position is inside a fenced or indented code block or between backticks, which show an example."""
     line = text[text.rfind("\n", 0, position) + 1 : position]
@@ -135,13 +128,33 @@ def _plain(number: str) -> str:
     return number.replace(",", "").replace("−", "-")
 
 
-def _problem(citation: Citation, records: Sequence[RunRecord]) -> str:
-    """The difference between a cited number and the records, as a line; "" if there is none."""
+class _Index:
+    """Records by the first digits of their ids."""
+
+    def __init__(self, records: Sequence[RunRecord]) -> None:
+        self._records = records
+        self._by_length: dict[int, tuple[dict[str, list[RunRecord]], ...]] = {}
+
+    def __call__(self, id: str) -> tuple[list[RunRecord], list[RunRecord]]:
+        """Return (the runs whose id begins so, the finished trials of the batches whose id begins so)."""
+        if len(id) not in self._by_length:
+            runs: dict[str, list[RunRecord]] = {}
+            trials: dict[str, list[RunRecord]] = {}
+            for record in self._records:
+                runs.setdefault(record.run[: len(id)], []).append(record)
+                if record.batch and record.status == FINISHED:
+                    trials.setdefault(record.batch[: len(id)], []).append(record)
+            self._by_length[len(id)] = runs, trials
+        runs, trials = self._by_length[len(id)]
+        return runs.get(id, []), trials.get(id, [])
+
+
+def _problem(citation: Citation, index: _Index) -> str:
+    """Return the difference between a cited number and the records, as a line; "" if there is none."""
     runs: list[RunRecord] = []
     for id in citation.ids:
-        matches = [r for r in records if r.run.startswith(id)]
-        trials = [r for r in records if r.batch.startswith(id) and r.status == FINISHED]
-        if len(matches) + bool(trials) == 0:
+        matches, trials = index(id)
+        if not matches and not trials:
             return f"{citation.where}: no record of run {id}"
         if len(matches) > 1:
             return f"{citation.where}: {id} is the start of {len(matches)} ids"
@@ -155,12 +168,17 @@ def _problem(citation: Citation, records: Sequence[RunRecord]) -> str:
     numbers = [value for value in values if value is not None]
     if not citation.statistic and len(numbers) > 1:
         return f"{citation.where}: {len(numbers)} runs, and no statistic (mean of …)"
-    bounds = _bounds(runs, citation.key, numbers)
-    if citation.statistic in ("low", "high"):
+    is_bound = citation.statistic in ("low", "high")
+    bounds = None
+    if citation.interval or is_bound:
+        bounds = _bounds(runs, citation.key, numbers)
+    if is_bound:
         expected = bounds and bounds[citation.statistic == "high"]
     else:
         expected = _STATISTICS[citation.statistic or "mean"](numbers)
     scales = _SCALES[citation.unit] if citation.statistic != "count" else (1.0,)
+    if citation.unit and not citation.key.startswith("table "):
+        scales = scales[:1]
     pairs = [(citation.shown, expected)]
     if citation.interval:
         pairs += list(zip(citation.interval, bounds or (None, None), strict=True))

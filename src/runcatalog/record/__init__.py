@@ -13,7 +13,7 @@ from runcatalog.record.errors import NumericalError, RunFailed, UserError, check
 from runcatalog.record.optional import optional
 from runcatalog.record.run import Run, start
 from runcatalog.record.seeds import Seeds
-from runcatalog.record.training_loop import is_due, log_interval, reached_target
+from runcatalog.record.training_loop import is_due, log_interval, mean_metrics, reached_target
 
 __all__ = [
     "Checkpoint",
@@ -28,6 +28,7 @@ __all__ = [
     "is_due",
     "load_checkpoint",
     "log_interval",
+    "mean_metrics",
     "option",
     "optional",
     "parse",

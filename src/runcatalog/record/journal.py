@@ -133,17 +133,9 @@ def _checked_step(step: float) -> int:
     return integer
 
 
-def read_points(path: Path, start: int = 0, stop: int | None = None) -> Iterator[Point]:
-    """Yield the points of a metrics file in the order of writing.
-
-    Args:
-        path: The file; no points if it is missing.
-        start: Byte offset of the first line.
-        stop: Byte offset of the end; by default the end of the last complete line.
-    """
-    for line, end in read_lines(path, start):
-        if stop is not None and end > stop:
-            return
+def read_points(path: Path) -> Iterator[Point]:
+    """Yield the points of a metrics file in the order of writing; none if it is missing."""
+    for line, _ in read_lines(path):
         yield from points_of(line)
 
 

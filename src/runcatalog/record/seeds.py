@@ -40,6 +40,10 @@ class Seeds:
 
         return np.random.Generator(np.random.PCG64(self.sequence(purpose, index)))
 
+    def integer(self, purpose: str, index: int = 0) -> int:
+        """Return a seed below 2**32 for a generator of another package."""
+        return int(self.sequence(purpose, index).generate_state(1)[0])
+
     def torch(self, purpose: str, index: int = 0) -> torch.Generator:
         """Return a new torch CPU generator at the start of the stream."""
         import numpy as np

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 
 STOP_WINDOW = 3  # validations; a single high value is often chance
 
@@ -36,3 +36,14 @@ def is_due(update: int, interval: int, total: int = 0) -> bool:
 def log_interval(updates: int, points: int) -> int:
     """Return the interval, in updates, that gives a curve about `points` points, and at most twice as many."""
     return max(1, updates // points)
+
+
+def mean_metrics(updates: Sequence[Mapping[str, float]]) -> dict[str, float]:
+    """Return the mean of every metric over the updates that have it, by name.
+
+    Args:
+        updates: Metrics of the updates since the last point of the curves.
+    """
+    names = dict.fromkeys(name for metrics in updates for name in metrics)
+    values = {name: [metrics[name] for metrics in updates if name in metrics] for name in names}
+    return {name: sum(numbers) / len(numbers) for name, numbers in values.items()}

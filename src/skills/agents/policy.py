@@ -81,7 +81,7 @@ class NetworkAgent(Agent):
         self._film: FilmTables | None = None
 
     def policy(self, step: Step, memory: Array) -> tuple[Array, Array]:
-        """See `Agent`; the logits of a gate's network are those of the experts."""
+        """See `Agent`; of a gate: logits of the experts to choose from."""
         count = len(memory)
         rows = self._missions.rows(step.mission)[None]
         if self._film is None or len(self._missions.codes) > len(self._film.codes):

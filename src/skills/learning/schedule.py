@@ -11,10 +11,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 
 EPOCH_STEPS = 8_000_000  # environment steps of an epoch; most stages stop before their last
-LR, LR_END = (
-    2e-3,
-    2e-5,
-)  # Adam's first and last step size in a stage, four gradient steps per 4,096 samples
+# Adam's first and last step size in a stage, four gradient steps per 4,096 samples.
+LR, LR_END = 2e-3, 2e-5
 
 
 @dataclass(frozen=True)
@@ -58,6 +56,8 @@ CURRICULA = {
     "nlm": "nlm2",
 }  # fmt: skip
 """The last stage of every curriculum."""
+COMPOSITE = ("nlm0", "nlm1", "nlm2")
+"""The stages of the composite task."""
 
 
 def chain(stage: str) -> list[str]:

@@ -156,8 +156,8 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
 
     def checkpoint(self) -> None:
         """Save a checkpoint after every `save_interval` updates, and after the last."""
-        last = self.update == self.config.updates or self.stopped
-        if not (last or record.is_due(self.update, self.config.save_interval)):
+        due = record.is_due(self.update, self.config.save_interval, self.config.updates)
+        if not (due or self.stopped):
             return
         state = {
             "update": self.update,

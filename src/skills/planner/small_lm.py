@@ -82,10 +82,9 @@ def model_for(sizes: Sizes, tokens: PreTrainedTokenizerFast, seed: int) -> Llama
         tie_word_embeddings=True, bos_token_id=None, eos_token_id=tokens.eos_token_id,
         pad_token_id=tokens.pad_token_id,
     )  # fmt: skip
-    state = torch.random.get_rng_state()
-    torch.manual_seed(seed)  # transformers draws initial weights from torch's global generator
-    model = LlamaForCausalLM(config)
-    torch.random.set_rng_state(state)
+    with torch.random.fork_rng(devices=[]):
+        torch.manual_seed(seed)  # transformers draws initial weights from torch's global generator
+        model = LlamaForCausalLM(config)
     model.generation_config.do_sample = False
     return model
 

@@ -28,7 +28,7 @@ class TextGame(gymnasium.Env[str, str]):
         env: "bandit", "sokoban" or "frozenlake".
         render_mode: None, or "ansi" for the grid as text.
         think: Whether the prompt asks for thoughts.
-        flags: Further fields of `games.GameConfig`, such as `size` or `boxes`.
+        flags: Further fields of `config.GameConfig`, such as `size` or `boxes`.
 
     Raises:
         UserError: A flag or a combination is invalid.

@@ -63,22 +63,19 @@ class Rollout(NamedTuple):
     computed_tokens: int
 
 
-def generation(
-    config: PlayConfig, generator: torch.Generator | None, max_turns: int = 0
-) -> Generation:
+def generation(config: PlayConfig, generator: torch.Generator | None) -> Generation:
     """Return how replies are generated according to the flags.
 
     Args:
         config: The flags.
         generator: Random generator of the samples; None: the most likely tokens.
-        max_turns: Replaces the flag; 0: the flag.
     """
     temperature = 0 if generator is None else config.temperature
     sampler = partial(
         sample, generator=generator, temperature=temperature, top_p=config.top_p, top_k=config.top_k
     )  # fmt: skip
     return Generation(
-        sampler, max_turns or config.max_turns, config.max_response_length, think=config.think,
+        sampler, config.max_turns, config.max_response_length, think=config.think,
         no_think=config.no_think_rl, numbers=config.numbers,
     )  # fmt: skip
 

@@ -160,7 +160,7 @@ def load(
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if training and config.lora_rank:
-        model = _with_lora(model, config, _seed(run, "first LoRA weights"))
+        model = _with_lora(model, config, run.seeds.integer("first LoRA weights"))
     elif not training:
         model.requires_grad_(False)
     if training and config.gradient_checkpointing:
@@ -175,7 +175,7 @@ def _make_tiny(config: ModelConfig, run: record.Run, texts: Sequence[str], folde
     part = folder.with_name(folder.name + ".part")
     tiny.write(
         part, texts, width=config.width, layers=config.layers, heads=config.heads,
-        seed=_seed(run, "first weights"),
+        seed=run.seeds.integer("first weights"),
     )  # fmt: skip
     os.rename(part, folder)
 
@@ -315,7 +315,3 @@ def reference(loaded: Loaded) -> Any | None:
     if loaded.config.lora_rank:
         return None
     return copy.deepcopy(loaded.model).requires_grad_(False).eval()
-
-
-def _seed(run: record.Run, purpose: str) -> int:
-    return int(run.seeds.sequence(purpose).generate_state(1)[0])

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog import record
+from runcatalog.record.checkpoint import find_checkpoint
 from runcatalog.record.config import RUN_ID, find_folder
 
 TINY = "tiny"
@@ -56,16 +57,16 @@ def _in_folder(named: str, folder: Path) -> Source:
         return Source(_complete(named, folder))
     if (folder / MODEL / "config.json").exists():
         return Source(_complete(named, folder / MODEL))
-    checkpoint = record.load_checkpoint(folder)
-    run = checkpoint.path.parents[1]
+    checkpoint = find_checkpoint(folder)
+    run = checkpoint.parents[1]
     if (run / FIRST / "config.json").exists():
-        return Source(run / FIRST, (checkpoint.path,))
+        return Source(run / FIRST, (checkpoint,))
     try:
         parent = str(json.loads((run / "journal/run.json").read_text())["flags"]["model"])
     except (OSError, ValueError, KeyError):
         raise record.UserError(f"{named} is no run of this study, and no model") from None
     base = find(parent)
-    return Source(base.folder, (*base.checkpoints, checkpoint.path))
+    return Source(base.folder, (*base.checkpoints, checkpoint))
 
 
 def _complete(named: str, folder: Path) -> Path:

@@ -36,7 +36,7 @@ def final_result(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[st
         page = dialogues.page(f"{config.env}: {name} replies", trajectories)
         run.artifact(f"dialogues_{name}.md").write_text(page, encoding="utf-8")
         statistics = validation.statistics(trajectories)
-        metrics |= {f"{name}/{key.replace('/', '_')}": value for key, value in statistics.items()}
+        metrics |= {f"{name}/{key}": value for key, value in statistics.items()}
         curves[name] = success_by_turn(trajectories, config.max_turns)
     curves |= bound_curves(config, seeds, config.max_turns)
     for turn in turn_limits(config.max_turns):

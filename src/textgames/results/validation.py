@@ -22,7 +22,6 @@ def validate(
     config: PlayConfig,
     seeds: NDArray[np.int64],
     generator: torch.Generator | None = None,
-    max_turns: int = 0,
     run: record.Run | None = None,
     replays: NDArray[np.int64] | None = None,
 ) -> list[Trajectory]:
@@ -32,7 +31,7 @@ def validate(
         loaded: The model, see `loading.load`.
         config: The flags.
         seeds: Seeds of the games, int64 [n].
-        generator, max_turns: See `rollout.generation`.
+        generator: See `rollout.generation`.
         run: Shows the progress.
         replays: Random streams of the games, int64 [n], see `Game.reset`; None: 0.
     """
@@ -42,7 +41,7 @@ def validate(
     from textgames.learning import rollout
 
     trajectories: list[Trajectory] = []
-    how = rollout.generation(config, generator, max_turns)
+    how = rollout.generation(config, generator)
     own = loaded.ranks.share(np.arange(len(seeds)))
     for start in range(0, len(own), config.val_batch_size):
         part = own[start : start + config.val_batch_size]
@@ -60,8 +59,8 @@ def statistics(trajectories: list[Trajectory]) -> dict[str, float]:
     """Return averages over games, as RAGEN logs them.
 
     Returns:
-        `success`, `score` (mean, max, min, standard deviation "spread"), `turns`, the share of replies with an action
-        (`valid`), and the share of actions that changed the state (`effective`).
+        `success`, `score` (mean), `score_max`, `score_min`, `score_spread` (standard deviation), `turns`, the share of
+        replies with an action (`valid`), and the share of actions that changed the state (`effective`).
     """
     import numpy as np
 
@@ -72,9 +71,9 @@ def statistics(trajectories: list[Trajectory]) -> dict[str, float]:
     return {
         "success": float(np.mean([trajectory.success for trajectory in trajectories])),
         "score": float(scores.mean()),
-        "score/max": float(scores.max()),
-        "score/min": float(scores.min()),
-        "score/spread": float(scores.std()),
+        "score_max": float(scores.max()),
+        "score_min": float(scores.min()),
+        "score_spread": float(scores.std()),
         "turns": float(turns.mean()),
         "valid": float(valid.sum() / turns.sum()),
         "effective": float(effective / max(1, valid.sum())),

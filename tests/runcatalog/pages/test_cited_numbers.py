@@ -7,8 +7,6 @@ import pytest
 from runcatalog.model.run_record import Metric
 from runcatalog.pages import cited_numbers
 
-RUNS = ("00000001", "00000002", "00000003")
-
 
 @pytest.fixture
 def check(project, make):
@@ -46,7 +44,7 @@ def check(project, make):
     [
         "50 %<!-- =objective; run: 00000001 -->",
         "**50.0** %<!-- =opening_rate; run: 00000001 -->",
-        "0.5<!-- =metric: opening_rate; run: 00000001 --> and .25<!-- =loss; run: 00000001 -->",
+        "0.5<!-- =opening_rate; run: 00000001 --> and .25<!-- =loss; run: 00000001 -->",
         "40 %<!-- =greedy/success; run: 00000001 -->",
         "12.3 M<!-- =env_steps; run: 00000001 --> steps in 1.5 min<!-- =wall_seconds; run: 00000001 -->",
         "12,345,678<!-- =env_steps; run: 00000001 -->",
@@ -81,6 +79,9 @@ def test_a_number_that_its_record_gives(check, text: str):
         ("50 %<!-- =nothing; run: 00000001 -->", "00000001 has no nothing"),
         ("50 %<!-- =objective; run: 00000001 00000002 -->", "no statistic"),
         ("75 [60, 82] %<!-- =objective; run: 00000002 -->", "is 75 [65.6955, 82.4548]"),
+        ("0.5 %<!-- =objective; run: 00000001 -->", "0.5 %, but objective of 00000001 is 50"),
+        ("90 min<!-- =wall_seconds; run: 00000001 -->", "is 1.5"),
+        ("12,345,678 M<!-- =env_steps; run: 00000001 -->", "is 12.3457"),
         ("a word<!-- =objective; run: 00000001 -->", "is not NUMBER"),
         ("50 %<!-- =objective -->", "is not NUMBER"),
     ],
@@ -90,7 +91,7 @@ def test_a_number_that_differs_from_its_record(check, text: str, problem: str):
     assert problem in line
 
 
-def test_the_pages_of_this_project_are_read(project, make):
+def test_the_readme_is_read_too(project, make):
     (project.root / "README.md").write_text("9 %<!-- =objective; run: 00000001 -->\n")
     (line,) = cited_numbers.problems(project, [make(1, value=0.1)])
     assert line.startswith("README.md:1: 9 %")

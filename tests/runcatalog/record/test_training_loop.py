@@ -46,3 +46,8 @@ def test_assignments_are_name_value_pairs():
     for text, problem in (("lr", "'lr'"), ("=3", "'=3'"), ("lr=", "'lr='"), ("a=1 a=2", "a is")):
         with pytest.raises(record.UserError, match=f"--train-flags: {problem}"):
             record.assignments("train-flags", text)
+
+
+def test_a_metric_that_some_updates_lack_is_averaged_over_the_others():
+    updates = [{"loss": 1.0}, {"loss": 2.0, "kl": 0.5}, {"loss": 6.0, "kl": 1.5}]
+    assert record.mean_metrics(updates) == {"loss": 3.0, "kl": 1.0}
