@@ -337,7 +337,7 @@ lines = open(path).read().splitlines() if os.path.exists(path) else []
 with open(path, "a") as file:
     for update in range(len(lines) + 1, int(flags["--env-steps"]) // 2048 + 1):
         time.sleep(0.1)
-        print(json.dumps({"step": update}), file=file, flush=True)
+        print(json.dumps({"t": 0, "step": update, "m": {"loss": 0}}), file=file, flush=True)
 weights = WEIGHTS
 digest = {"weights": weights, "metrics": flags["--seed"]}
 result = {"digest": digest, "resume_mismatch": 0, "env_steps": int(flags["--env-steps"])}

@@ -97,7 +97,7 @@ def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
     played = []
 
-    def always_down_replies(config, generator, max_turns):
+    def always_down_replies(config, generator):
         (down,) = AutoTokenizer.from_pretrained(trained / "artifacts/model").encode("Down")
         return Generation(lambda logits: torch.full((len(logits),), down), config.max_turns, 1)
 
