@@ -139,6 +139,8 @@ class RunRecord:
         digest: Digests of the final `weights` and of the `metrics`.
         environment: Environment variables that may change a run, on the allow-list of `redact`.
         parents: Ids of the runs whose checkpoint or result it started from.
+        reproduced: Outcomes of `catalog rerun`, oldest first: `when`, `cpu`, `bits`, `value`, and `versions` of packages
+            that differed.
     """
 
     run: str
@@ -165,6 +167,7 @@ class RunRecord:
     digest: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     parents: tuple[str, ...] = ()
+    reproduced: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         _check_id("run", self.run)
@@ -258,8 +261,10 @@ def to_json(record: RunRecord) -> dict[str, Any]:
     number = values.json_number
     content = {name: getattr(record, name) for name in record.__dataclass_fields__}
     content["parents"] = list(record.parents)
-    if not record.environment:
-        del content["environment"]
+    content["reproduced"] = list(record.reproduced)
+    for name in ("environment", "reproduced"):
+        if not content[name]:
+            del content[name]
     content["flags"] = dict(record.flags)
     content["metrics"] = {
         name: {
@@ -308,6 +313,7 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
             if not isinstance(fields.get(name), kind):
                 raise TypeError(f"field {name!r} is of the wrong type")
         fields["parents"] = tuple(fields.get("parents") or ())
+        fields["reproduced"] = tuple(fields.get("reproduced") or ())
         for name in ("flags", "versions", "digest", "environment"):
             fields[name] = fields.get(name) or {}
         return RunRecord(**fields).with_points(points)
@@ -353,6 +359,7 @@ _KINDS: dict[str, Any] = {
     "digest": dict | _NONE,
     "environment": dict | _NONE,
     "parents": list | _NONE,
+    "reproduced": list | _NONE,
     "started": int | _NONE,
     "wall_seconds": int | float | _NONE,
     "env_steps": int | _NONE,

@@ -149,11 +149,12 @@ def _grid(trials: Sequence[RunRecord]) -> dict[str, Any] | None:
 def _shell(value: Any) -> str:
     """Return a flag's value as Guild reads it, quoted for the shell."""
     if isinstance(value, list):
-        return quoted("[" + ",".join(_typed(item) for item in value) + "]")
-    return quoted(_typed(value))
+        return quoted("[" + ",".join(typed(item) for item in value) + "]")
+    return quoted(typed(value))
 
 
-def _typed(value: values.Scalar) -> str:
+def typed(value: values.Scalar) -> str:
+    """Return a flag's value as it is typed for Guild, without quotes for the shell."""
     if isinstance(value, bool):
         return "yes" if value else "no"
     return "null" if value is None else values.flag_text(value)

@@ -1,0 +1,48 @@
+"""Checkouts of earlier commits, next to the project's own working tree."""
+
+from __future__ import annotations
+
+import contextlib
+import subprocess
+from collections.abc import Iterator
+from pathlib import Path
+
+from runcatalog.model.errors import CatalogError
+
+
+@contextlib.contextmanager
+def checked_out(root: Path, commit: str, folder: Path) -> Iterator[Path]:
+    """Check a commit out into a worktree of its own, which is removed afterwards.
+
+    Args:
+        root: The project's folder.
+        commit: The commit; its first digits are enough.
+        folder: Where worktrees are made.
+
+    Yields:
+        The project's folder in the worktree.
+
+    Raises:
+        CatalogError: The project is not in a git repository, or the repository lacks the commit.
+    """
+    full = _git(root, "rev-parse", "--verify", "--quiet", f"{commit}^{{commit}}")
+    if full is None:
+        raise CatalogError(
+            f"commit {commit[:12]} is not in this repository "
+            "(a shallow clone gets it with `git fetch --unshallow`)"
+        )
+    inside = _git(root, "rev-parse", "--show-prefix") or ""
+    tree = folder / full[:12]
+    _git(root, "worktree", "remove", "--force", str(tree))  # left by a process that was killed
+    if _git(root, "worktree", "add", "--detach", "--force", str(tree), full) is None:
+        raise CatalogError(f"git cannot check {commit[:12]} out into {tree}")
+    try:
+        yield tree / inside
+    finally:
+        _git(root, "worktree", "remove", "--force", str(tree))
+
+
+def _git(root: Path, *arguments: str) -> str | None:
+    """Return the output of a git command; None if it fails."""
+    done = subprocess.run(["git", *arguments], cwd=root, capture_output=True, text=True)
+    return done.stdout.strip() if done.returncode == 0 else None
