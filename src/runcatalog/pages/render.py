@@ -13,7 +13,7 @@ from runcatalog.analysis import groups, searches
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Machine, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.pages import folded_details, rerun_command, run_tables, tables
+from runcatalog.pages import folded_details, reproduced, rerun_command, run_tables, tables
 from runcatalog.text import markdown
 
 if TYPE_CHECKING:
@@ -88,7 +88,7 @@ class Catalog:
         parts = [header, self._count(), self._not_exported(), self._inventory()]
         for path in self.project.templates():
             parts.append(self._section(path))
-        parts.append(self._rest())
+        parts += [self._rest(), reproduced.section(self.data.by_id.values())]
         joined = "\n\n".join(part.strip() for part in parts if part.strip())
         return re.sub(r"\n{3,}", "\n\n", self._filled(joined)) + "\n"
 
