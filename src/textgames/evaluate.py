@@ -1,4 +1,4 @@
-"""Play the validation games with a trained model: success rate over the number of turns."""
+"""Play validation or test games with a trained model: success rate over the number of turns."""
 
 from __future__ import annotations
 
@@ -16,6 +16,9 @@ from textgames.models import sources
 from textgames.results import summary, validation
 
 if TYPE_CHECKING:
+    import numpy as np
+    from numpy.typing import NDArray
+
     from textgames.models.trajectories import Trajectory
 
 AS_TRAINED = "as trained"
@@ -39,6 +42,10 @@ class Config(record.Config):
     names_swapped: bool = option(False, "bandit: the arms exchange their names")
     names_order: str = option(
         AS_TRAINED, "bandit: which arm a prompt names first", choices=(AS_TRAINED, *ORDERS)
+    )  # fmt: skip
+    levels: str = option(
+        "validation", "set of levels: validation, or a test set that shares none with a training; test_hard: at least "
+        "three moves each", choices=("validation", "test", "test_hard"),
     )  # fmt: skip
     max_turns: int = option(25, "turns of a game, with an action per turn", low=1, high=1000)
     actions: str = option(
@@ -84,7 +91,7 @@ def main(config: Config) -> dict[str, Any]:
     """Play the validation games and return the result."""
     import numpy as np
 
-    from textgames.games import example_texts, levels
+    from textgames.games import example_texts
     from textgames.models import loading
     from textgames.results import dialogues
 
@@ -106,7 +113,7 @@ def main(config: Config) -> dict[str, Any]:
             played_as, run, lambda: example_texts.texts(played_as), training=False
         )
         run.add_parent(loaded.run_id)
-        seeds = levels.validation(played_as, config.val_data_num)
+        seeds = _seeds(config, played_as)
         game_seeds = np.repeat(seeds, config.repeats)
         replays = np.tile(np.arange(config.repeats), len(seeds))
         generator = run.seeds.torch("validation draws") if config.actions == "sampled" else None
@@ -120,7 +127,16 @@ def main(config: Config) -> dict[str, Any]:
         }
         for turn in range(1, config.max_turns + 1):
             run.log({name: float(curve[turn - 1]) for name, curve in curves.items()}, turn)
-        return run.finish(result(played_as, trajectories, curves))
+        return run.finish(result(played_as, trajectories, curves) | {"split": config.levels})
+
+
+def _seeds(config: Config, played_as: PlayConfig) -> NDArray[np.int64]:
+    from textgames.games import levels
+
+    if config.levels == levels.VALIDATION_SET:
+        return levels.validation(played_as, config.val_data_num)
+    hard = config.levels == levels.HARD_TEST_SET
+    return levels.test(played_as, config.val_data_num, hard=hard)
 
 
 def result(

@@ -183,9 +183,10 @@ class Repeater:
             for name, value in os.environ.items()
             if name not in _NOT_INHERITED and not name.startswith("FLAG_")
         }
+        paths = [str(root / "src"), *filter(None, [kept.get("PYTHONPATH")])]
         return kept | {
             "GUILD_HOME": str(self.folder / "guild"),
-            "PYTHONPATH": str(root / "src"),
+            "PYTHONPATH": os.pathsep.join(paths),
             "RECORD_MLFLOW": "off",
         }
 

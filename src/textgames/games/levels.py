@@ -1,7 +1,8 @@
-"""Seeds for training and for validation that share no level.
+"""Seeds for training, validation and tests that share no level.
 
 RAGEN uses 10,000 consecutive seeds for training and the following 500 for validation. Different seeds often have the
-same level, the more so on smaller grids.
+same level, the more so on smaller grids. The test sets are this project's: no level of theirs is, turned or mirrored,
+one of the levels that a training may have used.
 """
 
 from __future__ import annotations
@@ -18,6 +19,11 @@ FIRST = {SOKOBAN: 10_000, FROZENLAKE: 100_000, BANDIT: 100_000}
 FIRST_SFT = 100_000  # first seed of supervised training, for all games
 TRAINING, VALIDATION = 10_000, 500
 """Number of RAGEN's seeds."""
+FIRST_TEST = 1 << 31  # first seed of the test sets
+USED = 40_000  # seeds from each first one on whose levels the test sets leave out
+SETS = (VALIDATION_SET, TEST_SET, HARD_TEST_SET) = ("validation", "test", "test_hard")
+"""Sets of levels; the hard test set leaves out levels that are solved in one or two moves."""
+HARD = 3  # moves that a level of the hard test set needs at least
 
 
 def level_keys(config: GameConfig, seeds: NDArray[np.int64]) -> NDArray[np.bytes_]:
@@ -26,21 +32,38 @@ def level_keys(config: GameConfig, seeds: NDArray[np.int64]) -> NDArray[np.bytes
     A bandit has no grid; every seed is a level.
     """
     seeds = np.asarray(seeds, np.int64)
+    return seeds.astype("S20") if config.env == BANDIT else _keys(_grids(config, seeds))
+
+
+def symmetric_keys(config: GameConfig, seeds: NDArray[np.int64]) -> NDArray[np.bytes_]:
+    """Return keys as `level_keys`, equal also for grids that are turned or mirrored, bytes [n]."""
+    seeds = np.asarray(seeds, np.int64)
     if config.env == BANDIT:
-        return seeds.astype("S20")
+        return level_keys(config, seeds)
+    cells = _grids(config, seeds)
+    turned = [np.rot90(cells, quarters, (1, 2)) for quarters in range(4)]
+    keys = [_keys(each) for grid in turned for each in (grid, grid[:, :, ::-1])]
+    return np.sort(keys, axis=0)[0]
+
+
+def _grids(config: GameConfig, seeds: NDArray[np.int64]) -> NDArray[np.uint8]:
+    """Return the grids of seeds with the player, uint8 [n, side, side]."""
     if config.env == SOKOBAN:
         from textgames.games.sokoban import generate
 
-        cells = generate(seeds, config.side, config.boxes, config.search_depth)
-    else:
-        from textgames.games.frozenlake import GOAL
-        from textgames.games.frozenlake import generate as lakes
+        return generate(seeds, config.side, config.boxes, config.search_depth)
+    from textgames.games.frozenlake import GOAL
+    from textgames.games.frozenlake import generate as lakes
 
-        cells, player, _ = lakes(seeds, config.side, config.frozen)
-        cells.reshape(len(seeds), -1)[np.arange(len(seeds)), player] = GOAL + 1
+    cells, player, _ = lakes(seeds, config.side, config.frozen)
+    cells.reshape(len(seeds), -1)[np.arange(len(seeds)), player] = GOAL + 1
+    return cells.reshape(len(seeds), config.side, config.side)
+
+
+def _keys(cells: NDArray[np.uint8]) -> NDArray[np.bytes_]:
     # As letters: numpy ignores zeros at the end of bytes.
-    letters = cells.reshape(len(seeds), -1) + np.uint8(ord("A"))
-    return np.ascontiguousarray(letters).view(f"S{letters.shape[1]}")[:, 0]
+    letters = np.ascontiguousarray(cells.reshape(len(cells), -1) + np.uint8(ord("A")))
+    return letters.view(f"S{letters.shape[1]}")[:, 0]
 
 
 def validation(config: GameConfig, count: int = VALIDATION) -> NDArray[np.int64]:
@@ -78,3 +101,53 @@ def training(
                 "validation; use more cells"
             )
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
+
+
+def test(config: GameConfig, count: int = VALIDATION, *, hard: bool = False) -> NDArray[np.int64]:
+    """Return seeds of a test set in rising order, int64 [count]; no two have the same level.
+
+    Levels among the first `USED` seeds of reinforcement learning, of validation and of supervised training are left
+    out, turned and mirrored ones too.
+
+    Args:
+        config: The flags.
+        count: Number of seeds.
+        hard: Leave out levels that a shortest solution of less than `HARD` moves solves (without slips).
+
+    Raises:
+        UserError: Fewer than 1 % of the seeds have a level that is not left out.
+    """
+    if config.env == BANDIT:
+        if hard:
+            raise record.UserError("--levels: the bandit has no hard test set, every game is a pull")
+        return FIRST_TEST + np.arange(count, dtype=np.int64)
+    firsts = sorted({FIRST[config.env], FIRST_SFT})
+    used = [symmetric_keys(config, first + np.arange(USED, dtype=np.int64)) for first in firsts]
+    known = np.unique(np.concatenate(used))
+    found: list[NDArray[np.int64]] = []
+    start, missing, tried = FIRST_TEST, count, 0
+    while missing > 0:
+        seeds = start + np.arange(max(10 * missing, 1000), dtype=np.int64)
+        keys = symmetric_keys(config, seeds)
+        _, first_of_key = np.unique(keys, return_index=True)
+        new = np.sort(first_of_key[~np.isin(keys[first_of_key], known)])
+        if hard:
+            new = new[_moves(config, seeds[new]) >= HARD]
+        new = new[:missing]
+        known = np.union1d(known, keys[new])
+        found.append(seeds[new])
+        start, missing, tried = start + len(seeds), missing - len(new), tried + len(seeds)
+        if missing and tried > 100 * count + 10_000:
+            raise record.UserError(
+                f"--size: on {config.side} x {config.side} cells almost all levels are among those of the training; "
+                "use more cells"
+            )
+    return np.concatenate(found) if found else np.zeros(0, np.int64)
+
+
+def _moves(config: GameConfig, seeds: NDArray[np.int64]) -> NDArray[np.int64]:
+    """Return the length of a shortest solution without slips, int64 [n]; 0 where there is none."""
+    from textgames.games.solver import solutions
+
+    found = solutions(config, seeds, safe=True)
+    return np.array([0 if moves is None else len(moves) for moves in found], np.int64)

@@ -1,0 +1,184 @@
+"""`catalog rerun`: runs of a project in git, repeated after its code has changed."""
+
+import json
+from pathlib import Path
+
+import pytest
+
+SCRIPT = '''
+"""Learns a number; may start from what another run learned."""
+import argparse
+from dataclasses import dataclass
+from pathlib import Path
+import numpy as np
+from runcatalog import record
+from runcatalog.record.checkpoint import load_checkpoint
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    lr: float = record.option(5e-3, "learning rate", low=0, high=1)
+
+def main(config):
+    with record.start(config, study="toy") as run:
+        value = 0.0
+        if Path("start").exists():
+            before = load_checkpoint(Path("start"))
+            run.add_parent(before.run_id)
+            value = float(before.tensors["value"][0])
+        rng = run.seeds.generator("x")
+        for update in range(1, 11):
+            value += FACTOR * config.lr * rng.random()
+            run.log({"value": value}, step=update)
+        run.checkpoint(10, {"value": np.array([value])}, {})
+        objective = {"name": "value", "value": round(value, 2), "kind": "rate", "count": 100}
+        return run.finish({"objective": objective})
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser(description=__doc__))
+'''
+OPERATIONS = """
+- model: toy
+  sourcecode: {root: ., select: [{exclude: '*'}, {include: 'src/*.py'}]}
+  operations:
+    train: {main: src/toy.learn, flags-import: all, pip-freeze: no, output-scalars: no}
+    more:
+      main: src/toy.learn
+      flags-import: all
+      requires: [{operation: 'toy:train', name: before, select: checkpoints, target-type: link, rename: checkpoints start}]
+      pip-freeze: no
+      output-scalars: no
+"""
+
+
+def write_script(root: Path, factor: float) -> None:
+    text = SCRIPT.replace("FACTOR", str(factor))
+    (root / "src/toy/learn.py").write_text(text.lstrip())
+
+
+def commit(shell, message: str) -> str:
+    shell("git add -A && git -c user.name=a -c user.email=a@b commit -qm " + message)
+    return shell("git rev-parse HEAD").strip()
+
+
+@pytest.fixture(scope="module")
+def recorded(shell_in, tmp_path_factory):
+    """A shell in a project with a run and one that starts from it, whose code has changed since."""
+    shell = shell_in(tmp_path_factory.mktemp("rerun"))
+    (shell.root / "experiments/toy/guild.yml").write_text(OPERATIONS)
+    (shell.root / "guild.yml").write_text("- include: [experiments/toy/guild.yml]\n")
+    (shell.root / "experiments/toy/catalog.md.j2").write_text(
+        '## Toy\n\n{{ table(["toy:train", "toy:more"]) }}\n'
+    )
+    (shell.root / ".gitignore").write_text(".cache/\nmlflow.db*\nmlartifacts/\n__pycache__/\n")
+    write_script(shell.root, 2.0)
+    shell("git init -q")
+    shell.commit = commit(shell, "first")
+    shell("guild run toy:train lr=0.05 seed=3 -y")
+    shell("guild run toy:more lr=0.01 seed=4 -y")
+    shell.inside("sync -q")
+    shell.inside("export")
+    write_script(shell.root, 0.1)
+    commit(shell, "slower")
+    return shell
+
+
+def record_of(shell, operation: str) -> dict:
+    (found,) = (
+        content
+        for path in (shell.root / "experiments/records").glob("*/*.json")
+        if (content := json.loads(path.read_text()))["operation"] == operation
+    )
+    return found
+
+
+def write_record(shell, content: dict) -> None:
+    path = shell.root / "experiments/records" / content["study"] / f"{content['run'][:8]}.json"
+    path.write_text(json.dumps(content))
+
+
+def test_a_run_gives_the_same_bits_at_its_commit(recorded):
+    train = record_of(recorded, "toy:train")
+    printed = recorded.inside(f"rerun {train['run'][:8]}")
+    assert f"at {recorded.commit[:8]}" in printed
+    assert f"{train['run'][:8]}  toy:train  same bits" in printed
+    (entry,) = record_of(recorded, "toy:train")["reproduced"]
+    assert entry["bits"] is True
+    assert entry["value"] == train["result"]["objective"]["value"]
+    assert recorded("git status --short").split() == [
+        "M",
+        f"experiments/records/toy/{train['run'][:8]}.json",
+    ]
+    assert len(recorded("git worktree list").splitlines()) == 1
+    recorded.inside("render")
+    page = (recorded.root / "runs_catalog.md").read_text()
+    assert "## Reproduced" in page
+    assert "1 runs were repeated, 1 with equal bits" in page
+    recorded("git checkout -q experiments && git clean -fdq")
+
+
+def test_a_run_that_starts_from_another_gets_that_one(recorded):
+    more = record_of(recorded, "toy:more")
+    assert more["parents"] == [record_of(recorded, "toy:train")["run"]]
+    assert "same bits" in recorded.inside(f"rerun -q {more['run'][:8]}")
+    recorded("git checkout -q experiments")
+
+
+def test_a_parent_whose_weights_are_gone_is_trained_again(recorded, tmp_path):
+    more = record_of(recorded, "toy:more")
+    recorded.env["GUILD_HOME"], home = str(tmp_path), recorded.env["GUILD_HOME"]
+    try:
+        refused = recorded.inside(f"rerun {more['run'][:8]}", code=1)
+        assert "whose weights are not kept; with --parents it is trained again" in refused
+        printed = recorded.inside(f"rerun --parents {more['run'][:8]}")
+    finally:
+        recorded.env["GUILD_HOME"] = home
+    assert printed.count(f"at {recorded.commit[:8]}") == 2
+    assert "same bits" in printed
+    recorded("git checkout -q experiments")
+
+
+@pytest.mark.parametrize(
+    ("value", "words", "code"),
+    [
+        (0.55, "other bits, a value in the record's interval", 0),
+        (0.05, "other bits, a value outside the record's interval", 1),
+    ],
+)
+def test_other_bits_are_compared_by_the_interval(recorded, value, words, code):
+    train = record_of(recorded, "toy:train")
+    train["digest"]["metrics"] = "0" * 64
+    train["result"]["objective"]["value"] = value
+    write_record(recorded, train)
+    printed = recorded.inside(f"rerun {train['run'][:8]}", code=code)
+    assert words in printed
+    assert record_of(recorded, "toy:train")["reproduced"][0]["bits"] is False
+    recorded("git checkout -q experiments")
+
+
+@pytest.mark.parametrize(
+    ("changed", "reason"),
+    [
+        ({"dirty": "0123456789ab"}, "ran with uncommitted changes (0123456789ab)"),
+        ({"commit": ""}, "its record names no commit"),
+        ({"commit": "ab" * 20}, "commit abababababab is not in this repository"),
+        ({"status": "KILLED"}, "has not finished (KILLED)"),
+        ({"operation": "toy:gone"}, "operation toy:gone is not declared at"),
+        ({"parents": ["ab" * 16]}, "starts from abababab, of which there is no record"),
+    ],
+)
+def test_what_cannot_be_repeated_is_refused(recorded, changed, reason):
+    train = record_of(recorded, "toy:train")
+    write_record(recorded, train | changed)
+    assert reason in recorded.inside(f"rerun {train['run'][:8]}", code=1)
+    assert len(recorded("git worktree list").splitlines()) == 1
+    recorded("git checkout -q experiments")
+
+
+def test_a_run_that_fails_again_is_a_problem(recorded):
+    train = record_of(recorded, "toy:train")
+    train["flags"]["lr"] = 7
+    write_record(recorded, train)
+    printed = recorded.inside(f"rerun {train['run'][:8]}", code=1)
+    assert "the repeated run did not finish" in printed
+    assert "lr" in printed
+    recorded("git checkout -q experiments")

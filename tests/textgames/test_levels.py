@@ -1,0 +1,63 @@
+"""The test sets share no level with training or validation, turned and mirrored ones included."""
+
+import numpy as np
+import pytest
+
+from textgames.games import frozenlake, levels, solver, sokoban
+from textgames.games.config import GameConfig
+
+CONFIGS = [GameConfig(env="sokoban"), GameConfig(env="frozenlake")]
+
+
+def grids(config, seeds):
+    """Every grid as nested tuples, the player included."""
+    if config.env == "sokoban":
+        return sokoban.generate(seeds, config.side, config.boxes, config.search_depth)
+    cells, player, _ = frozenlake.generate(seeds, config.side, config.frozen)
+    cells = cells.reshape(len(seeds), -1).astype(int)
+    cells[np.arange(len(seeds)), player] += 100
+    return cells.reshape(len(seeds), config.side, config.side)
+
+
+def forms(grid):
+    """The eight turned and mirrored forms of a grid, by lists."""
+    rows = [list(row) for row in grid]
+    for _ in range(4):
+        rows = [list(row) for row in zip(*rows[::-1], strict=True)]
+        yield tuple(map(tuple, rows))
+        yield tuple(tuple(row[::-1]) for row in rows)
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.env)
+@pytest.mark.parametrize("hard", [False, True])
+def test_no_level_of_a_test_set_is_used_elsewhere(config, hard):
+    seeds = levels.test(config, 200, hard=hard)
+    assert len(seeds) == 200
+    assert (np.diff(seeds) > 0).all()
+    tested = [set(forms(grid)) for grid in grids(config, seeds)]
+    elsewhere = [
+        levels.validation(config),
+        levels.training(config, 3000),
+        levels.training(config, 3000, levels.FIRST_SFT),
+    ]
+    used = {tuple(map(tuple, grid)) for each in elsewhere for grid in grids(config, each)}
+    assert not any(known & used for known in tested)
+    assert len({min(known) for known in tested}) == 200
+    moves = [len(each) for each in solver.solutions(config, seeds, safe=True)]
+    assert min(moves) >= (levels.HARD if hard else 1)
+    assert not hard or min(moves) == levels.HARD
+    assert (levels.test(config, 50, hard=hard) == seeds[:50]).all()
+
+
+@pytest.mark.parametrize("config", CONFIGS, ids=lambda config: config.env)
+def test_symmetric_keys_are_equal_for_turned_and_mirrored_grids_alone(config):
+    seeds = np.arange(3000)
+    keys = levels.symmetric_keys(config, seeds)
+    expected = [min(forms(grid)) for grid in grids(config, seeds)]
+    _, ours = np.unique(keys, return_inverse=True)
+    names = {form: number for number, form in enumerate(dict.fromkeys(expected))}
+    reference = np.array([names[form] for form in expected])
+    assert len(names) < 3000  # some grids are equal
+    same = dict(zip(ours.tolist(), reference.tolist(), strict=True))
+    assert len(same) == len(names)
+    assert [same[number] for number in ours.tolist()] == reference.tolist()
