@@ -136,7 +136,7 @@ def _seeds(config: Config, played_as: PlayConfig) -> NDArray[np.int64]:
     if config.levels == levels.VALIDATION_SET:
         return levels.validation(played_as, config.val_data_num)
     hard = config.levels == levels.HARD_TEST_SET
-    return levels.test(played_as, config.val_data_num, hard=hard)
+    return levels.held_out(played_as, config.val_data_num, hard=hard)
 
 
 def result(

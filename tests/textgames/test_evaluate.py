@@ -124,6 +124,11 @@ def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "once"))
     once = evaluate.main(replace(config, repeats=1))["result"]["objective"]["value"]
     assert once == np.mean([each.success for each in played[:6000] if each.replay == 0])
+    monkeypatch.setenv("RUN_DIR", str(tmp_path / "test"))
+    played.clear()
+    tested = evaluate.main(replace(config, repeats=1, levels="test"))["result"]
+    assert tested["split"] == "test"
+    assert [each.seed for each in played] == levels.held_out(trained_flags(config), 12).tolist()
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "refused"))
     with pytest.raises(UserError, match="--repeats: frozenlake has no randomness"):
         evaluate.main(Config(checkpoint=str(trained), repeats=2))

@@ -27,9 +27,7 @@ def rerun(options: argparse.Namespace) -> int:
     project = Project.find()
     records = {record.run: record for record in committed_records(project)}
     selected = _selected(list(records.values()), options.runs)
-    repeater = Repeater(
-        project, records, guild_home(), options.parents, progress_printer(options)
-    )
+    repeater = Repeater(project, records, guild_home(), options.parents, progress_printer(options))
     problems = []
     for record in selected:  # before hours of work, not in their middle
         try:

@@ -139,8 +139,8 @@ class RunRecord:
         digest: Digests of the final `weights` and of the `metrics`.
         environment: Environment variables that may change a run, on the allow-list of `redact`.
         parents: Ids of the runs whose checkpoint or result it started from.
-        reproduced: Outcomes of `catalog rerun`, oldest first: `when`, `cpu`, `bits`, `value`, and `versions` of packages
-            that differed.
+        reproduced: Outcomes of `catalog rerun`, oldest first: `when`, `cpu`, `bits`, `value`, and `versions` of
+            packages that differed.
     """
 
     run: str

@@ -11,8 +11,8 @@ from runcatalog.text import markdown
 
 _HEAD = ("run", "operation", "recorded", "repeated", "bits", "CPU of the record", "CPU now", "day")
 _PROSE = (
-    "`catalog rerun RUN` repeats a run at its commit with every flag of its record. Bits are equal where the digests of "
-    "the final weights and of all metrics are equal, which is promised for one kind of CPU and the same packages; "
+    "`catalog rerun RUN` repeats a run at its commit with every flag of its record. Bits are equal where the digests "
+    "of the final weights and of all metrics are equal, which is promised for one kind of CPU and the same packages; "
     "brackets are the 95 % interval of the recorded value, where successes were counted."
 )
 

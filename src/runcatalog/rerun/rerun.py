@@ -87,9 +87,7 @@ class Repeater:
                 continue
             known = self.records.get(parent)
             if known is None:
-                raise CatalogError(
-                    f"{name}: starts from {parent[:8]}, of which there is no record"
-                )
+                raise CatalogError(f"{name}: starts from {parent[:8]}, of which there is no record")
             if not self.train_parents:
                 minutes = (known.wall_seconds or 0) / 60
                 raise CatalogError(

@@ -24,6 +24,7 @@ USED = 40_000  # seeds from each first one on whose levels the test sets leave o
 SETS = (VALIDATION_SET, TEST_SET, HARD_TEST_SET) = ("validation", "test", "test_hard")
 """Sets of levels; the hard test set leaves out levels that are solved in one or two moves."""
 HARD = 3  # moves that a level of the hard test set needs at least
+BLOCK, MOST_TRIED = 10_000, 1_000_000  # seeds in which the levels of a test set are looked for
 
 
 def level_keys(config: GameConfig, seeds: NDArray[np.int64]) -> NDArray[np.bytes_]:
@@ -103,7 +104,9 @@ def training(
     return np.concatenate(parts) if parts else np.zeros(0, np.int64)
 
 
-def test(config: GameConfig, count: int = VALIDATION, *, hard: bool = False) -> NDArray[np.int64]:
+def held_out(
+    config: GameConfig, count: int = VALIDATION, *, hard: bool = False
+) -> NDArray[np.int64]:
     """Return seeds of a test set in rising order, int64 [count]; no two have the same level.
 
     Levels among the first `USED` seeds of reinforcement learning, of validation and of supervised training are left
@@ -115,34 +118,33 @@ def test(config: GameConfig, count: int = VALIDATION, *, hard: bool = False) -> 
         hard: Leave out levels that a shortest solution of less than `HARD` moves solves (without slips).
 
     Raises:
-        UserError: Fewer than 1 % of the seeds have a level that is not left out.
+        UserError: There are fewer such levels among `MOST_TRIED` seeds.
     """
     if config.env == BANDIT:
         if hard:
-            raise record.UserError("--levels: the bandit has no hard test set, every game is a pull")
+            raise record.UserError(
+                "--levels: the bandit has no hard test set, every game is a pull"
+            )
         return FIRST_TEST + np.arange(count, dtype=np.int64)
     firsts = sorted({FIRST[config.env], FIRST_SFT})
     used = [symmetric_keys(config, first + np.arange(USED, dtype=np.int64)) for first in firsts]
     known = np.unique(np.concatenate(used))
-    found: list[NDArray[np.int64]] = []
-    start, missing, tried = FIRST_TEST, count, 0
-    while missing > 0:
-        seeds = start + np.arange(max(10 * missing, 1000), dtype=np.int64)
-        keys = symmetric_keys(config, seeds)
-        _, first_of_key = np.unique(keys, return_index=True)
-        new = np.sort(first_of_key[~np.isin(keys[first_of_key], known)])
+    found = np.zeros(0, np.int64)
+    for start in range(FIRST_TEST, FIRST_TEST + MOST_TRIED, BLOCK):
+        seeds = start + np.arange(BLOCK, dtype=np.int64)
+        keys, first_of_key = np.unique(symmetric_keys(config, seeds), return_index=True)
+        new = ~np.isin(keys, known)
+        known = np.union1d(known, keys)
+        seeds = np.sort(seeds[first_of_key[new]])
         if hard:
-            new = new[_moves(config, seeds[new]) >= HARD]
-        new = new[:missing]
-        known = np.union1d(known, keys[new])
-        found.append(seeds[new])
-        start, missing, tried = start + len(seeds), missing - len(new), tried + len(seeds)
-        if missing and tried > 100 * count + 10_000:
-            raise record.UserError(
-                f"--size: on {config.side} x {config.side} cells almost all levels are among those of the training; "
-                "use more cells"
-            )
-    return np.concatenate(found) if found else np.zeros(0, np.int64)
+            seeds = seeds[_moves(config, seeds) >= HARD]
+        found = np.concatenate([found, seeds])
+        if len(found) >= count:
+            return found[:count]
+    raise record.UserError(
+        f"--val-data-num: {count}, but only {len(found)} levels of this kind are in no training; give fewer, or use "
+        "more cells"
+    )
 
 
 def _moves(config: GameConfig, seeds: NDArray[np.int64]) -> NDArray[np.int64]:

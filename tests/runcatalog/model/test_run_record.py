@@ -78,7 +78,8 @@ def test_json_and_back(record):
     again = run_record.from_json(content)
     assert record_files.dumps(again) == text
     assert list(content) == sorted(content)
-    omitted = set() if record.environment else {"environment"}  # as before there was such a field
+    # As before there were such fields.
+    omitted = {name for name in ("environment", "reproduced") if not getattr(record, name)}
     assert set(content) == set(RunRecord.__dataclass_fields__) - omitted
     assert all(len(m["curve"]) <= 100 for m in content["metrics"].values())
 
@@ -87,7 +88,7 @@ def test_fields_are_those_of_the_design():
     named = (
         "run, batch, operation, label, study, status, reason, result, reported_by, seed, flags, metrics, "
         "machine, gpu, host_cpu, versions, commit, dirty, started, wall_seconds, env_steps, digest, parents, "
-        "environment"
+        "environment, reproduced"
     )
     assert set(RunRecord.__dataclass_fields__) == set(named.split(", "))
 

@@ -44,7 +44,12 @@ OPERATIONS = """
     more:
       main: src/toy.learn
       flags-import: all
-      requires: [{operation: 'toy:train', name: before, select: checkpoints, target-type: link, rename: checkpoints start}]
+      requires:
+        - operation: toy:train
+          name: before
+          select: checkpoints
+          target-type: link
+          rename: checkpoints start
       pip-freeze: no
       output-scalars: no
 """
