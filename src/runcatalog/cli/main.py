@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from runcatalog.cli import init, keep, page, read, rerun, ui
+from runcatalog.cli import init, keep, page, read, rerun, ui, verify
 from runcatalog.cli.common import Commands, Help
 from runcatalog.model.errors import CatalogError
 
@@ -29,6 +29,7 @@ for every experiment:
   catalog render                          runs_catalog.md and its figures, from the records;
                                           runs without a record go into runs_local.md
   catalog check                           does the page agree with the records?
+  catalog verify                          do journals, MLflow and records agree?
   catalog rerun 7623993d                  does a recorded run give the same again?
 in a clone without runs:
   catalog import                          the committed records into MLflow
@@ -81,6 +82,7 @@ def parser() -> argparse.ArgumentParser:
     page.add(commands)
     read.add(commands)
     rerun.add(commands)
+    verify.add(commands)
     ui.add(commands)
     return top
 

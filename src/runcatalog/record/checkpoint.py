@@ -190,6 +190,11 @@ def checkpoints_in(folder: Path) -> list[Path]:
     return sorted(checkpoints, key=lambda path: int(path.name), reverse=True)
 
 
+def check_files(path: Path) -> None:
+    """Raise UserError if a checkpoint's files are not those of its manifest; nothing is loaded."""
+    _checked_manifest(path)
+
+
 def _load(path: Path) -> Checkpoint:
     import safetensors
 
