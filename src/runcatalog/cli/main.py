@@ -29,6 +29,7 @@ for every experiment:
   catalog render                          runs_catalog.md and its figures, from the records;
                                           runs without a record go into runs_local.md
   catalog check                           does the page agree with the records?
+  catalog forget 7623993d --why TEXT      out of the tables, with the reason
 in a clone without runs:
   catalog import                          the committed records into MLflow
 questions:
