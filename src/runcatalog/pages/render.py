@@ -25,7 +25,8 @@ Brackets are 95 % intervals. For a single counted rate this is Wilson's interval
 interval of the mean, at least as wide as Wilson's interval of all counts together. The folded block below a table
 lists, for every row, the command that repeats it, the commit, the hardware, the time and the digests. The command
 contains every flag of the record and belongs to that commit. Flags that several commands share are set once, above
-the commands.
+the commands. A table's numbers are the results of the runs. A figure is of the metric at its axis: a validation metric
+differs from a result on test worlds or levels, and a run that stopped early keeps its last value in the mean.
 """
 HEADER = f"""# Guild run list
 
