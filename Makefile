@@ -27,10 +27,11 @@ test: .venv/.set-up ## run all tests, the longest files first; the slowest ten a
 	@tools/setup-browser
 	@$(BIN)/python -m pytest -n auto --dist loadfile --no-loadscope-reorder
 
-lint: .venv/.set-up ## ruff, the import contracts, the declared dependencies
+lint: .venv/.set-up ## ruff, the import contracts, the append-only records, the declared dependencies
 	@$(BIN)/ruff check .
 	@$(BIN)/ruff format --check .
 	@$(BIN)/lint-imports --cache-dir .cache/import-linter
+	@$(BIN)/catalog check --records
 	@$(BIN)/deptry src tests tools benchmarks
 	@$(BIN)/deptry src/runcatalog --optional-dependencies-dev-groups studies,cluster,bench,test
 

@@ -18,7 +18,8 @@ from runcatalog.query.fields import close_matches
 from runcatalog.text import terminal
 
 CLOCK = "time/"  # metrics that read the clock; they differ between equal runs
-_FACTS = ("study", "reason", "reported_by")  # operation, label and status are in the first table
+# Operation, label and status are in the first table.
+_FACTS = ("study", "reason", "reported_by", "superseded_by", "superseded_why", "retracted")
 VALUES = 8  # most values of a flag over a batch that are listed
 _MACHINE = ("machine", "gpu", "host_cpu")
 _NONE = "–"

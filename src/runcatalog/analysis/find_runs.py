@@ -27,7 +27,7 @@ from runcatalog.text import sentences, terminal
 
 _FIXED = ("run", "operation", "label", "status")
 _FACTS = ("run", "batch", "operation", "label", "study", "status", "reason", "seed", "started")
-_MORE_FACTS = ("wall_seconds", "machine", "commit", "dirty")
+_MORE_FACTS = ("wall_seconds", "machine", "commit", "dirty", "superseded_by", "retracted")
 
 
 @dataclass
@@ -204,7 +204,7 @@ def _shown(value: Any, column: ResolvedName) -> str:
         return ""
     if column.kind == "field" and column.key == "started":
         return terminal.when(value)
-    if column.kind == "field" and column.key in ("batch", "commit", "dirty"):
+    if column.kind == "field" and column.key in ("batch", "commit", "dirty", "superseded_by"):
         return str(value)[:8]
     return terminal.value(value)
 
@@ -214,7 +214,8 @@ def _numeric(value: Any) -> bool:
 
 
 def _result(record: RunRecord) -> str:
-    result = record.result or {}
+    result, mark = record.result or {}, sentences.mark(record)
+    shown = sentences.sentence(record)
     if result.get("batch") and record.status == FINISHED:
-        return f"batch ({result.get('method') or 'grid'})"
-    return terminal.plain(sentences.sentence(record))
+        shown = f"batch ({result.get('method') or 'grid'})"
+    return terminal.plain(f"{mark}; {shown}" if mark else shown)

@@ -5,7 +5,7 @@ from __future__ import annotations
 import math
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runcatalog.analysis import groups as grouping
@@ -115,6 +115,7 @@ class Ranking:
         groups: Groups with a value.
         empty: Groups without a value.
         again: Number of runs left out because the same seed ran again with the same flags.
+        marked: Number of runs left out because they are superseded or retracted.
     """
 
     operation: str
@@ -122,6 +123,7 @@ class Ranking:
     groups: list[Group]
     empty: list[Group]
     again: int
+    marked: int = 0
 
     @property
     def runs(self) -> list[RunRecord]:
@@ -152,7 +154,7 @@ def rank(
     Raises:
         CatalogError: The operation, the metric or a flag does not exist.
     """
-    stored = _of_operation(reader, operation)
+    stored, marked = _of_operation(reader, operation)
     measure = _measure(operation, stored, metric, goal)
     single = [s for s in stored if not _is_batch(s.record)]
     records = [s.record for s in single]
@@ -168,7 +170,8 @@ def rank(
         objective = _objective(record, measure, metric_values.get(record.run))
         if objective and record.status == FINISHED and math.isfinite(objective["value"]):
             group.scored.append((objective, record))
-    return _ranked(operation, measure, list(groups.values()), len(records) - len(kept))
+    ranking = _ranked(operation, measure, list(groups.values()), len(records) - len(kept))
+    return replace(ranking, marked=marked)
 
 
 def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -> Ranking:
@@ -189,7 +192,8 @@ def _ranked(operation: str, measure: Measure, groups: list[Group], again: int) -
     return Ranking(operation, measure, sorted(scored, key=key), empty, again)
 
 
-def _of_operation(reader: Reader, operation: str) -> list[StoredRun]:
+def _of_operation(reader: Reader, operation: str) -> tuple[list[StoredRun], int]:
+    """Return an operation's current runs, and the number of those that are superseded or retracted."""
     by_run: dict[str, StoredRun] = {}
     for stored in reader.runs():
         by_run.setdefault(stored.run, stored)
@@ -202,7 +206,12 @@ def _of_operation(reader: Reader, operation: str) -> list[StoredRun]:
     members = [s for s in by_run.values() if s.run in named or s.tags.get("batch") in named]
     batch_ids = {s.tags.get("batch") for s in by_run.values()}
     # A batch may be known only from the tags of its trials; it is not a run to compare.
-    return [s for s in members if s.run not in batch_ids or _is_batch(s.record)]
+    members = [s for s in members if s.run not in batch_ids or _is_batch(s.record)]
+    marked = {s.run for s in members if not s.is_current}
+    current = [s for s in members if s.run not in marked and s.tags.get("batch") not in marked]
+    if not current:
+        raise CatalogError(f"all runs of {operation} are superseded or retracted")
+    return current, len(members) - len(current)
 
 
 def _is_batch(record: RunRecord) -> bool:
@@ -348,6 +357,7 @@ def _counts(ranking: Ranking) -> str:
         (sum(run.status == KILLED for run in runs), "killed"),
         (sum(run.status == RUNNING for run in runs), "running"),
         (ranking.again, "left out because the same seed ran again"),
+        (ranking.marked, "superseded or retracted"),
     ):
         if count:
             parts.append(f"{count} {word}")

@@ -42,8 +42,8 @@ def sync(options: argparse.Namespace) -> int:
 
 def export(options: argparse.Namespace) -> int:
     """catalog export"""
-    from runcatalog.model.record_files import write_all
     from runcatalog.store.sqlite_reader import reader
+    from runcatalog.sync import exports
     from runcatalog.sync.ownership import own
     from runcatalog.sync.sync import project_lock
 
@@ -58,18 +58,77 @@ def export(options: argparse.Namespace) -> int:
         if options.runs:
             selected = selected_runs(selected, options.runs)
         ended = [run for run in selected if run.record.status != "RUNNING"]
-        count, written = write_all(source.with_points(ended), folder)
-        deleted = {run.record.run for run in stored if run.deleted}
-        deleted -= {run.record.run for run in live}
-        removed = _remove_records(folder, deleted)
-    print(f"{count} records in {os.path.relpath(folder)}: {written} written")
+        counts = exports.export(source.with_points(ended), folder)
+        deleted = {run.run for run in stored if run.deleted} - {run.run for run in live}
+        kept = exports.kept(deleted, folder)
+    where = os.path.relpath(folder)
+    print(f"{counts.records} records in {where}: {counts.written} written")
+    if counts.continued:
+        print(f"{counts.continued} went on since their record was written")
     if others:
         print(f"{others} of other projects in MLflow: not exported")
     if len(ended) < len(selected):
         print(f"{len(selected) - len(ended)} still running: not exported")
-    if removed:
-        print(f"{removed} removed: deleted in MLflow")
+    if kept:
+        print(
+            f"{len(kept)} deleted in MLflow: their records are kept, "
+            "`catalog forget RUN --why TEXT` takes them out of the tables"
+        )
+    for line in counts.refused:
+        print(f"catalog: {line}", file=sys.stderr)
+    return 1 if counts.refused else 0
+
+
+def forget(options: argparse.Namespace) -> int:
+    """catalog forget"""
+    from runcatalog.cli.common import committed_records
+    from runcatalog.model.errors import CatalogError
+    from runcatalog.model.marks import marked
+    from runcatalog.model.record_files import write_all
+    from runcatalog.store.client import Store
+    from runcatalog.store.run_rows import mark_tags
+    from runcatalog.store.sqlite_reader import reader
+    from runcatalog.sync.ownership import OwnRuns
+    from runcatalog.sync.sync import project_lock
+
+    project = Project.find()
+    why = " ".join(options.why.split())
+    if not why:
+        raise CatalogError("--why: a reason is expected")
+    with project_lock(project):
+        records = committed_records(project) if project.records.is_dir() else []
+        stored = OwnRuns(project, reader(options.tracking_uri)).runs()
+        known = {run.run: run.record for run in stored} | {r.run: r for r in records}
+        chosen = [_known_run(known, name) for name in options.runs]
+        chosen += [r.run for r in known.values() if r.batch in chosen]
+        by = _known_run(known, options.superseded_by) if options.superseded_by else ""
+        if by in chosen:
+            raise CatalogError(f"{by[:8]} cannot supersede itself")
+        if by and by in known and not known[by].is_current:
+            raise CatalogError(f"{by[:8]} is superseded or retracted itself")
+        write_all([marked(r, why, by) for r in records if r.run in chosen], project.records)
+        in_mlflow = [run for run in stored if run.run in chosen]
+        store = Store(options.tracking_uri) if in_mlflow else None
+        for run in in_mlflow:
+            store.tag(run.id, mark_tags(marked(run.record, why, by)))
+    mark = f"superseded by {by[:8]}" if by else "retracted"
+    for run in dict.fromkeys(chosen):
+        print(f"{run[:8]}  {known[run].operation}  {mark}")
     return 0
+
+
+def _known_run(known: dict[str, RunRecord], prefix: str) -> str:
+    """Return the id of the run or batch that begins so."""
+    from runcatalog.model.errors import CatalogError
+
+    ids = known.keys() | {record.batch for record in known.values() if record.batch}
+    matches = [run for run in ids if run.startswith(prefix.lower())]
+    if len(matches) != 1 or not prefix:
+        problem = (
+            "is the start of several ids" if matches else "is neither in the records nor in MLflow"
+        )
+        raise CatalogError(f"{prefix!r} {problem}")
+    return matches[0]
 
 
 def import_(options: argparse.Namespace) -> int:
@@ -151,17 +210,6 @@ def _arrange(project: Project, store: Store) -> None:
     arrange(project, store)
 
 
-def _remove_records(folder: Path, deleted: set[str]) -> int:
-    from runcatalog.model.record_files import read
-
-    removed = 0
-    for path in sorted(folder.glob("*/*.json")) if deleted else ():
-        if read(path).run in deleted:
-            path.unlink()
-            removed += 1
-    return removed
-
-
 def _add_quiet(sub: argparse.ArgumentParser) -> None:
     sub.add_argument("-q", "--quiet", action="store_true", help="do not print a line per run")
 
@@ -207,12 +255,33 @@ def add(commands: Commands) -> None:
         "export",
         export,
         "write a record of every run in MLflow: experiments/records/STUDY/RUN8.json",
-        "Runs that are still running are left out.",
+        "Runs that are still running are left out. Records are append-only: a record is added or marked, never "
+        "removed, and its numbers never change. If MLflow has other numbers for a finished run, nothing is written "
+        "for it and the exit status is 1.",
         "catalog export\ncatalog export 7623993d --to /tmp/records",
         uses_mlflow=True,
     )
     sub.add_argument("runs", nargs="*", metavar="RUN", help="only these runs (8 digits are enough)")
     sub.add_argument("--to", metavar="DIR", help="write to another folder")
+
+    sub = commands.add(
+        "forget",
+        forget,
+        "mark runs as retracted or superseded, so that they count in no table",
+        "The record stays, with the mark; so does the run in MLflow. The page lists it with its reason at the end of "
+        "its study's section. A batch is marked with its trials.",
+        "catalog forget 7623993d --why 'the wrong reward'\n"
+        "catalog forget 7623993d --superseded-by 404ebf03 --why 'with the fixed schedule'",
+        uses_mlflow=True,
+    )
+    sub.add_argument("runs", nargs="+", metavar="RUN", help="8 digits are enough")
+    sub.add_argument("--why", required=True, metavar="TEXT", help="the reason, for the page")
+    sub.add_argument(
+        "--superseded-by",
+        default="",
+        metavar="RUN",
+        help="the run or batch that stands for it (default: it is retracted)",
+    )
 
     sub = commands.add(
         "weights",

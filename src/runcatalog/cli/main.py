@@ -31,6 +31,7 @@ for every experiment:
   catalog check                           does the page agree with the records?
   catalog verify                          do journals, MLflow and records agree?
   catalog rerun 7623993d                  does a recorded run give the same again?
+  catalog forget 7623993d --why TEXT      out of the tables, with the reason
 in a clone without runs:
   catalog import                          the committed records into MLflow
 questions:

@@ -28,10 +28,10 @@ def render(options: argparse.Namespace) -> int:
 
     project = Project.find()
     records = committed_records(project)
-    if not options.drop and (lost := lost_rows(project, records)):
+    if lost := lost_rows(project, records):
         raise CatalogError(
-            f"{lost}, without a record: `catalog export` writes the records of runs in MLflow, "
-            "`catalog render --drop` removes the rows"
+            f"{lost}, without a record: `catalog export` writes the records of runs in MLflow, `git checkout` "
+            "brings removed ones back, `catalog forget RUN --why TEXT` takes a run out of the tables"
         )
     links = _links(options) if options.server and not options.records else None
     changed = write(project, records, links)
@@ -72,14 +72,24 @@ def _links(options: argparse.Namespace) -> dict[str, str]:
 
 def check(options: argparse.Namespace) -> int:
     """catalog check"""
+    from runcatalog.analysis import kept_records
+    from runcatalog.model import marks
     from runcatalog.pages import cited_numbers
     from runcatalog.pages.check import difference
 
     project = Project.find()
-    records = committed_records(project)
-    differences = difference(project, records) + cited_numbers.problems(project, records)
-    if not differences:
-        print(f"{CATALOG_FILE} agrees with {len(records)} records")
+    differences, agrees = [], "no record was removed or changed"
+    if not options.records:
+        records = committed_records(project)
+        differences += difference(project, records) + cited_numbers.problems(project, records)
+        differences += marks.problems(records)
+        agrees = f"{CATALOG_FILE} agrees with {len(records)} records"
+    lost, unchecked = kept_records.problems(project)
+    differences += lost
+    if unchecked:
+        print(f"not checked whether records were removed or changed: {unchecked}")
+    if not differences and not (unchecked and options.records):
+        print(agrees)
     for line in differences:
         print(line, file=sys.stderr)
     return 1 if differences else 0
@@ -96,10 +106,10 @@ def row(options: argparse.Namespace) -> int:
     stored = selected_runs(source.runs(), [options.run_id], with_batch=False)
     record = stored[0].record
     records = source.with_points(stored)
-    catalog = Catalog(project, records)
-    print(catalog.row(catalog.data.by_id[record.run]))
+    (named,) = (r for r in records if r.run == record.run)
+    print(Catalog(project, records).row(named))
     for requirement in options.require:
-        _require(catalog.data.by_id[record.run], requirement)
+        _require(named, requirement)
     return 0
 
 
@@ -145,19 +155,18 @@ def add(commands: Commands) -> None:
         metavar="URL",
         help="where MLflow's pages are served: ids become links ($MLFLOW_UI; by default none)",
     )
-    sub.add_argument(
-        "--drop",
-        action="store_true",
-        help="leave out rows whose records were removed, without an error",
-    )
-
-    commands.add(
+    sub = commands.add(
         "check",
         check,
         f"check that {CATALOG_FILE} and the cited numbers of the docs agree with the committed records",
         "If not, print the first row that differs, and every number in README.md and docs/ that differs from the "
-        "record that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. MLflow is not needed.",
-        "catalog check     in a commit hook or in CI",
+        "record that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. Records are append-only: "
+        "one that was committed once and is missing now, or has other numbers, is an error too. MLflow is not needed.",
+        "catalog check               in a commit hook or in CI\n"
+        "catalog check --records     only the records, against git's history",
+    )
+    sub.add_argument(
+        "--records", action="store_true", help="only the records, against those in git's history"
     )
 
     sub = commands.add(

@@ -20,7 +20,7 @@ a query compares names with values: = != < <= > >= ~ (contains), and, or, not, (
   flags      lr>1e-3   task=lever   "network-size"='64 64'   clip-coef<=0.2
   metrics    opening_rate>=0.9 (the last value)   best:opening_rate>=0.9   loss=nan
   fields     run batch operation label study status reason seed started wall_seconds
-             env_steps machine gpu host_cpu commit dirty reported_by
+             env_steps machine gpu host_cpu commit dirty reported_by superseded_by retracted
   dates      started>=2026-11-20   started=today   started<'2026-11-21 10:30'   (UTC)
   a name alone is true if the run has a value of it: dirty, not batch, opening_rate
   last:NAME, best:NAME for a metric named like a flag; flag:NAME for a flag named like a field
@@ -96,6 +96,8 @@ def _side(source: Reader, stored: list[StoredRun], named: StoredRun) -> Side:
     from runcatalog.analysis.diff import Side
 
     trials = [run for run in stored if run.tags.get("batch") == named.run]
+    if named.is_current:
+        trials = [run for run in trials if run.is_current]
     head, *members = source.with_points([named, *trials])
     return Side(head, tuple(members))
 

@@ -21,7 +21,7 @@ Records = dict[str, list[dict[str, Any]]]
 
 
 def finished_runs(folder: Path) -> Records:
-    """Return the records of a study's finished runs by operation, oldest first.
+    """Return the records of a study's finished runs by operation, oldest first; none that is superseded or retracted.
 
     Raises:
         UserError: The folder is missing, or a file in it is not a record.
@@ -33,7 +33,8 @@ def finished_runs(folder: Path) -> Records:
         try:
             content = json.loads(path.read_text())
             content["started"], content["metrics"], content["flags"]
-            if content["status"] == "FINISHED":
+            is_marked = content.get("superseded_by") or content.get("retracted")
+            if content["status"] == "FINISHED" and not is_marked:
                 by_operation[content["operation"]].append(content)
         except (ValueError, KeyError, TypeError):
             raise UserError(f"{path}: not a record") from None

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import json
 import os
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
 from runcatalog.model import values
@@ -60,6 +60,31 @@ def read_all(folder: Path) -> list[RunRecord]:
     return records
 
 
+def by_digits(folder: Path) -> dict[str, list[Path]]:
+    """Return the files of records by the first 8 digits of their names, in the order of their paths."""
+    paths: dict[str, list[Path]] = {}
+    for path in sorted(folder.glob("*/*.json")):
+        paths.setdefault(path.name[:8], []).append(path)
+    return paths
+
+
+def committed(run: str, paths: Mapping[str, Sequence[Path]]) -> RunRecord | None:
+    """Return the record of a run; None without one.
+
+    Args:
+        run: The run's id; that of a run which only a CSV names has the first 8 digits alone.
+        paths: Result of :func:`by_digits`.
+
+    Raises:
+        CatalogError: The record is broken.
+    """
+    for path in paths.get(run[:8], ()):
+        record = read(path)
+        if run.startswith(record.run) or record.run.startswith(run):
+            return record
+    return None
+
+
 def write_all(records: Iterable[RunRecord], folder: Path) -> tuple[int, int]:
     """Write the records; files with the same content are not touched.
 
@@ -70,12 +95,10 @@ def write_all(records: Iterable[RunRecord], folder: Path) -> tuple[int, int]:
     """
     count = written = 0
     used: dict[Path, str] = {}
-    existing: dict[str, list[Path]] = {}
-    for path in folder.glob("*/*.json"):
-        existing.setdefault(path.name[:8], []).append(path)
+    existing = by_digits(folder)
     for record in sorted(records, key=lambda r: r.run):
         path = folder / record.study / f"{record.id8}.json"
-        if path in used:  # another run with the same 8 digits
+        if path in used or _is_of_another(path, record):  # another run with the same 8 digits
             path = path.with_name(f"{record.run[:16]}.json")
         used[path] = record.run
         count += 1
@@ -84,6 +107,15 @@ def write_all(records: Iterable[RunRecord], folder: Path) -> tuple[int, int]:
             if other.parent != path.parent and other.is_file() and read(other).run == record.run:
                 other.unlink()
     return count, written
+
+
+def _is_of_another(path: Path, record: RunRecord) -> bool:
+    """Whether a file has the record of another run; the run of a CSV has 8 digits only."""
+    if not path.is_file():
+        return False
+    content = path.read_bytes()
+    names = (record.run, record.id8)
+    return not any(f'\n "run": {_line(name)}'.encode() in content for name in names)
 
 
 def write_text(path: Path, text: str) -> bool:

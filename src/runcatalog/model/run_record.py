@@ -139,8 +139,10 @@ class RunRecord:
         digest: Digests of the final `weights` and of the `metrics`.
         environment: Environment variables that may change a run, on the allow-list of `redact`.
         parents: Ids of the runs whose checkpoint or result it started from.
-        reproduced: Outcomes of `catalog rerun`, oldest first: `when`, `cpu`, `bits`, `value`, and `versions` of
-            packages that differed.
+        superseded_by: Id of the run or batch that stands for the same question today; "" for none.
+        superseded_why: Why it stands there.
+        retracted: Why the run does not count, such as a wrong setting; "" where it does.
+        reproduced: Reruns: {when, cpu, bits, value}, the oldest first.
     """
 
     run: str
@@ -167,19 +169,24 @@ class RunRecord:
     digest: dict[str, str] = field(default_factory=dict)
     environment: dict[str, str] = field(default_factory=dict)
     parents: tuple[str, ...] = ()
+    superseded_by: str = ""
+    superseded_why: str = ""
+    retracted: str = ""
     reproduced: tuple[dict[str, Any], ...] = ()
 
     def __post_init__(self) -> None:
         _check_id("run", self.run)
         if self.batch:
             _check_id("batch", self.batch)
+        if self.superseded_by:
+            _check_id("superseded_by", self.superseded_by)
         if self.status not in STATUSES:
             raise CatalogError(
                 f"run {self.run[:8]}: status is one of {', '.join(STATUSES)}, got {self.status!r}"
             )
         put = object.__setattr__
         put(self, "label", values.label(self.label)[:_MAX_TEXT])
-        for name in ("operation", "reason", "reported_by", "machine", "gpu", "host_cpu"):
+        for name in _TEXTS:
             put(self, name, values.text(getattr(self, name))[:_MAX_TEXT])
         for name in ("commit", "dirty"):
             put(self, name, values.text(getattr(self, name))[:64])
@@ -196,6 +203,9 @@ class RunRecord:
         put(self, "digest", {k: v for k, v in _texts(self.digest).items() if v})
         put(self, "result", None if self.result is None else values.to_json(self.result))
         put(self, "parents", tuple(values.text(p) for p in self.parents if p))
+        if not all(isinstance(entry, dict) for entry in self.reproduced):
+            raise CatalogError(f"run {self.run[:8]}: reproduced is a list of objects")
+        put(self, "reproduced", tuple(values.to_json(entry) for entry in self.reproduced))
         if self.wall_seconds is not None:
             put(self, "wall_seconds", round(float(self.wall_seconds), 3))
 
@@ -203,6 +213,11 @@ class RunRecord:
     def id8(self) -> str:
         """The 8 hex digits that the catalog shows."""
         return self.run[:8]
+
+    @property
+    def is_current(self) -> bool:
+        """Whether the run counts: it is neither superseded nor retracted."""
+        return not self.superseded_by and not self.retracted
 
     @property
     def objective(self) -> dict[str, Any] | None:
@@ -235,6 +250,12 @@ def is_maximized(name: str, objective: Mapping[str, Any] | None) -> bool:
     return not _SMALL_IS_GOOD.search(name)
 
 
+_TEXTS = (
+    *("operation", "reason", "reported_by", "machine", "gpu", "host_cpu"),
+    *("superseded_why", "retracted"),
+)
+# Fields that are added to a record after its run; absent where they are empty.
+MARKS = ("superseded_by", "superseded_why", "retracted", "reproduced")
 _MAX_TEXT = 1500  # characters; MLflow takes 8000 bytes
 
 
@@ -261,10 +282,11 @@ def to_json(record: RunRecord) -> dict[str, Any]:
     number = values.json_number
     content = {name: getattr(record, name) for name in record.__dataclass_fields__}
     content["parents"] = list(record.parents)
-    content["reproduced"] = list(record.reproduced)
-    for name in ("environment", "reproduced"):
+    for name in ("environment", *MARKS):
         if not content[name]:
             del content[name]
+    if record.reproduced:
+        content["reproduced"] = list(record.reproduced)
     content["flags"] = dict(record.flags)
     content["metrics"] = {
         name: {
@@ -312,8 +334,8 @@ def from_json(content: Any, where: str = "record") -> RunRecord:
         for name, kind in _KINDS.items():
             if not isinstance(fields.get(name), kind):
                 raise TypeError(f"field {name!r} is of the wrong type")
-        fields["parents"] = tuple(fields.get("parents") or ())
-        fields["reproduced"] = tuple(fields.get("reproduced") or ())
+        for name in ("parents", "reproduced"):
+            fields[name] = tuple(fields.get(name) or ())
         for name in ("flags", "versions", "digest", "environment"):
             fields[name] = fields.get(name) or {}
         return RunRecord(**fields).with_points(points)
@@ -359,6 +381,9 @@ _KINDS: dict[str, Any] = {
     "digest": dict | _NONE,
     "environment": dict | _NONE,
     "parents": list | _NONE,
+    "superseded_by": str | _NONE,
+    "superseded_why": str | _NONE,
+    "retracted": str | _NONE,
     "reproduced": list | _NONE,
     "started": int | _NONE,
     "wall_seconds": int | float | _NONE,

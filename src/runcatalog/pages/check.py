@@ -73,7 +73,7 @@ def _first_difference(committed: str, expected: str) -> str:
     pairs = enumerate(zip(left, right, strict=False), 1)
     different = [(number, old, new) for number, (old, new) in pairs if old != new]
     # The line with the number of runs changes with every row; the row itself is more informative.
-    others = [line for line in different if not re.match(r"\d+ runs: |No runs yet", line[1])]
+    others = [line for line in different if not re.match(r"\d+ (?:run|batch)|No runs yet", line[1])]
     for number, old, new in (others or different)[:1]:
         return f"{CATALOG_FILE}:{number}: {_quoted(old)}, the records give {_quoted(new)}"
     number = min(len(left), len(right)) + 1

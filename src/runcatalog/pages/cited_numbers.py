@@ -133,20 +133,27 @@ class _Index:
 
     def __init__(self, records: Sequence[RunRecord]) -> None:
         self._records = records
+        self._marked = {record.run for record in records if not record.is_current}
         self._by_length: dict[int, tuple[dict[str, list[RunRecord]], ...]] = {}
 
     def __call__(self, id: str) -> tuple[list[RunRecord], list[RunRecord]]:
-        """Return (the runs whose id begins so, the finished trials of the batches whose id begins so)."""
+        """Return (the runs whose id begins so, the finished trials of the batches whose id begins so).
+
+        Trials that are superseded or retracted count only in a batch that is so itself.
+        """
         if len(id) not in self._by_length:
             runs: dict[str, list[RunRecord]] = {}
             trials: dict[str, list[RunRecord]] = {}
             for record in self._records:
                 runs.setdefault(record.run[: len(id)], []).append(record)
-                if record.batch and record.status == FINISHED:
+                if record.batch and record.status == FINISHED and self._counts(record):
                     trials.setdefault(record.batch[: len(id)], []).append(record)
             self._by_length[len(id)] = runs, trials
         runs, trials = self._by_length[len(id)]
         return runs.get(id, []), trials.get(id, [])
+
+    def _counts(self, trial: RunRecord) -> bool:
+        return trial.is_current or trial.batch in self._marked
 
 
 def _problem(citation: Citation, index: _Index) -> str:

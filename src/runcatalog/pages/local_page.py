@@ -6,6 +6,7 @@ import contextlib
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from runcatalog.model.marks import with_marks
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import render
@@ -60,6 +61,8 @@ def write(
         local: Result of :func:`not_exported`; if it is empty, the page is removed.
         links: As for :class:`runcatalog.pages.render.Catalog`.
     """
+    committed = {record.run: record for record in records}
+    local = [with_marks(record, committed.get(record.run)) for record in local]
     ids = {record.run for record in local}
     changed: list[Path] = []
     outdated = set(project.local_figures.glob("*/figures/*.svg"))

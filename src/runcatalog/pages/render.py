@@ -10,11 +10,12 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.analysis import groups, searches
+from runcatalog.model import marks
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Machine, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 from runcatalog.pages import folded_details, reproduced, rerun_command, run_tables, tables
-from runcatalog.text import markdown
+from runcatalog.text import markdown, sentences
 
 if TYPE_CHECKING:
     from runcatalog.plots.curves import Drawing
@@ -24,7 +25,8 @@ Brackets are 95 % intervals. For a single counted rate this is Wilson's interval
 interval of the mean, at least as wide as Wilson's interval of all counts together. The folded block below a table
 lists, for every row, the command that repeats it, the commit, the hardware, the time and the digests. The command
 contains every flag of the record and belongs to that commit. Flags that several commands share are set once, above
-the commands.
+the commands. A table's numbers are the results of the runs. A figure is of the metric at its axis: a validation metric
+differs from a result on test worlds or levels, and a run that stopped early keeps its last value in the mean.
 """
 HEADER = f"""# Guild run list
 
@@ -87,8 +89,11 @@ class Catalog:
         header = LOCAL_HEADER if self.local else HEADER
         parts = [header, self._count(), self._not_exported(), self._inventory()]
         for path in self.project.templates():
-            parts.append(self._section(path))
-        parts += [self._rest(), reproduced.section(self.data.by_id.values())]
+            parts += [self._section(path), self._marked([path.parent.name])]
+        studies = {record.study for record in self.data.marked.values()}
+        templates = {path.parent.name for path in self.project.templates()}
+        parts += [self._rest(), self._marked(sorted(studies - templates))]
+        parts.append(reproduced.section(self.data.by_id.values()))
         joined = "\n\n".join(part.strip() for part in parts if part.strip())
         return re.sub(r"\n{3,}", "\n\n", self._filled(joined)) + "\n"
 
@@ -107,16 +112,19 @@ class Catalog:
 
     def row(self, record: RunRecord) -> str:
         """Return the row of a single run, trial or batch, and the command that repeats it."""
-        members = self.data.members(record) if self.data.is_batch(record) else []
-        shown = [record, *members] if members else [replace(record, batch="")]
+        mark = sentences.mark(record)
+        trials = [r for r in self.data.records if r.batch == record.run and (mark or r.is_current)]
+        shown = [marks.unmarked(r) for r in ([record, *trials] if trials else [_alone(record)])]
+        record = shown[0]
         reduced = replace(self.data, records=shown)
         rows = tables.rows(reduced, [record.operation])
         again = rerun_command.rerun(reduced.operations, shown[0], shown[1:])
+        table = "\n\n".join(filter(None, (tables.as_markdown(rows), mark)))
         if not again.command:
-            return tables.as_markdown(rows)
+            return table
         commits = dict.fromkeys(run.commit for run in shown if run.commit)
         at = f"At commit {', '.join(commits)}:\n" if commits else ""
-        return f"{tables.as_markdown(rows)}\n\n{at}{again.command}"
+        return f"{table}\n\n{at}{again.command}"
 
     # Functions for templates.
 
@@ -140,7 +148,17 @@ class Catalog:
         rows = tables.rows(self.data, names, group=group, flags=flags, reused=reused, hidden=hidden)
         # The figures that show a row are known only when all templates have been rendered.
         self._deferred.append(lambda figures: folded_details.folded(self.data, rows, figures))
-        return f"{tables.as_markdown(rows, breaks=True)}\n\n\0{len(self._deferred) - 1}\0"
+        parts = [tables.as_markdown(rows, breaks=True), self._marked_count(names)]
+        return "\n\n".join([*filter(None, parts), f"\0{len(self._deferred) - 1}\0"])
+
+    def _marked_count(self, operations: Sequence[str]) -> str:
+        """Return "3 superseded or retracted", a link to the list at the end of their study's section."""
+        by_study = Counter(r.study for name in operations for r in self.data.marked_of(name))
+        links = [
+            f"[{count} superseded or retracted](#{_anchor(study)})"
+            for study, count in sorted(by_study.items())
+        ]
+        return ", ".join(links)
 
     def details(self, operations: Sequence[str] | str, folded: bool = True) -> str:
         """Return the tables in the results of operations' runs; see `run_tables.details`."""
@@ -229,7 +247,7 @@ class Catalog:
 
         names = _list(operations)
         runs = [r for r in self._runs(names) if not self.data.is_batch(r)]
-        runs.sort(key=lambda r: names.index(self._operation_of(r)))
+        runs.sort(key=lambda r: names.index(self.data.operation_of(r)))
         drawing = HeatMap(runs, x, y, **more)
         columns, rows, _ = drawing.cells()
         if min(len(columns), len(rows)) < 2:
@@ -260,7 +278,7 @@ class Catalog:
         runs = [
             r
             for r in self.data.by_id.values()
-            if self._operation_of(r) == operation
+            if self.data.operation_of(r) == operation
             and all(r.flags.get(k.replace("_", "-"), r.flags.get(k)) == v for k, v in flags.items())
         ]
         values = []
@@ -274,7 +292,7 @@ class Catalog:
     def count(self, *operations: str, status: str | None = None) -> int:
         """Return the number of runs (not batches) of operations, all or only those with a status."""
         return sum(
-            self._operation_of(r) in operations
+            self.data.operation_of(r) in operations
             and not self.data.is_batch(r)
             and status in (None, r.status)
             for r in self.data.by_id.values()
@@ -283,7 +301,7 @@ class Catalog:
     def _runs(self, operations: Sequence[str] | str) -> list[RunRecord]:
         """Return the runs of operations, including trials, by start."""
         names = set(_list(operations))
-        return [r for r in self.data.by_id.values() if self._operation_of(r) in names]
+        return [r for r in self.data.by_id.values() if self.data.operation_of(r) in names]
 
     def _figure_path(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -319,10 +337,6 @@ class Catalog:
             for record in runs:
                 figures.setdefault(record.run, []).append(where)
         return re.sub("\0(\\d+)\0", lambda match: self._deferred[int(match[1])](figures), content)
-
-    def _operation_of(self, record: RunRecord) -> str:
-        batch = self.data.by_id.get(record.batch)
-        return batch.operation if batch else record.operation
 
     def _section(self, path: Path) -> str:
         import jinja2
@@ -368,14 +382,32 @@ class Catalog:
         title = "Other operations" if self.project.templates() else "Operations"
         return f"## {title}\n\n{self.table(names)}"
 
+    def _marked(self, studies: Sequence[str]) -> str:
+        """Return the folded lists of the superseded and retracted records of studies."""
+        lists = []
+        for study in studies:
+            records = [r for r in self.data.marked.values() if r.study == study]
+            if records:
+                shown = tables.marked_list(self.data, records)
+                title = f"Superseded and retracted: {len(records)}"
+                lists.append(f'<a id="{_anchor(study)}"></a>\n\n{tables.fold(title, shown)}')
+        return "\n\n".join(lists)
+
     def _count(self) -> str:
-        """Return the number of runs by status, and the number of operations that were never run."""
-        runs = [r for r in self.data.by_id.values() if not self.data.is_batch(r)]
-        ends = Counter(r.status for r in runs)
-        parts = [f"{ends[status]} {word}" for status, word in _ENDS if ends[status]]
-        counts = f"{len(runs)} runs: {', '.join(parts)}." if runs else "No runs yet."
-        ran = {r.operation for r in self.data.by_id.values()}
-        never = len(set(self.data.operations) - ran)
+        """Return the numbers of current runs and batches by status, of marked records, of operations never run."""
+        data = self.data
+        parts = [
+            _ends([r for r in data.by_id.values() if data.is_batch(r) == batch], word)
+            for word, batch in ((("run", "runs"), False), (("batch", "batches"), True))
+        ]
+        counts = f"{'; '.join(filter(None, parts))}." if data.by_id else "No runs yet."
+        if data.marked:
+            counts += (
+                f" Besides, {len(data.marked)} records are superseded or retracted: they count in no row and no "
+                "figure, and are listed at the end of their study's section."
+            )
+        ran = {r.operation for r in (*data.by_id.values(), *data.marked.values())}
+        never = len(set(data.operations) - ran)
         return counts + (f" {never} declared operations were never run." if never else "")
 
     def _not_exported(self) -> str:
@@ -405,6 +437,21 @@ class Catalog:
                 f"| {number} | " + " | ".join(markdown.escape(c, 300) for c in cells) + " |"
             )
         return "## Machines\n\n" + "\n".join(lines) if machines else ""
+
+
+def _alone(record: RunRecord) -> RunRecord:
+    return replace(record, batch="")
+
+
+def _anchor(study: str) -> str:
+    return f"superseded-{study}"
+
+
+def _ends(records: Sequence[RunRecord], words: tuple[str, str]) -> str:
+    """Return "3 runs: 2 finished, 1 failed"; "" without records."""
+    ends = Counter(record.status for record in records)
+    parts = ", ".join(f"{ends[status]} {end}" for status, end in _ENDS if ends[status])
+    return f"{len(records)} {words[len(records) != 1]}: {parts}" if records else ""
 
 
 def _list(operations: Sequence[str] | str) -> list[str]:

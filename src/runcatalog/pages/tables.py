@@ -8,6 +8,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runcatalog.analysis import groups, searches
+from runcatalog.model import marks
 from runcatalog.model.project import Operation, Reported
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import batch_summary
@@ -47,8 +48,10 @@ class PageData:
         pending: Reason why an operation has not been run yet, by operation.
         links: Addresses of the runs' pages in MLflow, by run id.
         local: Ids of the runs and batches that are marked as not exported.
-        by_id: Records by id, in order of their start.
-        trials: Trials by the id of their batch.
+        by_id: Current records by id, in order of their start: neither superseded nor retracted. Tables, figures and
+            counts are of these alone.
+        trials: Current trials by the id of their batch.
+        marked: The superseded and retracted records by id, in order of their start.
     """
 
     records: Sequence[RunRecord]
@@ -59,13 +62,15 @@ class PageData:
     local: Collection[str] = ()
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
+    marked: dict[str, RunRecord] = field(init=False)
     _by_operation: dict[str, list[RunRecord]] = field(init=False)
 
     def __post_init__(self) -> None:
         ordered = sorted(self.records, key=groups.order)
-        self.by_id = {record.run: record for record in ordered}
+        self.by_id = {record.run: record for record in marks.current(ordered)}
+        self.marked = {r.run: r for r in ordered if r.run not in self.by_id}
         self.trials, self._by_operation = {}, {}
-        for record in ordered:
+        for record in self.by_id.values():
             self._by_operation.setdefault(record.operation, []).append(record)
             if record.batch:
                 self.trials.setdefault(record.batch, []).append(record)
@@ -73,6 +78,15 @@ class PageData:
     def is_batch(self, record: RunRecord) -> bool:
         """Return whether a record is of a batch."""
         return record.run in self.trials or bool((record.result or {}).get("batch"))
+
+    def operation_of(self, record: RunRecord) -> str:
+        """Return a record's operation; that of its batch for a trial."""
+        batch = self.by_id.get(record.batch) or self.marked.get(record.batch)
+        return batch.operation if batch else record.operation
+
+    def marked_of(self, operation: str) -> list[RunRecord]:
+        """Return the superseded and retracted runs and batches of an operation, with their trials."""
+        return [record for record in self.marked.values() if self.operation_of(record) == operation]
 
     def heads(self, operation: str) -> list[RunRecord]:
         """Return the batches and single runs of an operation, by start; no trials.
@@ -186,6 +200,30 @@ def fold(summary: str, content: str) -> str:
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
+def marked_list(data: PageData, records: Sequence[RunRecord]) -> str:
+    """Return the table of superseded and retracted records, a row each; "" without records."""
+    columns = ("id", "operation", "label", "value", "superseded by", "why")
+    lines = []
+    for record in records:
+        id8 = data.id_cell(record.run)
+        if record.run not in data.local and record.run not in data.links:
+            id8 = f"[{id8}](experiments/records/{record.study}/{record.id8}.json)"
+        objective = record.objective
+        batch = data.marked.get(record.batch)
+        of = batch if batch is not None and record.is_current else record  # as its batch is
+        lines.append(
+            [
+                id8,
+                markdown.escape(record.operation),
+                markdown.escape(record.label),
+                sentences.objective_text(objective, objective["value"]) if objective else "",
+                of.superseded_by[:8] or "retracted",
+                markdown.escape("; ".join(filter(None, (of.superseded_why, of.retracted))), 300),
+            ]
+        )
+    return pipes(columns, lines) if lines else ""
+
+
 def _by_flags(data: PageData, single: Sequence[RunRecord]) -> list[list[RunRecord]]:
     """Group runs that differ only in their seed, and whose parents differ only in their seed; members by start."""
     by_lineage: dict[str, list[RunRecord]] = {}
@@ -212,7 +250,7 @@ def _flags_without_seed(record: RunRecord) -> dict[str, Any]:
 
 def _lineage(data: PageData, record: RunRecord, parent: str) -> object:
     """Return the identity of a parent: operation and flags if its seed is the record's, else its id."""
-    known = data.by_id.get(parent)
+    known = data.by_id.get(parent) or data.marked.get(parent)
     if known is None or known.seed != record.seed:
         return parent
     return known.operation, _flags_without_seed(known), known.reported_by
@@ -302,7 +340,9 @@ def _row(
 
 
 def _missing_row(data: PageData, operation: str, name: str) -> Row:
-    if operation in data.operations:
+    if marked := data.marked_of(operation):
+        result = f"no current run: {len(marked)} superseded or retracted"
+    elif operation in data.operations:
         reason = data.pending.get(operation)
         note = f" ({markdown.escape(reason)})" if reason else ""
         result = f"declared, not run{note}: {markdown.code(f'guild run {operation} -y')}"

@@ -19,8 +19,11 @@ from runcatalog.store.run_rows import StoredRun
 
 MISSING = object()  # the run has no such value; None is a valid value of a flag
 
-TEXTS = ("operation", "label", "study", "reason", "machine", "gpu", "host_cpu", "reported_by")
-IDS = ("run", "batch", "commit", "dirty")
+TEXTS = (
+    *("operation", "label", "study", "reason", "machine", "gpu", "host_cpu", "reported_by"),
+    "retracted",
+)
+IDS = ("run", "batch", "commit", "dirty", "superseded_by")
 NUMBERS = ("seed", "wall_seconds", "env_steps")
 FIELDS = (*IDS, *TEXTS, *NUMBERS, "status", "started")
 

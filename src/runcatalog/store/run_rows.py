@@ -14,8 +14,9 @@ from typing import Any
 
 from runcatalog.guild.runs import is_automatic
 from runcatalog.model import values
+from runcatalog.model.marks import unmarked
 from runcatalog.model.record_files import dumps
-from runcatalog.model.run_record import RUNNING, STATUSES, Point, RunRecord
+from runcatalog.model.run_record import MARKS, RUNNING, STATUSES, Point, RunRecord
 
 IDS = 400  # runs per query of points; SQLite allows 999 variables
 _TAG = 7900  # characters; MLflow truncates tags at 8000
@@ -103,6 +104,11 @@ class StoredRun:
         value = self.load("metrics").get(name, missing)
         return missing if value is missing else _number(value)
 
+    @property
+    def is_current(self) -> bool:
+        """Whether the run is neither marked as superseded nor as retracted."""
+        return not self.tag("superseded_by") and not self.tag("retracted")
+
     @cached_property
     def record(self) -> RunRecord:
         """The run, without metrics."""
@@ -128,6 +134,10 @@ class StoredRun:
             environment=_object(tags.get("environment")),
             digest=digests,
             parents=tuple(filter(None, tags.get("parents", "").split(","))),
+            superseded_by=by if _ID.fullmatch(by := tags.get("superseded_by", "")) else "",
+            superseded_why=tags.get("superseded_why", ""),
+            retracted=tags.get("retracted", ""),
+            reproduced=_objects(tags.get("reproduced")),
             **{name: tags.get(name, "") for name in _TEXT_TAGS},
         )
 
@@ -213,6 +223,7 @@ def tags_of(record: RunRecord) -> dict[str, str]:
     tags["versions"] = _json(record.versions)
     tags["digest"] = _json(record.digest)
     tags["environment"] = _json(record.environment)
+    tags |= mark_tags(record)
     for name in ("seed", "started", "env_steps", "wall_seconds"):
         value = getattr(record, name)
         tags[name] = "" if value is None else repr(value)
@@ -222,6 +233,12 @@ def tags_of(record: RunRecord) -> dict[str, str]:
     for number in range(1, 1 + math.ceil(len(rest) / _TAG)):  # a tag is too short for a long result
         tags[f"result.{number}"] = rest[(number - 1) * _TAG : number * _TAG]
     return tags
+
+
+def mark_tags(record: RunRecord) -> dict[str, str]:
+    """Return the tags of a record's marks; none for a record without marks."""
+    marks = {name: getattr(record, name) for name in MARKS if getattr(record, name)}
+    return {name: v if isinstance(v, str) else _json(v) for name, v in marks.items()}
 
 
 def _result(tags: dict[str, str]) -> dict[str, Any] | None:
@@ -242,8 +259,8 @@ def _number(value: float | None) -> float:
 
 
 def digest(record: RunRecord) -> str:
-    """Return a digest of a record's text."""
-    return hashlib.sha256(dumps(record).encode()).hexdigest()[:16]
+    """Return a digest of a record's text without its marks, which do not make it another record."""
+    return hashlib.sha256(dumps(unmarked(record)).encode()).hexdigest()[:16]
 
 
 @lru_cache(10_000)
@@ -277,6 +294,14 @@ def _object(shown: str | None) -> dict[str, Any]:
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
+
+
+def _objects(shown: str | None) -> tuple[dict[str, Any], ...]:
+    try:
+        value = values.parse_json(shown or "[]")
+    except ValueError:
+        return ()
+    return tuple(v for v in value if isinstance(v, dict)) if isinstance(value, list) else ()
 
 
 def _integer(shown: str | None) -> int | None:

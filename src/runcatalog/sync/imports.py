@@ -17,7 +17,7 @@ from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.store.client import DIGEST, INCOMPLETE, Addition, Store
 from runcatalog.store.run_index import RunIndex
-from runcatalog.store.run_rows import StoredRun, digest
+from runcatalog.store.run_rows import StoredRun, digest, mark_tags
 from runcatalog.sync import compare_csv
 from runcatalog.sync.sync import STAMP
 
@@ -126,9 +126,11 @@ def put_records(
                 tags["mlflow.parentRunId"] = parents[record.batch]
             if known is None or not _is_as_complete(known, record):
                 additions.append(Addition(record, tags, replaces=known))
-            # A replaced batch has another id.
-            elif DIGEST in known.tags and any(known.tags.get(k) != v for k, v in tags.items()):
-                store.tag(known.id, tags)
+            else:
+                # A replaced batch has another id.
+                tags = (tags if DIGEST in known.tags else {}) | mark_tags(record)
+                if any(known.tags.get(k) != v for k, v in tags.items()):
+                    store.tag(known.id, tags)
         replaced = {a.record.run: a.replaces for a in additions if a.replaces is not None}
         for record, id in store.write_all(additions):
             parents[record.run] = id

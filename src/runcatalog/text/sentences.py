@@ -28,6 +28,20 @@ def sentence(record: RunRecord) -> str:
     return "; ".join(part for part in parts if part)
 
 
+def mark(record: RunRecord) -> str:
+    """Return why a run does not count, as Markdown; "" for a run that does."""
+    parts = []
+    if record.superseded_by:
+        parts.append(f"superseded by {record.superseded_by[:8]}: {_why(record.superseded_why)}")
+    if record.retracted:
+        parts.append(f"retracted: {_why(record.retracted)}")
+    return "; ".join(parts)
+
+
+def _why(text: str) -> str:
+    return markdown.escape(text, markdown.MAX_RESULT) or "no reason given"
+
+
 def _state(record: RunRecord) -> str:
     if record.status == FINISHED:
         return outcome(record)

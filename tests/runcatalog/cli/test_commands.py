@@ -119,7 +119,7 @@ def test_a_csv_and_a_clone(shell, tmp_path):
     shell.inside("render")
     text = (shell.root / "runs_catalog.md").read_text()
     assert "best cluster (2 of 5)" in row(text, "lr_clip_opt_toy")[2]
-    assert shell.catalog("check") == "runs_catalog.md agrees with 8 records\n"
+    assert shell.catalog("check").endswith("runs_catalog.md agrees with 8 records\n")
 
     # With a server, ids are links to MLflow's pages, and that is still what the records give.
     shell.inside("render --server http://mlflow.lab:8080/")
@@ -286,8 +286,6 @@ def test_a_run_that_goes_on_after_its_export_is_local_and_no_row_is_dropped_unas
     told = shell.inside("render", code=1)
     assert told.startswith(f"catalog: runs_catalog.md shows run {run.name}, without a record")
     assert (shell.root / "runs_catalog.md").read_text() == text
-    shell.inside("render --drop")
-    assert run.name not in (shell.root / "runs_catalog.md").read_text()
 
 
 def test_guild_home_is_found_as_guild_finds_it(tmp_path, monkeypatch):

@@ -66,6 +66,10 @@ def run_records(draw: st.DrawFn) -> RunRecord:
         digest=draw(st.dictionaries(st.sampled_from(["weights", "metrics"]), TEXT)),
         environment=draw(st.dictionaries(st.sampled_from(["LANG", "MUJOCO_GL"]), TEXT)),
         parents=tuple(draw(st.lists(IDS, max_size=2))),
+        superseded_by=draw(st.just("") | IDS),
+        superseded_why=draw(TEXT),
+        retracted=draw(TEXT),
+        reproduced=tuple(draw(st.lists(st.dictionaries(TEXT, NUMBER), max_size=2))),
     )
     points = st.lists(st.tuples(st.integers(0, 10**6), NUMBER), min_size=1, max_size=130)
     return record.with_points(draw(st.dictionaries(NAMES, points, max_size=3)))
@@ -78,8 +82,8 @@ def test_json_and_back(record):
     again = run_record.from_json(content)
     assert record_files.dumps(again) == text
     assert list(content) == sorted(content)
-    # As before there were such fields.
-    omitted = {name for name in ("environment", "reproduced") if not getattr(record, name)}
+    # Absent where they are empty, as before there were such fields.
+    omitted = {n for n in ("environment", *run_record.MARKS) if not getattr(record, n)}
     assert set(content) == set(RunRecord.__dataclass_fields__) - omitted
     assert all(len(m["curve"]) <= 100 for m in content["metrics"].values())
 
@@ -88,7 +92,7 @@ def test_fields_are_those_of_the_design():
     named = (
         "run, batch, operation, label, study, status, reason, result, reported_by, seed, flags, metrics, "
         "machine, gpu, host_cpu, versions, commit, dirty, started, wall_seconds, env_steps, digest, parents, "
-        "environment, reproduced"
+        "environment, superseded_by, superseded_why, retracted, reproduced"
     )
     assert set(RunRecord.__dataclass_fields__) == set(named.split(", "))
 

@@ -306,7 +306,8 @@ def test_what_a_row_leaves_out_is_folded(project, make):
     assert rows(text, "train")[0][-2].endswith("; uncommitted code")
     assert text.count("uncommitted code") == 1
     assert text.startswith(
-        render.HEADER + "\n4 runs: 3 finished, 1 running. 2 declared operations were never run."
+        render.HEADER + "\n4 runs: 3 finished, 1 running; 1 batch: 1 finished. "
+        "2 declared operations were never run."
     )
 
 

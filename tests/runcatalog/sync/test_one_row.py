@@ -47,7 +47,8 @@ def rows(shell):
     records, aside = shell.root / "experiments" / "records", shell.root.parent / "aside"
     records.mkdir(exist_ok=True)
     records.rename(aside)
-    shell.inside("render --drop")
+    (shell.root / "runs_catalog.md").unlink(missing_ok=True)  # its rows would be missed
+    shell.inside("render")
     aside.rename(records)
     found = {}
     for line in (shell.root / "runs_local.md").read_text().splitlines():

@@ -1,0 +1,129 @@
+"""Export adds and marks, `catalog forget` marks, and nothing removes a record."""
+
+import json
+import re
+
+import pytest
+
+from runcatalog.model.marks import marked
+from runcatalog.model.record_files import dumps, read, write_all
+from runcatalog.store.client import Store
+
+
+@pytest.fixture
+def lab(shell, make):
+    """A project with a batch of two trials and two runs, in MLflow and as records, and its page."""
+    batch = make(1, operation="toy:sweep", result={"batch": True, "method": "grid"})
+    trials = [make(i, value=i / 10, operation="toy:sweep", batch=batch.run, seed=i) for i in (2, 3)]
+    shell.records = shell.root / "experiments" / "records"
+    shell.runs = [batch, *trials, make(4, value=0.4), make(5, status="KILLED", wall_seconds=1.0)]
+    write_all(shell.runs, shell.records)
+    shell.inside("import -q")
+    shell.inside("render")
+    shell.store = Store(f"sqlite:///{shell.root}/mlflow.db")
+    return shell
+
+
+def texts(shell):
+    return {path.name: path.read_text() for path in shell.records.glob("*/*.json")}
+
+
+def page(shell):
+    return (shell.root / "runs_catalog.md").read_text()
+
+
+def stored(shell, number):
+    return next(run for run in shell.store.runs() if run.run.startswith(f"{number:08x}"))
+
+
+def test_a_run_deleted_in_mlflow_keeps_its_record(lab):
+    before = texts(lab)
+    lab.store.client.delete_run(stored(lab, 4).id)
+    told = lab.inside("export")
+    assert "1 deleted in MLflow: their records are kept" in told
+    assert texts(lab) == before
+    lab.inside("check")
+
+
+def test_numbers_of_a_finished_run_are_not_changed(lab, make):
+    before = texts(lab)
+    tags = {"result": json.dumps(make(4, value=0.9).result), "label": "renamed"}
+    lab.store.tag(stored(lab, 4).id, tags)
+    lab.store.tag(stored(lab, 3).id, {"label": "another"})
+    told = lab.inside("export", code=1)
+    lines = [line for line in told.splitlines() if line.startswith("catalog: ")]
+    assert lines == [
+        "catalog: run 00000004 (toy:train): result in MLflow differ from its record, which is kept: "
+        "a record is never changed"
+    ]
+    after = texts(lab)
+    assert after["00000004.json"] == before["00000004.json"]
+    assert '"label": "another"' in after["00000003.json"]  # the others are exported
+
+
+def test_a_run_that_had_not_finished_may_go_on(lab):
+    run = stored(lab, 5)
+    lab.store.tag(run.id, {"wall_seconds": "9.0"})
+    lab.store.client.set_terminated(run.id, "FINISHED")
+    assert "1 went on since their record was written" in lab.inside("export")
+    assert read(lab.records / "toy/00000005.json").status == "FINISHED"
+
+
+def test_forget_marks_the_record_and_the_run_in_mlflow(lab):
+    told = lab.inside("forget 00000004 --why 'the wrong reward'")
+    assert told == "00000004  toy:train  retracted\n"
+    path = lab.records / "toy/00000004.json"
+    record = read(path)
+    assert dumps(record) == dumps(marked(lab.runs[3], "the wrong reward"))
+    assert stored(lab, 4).record.retracted == "the wrong reward"
+    lab.inside("render")
+    assert "| retracted | the wrong reward |" in page(lab)
+    lab.inside("check")
+    # Neither export nor import takes the mark away.
+    lab.inside("export")
+    lab.inside("import -q")
+    assert read(path) == record
+    assert "retracted: the wrong reward; 40 % opening rate" in lab.inside("search retracted")
+    assert "all runs of toy:other" not in lab.inside("best toy:sweep")
+
+
+def test_a_batch_is_marked_with_its_trials_and_ranked_no_more(lab, make):
+    told = lab.inside("forget 00000001 --superseded-by 00000004 --why 'more seeds'")
+    assert len(re.findall("superseded by 00000004", told)) == 3
+    marks = [read(lab.records / f"toy/0000000{i}.json") for i in (1, 2, 3)]
+    assert {(r.superseded_by, r.superseded_why) for r in marks} == {(make(4).run, "more seeds")}
+    assert "all runs of toy:sweep are superseded or retracted" in lab.inside(
+        "best toy:sweep", code=1
+    )
+    lab.inside("forget 00000004 --why bug")
+    assert "the whole" not in lab.inside("search superseded_by=00000004")
+
+
+def test_a_trial_that_is_retracted_is_left_out_of_its_batch(lab):
+    lab.inside("forget 00000002 --why bug")
+    lab.inside("render")
+    assert re.search(r"\| sweep \| 00000001 \|.*30 % opening rate", page(lab))
+    assert "1 superseded or retracted" in lab.inside("best toy:sweep")
+
+
+@pytest.mark.parametrize(
+    ("line", "words"),
+    [
+        ("forget 1234 --why x", "'1234' is neither in the records nor in MLflow"),
+        ("forget 0000000 --why x", "'0000000' is the start of several ids"),
+        ("forget 00000004 --why ' '", "--why: a reason is expected"),
+        ("forget 00000004 --superseded-by 00000004 --why x", "cannot supersede itself"),
+        ("forget 00000001 --superseded-by 00000002 --why x", "cannot supersede itself"),
+    ],
+)
+def test_what_cannot_be_marked_is_named(lab, line, words):
+    before = texts(lab)
+    assert words in lab.inside(line, code=1)
+    assert texts(lab) == before
+
+
+def test_marks_are_made_in_a_clone_without_mlflow(shell, make):
+    folder = shell.root / "experiments" / "records"
+    write_all([make(1, value=0.5)], folder)
+    shell.inside("forget 00000001 --why bug")
+    assert read(folder / "toy/00000001.json").retracted == "bug"
