@@ -115,7 +115,9 @@ def _is_of_another(path: Path, record: RunRecord) -> bool:
         return False
     content = path.read_bytes()
     names = (record.run, record.id8)
-    return not any(f'\n "run": {_line(name)}'.encode() in content for name in names)
+    # Parsing takes much longer, and is only needed for a file that something else has written.
+    as_written = any(f'\n "run": {_line(name)}'.encode() in content for name in names)
+    return not as_written and read(path).run not in names
 
 
 def write_text(path: Path, text: str) -> bool:
