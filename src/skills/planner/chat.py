@@ -15,12 +15,12 @@ import os
 import socket
 import ssl
 import time
-import unicodedata
 import urllib.parse
 from dataclasses import dataclass, field
 from typing import Any
 
 from runcatalog import record
+from runcatalog.record.untrusted import is_nested_deeply, printable
 
 INTERFACES = ("ollama", "openai")
 DEFAULT_URL = {"ollama": "http://127.0.0.1:11434", "openai": "http://127.0.0.1:8000"}
@@ -28,7 +28,6 @@ KEY_VARIABLE = "PLANNER_API_KEY"
 """Environment variable with the key for an OpenAI-compatible server. Not a flag, since flags are recorded."""
 MAX_TOKENS = 256  # of an answer; a valid one has about ten
 MAX_BYTES = 1 << 20  # of a response; a real one has a few kilobytes
-_MAX_DEPTH = 32  # of nesting in a response; a real one has five levels
 _TRANSIENT = (408, 425, 429, 500, 502, 503, 504)  # status codes after which a request is repeated
 _START = "docs/skills.md says how to start one"
 
@@ -114,7 +113,7 @@ class Chat:
         if not isinstance(message, dict) or not isinstance(message.get("content"), str):
             text = json.dumps(response)[:200]
             raise record.RunFailed(f"{self.url}: no answer in the server's response: {text}")
-        return _printable(message["content"])
+        return printable(message["content"])
 
     def _common(self, messages: list[dict[str, str]]) -> dict[str, Any]:
         return {"model": self.model, "messages": messages, "stream": False}
@@ -265,21 +264,13 @@ def _parsed(body: bytes) -> Any:
     """Return the value of a JSON text.
 
     Raises:
-        ValueError: The text is not JSON, or nested more deeply than `_MAX_DEPTH`.
+        ValueError: The text is not JSON, or nested too deeply.
     """
     try:
         content = json.loads(body)
     except RecursionError:
         raise ValueError("nested too deeply") from None
-    level = [content]
-    for _ in range(_MAX_DEPTH):
-        inner = [value for value in level if isinstance(value, dict | list)]
-        level = [
-            item
-            for value in inner
-            for item in (value.values() if isinstance(value, dict) else value)
-        ]
-    if level:
+    if is_nested_deeply(content):
         raise ValueError("nested too deeply")
     return content
 
@@ -295,16 +286,9 @@ def _error_text(body: bytes) -> str:
     return _line(content)
 
 
-def _printable(text: str) -> str:
-    """Return a text without control characters, which could command a terminal; newlines and tabs are kept."""
-    return "".join(
-        c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co")
-    )
-
-
 def _line(value: object) -> str:
     """Return the beginning of a text from a server on one line, without control characters."""
-    return " ".join(_printable(str(value)).split())[:200]
+    return " ".join(printable(str(value)).split())[:200]
 
 
 def _cause(error: BaseException) -> str:
