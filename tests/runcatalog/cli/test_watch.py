@@ -154,7 +154,7 @@ def test_an_end_of_any_shape_is_shown(project, jobs, ended):
     run.says(1, 2, 3)
     jobs.refresh()
     assert jobs.running
-    end = '{"session": 1, "status": ["\u001b[2J"], "reason": {"a": 1}, "ended": '
+    end = r'{"session": 1, "status": ["\u001b[2J"], "reason": {"a": 1}, "ended": '
     (run.directory / "result.json").write_text(f"{end}{ended}}}")
     jobs.refresh()
     shown = "\n".join(lines_of(watch.frame(jobs, {}, time.time()), 100))
