@@ -185,9 +185,17 @@ def result(
     for name, part in parts.items():
         metrics[f"reward/{name}"] = float(played.reward[part].mean())
         metrics[f"success/{name}"] = float(played.success[part].mean())
+    at_random = ""
     if config.uses_language_model and planner is not None:
+        calls = int(played.calls.sum())
+        metrics["planner_calls"] = float(calls)
         metrics["invalid_once"] = float(planner.corrected)
         metrics["invalid_twice"] = float(planner.replaced)
+        metrics["random_share"] = planner.replaced / calls
+        at_random = (
+            f"; after {planner.replaced} of {calls} calls of the planner ({100 * planner.replaced / calls:.1f} %) "
+            "no answer was valid and the sub-task was drawn at random"
+        )
     for (verb, outcome), count in sorted(played.outcomes.items()):
         metrics[f"subtasks/{verb}/{outcome.replace(': ', ' ')}"] = float(count)
     cells = {name: summary_cells(played[part], seeds) for name, part in parts.items()}
@@ -199,7 +207,7 @@ def result(
         },
         "summary": (
             f"mean reward {reward}, success {success} % in {count} levels; in the first {config.shared} "
-            f"{metrics['reward/shared']:.2f}, {int(played.success[:config.shared].sum())} of them solved"
+            f"{metrics['reward/shared']:.2f}, {int(played.success[:config.shared].sum())} of them solved{at_random}"
         ),
         "metrics": metrics,
         "env_steps": int(played.steps.sum()),

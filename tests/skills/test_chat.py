@@ -4,6 +4,7 @@ import json
 import socket
 import socketserver
 import threading
+from contextlib import contextmanager, suppress
 
 import pytest
 
@@ -87,18 +88,30 @@ def test_a_slow_server_is_not_waited_for() -> None:
     assert len(server.requests) == 2
 
 
-class _Stalling(socketserver.StreamRequestHandler):
-    """Answers with an error whose body does not come."""
+@contextmanager
+def _raw_server(write):
+    """A server that answers each request by `write(file)`; yields its address and the headers of the requests."""
+    requests, ended = [], threading.Event()
 
-    def handle(self) -> None:
-        self.server.asked += 1
-        length = 0
-        while (line := self.rfile.readline().strip()) != b"":
-            if line.lower().startswith(b"content-length:"):
-                length = int(line.split(b":")[1])
-        self.rfile.read(length)
-        self.wfile.write(self.server.answer)
-        self.server.ended.wait(60)
+    class Handler(socketserver.StreamRequestHandler):
+        def handle(self) -> None:
+            headers, length = [], 0
+            while (line := self.rfile.readline().strip().lower()) != b"":
+                headers.append(line.decode())
+                if line.startswith(b"content-length:"):
+                    length = int(line.split(b":")[1])
+            self.rfile.read(length)
+            requests.append(headers)
+            with suppress(OSError):  # the client hangs up
+                write(self.wfile, ended)
+
+    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), Handler) as server:
+        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
+        try:
+            yield f"http://127.0.0.1:{server.server_address[1]}", requests
+        finally:
+            ended.set()
+            server.shutdown()
 
 
 @pytest.mark.parametrize(
@@ -108,18 +121,123 @@ class _Stalling(socketserver.StreamRequestHandler):
 def test_a_server_that_stalls_in_an_error_is_as_one_that_tells_nothing(
     status, wanted, message, asked
 ) -> None:
-    with socketserver.ThreadingTCPServer(("127.0.0.1", 0), _Stalling) as server:
-        server.answer = f"HTTP/1.1 {status}\r\nContent-Length: 90\r\n\r\n".encode()
-        server.asked, server.ended = 0, threading.Event()
-        threading.Thread(target=server.serve_forever, args=(0.01,)).start()
-        url = f"http://127.0.0.1:{server.server_address[1]}"
-        try:
-            with pytest.raises(wanted, match=message):
-                _chat("ollama", url, timeout=0.3).ask(ASKED, SCHEMA)
-        finally:
-            server.ended.set()
-            server.shutdown()
-    assert server.asked == asked
+    def stall(file, ended):
+        file.write(f"HTTP/1.1 {status}\r\nContent-Length: 90\r\n\r\n".encode())
+        ended.wait(60)
+
+    with _raw_server(stall) as (url, requests), pytest.raises(wanted, match=message):
+        _chat("ollama", url, timeout=0.3).ask(ASKED, SCHEMA)
+    assert len(requests) == asked
+
+
+@pytest.mark.parametrize(
+    "begin", [b"HTTP/1.1 200 OK\r\nX-", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"]
+)
+def test_a_byte_now_and_then_does_not_prolong_the_time_limit(begin: bytes) -> None:
+    """In the headers and in the body; each byte comes well before the limit."""
+    sent = []
+
+    def trickle(file, ended):
+        file.write(begin)
+        while not ended.wait(0.05):
+            file.write(b"1")
+            sent.append(1)
+
+    with (
+        _raw_server(trickle) as (url, requests),
+        pytest.raises(UserError, match=r"--url.*none within 0\.4 s"),
+    ):
+        _chat("ollama", url, timeout=0.4, retries=0).ask(ASKED, SCHEMA)
+    assert len(sent) >= 2
+    assert len(requests) == 1
+
+
+@pytest.mark.parametrize("status", [301, 302, 303, 307, 308])
+def test_a_redirect_is_named_and_the_key_goes_nowhere_else(status, monkeypatch) -> None:
+    monkeypatch.setenv(chat.KEY_VARIABLE, "the-key-of-the-planner")
+
+    def never(file, ended):
+        file.write(b"HTTP/1.1 200 OK\r\nContent-Length: 2\r\n\r\n{}")
+
+    with _raw_server(never) as (elsewhere, received):
+
+        def redirect(file, ended):
+            to = f"{elsewhere}/\x1b[31m"
+            head = f"HTTP/1.1 {status} Moved\r\nLocation: {to}\r\nContent-Length: 0\r\n\r\n"
+            file.write(head.encode())
+
+        with (
+            _raw_server(redirect) as (url, requests),
+            pytest.raises(UserError, match=r"--url: .* redirects") as caught,
+        ):
+            _chat("openai", url).ask(ASKED, SCHEMA)
+    assert [line for line in requests[0] if "the-key" in line]
+    assert len(requests) == 1
+    assert not received
+    assert "\x1b" not in str(caught.value)
+
+
+def test_a_key_that_no_header_can_hold_is_not_quoted(monkeypatch) -> None:
+    for key in ("the-key\n", "the-k\xe9y"):
+        monkeypatch.setenv(chat.KEY_VARIABLE, key)
+        with (
+            ChatServer(lambda path, body: (200, "explore")) as server,
+            pytest.raises(UserError, match=chat.KEY_VARIABLE) as caught,
+        ):
+            _chat("openai", server.url).ask(ASKED, SCHEMA)
+        assert "the-k" not in str(caught.value)
+
+
+def test_a_response_is_read_up_to_a_limit() -> None:
+    sent = []
+
+    def endless(file, ended):
+        file.write(b"HTTP/1.1 200 OK\r\n\r\n")
+        while not ended.is_set():
+            file.write(b" " * (1 << 16))
+            sent.append(1 << 16)
+
+    with (
+        _raw_server(endless) as (url, _),
+        pytest.raises(UserError, match=r"--url.*more than 1 MiB"),
+    ):
+        _chat("ollama", url, retries=0).ask(ASKED, SCHEMA)
+    assert sum(sent) < 64 << 20  # the rest is what the buffers of a connection hold
+
+
+@pytest.mark.parametrize("depth", [100, 400, 100_000])
+@pytest.mark.parametrize("status", [200, 400])
+def test_deep_json_gives_one_line(depth: int, status: int) -> None:
+    nested = b'{"message": ' + b"[" * depth + b"]" * depth + b"}"
+    with (
+        ChatServer(lambda path, body: (status, nested)) as server,
+        pytest.raises(UserError, match="--url") as caught,
+    ):
+        _chat("ollama", server.url).ask(ASKED, SCHEMA)
+    assert "\n" not in str(caught.value)
+    assert len(str(caught.value)) < 400
+
+
+def test_a_terminal_gets_no_commands_from_a_server() -> None:
+    screen = "\x1b]0;title\x07\x1b[2Jexplore\u202e\n\tnext"
+    with ChatServer(lambda path, body: (200, screen)) as server:
+        assert _chat("ollama", server.url).ask(ASKED, SCHEMA) == "]0;title[2Jexplore\n\tnext"
+
+    def hostile(path, body):
+        return int(body["model"]), {"error": {"message": f"no {screen}"}}
+
+    with ChatServer(hostile) as server:
+        for status in ("400", "404", "500"):
+            with pytest.raises((UserError, RunFailed)) as caught:
+                Chat("openai", server.url, status, 30, 0).ask(ASKED, SCHEMA)
+            assert str(caught.value).isprintable()
+
+    def reason(file, ended):
+        file.write(b"HTTP/1.1 500 \x1b[2J\x9b2J\r\nContent-Length: 0\r\n\r\n")
+
+    with _raw_server(reason) as (url, _), pytest.raises((UserError, RunFailed)) as caught:
+        _chat("ollama", url, retries=0).ask(ASKED, SCHEMA)
+    assert str(caught.value).isprintable()
 
 
 def test_without_a_server_one_line_says_so() -> None:

@@ -211,6 +211,7 @@ def test_an_agent_with_one_sub_task_plays_as_it_does_alone() -> None:
         ('{"subtask": "Explore"}', "not in the list"),
         ('{"subtask": "open the blue door"}', "not in the list"),
         ("", "no JSON"),
+        ("[" * 100_000, "no JSON"),
     ],
 )
 def test_answers_are_checked(reply: str, problem: str) -> None:
@@ -311,6 +312,36 @@ def test_a_run_whose_server_dies_goes_on_without_asking_twice(played, tmp_path: 
         assert len(server.chats) == 2 * asked + refused
     assert dead["metrics"] == whole["metrics"]
     assert dead["table"] == whole["table"]
+
+
+def test_a_result_states_how_many_sub_tasks_were_drawn_at_random(played, tmp_path: Path) -> None:
+    """Every other call gets two invalid answers; also after a resume, which asks nothing again."""
+
+    def answer(path, body):
+        if path == "/api/show":
+            return 200, {}
+        invalid = "fly" if len(body["messages"][1]["content"]) % 2 else options_of(body)[-1]
+        return 200, prompts.answer(invalid)
+
+    with ChatServer(answer) as server:
+        found = played(tmp_path, url=server.url)
+        lines = [
+            json.loads(line)
+            for line in (tmp_path / "artifacts/calls.jsonl").read_text().splitlines()
+        ]
+        again = played(tmp_path, url=server.url)
+    calls = len({(line["episode"], line["call"]) for line in lines})
+    drawn = sum(line["attempt"] == 1 and not line["valid"] for line in lines)
+    assert 0 < drawn < calls
+    metrics = found["metrics"]
+    assert metrics["planner_calls"] == calls == metrics["calls"] * 6
+    assert (metrics["invalid_once"], metrics["invalid_twice"]) == (0, drawn)
+    assert metrics["random_share"] == drawn / calls
+    assert f"{drawn} of {calls} calls" in found["summary"]
+    assert again["metrics"] == metrics
+    without = played(tmp_path / "random", planner="random", model="")
+    assert "random_share" not in without["metrics"]
+    assert "at random" not in without["summary"]
 
 
 def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(played, tmp_path: Path) -> None:

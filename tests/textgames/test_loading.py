@@ -1,5 +1,6 @@
 """Language models: made, loaded, trained, saved, and found again; each by the files that `transformers` reads."""
 
+import io
 import json
 import shutil
 from collections.abc import Callable
@@ -274,3 +275,39 @@ def test_mistakes_get_one_line_before_anything_is_loaded(tmp_path: Path, monkeyp
         assert "\n" not in str(found.value)
     with pytest.raises(record.UserError, match="--width: 100"):
         ModelConfig(width=100, heads=3)
+
+
+def test_code_in_the_folder_of_a_model_is_not_run_whoever_answers(
+    started, tmp_path: Path, monkeypatch
+) -> None:
+    """`transformers` would ask whether to run it, and `y` stands in the input."""
+    folder, ran = tmp_path / "hostile", tmp_path / "ran"
+    tiny.write(folder, TEXTS, width=16, layers=1, heads=2, seed=1)
+    code = f"open({str(ran)!r}, 'w')\nfrom transformers import PretrainedConfig, PreTrainedModel\n"
+    code += "class C(PretrainedConfig):\n    model_type = 'hostile'\n"
+    code += "class M(PreTrainedModel):\n    config_class = C\n"
+    code += "class T:\n    from_pretrained = classmethod(lambda *a, **k: None)\n"
+    (folder / "hostile.py").write_text(code)
+    models = {"AutoConfig": "hostile.C", "AutoModelForCausalLM": "hostile.M"}
+    for part, changes in {
+        "config.json": {"model_type": "hostile", "architectures": ["M"], "auto_map": models},
+        "tokenizer_config.json": {
+            "tokenizer_class": "T",
+            "auto_map": {"AutoTokenizer": ["hostile.T", None]},
+        },
+    }.items():
+        content = json.loads((folder / part).read_text())
+        (folder / part).write_text(json.dumps(content | changes))
+    answers = io.StringIO("y\n" * 9)
+    monkeypatch.setattr("sys.stdin", answers)
+    words = rf"--model: {folder} needs code of its own"
+    with pytest.raises(record.UserError, match=words) as caught:
+        loading.pretrained(AutoTokenizer, folder)
+    assert "\n" not in str(caught.value)
+    with (
+        pytest.raises(record.UserError, match=words),
+        started(ModelConfig(model=str(folder), device="cpu")) as run,
+    ):
+        loaded_in(run)
+    assert not ran.exists()
+    assert not answers.tell()

@@ -22,6 +22,7 @@ from runcatalog.query.fields import (
     run_value,
 )
 from runcatalog.query.language import Comparison, Term, Truth, comparisons, evaluate, parse
+from runcatalog.record.untrusted import printable
 from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.text import sentences, terminal
 
@@ -162,21 +163,23 @@ def as_json(result: QueryResult) -> str:
         run["values"] = {name: _plain(value) for name, value in run["values"].items()}
         run["flags"] = {k: values.to_json(v) for k, v in run["flags"].items()}
         run["metrics"] = {k: values.json_number(v) for k, v in sorted(run["metrics"].items())}
-        lines.append(json.dumps(run, ensure_ascii=False, allow_nan=False))
+        lines.append(_escaped(json.dumps(run, ensure_ascii=False, allow_nan=False)))
     return "[\n" + ",\n".join(lines) + "\n]" if lines else "[]"
 
 
 def as_csv(result: QueryResult) -> str:
-    """Return the runs as CSV: facts, the values of the query's names, the objective."""
+    """Return the runs as CSV: facts, the values of the query's names, the objective; without control characters."""
     titles = [c.title for c in result.columns if c.kind != "field" or c.key not in _FACTS]
     file = io.StringIO()
     writer = csv.writer(file, lineterminator="\n")
-    writer.writerow([*_FACTS, *_MORE_FACTS, *titles, "objective", "value"])
+    header = [*_FACTS, *_MORE_FACTS, *titles, "objective", "value"]
+    writer.writerow([printable(name) for name in header])
     for run in _facts(result):
         facts = ["" if run[name] is None else run[name] for name in (*_FACTS, *_MORE_FACTS)]
         queried = [_plain(run["values"][title]) for title in titles]
         objective = run["objective"] or {"name": "", "value": ""}
-        writer.writerow([*facts, *("" if v is None else v for v in queried), *objective.values()])
+        row = [*facts, *("" if v is None else v for v in queried), *objective.values()]
+        writer.writerow([printable(cell) if isinstance(cell, str) else cell for cell in row])
     return file.getvalue().rstrip("\n")
 
 
@@ -193,6 +196,13 @@ def _facts(result: QueryResult) -> Iterator[dict[str, Any]]:
         }
         run["values"] = {c.title: result.value(stored, c) for c in result.columns}
         yield run | {"flags": dict(record.flags), "metrics": stored.last}
+
+
+def _escaped(line: str) -> str:
+    """Return a line of JSON in which characters that could command a terminal are escaped."""
+    if line == printable(line):
+        return line
+    return "".join(c if printable(c) else json.dumps(c)[1:-1] for c in line)
 
 
 def _plain(value: Any) -> Any:

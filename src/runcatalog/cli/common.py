@@ -87,7 +87,11 @@ def committed_records(project: Project) -> list[RunRecord]:
 
 def progress_printer(options: argparse.Namespace) -> Callable[[str], None]:
     """Return a function that prints a line per run; with -q it prints nothing."""
-    return (lambda line: None) if options.quiet else lambda line: print(line, flush=True)
+    from runcatalog.text.terminal import clean_line
+
+    return (
+        (lambda line: None) if options.quiet else lambda line: print(clean_line(line), flush=True)
+    )
 
 
 def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:

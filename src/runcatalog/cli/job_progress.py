@@ -126,7 +126,7 @@ class Job:
             self._written = written
             self._read_progress(read_json(path) or {})
         self._read_metrics()
-        self.status = status_of(self.directory)
+        self.status = _checked(status_of(self.directory))
 
     def _begin(self, session: Mapping[str, Any]) -> None:
         self._session = session["session"]
@@ -275,9 +275,9 @@ def _refresh_guild(job: Job) -> None:
     """Refresh a batch, or a run that does not record yet, from Guild's files."""
     guild = GuildRun(job.directory.name, str(job.directory))
     status, reason = guild.end()
-    job.begun = job.begun or guild.started or 0
+    job.begun = job.begun or _whole(guild.started)
     job.sign = int(time.time() * 1000) if status == RUNNING else job.sign
-    job.status = Status(status, reason, None)
+    job.status = _checked(Status(status, reason, None))
     if job.is_batch:
         states = [
             GuildRun(t, str(job.directory.parent / t)).attr("exit_status") for t in guild.trials
@@ -328,6 +328,12 @@ def _number(value: Any) -> float | None:
 def _whole(value: Any) -> int:
     number = _number(value)
     return int(number) if number is not None and abs(number) < 1e18 else 0
+
+
+def _checked(status: Status) -> Status:
+    """Return a status from an untrusted file with values of the right types."""
+    ended = None if status.ended is None else _whole(status.ended)
+    return Status(str(status.status), str(status.reason), ended)
 
 
 def metrics_of(project: Project) -> dict[str, list[str]]:

@@ -21,6 +21,7 @@ def sync(options: argparse.Namespace) -> int:
     from runcatalog.guild import runs
     from runcatalog.store.client import Store
     from runcatalog.sync.sync import Sync, project_lock
+    from runcatalog.text.terminal import clean
 
     project = Project.find()
     home = runs.guild_home()
@@ -36,7 +37,7 @@ def sync(options: argparse.Namespace) -> int:
     if report.deleted:
         print(f"{report.deleted} deleted in MLflow: not sent again")
     for problem in report.problems:
-        print(f"catalog: {problem}", file=sys.stderr)
+        print(f"catalog: {clean(problem)}", file=sys.stderr)
     return 1 if report.problems else 0
 
 
@@ -136,6 +137,7 @@ def import_(options: argparse.Namespace) -> int:
     from runcatalog.store.client import Store
     from runcatalog.sync import compare_csv, imports
     from runcatalog.sync.sync import Sync, project_lock
+    from runcatalog.text.terminal import clean
 
     project = Project.find()
     paths = [Path(path) for path in options.paths]
@@ -157,23 +159,22 @@ def import_(options: argparse.Namespace) -> int:
     with project_lock(project):
         store = Store(options.tracking_uri)
         counts = imports.put_records(store, records, progress_printer(options))
-        problems: list[str] = []
-        copied = [
+        copied, problems = imports.check_files(
             run for path, kind in kinds if kind == "journals" for run in imports.journals(path)
-        ]
+        )
         if copied:
             report = Sync(project, store, progress_printer(options)).send_copied(copied)
             counts.read += report.runs
             counts.added += report.sent
             counts.deleted += report.deleted
-            problems = report.problems
+            problems += report.problems
         if counts.added:
             _arrange(project, store)
     print(f"{counts.read} runs read: {counts.added} imported")
     if counts.deleted:
         print(f"{counts.deleted} deleted in MLflow: not imported")
     for problem in problems:
-        print(f"catalog: {problem}", file=sys.stderr)
+        print(f"catalog: {clean(problem)}", file=sys.stderr)
     return 1 if problems else 0
 
 

@@ -103,7 +103,9 @@ def _as_catalog_errors() -> Iterator[None]:
 
 
 def _line(error: Exception) -> str:
-    return " ".join(str(error).split())
+    from runcatalog.record.untrusted import printable
+
+    return " ".join(printable(str(error)).split())
 
 
 if __name__ == "__main__":

@@ -108,7 +108,7 @@ def _hide_in(directory: Path) -> None:
     path = directory / ".guild" / "output"
     with suppress(OSError):
         if (clean := _redactor().file(path, known=True)) is not None:
-            path.write_text(clean, encoding="utf-8", newline="")
+            path.write_bytes(clean)
 
 
 @lru_cache

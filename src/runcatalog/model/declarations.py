@@ -17,6 +17,7 @@ from typing import Any
 from runcatalog.model.errors import CatalogError
 
 GUILD_FILE = "guild.yml"
+_MAX_BYTES = 4 << 20  # of a YAML file; the largest of this project has 30 kB
 _INHERITED = ("flags", "operation-defaults", "operations", "params", "description")
 _PARAM = re.compile(r"({{.*?}})")
 _REFERENCE = re.compile(r"([^:#]*):([^#]+)(?:#(.+))?|([^:#]+)(?:#(.+))?")
@@ -43,19 +44,24 @@ def load_yaml(path: Path) -> Any:
     """Return the content of a YAML file.
 
     Raises:
-        CatalogError: The file cannot be read.
+        CatalogError: The file cannot be read, is not YAML, or exceeds the limits of `untrusted.load_yaml`.
     """
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    from runcatalog.record import untrusted
+
     try:
-        return yaml.load(path.read_text(encoding="utf-8"), loader)
+        with path.open("rb") as file:
+            raw = file.read(_MAX_BYTES + 1)
+        if len(raw) > _MAX_BYTES:
+            raise CatalogError(f"{path}: larger than {_MAX_BYTES >> 20} MiB")
+        return untrusted.load_yaml(raw.decode("utf-8"))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
         problem = getattr(error, "problem", None) or str(error).partition("\n")[0]
         raise CatalogError(f"{path}: {where}{problem}") from None
-    except (OSError, UnicodeDecodeError) as error:
+    except (OSError, ValueError) as error:
         raise CatalogError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
 
 

@@ -241,6 +241,8 @@ class Project:
         path = self.experiments / "machines.yml"
         content = load_yaml(path) if path.is_file() else None
         entries = content.get("machines") if isinstance(content, dict) else content
+        if not isinstance(entries, list | None):
+            raise CatalogError(f"{path}: a list of machines is expected, got {str(entries)[:40]!r}")
         machines = []
         for entry in entries or []:
             if not isinstance(entry, dict) or not (entry.get("name") or entry.get("host")):

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import os
+import stat
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -29,17 +30,24 @@ def read(path: Path) -> RunRecord:
     """Read the record in a file.
 
     Raises:
-        CatalogError: The file is not a record, or is larger than MAX_BYTES.
+        CatalogError: The file is not a record, is larger than MAX_BYTES, or nested too deeply.
     """
+    from runcatalog.record.untrusted import MAX_DEPTH, is_nested_deeply
+
     try:
-        size = path.stat().st_size
-        if size > MAX_BYTES:
-            raise CatalogError(f"{path}: {size} bytes; a record has at most {MAX_BYTES}")
+        status = path.stat()
+        if not stat.S_ISREG(status.st_mode):
+            raise CatalogError(f"{path}: not a regular file")
+        if status.st_size > MAX_BYTES:
+            raise CatalogError(f"{path}: {status.st_size} bytes; a record has at most {MAX_BYTES}")
         content = values.parse_json(path.read_text(encoding="utf-8"))
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:
         raise CatalogError(f"{path}: not JSON ({error})") from None
+    # Curves are left out, which are large, and in which only numbers are accepted.
+    if isinstance(content, dict) and is_nested_deeply({**content, "metrics": None}):
+        raise CatalogError(f"{path}: nested more than {MAX_DEPTH} deep")
     return from_json(content, str(path))
 
 

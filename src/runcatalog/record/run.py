@@ -135,7 +135,7 @@ class Run:
         """
         now = self._clock.now()
         with self._signals.deferred():
-            values = {name: float(value) for name, value in metrics.items()}
+            values = {self._hide.name(name): float(value) for name, value in metrics.items()}
             try:
                 new = self._metrics.append(now, step, values)
             except OSError as error:
@@ -224,7 +224,7 @@ class Run:
         """
         folder = self.directory / "artifacts"
         path = Path(name)
-        target = folder / (path.name if path.is_absolute() else path)
+        target = folder / self._hide.name(path.name if path.is_absolute() else str(path))
         if path.is_absolute() and path.is_relative_to(folder):
             target = path
         target.parent.mkdir(parents=True, exist_ok=True)
@@ -291,6 +291,7 @@ class Run:
         (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
         outcome.write_guild_result(self.directory, "")
         outcome.hide_label(self.directory, self._hide.text)
+        redact.keep_private(self.directory)
         self._reserve.write_bytes(
             os.urandom(_RESERVE_BYTES)
         )  # a file system may store zeros without using space
@@ -396,7 +397,7 @@ class Run:
             for path in folder.rglob("*"):
                 regular = path.is_file() and not path.is_symlink() and path != folder / patch.NAME
                 if regular and (clean := self._hide.file(path, known=True)) is not None:
-                    path.write_text(clean, encoding="utf-8", newline="")
+                    path.write_bytes(clean)
 
     def _close(self, failed: bool = False) -> None:
         self._stop_beating.set()
@@ -435,6 +436,7 @@ class DisabledRun(Run):
     def __init__(self, config: Config, study: str) -> None:
         self.config, self.study, self.seeds = config, study, Seeds(config.seed)
         self.id, self.resumed, self._weights = uuid.uuid4().hex, False, ""
+        self._hide = redact.Redactor([os.environ])
 
     def __enter__(self) -> DisabledRun:
         self._scratch = tempfile.TemporaryDirectory(prefix="run-")

@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import contextlib
 import re
+import unicodedata
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any
 
@@ -14,6 +16,8 @@ _TEXTS = ("study", "operation", "command", "commit", "dirty", "machine", "host",
 _MAX_TEXT = 4000  # characters of such a text
 _ATTRIBUTE_BYTES = 1 << 20
 _INT64 = 1 << 63  # limit of integers in a database
+MAX_DEPTH = 64  # levels of nesting; real files have fewer than ten
+_MAX_NODES = 200_000  # of a YAML text; real files have a few thousand
 
 
 def checked_facts(directory: Path) -> dict[str, Any]:
@@ -41,10 +45,7 @@ def checked_facts(directory: Path) -> dict[str, Any]:
 
 
 def guild_attribute(directory: Path, name: str) -> Any:
-    """Return an attribute of a Guild run; None if it is missing or not valid YAML.
-
-    YAML with many anchors and aliases is rejected: a few nested lines would expand to gigabytes.
-    """
+    """Return an attribute of a Guild run; None if it is missing or not valid YAML (see :func:`load_yaml`)."""
     path = directory / ".guild" / "attrs" / name
     try:
         with path.open("rb") as file:
@@ -58,14 +59,92 @@ def guild_attribute(directory: Path, name: str) -> Any:
         return int(text)
     import yaml
 
-    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
-    with contextlib.suppress(yaml.YAMLError, ValueError, RecursionError):
-        if text.count("&") > 8 and any(
-            isinstance(event, yaml.AliasEvent) for event in yaml.parse(text, loader)
-        ):
-            return None
-        return yaml.load(text, loader)
+    with contextlib.suppress(yaml.YAMLError, ValueError):
+        return load_yaml(text)
     return None
+
+
+def load_yaml(text: str) -> Any:
+    """Return the value of a YAML text of limited size, also after its aliases are replaced by what they stand for.
+
+    A few nested lines with aliases would expand to gigabytes.
+
+    Raises:
+        ValueError: It is nested too deeply, unfolds to too much, or contains a value that does not fit its tag.
+        yaml.YAMLError: It is not YAML.
+    """
+    import yaml
+
+    loader = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
+    _check_size(
+        yaml.parse(text, loader)
+    )  # before PyYAML's recursive functions, which can crash Python
+    try:
+        return yaml.load(text, loader)
+    except (ArithmeticError, AttributeError, LookupError, TypeError):  # PyYAML checks no tags
+        raise ValueError("a value does not fit its tag") from None
+
+
+def _check_size(events: Iterable[Any]) -> None:
+    """Raise ValueError if a YAML document is nested or unfolds beyond the limits.
+
+    Args:
+        events: Events of PyYAML's parser.
+    """
+    import yaml
+
+    anchors: dict[str, tuple[int, int] | None] = {}  # (size, height); None while it is open
+    around: list[tuple[str, int, int]] = []  # (anchor, size, height) of the open collections
+    for event in events:
+        anchor, size, height = getattr(event, "anchor", None) or "", 1, 0
+        if isinstance(event, yaml.CollectionStartEvent):
+            around.append((anchor, 1, 0))
+            anchors[anchor] = None
+        elif isinstance(event, yaml.ScalarEvent):
+            size += len(event.value) // 100
+        elif isinstance(event, yaml.CollectionEndEvent):
+            anchor, size, height = around.pop()
+        elif isinstance(event, yaml.AliasEvent):
+            measured = anchors.get(anchor, (0, 0))
+            if measured is None:
+                raise ValueError(f"*{anchor}: an alias inside of what it stands for")
+            anchor, (size, height) = "", measured
+        else:
+            continue
+        if len(around) + height > MAX_DEPTH:
+            raise ValueError(f"nested more than {MAX_DEPTH} deep")
+        if isinstance(event, yaml.CollectionStartEvent):
+            continue
+        anchors[anchor] = size, height
+        if around:
+            outer, total, highest = around.pop()
+            around.append((outer, total + size, max(highest, height + 1)))
+            if total + size > _MAX_NODES:
+                raise ValueError(f"its aliases unfold to more than {_MAX_NODES} values")
+
+
+def is_nested_deeply(value: Any) -> bool:
+    """Return whether a JSON value is nested more than MAX_DEPTH deep: functions that recurse into it would fail."""
+    level = [value]
+    for _ in range(MAX_DEPTH):
+        level = [
+            item
+            for outer in level
+            if isinstance(outer, dict | list)
+            for item in (outer.values() if isinstance(outer, dict) else outer)
+        ]
+        if not level:
+            return False
+    return True
+
+
+def printable(text: str) -> str:
+    """Return a text without characters that could command a terminal; newlines and tabs are kept."""
+    if text.isascii() and text.isprintable():
+        return text
+    return "".join(
+        c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co")
+    )
 
 
 def inside(directory: Path, path: Path) -> bool:

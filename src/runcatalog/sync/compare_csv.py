@@ -28,6 +28,7 @@ from runcatalog.record.delivery import outcome
 
 _FACTS = ("run", "operation", "started", "time", "status", "label", "sourcecode")
 _RESULT, _HOST = "result", "host"  # attributes with the outcome and the machine
+_MAX_STEP = 1 << 63  # limit of integers in a database
 _REQUIRED = ("run", "operation", "status")
 _NOT_STARTED = ("pending", "staged")
 # Patterns of an objective's name, most likely first, for exports that do not declare one.
@@ -177,7 +178,7 @@ def _trial(
     row: dict[str, str], batch: str, source: str, layout: _Layout, options: Options
 ) -> RunRecord:
     step = _number(row.get(layout.step))
-    at = int(step) if step is not None and math.isfinite(step) else None
+    at = int(step) if step is not None and abs(step) < _MAX_STEP else None
     outcome_line = row.get(layout.result, "")
     status, reason = _status_and_reason(row["status"], at, outcome_line)
     result = outcome.parse(outcome_line) if status == FINISHED and not options.objective else None

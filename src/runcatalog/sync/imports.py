@@ -5,7 +5,7 @@ from __future__ import annotations
 import contextlib
 import gc
 import os
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
@@ -71,6 +71,48 @@ def journals(path: Path) -> list[Path]:
         if depth < 2:
             level = [below for folder in level for below in _folders(folder)]
     return sorted(runs)
+
+
+def check_files(directories: Iterable[Path]) -> tuple[list[Path], list[str]]:
+    """Return the run directories in which all files can be read, and a line for each of the others.
+
+    A pipe or device in a copied directory would be waited for without end, and a link in the journal would lead to
+    files of this machine.
+    """
+    good, problems = [], []
+    for directory in directories:
+        try:
+            strange = next(_strange_files(directory), None)
+        except OSError as error:
+            strange = f"{error.filename}: {error.strerror}"
+        if strange is None:
+            good.append(directory)
+        else:
+            problems.append(f"{strange}; the run was not imported")
+    return good, problems
+
+
+_OWN = ("journal", ".guild", ".guild/attrs", ".guild/proto", ".guild/proto/.guild")
+
+
+def _strange_files(directory: Path) -> Iterator[str]:
+    """Yield a line for each entry of a run directory that is neither a file nor a directory, nor an expected link."""
+    folders = [""]
+    while folders:
+        below = folders.pop()
+        with os.scandir(directory / below) as entries:
+            for entry in entries:
+                name = f"{below}/{entry.name}" if below else entry.name
+                if entry.is_symlink():
+                    # Guild links the files of required runs and a batch's trials.
+                    if below in _OWN or name in (*_OWN, "result.json"):
+                        yield f"{directory / name}: a link, where a run has files of its own"
+                    elif os.path.exists(entry.path) and not (entry.is_file() or entry.is_dir()):
+                        yield f"{directory / name}: leads to neither a file nor a directory"
+                elif entry.is_dir(follow_symlinks=False):
+                    folders.append(name)
+                elif not entry.is_file(follow_symlinks=False):
+                    yield f"{directory / name}: neither a file nor a directory"
 
 
 def _is_run(path: Path) -> bool:

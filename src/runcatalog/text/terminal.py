@@ -8,7 +8,6 @@ import os
 import re
 import shutil
 import sys
-import unicodedata
 from collections.abc import Collection, Sequence
 from datetime import UTC, datetime
 from typing import Any
@@ -16,6 +15,7 @@ from typing import Any
 from rich.cells import cell_len, set_cell_size
 
 from runcatalog.model import values
+from runcatalog.record.untrusted import printable
 
 GAP = "  "
 _MIN_WIDTH = 8  # cells of a column in a table that is too wide; the digits of an id
@@ -23,11 +23,12 @@ _MIN_WIDTH = 8  # cells of a column in a table that is too wide; the digits of a
 
 def clean(value: object) -> str:
     """Return text on one line, without control characters."""
-    shown = " ".join(str(value).split())
-    if shown.isascii() and shown.isprintable():
-        return shown
-    kept = "".join(c for c in shown if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
-    return " ".join(kept.split())
+    return " ".join(printable(" ".join(str(value).split())).split())
+
+
+def clean_line(text: str) -> str:
+    """Return a line without control characters; its spaces are kept."""
+    return printable(text).replace("\n", " ")
 
 
 def width(text: str) -> int:

@@ -118,7 +118,7 @@ def parse_answer(reply: str, options: list[str]) -> tuple[str, str]:
     text = re.sub(r"^```(?:json)?\s*|\s*```$", "", text)
     try:
         content = json.loads(text)
-    except ValueError:
+    except (ValueError, RecursionError):
         return "", "That is no JSON."
     subtask = content.get("subtask") if isinstance(content, dict) else None
     if not isinstance(subtask, str):

@@ -108,6 +108,6 @@ def check(config: PlayConfig, *, training: bool = True) -> None:
     else:
         from transformers import AutoTokenizer
 
-        tokenizer = AutoTokenizer.from_pretrained(source.folder, local_files_only=True)
+        tokenizer = loading.pretrained(AutoTokenizer, source.folder)
         prompt, message = (len(tokens) for tokens in tokenizer(list(messages))["input_ids"])
     loading.check(config, config.needed_tokens(prompt, message), training=training)

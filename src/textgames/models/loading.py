@@ -18,7 +18,7 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.record import option
 from textgames.models.distributed import Ranks, copy_into, full_tensor
-from textgames.models.sources import FIRST, TINY, Source, find, longest, run_of
+from textgames.models.sources import FIRST, TINY, Source, find, longest, pretrained, run_of
 
 if TYPE_CHECKING:
     import torch
@@ -154,9 +154,7 @@ def load(
     frozen = not training or bool(config.lora_rank)
     dtype = torch.bfloat16 if frozen and config.precision == "bf16" else torch.float32
     model = _weights(source, dtype, config.quantise == "4bit", device)
-    tokenizer = AutoTokenizer.from_pretrained(
-        source.folder, local_files_only=True, padding_side="left"
-    )
+    tokenizer = pretrained(AutoTokenizer, source.folder, padding_side="left")
     if tokenizer.pad_token is None:
         tokenizer.pad_token = tokenizer.eos_token
     if training and config.lora_rank:
@@ -187,7 +185,7 @@ def _weights(source: Source, dtype: torch.dtype, four_bit: bool, device: torch.d
     from transformers.utils.logging import disable_progress_bar
 
     disable_progress_bar()
-    options: dict[str, Any] = {"dtype": dtype, "local_files_only": True}
+    options: dict[str, Any] = {"dtype": dtype}
     if four_bit:
         if source.checkpoints:
             raise record.UserError(
@@ -197,15 +195,11 @@ def _weights(source: Source, dtype: torch.dtype, four_bit: bool, device: torch.d
             load_in_4bit=True, bnb_4bit_quant_type="nf4", bnb_4bit_use_double_quant=True,
             bnb_4bit_compute_dtype=dtype,
         )  # fmt: skip
-        model = AutoModelForCausalLM.from_pretrained(
-            source.folder, device_map=str(device), **options
-        )
+        model = pretrained(AutoModelForCausalLM, source.folder, device_map=str(device), **options)
         return _without_repacking(model)
     if not source.checkpoints:
-        return AutoModelForCausalLM.from_pretrained(source.folder, **options).to(device)
-    model = AutoModelForCausalLM.from_pretrained(
-        source.folder, **options | {"dtype": torch.float32}
-    )
+        return pretrained(AutoModelForCausalLM, source.folder, **options).to(device)
+    model = pretrained(AutoModelForCausalLM, source.folder, **options | {"dtype": torch.float32})
     for path in source.checkpoints:
         model = _with_checkpoint(model, path)
     return model.to(device, dtype)

@@ -107,6 +107,30 @@ def _of_hub(name: str) -> Path:
     return _complete(name, Path(huggingface_hub.snapshot_download(name, allow_patterns=patterns)))
 
 
+def pretrained(kind: Any, folder: Path, **options: Any) -> Any:
+    """Return what a class of `transformers` loads from a folder; code in the folder is not run.
+
+    Args:
+        kind: `AutoTokenizer` or `AutoModelForCausalLM`.
+        folder: Folder of a model.
+        options: Further arguments of `from_pretrained`.
+
+    Raises:
+        UserError: The model needs code of its own.
+    """
+    try:
+        return kind.from_pretrained(
+            folder, local_files_only=True, trust_remote_code=False, **options
+        )
+    except ValueError as error:
+        if "trust_remote_code" not in str(error):
+            raise
+        raise record.UserError(
+            f"--model: {folder} needs code of its own (auto_map), which is never run; "
+            "use a model whose architecture `transformers` has"
+        ) from None
+
+
 def longest(source: Source) -> int:
     """Return the longest conversation that the model can read [tokens]."""
     if source.folder is None:

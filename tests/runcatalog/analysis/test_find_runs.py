@@ -224,6 +224,19 @@ def test_for_machines_everything_is_there_and_strict(make):
     assert json.loads(find_runs.as_json(find_runs.find_runs(MemoryReader([run]), "lr>1"))) == []
 
 
+@pytest.mark.parametrize("form", [find_runs.as_csv, find_runs.as_json])
+def test_no_form_of_the_output_commands_a_terminal(make, form):
+    hostile = "\x1b]0;owned\x07\x1b[2J\x9b31m\x7f\u202e"
+    run = make(1, value=0.5, label=f"a{hostile}b", operation=f"x{hostile}", net=f"n{hostile}")
+    run = run.with_points({f"m{hostile}": [(0, 1.0)]})
+    shown = form(find_runs.find_runs(MemoryReader([run]), f"net~n or 'm{hostile}'>0"))
+    assert all(c.isprintable() or c == "\n" for c in shown)
+    if form is find_runs.as_json:
+        assert json.loads(shown)[0]["label"] == run.label
+    else:
+        assert next(csv.DictReader(io.StringIO(shown)))["label"] == "a]0;owned[2J31mb"
+
+
 @pytest.fixture(scope="module")
 def committed():
     """The repository's own records."""

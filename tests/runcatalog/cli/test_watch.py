@@ -151,6 +151,20 @@ def test_numbers_out_of_range_in_a_journal_stop_nothing(project, jobs, value):
         assert lines_of(view, 100)[0].startswith("1 running")
 
 
+@pytest.mark.parametrize("ended", ["1e999", '"soon"', "[1]", "null"])
+def test_an_end_of_any_shape_is_shown(project, jobs, ended):
+    run = Journal(project.root / "runs" / "aaaaaaaa")
+    run.says(1, 2, 3)
+    jobs.refresh()
+    assert jobs.running
+    end = r'{"session": 1, "status": ["\u001b[2J"], "reason": {"a": 1}, "ended": '
+    (run.directory / "result.json").write_text(f"{end}{ended}}}")
+    jobs.refresh()
+    shown = "\n".join(lines_of(watch.frame(jobs, {}, time.time()), 100))
+    assert "aaaaaaaa" in shown
+    assert "\x1b" not in shown
+
+
 def test_a_long_journal_is_read_from_its_end(project, jobs):
     run = Journal(project.root / "runs" / "aaaaaaaa")
     lines = "".join(

@@ -160,6 +160,35 @@ def test_a_mistake_names_the_file_and_the_place(tmp_path, files, told):
     assert "\n" not in str(caught.value)
 
 
+def _read_all(project):
+    for read in (project.operations, project.machines, project.reported, project.pending):
+        read()
+
+
+@pytest.mark.parametrize(
+    "name", ["guild.yml", "catalog.yml", "experiments/machines.yml", "experiments/a/reported.yml",
+             "experiments/a/pending.yml"],
+)  # fmt: skip
+@pytest.mark.parametrize("kind", ["unfolds", "deep", "large"])
+def test_a_yaml_file_that_would_fill_the_memory_is_one_line(tmp_path, monkeypatch, name, kind):
+    if kind == "large":
+        monkeypatch.setattr("runcatalog.model.declarations._MAX_BYTES", 100)
+    text = {
+        "unfolds": "a0: &a0 [x, x, x, x, x, x, x, x, x, x]\n"
+        + "".join(f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]\n" for n in range(1, 10)),
+        "deep": "a: " + "[" * 500 + "]" * 500,
+        "large": "a: " + "x" * 200,
+    }[kind]
+    path = tmp_path / name
+    path.parent.mkdir(parents=True, exist_ok=True)
+    (tmp_path / "guild.yml").write_text("train: {main: train}")
+    path.write_text(text)
+    with pytest.raises(CatalogError) as caught:
+        _read_all(Project(tmp_path))
+    assert str(caught.value).startswith(str(path))
+    assert "\n" not in str(caught.value)
+
+
 def test_an_operation_without_an_objective_has_the_projects(tmp_path):
     (tmp_path / "guild.yml").write_text(
         "a: {main: a}\nb: {main: b, objective: loss}\nc: {main: c, objective: {maximize: min score}}\n"

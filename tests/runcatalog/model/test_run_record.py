@@ -2,6 +2,7 @@
 
 import json
 import math
+import os
 import sys
 import uuid
 from dataclasses import replace
@@ -198,6 +199,10 @@ RECORD = '{"run": "00000000", "operation": "a", "study": "b", "status": "FAILED"
         (RECORD % f'"metrics": {{"m": {{"curve": [[1, 1{"0" * 400}]]}}}}', "too large"),
         (RECORD % f'"seed": {"9" * 5000}', "not JSON"),
         (RECORD % f'"flags": {"[" * 100_000}', "not JSON"),
+        (RECORD % f'"result": {{"a": {"[" * 500}{"]" * 500}}}', "deep"),
+        (RECORD % f'"flags": {{"a": {"[" * 200}{"]" * 200}}}', "deep"),
+        (RECORD % f'"metrics": {{"m": {{"curve": {"[" * 500}{"]" * 500}}}}}', "record"),
+        (RECORD % f'"versions": {{"a": {"[" * 900}{"]" * 900}}}', "deep"),
     ],
 )  # fmt: skip
 def test_broken_records_are_named(tmp_path, text, words):
@@ -215,6 +220,13 @@ def test_a_2_gb_record_is_not_read(tmp_path):
         file.truncate(2 << 30)
     with pytest.raises(CatalogError, match=r"record\.json: 2147483648 bytes; a record has at most"):
         record_files.read(path)
+
+
+def test_a_pipe_is_no_record(tmp_path):
+    """It would be waited for without end."""
+    os.mkfifo(tmp_path / "record.json")
+    with pytest.raises(CatalogError, match=r"record\.json: not a regular file"):
+        record_files.read(tmp_path / "record.json")
 
 
 def test_a_study_is_a_folder_name(make):

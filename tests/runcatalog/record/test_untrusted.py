@@ -6,12 +6,13 @@ import pickle
 
 import pytest
 import torch
+import yaml
 
 from runcatalog import record
 from runcatalog.record import journal
 from runcatalog.record.checkpoint import save_checkpoint
 from runcatalog.record.delivery.publish import publish
-from runcatalog.record.untrusted import checked_facts, guild_attribute
+from runcatalog.record.untrusted import checked_facts, guild_attribute, load_yaml, printable
 
 MARK = "a line of the file outside"
 
@@ -157,6 +158,40 @@ def test_yaml_that_unfolds_to_gigabytes_is_not_read(tmp_path):
         (attrs / "label").write_text(text)
         assert guild_attribute(tmp_path, "label") == value
     assert guild_attribute(tmp_path, "none") is None
+
+
+BOMB = "\n".join(
+    ["a0: &a0 [x, x, x, x, x, x, x, x, x, x]"]
+    + [f"a{n}: &a{n} [{', '.join([f'*a{n - 1}'] * 10)}]" for n in range(1, 10)]
+)
+DEEP = "\n".join(["a0: &a0 [x]", *(f"a{n}: &a{n} [*a{n - 1}]" for n in range(1, 100))])
+
+
+@pytest.mark.parametrize(
+    ("text", "words"),
+    [
+        (BOMB, "unfold"), (BOMB.replace("[", "{a: ").replace("]", "}").replace(", ", ", b: ", 1), "."),
+        (DEEP, "deep"), ("[" * 500 + "]" * 500, "deep"), ("[" * 100_000, "."), ("a: &a [*a]", "alias"),
+        (f"a: &a {'x' * 10_000}\nb: [{'*a, ' * 5000}]", "unfold"),
+        ("!!int ''", "tag"), ("!!bool x", "tag"), ("!!timestamp x", "tag"), ("2026-13-45", "month"),
+        (f"!!int {'9' * 10_000}", "digits"), ("a: [", "expected"),
+    ],
+)  # fmt: skip
+def test_yaml_that_is_too_large_or_wrong_is_one_error(text, words):
+    with pytest.raises((ValueError, yaml.YAMLError), match=words):
+        load_yaml(text)
+
+
+def test_nothing_printable_is_lost_and_nothing_else_is_kept():
+    assert printable("a\tb\n\u00e9 \u2014 \u6f22") == "a\tb\n\u00e9 \u2014 \u6f22"
+    assert printable("\x1b[2J\x9b2J\x07\r\x7f\u202e\ud800x") == "[2J2Jx"
+
+
+def test_yaml_with_a_few_aliases_is_read():
+    text = "base: &base {lr: 0.1, sizes: &s [1, 2]}\nops: [{<<: *base, lr: 0.2}, *s, *base]\n"
+    assert load_yaml(text) == yaml.safe_load(text)
+    assert load_yaml("") is None
+    assert load_yaml("# nothing\n") is None
 
 
 def test_what_leads_out_of_a_run_is_not_sent_and_the_rest_is(project, toy, tmp_path):

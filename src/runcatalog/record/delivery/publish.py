@@ -279,7 +279,9 @@ class Publisher:
                 if clean is None:
                     client.log_artifact(run_id, str(path), folder or None)
                 else:
-                    client.log_text(run_id, clean, os.path.join(folder, path.name))
+                    client.log_text(
+                        run_id, clean.decode("utf-8", "replace"), os.path.join(folder, path.name)
+                    )
                 known[name] = stamp
                 self._keep(state)
         if status.status == FINISHED:

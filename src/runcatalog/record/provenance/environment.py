@@ -21,6 +21,7 @@ from typing import Any
 
 from runcatalog.record.config import Config, flags_of
 from runcatalog.record.provenance import redact
+from runcatalog.record.untrusted import load_yaml
 
 PACKAGES = [
     "guildai",
@@ -70,9 +71,7 @@ def project_name(root: Path) -> str:
     path = root / SETTINGS_FILE
     if path.is_file():
         with contextlib.suppress(Exception):  # an error in the file must not stop a training
-            import yaml
-
-            name = (yaml.safe_load(path.read_text(encoding="utf-8")) or {}).get("name")
+            name = (load_yaml(path.read_text(encoding="utf-8")) or {}).get("name")
     chosen = name if isinstance(name, str) else root.resolve().name
     return re.sub(r"[^A-Za-z0-9_-]+", "-", chosen).strip("-")[:100] or "project"
 
@@ -132,9 +131,7 @@ def machine_name(project: Path, host: str) -> str:
     if not path.is_file():
         return host
     with contextlib.suppress(Exception):  # an error in the file must not stop a training
-        import yaml
-
-        content = yaml.safe_load(path.read_text(encoding="utf-8")) or {}
+        content = load_yaml(path.read_text(encoding="utf-8")) or {}
         if isinstance(content, dict):
             content = content.get("machines", content)
         if isinstance(content, list):

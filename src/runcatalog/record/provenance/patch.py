@@ -27,6 +27,9 @@ _SECRET_NAMES = (
     *("token", ".token", "*.token", "*_token", "*-token", "*token.txt", "*token.json"),
 )
 
+# Files in which values stand without quotes.
+_CONFIG_SUFFIXES = {".yml", ".yaml", ".ini", ".cfg", ".conf", ".properties", ".sh", ".bash", ".zsh"}
+
 
 def write(project: Path, commit: str, path: Path) -> None:
     """Write the uncommitted changes, including new text files, to ``path``.
@@ -49,7 +52,10 @@ def write(project: Path, commit: str, path: Path) -> None:
     with contextlib.suppress(OSError):
         parts, size = [], 0
         for name, part in _changes(project, new):
-            secret = hide.contains_secret(part.decode("utf-8", "replace"))
+            is_config = Path(name).suffix.lower() in _CONFIG_SUFFIXES
+            secret = hide.contains_secret(
+                part.decode("utf-8", "surrogateescape"), is_config=is_config
+            )
             reason = _looks_secret(name) or (
                 "contains text that looks like a secret" if secret else ""
             )
@@ -63,7 +69,7 @@ def write(project: Path, commit: str, path: Path) -> None:
         head = [
             f"Changes after commit {commit}; `git apply` in the repository's root applies them."
         ]
-        head += [f"Left out: {name!r} ({reason})" for name, reason in left_out.items()]
+        head += [f"Left out: {hide.known(name)!r} ({reason})" for name, reason in left_out.items()]
         text = "".join(f"# {line}\n" for line in head)
         path.write_bytes(text.encode("utf-8", "replace") + b"".join(parts))
 

@@ -17,6 +17,25 @@ SECRETS = {
     "src/client.py": 'login("hf_' + "a" * 34 + '")\n',
     "src/database.py": 'connect("postgresql://me:pass@box/db")\n',
     "src/known.py": 'key = "the-value-of-a-variable"\n',
+    "src/encoded.py": 'key = "dGhlLXZhbHVlLW9mLWEtdmFyaWFibGU="\n',
+    "src/lone.py": 'fetch("https://0a1b2c3d@host/x")\n',
+    "src/login.py": 'password = "hunter2"\n',
+    "src/typed.py": "DB_PASSWORD: str = 'hunter2'\n",
+    "src/request.py": 'post(url, {"api_key": "hunter2"})\n',
+    "src/shell.py": 'os.environ["SECRET"] = "hunter2"\n',
+    "src/bearer.py": 'token = "0a1b2c3d4e5f"\n',
+    "deploy.yml": "db:\n  password: hunter2\n",
+    "start.sh": "export DB_PASSWORD=hunter2\n",
+}
+
+# Code that names secrets and contains none.
+GOOD = {
+    "src/good.py": "good = 1\n",
+    "src/ask.py": 'password = getpass()\npassword = os.environ["DB_PASSWORD"]\nsecret = "DB_SECRET"\n',
+    "src/words.py": 'pad_token = "<|endoftext|>"\nmask_token = "[MASK]"\nnext_token = "hello"\n',
+    "src/address.py": 'url = f"https://{user}:{password}@{host}"\napi_key = "{key}"\n',
+    "src/options.py": 'parser.add_argument("--password", help="password: of the database")\n',
+    "good.yml": "password: ${DB_PASSWORD}\ntokens: 4096\nsecret: null\n",
 }
 
 
@@ -131,21 +150,24 @@ def test_a_project_below_the_repository(repository, tmp_path):
 
 def test_secrets_large_and_binary_files_stay_out_and_are_named(repository, tmp_path):
     large = {"src/large.py": b"#" * (patch.MAX_FILE_BYTES + 1), "src/new.bin": b"\0\1\2"}
-    write(repository, SECRETS | large | {"src/good.py": "good = 1\n"})
+    write(repository, SECRETS | large | GOOD)
+    changed = 'steps = 2\nlogin(user, password="hunter2")\n'
+    write(repository, {"src/train.py": changed})  # a file of the commit
     target = tmp_path / "dirty.patch"
     patch.write(repository, "c" * 40, target)
     text = target.read_text()
     head, changes = text.split("diff --git", 1)
     for name, content in SECRETS.items():
         assert f"Left out: {name!r}" in head
-        assert name not in changes
+        assert f"b/{name}" not in changes
         assert content.strip() not in text
-    for name in large:
+    for name in [*large, "src/train.py"]:
         assert f"Left out: {name!r}" in head
+    assert "hunter2" not in text
     clone = tmp_path / "clone"
     git(tmp_path, "clone", "-q", str(repository), str(clone))
     git(clone, "apply", str(target))
-    assert (clone / "src" / "good.py").read_text() == "good = 1\n"
+    assert {name: (clone / name).read_text() for name in GOOD} == GOOD
     assert (clone / ".env").read_text() == "TOKEN=0\n"
 
 

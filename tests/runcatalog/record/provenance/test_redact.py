@@ -1,6 +1,12 @@
 """What looks like a secret is hidden wherever it stands, and nothing else is."""
 
+import base64
+import html
+import json
+import re
+import shlex
 import string
+from urllib.parse import quote, quote_plus
 
 import pytest
 import yaml
@@ -34,6 +40,81 @@ def test_the_value_of_a_secret_variable_is_nowhere(name, value, before, after):
     assert value not in str(told).replace(HIDDEN, "\0")
 
 
+ENCODINGS = {
+    "URL": lambda v: quote(v, safe=""),
+    "URL in lower case": lambda v: re.sub("%..", lambda m: m[0].lower(), quote(v, safe="")),
+    "URL with slashes": quote,
+    "form": quote_plus,
+    "HTML": html.escape,
+    "HTML by number": lambda v: (
+        html.escape(v).replace("&#x27;", "&#39;").replace("&quot;", "&#34;")
+    ),
+    "HTML text": lambda v: html.escape(v, quote=False),
+    "JSON": json.dumps,
+    "JSON in JSON": lambda v: json.dumps(json.dumps(v)),
+    "JSON without escapes": lambda v: json.dumps(v, ensure_ascii=False),
+    "Python": repr,
+    "shell": shlex.quote,
+    "hex": lambda v: v.encode().hex(),
+    "base64": lambda v: base64.b64encode(v.encode()).decode(),
+    "base64 after one byte": lambda v: base64.b64encode(b":" + v.encode()).decode(),
+    "base64 after a name": lambda v: base64.b64encode(b"ann.e:" + v.encode() + b"@host").decode(),
+    "base64 after two bytes": lambda v: base64.b64encode(b"me" + v.encode()).decode(),
+    "base64 of a URL": lambda v: base64.urlsafe_b64encode(v.encode()).decode().rstrip("="),
+}
+
+
+@given(
+    value=VALUES | st.from_regex("[0-9]{8,12}", fullmatch=True),
+    way=st.sampled_from(sorted(ENCODINGS)),
+)
+def test_the_value_of_a_secret_variable_is_nowhere_encoded_either(value, way):
+    encoded = ENCODINGS[way](value)
+    clean = Redactor([{"SERVICE_PASSWORD": value}]).known(f"sent {encoded} off")
+    assert clean.startswith("sent ")
+    assert clean.endswith(" off")
+    assert value not in clean
+    assert encoded.strip("'\"\\") not in clean
+    if way.startswith("base64"):  # after the part of it that is the name before the password
+        assert not any(encoded[at : at + 6] in clean for at in range(8, len(encoded) - 5))
+
+
+@pytest.mark.parametrize(
+    "value", ["1234567890", "0048151623", "/S3cr.et/9x", "/S3cret", "s3cr", "ab!", "p w"]
+)
+def test_numbers_paths_and_short_values_are_hidden_as_words(value):
+    redactor = Redactor([{"DB_PASS": value}])
+    assert redactor.known(f"login with {value}: refused") == f"login with {HIDDEN}: refused"
+    assert redactor.text(f"({value})") == f"({HIDDEN})"
+    assert redactor.value({"w": value}) == {"w": HIDDEN}
+    if not value.startswith("/"):
+        assert redactor.text(f"x{value}y") == f"x{value}y"
+
+
+def test_a_number_of_few_digits_is_hidden_in_sentences_and_nowhere_else():
+    """A PIN that is also the number of a step, of a seed and of levels."""
+    redactor = Redactor([{"SECRET_PIN": "4711"}])
+    for sentence in ("the PIN 4711 is wrong", "pin=4711", "--pin 4711", "4711: access denied"):
+        assert "4711" not in redactor.text(sentence)
+    for text in (
+        *("update 4711 of 9000", "python t.py --seed 4711 --lr 0.1", "lr=0.1 seed=4711", "4711"),
+        *("after 4711 updates", "in 4711 levels", "loss 0.4711", "14711", "4711.5", "step: 4711"),
+    ):
+        assert redactor.text(text) == text
+        assert redactor.known(text) == text
+    result = {"at": 4711, "value": 4711.0, "table": {"rows": [["4711", "0.5"]]}}
+    assert redactor.value(result) == result
+    assert redactor.known("4711,0.5\n") == "4711,0.5\n"
+    assert redactor.name("loss/4711") == "loss/4711"
+
+
+def test_names_of_metrics_and_artifacts_are_hidden():
+    redactor = Redactor([{"A_TOKEN": "plain-secret"}])
+    assert redactor.name("rate/plain-secret") == "rate/hidden"
+    assert redactor.name("figures/plain-secret.svg") == "figures/hidden.svg"
+    assert redactor.name("loss/per_token: a") == "loss/per_token: a"
+
+
 @pytest.mark.parametrize(
     "secret",
     [
@@ -57,6 +138,12 @@ def test_a_known_form_is_hidden_whoever_set_it(secret):
         ("Authorization: Bearer abcdefghijklmnop", f"Authorization: Bearer {HIDDEN}"),
         ("python t.py --api-key abc --lr 1e-3", f"python t.py --api-key {HIDDEN} --lr 1e-3"),
         ("password = hunter2hunter2", f"password = {HIDDEN}"),
+        ("postgresql://me:pa/ss@db/mlflow", f"postgresql://{HIDDEN}@db/mlflow"),
+        ("postgresql://me:p@ss@db:5432/x", f"postgresql://{HIDDEN}@db:5432/x"),
+        ("redis://:pw@db", f"redis://{HIDDEN}@db"),
+        ("git clone https://0a1b2c3d4e@host/x.git", f"git clone https://{HIDDEN}@host/x.git"),
+        ("git+https://sometoken@host/x", f"git+https://{HIDDEN}@host/x"),
+        ("https://key@o1.ingest.example/2", f"https://{HIDDEN}@o1.ingest.example/2"),
         ('{"hub_token": "abcdefgh"}', f'{{"hub_token": "{HIDDEN}"}}'),
     ],
 )
@@ -74,11 +161,20 @@ def test_what_is_called_a_secret_is_hidden(text, clean):
         "sqlite:////data/mlflow.db http://host:5000/#/experiments/1",
         "Traceback: File '/a/b.py', line 3, in forward_pass",
         "sha256 " + "0123456789abcdef" * 4,
+        "ssh://git@github.com/a/b https://git@host/c http://host:5000/a@b docker://image@sha256:0a",
+        "https://{token}@host https://$USER:$PASSWORD@host https://<token>@host",
+        "context of 4096 tokens, 3600 s, in /home/me/secrets and /usr: test root of 3 admins",
+        "https://host/search?mail=me@host",
     ],
 )
 def test_ordinary_text_stays(text):
-    environment = {"SSH_AUTH_SOCK": "/tmp/agent", "KEYS": "12", "PIN": "true", "LANG": "update"}
+    environment = {
+        "SSH_AUTH_SOCK": "/tmp/agent", "KEYS": "12", "PIN": "true", "LANG": "update", "MAX_TOKENS": "4096",
+        "TOKEN_TTL": "3600", "SECRETS_DIR": "/home/me/secrets", "API_KEY": "/usr", "DB_PASSWORD": "test",
+        "ROOT_PASSWORD": "root", "TOKEN_DROPOUT": "0.93", "A_SECRET": "3",
+    }  # fmt: skip
     assert Redactor([environment]).text(text) == text
+    assert not Redactor([environment]).contains_secret(text)
 
 
 def test_flags_are_judged_by_their_name():
@@ -114,10 +210,12 @@ def test_a_file_is_changed_only_if_it_holds_one(tmp_path):
     redactor = Redactor([{"A_TOKEN": "plain-secret"}])
     text, data = tmp_path / "log.txt", tmp_path / "video.mp4"
     text.write_text("with plain-secret in it\n")
-    data.write_bytes(b"\xff\xfe plain-secret")
-    assert redactor.file(text) == f"with {HIDDEN} in it\n"
+    data.write_bytes(b"\0\xff\xfe plain-secret")
+    assert redactor.file(text) == f"with {HIDDEN} in it\n".encode()
     assert redactor.file(data) is None
     text.write_text("loss per token: 0.12345678\n")
     assert redactor.file(text, known=True) is None  # a number that others read from it
     text.write_text("without\n")
     assert redactor.file(text) is None
+    text.write_bytes(b"caf\xe9: plain-secret\r\n\x80\xff")
+    assert redactor.file(text) == f"caf\xe9: {HIDDEN}\r\n\x80\xff".encode("latin-1")

@@ -36,6 +36,8 @@ def main(config: Config) -> dict:
         run.log({"rate": 0.5}, step=1)
         run.event(f"logging in with {secret}")
         run.artifact("login.txt").write_text(f"user: me\\nword: {secret}\\n")
+        run.log({f"rate of {secret}": 1.0}, step=1)
+        run.artifact(f"as-{secret}.txt").write_bytes(f"caf\\xe9 {secret}\\n".encode("latin-1"))
         if config.fail:
             raise SystemExit(f"401 for {secret}")
         objective = {"name": "rate", "value": 0.5, "kind": "mean", "goal": "max", "at": 1}
@@ -108,8 +110,10 @@ def test_a_later_sync_from_another_shell_shows_nothing(leaky, sender):
     assert any(HIDDEN in each for each in hidden["command"])
     files = published(leaky)
     assert {"log_tail.txt", "login.txt", "result.json"} <= {path.name for path in files}
+    assert {"as-hidden.txt"} <= {path.name for path in files}
     for path, text in files.items():
-        assert PASSWORD not in text, path
+        assert PASSWORD not in f"{path} {text}"
+    assert any("rate of hidden" in text for text in files.values())
 
 
 def test_what_was_published_before_runs_hid_their_secrets_stays_hidden(leaky):
@@ -138,6 +142,7 @@ def test_what_was_published_before_runs_hid_their_secrets_stays_hidden(leaky):
 def test_a_run_with_a_hidden_flag_goes_on(leaky):
     leaky.leak(f"note='my {PASSWORD}' fail=yes", RECORD_MLFLOW="off")
     (run,) = (leaky.root.parent / "guild/runs").iterdir()
+    assert (run / ".guild/attrs/env").stat().st_mode & 0o777 == 0o600
     told = leaky(f"guild run --restart {run.name} note=other -y", code=None)
     assert "was started with" in told
     told = leaky(f"guild run --restart {run.name} note='my {PASSWORD}' -y", code=None)
