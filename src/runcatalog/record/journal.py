@@ -3,27 +3,40 @@
 Layout of ``RUN_DIR/journal``: ``run.json`` (constant facts), ``sessions.jsonl`` (starts and ends),
 ``metrics.jsonl`` (points, float64), ``events.jsonl`` (messages), ``progress.json`` (heartbeat), ``mlflow.json``
 (delivery state by server). Readers ignore a last line that a crash cut off.
+
+A line of a ``.jsonl`` file ends with ``,"n":NUMBER,"crc":"XXXXXXXX"}``: its number in the file, from 1, and the CRC-32
+(zlib) of the bytes of the line before ``,"crc"``. So a changed, lost or repeated line is seen. Lines of earlier
+versions have neither; after the first line that has them, all lines need them.
 """
 
 from __future__ import annotations
 
 import contextlib
+import errno
 import fcntl
 import json
 import math
 import os
+import shutil
+import stat
 import tempfile
 import time
-from collections.abc import Iterator
+import zlib
+from collections.abc import Iterator, Mapping
 from pathlib import Path
-from typing import Any, NamedTuple
+from typing import IO, Any, NamedTuple
 
-from runcatalog.record.digest import CLOCK_PREFIX
+from runcatalog.record.digest import CLOCK_PREFIX, metrics_digest
 
 HIDDEN = "[hidden]"  # replaces a secret
 MAX_BYTES = 32 << 20  # limit of a JSON file and of a line; far above the size of real ones
+METRICS, SESSIONS, EVENTS = "metrics.jsonl", "sessions.jsonl", "events.jsonl"
 _NON_FINITE = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 _NAME_CHARACTERS = frozenset("_-./ :")
+_CRC = b',"crc":"'
+_CRC_BYTES = len(_CRC) + 8 + len(b'"}\n')  # from there to the end of a line
+_TAIL_BYTES = 1 << 14  # read to number a line that is appended
+_SHOWN = 5  # numbers of damaged lines in a message
 
 
 class Point(NamedTuple):
@@ -42,30 +55,85 @@ class Point(NamedTuple):
     value: float
 
 
+class Damage(NamedTuple):
+    """What is wrong with a JSON lines file; false if nothing is.
+
+    Attributes:
+        lines: Positions of the lines that cannot be read, from 1: no JSON object, a wrong checksum or number, no
+            checksum after a line that has one, fields of a wrong type, or longer than MAX_BYTES.
+        missing: Number of numbered lines that are not there. Lines cut off at the end of the file leave no trace.
+        total: Number of lines in the file; 0 if nothing is wrong.
+    """
+
+    lines: tuple[int, ...] = ()
+    missing: int = 0
+    total: int = 0
+
+    def __bool__(self) -> bool:
+        return bool(self.lines or self.missing)
+
+    @property
+    def count(self) -> int:
+        """Number of lines that are lost."""
+        return len(self.lines) + self.missing
+
+    def text(self) -> str:
+        """Return for example "2 of 2,001 lines cannot be read (1204, 1205), 3 lines are missing"."""
+        parts = []
+        if self.lines:
+            more = ", …" if len(self.lines) > _SHOWN else ""
+            numbers = ", ".join(map(str, self.lines[:_SHOWN])) + more
+            noun = "line" if self.total == 1 else "lines"
+            parts.append(f"{len(self.lines):,} of {self.total:,} {noun} cannot be read ({numbers})")
+        if self.missing:
+            parts.append(
+                f"{self.missing:,} {'line is' if self.missing == 1 else 'lines are'} missing"
+            )
+        return ", ".join(parts)
+
+
 class MetricsFile:
     """The points of a run, appended line by line.
 
     The first value of a (name, step) counts: a resumed run that recomputes it writes nothing, and
     ``mismatches`` counts the values that differ.
 
+    An existing file is replaced by a copy: what a suspended process of an earlier session still writes gets into the
+    file that it has open, which nobody reads any more.
+
     Args:
         path: The file; an incomplete last line is removed.
+
+    Attributes:
+        damage: Damaged lines of earlier sessions.
     """
 
     def __init__(self, path: Path) -> None:
         self.path = path
         self.mismatches = 0
-        repair(path)
+        self.damage = Damage()
         self._last: dict[str, int] = {}
         self._index: dict[tuple[str, int], float] | None = None
-        if path.exists() and path.stat().st_size:
-            self._load()
-        self._file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
+        self._number = self._bytes = self._crc = 0
+        self._file = _own_copy(path)
+        try:
+            self._bytes = os.fstat(self._file).st_size
+            if self._bytes:
+                self._crc = _prefix_crc(path, self._bytes)
+                self._load()
+        except BaseException:
+            os.close(self._file)
+            raise
 
     @property
     def last_step(self) -> int:
         """The largest step of any metric; 0 without points."""
         return max(self._last.values(), default=0)
+
+    @property
+    def written(self) -> dict[str, Any]:
+        """The file's number of lines, its bytes and their CRC-32, for :func:`difference`."""
+        return {"lines": self._number, "bytes": self._bytes, "crc": f"{self._crc:08x}"}
 
     def append(self, time_ms: int, step: int, metrics: dict[str, float]) -> dict[str, float]:
         """Write the new points as a line; return them.
@@ -81,8 +149,12 @@ class MetricsFile:
                 name: value if math.isfinite(value) else _non_finite_text(value)
                 for name, value in new.items()
             }
-            line = json.dumps({"t": time_ms, "step": step, "m": values}, separators=(",", ":"))
-            _write_all(self._file, line.encode() + b"\n")
+            content = {"t": time_ms, "step": step, "m": values}
+            line = _checked_line(content, self._number + 1)
+            _write_all(self._file, line)
+            self._number += 1
+            self._bytes += len(line)
+            self._crc = zlib.crc32(line, self._crc)
         return new
 
     def sync(self) -> None:
@@ -118,9 +190,72 @@ class MetricsFile:
 
     def _load(self) -> None:
         self._index = {}
-        for point in read_points(self.path):
-            self._index.setdefault((point.name, point.step), point.value)
-            self._last[point.name] = max(point.step, self._last.get(point.name, point.step))
+        lines = number = 0
+        is_whole = True
+        for record, _, number in _scan(self.path):
+            lines += 1
+            try:
+                points = points_of(record or {})
+            except ValueError:
+                is_whole = False
+                continue
+            for point in points:
+                self._index.setdefault((point.name, point.step), point.value)
+                self._last[point.name] = max(point.step, self._last.get(point.name, point.step))
+        self._number = max(number, self._number)
+        if not is_whole or lines != number:
+            self.damage = damage(self.path)
+
+
+def difference(path: Path, written: Mapping[str, Any]) -> str:
+    """Return what is wrong in the part of a metrics file that was there at an earlier time; "" if it is unchanged.
+
+    Args:
+        path: The file.
+        written: `MetricsFile.written` of that time.
+    """
+    size = written.get("bytes")
+    if type(size) is int and f"{_prefix_crc(path, size):08x}" == written.get("crc"):
+        return ""
+    found = damage(path)
+    lost = (written.get("lines") or 0) - _last_number(path)
+    parts = [found.text()] if found else []
+    if lost > 0:
+        parts.append(f"{lost:,} {'line is' if lost == 1 else 'lines are'} missing at its end")
+    return ", ".join(parts) or "its lines are not those that were written"
+
+
+def _prefix_crc(path: Path, size: int) -> int:
+    """Return the CRC-32 of the first `size` bytes of a file; -1 if it is shorter or missing."""
+    crc = 0
+    with contextlib.suppress(FileNotFoundError), open_regular(path) as file:
+        while size > 0 and (data := file.read(min(size, 1 << 20))):
+            crc = zlib.crc32(data, crc)
+            size -= len(data)
+    return -1 if size else crc
+
+
+def _own_copy(path: Path) -> int:
+    """Replace a file by a copy without an incomplete last line; return the copy's descriptor, for appending."""
+    flags = os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+    temporary = path.with_name(f".{path.name}.new")
+    try:
+        source = open_regular(path)
+    except FileNotFoundError:
+        return os.open(path, flags, 0o644)
+    try:
+        temporary.unlink(missing_ok=True)
+        file = os.open(temporary, flags | os.O_EXCL, 0o644)
+        with source, os.fdopen(file, "wb", closefd=False) as target:
+            shutil.copyfileobj(source, target, 1 << 20)
+        repair(temporary)
+        os.fsync(file)
+        os.replace(temporary, path)
+    except BaseException:
+        temporary.unlink(missing_ok=True)
+        raise
+    sync_directory(path.parent)
+    return file
 
 
 def _checked_step(step: float) -> int:
@@ -134,46 +269,180 @@ def _checked_step(step: float) -> int:
 
 
 def read_points(path: Path) -> Iterator[Point]:
-    """Yield the points of a metrics file in the order of writing; none if it is missing."""
+    """Yield the points of a metrics file in the order of writing, without damaged lines; none if it is missing."""
     for line, _ in read_lines(path):
-        yield from points_of(line)
+        with contextlib.suppress(ValueError):
+            yield from points_of(line)
 
 
 def points_of(line: dict[str, Any]) -> list[Point]:
-    """Return the points of a line of a metrics file."""
-    return [
-        Point(line["t"], line["step"], name, _NON_FINITE[v] if isinstance(v, str) else float(v))
-        for name, v in line["m"].items()
-    ]
+    """Return the points of a line of a metrics file.
+
+    Raises:
+        ValueError: A field is missing or of a wrong type.
+    """
+    try:
+        at, step = line["t"], line["step"]
+        if type(at) is not int or type(step) is not int:
+            raise TypeError
+        return [
+            Point(at, step, name, _NON_FINITE[v] if isinstance(v, str) else float(v))
+            for name, v in line["m"].items()
+        ]
+    except (KeyError, TypeError, AttributeError, OverflowError):
+        raise ValueError(f"{str(line)[:80]} is not a line of metrics") from None
+
+
+def metrics_digest_of(run_dir: str | os.PathLike[str]) -> str:
+    """Return the digest of the points in a run's journal, as in its ``result.json``."""
+    points = read_points(Path(run_dir) / "journal" / METRICS)
+    return metrics_digest((point.name, point.step, point.value) for point in points)
+
+
+def damage(path: Path) -> Damage:
+    """Return which lines of a JSON lines file are damaged or missing; `Damage((), 0)` for a whole or missing file.
+
+    Args:
+        path: The file; in a file with the name of the journal's metrics or sessions, fields are checked too.
+    """
+    is_usable = _USABLE.get(path.name, bool)
+    bad, missing, total, number = [], 0, 0, 0
+    for record, _, line_number in _scan(path):
+        total += 1
+        if record is None or not is_usable(record):
+            bad.append(total)
+        missing += max(0, line_number - number - 1)
+        number = line_number
+    return Damage(tuple(bad), missing, total) if bad or missing else Damage()
+
+
+def is_session(record: dict[str, Any]) -> bool:
+    """Return whether a line of ``sessions.jsonl`` has the fields of a session, of the right types."""
+    whole = all(type(record.get(name)) is int for name in ("session", "started", "pid"))
+    optional = {"offset": int, "earlier_seconds": int | float, "pid_started": int | float}
+    optional |= {"host": str, "boot": str, "pid_namespace": str}
+    return whole and all(
+        isinstance(record[name], kind) for name, kind in optional.items() if name in record
+    )
+
+
+def _is_metrics(record: dict[str, Any]) -> bool:
+    try:
+        points_of(record)
+    except ValueError:
+        return False
+    return True
+
+
+_USABLE = {METRICS: _is_metrics, SESSIONS: is_session}
 
 
 def read_lines(path: Path, start: int = 0) -> Iterator[tuple[dict[str, Any], int]]:
-    """Yield (record, byte offset after it) of a JSON lines file, up to an incomplete line."""
+    """Yield (record, byte offset after it) of a JSON lines file, up to an incomplete line.
+
+    Damaged lines are skipped, see :func:`damage`. Anything but a regular file counts as missing.
+
+    Args:
+        path: The file.
+        start: Byte offset to begin at.
+    """
+    for record, end, _ in _scan(path, start):
+        if record is not None:
+            yield record, end
+
+
+def _scan(path: Path, start: int = 0) -> Iterator[tuple[dict[str, Any] | None, int, int]]:
+    """Yield (record, byte offset after it, number) of each complete line; the record of a damaged one is None.
+
+    The number of a line without one is that of the line before, plus 1; a repeated line has the number of the line
+    before.
+    """
     try:
-        file = path.open("rb")
+        file = open_regular(path)
     except FileNotFoundError:
         return
     with file:
+        # Whether a line without checksum is damaged depends on the line before.
+        before = os.pread(file.fileno(), min(start, _CRC_BYTES), max(0, start - _CRC_BYTES))
+        is_checked = before.startswith(_CRC)
+        last = number = 0  # of the last good line with a number, and of the last line
         file.seek(start)
         end = start
         while raw := file.readline(MAX_BYTES):
             end += len(raw)
-            if not raw.endswith(b"\n"):
-                return
-            with contextlib.suppress(ValueError, RecursionError):
-                record = json.loads(raw)
-                if isinstance(record, dict):
-                    yield record, end
+            number += 1
+            record = None
+            if raw[-1] != 10:  # a newline
+                if len(raw) < MAX_BYTES or not (rest := _skip_line(file)):
+                    return
+                end += rest
+            elif raw[-19:-11] == _CRC:
+                is_checked = True
+                content = raw[:-19]
+                if raw[-11:] == b'%08x"}\n' % zlib.crc32(content):
+                    record = _parsed(content + b"}")
+                if record is not None and type(own := record.get("n")) is int:
+                    if own > last:
+                        last = number = own
+                    else:  # a line that is repeated
+                        number, record = number - 1, None
+            elif not is_checked:
+                record = _parsed(raw)
+            yield record, end, number
+
+
+def _parsed(raw: bytes) -> dict[str, Any] | None:
+    try:
+        record = json.loads(raw.decode())  # twice as fast as to let json find out the encoding
+    except (ValueError, RecursionError):
+        return None
+    return record if isinstance(record, dict) else None
+
+
+def _skip_line(file: IO[bytes]) -> int:
+    """Read to the end of a line; return the number of bytes, 0 if the file ends before."""
+    skipped = 0
+    while raw := file.readline(MAX_BYTES):
+        skipped += len(raw)
+        if raw.endswith(b"\n"):
+            return skipped
+    return 0
 
 
 def append_line(path: Path, record: dict[str, Any]) -> None:
-    """Append a record as a line and sync it to disk."""
+    """Append a record as a line and sync it to disk; an incomplete last line is removed.
+
+    The caller ensures that no other process appends at the same time.
+    """
+    repair(path)
+    line = _checked_line(record, _last_number(path) + 1)
     file = os.open(path, os.O_WRONLY | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC, 0o644)
     try:
-        _write_all(file, json.dumps(record, separators=(",", ":")).encode() + b"\n")
+        _write_all(file, line)
         os.fsync(file)
     finally:
         os.close(file)
+
+
+def _checked_line(record: dict[str, Any], number: int) -> bytes:
+    content = json.dumps(record | {"n": number}, separators=(",", ":"))[:-1].encode()
+    return b'%b,"crc":"%08x"}\n' % (content, zlib.crc32(content))
+
+
+def _last_number(path: Path) -> int:
+    """Return the number of the last line, 0 without lines."""
+    try:
+        size = path.stat().st_size
+    except FileNotFoundError:
+        return 0
+    number = 0
+    for start in (max(0, size - _TAIL_BYTES), 0):
+        is_sure = not start
+        for record, _, number in _scan(path, start):
+            is_sure = is_sure or (record is not None and "n" in record)
+        if is_sure:
+            break
+    return number
 
 
 def repair(path: Path) -> None:
@@ -220,11 +489,12 @@ def write_json(path: Path, value: Any, *, durable: bool = True) -> None:
 
 
 def read_json(path: Path) -> dict[str, Any] | None:
-    """Return the content of a JSON file; None if it is missing, broken or larger than MAX_BYTES."""
+    """Return the content of a JSON file; None if it is missing, broken, not a regular file or above MAX_BYTES."""
     try:
-        if path.stat().st_size > MAX_BYTES:
-            return None
-        value = json.loads(path.read_text(encoding="utf-8"))
+        with open_regular(path) as file:
+            if os.fstat(file.fileno()).st_size > MAX_BYTES:
+                return None
+            value = json.loads(file.read().decode())
     except (OSError, ValueError, RecursionError):
         return None
     return value if isinstance(value, dict) else None
@@ -257,8 +527,10 @@ def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
 
     Raises:
         TimeoutError: Another process kept the lock for the whole time.
+        OSError: The file cannot be opened, or is a link: a copied directory could lead it anywhere.
     """
-    file = os.open(path, os.O_RDWR | os.O_CREAT | os.O_CLOEXEC, 0o644)
+    flags = os.O_RDWR | os.O_CREAT | os.O_CLOEXEC | os.O_NOFOLLOW | os.O_NONBLOCK
+    file = os.open(path, flags, 0o644)
     try:
         end = None if timeout is None else time.monotonic() + timeout
         while end is not None:
@@ -273,22 +545,42 @@ def locked(path: Path, timeout: float | None = None) -> Iterator[None]:
             fcntl.flock(file, fcntl.LOCK_EX)
         yield
     finally:
+        # A process forked meanwhile has the file open too, and would keep the lock.
+        with contextlib.suppress(OSError):
+            fcntl.flock(file, fcntl.LOCK_UN)
         os.close(file)
+
+
+def open_regular(path: Path) -> IO[bytes]:
+    """Open a file for reading.
+
+    Raises:
+        FileNotFoundError: It is missing or not a regular file: reading a pipe or a device could last forever.
+        OSError: It cannot be opened.
+    """
+    try:
+        handle = os.open(path, os.O_RDONLY | os.O_CLOEXEC | os.O_NONBLOCK)
+    except OSError as error:
+        if error.errno != errno.ENXIO:  # a socket
+            raise
+        raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path)) from None
+    if not stat.S_ISREG(os.fstat(handle).st_mode):
+        os.close(handle)
+        raise FileNotFoundError(errno.ENOENT, "not a regular file", str(path))
+    return os.fdopen(handle, "rb")
 
 
 def size_on_disk(path: Path) -> int:
     """Sync a file to disk and return its size in bytes; 0 without a file."""
     try:
-        file = os.open(path, os.O_RDONLY | os.O_CLOEXEC)
+        file = open_regular(path)
     except OSError:
         return 0
-    try:
-        size = os.fstat(file).st_size
+    with file:
+        size = os.fstat(file.fileno()).st_size
         with contextlib.suppress(OSError):  # a read-only file system
-            os.fsync(file)
+            os.fsync(file.fileno())
         return size
-    finally:
-        os.close(file)
 
 
 def sync_directory(path: Path) -> None:
