@@ -432,6 +432,8 @@ class Sync:
         if not published.mlflow_run_id:
             self.report.deleted += 1
             return True
+        if published.journal:
+            self.report.problems.append(f"{run_id[:8]}: {published.journal}")
         final = published.status.status
         if final != RUNNING and not fresh:
             self.store.tag(published.mlflow_run_id, {STAMP: stamp})

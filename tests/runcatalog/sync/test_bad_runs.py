@@ -72,8 +72,9 @@ def damage(runs):
         path = bad[-1] / "result.json"
         path.write_text(json.dumps(read_json(path) | fields))
     bad.append(runs("bad-step"))
-    with (bad[-1] / "journal" / "metrics.jsonl").open("a") as file:
-        file.write(json.dumps({"t": 1, "step": 2**70, "m": {"loss": 1.0}}) + "\n")
+    path = bad[-1] / "journal" / "metrics.jsonl"  # as earlier versions wrote it
+    lines = [line.partition(',"n":')[0] + "}\n" for line in path.read_text().splitlines()]
+    path.write_text("".join([*lines, '{"t":1,"step":1180591620717411303424,"m":{"loss":1.0}}\n']))
     bad.append(runs("bad-session"))
     (bad[-1] / "journal" / "sessions.jsonl").write_text('{"session": "one"}\n')
     return bad
@@ -96,6 +97,38 @@ def test_bad_runs_block_no_other(project, runs, shell):
     told = shell.inside("sync", code=1)
     assert " 0 sent\n" in told
     assert told.count("\ncatalog: ") == len(bad)
+
+
+def test_a_damaged_journal_is_sent_and_reported(project, runs):
+    changed = {
+        "flipped": ('"step":3', '"step":4'),  # the checksum is another
+        "zeros": ('{"t":', "\0\0\0\0\0"),
+        "cut": None,  # the last two lines are not there
+    }
+    ids = {}
+    for name, change_ in changed.items():
+        directory = runs(f"bad-{name}")
+        ids[name] = read_json(directory / "journal" / "run.json")["id"]
+        path = directory / "journal" / "metrics.jsonl"
+        lines = path.read_text().splitlines(keepends=True)
+        if change_ is None:
+            lines = lines[:-2]
+        else:
+            lines[2] = lines[2].replace(*change_)
+        path.write_text("".join(lines))
+    report = synced(project)
+    assert report.sent == 4
+    told = {name: f"{ids[name][:8]}: metrics.jsonl: " for name in ids}
+    lost = "1 of 6 lines cannot be read (3)"
+    digest = "its points are not those of which result.json has the digest"
+    assert sorted(report.problems) == sorted(
+        [told["flipped"] + lost, told["zeros"] + lost, told["cut"] + digest]
+    )
+    tags = {run.run: run.tag("journal") for run in Store().runs()}
+    assert tags.pop(read_json(runs("first") / "journal" / "run.json")["id"]) == ""
+    assert sorted(tags.values()) == sorted([f"metrics.jsonl: {x}" for x in (lost, lost, digest)])
+    assert len(points(project.root / "mlflow.db")) == 6 + 5 + 5 + 4
+    assert (synced(project).sent, synced(project).problems) == (0, [])
 
 
 def test_a_run_that_is_being_sent_is_left_for_the_end(project, runs, monkeypatch):

@@ -26,26 +26,27 @@ class PointCounts:
 
     Attributes:
         end: The offset, in bytes.
+        number: Number of the last line, 0 if lines have none; a line with a smaller one is a repetition.
         counts: Number of points by metric, of those whose step is larger than all before.
         last: Largest step by metric.
         unordered: Metrics that have other points too, for which the last step and the number say too little.
     """
 
     def __init__(self) -> None:
-        self.end = 0
+        self.end = self.number = 0
         self.counts: Counter[str] = Counter()
         self.last: dict[str, int] = {}
         self.unordered: set[str] = set()
 
-    def add(self, points: Iterable[Point], end: int) -> None:
-        """Count the points of a line that ends at an offset."""
+    def add(self, points: Iterable[Point], end: int, number: int) -> None:
+        """Count the points of a line that ends at an offset; its number is 0 if it has none."""
         for point in points:
             if point.step > self.last.get(point.name, -1):
                 self.last[point.name] = point.step
                 self.counts[point.name] += 1
             else:
                 self.unordered.add(point.name)
-        self.end = end
+        self.end, self.number = end, number or self.number
 
     def text(self) -> str:
         """Return numbers of points and metrics, and the sum of last steps, for a tag; see :func:`has_fewer`."""

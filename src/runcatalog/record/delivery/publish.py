@@ -40,6 +40,7 @@ if TYPE_CHECKING:
 
 # s to wait for a run's own sender, which uses only idle time of the machine
 PATIENCE = 240.0
+JOURNAL = "journal"  # tag: what is wrong with the journal of a run that has ended
 BATCH = 1000  # points per request, MLflow's limit
 _PATCH = (
     f"artifacts/{patch.NAME}"  # contains no secrets, and could not be applied after a redaction
@@ -59,11 +60,13 @@ class Published(NamedTuple):
         mlflow_run_id: The run's id in MLflow; "" if it was deleted there.
         status: The run's status.
         points: Number of points that were sent now.
+        journal: What is wrong with the journal of a run that has ended, in a line; "" if nothing is.
     """
 
     mlflow_run_id: str
     status: Status
     points: int
+    journal: str = ""
 
 
 def publish(
@@ -116,6 +119,7 @@ class Publisher:
         self._client = self._given = client
         self._created = created
         self._sent = PointCounts()
+        self._refused = 0
         self._hide = Redactor.for_run(self.directory)
 
     def send(
@@ -181,6 +185,9 @@ class Publisher:
         result = self._hide.value(result)
         tags = {**run_tags(self.directory, facts, result, status, label), **extra}
         sent_tags = run.data.tags
+        problem = "" if status.status == RUNNING else self._journal_problem(result)
+        if problem or sent_tags.get(JOURNAL):
+            tags[JOURNAL] = problem
         tags = {
             name: still_hidden(self._hide.text(value), sent_tags.get(name, ""))
             for name, value in tags.items()
@@ -195,7 +202,32 @@ class Publisher:
             self._send_files(client, run_id, state, status)
         self._send_status(client, run, status, label or facts["operation"])
         self._report_strays(state)
-        return Published(run_id, status, points)
+        if self._refused:
+            raise UserError(
+                f"{self._journal / journal.METRICS}: {self._refused} lines with a step or time beyond 64 bits: "
+                "not sent"
+            )
+        return Published(run_id, status, points, problem)
+
+    def _journal_problem(self, result: dict[str, Any]) -> str:
+        """Return how the journal differs from what the run wrote; "" if it does not.
+
+        Args:
+            result: Content of ``result.json``; empty without one.
+        """
+        found = []
+        for name in (journal.METRICS, journal.SESSIONS):
+            if damage := journal.damage(self._journal / name):
+                found.append(f"{name}: {damage.text()}")
+        recorded = (result.get("digest") or {}).get("metrics")
+        session = last_session(self.directory) or {}
+        if found or not recorded or result.get("session") != session.get("session"):
+            return "; ".join(found)
+        if journal.metrics_digest_of(self.directory) != recorded:
+            return (
+                f"{journal.METRICS}: its points are not those of which result.json has the digest"
+            )
+        return ""
 
     def _connected(self) -> MlflowClient:
         if self._client is None:
@@ -262,21 +294,19 @@ class Publisher:
     def _send_points(self, client: MlflowClient, run: Run, state: dict[str, Any]) -> int:
         from mlflow.entities import Metric
 
-        path, sent = self._journal / "metrics.jsonl", 0
+        path, sent = self._journal / journal.METRICS, 0
+        self._refused = 0
         # Only synced lines are sent: lines lost by a power cut would be recomputed, and be in MLflow twice.
         safe = journal.size_on_disk(path)
         offset = self._trusted_offset(client, run, state, safe)
         batch: list[Metric] = []
-        for line, end in journal.read_lines(path, offset):
-            if end > safe:
-                break
-            points = self._points_of(line)
+        for points, end, number in self._lines(offset, safe):
             if batch and len(batch) + len(points) > BATCH:
                 sent += self._send_batch(client, run.info.run_id, batch, state, offset)
                 batch = []
             batch += [Metric(point.name, point.value, point.time, point.step) for point in points]
             offset = end
-            self._sent.add(points, end)
+            self._sent.add(points, end, number)
         return sent + self._send_batch(client, run.info.run_id, batch, state, offset)
 
     def _trusted_offset(
@@ -293,11 +323,11 @@ class Publisher:
         offset = state.get("offset", 0)
         if self._sent.end != offset:
             self._sent = PointCounts()
-            for points, end in self._lines(offset):
-                self._sent.add(points, end)
+            for points, end, number in self._lines(0, offset):
+                self._sent.add(points, end, number)
         if not offset:
             return 0
-        before = (point for points, _ in self._lines(offset) for point in points)
+        before = (point for points, *_ in self._lines(0, offset) for point in points)
         is_whole = offset <= safe and self._sent.end == offset  # else it is of another journal
         if is_whole and not lacks(client, run, sqlite_path(self.uri), self._sent, before):
             return offset
@@ -306,23 +336,27 @@ class Publisher:
         state.pop("files", None)
         return 0
 
-    def _lines(self, end: int) -> Iterator[tuple[list[journal.Point], int]]:
-        """Yield (points, byte offset after it) of each line of the journal up to an offset."""
-        for line, after in journal.read_lines(self._journal / "metrics.jsonl"):
-            if after > end:
+    def _lines(self, start: int, stop: int) -> Iterator[tuple[list[journal.Point], int, int]]:
+        """Yield (points, byte offset after it, number or 0) of each line of the journal between two offsets."""
+        last = self._sent.number if start else 0
+        for line, after in journal.read_lines(self._journal / journal.METRICS, start):
+            if after > stop:
                 return
-            yield self._points_of(line), after
+            number = line["n"] if type(line.get("n")) is int else 0
+            if not number or number > last:  # else the line is a repetition
+                last = number or last
+                yield self._points_of(line), after, number
 
     def _points_of(self, line: dict[str, Any]) -> list[journal.Point]:
+        """Return the points of a line, none of a damaged one, which `_journal_problem` reports."""
         try:
             points = journal.points_of(line)
-            if all(_is_int64(p.step) and _is_int64(p.time) for p in points):
-                return points
-        except (KeyError, TypeError, ValueError, AttributeError):
-            pass
-        raise UserError(
-            f"{self._journal}/metrics.jsonl: {str(line)[:80]} is not a line of a journal"
-        )
+        except ValueError:
+            return []
+        if all(_is_int64(p.step) and _is_int64(p.time) for p in points):
+            return points
+        self._refused += 1
+        return []
 
     def _send_batch(
         self, client: MlflowClient, run_id: str, batch: list[Any], state: dict[str, Any], end: int
