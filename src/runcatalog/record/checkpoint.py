@@ -14,12 +14,19 @@ import os
 import pickle
 import shutil
 import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
+from contextlib import AbstractContextManager
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runcatalog.record.errors import UserError
-from runcatalog.record.journal import read_json, sync_directory, write_json
+from runcatalog.record.journal import (
+    damage_before,
+    difference,
+    read_json,
+    sync_directory,
+    write_json,
+)
 
 if TYPE_CHECKING:
     import torch
@@ -57,6 +64,8 @@ def save_checkpoint(
     *,
     keep: int | None = None,
     run_id: str = "",
+    metrics: Mapping[str, Any] | None = None,
+    commit: Callable[[], AbstractContextManager[Any]] = contextlib.nullcontext,
 ) -> Path:
     """Save a checkpoint atomically.
 
@@ -67,6 +76,8 @@ def save_checkpoint(
         state: Tensors, numpy arrays, numbers, strings and nested dicts, lists and tuples of them.
         keep: Number of newest checkpoints to keep; None keeps all.
         run_id: Id of the run.
+        metrics: State of the run's metrics file, which :func:`refuse_damaged_metrics` compares at a resume.
+        commit: Called to enter a context in which the complete checkpoint gets its name and old ones are deleted.
 
     Returns:
         The checkpoint's folder, ``<step:08d>``.
@@ -88,18 +99,45 @@ def save_checkpoint(
         for name in files:
             _sync_file(temporary / name)
         manifest = {"step": int(step), "created": int(time.time() * 1000), "files": files}
-        write_json(temporary / MANIFEST, manifest | {"run": run_id})
-        if path.exists():
-            shutil.rmtree(path)
-        os.rename(temporary, path)
-        sync_directory(folder)
+        manifest |= {"run": run_id} | ({"metrics": dict(metrics)} if metrics else {})
+        write_json(temporary / MANIFEST, manifest)
+        with commit():
+            if path.exists():
+                shutil.rmtree(path)
+            os.rename(temporary, path)
+            sync_directory(folder)
+            if keep is not None:
+                for old in checkpoints_in(folder)[max(keep, 1) :]:
+                    shutil.rmtree(old, ignore_errors=True)
     except BaseException:
         shutil.rmtree(temporary, ignore_errors=True)
         raise
-    if keep is not None:
-        for old in checkpoints_in(folder)[max(keep, 1) :]:
-            shutil.rmtree(old, ignore_errors=True)
     return path
+
+
+def refuse_damaged_metrics(folder: Path, metrics: Path, hint: str) -> None:
+    """Check that the points before the newest checkpoint are there; later ones are computed again by a resume.
+
+    Args:
+        folder: The run's ``checkpoints`` folder.
+        metrics: The run's metrics file.
+        hint: How to start a new run.
+
+    Raises:
+        UserError: Points before the checkpoint are damaged or missing.
+    """
+    manifests = ((path, read_json(path / MANIFEST)) for path in checkpoints_in(folder))
+    path, manifest = next(((p, m) for p, m in manifests if m is not None), (folder, {}))
+    written = manifest.get("metrics")
+    if isinstance(written, dict):
+        lost = difference(metrics, written)
+    else:  # by an earlier version
+        lost = damage_before(metrics, manifest.get("created")).text()
+    if lost:
+        raise UserError(
+            f"{metrics}: damaged before checkpoint {path.name.lstrip('0') or 0}, from which the run would continue: "
+            f"{lost}; restore the file from a copy, or {hint}"
+        )
 
 
 def _has_torch() -> bool:

@@ -13,6 +13,8 @@ from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
+from runcatalog.record.journal import open_regular
+
 MAX_BYTES = 1 << 20  # of a copy; beyond it, only the last half remains
 TAIL_LINES = 20  # lines of output in the record of a failed run
 _TAIL_BYTES = 1 << 16  # read by last_lines
@@ -115,7 +117,7 @@ def output_path(directory: Path) -> Path:
 def last_lines(path: Path, lines: int = TAIL_LINES) -> str:
     """Return the last lines of an output file; a line redrawn with carriage returns in its last state."""
     try:
-        with path.open("rb") as file:
+        with open_regular(path) as file:
             size = file.seek(0, os.SEEK_END)
             file.seek(max(0, size - _TAIL_BYTES))
             text = file.read().decode("utf-8", "replace").rstrip()

@@ -14,6 +14,10 @@ class RunFailed(Exception):
     """The run cannot continue; the message becomes the reason in the record and the catalog."""
 
 
+class OwnershipLost(UserError):
+    """The process may no longer write to its run: another one has continued it, or its directory was deleted."""
+
+
 class Killed(BaseException):
     """A termination signal. Not an Exception, so that no ``except Exception`` swallows it.
 

@@ -192,8 +192,8 @@ class MetricsFile:
         self._index = {}
         lines = number = 0
         is_whole = True
-        for record, _, number in _scan(self.path):
-            lines += 1
+        for record, _, line_number in _scan(self.path):
+            lines, number = lines + 1, line_number
             try:
                 points = points_of(record or {})
             except ValueError:
@@ -314,6 +314,26 @@ def damage(path: Path) -> Damage:
         missing += max(0, line_number - number - 1)
         number = line_number
     return Damage(tuple(bad), missing, total) if bad or missing else Damage()
+
+
+def damage_before(path: Path, time_ms: Any) -> Damage:
+    """Return the damage of a metrics file before the last good line that is not later than a time.
+
+    Args:
+        path: The file.
+        time_ms: Milliseconds since the epoch; no damage is before anything but a number.
+    """
+    found = damage(path)
+    if not found or not isinstance(time_ms, int):
+        return Damage()
+    last = number = missing = lost = 0
+    for place, (record, _, line_number) in enumerate(_scan(path), 1):
+        missing += max(0, line_number - number - 1)
+        number = line_number
+        if record is not None and _is_metrics(record) and record["t"] <= time_ms:
+            last, lost = place, missing
+    lines = tuple(bad for bad in found.lines if bad < last)
+    return Damage(lines, lost, found.total) if lines or lost else Damage()
 
 
 def is_session(record: dict[str, Any]) -> bool:
@@ -438,7 +458,8 @@ def _last_number(path: Path) -> int:
     number = 0
     for start in (max(0, size - _TAIL_BYTES), 0):
         is_sure = not start
-        for record, _, number in _scan(path, start):
+        for record, _, line_number in _scan(path, start):
+            number = line_number
             is_sure = is_sure or (record is not None and "n" in record)
         if is_sure:
             break

@@ -19,10 +19,11 @@ from runcatalog.record import journal
 from runcatalog.record.config import Config, check_same_flags, flags_of
 from runcatalog.record.console import OutputCopy
 from runcatalog.record.delivery import outcome
-from runcatalog.record.digest import metrics_digest, weights_digest
-from runcatalog.record.errors import NumericalError, RunFailed, UserError
+from runcatalog.record.digest import weights_digest
+from runcatalog.record.errors import NumericalError, OwnershipLost, RunFailed, UserError
 from runcatalog.record.lifecycle import session, signals, status
 from runcatalog.record.lifecycle.crash import CrashReport
+from runcatalog.record.lifecycle.ownership import LOCK, LOCK_TIMEOUT
 from runcatalog.record.provenance import environment, patch, redact
 from runcatalog.record.seeds import Seeds
 
@@ -33,6 +34,8 @@ if TYPE_CHECKING:
     from runcatalog.record.delivery.tensorboard import EventFile
 
 HEARTBEAT = 30.0  # s between heartbeats; see status.LOST_AFTER
+_START_TIMEOUT = 60.0  # s to wait for another process that starts, saves or ends the run
+_BEAT_TIMEOUT = 1.0  # s; a heartbeat may be left out
 _RESERVE_BYTES = (
     1 << 17
 )  # of a file that is deleted when the disk is full, so that the end can be written
@@ -82,6 +85,7 @@ class Run:
         self._journal = self.directory / "journal"
         self._reserve = self._journal / "reserve"
         self._session: session.Session | None = None
+        self._started = 0  # of the run, milliseconds since the epoch
         self._progress: dict[str, Any] = {}
         self._written_progress = 0.0
         self._weights, self._finished = "", False
@@ -90,7 +94,7 @@ class Run:
         self._output: OutputCopy | None = None
         self._hide = redact.Redactor.for_run(self.directory)
         self._crash: CrashReport
-        self._metrics: journal.MetricsFile
+        self._metrics: journal.MetricsFile | None = None
         self._tfevents: EventFile
         self._sender: subprocess.Popen[bytes] | None = None
 
@@ -134,9 +138,11 @@ class Run:
             step: Integer, at least 0; the update in most studies.
         """
         now = self._clock.now()
+        assert self._metrics is not None
         with self._signals.deferred():
             values = {name: float(value) for name, value in metrics.items()}
             try:
+                self._check_ownership()
                 new = self._metrics.append(now, step, values)
             except OSError as error:
                 raise RunFailed(signals.cannot_write("journal/metrics.jsonl", error)) from error
@@ -159,11 +165,12 @@ class Run:
                 self._tfevents.flush()
 
     def event(self, text: str) -> None:
-        """Print a message and write it to the journal."""
-        print(text, flush=True)
+        """Print a message and write it to the journal; on a full disk it is lost, and the run continues."""
         line = {"t": self._clock.now(), "text": self._hide.text(text)}
-        with self._signals.deferred():
-            journal.append_line(self._journal / "events.jsonl", line)
+        with contextlib.suppress(OSError):
+            print(text, flush=True)
+        with self._signals.deferred(), contextlib.suppress(OSError), self._owned():
+            journal.append_line(self._journal / journal.EVENTS, line)
 
     def checkpoint(
         self,
@@ -186,16 +193,31 @@ class Run:
 
         Raises:
             RunFailed: The disk is full; older checkpoints are unchanged.
+            OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
         from runcatalog.record.checkpoint import save_checkpoint
 
         folder = self.directory / "checkpoints"
+        assert self._metrics is not None
         with self._signals.deferred():
+            self._check_ownership()
             try:
                 self._metrics.sync()
                 self._tfevents.flush()
-                return save_checkpoint(folder, step, tensors, state, keep=keep, run_id=self.id)
+                return save_checkpoint(
+                    folder,
+                    step,
+                    tensors,
+                    state,
+                    keep=keep,
+                    run_id=self.id,
+                    metrics=self._metrics.written,
+                    commit=self._owned,
+                )
+            except OwnershipLost:
+                raise
             except Exception as error:
+                self._check_ownership()  # a later session deletes unfinished checkpoints
                 if signals.is_disk_full(error):
                     raise RunFailed(signals.cannot_write(f"checkpoint {step}", error)) from error
                 raise
@@ -211,9 +233,10 @@ class Run:
     def add_parent(self, run_id: str) -> None:
         """Record the run whose checkpoint or result this run starts from (``Checkpoint.run_id``)."""
         path = self._journal / "parents.json"
-        parents = (journal.read_json(path) or {}).get("parents", [])
-        if run_id and run_id not in parents:
-            journal.write_json(path, {"parents": [*parents, run_id]})
+        with self._signals.deferred(), self._owned():
+            parents = (journal.read_json(path) or {}).get("parents", [])
+            if run_id and run_id not in parents:
+                journal.write_json(path, {"parents": [*parents, run_id]})
 
     def artifact(self, name: str | os.PathLike[str]) -> Path:
         """Return the path for a file that is also sent to MLflow, such as a figure or video.
@@ -222,6 +245,8 @@ class Run:
             name: Name in ``artifacts/``, possibly with folders; or the absolute path of an existing file, which is
                 copied there.
         """
+        if self._session is not None:
+            self._check_ownership()
         folder = self.directory / "artifacts"
         path = Path(name)
         target = folder / (path.name if path.is_absolute() else path)
@@ -248,7 +273,12 @@ class Run:
 
         Returns:
             The content of ``result.json``, with status, digests and times.
+
+        Raises:
+            RunFailed: Points of the run are no longer in its journal.
+            OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
+        assert self._metrics is not None
         objective = result.get("objective") or {}
         if objective.get("value") is not None:
             at = self._metrics.last_step if objective.get("at") is None else objective["at"]
@@ -259,25 +289,73 @@ class Run:
             last = newest_checkpoint(self.directory / "checkpoints")
             self._weights = weights_digest(last.tensors) if last else ""
         with self._signals.deferred():
+            path = self._metrics.path
+            self._check_ownership()
+            if lost := journal.difference(path, self._metrics.written):
+                raise RunFailed(f"journal/{path.name} was damaged during the run: {lost}")
             written = self._end(signals.End(signals.FINISHED, ""), dict(result))
             self._finished = True
         return written
 
     def _open(self) -> None:
         self._journal.mkdir(parents=True, exist_ok=True)
-        with journal.locked(self._journal / "start.lock"):
-            before = status.last_session(self.directory)
-            if before and status.status_of(self.directory).status == signals.RUNNING:
-                raise UserError(
-                    f"{self.directory}: this run is still running (process {before['pid']} on "
-                    f"{before['host']}); stop it first"
-                )
-            static = self._static_facts()
-            self.id = static["id"]
-            self._metrics = journal.MetricsFile(self._journal / "metrics.jsonl")
-            self._session = session.start_session(self.directory)
-            self._clock = self._session.clock
+        metrics = self._journal / journal.METRICS
+        try:
+            lock = journal.locked(self._journal / LOCK, _START_TIMEOUT)
+            with lock:
+                before = status.last_session(self.directory)
+                if before and status.status_of(self.directory).status == signals.RUNNING:
+                    raise UserError(
+                        f"{self.directory}: this run is still running (process {before['pid']} on "
+                        f"{before.get('host', 'an unknown host')}); stop it first"
+                    )
+                static = self._static_facts()
+                self.id, self._started = static["id"], static["started"]
+                if before:
+                    self._refuse_damaged_metrics(metrics)
+                journal.repair(metrics)
+                # From this line on an earlier session that is still alive stops; then its metrics file is copied.
+                self._session = session.start_session(self.directory)
+                self._clock = self._session.clock
+                self._metrics = journal.MetricsFile(metrics)
+        except TimeoutError:
+            raise UserError(
+                f"{self._journal / LOCK}: locked by a process that starts, saves or ends this run; it may be "
+                "suspended: continue or kill it"
+            ) from None
         self._begin()
+        self._report_damage()
+
+    def _refuse_damaged_metrics(self, metrics: Path) -> None:
+        from runcatalog.record.checkpoint import refuse_damaged_metrics
+
+        hint = "start a new run"
+        if hasattr(self.config, "pretrained"):
+            hint += " from the checkpoint with --pretrained"
+        refuse_damaged_metrics(self.directory / "checkpoints", metrics, hint)
+
+    def _report_damage(self) -> None:
+        """Report damaged lines of earlier sessions, once each."""
+        path = self._journal / journal.EVENTS
+        known = (
+            {line.get("text") for line, _ in journal.read_lines(path)} if self.resumed else set()
+        )
+        for name, found in self._damage().items():
+            text = f"journal/{name}: {found.text()}"
+            if name == journal.METRICS:
+                text += "; what was computed after the last checkpoint is computed again"
+            if found and text not in known:
+                self.event(text)
+
+    def _damage(self) -> dict[str, journal.Damage]:
+        files = {
+            name: journal.damage(self._journal / name)
+            for name in (journal.SESSIONS, journal.EVENTS)
+        }
+        metrics, path = self._metrics, self._journal / journal.METRICS
+        is_known = metrics is not None and not journal.difference(path, metrics.written)
+        files[journal.METRICS] = metrics.damage if metrics and is_known else journal.damage(path)
+        return files
 
     def _begin(self) -> None:
         from runcatalog.record.delivery.sender import start_sender
@@ -300,7 +378,9 @@ class Run:
         self._output.start()
         for stale in (self.directory / "checkpoints").glob(".writing-*"):
             shutil.rmtree(stale, ignore_errors=True)
-        self._tfevents = EventFile(self.directory, journal.read_points(self._metrics.path))
+        self._tfevents = EventFile(
+            self.directory, journal.read_points(self._journal / journal.METRICS)
+        )
         self._beat()
         self._sender = start_sender(self.directory, environment.project_root())
         threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True).start()
@@ -327,47 +407,64 @@ class Run:
         journal.write_json(path, static)
         return static
 
+    def _check_ownership(self) -> None:
+        assert self._session is not None
+        self._session.ownership.check()
+
+    def _owned(self, timeout: float = LOCK_TIMEOUT) -> contextlib.AbstractContextManager[None]:
+        assert self._session is not None
+        return self._session.ownership.held(timeout)
+
     def _end_with(self, error: BaseException) -> None:
         end, hide = signals.end_from_exception(error), self._hide.text
         if self._finished and end.status == signals.KILLED:
             return  # the result was complete before the signal
         if self._finished and isinstance(error, SystemExit) and not error.code:
             return
-        if signals.is_disk_full(error):
-            self._reserve.unlink(missing_ok=True)
-        if end.status == signals.FAILED:
-            text = hide("".join(traceback.format_exception(error)))
-            with contextlib.suppress(OSError):
-                (self.directory / "artifacts" / "error.txt").write_text(text, encoding="utf-8")
+        if isinstance(error, OwnershipLost):
+            return
         late = "after the end of the training: " if self._finished else ""
         end = signals.End(end.status, hide(f"{late}{end.reason}"))
         extra: dict[str, Any] = {}
         if isinstance(error, NumericalError):
             extra["failed_at"] = {"update": error.update, "tensor": error.tensor_name}
-        self._end(end, None, extra)
+        with self._owned():
+            if signals.is_disk_full(error):
+                self._reserve.unlink(missing_ok=True)
+            if end.status == signals.FAILED:
+                text = hide("".join(traceback.format_exception(error)))
+                with contextlib.suppress(OSError):
+                    (self.directory / "artifacts" / "error.txt").write_text(text, encoding="utf-8")
+            self._write_end(end, None, extra)
 
-    def _end(
+    def _end(self, end: signals.End, result: dict[str, Any] | None) -> dict[str, Any]:
+        with self._owned():
+            return self._write_end(end, result)
+
+    def _write_end(
         self, end: signals.End, result: dict[str, Any] | None, extra: Mapping[str, Any] = {}
     ) -> dict[str, Any]:
         assert self._session is not None
         try:
-            self._metrics.sync()
+            if self._metrics is not None:
+                self._metrics.sync()
         except OSError:
             if end.status == signals.FINISHED:
                 raise
-        points = journal.read_points(self._metrics.path)
-        metrics = metrics_digest((point.name, point.step, point.value) for point in points)
+        if lost := sum(found.count for found in self._damage().values()):
+            extra = {"damaged_lines": lost, **extra}
+        metrics = journal.metrics_digest_of(self.directory)
         written = {
             "status": end.status,
             "reason": end.reason,
             "result": result,
             "digest": {"weights": self._weights, "metrics": metrics},
             "session": self._session.number,
-            "started": (journal.read_json(self._journal / "run.json") or {})["started"],
+            "started": self._started,
             "ended": self._clock.now(),
             "wall_seconds": round(self._session.earlier_seconds + self._clock.seconds(), 3),
             "env_steps": (result or {}).get("env_steps"),
-            "resume_mismatch": self._metrics.mismatches,
+            "resume_mismatch": self._metrics.mismatches if self._metrics else 0,
             "progress": self._progress,
             **extra,
         }
@@ -404,9 +501,11 @@ class Run:
         # Secrets must also be removed from the traceback that Python prints last, which Guild stores.
         if self._output and not (failed and (self.directory / ".guild").is_dir()):
             self._output.close()
-        self._reserve.unlink(missing_ok=True)
+        if self._session is None or not self._session.ownership.is_lost:
+            self._reserve.unlink(missing_ok=True)
         self._tfevents.close()
-        self._metrics.close()
+        if self._metrics is not None:
+            self._metrics.close()
         if self._sender and self._sender.stdin:
             self._sender.stdin.close()  # signals the end to the sender; no need to wait for it
         self._signals.restore()
@@ -417,13 +516,14 @@ class Run:
         # Other machines compare "t" with their clocks; "seconds" is right even if this machine's clock is changed.
         beat = {"t": int(time.time() * 1000), "seconds": round(self._clock.seconds(), 3)}
         beat |= {"session": self._session.number, **self._progress}
-        journal.write_json(self._journal / "progress.json", journal.plain(beat), durable=False)
+        with self._owned(_BEAT_TIMEOUT):
+            journal.write_json(self._journal / "progress.json", journal.plain(beat), durable=False)
 
     def _heartbeat(self) -> None:
         while not self._stop_beating.wait(HEARTBEAT):
             try:
                 self._beat()
-            except FileNotFoundError:  # the run was deleted
+            except OwnershipLost:  # the training finds it out at its next write
                 return
             except OSError:  # a full disk; space may become free
                 continue
@@ -435,6 +535,7 @@ class DisabledRun(Run):
     def __init__(self, config: Config, study: str) -> None:
         self.config, self.study, self.seeds = config, study, Seeds(config.seed)
         self.id, self.resumed, self._weights = uuid.uuid4().hex, False, ""
+        self._session = None
 
     def __enter__(self) -> DisabledRun:
         self._scratch = tempfile.TemporaryDirectory(prefix="run-")

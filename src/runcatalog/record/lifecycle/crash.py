@@ -4,11 +4,14 @@ from __future__ import annotations
 
 import contextlib
 import faulthandler
+import os
 from pathlib import Path
 from typing import IO
 
+from runcatalog.record.journal import open_regular
+
 _FATAL = "Fatal Python error: "
-_MAX_CHARACTERS = 1 << 16
+_MAX_BYTES = 1 << 16
 
 
 class CrashReport:
@@ -30,11 +33,12 @@ class CrashReport:
         """Disable the report; an empty file is removed."""
         if self._file is not None:
             faulthandler.disable()
-            self._file.close()
-            self._file = None
-            with contextlib.suppress(OSError):
-                if not self._path.stat().st_size:
+            with self._file as file, contextlib.suppress(OSError):
+                own, there = os.fstat(file.fileno()), self._path.stat()
+                # A later session may have a report of its own there.
+                if not own.st_size and os.path.samestat(own, there):
                     self._path.unlink()
+            self._file = None
 
 
 def report_path(directory: Path) -> Path:
@@ -43,10 +47,10 @@ def report_path(directory: Path) -> Path:
 
 
 def report(path: Path) -> str:
-    """Return the traceback in a report, at most its first 65,536 characters; "" without a report."""
+    """Return the traceback in a report, at most its first 65,536 bytes; "" without a report."""
     try:
-        with path.open(encoding="utf-8", errors="replace") as file:
-            return file.read(_MAX_CHARACTERS).rstrip()
+        with open_regular(path) as file:
+            return file.read(_MAX_BYTES).decode("utf-8", "replace").rstrip()
     except OSError:
         return ""
 

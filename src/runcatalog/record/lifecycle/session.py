@@ -14,6 +14,7 @@ from runcatalog.record import journal
 from runcatalog.record.config import Config
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import out_of_memory, process, status
+from runcatalog.record.lifecycle.ownership import Ownership
 from runcatalog.record.provenance import environment
 
 
@@ -47,12 +48,14 @@ class Session(NamedTuple):
         number: 1 for the first.
         pid: Id of its process.
         clock: Its clock, started with it.
+        ownership: Checks that it is still the newest session.
         earlier_seconds: Total duration of the earlier sessions, up to their last heartbeats.
     """
 
     number: int
     pid: int
     clock: Clock
+    ownership: Ownership
     earlier_seconds: float
 
 
@@ -87,10 +90,9 @@ def start_session(directory: Path) -> Session:
     if previous is not None:
         earlier_seconds = status.wall_seconds(directory, previous)
         not_before = status.status_of(directory).ended or previous["started"]
-    journal.repair(path)
-    session = Session(
-        previous["session"] + 1 if previous else 1, os.getpid(), Clock(not_before), earlier_seconds
-    )
+    number, clock = previous["session"] + 1 if previous else 1, Clock(not_before)
+    ownership = Ownership(directory, number, clock.started)
+    session = Session(number, os.getpid(), clock, ownership, earlier_seconds)
     line = {
         "session": session.number,
         "started": session.clock.started,

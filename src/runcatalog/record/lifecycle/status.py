@@ -8,7 +8,15 @@ import time
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runcatalog.record.journal import read_json, read_lines, write_json
+from runcatalog.record.journal import (
+    METRICS,
+    SESSIONS,
+    damage,
+    is_session,
+    read_json,
+    read_lines,
+    write_json,
+)
 from runcatalog.record.lifecycle import crash, out_of_memory
 from runcatalog.record.lifecycle.process import boot_id, is_alive, pid_namespace
 from runcatalog.record.lifecycle.signals import (
@@ -55,14 +63,13 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
     directory = Path(run_dir)
     session = last_session(directory)
     if session is None:
-        raise FileNotFoundError(
-            f"{directory / 'journal' / 'sessions.jsonl'}: no run was started here"
-        )
+        path = directory / "journal" / SESSIONS
+        raise FileNotFoundError(f"{path}: {damage(path).text() or 'no run was started here'}")
     result = read_json(directory / "result.json")
     if result and result.get("session") == session["session"]:
         return Status(result["status"], result["reason"], result["ended"])
     here = _is_this_kernel(session)
-    if here and is_alive(session["pid"], session["pid_started"]):
+    if here and is_alive(session["pid"], session.get("pid_started", -1)):
         return Status(RUNNING, "", None)
     ended = session["started"] + int(1000 * elapsed(directory, session))
     end = _end_from_traces(directory, session, here)
@@ -91,10 +98,11 @@ def save_kill_evidence(run_dir: Path) -> None:
 
 
 def last_session(directory: Path) -> dict[str, Any] | None:
-    """Return the newest entry of ``sessions.jsonl``, or None."""
+    """Return the newest entry of ``sessions.jsonl`` that is not damaged, or None."""
     session = None
-    for line, _ in read_lines(directory / "journal" / "sessions.jsonl"):
-        session = line
+    for line, _ in read_lines(directory / "journal" / SESSIONS):
+        if is_session(line):
+            session = line
     return session
 
 
@@ -107,10 +115,11 @@ def elapsed(directory: Path, session: dict[str, Any]) -> float:
     """Return the seconds from a session's start to its last write, by its own clock."""
     progress, started = _progress(directory, session), session["started"]
     seconds = [0.0, progress.get("seconds", (progress.get("t", started) - started) / 1000)]
-    metrics = directory / "journal" / "metrics.jsonl"
+    metrics = directory / "journal" / METRICS
     if metrics.exists():
         start = max(session.get("offset", 0), metrics.stat().st_size - _TAIL_BYTES)
-        seconds += [(line.get("t", 0) - started) / 1000 for line, _ in read_lines(metrics, start)]
+        times = [line.get("t") for line, _ in read_lines(metrics, start)]
+        seconds += [(at - started) / 1000 for at in times if type(at) is int]
     return max(seconds)
 
 
@@ -119,20 +128,20 @@ def wall_seconds(directory: Path, session: dict[str, Any]) -> float:
     result = read_json(directory / "result.json") or {}
     if result.get("session") == session["session"] and "wall_seconds" in result:
         return float(result["wall_seconds"])
-    return session["earlier_seconds"] + elapsed(directory, session)
+    return session.get("earlier_seconds", 0) + elapsed(directory, session)
 
 
 def _is_this_kernel(session: dict[str, Any]) -> bool:
     """Return whether the session's pid is valid on this kernel and in this namespace."""
-    boot, own = session["boot"], pid_namespace()
+    boot, own = session.get("boot", ""), pid_namespace()
     if boot != boot_id() or session.get("pid_namespace", own) != own:
         return False
-    return bool(boot) or session["host"] == socket.gethostname()
+    return bool(boot) or session.get("host") == socket.gethostname()
 
 
 def _is_before_boot(session: dict[str, Any], beat: int) -> bool:
     """Return whether this machine has restarted since the session's last heartbeat."""
-    if session["host"] != socket.gethostname() or not session["boot"]:
+    if session.get("host") != socket.gethostname() or not session.get("boot"):
         return False
     if session["boot"] == boot_id() or not hasattr(time, "CLOCK_BOOTTIME"):
         return False
