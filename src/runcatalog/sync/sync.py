@@ -410,6 +410,9 @@ class Sync:
             return True
         if stored is None or DIGEST in stored.tags:
             if last_session(Path(where)) is None:
+                sessions = Path(where) / "journal" / journal.SESSIONS
+                if damage := journal.damage(sessions):
+                    self._add_problem(run_id, UserError(f"{sessions}: {damage.text()}"))
                 return False
             if stored is not None:  # imported from a record; the journal has more
                 self.index.forget(stored)

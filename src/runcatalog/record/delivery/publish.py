@@ -203,10 +203,9 @@ class Publisher:
         self._send_status(client, run, status, label or facts["operation"])
         self._report_strays(state)
         if self._refused:
-            raise UserError(
-                f"{self._journal / journal.METRICS}: {self._refused} lines with a step or time beyond 64 bits: "
-                "not sent"
-            )
+            name = journal.METRICS
+            refused = f"{name}: {self._refused} lines with a step or time beyond 64 bits: not sent"
+            problem = "; ".join(filter(None, (problem, refused)))
         return Published(run_id, status, points, problem)
 
     def _journal_problem(self, result: dict[str, Any]) -> str:
