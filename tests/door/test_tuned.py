@@ -9,7 +9,7 @@ import pytest
 from door import train_hnppo, train_ppo
 from door.training import tuned_flags
 from runcatalog.record import UserError
-from runcatalog.record.config import flags_of
+from runcatalog.record.config import flags_of, parse
 
 SEARCH = "ppo:lr_size_clip_opt_ppo_lever"
 DEFAULT = train_ppo.Config()
@@ -133,3 +133,21 @@ def test_guilds_linked_search_has_priority_and_a_restart_takes_the_same(project,
     assert again.tuned_from() == taken
     assert again.lr == 0.007
     assert parents == ["e" * 32]
+
+
+def test_a_flag_that_is_typed_with_its_default_value_stays(project, monkeypatch):
+    search(project, "a", [1.0, 2.0])
+    typed = ["--tuned", SEARCH, "--lr", repr(DEFAULT.lr)]
+    config = parse(train_ppo.Config, typed)
+    assert (config.lr, config.clip_coef) == (DEFAULT.lr, 0.3)
+    assert "lr" not in config.tuned_from().point
+    config = parse(train_ppo.Config, [f"--tuned={SEARCH}", f"--lr={DEFAULT.lr}"])
+    assert config.lr == DEFAULT.lr
+    # Guild passes every flag; it notes which ones were typed.
+    attributes = project / "run" / ".guild" / "attrs"
+    attributes.mkdir(parents=True)
+    monkeypatch.setenv("RUN_DIR", str(project / "run"))
+    (attributes / "user_flags").write_text(f"tuned: {SEARCH}\n")
+    assert parse(train_ppo.Config, typed).lr == 0.002
+    (attributes / "user_flags").write_text(f"lr: {DEFAULT.lr}\ntuned: {SEARCH}\n")
+    assert parse(train_ppo.Config, typed).lr == DEFAULT.lr

@@ -6,6 +6,7 @@ import shlex
 import shutil
 import subprocess
 import sys
+import time
 from contextlib import redirect_stderr, redirect_stdout
 from pathlib import Path
 
@@ -144,3 +145,16 @@ def shell_in():
 def shell(shell_in, tmp_path: Path) -> Shell:
     """A shell in the toy project, with a Guild home of its own."""
     return shell_in(tmp_path)
+
+
+@pytest.fixture(scope="session")
+def wait_until():
+    """Returns a function that waits for a condition, and fails if it never comes."""
+
+    def wait(condition, seconds=90):
+        end = time.monotonic() + seconds
+        while not condition():
+            assert time.monotonic() < end, "waited in vain"
+            time.sleep(0.02)
+
+    return wait

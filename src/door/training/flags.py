@@ -92,7 +92,7 @@ class DoorConfig(record.Config):
     tuned: str = option(
         "",
         "a search, such as ppo:lr_size_clip_opt_ppo_lever, whose best trial gives the searched flags; "
-        "flags that are given with another value than their default stay",
+        "flags that are typed stay",
     )
     pretrained: str = option("", "run or checkpoint of the previous task")
     stop_at: float = stop_option(0.98)

@@ -31,7 +31,7 @@ class Tuned:
         operation: Operation of the search.
         search: Run id of the search.
         trial: Run id of its best trial.
-        point: The searched flags of that trial.
+        point: The flags that are taken from that trial.
         objective: The optimised metric.
         value: Its value in that trial.
     """
@@ -45,7 +45,9 @@ class Tuned:
 
 
 def fill(config: Config, operation: str) -> Tuned | None:
-    """Set the flags of a configuration to the best point of a search, except those that differ from their default.
+    """Set the flags of a configuration to the best point of a search, except those that were given.
+
+    A flag is given if it was typed, or differs from its default.
 
     Args:
         config: The configuration; changed.
@@ -56,21 +58,25 @@ def fill(config: Config, operation: str) -> Tuned | None:
     """
     if not operation:
         return None
-    tuned = _noted(config, operation) or _linked(operation) or _recorded(operation)
+    noted = _noted(config, operation)
+    tuned = noted or _linked(operation) or _recorded(operation)
     if tuned is None:
         raise UserError(
             f"--tuned: no finished search {operation} in {_records()}; `guild run {operation}`, then "
             "`catalog sync` and `catalog export`"
         )
     fields = {flag_name(field.name): field for field in dataclasses.fields(config)}
+    taken = {}
     for flag, value in tuned.point.items():
         if flag not in fields:
             raise UserError(
                 f"--tuned: {operation} searched {flag}, which this script does not have"
             )
-        if getattr(config, fields[flag].name) == fields[flag].default:
+        is_default = getattr(config, fields[flag].name) == fields[flag].default
+        if is_default and (noted or flag not in config.given):
             object.__setattr__(config, fields[flag].name, value)
-    return tuned
+            taken[flag] = value
+    return noted or dataclasses.replace(tuned, point=taken)
 
 
 def note(run: Run, tuned: Tuned | None) -> None:

@@ -10,6 +10,7 @@ from typing import Any
 from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.text import sentences
 
 # A cluster: trials of the best quarter, chained by steps of at most this share of the (normalised)
 # range, in root mean square over the parameters. 0.2 joins points that look like one cluster in a scatter plot.
@@ -44,7 +45,7 @@ def as_searched(batch: RunRecord | None, trial: RunRecord) -> RunRecord:
     value = values.json_number(trial.metrics[name].last)
     objective = {"name": name, "value": value, "kind": "mean", "goal": optimised.get("goal", "max")}
     if own is not None:
-        objective["also"] = own
+        objective["also"] = [own, *sentences.further(own).values()]
     return replace(trial, result={**(trial.result or {}), "objective": objective})
 
 

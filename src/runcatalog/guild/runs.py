@@ -19,6 +19,7 @@ from typing import Any
 from runcatalog.guild import file_stamps
 from runcatalog.model.errors import CatalogError
 from runcatalog.record.journal import read_json
+from runcatalog.record.lifecycle.process import is_alive_since
 from runcatalog.record.lifecycle.signals import FINISHED, GONE, KILLED, end_from_exit_status
 from runcatalog.record.provenance.redact import Redactor
 from runcatalog.record.untrusted import guild_attribute
@@ -118,13 +119,13 @@ class GuildRun:
     def started(self) -> int | None:
         """Milliseconds since the epoch."""
         value = self.attr("started") or self.attr("initialized")
-        return int(value) // 1000 if isinstance(value, int | float) else None
+        return value // 1000 if _is_time(value) else None
 
     @cached_property
     def wall_seconds(self) -> float | None:
         """Seconds from start to end."""
         begin, end = self.attr("started"), self.attr("stopped")
-        both = isinstance(begin, int | float) and isinstance(end, int | float)
+        both = _is_time(begin) and _is_time(end)
         return max(0.0, (end - begin) / 1e6) if both else None
 
     @property
@@ -138,7 +139,7 @@ class GuildRun:
         """Return (status, reason), from Guild's files and the output."""
         status = self.attr("exit_status")
         if status is None:
-            if (self.directory / ".guild" / "LOCK.remote").exists() or _alive(self.directory):
+            if (self.directory / ".guild" / "LOCK.remote").exists() or _is_alive(self.directory):
                 return "RUNNING", ""
             return KILLED, GONE
         if status == 0:
@@ -435,7 +436,7 @@ def last_line(path: Path, size: int = 8192) -> str:
 
 
 def _method(run: GuildRun) -> str:
-    note = str((run.attr("flags") or {}).get("method") or "")
+    note = str(run.flags.get("method") or "")
     name = run.operation.rpartition(":")[2]
     if "@" in name:
         return note or name.partition("@")[2]
@@ -443,7 +444,7 @@ def _method(run: GuildRun) -> str:
 
 
 def _operation(directory: Path) -> str:
-    parts = shlex.split(_opref(directory)) if _opref(directory) else []
+    parts = _opref_parts(directory)
     if len(parts) < 4:
         return ""
     model, name = parts[2], parts[3]
@@ -452,11 +453,18 @@ def _operation(directory: Path) -> str:
 
 def _source(directory: Path) -> str:
     """Return the folder of the Guild file or script of a run's operation; "" for an operation of a package."""
-    parts = shlex.split(_opref(directory)) if _opref(directory) else []
+    parts = _opref_parts(directory)
     kind, _, where = parts[0].partition(":") if parts else ("", "", "")
     if not os.path.isabs(where):
         return ""
     return os.path.dirname(where) if kind == "guildfile" else where if kind == "script" else ""
+
+
+def _opref_parts(directory: Path) -> list[str]:
+    try:
+        return shlex.split(_opref(directory))
+    except ValueError:  # a damaged file
+        return []
 
 
 def _opref(directory: Path) -> str:
@@ -473,11 +481,15 @@ def _text(path: Path) -> str:
         return ""
 
 
-def _alive(directory: Path) -> bool:
+def _is_time(value: Any) -> bool:
+    """Return whether a value is microseconds since the epoch."""
+    return type(value) is int and 0 <= value < 1 << 63
+
+
+def _is_alive(directory: Path) -> bool:
+    """Return whether the process of a run still runs: it started before Guild wrote its number into LOCK."""
+    lock = directory / ".guild" / "LOCK"
     try:
-        os.kill(int(_text(directory / ".guild" / "LOCK")), 0)
-    except (ValueError, ProcessLookupError):
+        return is_alive_since(int(_text(lock)), lock.stat().st_mtime)
+    except (ValueError, OSError):
         return False
-    except PermissionError:
-        return True
-    return True

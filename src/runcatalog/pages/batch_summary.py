@@ -191,13 +191,9 @@ def _span(share: Share) -> str:
 
 
 def _also(objective: dict[str, Any]) -> str:
-    """Return ", opening rate 101 %" where the objective names a second metric."""
-    also = objective.get("also")
-    try:
-        further = {**also, "value": values.number(also["value"])}
-        return f", {sentences.objective_text(further, further['value'])}"
-    except (TypeError, KeyError, ValueError):
-        return ""
+    """Return ", opening rate 101 %" for every further metric that the objective names."""
+    entries = sentences.further(objective).values()
+    return "".join(f", {sentences.objective_text(entry, entry['value'])}" for entry in entries)
 
 
 def _cluster_text(cluster: Sequence[RunRecord], names: Sequence[str], total: int) -> str:

@@ -20,6 +20,7 @@ from typing import Any, TypeVar
 
 from runcatalog.record.errors import Killed, RunFailed, UserError
 from runcatalog.record.journal import HIDDEN
+from runcatalog.record.untrusted import guild_attribute
 
 C = TypeVar("C", bound="Config")
 
@@ -70,6 +71,11 @@ class Config:
         for field in dataclasses.fields(self):
             value = _checked(field, getattr(self, field.name))
             object.__setattr__(self, field.name, value)
+
+    @property
+    def given(self) -> frozenset[str]:
+        """Names of the flags that were typed, possibly with their default value; empty unless parsed."""
+        return getattr(self, "_given", frozenset())
 
 
 def flag_name(field_name: str) -> str:
@@ -164,9 +170,22 @@ def parse(
             parser.set_defaults(**_flags_of_run(values["resume"], config_class))
             values = vars(parser.parse_args(argv))
         names = {field.name for field in dataclasses.fields(config_class)}
-        return config_class(**{name: value for name, value in values.items() if name in names})
+        config = config_class.__new__(config_class)
+        object.__setattr__(config, "_given", _typed_flags(argv))  # which __post_init__ may need
+        config.__init__(**{name: value for name, value in values.items() if name in names})  # type: ignore[misc]
+        return config
     except UserError as error:
         _fail(parser.prog, str(error), 2)
+
+
+def _typed_flags(argv: Sequence[str] | None) -> frozenset[str]:
+    """Return the names of the flags on the command line; under Guild, which passes all flags, on its command line."""
+    directory = os.environ.get("RUN_DIR", "")
+    typed = guild_attribute(Path(directory), "user_flags") if directory else None
+    if isinstance(typed, dict):
+        return frozenset(map(str, typed))
+    words = sys.argv[1:] if argv is None else argv
+    return frozenset(word[2:].partition("=")[0] for word in words if word.startswith("--"))
 
 
 def run_script(

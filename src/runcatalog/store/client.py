@@ -12,11 +12,13 @@ from typing import TYPE_CHECKING, Any, cast
 from runcatalog.model import values
 from runcatalog.model.run_record import RUNNING, Point, RunRecord
 from runcatalog.record.delivery.mlflow_client import (
+    MlflowError,
     connect,
     experiment_id,
     one_line_errors,
     tracking_uri,
 )
+from runcatalog.record.delivery.points_in_mlflow import last_steps
 from runcatalog.store import compat
 from runcatalog.store.run_rows import (
     IDS,
@@ -93,6 +95,15 @@ class Store(Reader):
         assert self.client is not None  # connecting creates the tables of a new database
         return Tables.open(self.uri)
 
+    def answers(self) -> bool:
+        """Return whether MLflow answers a simple request."""
+        try:
+            with one_line_errors(self.uri):
+                self.client.search_experiments(max_results=1)
+        except MlflowError:
+            return False
+        return True
+
     def new_run_client(self) -> MlflowClient:
         """Return the fastest client for publishing a new run that has ended.
 
@@ -164,7 +175,7 @@ class Store(Reader):
                 self._remove_replaced([addition])
                 yield addition.record, self.write_by_client(addition.record, addition.tags)
                 continue
-            with one_line_errors(self.uri):
+            with one_line_errors(self.uri, addition.record.id8):
                 run = self._new_run(addition.record, addition.tags, id)
             if pending and points + run.count > TRANSACTION:
                 yield from self._add(pending, new)
@@ -180,7 +191,7 @@ class Store(Reader):
     ) -> Iterator[tuple[RunRecord, str]]:
         assert self._tables is not None
         self._remove_replaced(additions)
-        with one_line_errors(self.uri):
+        with one_line_errors(self.uri, ", ".join(a.record.id8 for a in additions[:3])):
             ids = self._tables.add(runs)
         yield from zip((addition.record for addition in additions), ids, strict=True)
 
@@ -224,7 +235,7 @@ class Store(Reader):
             for name, metric in record.metrics.items()
             for step, value in metric.curve
         ]
-        with one_line_errors(self.uri):
+        with one_line_errors(self.uri, record.id8):
             experiment = self.experiment(record.study)
             first_tags = {**tags_of(record), DIGEST: INCOMPLETE, **(tags or {})}
             run = client.create_run(experiment, time, first_tags, run_name(record))
@@ -252,19 +263,19 @@ class Store(Reader):
         client = self.client
         from mlflow.entities import RunTag
 
-        with one_line_errors(self.uri):
+        with one_line_errors(self.uri, run_id):
             for group in groups([RunTag(k, v) for k, v in tags.items()], 100):
                 client.log_batch(run_id, tags=group)
 
     def end(self, stored: StoredRun, status: str, ended: int | None) -> None:
         """Set a run's final status if it differs."""
         if stored.record.status != status and status != RUNNING:
-            with one_line_errors(self.uri):
+            with one_line_errors(self.uri, stored.run[:8]):
                 self.client.set_terminated(stored.id, status, ended)
 
     def forget(self, stored: StoredRun) -> None:
         """Delete a run that is about to be replaced, after changing its run_id, so that no query returns it."""
-        with one_line_errors(self.uri):
+        with one_line_errors(self.uri, stored.run[:8]):
             self.client.set_tag(stored.id, "run_id", f"{_REPLACED}{stored.run}")
             self.client.delete_run(stored.id)
 
@@ -324,7 +335,11 @@ class Store(Reader):
 def _stored(run: Run, experiment: str) -> StoredRun | None:
     info, data = run.info, run.data
     fields = (info.run_id, experiment, str(info.status), info.lifecycle_stage)
-    return StoredRun.from_mlflow(fields, data.tags.get("run_id") or "", partial(getattr, data))
+    return StoredRun.from_mlflow(fields, data.tags.get("run_id") or "", partial(_loaded, run))
+
+
+def _loaded(run: Run, kind: str) -> dict[str, Any]:
+    return last_steps(run) if kind == "steps" else getattr(run.data, kind)
 
 
 def _params(record: RunRecord) -> dict[str, str]:

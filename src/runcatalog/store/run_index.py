@@ -30,7 +30,8 @@ class RunIndex:
         self._trials: dict[str, set[str]] = {}
         self._duplicates: list[StoredRun] = []
         self._forgotten: set[str] = set()
-        for run in reader(store.uri).runs(deleted=True, on_demand=("params", "metrics")):
+        self._reader = reader(store.uri)
+        for run in self._reader.runs(deleted=True, on_demand=("params", "metrics")):
             self._add(run)
         for run_id, run in self._by_id.items():
             known = self._short.get(run_id[:SHORT])
@@ -64,6 +65,10 @@ class RunIndex:
         run = self.get(run_id)
         return None if run is None or run.deleted else run
 
+    def lacks_points(self, stored: StoredRun) -> bool:
+        """Return whether MLflow has fewer points of a run than were sent, as after a backup was restored."""
+        return self._reader.lacks_points(stored)
+
     def batch(self, key: str) -> StoredRun | None:
         """Return the batch with a key; see :class:`runcatalog.guild.runs.Batch`."""
         return self._by_key.get(key)
@@ -73,9 +78,13 @@ class RunIndex:
         return self._trials.get(batch, set())
 
     def forget(self, stored: StoredRun) -> None:
-        """Delete a run from MLflow that is about to be replaced."""
+        """Delete a run from MLflow that is about to be replaced; it is no longer in the index."""
         self._store.forget(stored)
         self.note_replaced(stored)
+        for known in (self._by_id, self._short):
+            for run_id in (stored.run, stored.run[:SHORT]):
+                if known.get(run_id) is stored:
+                    del known[run_id]
 
     def note_replaced(self, stored: StoredRun) -> None:
         """Note that a run has been replaced in MLflow; see :meth:`tidy`."""
@@ -84,7 +93,7 @@ class RunIndex:
     def tidy(self) -> None:
         """Delete batches that were imported from a CSV and whose trials have all been replaced since."""
         self._store.finish_forgetting()
-        for run in self:
+        for run in list(self):
             if run.deleted or not run.own_tags.get("reported_by") or run.run in self._forgotten:
                 continue
             is_batch = bool((run.record.result or {}).get("batch"))

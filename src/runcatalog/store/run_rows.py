@@ -17,6 +17,7 @@ from runcatalog.model import values
 from runcatalog.model.marks import unmarked
 from runcatalog.model.record_files import dumps
 from runcatalog.model.run_record import MARKS, RUNNING, STATUSES, Point, RunRecord
+from runcatalog.record.delivery.points_in_mlflow import POINTS, has_fewer
 
 IDS = 400  # runs per query of points; SQLite allows 999 variables
 _TAG = 7900  # characters; MLflow truncates tags at 8000
@@ -37,7 +38,7 @@ class StoredRun:
         experiment: Name of the experiment.
         status: MLflow's status.
         deleted: Whether it was deleted in MLflow.
-        load: Returns "tags", "params" or "metrics" (last values) by name.
+        load: Returns "tags", "params", "metrics" (last values) or, from a server, "steps" (last steps) by name.
     """
 
     id: str
@@ -187,6 +188,14 @@ class Reader:
             MlflowError: MLflow does not answer.
         """
         raise NotImplementedError
+
+    def lacks_points(self, stored: StoredRun) -> bool:
+        """Return whether MLflow has fewer points of a run than its tag POINTS says.
+
+        Raises:
+            MlflowError: MLflow does not answer.
+        """
+        return has_fewer(stored.tag(POINTS), last=stored.load("steps").values())
 
     def records(self, *, curves: bool = True) -> list[RunRecord]:
         """Return the record of every run; the first if MLflow has two runs with the same run_id.

@@ -21,6 +21,7 @@ import orjson
 from runcatalog.model import values
 from runcatalog.model.run_record import Point
 from runcatalog.record.delivery.mlflow_client import one_line_errors, tracking_uri
+from runcatalog.record.delivery.points_in_mlflow import POINTS, has_fewer
 from runcatalog.store import compat
 from runcatalog.store.run_rows import Reader, StoredRun, decode
 from runcatalog.store.sqlite_file import BUSY, sqlite_path
@@ -61,6 +62,8 @@ SELECT names.key FROM names WHERE EXISTS (
     WHERE {0}.key = names.key AND runs.lifecycle_stage = 'active' AND experiments.lifecycle_stage = 'active'
 )
 """
+# From the index of MLflow that begins with the run, in the order of that index.
+_COUNTS = "SELECT run_uuid, COUNT(*) FROM metrics GROUP BY run_uuid"
 _POINTS = f"SELECT key, step, {_VALUE} FROM metrics WHERE run_uuid = ? ORDER BY key, step"
 _CURVE = f"""
 SELECT step, {_VALUE} FROM metrics WHERE run_uuid = ? AND key = ?
@@ -100,6 +103,7 @@ class Database(Reader):
     def __init__(self, uri: str, connection: sqlite3.Connection | None) -> None:
         self.uri = uri
         self._connection = connection
+        self._points: dict[str, int] | None = None  # number by MLflow id
 
     def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
         """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
@@ -144,6 +148,13 @@ class Database(Reader):
                 if curves:
                     by_run[run_id] = curves
         return by_run
+
+    def lacks_points(self, stored: StoredRun) -> bool:
+        """See :meth:`runcatalog.store.run_rows.Reader.lacks_points`; the points of all runs are counted at once."""
+        if self._points is None and self._connection is not None:
+            with one_line_errors(self.uri):
+                self._points = dict(self._connection.execute(_COUNTS).fetchall())
+        return has_fewer(stored.tag(POINTS), points=(self._points or {}).get(stored.id, 0))
 
     def _curve(self, run_id: str, key: str, curve: list[Any]) -> list[Point]:
         """Return points with NaN restored; if a step has several points, a further query gives their order."""

@@ -189,7 +189,7 @@ def _trial(
         if at is not None:
             objective |= {"at": at, "axis": layout.axis}
         if rate := _rate(row, layout):
-            objective["also"] = rate
+            objective["also"] = [rate]
         result = {"objective": objective}
     flags = {
         name: values.parse_flag(row[header]) for header, name in layout.flags.items() if row[header]

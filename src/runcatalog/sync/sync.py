@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import functools
 import json
+import time
 from collections.abc import Callable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
@@ -22,8 +23,8 @@ from runcatalog.model.project import Objective, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, Point, RunRecord
 from runcatalog.record import journal
 from runcatalog.record.console import last_lines, output_path
-from runcatalog.record.delivery.mlflow_client import MlflowError
-from runcatalog.record.delivery.publish import Published, publish
+from runcatalog.record.delivery.mlflow_client import MlflowError, MlflowInternalError
+from runcatalog.record.delivery.publish import PATIENCE, Published, RunIsBusy, publish
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle.signals import GONE
 from runcatalog.record.lifecycle.status import last_session, status_of
@@ -98,6 +99,8 @@ class Sync:
         self.index = RunIndex(store)
         self.home = GuildHome(project, None)
         self._copied = False  # whether the caller names the runs; they then belong to the project
+        self._busy: list[tuple[str, Callable[[], object]]] = []  # runs that other processes send
+        self._patience = 0.0  # s to wait for such a process
 
     def run(self, home: Path | None, *, everything: bool = False) -> Report:
         """Send the new and changed runs of a Guild home and of the project's runs/ folder.
@@ -117,6 +120,7 @@ class Sync:
         for directory in sorted((self.project.root / "runs").glob("*")):
             if (directory / "journal" / "run.json").is_file():
                 self._send_plain(directory)
+        self._send_busy()
         cache.keep(runs)
         return self._tidied()
 
@@ -137,6 +141,7 @@ class Sync:
             else:
                 self._send_plain(directory)
         self._send_all(list(runs.values()))
+        self._send_busy()
         return self._tidied()
 
     def _send_all(self, runs: Sequence[GuildRun]) -> None:
@@ -145,13 +150,14 @@ class Sync:
         for batch in guild_runs.batches(runs, self.operations):
             members = [by_id[trial] for trial in batch.trials]
             batch_id = self._batch_id(batch)
+            self.report.runs += 1
             with self._problems(batch_id):
                 parent = self._send_batch(batch_id, batch, members)
                 batch_of |= dict.fromkeys(batch.trials, (batch_id, parent))
         for run in runs:
             if not run.proto_operation:
-                with self._problems(run.id):
-                    self._send_run(run, *(batch_of.get(run.id) or self._known_batch(run.id)))
+                batch = batch_of.get(run.id) or self._known_batch(run.id)
+                self._try(run.id, functools.partial(self._send_run, run, *batch))
 
     def _send_removed(self, home: Path | None, present: set[str], everything: bool) -> None:
         """Send the end of runs that are still running in MLflow but were deleted in Guild."""
@@ -161,8 +167,8 @@ class Sync:
             run = GuildRun(stored.run, str(home / "trash" / "runs" / stored.run))
             selected = everything or self.home.is_own(run)
             if selected and file_stamps.has_journal(file_stamps.stamp_of(run.where)):
-                with self._problems(run.id):
-                    self._send_run(run, *self._known_batch(run.id))
+                batch = self._known_batch(run.id)
+                self._try(run.id, functools.partial(self._send_run, run, *batch))
 
     def _tidied(self) -> Report:
         if self.report.sent:
@@ -181,23 +187,53 @@ class Sync:
 
     def _send_plain(self, directory: Path) -> None:
         """Send a run that was started without Guild."""
-        with self._problems(directory.name):
+
+        def send() -> None:
             facts = journal.read_json(directory / "journal" / "run.json") or {}
             script, study = str(facts.get("operation") or ""), str(facts.get("study") or "")
             tags = {"operation": self._operation_of(script, study), "batch": ""}
             tags[PROJECT] = self.project.name
             self._publish(str(facts.get("id") or ""), str(directory), tags)
 
+        self._try(directory.name, send)
+
+    def _try(self, run_id: str, send: Callable[[], object]) -> None:
+        """Send a run, or note that another process is sending it."""
+        self.report.runs += 1
+        with self._problems(run_id):
+            try:
+                send()
+            except RunIsBusy:
+                self._busy.append((run_id, send))
+
+    def _send_busy(self) -> None:
+        """Send the runs that other processes were sending; wait for all of them as long as for one."""
+        end = time.monotonic() + PATIENCE
+        for run_id, send in self._busy:
+            self._patience = max(0.0, end - time.monotonic())
+            with self._problems(run_id):
+                send()
+
     @contextmanager
     def _problems(self, run_id: str) -> Iterator[None]:
-        """Collect the error of a broken run, so that the next runs are sent."""
-        self.report.runs += 1
+        """Collect the error of a run, so that the next runs are sent; raise an error of the server."""
         try:
             yield
-        except MlflowError:
-            raise  # it would be the same for the next run
-        except (UserError, CatalogError, OSError, ValueError, KeyError, TypeError) as error:
-            self.report.problems.append(f"{run_id[:8]}: {str(error) or type(error).__name__}")
+        except MlflowError as error:
+            of_run = isinstance(error, RunIsBusy) or (
+                isinstance(error, MlflowInternalError) and self.store.answers()
+            )
+            if not of_run:
+                raise  # it would be the same for the next run
+            self._add_problem(run_id, error)
+        except Exception as error:  # a run may be damaged in any way
+            self._add_problem(run_id, error)
+
+    def _add_problem(self, run_id: str, error: Exception) -> None:
+        line = next(iter(str(error).splitlines()), "")
+        if not isinstance(error, UserError | CatalogError | OSError):
+            line = f"cannot be read ({type(error).__name__}: {line})"
+        self.report.problems.append(f"{run_id[:8]}: {line}")
 
     def _batch_id(self, batch: Batch) -> str:
         """Return the batch's id: in MLflow if it has one there, else Guild's, else its key."""
@@ -374,6 +410,9 @@ class Sync:
             return True
         if stored is None or DIGEST in stored.tags:
             if last_session(Path(where)) is None:
+                sessions = Path(where) / "journal" / journal.SESSIONS
+                if damage := journal.damage(sessions):
+                    self._add_problem(run_id, UserError(f"{sessions}: {damage.text()}"))
                 return False
             if stored is not None:  # imported from a record; the journal has more
                 self.index.forget(stored)
@@ -388,13 +427,16 @@ class Sync:
                 for name, value in tags.items()
             )
             sent_stamp = stored.tags.get(STAMP, "")
-            if (same and sent_stamp == stamp) or file_stamps.is_older(stamp, sent_stamp):
+            unchanged = same and sent_stamp == stamp and not self.index.lacks_points(stored)
+            if unchanged or file_stamps.is_older(stamp, sent_stamp):
                 return True
         fresh = stored is None and status_of(Path(where)).status != RUNNING
         published = self._send_journal(Path(where), tags | ({STAMP: stamp} if fresh else {}), fresh)
         if not published.mlflow_run_id:
             self.report.deleted += 1
             return True
+        if published.journal:
+            self.report.problems.append(f"{run_id[:8]}: {published.journal}")
         final = published.status.status
         if final != RUNNING and not fresh:
             self.store.tag(published.mlflow_run_id, {STAMP: stamp})
@@ -405,10 +447,11 @@ class Sync:
 
     def _send_journal(self, directory: Path, tags: dict[str, str], fresh: bool) -> Published:
         """Publish a run; a new one that has ended is written in a single step."""
+        send = functools.partial(publish, directory, self.store.uri, tags, patience=self._patience)
         if fresh:
             with suppress(RunExists):
-                return publish(directory, self.store.uri, tags, client=self.store.new_run_client())
-        return publish(directory, self.store.uri, tags)
+                return send(client=self.store.new_run_client())
+        return send(client=self.store.client)
 
     def _count_sent(self, run_id: str, operation: str, status: str) -> None:
         self.report.sent += 1

@@ -107,20 +107,21 @@ def interval(objectives: Sequence[dict[str, Any]]) -> str:
 
 def also(objectives: Sequence[dict[str, Any]]) -> str:
     """Return "; 99 % remembering [98, 100]" for every further number (`also`) that all objectives have."""
-    further = [_further(objective) for objective in objectives]
+    numbers = [further(objective) for objective in objectives]
     parts = []
-    for name, first in further[0].items():
-        entries = [numbers[name] for numbers in further if name in numbers]
-        if len(entries) == len(further):
+    for name, first in numbers[0].items():
+        entries = [each[name] for each in numbers if name in each]
+        if len(entries) == len(numbers):
             mean = statistics.mean([entry["value"] for entry in entries])
             parts.append(f"; {objective_text(first, mean)}{interval(entries)}")
     return "".join(parts)
 
 
-def _further(objective: dict[str, Any]) -> dict[str, dict[str, Any]]:
+def further(objective: dict[str, Any]) -> dict[str, dict[str, Any]]:
+    """Return the further numbers (`also`) of an objective by name; one alone may be written without a list."""
     numbers = {}
     entries = objective.get("also")
-    for entry in entries if isinstance(entries, list) else []:
+    for entry in entries if isinstance(entries, list) else [entries]:
         with contextlib.suppress(TypeError, KeyError, ValueError):
             numbers[str(entry["name"])] = {**entry, "value": values.number(entry["value"])}
     return numbers

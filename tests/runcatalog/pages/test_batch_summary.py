@@ -62,6 +62,26 @@ def test_further_numbers_of_a_result_are_told_with_it(make):
     assert batch_summary.summary(None, runs).endswith("; 95 % remembering [90, 100]")
 
 
+def test_further_numbers_of_a_search_are_told_as_a_list_or_alone(make):
+    def trial(number, also):
+        objective = {"name": "accuracy", "value": number / 10, "kind": "rate", "also": also}
+        return make(number, lr=number, result={"objective": objective, "search": {"kind": "gp"}})
+
+    second = {"name": "transfer", "value": 0.5, "kind": "mean"}
+    third = {"name": "remembering", "value": 0.9, "kind": "rate"}
+    told = "best **lr=8**: 80 % accuracy, transfer 0.5"
+    batch = make(99, result={"batch": True, "method": "gp"})
+    for also, more in ((second, ""), ([second], ""), ([second, third], ", 90 % remembering")):
+        runs = [trial(number, also) for number in (7, 8)]
+        assert batch_summary.search_summary(batch, runs).startswith(f"{told}{more} (")
+    # The metric that the search optimised comes first, the run's own result and its further numbers after it.
+    objective = {"name": "accuracy", "value": 0.8, "kind": "rate", "also": [second]}
+    best = make(8, lr=8, result={"objective": objective})
+    best = best.with_points({"return": [(1, 3.0)]})
+    batch = make(99, result={"batch": True, "method": "gp", "optimised": {"name": "return"}})
+    assert "return 3, 80 % accuracy, transfer 0.5" in batch_summary.search_summary(batch, [best])
+
+
 def test_a_goal_of_min_ranks_the_other_way(make):
     runs = []
     for i, value in enumerate((3.0, 1.0, 2.0)):

@@ -4,7 +4,6 @@ import os
 import signal
 import subprocess
 import sys
-import time
 from pathlib import Path
 
 import pytest
@@ -92,16 +91,3 @@ def toys(project):
 def toy(toys):
     """Returns a toy training in a directory of its own."""
     return toys("toy")
-
-
-@pytest.fixture(scope="session")
-def wait_until():
-    """Returns a function that waits for a condition, and fails if it never comes."""
-
-    def wait(condition, seconds=90):
-        end = time.monotonic() + seconds
-        while not condition():
-            assert time.monotonic() < end, "waited in vain"
-            time.sleep(0.02)
-
-    return wait

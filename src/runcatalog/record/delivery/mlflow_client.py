@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import sqlite3
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -29,8 +30,23 @@ _ENVIRONMENT = {
 }
 
 
+# Codes of MLflow's errors that the next run would get too.
+_SERVER_CODES = {
+    "CUSTOMER_UNAUTHORIZED",
+    "ENDPOINT_NOT_FOUND",
+    "REQUEST_LIMIT_EXCEEDED",
+    "TEMPORARILY_UNAVAILABLE",
+    "UNAUTHENTICATED",
+}
+_MAKING = 600.0  # s to wait for the process that makes a new database, at idle priority if a sender does it
+
+
 class MlflowError(UserError):
-    """MLflow rejected a request or did not answer; the message is a line that names the server."""
+    """MLflow cannot be used; the message is a line that names the server."""
+
+
+class MlflowInternalError(MlflowError):
+    """MLflow answered with an internal error: either it cannot be used, or it cannot take what was sent."""
 
 
 def tracking_uri(given: str | None = None) -> str:
@@ -64,75 +80,135 @@ def connect(uri: str) -> MlflowClient:
         from mlflow import MlflowClient
 
         logging.getLogger("mlflow").setLevel(logging.ERROR)
-        with database_lock(uri):
-            path = _sqlite_path(uri)
-            if path is not None and not (path.exists() and path.stat().st_size):
+        path = sqlite_path(uri)
+        if path is not None:
+            _make_database(path)
+        return MlflowClient(uri, registry_uri=uri)
+
+
+def _make_database(path: Path) -> None:
+    """Make a database unless it exists; if several processes need it, one makes it and the others wait.
+
+    Raises:
+        MlflowError: Another process has been making it for too long.
+    """
+    if _has_content(
+        path
+    ):  # the usual case, which waits for nobody: opening a database takes seconds
+        return
+    from mlflow import MlflowClient
+
+    path.parent.mkdir(parents=True, exist_ok=True)
+    try:
+        with locked(path.with_name(f"{path.name}.lock"), timeout=_MAKING):
+            if not _has_content(path):
                 # MLflow makes its tables in many steps; a kill in between leaves a database that never opens.
                 new = path.with_name(f"{path.name}.new")
                 new.unlink(missing_ok=True)
                 MlflowClient(f"sqlite:///{new}", registry_uri=f"sqlite:///{new}")
                 new.replace(path)
-            return MlflowClient(uri, registry_uri=uri)
+    except TimeoutError:
+        raise MlflowError(f"{path}: another process has been making it for ten minutes") from None
+
+
+def _has_content(path: Path) -> bool:
+    return path.exists() and path.stat().st_size > 0
 
 
 def experiment_id(client: MlflowClient, uri: str, name: str) -> str:
     """Return the id of an experiment; create the experiment if it is missing."""
     from mlflow.exceptions import MlflowException
 
-    with database_lock(uri):
-        experiment = client.get_experiment_by_name(name)
-        if experiment is not None and experiment.lifecycle_stage == "deleted":
+    experiment = client.get_experiment_by_name(name)
+    if experiment is not None and experiment.lifecycle_stage == "deleted":
+        with contextlib.suppress(MlflowException):  # another process restored it in between
             client.restore_experiment(experiment.experiment_id)
-        if experiment is not None:
-            return experiment.experiment_id
-        root = _artifact_root(uri)
-        location = (root / name).as_uri() if root else None
-        try:
-            return client.create_experiment(name, artifact_location=location)
-        except MlflowException:  # another process created it in between
-            experiment = client.get_experiment_by_name(name)
-            if experiment is None:
-                raise
-            return experiment.experiment_id
+    if experiment is not None:
+        return experiment.experiment_id
+    root = _artifact_root(uri)
+    location = (root / name).as_uri() if root else None
+    try:
+        return client.create_experiment(name, artifact_location=location)
+    except MlflowException:  # another process created it in between
+        experiment = client.get_experiment_by_name(name)
+        if experiment is None:
+            raise
+        return experiment.experiment_id
 
 
 @contextlib.contextmanager
-def database_lock(uri: str) -> Iterator[None]:
-    """Hold a lock, so that two processes do not create the same SQLite database at once."""
-    path = _sqlite_path(uri)
-    if path is None:
-        yield
-        return
-    path.parent.mkdir(parents=True, exist_ok=True)
-    with locked(path.with_name(f"{path.name}.lock"), timeout=60):
-        yield
+def one_line_errors(uri: str, run: str = "") -> Iterator[None]:
+    """Convert the exceptions of MLflow, its database and the network to errors of one line.
 
+    Args:
+        uri: Server or database.
+        run: The run that is sent, if only one is.
 
-@contextlib.contextmanager
-def one_line_errors(uri: str) -> Iterator[None]:
-    """Convert the exceptions of MLflow, its database and the network to MlflowError."""
+    Raises:
+        MlflowError: MLflow cannot be used.
+        UserError: MLflow rejects the run, or the run cannot be read; MLflow itself works.
+    """
     try:
         yield
     except UserError:
         raise
     except ModuleNotFoundError as error:
-        raise MlflowError(f"MLflow cannot be used: {error}") from error
+        raise MlflowError(f"MLflow cannot be used: {error}{_advice(error)}") from error
     except Exception as error:
-        if getattr(error, "error_code", "") == "INVALID_PARAMETER_VALUE":
-            # The run is invalid; MLflow itself works.
-            message = shown(str(error).splitlines()[0])[:300]
-            raise UserError(f"MLflow rejects it: {message}") from error
-        first = next((line for line in str(error).splitlines() if line.strip()), "")
-        text = f"{type(error).__name__}: {shown(first)[:300]}"
-        raise MlflowError(f"MLflow at {shown(uri)} did not answer ({text})") from error
+        text = f"{type(error).__name__}: {shown(_first_line(error))[:300]}"
+        code = getattr(error, "error_code", "")
+        answered = f"MLflow at {shown(uri)} did not answer ({text})"
+        if _is_of_server(error):
+            raise MlflowError(answered) from error
+        if run and (code == "INTERNAL_ERROR" and error.__cause__ is None):
+            raise MlflowInternalError(f"{run}: MLflow at {shown(uri)} failed ({text})") from error
+        if code == "INVALID_PARAMETER_VALUE":
+            raise UserError(f"MLflow rejects it: {shown(_first_line(error))[:300]}") from error
+        if run:
+            raise UserError(f"{run}: cannot be sent to MLflow ({text})") from error
+        raise MlflowError(answered) from error
 
 
-def _sqlite_path(uri: str) -> Path | None:
+def _is_of_server(error: BaseException) -> bool:
+    """Return whether the server, its network or its database is at fault, and not what was sent."""
+    each: BaseException | None = error
+    while each is not None:
+        kind = type(each)
+        if getattr(each, "error_code", "") in _SERVER_CODES:
+            return True
+        # sqlite3, SQLAlchemy and psycopg each have an OperationalError: locked, full, gone.
+        if any(base.__name__ == "OperationalError" for base in kind.__mro__):
+            return True
+        if kind is sqlite3.DatabaseError or isinstance(each, ConnectionError | TimeoutError):
+            return True
+        if kind.__module__.partition(".")[0] in ("requests", "urllib3"):
+            return "too many 500 error responses" not in str(each)
+        each = each.__cause__ or each.__context__
+    return False
+
+
+def _first_line(error: BaseException) -> str:
+    return next((line for line in str(error).splitlines() if line.strip()), "")
+
+
+def _advice(error: ModuleNotFoundError) -> str:
+    drivers = {
+        "psycopg": "psycopg[binary]",
+        "psycopg2": "psycopg2-binary",
+        "MySQLdb": "mysqlclient",
+        "pymysql": "pymysql",
+    }
+    package = drivers.get(error.name or "")
+    return f"; the driver of the database is missing: pip install '{package}'" if package else ""
+
+
+def sqlite_path(uri: str) -> Path | None:
+    """Return the file of an SQLite URI; None for any other URI."""
     if not uri.startswith("sqlite:///"):
         return None
     return Path(uri.removeprefix("sqlite:///").partition("?")[0])
 
 
 def _artifact_root(uri: str) -> Path | None:
-    path: Any = _sqlite_path(uri)
+    path: Any = sqlite_path(uri)
     return path.parent / "mlartifacts" if path else None

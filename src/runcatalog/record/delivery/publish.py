@@ -9,6 +9,7 @@ import contextlib
 import hashlib
 import json
 import os
+import re
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
@@ -20,12 +21,14 @@ from runcatalog.record.delivery.mlflow_client import (
     experiment_id,
     one_line_errors,
     shown,
+    sqlite_path,
     tracking_uri,
 )
+from runcatalog.record.delivery.points_in_mlflow import POINTS, PointCounts, lacks
 from runcatalog.record.delivery.tags import run_tags
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import crash
-from runcatalog.record.lifecycle.signals import FINISHED, RUNNING
+from runcatalog.record.lifecycle.signals import FAILED, FINISHED, KILLED, RUNNING
 from runcatalog.record.lifecycle.status import Status, last_session, status_of
 from runcatalog.record.provenance import patch
 from runcatalog.record.provenance.redact import Redactor, still_hidden
@@ -36,11 +39,18 @@ if TYPE_CHECKING:
     from mlflow.entities import Run
 
 # s to wait for a run's own sender, which uses only idle time of the machine
-_PATIENCE = 240.0
+PATIENCE = 240.0
+JOURNAL = "journal"  # tag: what is wrong with the journal of a run that has ended
 BATCH = 1000  # points per request, MLflow's limit
 _PATCH = (
     f"artifacts/{patch.NAME}"  # contains no secrets, and could not be applied after a redaction
 )
+_INT64 = 1 << 63  # limit of integers in a database
+_MLFLOW_ID = re.compile("[0-9a-f]{32}")
+
+
+class RunIsBusy(MlflowError):
+    """Another process is sending the run."""
 
 
 class Published(NamedTuple):
@@ -50,11 +60,13 @@ class Published(NamedTuple):
         mlflow_run_id: The run's id in MLflow; "" if it was deleted there.
         status: The run's status.
         points: Number of points that were sent now.
+        journal: What is wrong with the journal of a run that has ended, in a line; "" if nothing is.
     """
 
     mlflow_run_id: str
     status: Status
     points: int
+    journal: str = ""
 
 
 def publish(
@@ -63,6 +75,7 @@ def publish(
     extra_tags: Mapping[str, str] | None = None,
     parent: str | None = None,
     client: MlflowClient | None = None,
+    patience: float = PATIENCE,
 ) -> Published:
     """Send the data of a run that MLflow lacks.
 
@@ -72,12 +85,14 @@ def publish(
         extra_tags: Tags with facts that are not in the journal, for example ``batch``.
         parent: ``run_id`` of the run's batch, if that is in MLflow.
         client: Client to use; by default a new one.
+        patience: Seconds to wait for another process that is sending the run.
 
     Raises:
-        UserError: There is no journal.
-        MlflowError: MLflow did not accept all data.
+        UserError: There is no journal, it cannot be read, or MLflow rejects it; MLflow itself works.
+        RunIsBusy: Another process is sending the run.
+        MlflowError: MLflow cannot be used.
     """
-    return Publisher(run_dir, tracking_uri, client).send(extra_tags or {}, parent)
+    return Publisher(run_dir, tracking_uri, client).send(extra_tags or {}, parent, patience)
 
 
 class Publisher:
@@ -87,6 +102,8 @@ class Publisher:
         run_dir: The run's directory.
         uri: Server or database; see :func:`runcatalog.record.delivery.mlflow_client.tracking_uri`.
         client: Client to use; by default a new one.
+        created: MLflow id of the run that `mlflow run` created for this one. Only the process that `mlflow run`
+            started knows it for certain: a run directory from elsewhere may name any run.
     """
 
     def __init__(
@@ -94,37 +111,66 @@ class Publisher:
         run_dir: str | os.PathLike[str],
         uri: str | None = None,
         client: MlflowClient | None = None,
+        created: str = "",
     ) -> None:
         self.directory = Path(run_dir)
         self.uri = tracking_uri(uri)
         self._journal = self.directory / "journal"
-        self._client = client
+        self._client = self._given = client
+        self._created = created
+        self._sent = PointCounts()
+        self._refused = 0
         self._hide = Redactor.for_run(self.directory)
 
     def send(
-        self, extra_tags: Mapping[str, str] | None = None, parent: str | None = None
+        self,
+        extra_tags: Mapping[str, str] | None = None,
+        parent: str | None = None,
+        patience: float = PATIENCE,
     ) -> Published:
         """Send the missing data; see :func:`publish`."""
-        facts = checked_facts(self.directory)
-        if last_session(self.directory) is None:
-            raise UserError(f"{self.directory}: no run (journal/sessions.jsonl cannot be read)")
-        with self._locked():
-            status = (
-                self._status()
-            )  # before the points, so that a reported end comes with all points
-            with one_line_errors(self.uri):
-                return self._send(facts, status, dict(extra_tags or {}), parent)
+        try:
+            with one_line_errors(self.uri, str(self.directory)):
+                facts = checked_facts(self.directory)
+                if last_session(self.directory) is None:
+                    raise UserError(
+                        f"{self.directory}: no run (journal/sessions.jsonl cannot be read)"
+                    )
+                with self._locked(patience):
+                    # Before the points, so that a reported end comes with all points.
+                    status = self._status()
+                    return self._send(facts, status, dict(extra_tags or {}), parent)
+        except MlflowError:
+            self._client = self._given  # a database that was removed is made again
+            raise
 
     def _status(self) -> Status:
+        """Return the run's status.
+
+        Raises:
+            UserError: The run's files have no valid one.
+        """
         try:
-            return status_of(self.directory)
+            status = status_of(self.directory)
         except (KeyError, TypeError, ValueError, AttributeError) as error:
             text = f"{type(error).__name__}: {error}"
             raise UserError(f"{self.directory}: its journal is damaged ({text})") from None
+        wrong = ""
+        if status.status not in (RUNNING, FINISHED, FAILED, KILLED):
+            wrong = f"status {str(status.status)[:80]!r}"
+        elif not isinstance(status.reason, str):
+            wrong = f"reason {str(status.reason)[:80]!r}"
+        elif status.ended is not None and not _is_int64(status.ended):
+            wrong = f"end {str(status.ended)[:80]!r}"
+        if wrong:
+            raise UserError(f"{self.directory / 'result.json'}: invalid {wrong}: refused")
+        return status
 
     def _send(
         self, facts: dict[str, Any], status: Status, extra: dict[str, str], parent: str | None
     ) -> Published:
+        from mlflow.entities import RunTag
+
         state = self._state()
         result = journal.read_json(self.directory / "result.json") or {}
         label = self._hide.text(str(guild_attribute(self.directory, "label") or ""))
@@ -139,6 +185,9 @@ class Publisher:
         result = self._hide.value(result)
         tags = {**run_tags(self.directory, facts, result, status, label), **extra}
         sent_tags = run.data.tags
+        problem = "" if status.status == RUNNING else self._journal_problem(result)
+        if problem or sent_tags.get(JOURNAL):
+            tags[JOURNAL] = problem
         tags = {
             name: still_hidden(self._hide.text(value), sent_tags.get(name, ""))
             for name, value in tags.items()
@@ -146,12 +195,38 @@ class Publisher:
         if parent:
             tags |= _parent_tag(client, run.info.experiment_id, parent)
         self._send_facts(client, run, facts, tags)
-        points = self._send_points(client, run_id, state)
+        points = self._send_points(client, run, state)
         if status.status != RUNNING:
+            if sent_tags.get(POINTS) != self._sent.text():
+                client.log_batch(run_id, tags=[RunTag(POINTS, self._sent.text())])
             self._send_files(client, run_id, state, status)
         self._send_status(client, run, status, label or facts["operation"])
         self._report_strays(state)
-        return Published(run_id, status, points)
+        if self._refused:
+            name = journal.METRICS
+            refused = f"{name}: {self._refused} lines with a step or time beyond 64 bits: not sent"
+            problem = "; ".join(filter(None, (problem, refused)))
+        return Published(run_id, status, points, problem)
+
+    def _journal_problem(self, result: dict[str, Any]) -> str:
+        """Return how the journal differs from what the run wrote; "" if it does not.
+
+        Args:
+            result: Content of ``result.json``; empty without one.
+        """
+        found = []
+        for name in (journal.METRICS, journal.SESSIONS):
+            if damage := journal.damage(self._journal / name):
+                found.append(f"{name}: {damage.text()}")
+        recorded = (result.get("digest") or {}).get("metrics")
+        session = last_session(self.directory) or {}
+        if found or not recorded or result.get("session") != session.get("session"):
+            return "; ".join(found)
+        if journal.metrics_digest_of(self.directory) != recorded:
+            return (
+                f"{journal.METRICS}: its points are not those of which result.json has the digest"
+            )
+        return ""
 
     def _connected(self) -> MlflowClient:
         if self._client is None:
@@ -173,12 +248,12 @@ class Publisher:
         matches = client.search_runs([experiment], query, ViewType.ALL, max_results=1)
         if matches:
             return matches[0]
-        given = facts.get("mlflow_run_id")  # created by `mlflow run`
-        if given:
-            run = _get_run(client, given)
-            # The trials of a batch inherit the variable; only the first uses the run.
-            if run is not None and run.data.tags.get("run_id", facts["id"]) == facts["id"]:
-                client.set_tag(given, "run_id", facts["id"])
+        for created in filter(None, (self._created, facts.get("mlflow_run_id"))):
+            run = _get_run(client, created) if _MLFLOW_ID.fullmatch(str(created)) else None
+            if run is not None and run.data.tags.get("run_id") == facts["id"]:
+                return run
+            if run is not None and created == self._created and _is_unused(run):
+                client.set_tag(created, "run_id", facts["id"])
                 return run
         return client.create_run(
             experiment,
@@ -215,39 +290,72 @@ class Publisher:
         for group in _groups(new_tags, 100):
             client.log_batch(run.info.run_id, tags=group)
 
-    def _send_points(self, client: MlflowClient, run_id: str, state: dict[str, Any]) -> int:
+    def _send_points(self, client: MlflowClient, run: Run, state: dict[str, Any]) -> int:
         from mlflow.entities import Metric
 
-        path, sent = self._journal / "metrics.jsonl", 0
-        offset = state.get("offset", 0)
+        path, sent = self._journal / journal.METRICS, 0
+        self._refused = 0
         # Only synced lines are sent: lines lost by a power cut would be recomputed, and be in MLflow twice.
         safe = journal.size_on_disk(path)
-        if offset > safe:  # a different journal from the one sent before
-            offset = 0
+        offset = self._trusted_offset(client, run, state, safe)
         batch: list[Metric] = []
-        for line, end in journal.read_lines(path, offset):
-            if end > safe:
-                break
-            points = [
-                Metric(point.name, point.value, point.time, point.step)
-                for point in self._points_of(line)
-            ]
+        for points, end, number in self._lines(offset, safe):
             if batch and len(batch) + len(points) > BATCH:
-                sent += self._send_batch(client, run_id, batch, state, offset)
+                sent += self._send_batch(client, run.info.run_id, batch, state, offset)
                 batch = []
-            batch, offset = batch + points, end
-        return sent + self._send_batch(client, run_id, batch, state, offset)
+            batch += [Metric(point.name, point.value, point.time, point.step) for point in points]
+            offset = end
+            self._sent.add(points, end, number)
+        return sent + self._send_batch(client, run.info.run_id, batch, state, offset)
+
+    def _trusted_offset(
+        self, client: MlflowClient, run: Run, state: dict[str, Any], safe: int
+    ) -> int:
+        """Return the offset up to which MLflow has all points; 0 if it has lost some, or if this cannot be said.
+
+        Args:
+            client: MLflow's client.
+            run: The run, just read from MLflow.
+            state: The run's state of delivery.
+            safe: Size of the journal on the disk, in bytes.
+        """
+        offset = state.get("offset", 0)
+        if self._sent.end != offset:
+            self._sent = PointCounts()
+            for points, end, number in self._lines(0, offset):
+                self._sent.add(points, end, number)
+        if not offset:
+            return 0
+        before = (point for points, *_ in self._lines(0, offset) for point in points)
+        is_whole = offset <= safe and self._sent.end == offset  # else it is of another journal
+        if is_whole and not lacks(client, run, sqlite_path(self.uri), self._sent, before):
+            return offset
+        # Points that MLflow has are not added again. Files may be lost with the points.
+        self._sent = PointCounts()
+        state.pop("files", None)
+        return 0
+
+    def _lines(self, start: int, stop: int) -> Iterator[tuple[list[journal.Point], int, int]]:
+        """Yield (points, byte offset after it, number or 0) of each line of the journal between two offsets."""
+        last = self._sent.number if start else 0
+        for line, after in journal.read_lines(self._journal / journal.METRICS, start):
+            if after > stop:
+                return
+            number = line["n"] if type(line.get("n")) is int else 0
+            if not number or number > last:  # else the line is a repetition
+                last = number or last
+                yield self._points_of(line), after, number
 
     def _points_of(self, line: dict[str, Any]) -> list[journal.Point]:
+        """Return the points of a line, none of a damaged one, which `_journal_problem` reports."""
         try:
             points = journal.points_of(line)
-            if all(type(p.step) is type(p.time) is int for p in points):
-                return points
-        except (KeyError, TypeError, ValueError, AttributeError):
-            pass
-        raise UserError(
-            f"{self._journal}/metrics.jsonl: {str(line)[:80]} is not a line of a journal"
-        )
+        except ValueError:
+            return []
+        if all(_is_int64(p.step) and _is_int64(p.time) for p in points):
+            return points
+        self._refused += 1
+        return []
 
     def _send_batch(
         self, client: MlflowClient, run_id: str, batch: list[Any], state: dict[str, Any], end: int
@@ -325,7 +433,10 @@ class Publisher:
     def _state(self) -> dict[str, Any]:
         content = journal.read_json(self._journal / "mlflow.json") or {}
         state = content.get(shown(self.uri))
-        return state if isinstance(state, dict) else {}
+        kinds = {"run": str, "offset": int, "files": dict, "strays": dict}
+        if isinstance(state, dict) and all(type(v) is kinds.get(n) for n, v in state.items()):
+            return state
+        return {}
 
     def _keep(self, state: dict[str, Any]) -> None:
         path = self._journal / "mlflow.json"
@@ -336,15 +447,13 @@ class Publisher:
             journal.write_json(path, content, durable=False)
 
     @contextlib.contextmanager
-    def _locked(self) -> Iterator[None]:
+    def _locked(self, patience: float) -> Iterator[None]:
         """Hold the lock of a run's sender, so that two processes do not create the run twice in MLflow."""
         with contextlib.ExitStack() as stack:
             try:
-                stack.enter_context(
-                    journal.locked(self._journal / "mlflow.lock", timeout=_PATIENCE)
-                )
+                stack.enter_context(journal.locked(self._journal / "mlflow.lock", timeout=patience))
             except TimeoutError as error:
-                raise MlflowError(f"{self.directory}: another process is sending it") from error
+                raise RunIsBusy(f"{self.directory}: another process is sending it") from error
             except OSError:
                 pass
             yield
@@ -364,6 +473,16 @@ def _get_run(client: MlflowClient, run_id: str) -> Run | None:
         if error.error_code == "RESOURCE_DOES_NOT_EXIST":
             return None
         raise
+
+
+def _is_unused(run: Run) -> bool:
+    """Return whether no run uses a run of MLflow yet; the trials of a batch all inherit `mlflow run`'s variable."""
+    empty = not run.data.metrics and "run_id" not in run.data.tags
+    return empty and run.info.lifecycle_stage == "active"
+
+
+def _is_int64(value: object) -> bool:
+    return type(value) is int and -_INT64 <= value < _INT64
 
 
 def _param(value: Any) -> str:

@@ -60,25 +60,30 @@ def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | No
 def send_until_end(directory: Path, end_of_run: int) -> bool:
     """Send batches until the run has ended and MLflow has all data.
 
+    An error is written to the log and does not end it, since what comes later may be sent all the same.
+
     Args:
         directory: The run's directory.
         end_of_run: File descriptor of a pipe that is closed when the training process ends.
 
     Returns:
-        False if MLflow did not answer for PATIENCE seconds after the end.
+        False if not all data were sent after the end: MLflow could not be used for PATIENCE seconds, or it rejects
+        the run.
     """
     _wait(end_of_run, 2.0)  # meanwhile the training imports torch
     from runcatalog.record.delivery.mlflow_client import MlflowError
     from runcatalog.record.delivery.publish import Publisher
-    from runcatalog.record.lifecycle.status import last_session, save_kill_evidence, status_of
+    from runcatalog.record.errors import UserError
+    from runcatalog.record.lifecycle.status import last_session, save_kill_evidence
 
-    publisher, failures, ended_at, open_pipe = Publisher(directory), 0, None, True
+    created = os.environ.get("MLFLOW_RUN_ID", "")
+    publisher, failures, ended_at, open_pipe = Publisher(directory, created=created), 0, None, True
+    problem = ""
     session = last_session(directory)
     while (directory / "journal").is_dir():  # until the run is deleted
         if last_session(directory) != session:
             return True  # the run was continued and has a new sender
-        running = status_of(directory).status == RUNNING
-        if not running and ended_at is None:
+        if ended_at is None and not _is_running(directory, open_pipe):
             ended_at = time.monotonic()
             with contextlib.suppress(OSError):
                 save_kill_evidence(directory)
@@ -88,12 +93,14 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
             failures = 0
             if published.status.status != RUNNING:
                 return True
-        except MlflowError as error:
+        except UserError as error:
             failures += 1
             print(f"{time.strftime('%Y-%m-%d %H:%M:%S')} {error}", flush=True)
-        if ended_at is not None and time.monotonic() - ended_at > PATIENCE:
-            print("given up: `catalog sync` sends the rest", flush=True)
-            return False
+            same, problem = str(error) == problem, str(error)
+            late = ended_at is not None and time.monotonic() - ended_at > PATIENCE
+            if late or (ended_at is not None and same and not isinstance(error, MlflowError)):
+                print("given up: `catalog sync` sends the rest", flush=True)
+                return False
         pause = max(INTERVAL, (time.process_time() - begin) / SHARE)
         if failures:
             pause = 2.0**failures
@@ -106,6 +113,16 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
     return False
 
 
+def _is_running(directory: Path, otherwise: bool) -> bool:
+    """Return whether the run is still running; `otherwise` if its files do not say so."""
+    from runcatalog.record.lifecycle.status import status_of
+
+    try:
+        return status_of(directory).status == RUNNING
+    except Exception:
+        return otherwise
+
+
 def _wait(file: int, seconds: float) -> bool:
     """Wait; return True as soon as the pipe is closed."""
     ready, _, _ = select.select([file], [], [], seconds)
@@ -115,6 +132,8 @@ def _wait(file: int, seconds: float) -> bool:
 def main() -> None:
     """Send the run in the directory given as the argument."""
     directory = Path(sys.argv[1])
+    # A database that is replaced by a backup meanwhile must be opened anew.
+    os.environ.setdefault("MLFLOW_SQLALCHEMYSTORE_POOLCLASS", "NullPool")
     with contextlib.suppress(OSError, AttributeError):  # no such scheduler outside Linux
         os.nice(_NICENESS)
         # Linux: use only idle time. The simulator's threads wait for one another, so even a tenth of a core taken

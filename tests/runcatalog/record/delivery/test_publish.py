@@ -11,16 +11,16 @@ import subprocess
 import sys
 import threading
 import time
-import urllib.request
 from pathlib import Path
 
 import pytest
 
 import ends_table
 import prepared
+from mlflow_server import free_port, server
 from runcatalog import record
 from runcatalog.record.delivery.mlflow_client import MlflowError, connect, shown, tracking_uri
-from runcatalog.record.delivery.publish import publish
+from runcatalog.record.delivery.publish import Publisher, publish
 from runcatalog.record.journal import read_json, read_points
 
 LIGHT = ("--every", 0)  # no checkpoints, for which torch would be loaded
@@ -141,17 +141,42 @@ def test_trials_hang_on_their_batch_and_a_lost_database_is_filled_again(project,
     assert held(other, run_id) == logged(finished)
 
 
-def test_the_run_that_mlflow_run_made_is_used(project, monkeypatch, toy):
+def test_the_run_that_mlflow_run_made_is_used(project, toy, wait_until):
     from mlflow import MlflowClient
 
     uri = tracking_uri()
     client = MlflowClient(uri)
     made = client.create_run("0")
     client.log_param(made.info.run_id, "lr", "2e-2")  # as it was typed
-    assert toy.run("--updates", 2, "--lr", "2e-2", env={"MLFLOW_RUN_ID": made.info.run_id})[0] == 0
+    environment = {"MLFLOW_RUN_ID": made.info.run_id, "RECORD_MLFLOW": "on"}
+    assert toy.run("--updates", 2, "--lr", "2e-2", env=environment)[0] == 0
+    wait_until(lambda: client.get_run(made.info.run_id).info.status == "FINISHED")
+    (toy.directory / "journal" / "mlflow.json").unlink()
     assert publish(toy.directory).mlflow_run_id == made.info.run_id
     assert client.get_run(made.info.run_id).data.params["lr"] == "2e-2"
     assert held(uri, made.info.run_id) == logged(toy.directory)
+
+
+def test_a_run_directory_takes_over_no_run_of_mlflow(project, finished):
+    """Whoever sends a run directory from elsewhere may name any run in it."""
+    from mlflow import MlflowClient
+
+    uri = tracking_uri()
+    client = MlflowClient(connect(uri).tracking_uri)
+    victim = client.create_run("0", tags={"owner": "somebody"}).info.run_id
+    path = finished / "journal" / "run.json"
+    record.journal.write_json(path, read_json(path) | {"mlflow_run_id": victim})
+    assert publish(finished).mlflow_run_id != victim
+    untouched = client.get_run(victim).data
+    assert "run_id" not in untouched.tags
+    assert not untouched.metrics
+    # Nor does the sender of a run whose variable names the run of another.
+    client.log_metric(victim, "loss", 1.0)
+    path = finished / "journal" / "run.json"
+    record.journal.write_json(path, read_json(path) | {"id": "e" * 32})
+    (finished / "journal" / "mlflow.json").unlink()
+    assert Publisher(finished, created=victim).send().mlflow_run_id != victim
+    assert "run_id" not in client.get_run(victim).data.tags
 
 
 def test_a_locked_database_delays_but_loses_nothing(project, finished, toys, wait_until):
@@ -193,43 +218,6 @@ def test_the_sender_delivers_while_nobody_waits(project, toy, wait_until):
 
 
 @contextlib.contextmanager
-def server(project, port):
-    """Runs an MLflow server on a database in the project, and kills it hard."""
-    uri = f"http://127.0.0.1:{port}"
-    command = [
-        sys.executable,  # killed with all that it started, which are no forks of the prepared one
-        "-m",
-        "mlflow",
-        "server",
-        "--host",
-        "127.0.0.1",
-        "--port",
-        str(port),
-    ]
-    command += ["--backend-store-uri", f"sqlite:///{project}/server.db", "--workers", "1"]
-    command += ["--artifacts-destination", str(project / "stored")]
-    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
-    quiet |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # eight processes that judge texts
-    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | quiet
-    with (project / "server.log").open("ab") as log:
-        process = subprocess.Popen(
-            command, stdout=log, stderr=log, env=environment, start_new_session=True
-        )
-    try:
-        yield lambda: _answers(uri)
-    finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
-
-
-def _answers(uri):
-    try:
-        return urllib.request.urlopen(f"{uri}/health", timeout=5).status == 200
-    except OSError:
-        return False
-
-
-@contextlib.contextmanager
 def listener(port, answer):
     """Takes connections, each of which `answer(connection)` serves; yields (its port, a list of them)."""
     taken = []
@@ -267,9 +255,7 @@ def slowly(port):
 
 
 def test_a_server_that_hangs_is_down_and_is_killed_costs_no_point(project, toys, wait_until):
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        port = free.getsockname()[1]
+    port = free_port()
     uri = f"http://127.0.0.1:{port}"
     environment = {"MLFLOW_TRACKING_URI": uri, "RECORD_MLFLOW": "on"}
     hung, slow, early, late = (toys(name) for name in ("hung", "slow", "early", "late"))
@@ -330,3 +316,19 @@ def test_a_database_whose_making_is_killed_is_made_again(tmp_path: Path) -> None
     assert not path.exists()
     assert connect(f"sqlite:///{path}").search_experiments()
     assert not new.exists()
+
+
+def test_a_sender_goes_on_after_an_error_of_its_run(project, toy, wait_until):
+    process = toy.start("--updates", 10**6, *LIGHT, "--pause", 0.02, env={"RECORD_MLFLOW": "on"})
+    facts, log = toy.directory / "journal" / "run.json", toy.directory / "journal" / "sender.log"
+    wait_until(toy.lines)
+    whole = facts.read_text()
+    facts.write_text("{}")
+    wait_until(lambda: "'id' is missing or invalid: refused" in log.read_text())
+    facts.write_text(whole)
+    wait_until(lambda: "offset" in str(read_json(toy.directory / "journal" / "mlflow.json")))
+    process.send_signal(signal.SIGTERM)
+    process.communicate()
+    wait_until(lambda: runs_of(tracking_uri())[0].info.status == "KILLED")
+    (run,) = runs_of(tracking_uri())
+    assert held(tracking_uri(), run.info.run_id) == logged(toy.directory)

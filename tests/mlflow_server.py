@@ -1,0 +1,53 @@
+"""An MLflow server as a process of its own, for tests."""
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import urllib.request
+
+
+def free_port():
+    """Returns a port that nothing listens on."""
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        return free.getsockname()[1]
+
+
+@contextlib.contextmanager
+def server(project, port):
+    """Runs an MLflow server on a database in the project, and kills it hard."""
+    uri = f"http://127.0.0.1:{port}"
+    command = [
+        sys.executable,  # killed with all that it started, which are no forks of the prepared one
+        "-m",
+        "mlflow",
+        "server",
+        "--host",
+        "127.0.0.1",
+        "--port",
+        str(port),
+    ]
+    command += ["--backend-store-uri", f"sqlite:///{project}/server.db", "--workers", "1"]
+    command += ["--artifacts-destination", str(project / "stored")]
+    quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "DO_NOT_TRACK": "true"}
+    quiet |= {"MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}  # eight processes that judge texts
+    environment = {k: v for k, v in os.environ.items() if k != "MLFLOW_TRACKING_URI"} | quiet
+    with (project / "server.log").open("ab") as log:
+        process = subprocess.Popen(
+            command, stdout=log, stderr=log, env=environment, start_new_session=True
+        )
+    try:
+        yield lambda: _answers(uri)
+    finally:
+        os.killpg(process.pid, signal.SIGKILL)
+        process.wait()
+
+
+def _answers(uri):
+    try:
+        return urllib.request.urlopen(f"{uri}/health", timeout=5).status == 200
+    except OSError:
+        return False

@@ -1,0 +1,88 @@
+"""Guild's runs as its files say: ends of runs without a journal, damaged files."""
+
+import os
+import subprocess
+import time
+
+import pytest
+
+from runcatalog.guild.runs import GuildRun, batches, read
+from runcatalog.record.lifecycle.signals import GONE, KILLED
+
+ID = "ab" * 16
+
+
+@pytest.fixture
+def guild_run(tmp_path):
+    """Returns a run of Guild that has begun and has not ended."""
+    directory = tmp_path / "runs" / ID
+    (directory / ".guild" / "attrs").mkdir(parents=True)
+    (directory / ".guild" / "opref").write_text("guildfile:/nowhere '' toy train")
+    return GuildRun(ID, str(directory))
+
+
+@pytest.fixture
+def process():
+    """Returns a process that is none of Guild's."""
+    with subprocess.Popen(["sleep", "600"]) as process:
+        yield process
+        process.kill()
+
+
+def lock(run, number, age=0.0):
+    """Writes LOCK as Guild did `age` seconds ago."""
+    path = run.directory / ".guild" / "LOCK"
+    path.write_text(str(number))
+    os.utime(path, (time.time() - age,) * 2)
+
+
+def test_a_run_whose_process_lives_is_running(guild_run, process):
+    lock(guild_run, process.pid)
+    assert guild_run.end() == ("RUNNING", "")
+    process.kill()
+    process.wait()
+    assert guild_run.end() == (KILLED, GONE)
+
+
+def test_a_process_number_that_is_used_again_is_another_process(guild_run, process):
+    lock(guild_run, process.pid, age=3600)
+    assert guild_run.end() == (KILLED, GONE)
+
+
+def test_a_process_that_nobody_waited_for_is_gone(guild_run):
+    with subprocess.Popen(["true"]) as process:
+        end = time.monotonic() + 60
+        while "Z" not in open(f"/proc/{process.pid}/stat").read().split():  # noqa: SIM115
+            assert time.monotonic() < end
+            time.sleep(0.01)
+        lock(guild_run, process.pid)
+        assert guild_run.end() == (KILLED, GONE)
+
+
+@pytest.mark.parametrize(
+    ("name", "content"),
+    [
+        ("opref", "guildfile:/nowhere 'no end"),
+        ("attrs/started", ".inf"),
+        ("attrs/started", "true"),
+        ("attrs/flags", "[1, 2]"),
+        ("attrs/deps", "\0"),
+        ("attrs/initialized", "[" * 600),
+    ],
+)
+def test_damaged_files_of_a_run_hide_no_other(guild_run, tmp_path, name, content):
+    damaged = tmp_path / "runs" / ("cd" * 16)
+    (damaged / ".guild" / "attrs").mkdir(parents=True)
+    (damaged / ".guild" / "proto" / ".guild").mkdir(parents=True)
+    (damaged / ".guild" / "opref").write_text("guildfile:/nowhere '' toy train")
+    (damaged / ".guild" / "proto" / ".guild" / "opref").write_text(
+        "guildfile:/nowhere '' toy train"
+    )
+    (damaged / ".guild" / name).write_text(content)
+    found = read(tmp_path)
+    assert ID in {run.id for run in found}
+    assert [batch.operation for batch in batches(found, ())] in (["toy:train"], [""])
+    for run in found:
+        run.end()
+        assert run.started is None
+        assert run.wall_seconds is None

@@ -1,0 +1,139 @@
+"""The client of MLflow: a new database is made once, errors are told apart, drivers are named."""
+
+import http.server
+import importlib.util
+import sqlite3
+import subprocess
+import threading
+
+import pytest
+
+import prepared
+from mlflow_server import free_port
+from runcatalog.record import UserError
+from runcatalog.record.delivery.mlflow_client import (
+    MlflowError,
+    MlflowInternalError,
+    connect,
+    experiment_id,
+    one_line_errors,
+)
+from runcatalog.record.journal import locked
+
+OPEN_AND_WRITE = """
+import sys
+from runcatalog.record.delivery.mlflow_client import connect, experiment_id
+client = connect(sys.argv[1])
+client.log_metric(client.create_run(experiment_id(client, sys.argv[1], "toy")).info.run_id, "loss", 1.0)
+"""
+
+
+def test_eight_processes_open_one_new_database(tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    started = [subprocess.Popen([prepared.python(), "-c", OPEN_AND_WRITE, uri]) for _ in range(8)]
+    assert [process.wait() for process in started] == [0] * 8
+    client = connect(uri)
+    (experiment,) = [e for e in client.search_experiments() if e.name == "toy"]
+    found = client.search_runs([experiment.experiment_id])
+    assert [run.data.metrics for run in found] == [{"loss": 1.0}] * 8
+
+
+def test_a_ready_database_is_opened_without_waiting(tmp_path):
+    """Opening takes seconds on a busy machine: one after the other, eight processes would give up."""
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    connect(uri)
+    with locked(tmp_path / "mlflow.db.lock"):
+        code = f"{OPEN_AND_WRITE}\nprint('written')"
+        command = [prepared.python(), "-c", code, uri]
+        done = subprocess.run(command, capture_output=True, text=True, timeout=50)
+    assert done.stdout == "written\n"
+
+
+@pytest.fixture
+def client(tmp_path):
+    return connect(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+def error_of(uri, action, run="run"):
+    """Returns what `one_line_errors` makes of an action's error."""
+    with pytest.raises(UserError) as caught, one_line_errors(uri, run):
+        action()
+    assert "\n" not in str(caught.value)
+    return caught.value
+
+
+def test_errors_of_a_run(client, tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+    run = client.create_run(experiment_id(client, uri, "toy")).info.run_id
+    for action in (
+        lambda: client.set_terminated(run, "PWNED"),
+        lambda: client.set_terminated(run, "FINISHED", 10**30),
+        lambda: client.log_metric(run, "loss", 1.0, step=2**70),
+        lambda: client.log_metric(run, "../loss", 1.0),
+        lambda: client.get_run("f" * 32),
+        lambda: {}["field"],
+        lambda: (tmp_path / "missing").read_text(),
+    ):
+        assert not isinstance(error_of(uri, action), MlflowError)
+
+
+def test_errors_of_the_database(client, tmp_path):
+    uri = f"sqlite:///{tmp_path}/mlflow.db"
+
+    def locked_database():
+        with sqlite3.connect(tmp_path / "mlflow.db", isolation_level=None) as first:
+            first.execute("BEGIN EXCLUSIVE")
+            sqlite3.connect(tmp_path / "mlflow.db", timeout=0).execute("SELECT * FROM runs")
+
+    (tmp_path / "text.db").write_text("no database, but longer than its head would be" * 10)
+    for action in (
+        locked_database,
+        lambda: sqlite3.connect(tmp_path / "text.db").execute("SELECT * FROM runs"),
+    ):
+        error = error_of(uri, action)
+        assert type(error) is MlflowError
+        assert str(error).startswith(f"MLflow at {uri} did not answer")
+
+
+class Broken(http.server.BaseHTTPRequestHandler):
+    """Answers each request with the status that its server has."""
+
+    def do_GET(self):
+        self.send_response(self.server.status)
+        self.end_headers()
+
+    do_POST = do_GET
+
+    def log_message(self, *words):
+        pass
+
+
+@pytest.mark.parametrize(
+    ("status", "kind"),
+    [(500, MlflowInternalError), (503, MlflowError), (401, MlflowError), (400, UserError)],
+)
+def test_errors_of_a_server(status, kind):
+    with http.server.ThreadingHTTPServer(("127.0.0.1", 0), Broken) as answering:
+        answering.status = status
+        threading.Thread(target=answering.serve_forever, daemon=True).start()
+        uri = f"http://127.0.0.1:{answering.server_port}"
+        client = connect(uri)
+        assert type(error_of(uri, lambda: client.get_run("f" * 32))) is kind
+        answering.shutdown()
+
+
+def test_a_server_that_is_away(tmp_path):
+    uri = f"http://127.0.0.1:{free_port()}"
+    client = connect(uri)
+    assert type(error_of(uri, lambda: client.get_run("f" * 32))) is MlflowError
+
+
+@pytest.mark.skipif(
+    any(map(importlib.util.find_spec, ("psycopg", "psycopg2"))),
+    reason="a driver of PostgreSQL is installed",
+)
+def test_a_missing_driver_is_named():
+    with pytest.raises(MlflowError) as caught:
+        connect("postgresql://me:secret@127.0.0.1:9/mlflow")
+    assert "driver of the database is missing: pip install 'psycopg" in str(caught.value)
+    assert "secret" not in str(caught.value)

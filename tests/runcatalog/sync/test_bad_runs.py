@@ -1,0 +1,202 @@
+"""A run that cannot be sent is a line of the report; the others are sent. Points that MLflow lost come back."""
+
+import json
+import shutil
+import sqlite3
+
+import pytest
+
+from mlflow_server import free_port, server
+from runcatalog import record
+from runcatalog.record.delivery.mlflow_client import MlflowError
+from runcatalog.record.journal import locked, read_json, write_json
+from runcatalog.store.client import Store
+from runcatalog.sync import sync
+from runcatalog.sync.sync import Sync
+
+
+@pytest.fixture
+def runs(project, monkeypatch):
+    """Returns a function that adds a finished run of the toy project, `add("name")`; its directory."""
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    first = project.root / "runs" / "first"
+
+    def add(name):
+        directory = first.with_name(name)
+        if not first.exists():
+            monkeypatch.setenv("RUN_DIR", str(first))
+            with record.start(record.Config(), study="toy") as run:
+                for step in range(1, 6):
+                    run.log({"loss": 1 / step}, step)
+                run.finish({"objective": {"name": "loss", "value": 0.2, "goal": "min", "at": 5}})
+            monkeypatch.delenv("RUN_DIR")
+        if directory != first:
+            shutil.copytree(first, directory)
+            change(directory / "journal" / "run.json", id=f"{abs(hash(name)):032x}"[-32:])
+        return directory
+
+    add("first")
+    return add
+
+
+def change(path, **fields):
+    write_json(path, read_json(path) | fields)
+
+
+def synced(project, uri=None):
+    """Syncs; returns the report."""
+    return Sync(project, Store(uri), lambda line: None).run(None)
+
+
+def nested(depth):
+    value = "x"
+    for _ in range(depth):
+        value = [value]
+    return value
+
+
+def damage(runs):
+    """Adds a run for each damage; returns their directories."""
+    results = {
+        "status": {"status": "PWNED"},
+        "list": {"status": ["FINISHED"]},
+        "reason": {"reason": 7},
+        "digest": {"digest": "none"},
+        "wall": {"wall_seconds": "long"},
+        "ended": {"ended": 1e30},
+        "nested": {"result": {"summary": nested(600)}},
+    }
+    bad = []
+    for name, fields in results.items():
+        bad.append(runs(f"bad-{name}"))
+        path = bad[-1] / "result.json"
+        path.write_text(json.dumps(read_json(path) | fields))
+    bad.append(runs("bad-step"))
+    path = bad[-1] / "journal" / "metrics.jsonl"  # as earlier versions wrote it
+    lines = [line.partition(',"n":')[0] + "}\n" for line in path.read_text().splitlines()]
+    path.write_text("".join([*lines, '{"t":1,"step":1180591620717411303424,"m":{"loss":1.0}}\n']))
+    bad.append(runs("bad-session"))
+    (bad[-1] / "journal" / "sessions.jsonl").write_text('{"session": "one"}\n')
+    return bad
+
+
+def test_bad_runs_block_no_other(project, runs, shell):
+    bad = damage(runs)
+    runs("later")
+    report = synced(project)
+    assert report.runs == len(bad) + 2
+    assert report.sent == 3  # of one, only a line cannot be sent
+    assert len(report.problems) == len(bad)
+    for directory, line in zip(sorted(bad), report.problems, strict=True):
+        assert directory.name in line or directory.name == "bad-step"
+        assert "\n" not in line
+    assert "'PWNED'" in report.problems[[d.name for d in sorted(bad)].index("bad-status")]
+    statuses = {run.status for run in Store().runs()}
+    assert statuses <= {"FINISHED", "RUNNING"}
+    shell.root, shell.env["PROJECT_DIR"] = project.root, str(project.root)
+    told = shell.inside("sync", code=1)
+    assert " 0 sent\n" in told
+    assert told.count("\ncatalog: ") == len(bad) - 1
+
+
+def test_a_damaged_journal_is_sent_and_reported(project, runs):
+    changed = {
+        "flipped": ('"step":3', '"step":4'),  # the checksum is another
+        "zeros": ('{"t":', "\0\0\0\0\0"),
+        "cut": None,  # the last two lines are not there
+    }
+    ids = {}
+    for name, change_ in changed.items():
+        directory = runs(f"bad-{name}")
+        ids[name] = read_json(directory / "journal" / "run.json")["id"]
+        path = directory / "journal" / "metrics.jsonl"
+        lines = path.read_text().splitlines(keepends=True)
+        if change_ is None:
+            lines = lines[:-2]
+        else:
+            lines[2] = lines[2].replace(*change_)
+        path.write_text("".join(lines))
+    report = synced(project)
+    assert report.sent == 4
+    told = {name: f"{ids[name][:8]}: metrics.jsonl: " for name in ids}
+    lost = "1 of 6 lines cannot be read (3)"
+    digest = "its points are not those of which result.json has the digest"
+    assert sorted(report.problems) == sorted(
+        [told["flipped"] + lost, told["zeros"] + lost, told["cut"] + digest]
+    )
+    tags = {run.run: run.tag("journal") for run in Store().runs()}
+    assert tags.pop(read_json(runs("first") / "journal" / "run.json")["id"]) == ""
+    assert sorted(tags.values()) == sorted([f"metrics.jsonl: {x}" for x in (lost, lost, digest)])
+    assert len(points(project.root / "mlflow.db")) == 6 + 5 + 5 + 4
+    assert (synced(project).sent, synced(project).problems) == (0, [])
+
+
+def test_a_run_that_is_being_sent_is_left_for_the_end(project, runs, monkeypatch):
+    monkeypatch.setattr(sync, "PATIENCE", 0.3)
+    runs("later")
+    lock = runs("busy") / "journal" / "mlflow.lock"
+    with locked(lock):
+        report = synced(project)
+    assert (report.runs, report.sent) == (3, 2)
+    (line,) = report.problems
+    assert line.endswith("busy: another process is sending it")
+    monkeypatch.setattr(sync, "PATIENCE", 60)
+    runs("last")
+    holding = locked(lock)
+    holding.__enter__()
+    # The other process is done while the others are sent.
+    report = Sync(project, Store(), lambda line: holding.__exit__(None, None, None)).run(None)
+    assert (report.sent, report.problems) == (2, [])
+
+
+def test_a_server_that_is_away_ends_the_sync(project, runs):
+    with pytest.raises(MlflowError, match="did not answer"):
+        synced(project, f"http://127.0.0.1:{free_port()}")
+
+
+def points(database):
+    with sqlite3.connect(database) as connection:
+        return connection.execute("SELECT key, step, timestamp, value FROM metrics").fetchall()
+
+
+BACK_IN_TIME = """
+DELETE FROM metrics WHERE step > 3;
+DELETE FROM latest_metrics;
+INSERT INTO latest_metrics (key, value, timestamp, run_uuid, step, is_nan)
+SELECT key, value, timestamp, run_uuid, step, is_nan FROM metrics WHERE step = 3;
+"""
+
+
+@pytest.mark.parametrize("kind", ["sqlite", "server"])
+def test_points_that_mlflow_lost_are_sent_again(project, runs, wait_until, kind):
+    runs("second")
+    if kind == "sqlite":
+        check_lost_points(project, None, project.root / "mlflow.db")
+        return
+    port = free_port()
+    with server(project.root, port) as answers:
+        wait_until(answers)
+        check_lost_points(project, f"http://127.0.0.1:{port}", project.root / "server.db")
+
+
+def check_lost_points(project, uri, database):
+    assert synced(project, uri).sent == 2
+    assert synced(project, uri).sent == 0
+    before = sorted(points(database))
+    assert len(before) == 12
+    with sqlite3.connect(database) as connection:
+        connection.executescript(BACK_IN_TIME)
+    assert len(points(database)) == 6
+    assert synced(project, uri).sent == 2
+    assert sorted(points(database)) == before
+    assert synced(project, uri).sent == 0
+
+
+def test_rows_that_were_deleted_come_back(project, runs):
+    assert synced(project).sent == 1
+    database = project.root / "mlflow.db"
+    before = sorted(points(database))
+    with sqlite3.connect(database) as connection:
+        connection.execute("DELETE FROM metrics WHERE step = 2")
+    assert synced(project).sent == 1
+    assert sorted(points(database)) == before
