@@ -180,6 +180,14 @@ class Arena:
             raise RuntimeError(f"catalog sync: exit {process.returncode}\n{told}")
         return told
 
+    def verify(self):
+        """Runs `catalog verify`; returns the lines that it printed."""
+        process = self.catalog("verify")
+        lines = process.communicate(timeout=PATIENCE)[0].splitlines()
+        if process.returncode > 1:
+            raise RuntimeError(f"catalog verify: exit {process.returncode}\n{lines}")
+        return lines
+
     def differences(self):
         """Says how MLflow differs from the journals."""
         return differences(self.runs, self.database, self.stored, NAMES)
@@ -320,6 +328,7 @@ def inject(arena, plan):
         "runs": len(list(arena.runs.iterdir())),
         "points": count_points(arena.runs),
         "again": again,
+        "verified": arena.verify()[0],
         "senders": arena.most_senders,
         "differences": told,
         "seconds": time.monotonic() - begin,
@@ -369,6 +378,7 @@ def main():
         print(title, *(f"  {count:3d}  {name}" for name, count in counter.most_common()), sep="\n")
     print(f"{report['runs']} runs, {report['points']} points, {report['seconds']:.0f} s")
     print(f"at most {report['senders']} senders at once; the next sync: {report['again']}")
+    print(report["verified"])
     print(*report["differences"], f"{len(report['differences'])} differences", sep="\n")
     if not options.keep:
         shutil.rmtree(folder)

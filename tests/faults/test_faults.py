@@ -33,6 +33,8 @@ def report(arena):
 def test_what_mlflow_holds_is_what_the_journals_hold(report):
     assert report["differences"] == []
     assert report["again"].endswith(": 0 sent")
+    assert report["verified"].endswith("no differences")
+    assert f"compared: {report['runs']} journals" in report["verified"]
     assert sorted(victims for victims, _ in report["strikes"].elements()) == sorted(PLAN)
     assert report["points"] > 500
     assert report["senders"] <= 3
