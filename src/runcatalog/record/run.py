@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import contextlib
 import os
+import re
 import shutil
 import subprocess
 import tempfile
@@ -337,14 +338,12 @@ class Run:
     def _report_damage(self) -> None:
         """Report damaged lines of earlier sessions, once each."""
         path = self._journal / journal.EVENTS
-        known = (
-            {line.get("text") for line, _ in journal.read_lines(path)} if self.resumed else set()
-        )
+        known = {_without_total(str(line.get("text"))) for line, _ in journal.read_lines(path)}
         for name, found in self._damage().items():
             text = f"journal/{name}: {found.text()}"
             if name == journal.METRICS:
                 text += "; what was computed after the last checkpoint is computed again"
-            if found and text not in known:
+            if found and _without_total(text) not in known:
                 self.event(text)
 
     def _damage(self) -> dict[str, journal.Damage]:
@@ -527,6 +526,11 @@ class Run:
                 return
             except OSError:  # a full disk; space may become free
                 continue
+
+
+def _without_total(text: str) -> str:
+    """Return a text about damage without the number of all lines, which grows."""
+    return re.sub(r" of [\d,]+ lines?", "", text)
 
 
 class DisabledRun(Run):

@@ -85,6 +85,19 @@ def test_the_result_is_written_on_a_full_disk(disk):
     assert not (disk / "journal" / "reserve").exists()
 
 
+def test_a_message_on_a_full_disk_is_lost_but_not_the_result(disk, capsys):
+    with record.start(record.Config(), study="toy") as run:
+        run.log({"loss": 1.0}, 1)
+        fill(disk)
+        with record.optional(run, "figure"):
+            (disk / "figure.svg").write_text("a figure")
+        run.event("x" * 9000)
+        run.finish({"env_steps": 7, "objective": {"name": "loss", "value": None}})
+    assert "no figure: OSError" in capsys.readouterr().out
+    ends_table.check("disk full at a message", *told(run))
+    assert read_json(disk / "result.json")["result"]["env_steps"] == 7
+
+
 def test_a_disk_without_room_to_begin(disk):
     fill(disk)
     with pytest.raises(record.UserError, match=r"cannot record in .*No space left"):

@@ -8,8 +8,9 @@ import sys
 import pytest
 
 import ends_table
+from runcatalog.record.journal import append_line
 from runcatalog.record.lifecycle import out_of_memory
-from runcatalog.record.lifecycle.status import save_kill_evidence, status_of
+from runcatalog.record.lifecycle.status import last_session, save_kill_evidence, status_of
 from small_disk import small_cgroup
 
 
@@ -60,7 +61,9 @@ def test_a_kill_elsewhere_on_the_machine_is_no_evidence(toy, monkeypatch, tmp_pa
     monkeypatch.setattr(out_of_memory, "KERNEL_LOG", tmp_path / "none")
     ends_table.check("SIGKILL by hand", *status_of(toy.directory)[:2])  # its own cgroup lost none
     sessions = toy.directory / "journal" / "sessions.jsonl"
-    sessions.write_text(sessions.read_text().replace('"oom_file":"/', '"oom_file":"/none/'))
+    begun = last_session(toy.directory)
+    sessions.unlink()
+    append_line(sessions, begun | {"oom_file": "/none"})
     ends_table.check("out of memory somewhere", *status_of(toy.directory)[:2])
 
 
