@@ -45,7 +45,7 @@ class Ownership:
         return bool(self._reason)
 
     def check(self) -> None:
-        """Check the ownership without a lock, by the state of ``sessions.jsonl``; it costs a microsecond.
+        """Check the ownership without a lock, by the state of ``sessions.jsonl``; it costs microseconds.
 
         On a folder shared by machines the state may be some seconds old (NFS caches it for 3 to 60 seconds), and
         another session may begin right after the check. Points are safe nevertheless, since each session has a
@@ -54,8 +54,12 @@ class Ownership:
         Raises:
             OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
-        with self._deletion_reported():
-            self._compare(os.stat(self._path))
+        try:
+            state = os.stat(self._path)
+        except OSError as error:
+            self._lose_if_deleted(error)
+            raise
+        self._compare(state)
 
     @contextlib.contextmanager
     def held(self, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
@@ -66,11 +70,15 @@ class Ownership:
             TimeoutError: Another process kept the lock for `timeout` seconds.
         """
         with contextlib.ExitStack() as stack:
-            with self._deletion_reported():
+            try:
                 stack.enter_context(journal.locked(self._directory / "journal" / LOCK, timeout))
                 # Unlike stat, opening a file on NFS asks the server for its state.
                 with journal.open_regular(self._path) as file:
-                    self._compare(os.fstat(file.fileno()))
+                    state = os.fstat(file.fileno())
+            except OSError as error:
+                self._lose_if_deleted(error)
+                raise
+            self._compare(state)
             yield
 
     def _compare(self, state: os.stat_result) -> None:
@@ -91,13 +99,8 @@ class Ownership:
                 )
         self._stamp = stamp
 
-    @contextlib.contextmanager
-    def _deletion_reported(self) -> Iterator[None]:
-        try:
-            yield
-        except OSError as error:
-            if error.errno not in _GONE:
-                raise
+    def _lose_if_deleted(self, error: OSError) -> None:
+        if error.errno in _GONE:
             self._lose("its directory was deleted while it ran; this process stops")
 
     def _lose(self, reason: str) -> None:
