@@ -2,6 +2,7 @@
 
 import importlib
 import shlex
+from dataclasses import asdict
 from pathlib import Path
 
 import pytest
@@ -40,7 +41,8 @@ def test_an_entry_point_is_the_same_job_as_its_operation(name: str) -> None:
     script = importlib.import_module(path.replace("/", "."))
     declared = [f"--{flag}={value}" for flag, value in operation.flags.items()]
     wanted, found = (config.parse(script.Config, line) for line in (declared, words[1:]))
-    differ = {field: value for field, value in vars(found).items() if value != vars(wanted)[field]}
+    wanted, found = asdict(wanted), asdict(found)
+    differ = {field: value for field, value in found.items() if value != wanted[field]}
     assert differ.keys() == set(own), differ
 
 
