@@ -278,6 +278,8 @@ def is_secret_name(name: str) -> bool:
 
 def is_secret_variable(name: str) -> bool:
     """Return whether an environment variable is named like a secret."""
+    if name.startswith("FLAG_"):  # Guild sets one for each flag, whose names are ordinary words
+        return is_secret_name(name.removeprefix("FLAG_"))
     suspect = is_secret_name(name) or _SECRET_VARIABLE.search(_words(name))
     return bool(suspect) and not _ALLOWED.fullmatch(name)
 

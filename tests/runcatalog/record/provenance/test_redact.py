@@ -219,3 +219,11 @@ def test_a_file_is_changed_only_if_it_holds_one(tmp_path):
     assert redactor.file(text) is None
     text.write_bytes(b"caf\xe9: plain-secret\r\n\x80\xff")
     assert redactor.file(text) == f"caf\xe9: {HIDDEN}\r\n\x80\xff".encode("latin-1")
+
+
+def test_values_of_flags_are_no_secrets_of_the_shell():
+    """Guild sets FLAG_NAME for each flag of a run."""
+    shell = {"FLAG_LOSS_TOKENS": "model", "FLAG_KEYS": "kept-locks", "FLAG_API_KEY": "a1b2c3d4e5"}
+    redactor = redact.Redactor([shell])
+    assert redactor.name("model/config.json") == "model/config.json"
+    assert redactor.text("kept-locks a1b2c3d4e5") == "kept-locks [hidden]"
