@@ -224,6 +224,6 @@ def test_a_file_is_changed_only_if_it_holds_one(tmp_path):
 def test_values_of_flags_are_no_secrets_of_the_shell():
     """Guild sets FLAG_NAME for each flag of a run."""
     shell = {"FLAG_LOSS_TOKENS": "model", "FLAG_KEYS": "kept-locks", "FLAG_API_KEY": "a1b2c3d4e5"}
-    redactor = redact.Redactor([shell])
+    redactor = Redactor([shell])
     assert redactor.name("model/config.json") == "model/config.json"
     assert redactor.text("kept-locks a1b2c3d4e5") == "kept-locks [hidden]"
