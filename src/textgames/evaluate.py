@@ -9,7 +9,7 @@ from typing import TYPE_CHECKING, Any
 from runcatalog import record
 from runcatalog.record import option
 from runcatalog.record.config import flag_name
-from textgames.games.config import GAMES, ORDERS
+from textgames.games.config import GAMES, HARD_TEST_SET, ORDERS, SETS, VALIDATION_SET
 from textgames.learning import options
 from textgames.learning.options import PlayConfig
 from textgames.models import sources
@@ -44,8 +44,8 @@ class Config(record.Config):
         AS_TRAINED, "bandit: which arm a prompt names first", choices=(AS_TRAINED, *ORDERS)
     )  # fmt: skip
     levels: str = option(
-        "validation", "set of levels: validation, or a test set that shares none with a training; test_hard: at least "
-        "three moves each", choices=("validation", "test", "test_hard"),
+        VALIDATION_SET, "set of levels: validation, or a test set that shares none with a training; test_hard: at "
+        "least three moves each", choices=SETS,
     )  # fmt: skip
     max_turns: int = option(25, "turns of a game, with an action per turn", low=1, high=1000)
     actions: str = option(
@@ -133,10 +133,9 @@ def main(config: Config) -> dict[str, Any]:
 def _seeds(config: Config, played_as: PlayConfig) -> NDArray[np.int64]:
     from textgames.games import levels
 
-    if config.levels == levels.VALIDATION_SET:
+    if config.levels == VALIDATION_SET:
         return levels.validation(played_as, config.val_data_num)
-    hard = config.levels == levels.HARD_TEST_SET
-    return levels.held_out(played_as, config.val_data_num, hard=hard)
+    return levels.held_out(played_as, config.val_data_num, hard=config.levels == HARD_TEST_SET)
 
 
 def result(

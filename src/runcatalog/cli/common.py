@@ -85,6 +85,19 @@ def committed_records(project: Project) -> list[RunRecord]:
     return read_all(project.records)
 
 
+def committed_record(records: Iterable[RunRecord], prefix: str) -> RunRecord:
+    """Return the committed record of the run whose id begins with `prefix`.
+
+    Raises:
+        CatalogError: No record or several records match.
+    """
+    matches = [record for record in records if record.run.startswith(prefix.lower())]
+    if len(matches) != 1:
+        problem = "matches several" if matches else "has no record; `catalog export` writes it"
+        raise CatalogError(f"{prefix!r} {problem}")
+    return matches[0]
+
+
 def progress_printer(options: argparse.Namespace) -> Callable[[str], None]:
     """Return a function that prints a line per run; with -q it prints nothing."""
     from runcatalog.text.terminal import clean_line

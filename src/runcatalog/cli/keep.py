@@ -180,7 +180,7 @@ def import_(options: argparse.Namespace) -> int:
 
 def weights(options: argparse.Namespace) -> int:
     """catalog weights"""
-    from runcatalog.cli.common import committed_records
+    from runcatalog.cli.common import committed_record, committed_records
     from runcatalog.guild.runs import GuildRun, guild_home
     from runcatalog.model.errors import CatalogError
     from runcatalog.sync.weights import export_weights
@@ -190,11 +190,7 @@ def weights(options: argparse.Namespace) -> int:
         raise CatalogError("no Guild home, so no runs with weights")
     records = committed_records(project)
     for prefix in options.runs:
-        matches = [record for record in records if record.run.startswith(prefix.lower())]
-        if len(matches) != 1:
-            problem = "matches several" if matches else "has no record; `catalog export` writes it"
-            raise CatalogError(f"{prefix!r} {problem}")
-        (record,) = matches
+        record = committed_record(records, prefix)
         directory = home / "runs" / record.run
         if not directory.is_dir():
             raise CatalogError(f"{record.run[:8]} is not in {home}")

@@ -7,7 +7,12 @@ import sys
 from dataclasses import replace
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, committed_records, progress_printer
+from runcatalog.cli.common import (
+    Commands,
+    committed_record,
+    committed_records,
+    progress_printer,
+)
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 
@@ -60,14 +65,9 @@ def _selected(records: Sequence[RunRecord], names: Sequence[str]) -> list[RunRec
     """Return the named records, a batch as its trials."""
     selected: dict[str, RunRecord] = {}
     for name in names:
-        matches = [record for record in records if record.run.startswith(name.lower())]
-        if len(matches) != 1:
-            raise CatalogError(
-                f"{name!r} matches {len(matches)} committed records"
-                + ("" if matches else "; `catalog export` writes them")
-            )
-        trials = [record for record in records if record.batch == matches[0].run]
-        selected |= {record.run: record for record in trials or matches}
+        named = committed_record(records, name)
+        trials = [record for record in records if record.batch == named.run]
+        selected |= {record.run: record for record in trials or [named]}
     return list(selected.values())
 
 

@@ -6,7 +6,7 @@ import argparse
 import os
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, committed_records
+from runcatalog.cli.common import Commands, committed_records, progress_printer
 from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
@@ -41,7 +41,8 @@ def _compare(project: Project, home: Path | None, options: argparse.Namespace) -
     from runcatalog.sync.verify import verify as compare
 
     source = reader(options.tracking_uri)
-    return compare(project, source, home, committed_records(project), _print)
+    line = progress_printer(options)
+    return compare(project, source, home, committed_records(project), line)
 
 
 def _send_again(
@@ -58,14 +59,11 @@ def _send_again(
     for stored in store.runs():
         if stored.run in runs:
             store.tag(stored.id, {STAMP: ""})
-    sent = Sync(project, store, _print).run(home)
-    print(f"sent again: {sent.sent} runs")
+    line = progress_printer(options)
+    sent = Sync(project, store, line).run(home)
+    line(f"sent again: {sent.sent} runs")
     for problem in sent.problems:
-        print(problem)
-
-
-def _print(line: str) -> None:
-    print(line, flush=True)
+        line(problem)
 
 
 def add(commands: Commands) -> None:

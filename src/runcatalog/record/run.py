@@ -413,7 +413,7 @@ class Run:
 
     def _owned(self, timeout: float = LOCK_TIMEOUT) -> contextlib.AbstractContextManager[None]:
         assert self._session is not None
-        return self._session.ownership.held(timeout)
+        return self._session.ownership.locked(timeout)
 
     def _end_with(self, error: BaseException) -> None:
         end, hide = signals.end_from_exception(error), self._hide.text

@@ -17,7 +17,7 @@ from runcatalog.model.run_record import RUNNING, RunRecord, to_json
 from runcatalog.record import checkpoint, journal
 from runcatalog.record.delivery.mlflow_client import shown
 from runcatalog.record.errors import UserError
-from runcatalog.record.lifecycle.status import Status, status_of
+from runcatalog.record.lifecycle.status import Status, has_other_points, status_of
 from runcatalog.store.run_rows import Reader, StoredRun
 from runcatalog.sync.ownership import GuildHome, own, own_ids
 
@@ -82,7 +82,7 @@ def verify(
     source: Reader,
     home: Path | None,
     records: Iterable[RunRecord],
-    report_line: Callable[[str], None] = lambda line: None,
+    report_line: Callable[[str], None],
 ) -> Report:
     """Compare all that is known of a project's runs.
 
@@ -107,13 +107,14 @@ def verify(
         report_line(f"{run[:8]}  {operation}  {text}")
 
     stored = source.runs(deleted=True)
+    present = [run for run in stored if not run.deleted]
     live: dict[str, StoredRun] = {}
-    for run in own(project, source.uri, [run for run in stored if not run.deleted]):
+    for run in own(project, source.uri, present):
         if run.run in live:
             differ(run.run, run.record.operation, "is in MLflow twice")
         live[run.run] = run
     deleted = {run.run for run in stored if run.deleted} - live.keys()
-    known = own_ids(project, source.uri, [run for run in stored if not run.deleted])
+    known = own_ids(project, source.uri, present)
 
     compared: list[tuple[_Local, StoredRun]] = []
     for run_id, directory in _directories(project, home, known):
@@ -197,15 +198,13 @@ def _local(run_id: str, directory: Path) -> _Local | None:
 def _files(local: _Local) -> Iterator[str]:
     """Yield what is wrong in a run's own files."""
     folder = local.directory / "journal"
-    for name in ("metrics.jsonl", "sessions.jsonl", "events.jsonl"):
+    for name in (journal.METRICS, journal.SESSIONS, journal.EVENTS):
         if damage := journal.damage(folder / name):
             yield f"journal/{name}: {damage.text()}"
     result = journal.read_json(local.directory / "result.json")
     if result is None and (local.directory / "result.json").exists():
         yield "result.json cannot be read"
-    noted = ((result or {}).get("digest") or {}).get("metrics")
-    ended = local.status.status != RUNNING and (result or {}).get("status") == local.status.status
-    if ended and noted and noted != journal.metrics_digest_of(local.directory):
+    if has_other_points(local.directory, result or {}):
         yield "the journal has other points than result.json's digest"
     for path in checkpoint.checkpoints_in(local.directory / "checkpoints"):
         try:
@@ -221,7 +220,7 @@ def _against_mlflow(
     if run.status != local.status.status:
         yield f"status is {run.status} in MLflow, {local.status.status} here", True
     here: Counter[tuple[str, int, float | str]] = Counter()
-    for point in journal.read_points(local.directory / "journal" / "metrics.jsonl"):
+    for point in journal.read_points(local.directory / "journal" / journal.METRICS):
         here[point.name, point.step, _comparable(point.value)] += 1
     there = Counter(
         (name, step, _comparable(value)) for name, curve in curves.items() for step, value in curve

@@ -21,8 +21,6 @@ TRAINING, VALIDATION = 10_000, 500
 """Number of RAGEN's seeds."""
 FIRST_TEST = 1 << 31  # first seed of the test sets
 USED = 40_000  # seeds from each first one on whose levels the test sets leave out
-SETS = (VALIDATION_SET, TEST_SET, HARD_TEST_SET) = ("validation", "test", "test_hard")
-"""Sets of levels; the hard test set leaves out levels that are solved in one or two moves."""
 HARD = 3  # moves that a level of the hard test set needs at least
 BLOCK, MOST_TRIED = 10_000, 1_000_000  # seeds in which the levels of a test set are looked for
 

@@ -29,7 +29,7 @@ from runcatalog.record.delivery.tags import run_tags
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import crash
 from runcatalog.record.lifecycle.signals import FAILED, FINISHED, KILLED, RUNNING
-from runcatalog.record.lifecycle.status import Status, last_session, status_of
+from runcatalog.record.lifecycle.status import Status, has_other_points, last_session, status_of
 from runcatalog.record.provenance import patch
 from runcatalog.record.provenance.redact import Redactor, still_hidden
 from runcatalog.record.untrusted import checked_facts, guild_attribute, inside
@@ -218,15 +218,11 @@ class Publisher:
         for name in (journal.METRICS, journal.SESSIONS):
             if damage := journal.damage(self._journal / name):
                 found.append(f"{name}: {damage.text()}")
-        recorded = (result.get("digest") or {}).get("metrics")
-        session = last_session(self.directory) or {}
-        if found or not recorded or result.get("session") != session.get("session"):
-            return "; ".join(found)
-        if journal.metrics_digest_of(self.directory) != recorded:
-            return (
+        if not found and has_other_points(self.directory, result):
+            found.append(
                 f"{journal.METRICS}: its points are not those of which result.json has the digest"
             )
-        return ""
+        return "; ".join(found)
 
     def _connected(self) -> MlflowClient:
         if self._client is None:

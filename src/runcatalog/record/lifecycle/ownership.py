@@ -49,7 +49,7 @@ class Ownership:
 
         On a folder shared by machines the state may be some seconds old (NFS caches it for 3 to 60 seconds), and
         another session may begin right after the check. Points are safe nevertheless, since each session has a
-        metrics file of its own (:class:`runcatalog.record.journal.MetricsFile`); for all else use :meth:`held`.
+        metrics file of its own (:class:`runcatalog.record.journal.MetricsFile`); for all else use :meth:`locked`.
 
         Raises:
             OwnershipLost: Another process has continued the run, or its directory was deleted.
@@ -62,7 +62,7 @@ class Ownership:
         self._compare(state)
 
     @contextlib.contextmanager
-    def held(self, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
+    def locked(self, timeout: float = LOCK_TIMEOUT) -> Iterator[None]:
         """Check the ownership and keep it during the block: no other session begins meanwhile.
 
         Raises:

@@ -13,6 +13,7 @@ from runcatalog.record.journal import (
     SESSIONS,
     damage,
     is_session,
+    metrics_digest_of,
     read_json,
     read_lines,
     write_json,
@@ -84,6 +85,19 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
         when = time.strftime("%Y-%m-%d %H:%M:%S", time.gmtime(beat / 1000))
         end = End(KILLED, f"lost: no heartbeat since {when} UTC")
     return Status(end.status, end.reason, ended)
+
+
+def has_other_points(run_dir: Path, result: dict[str, Any]) -> bool:
+    """Return whether the journal has other points than those of which the end of its last session has the digest.
+
+    Args:
+        run_dir: The run's directory.
+        result: Content of its `result.json`; empty without one.
+    """
+    noted = (result.get("digest") or {}).get("metrics")
+    if not noted or result.get("session") != (last_session(run_dir) or {}).get("session"):
+        return False
+    return metrics_digest_of(run_dir) != noted
 
 
 def save_kill_evidence(run_dir: Path) -> None:

@@ -12,7 +12,7 @@ from runcatalog.record.delivery.publish import publish
 from runcatalog.record.journal import read_json, read_points
 
 
-def held(path, run_id):
+def stored_points(path, run_id):
     """Returns the points of a run in an SQLite database, sorted."""
     with sqlite3.connect(path) as database:
         query = "SELECT timestamp, step, key, value FROM metrics WHERE run_uuid = ?"
@@ -64,9 +64,9 @@ def test_points_that_are_gone_are_sent_again(project, sent, damage):
     else:
         with sqlite3.connect(database) as connection:
             connection.execute(damage)
-    assert held(database, run_id) != logged(directory)
+    assert stored_points(database, run_id) != logged(directory)
     assert publish(directory).mlflow_run_id == run_id
-    assert held(database, run_id) == logged(directory)
+    assert stored_points(database, run_id) == logged(directory)
     assert publish(directory).points == 0  # and not at every visit
 
 
@@ -80,7 +80,7 @@ def test_a_line_that_is_there_twice_is_not_sent_at_every_visit(project, sent, ch
     path.write_text("".join([*lines, lines[2]]))
     publish(directory)
     assert publish(directory).points == 0
-    assert held(project / "mlflow.db", run_id) == sorted(set(logged(directory)))
+    assert stored_points(project / "mlflow.db", run_id) == sorted(set(logged(directory)))
 
 
 def test_artifacts_are_sent_again_with_the_points(project, sent):
@@ -109,4 +109,4 @@ def test_the_sender_notices_that_the_database_was_replaced(project, toy, wait_un
     os.kill(process.pid, signal.SIGTERM)
     process.communicate()
     run_id = next(iter(read_json(state).values()))["run"]
-    wait_until(lambda: held(database, run_id) == logged(toy.directory))
+    wait_until(lambda: stored_points(database, run_id) == logged(toy.directory))

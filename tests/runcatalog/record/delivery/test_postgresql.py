@@ -64,15 +64,15 @@ def test_a_run_arrives_and_lost_points_come_back(project, monkeypatch, database)
             run.log({"loss": 1 / step}, step)
         run.finish({"objective": {"name": "loss", "value": 0.2, "goal": "min", "at": 5}})
 
-    def held():
+    def stored_points():
         rows = connection.execute("SELECT timestamp, step, key, value FROM metrics")
         return sorted(rows.fetchall())
 
     publish(directory, uri)
     points = sorted(tuple(p) for p in read_points(directory / "journal" / "metrics.jsonl"))
-    assert held() == points
+    assert stored_points() == points
     connection.execute("DELETE FROM metrics WHERE step > 2")
     connection.execute("UPDATE latest_metrics SET step = 2")
     assert publish(directory, uri).points == len(points)
-    assert held() == points
+    assert stored_points() == points
     assert publish(directory, uri).points == 0

@@ -26,7 +26,7 @@ from runcatalog.record.journal import read_json, read_points
 LIGHT = ("--every", 0)  # no checkpoints, for which torch would be loaded
 
 
-def held(uri, run_id):
+def stored_points(uri, run_id):
     """Returns the points that MLflow holds of a run, as a sorted list."""
     from mlflow import MlflowClient
 
@@ -67,7 +67,7 @@ def test_everything_arrives_and_sending_again_adds_nothing(project, finished):
     again = publish(finished)
     assert (again.mlflow_run_id, again.points) == (first.mlflow_run_id, 25)
     (run,) = runs_of(uri)
-    assert held(uri, run.info.run_id) == logged(finished)
+    assert stored_points(uri, run.info.run_id) == logged(finished)
     result = read_json(finished / "result.json")
     assert run.info.status == "FINISHED"
     assert run.info.end_time == result["ended"]
@@ -110,7 +110,7 @@ def test_a_copied_journal_with_nan_and_a_failure_is_told_as_it_was(project, monk
     (found,) = runs_of(uri)
     assert (found.info.status, found.info.run_name) == ("FAILED", "lr=0.1")
     assert found.data.tags["reason"] == "ZeroDivisionError: division by zero"
-    points = held(uri, run_id)
+    points = stored_points(uri, run_id)
     assert [point[1:3] for point in points] == [(1, "loss"), (1, "return"), (2, "loss")]
     assert math.isnan(points[0][3])
     assert points[1][3] == 1e-300
@@ -138,7 +138,7 @@ def test_trials_hang_on_their_batch_and_a_lost_database_is_filled_again(project,
     state = (finished / "journal" / "mlflow.json").read_text()
     (finished / "journal" / "mlflow.json").write_text(state.replace("mlflow.db", "fresh.db"))
     run_id = publish(finished, other).mlflow_run_id
-    assert held(other, run_id) == logged(finished)
+    assert stored_points(other, run_id) == logged(finished)
 
 
 def test_the_run_that_mlflow_run_made_is_used(project, toy, wait_until):
@@ -154,7 +154,7 @@ def test_the_run_that_mlflow_run_made_is_used(project, toy, wait_until):
     (toy.directory / "journal" / "mlflow.json").unlink()
     assert publish(toy.directory).mlflow_run_id == made.info.run_id
     assert client.get_run(made.info.run_id).data.params["lr"] == "2e-2"
-    assert held(uri, made.info.run_id) == logged(toy.directory)
+    assert stored_points(uri, made.info.run_id) == logged(toy.directory)
 
 
 def test_a_run_directory_takes_over_no_run_of_mlflow(project, finished):
@@ -192,7 +192,7 @@ def test_a_locked_database_delays_but_loses_nothing(project, finished, toys, wai
     other.execute("ROLLBACK")
     other.close()
     published = publish(late.directory)
-    assert held(uri, published.mlflow_run_id) == logged(late.directory)
+    assert stored_points(uri, published.mlflow_run_id) == logged(late.directory)
     ends_table.check("MLflow locked", *published.status[:2])
 
 
@@ -201,7 +201,7 @@ def test_two_senders_at_once_make_one_database_and_one_run(project, finished):
     senders = [subprocess.Popen([prepared.python(), "-c", code]) for _ in range(2)]
     assert [sender.wait() for sender in senders] == [0, 0]
     (run,) = runs_of(tracking_uri())
-    assert held(tracking_uri(), run.info.run_id) == logged(finished)
+    assert stored_points(tracking_uri(), run.info.run_id) == logged(finished)
 
 
 def test_the_sender_delivers_while_nobody_waits(project, toy, wait_until):
@@ -213,7 +213,7 @@ def test_the_sender_delivers_while_nobody_waits(project, toy, wait_until):
     process.communicate()
     # Nobody calls publish: the sender sees that the trainer is gone.
     wait_until(lambda: runs_of(tracking_uri())[0].info.status == "KILLED")
-    assert held(tracking_uri(), run.info.run_id) == logged(toy.directory)
+    assert stored_points(tracking_uri(), run.info.run_id) == logged(toy.directory)
     assert (toy.directory / "journal" / "sender.log").read_text() == ""
 
 
@@ -283,12 +283,12 @@ def test_a_server_that_hangs_is_down_and_is_killed_costs_no_point(project, toys,
         ended = {"MLflow hangs": hung, "MLflow away": early, "SIGTERM": late}
         for case, toy in ended.items():
             published = publish(toy.directory, uri)
-            assert held(uri, published.mlflow_run_id) == logged(toy.directory)
+            assert stored_points(uri, published.mlflow_run_id) == logged(toy.directory)
             ends_table.check(case, *published.status[:2])
         wait_until(lambda: "result.json" in str(read_json(slow.directory / "journal/mlflow.json")))
         published = publish(slow.directory, uri)
         assert taken
-        assert held(uri, published.mlflow_run_id) == logged(slow.directory)
+        assert stored_points(uri, published.mlflow_run_id) == logged(slow.directory)
         ends_table.check("MLflow slow", *published.status[:2])
         statuses = sorted(run.info.status for run in runs_of(uri))
         assert statuses == ["FINISHED", "FINISHED", "FINISHED", "KILLED"]
@@ -331,4 +331,4 @@ def test_a_sender_goes_on_after_an_error_of_its_run(project, toy, wait_until):
     process.communicate()
     wait_until(lambda: runs_of(tracking_uri())[0].info.status == "KILLED")
     (run,) = runs_of(tracking_uri())
-    assert held(tracking_uri(), run.info.run_id) == logged(toy.directory)
+    assert stored_points(tracking_uri(), run.info.run_id) == logged(toy.directory)
