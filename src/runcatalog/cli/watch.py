@@ -8,7 +8,7 @@ import shutil
 import signal
 import sys
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from types import FrameType
 
 from rich.console import Console, Group, RenderableType
@@ -80,7 +80,8 @@ def watch(jobs: Jobs, metrics: Mapping[str, Sequence[str]]) -> None:
             jobs.refresh()
             size = shutil.get_terminal_size()
             view = frame(jobs, metrics, time.time(), size.columns, size.lines)
-            screen.update(view, refresh=True)
+            with _pauses_deferred():
+                screen.update(view, refresh=True)
             time.sleep(INTERVAL)
     Console().print(view)
 
@@ -102,12 +103,14 @@ class _Screen:
             (signal.SIGTSTP, self._pause),
         ):
             self._before[number] = signal.signal(number, handler)
-        self._live.start()
+        with _pauses_deferred():
+            self._live.start()
         return self._live
 
     def __exit__(self, *_: object) -> None:
         signal.signal(signal.SIGINT, signal.SIG_IGN)  # a second Ctrl-C must not stop this
-        self._live.stop()
+        with _pauses_deferred():
+            self._live.stop()
         for number, handler in self._before.items():
             signal.signal(number, handler)  # type: ignore[arg-type]
         signal.signal(signal.SIGINT, signal.default_int_handler)
@@ -115,12 +118,23 @@ class _Screen:
     def _pause(self, number: int, stack: FrameType | None) -> None:
         """Ctrl-Z: restore the terminal until the shell resumes the process."""
         console = self._live.console
-        console.show_cursor(True)
-        console.set_alt_screen(False)
-        os.kill(os.getpid(), signal.SIGSTOP)
-        console.set_alt_screen(True)
-        console.show_cursor(False)
-        self._live.refresh()
+        with _pauses_deferred():
+            console.show_cursor(True)
+            console.set_alt_screen(False)
+            os.kill(os.getpid(), signal.SIGSTOP)
+            console.set_alt_screen(True)
+            console.show_cursor(False)
+            self._live.refresh()
+
+
+@contextlib.contextmanager
+def _pauses_deferred() -> Iterator[None]:
+    """Let Ctrl-Z wait for the end of a block that writes: a write must not begin in the middle of another."""
+    before = signal.pthread_sigmask(signal.SIG_BLOCK, {signal.SIGTSTP})
+    try:
+        yield
+    finally:
+        signal.pthread_sigmask(signal.SIG_SETMASK, before)
 
 
 def _leave(number: int, stack: FrameType | None) -> None:

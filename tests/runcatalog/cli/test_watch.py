@@ -298,7 +298,8 @@ class Terminal:
     def __init__(self, shell, *arguments):
         outer, inner = pty.openpty()
         fcntl.ioctl(inner, termios.TIOCSWINSZ, struct.pack("HHHH", 24, 100, 0, 0))
-        env = {k: v for k, v in shell.env.items() if k not in ("COLUMNS", "LINES")}
+        others = ("COLUMNS", "LINES", "PYTHONUNBUFFERED")
+        env = {k: v for k, v in shell.env.items() if k not in others}
         self.process = subprocess.Popen(
             [sys.executable, "-m", "runcatalog.cli.main", *arguments],
             cwd=shell.root,
@@ -411,6 +412,25 @@ def test_ctrl_z_gives_the_terminal_back_until_it_goes_on(shell):
     view.process.send_signal(signal.SIGCONT)
     view.read_until(r"(?s)1049l.*1049h.*nothing is running")
     assert len(view.text) > before
+    view.type("\x03")
+    assert view.end() == 0
+    assert view.is_restored
+
+
+def test_ctrl_z_in_the_middle_of_drawing_waits_for_its_end(shell):
+    view = Terminal(shell, "watch")
+    view.read_until("nothing is running")
+    # More than the terminal takes unread: the next frame waits in its write.
+    fcntl.ioctl(view.outer, termios.TIOCSWINSZ, struct.pack("HHHH", 500, 500, 0, 0))
+    time.sleep(3 * watch.INTERVAL)
+    view.process.send_signal(signal.SIGTSTP)
+    process, status = 0, 0
+    while not process:
+        if select.select([view.outer], [], [], 0.01)[0]:
+            view.text += os.read(view.outer, 1 << 16).decode(errors="replace")
+        process, status = os.waitpid(view.process.pid, os.WUNTRACED | os.WNOHANG)
+    assert os.WIFSTOPPED(status)
+    view.process.send_signal(signal.SIGCONT)
     view.type("\x03")
     assert view.end() == 0
     assert view.is_restored

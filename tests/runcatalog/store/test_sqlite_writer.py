@@ -258,7 +258,7 @@ def test_an_import_that_is_killed_is_completed_by_the_next(tmp_path):
     records = [any_record(rng, 0x501 + number, batch=batch.run) for number in range(30)]
     write_all([batch, *records], tmp_path / "records")
     uri = f"sqlite:///{tmp_path}/mlflow.db"
-    command = [sys.executable, "-c", KILLED, uri, str(tmp_path / "records")]
+    command = [sys.executable, "-u", "-c", KILLED, uri, str(tmp_path / "records")]
     killed = subprocess.run([*command, "kill"], capture_output=True, text=True)
     assert killed.returncode == -signal.SIGKILL, killed.stderr
     first = reader(uri).records()
