@@ -4,6 +4,7 @@ import os
 import signal
 import subprocess
 import sys
+from pathlib import Path
 
 import pytest
 
@@ -68,11 +69,12 @@ def test_signals_reach_it(number):
 def test_killed_it_is_gone(monkeypatch):
     monkeypatch.setenv("KMP_INIT_AT_FORK", "FALSE")  # as in a process that has imported sklearn
     code = "import os, time; print(os.getpid(), flush=True); time.sleep(60)"
-    with subprocess.Popen([prepared.python(), "-c", code], stdout=subprocess.PIPE) as process:
+    with prepared.Process([prepared.python(), "-c", code], stdout=subprocess.PIPE) as process:
         fork = int(process.stdout.readline())
         process.kill()
-        assert process.stdout.read() == b""  # ends with the fork
         assert process.wait(60) == -signal.SIGKILL
+        assert not Path(f"/proc/{fork}").exists()
+        assert process.stdout.read() == b""
     assert fork != process.pid
 
 

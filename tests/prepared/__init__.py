@@ -74,6 +74,19 @@ def python() -> str:
     return str(folder() / "python")
 
 
+class Process(subprocess.Popen):
+    """A command that has ended when its fork has; a fork outlives a caller that is killed by a moment."""
+
+    def wait(self, timeout: float | None = None) -> int:
+        code = super().wait(timeout)
+        until = time.monotonic() + 60
+        while (folder().parent / f"forked-for-{self.pid}").exists():
+            if time.monotonic() > until:
+                raise subprocess.TimeoutExpired(self.args, 60)
+            time.sleep(0.005)
+        return code
+
+
 def cpu_seconds(worker: str) -> float:
     """Return the CPU time of the forks that a test process has caused and that have ended."""
     path = Path(os.environ.get(FOLDER, "")) / f"cpu-{worker}"

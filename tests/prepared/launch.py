@@ -61,6 +61,7 @@ def main():
     request = {
         "run": run, "unbuffered": unbuffered, "safe_path": safe, "warnings": warnings, "cwd": os.getcwd(),
         "env": dict(os.environ), "words": words, "umask": umask,
+        "pid": os.getpid(),
         "signals": {number: signal.getsignal(number) == signal.SIG_IGN for number in PASSED_ON},
     }  # fmt: skip
     fork, early = [], []

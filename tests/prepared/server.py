@@ -3,7 +3,8 @@
     python server.py FOLDER
 
 The packages are imported when the first fork is asked for. ``FOLDER/cpu-WORKER`` holds the CPU seconds of the ended
-forks that a test process asked for. The end of standard input ends the server and its forks.
+forks that a test process asked for; ``FOLDER/forked-for-PID`` exists while the fork of a caller does. The end of
+standard input ends the server and its forks.
 """
 
 import atexit
@@ -138,7 +139,7 @@ class Server:
 
     def __init__(self, folder):
         self.folder, self.cpu = folder, Counter()
-        self.forks = {}  # file that is readable when a fork has ended: (process, connection, worker)
+        self.forks = {}  # file that is readable when a fork has ended: (process, connection, worker, caller)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(folder / "new"))
         self.listener.listen(256)
@@ -148,7 +149,7 @@ class Server:
     def serve(self):
         """Serve until standard input ends; return what a fork is to run, in the fork."""
         while True:
-            waiting = {connection: fork for fork, (_, connection, _) in self.forks.items()}
+            waiting = {connection: fork for fork, (_, connection, *_) in self.forks.items()}
             ready, _, _ = select.select([0, self.listener, *self.forks, *waiting], [], [])
             if 0 in ready:
                 for fork in list(self.forks):
@@ -176,9 +177,10 @@ class Server:
         if not self.loaded:
             load()
             self.loaded = True
+        (self.folder / f"forked-for-{request['pid']}").touch()
         process = os.fork()
         if not process:
-            for each in (self.listener, connection, *(c for _, c, _ in self.forks.values())):
+            for each in (self.listener, connection, *(c for _, c, *_ in self.forks.values())):
                 each.close()
             for each in self.forks:
                 os.close(each)
@@ -190,13 +192,14 @@ class Server:
                 f"{process:16d}".encode()
             )  # as long as the caller reads: the status follows
         worker = request["env"].get("PYTEST_XDIST_WORKER", "main")
-        self.forks[os.pidfd_open(process)] = (process, connection, worker)
+        self.forks[os.pidfd_open(process)] = (process, connection, worker, request["pid"])
         return None
 
     def _ended(self, fork):
-        process, connection, worker = self.forks.pop(fork)
+        process, connection, worker, caller = self.forks.pop(fork)
         _, status, usage = os.wait4(process, 0)
         os.close(fork)
+        (self.folder / f"forked-for-{caller}").unlink(missing_ok=True)
         self.cpu[worker] += usage.ru_utime + usage.ru_stime
         path = self.folder / f"cpu-{worker}"
         path.with_suffix(".new").write_text(f"{self.cpu[worker]:.3f}")

@@ -48,7 +48,7 @@ class Toy:
         """Starts the script, by another command and the real Python if one is given; returns the process."""
         python = sys.executable if wrapper else self.python or prepared.python()
         environment = os.environ | {"RUN_DIR": str(self.directory)} | (env or {})
-        process = subprocess.Popen(
+        process = prepared.Process(
             [*wrapper, python, str(self.script), *map(str, flags)],
             env=environment,
             stdout=subprocess.PIPE,

@@ -2,7 +2,6 @@
 
 import random
 import shutil
-import sys
 
 import pytest
 
@@ -20,7 +19,6 @@ def result_of(toy):
 def test_kill_minus_nine_and_restart_end_bit_equal(toys, wait_until, seed, kills):
     chance = random.Random(seed)
     calm, toy = toys("calm"), toys("killed")
-    toy.python = sys.executable  # a prepared one dies a moment after its command
     flags = ["--seed", seed, "--updates", 120, "--every", 5]
     assert calm.run(*flags)[0] == 0
     uri = f"sqlite:///{toy.directory.parent}/mlflow.db"

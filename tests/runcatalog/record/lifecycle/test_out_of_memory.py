@@ -3,7 +3,6 @@
 import os
 import signal
 import subprocess
-import sys
 
 import pytest
 
@@ -48,7 +47,6 @@ def test_the_kernels_kill_is_distinguished_from_a_users(ended_in_cgroup, monkeyp
 
 
 def test_a_kill_elsewhere_on_the_machine_is_no_evidence(toy, monkeypatch, tmp_path, wait_until):
-    toy.python = sys.executable  # a prepared one dies a moment after its command
     process = toy.start("--updates", 10**6, "--every", 0)
     wait_until(lambda: toy.lines() > 10)
     with small_cgroup(16) as cgroup:

@@ -139,7 +139,6 @@ def test_exit_statuses(code, end):
 
 
 def test_an_exit_status_counts_for_the_session_that_it_is_of(toy, wait_until):
-    toy.python = sys.executable  # a prepared one dies a moment after its command
     process = toy.start("--updates", 10**6, "--every", 0)
     wait_until(lambda: toy.lines() > 10)
     process.kill()
