@@ -1,13 +1,15 @@
-"""Journals and the database of an MLflow server, side by side, without a line of what wrote them.
+"""Journals and MLflow's database, side by side, without a line of what wrote them.
 
-Everything is read from the files: JSON lines, SQLite's tables, the folder of artifacts.
+Everything is read as it is stored: JSON lines, the tables of SQLite or PostgreSQL, the folders of artifacts.
 """
 
+import contextlib
 import json
 import math
 import sqlite3
 from collections import Counter
 from pathlib import Path
+from urllib.parse import unquote
 
 GONE = "process gone"
 MOST = 1.7976931348623157e308  # what MLflow's SQL store keeps of an infinity
@@ -20,8 +22,8 @@ def differences(runs, database, stored, names):
 
     Args:
         runs: Folder of run directories.
-        database: MLflow's SQLite file.
-        stored: Folder of its artifacts.
+        database: Address of MLflow's database, on SQLite or PostgreSQL.
+        stored: Folder of the artifacts of an MLflow server.
         names: Metrics of every update of a run that has finished.
     """
     held = _held(database)
@@ -112,7 +114,7 @@ def _run(journal, run, stored):
         told.append(f"reason is {tags.get('reason')!r}, not {reason!r}")
     if run["start_time"] != facts["started"] or (ended and run["end_time"] != ended):
         told.append(f"it lasts from {run['start_time']} to {run['end_time']}")
-    folder = stored / str(run["experiment_id"]) / run["run_uuid"] / "artifacts"
+    folder = _folder(run["artifact_uri"], stored)
     kept = {p.relative_to(folder).as_posix(): p.read_bytes() for p in _files(folder)}
     for name, content in journal.files().items():
         if kept.pop(name, None) != content:
@@ -120,23 +122,44 @@ def _run(journal, run, stored):
     return told + [f"artifact {name} is of no journal" for name in kept]
 
 
+def _folder(address, stored):
+    """Returns the folder of a run's artifacts."""
+    kind, _, path = address.partition(":/")
+    if kind == "mlflow-artifacts":
+        return stored / path.lstrip("/")
+    return Path(unquote(address.removeprefix("file://")))
+
+
 def _held(database):
     """Returns every run of the database: the columns of its row, tags, params and points."""
-    with sqlite3.connect(f"file:{database}?mode=ro", uri=True) as connection:
-        connection.row_factory = sqlite3.Row
-        runs = [dict(row) for row in connection.execute("SELECT * FROM runs")]
-        for run in runs:
-            where = "WHERE run_uuid = ?", (run["run_uuid"],)
-            for table in ("tags", "params"):
-                rows = connection.execute(f"SELECT key, value FROM {table} {where[0]}", where[1])
-                run[table] = {row["key"]: row["value"] for row in rows}
-            rows = connection.execute(f"SELECT * FROM metrics {where[0]}", where[1])
-            run["points"] = Counter(
-                (r["key"], r["step"], r["timestamp"], "NaN" if r["is_nan"] else r["value"] + 0.0)
-                for r in rows
-            )
-    connection.close()
-    return runs
+    with contextlib.closing(_connect(database)) as connection:
+        runs = {row["run_uuid"]: row for row in _rows(connection, "runs")}
+        for run in runs.values():
+            run |= {"tags": {}, "params": {}, "points": Counter()}
+        for table in ("tags", "params"):
+            for row in _rows(connection, table):
+                runs[row["run_uuid"]][table][row["key"]] = row["value"]
+        for row in _rows(connection, "metrics"):
+            value = "NaN" if row["is_nan"] else row["value"] + 0.0
+            point = row["key"], row["step"], row["timestamp"], value
+            runs[row["run_uuid"]]["points"][point] += 1
+    return list(runs.values())
+
+
+def _connect(database):
+    if database.startswith("sqlite:///"):
+        return sqlite3.connect(f"file:{database.removeprefix('sqlite:///')}?mode=ro", uri=True)
+    import psycopg
+
+    return psycopg.connect(database)
+
+
+def _rows(connection, table):
+    cursor = connection.cursor()
+    cursor.execute(f"SELECT * FROM {table}")
+    names = [column[0] for column in cursor.description]
+    for row in cursor:
+        yield dict(zip(names, row, strict=True))
 
 
 def _both(what, where, left, right):

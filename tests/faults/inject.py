@@ -1,11 +1,12 @@
 """Kills training, sender, `catalog sync` and MLflow server at moments that a seed chooses, then compares.
 
-    python tests/faults/inject.py --kills 100 --seed 1
+    python tests/faults/inject.py --kills 100 --seed 1 [--store sqlite | server | postgresql]
 
-Trainings run one after the other against a real MLflow server on SQLite. Each is killed several times, by
-a clock or at a named call (between a batch and its offset, while result.json is written, …; see `POINTS`),
-alone or with others, and continued. In the end everything is let recover: the server is started, the last
-training is waited for, `catalog sync` runs. What MLflow holds must then be what the journals hold.
+Trainings run one after the other against a real MLflow: an SQLite file that each process opens itself, a server on
+SQLite, or a server on PostgreSQL, which is killed too. Each training is killed several times, by a clock or at a named
+call (between a batch and its offset, while result.json is written, …; see `POINTS`), alone or with others, and
+continued. In the end everything is let recover: the server is started, the last training is waited for, `catalog sync`
+runs. What MLflow holds must then be what the journals hold, and `catalog verify` must find no difference.
 """
 
 import argparse
@@ -15,7 +16,6 @@ import os
 import random
 import shutil
 import signal
-import socket
 import subprocess
 import sys
 import tempfile
@@ -29,6 +29,8 @@ ROOT = HERE.parents[1]
 sys.path.insert(0, str(HERE.parent))  # run as a script, not by pytest
 
 from faults.compare import count_points, differences  # noqa: E402
+from mlflow_server import free_port  # noqa: E402
+from postgresql import MISSING, PostgreSQL  # noqa: E402
 
 UPDATES, WIDTH = 200, 6
 NAMES = [*(f"walk/{i}" for i in range(WIDTH)), "odd", "time/update"]
@@ -82,6 +84,11 @@ POINTS = {
         ("os.replace", "after", "/mlflow.json", ""),
     ],
 }
+# The process of a role opens the database itself where there is no server: these calls are then its own.
+IN_THE_STORE = {
+    "sender": POINTS["server"],
+    "sync": [("SqlAlchemyStore._log_metrics", "before", "", "")],
+}
 VICTIMS = {  # who dies together, and how often
     ("training",): 30,
     ("sender",): 25,
@@ -92,30 +99,45 @@ VICTIMS = {  # who dies together, and how often
     ("training", "sender", "server"): 4,
     ("sync",): 5,
 }
+DATABASE = {  # more of them where the database is a server too
+    ("database",): 10,
+    ("server", "database"): 5,
+    ("training", "sender", "server", "database"): 5,
+}
+STORES = {  # kinds of MLflow, and who can be killed there
+    "server": VICTIMS,
+    "sqlite": {victims: often for victims, often in VICTIMS.items() if "server" not in victims},
+    "postgresql": VICTIMS | DATABASE,
+}
 
 
 class Arena:
-    """A project in a folder of its own, its MLflow server, and a training.
+    """A project in a folder of its own, its MLflow, and a training.
 
     Args:
         folder: An empty folder.
         seed: Chooses whom, when and where.
         saving: Share of trainings that write checkpoints, for which torch must be loaded.
         say: Called with a line for each strike.
+        store: Which MLflow: a key of `STORES`.
     """
 
-    def __init__(self, folder, seed, saving=0.4, say=print):
+    def __init__(self, folder, seed, saving=0.4, say=print, store="server"):
         self.folder, self.say, self.chance = folder, say, random.Random(seed)
         self.saving = saving
         self.project, self.faults = folder / "project", folder / "faults"
         self.runs, self.stored = self.project / "runs", folder / "stored"
-        self.database = folder / "mlflow.db"
+        self.database = f"sqlite:///{folder}/mlflow.db"
         for path in (self.runs, self.faults, folder / "guild"):
             path.mkdir(parents=True)
         (self.project / "guild.yml").write_text("")
         self.spawner = None
-        self.port = _free_port()
-        self.uri = f"http://127.0.0.1:{self.port}"
+        self.port = free_port()
+        self.has_server, self.postgresql = store != "sqlite", None
+        if store == "postgresql":
+            self.postgresql = PostgreSQL(folder / "postgresql")
+            self.database = self.postgresql.address
+        self.uri = f"http://127.0.0.1:{self.port}" if self.has_server else self.database
         self.server = self.training = None
         self.run, self.lives, self.saves = None, 0, False
         self.strikes, self.most_senders = Counter(), 0
@@ -146,7 +168,8 @@ class Arena:
         if first == "sync" or "server" in victims or self.chance.random() > STAYS_AWAY:
             self.start_server()
         at_a_call = self.chance.random() < AT_A_CALL
-        point = self._point(first) if at_a_call and (self.server or first == "training") else None
+        reached = self.server or not self.has_server or first == "training"
+        point = self._point(first) if at_a_call and reached and first in POINTS else None
         if point:
             self.arm(first, point)
         process = self.catalog("sync") if first == "sync" else None
@@ -181,23 +204,23 @@ class Arena:
         return told
 
     def verify(self):
-        """Runs `catalog verify`; returns the lines that it printed."""
+        """Runs `catalog verify`; returns its exit status and the lines that it printed."""
         process = self.catalog("verify")
         lines = process.communicate(timeout=PATIENCE)[0].splitlines()
-        if process.returncode > 1:
-            raise RuntimeError(f"catalog verify: exit {process.returncode}\n{lines}")
-        return lines
+        return process.returncode, lines
 
     def differences(self):
         """Says how MLflow differs from the journals."""
         return differences(self.runs, self.database, self.stored, NAMES)
 
     def start_server(self):
-        """Starts the MLflow server, unless it runs, and waits for it."""
-        if self.server is not None:
+        """Starts the MLflow server and its database, unless they run, and waits for them."""
+        if self.postgresql is not None:
+            self.postgresql.start()
+        if self.server is not None or not self.has_server:
             return
         command = ["-m", "mlflow", "server", "--host", "127.0.0.1", "--port", str(self.port)]
-        command += ["--backend-store-uri", f"sqlite:///{self.database}", "--workers", "1"]
+        command += ["--backend-store-uri", self.database, "--workers", "1"]
         command += ["--artifacts-destination", str(self.stored)]
         with (self.folder / "server.log").open("ab") as log:
             self.server = subprocess.Popen(
@@ -230,7 +253,7 @@ class Arena:
 
     def close(self):
         """Kills what is left."""
-        for victim in ("training", "sender", "server", "sync"):
+        for victim in ("training", "sender", "server", "sync", "database"):
             self._kill(victim)
         if self.spawner is not None:
             self.spawner.kill()
@@ -241,7 +264,8 @@ class Arena:
         needs = {"", "end", "start", "new"} | ({"saves"} if self.saves else set())
         if self.training is not None:
             needs -= {"start"} if victim == "training" else set()
-        return self.chance.choice([point for point in POINTS[victim] if point[3] in needs])
+        points = POINTS[victim] + ([] if self.has_server else IN_THE_STORE.get(victim, []))
+        return self.chance.choice([point for point in points if point[3] in needs])
 
     def arm(self, victim, point):
         """Lets the process of a role that makes a call next die at it."""
@@ -273,6 +297,8 @@ class Arena:
 
     def _kill(self, victim):
         """Kills all processes of a role; returns whether there were any."""
+        if victim == "database":
+            return self.postgresql is not None and self.postgresql.kill()
         numbers = self._numbers(victim)
         for number in numbers + (self._numbers("command") if victim == "server" else []):
             with contextlib.suppress(ProcessLookupError):
@@ -328,17 +354,11 @@ def inject(arena, plan):
         "runs": len(list(arena.runs.iterdir())),
         "points": count_points(arena.runs),
         "again": again,
-        "verified": arena.verify()[0],
+        "verified": arena.verify(),
         "senders": arena.most_senders,
         "differences": told,
         "seconds": time.monotonic() - begin,
     }
-
-
-def _free_port():
-    with socket.socket() as free:
-        free.bind(("127.0.0.1", 0))
-        return free.getsockname()[1]
 
 
 def _answers(uri):
@@ -361,12 +381,17 @@ def main():
     parser.add_argument("--kills", type=int, default=100, help="how often (default: 100)")
     parser.add_argument("--seed", type=int, default=1, help="of all choices (default: 1)")
     parser.add_argument("--keep", metavar="DIR", help="new folder to work in, and to leave")
+    stores = "an SQLite file, a server on SQLite (default), a server on PostgreSQL"
+    parser.add_argument("--store", choices=STORES, default="server", help=stores)
     options = parser.parse_args()
+    if options.store == "postgresql" and MISSING:
+        parser.error(MISSING)
     folder = Path(options.keep or tempfile.mkdtemp(prefix="faults-")).resolve()
-    arena = Arena(folder, options.seed)
+    arena = Arena(folder, options.seed, store=options.store)
     try:
         arena.open()
-        plan = arena.chance.choices(list(VICTIMS), list(VICTIMS.values()), k=options.kills)
+        victims = STORES[options.store]
+        plan = arena.chance.choices(list(victims), list(victims.values()), k=options.kills)
         report = inject(arena, plan)
     finally:
         arena.close()
@@ -378,11 +403,12 @@ def main():
         print(title, *(f"  {count:3d}  {name}" for name, count in counter.most_common()), sep="\n")
     print(f"{report['runs']} runs, {report['points']} points, {report['seconds']:.0f} s")
     print(f"at most {report['senders']} senders at once; the next sync: {report['again']}")
-    print(report["verified"])
+    status, lines = report["verified"]
+    print(*lines, f"catalog verify: exit status {status}", sep="\n")
     print(*report["differences"], f"{len(report['differences'])} differences", sep="\n")
     if not options.keep:
         shutil.rmtree(folder)
-    return 1 if report["differences"] else 0
+    return 1 if report["differences"] or status else 0
 
 
 if __name__ == "__main__":

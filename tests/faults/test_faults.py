@@ -33,8 +33,9 @@ def report(arena):
 def test_what_mlflow_holds_is_what_the_journals_hold(report):
     assert report["differences"] == []
     assert report["again"].endswith(": 0 sent")
-    assert report["verified"].endswith("no differences")
-    assert f"compared: {report['runs']} journals" in report["verified"]
+    status, lines = report["verified"]
+    assert (status, len(lines)) == (0, 1)
+    assert f"compared: {report['runs']} journals" in lines[0]
     assert sorted(victims for victims, _ in report["strikes"].elements()) == sorted(PLAN)
     assert report["points"] > 500
     assert report["senders"] <= 3
@@ -55,11 +56,12 @@ def test_what_mlflow_holds_is_what_the_journals_hold(report):
 )
 def test_the_comparison_sees_it(arena, report, tmp_path, damage, told):
     database = tmp_path / "damaged.db"
-    with sqlite3.connect(arena.database) as source, sqlite3.connect(database) as target:
+    file = arena.folder / "mlflow.db"
+    with sqlite3.connect(file) as source, sqlite3.connect(database) as target:
         source.backup(target)
         target.execute("PRAGMA foreign_keys = OFF")
         target.execute(damage)
-    found = differences(arena.runs, database, arena.stored, NAMES)
+    found = differences(arena.runs, f"sqlite:///{database}", arena.stored, NAMES)
     assert any(told in line for line in found), found
 
 
@@ -90,7 +92,7 @@ def records(arena, report, tmp_path):
     (root / "guild.yml").write_text("")
     with sqlite3.connect(root / "mlflow.db") as database:
         # As the arena's server left it, with a column that is new.
-        with sqlite3.connect(arena.database) as source:
+        with sqlite3.connect(arena.folder / "mlflow.db") as source:
             source.backup(database)
         for table in ("metrics", "latest_metrics", "params", "tags", "runs"):
             database.execute(f"DELETE FROM {table}")

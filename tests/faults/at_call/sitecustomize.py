@@ -32,13 +32,14 @@ ROLES = {  # by what is on the command line
 }
 CLIENT = ("create_experiment", "create_run", "log_batch", "log_artifact", "set_terminated")
 STORE = ("create_experiment", "create_run", "log_batch", "_log_metrics", "update_run_info")
+IN_THE_STORE = {
+    "mlflow.store.tracking.sqlalchemy_store": ("SqlAlchemyStore", STORE),
+    "mlflow.store.artifact.local_artifact_repo": ("LocalArtifactRepository", ("log_artifact",)),
+}
 METHODS = {  # module: class and methods to watch, by role
-    "sender": {"mlflow.tracking.client": ("MlflowClient", CLIENT)},
-    "sync": {"mlflow.tracking.client": ("MlflowClient", (*CLIENT, "set_tag"))},
-    "server": {
-        "mlflow.store.tracking.sqlalchemy_store": ("SqlAlchemyStore", STORE),
-        "mlflow.store.artifact.local_artifact_repo": ("LocalArtifactRepository", ("log_artifact",)),
-    },
+    "sender": {"mlflow.tracking.client": ("MlflowClient", CLIENT)} | IN_THE_STORE,
+    "sync": {"mlflow.tracking.client": ("MlflowClient", (*CLIENT, "set_tag"))} | IN_THE_STORE,
+    "server": IN_THE_STORE,
     "training": {},
     "command": {},
 }
