@@ -13,6 +13,7 @@ from typing import Any
 from runcatalog.model import record_files as files
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.guild_columns import parse_columns
+from runcatalog.model.marks import with_marks
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.store.client import DIGEST, INCOMPLETE, Addition, Store
@@ -167,7 +168,8 @@ def put_records(
             if record.batch in parents:
                 tags["mlflow.parentRunId"] = parents[record.batch]
             if known is None or not _is_as_complete(known, record):
-                additions.append(Addition(record, tags, replaces=known))
+                marked = with_marks(record, known.record) if known is not None else record
+                additions.append(Addition(with_marks(marked, record), tags, replaces=known))
             else:
                 # A replaced batch has another id.
                 tags = (tags if DIGEST in known.tags else {}) | mark_tags(record)

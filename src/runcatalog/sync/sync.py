@@ -19,6 +19,7 @@ from runcatalog.guild import file_stamps, scalars
 from runcatalog.guild import runs as guild_runs
 from runcatalog.guild.runs import Batch, Cache, GuildRun
 from runcatalog.model.errors import CatalogError
+from runcatalog.model.marks import with_marks
 from runcatalog.model.project import Objective, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, Point, RunRecord
 from runcatalog.record import journal
@@ -32,7 +33,7 @@ from runcatalog.record.provenance.redact import still_hidden
 from runcatalog.record.untrusted import inside
 from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store
 from runcatalog.store.run_index import RunIndex
-from runcatalog.store.run_rows import StoredRun, digest
+from runcatalog.store.run_rows import StoredRun, digest, mark_tags
 from runcatalog.store.sqlite_writer import RunExists
 from runcatalog.sync.ownership import PROJECT, GuildHome, own_ids
 from runcatalog.text import markdown
@@ -373,7 +374,7 @@ class Sync:
         if stored.deleted:
             self.report.deleted += 1
             return ""
-        record = _still_hidden(record, stored.record)
+        record = with_marks(_still_hidden(record, stored.record), stored.record)
         new_tags = {**tags, DIGEST: digest(record)}
         changed = any(stored.tags.get(name) != value for name, value in new_tags.items())
         if changed or stored.status != record.status:
@@ -415,6 +416,7 @@ class Sync:
                     self._add_problem(run_id, UserError(f"{sessions}: {damage.text()}"))
                 return False
             if stored is not None:  # imported from a record; the journal has more
+                tags = tags | mark_tags(stored.record)
                 self.index.forget(stored)
             stored = None
         if stored is not None:

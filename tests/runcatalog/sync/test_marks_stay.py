@@ -1,0 +1,69 @@
+"""A row of MLflow that is replaced keeps its marks: superseded, retracted, repeated."""
+
+from dataclasses import replace
+
+import pytest
+
+from runcatalog import record
+from runcatalog.model.marks import unmarked
+from runcatalog.model.run_record import MARKS
+from runcatalog.store.client import Store
+from runcatalog.sync.imports import put_records
+from runcatalog.sync.sync import Sync
+
+MARKED = [
+    {"retracted": "a wrong reward"},
+    {"superseded_by": "00000009" * 4, "superseded_why": "more seeds"},
+    {"reproduced": [{"when": "2026-11-01", "cpu": "a CPU", "bits": True, "value": 0.5}]},
+]
+
+
+def quiet(line):
+    """Prints nothing."""
+
+
+def marks(run):
+    """Returns the marks of a record that has any."""
+    return {name: getattr(run, name) for name in MARKS if getattr(run, name)}
+
+
+def from_a_record(project, run):
+    """Imports the run's record with a further number."""
+    put_records(Store(), [replace(unmarked(run), env_steps=7)], quiet)
+
+
+def from_guild(project, run):
+    """Sends the run as one whose scalars Guild has."""
+    Sync(project, Store(), quiet)._put(replace(unmarked(run), env_steps=7), {})
+
+
+@pytest.mark.parametrize("send_again", [from_a_record, from_guild])
+@pytest.mark.parametrize("given", MARKED)
+def test_a_row_sent_again_keeps_its_marks(project, make, given, send_again):
+    run = make(1, value=0.5).with_points({"loss": [(1, 0.5), (2, 0.25)]})
+    run = replace(run, **given)
+    put_records(Store(), [run], quiet)
+    (before,) = Store().runs()
+    send_again(project, run)
+    (after,) = Store().runs()
+    assert after.id != before.id
+    assert after.record.env_steps == 7
+    assert marks(after.record) == marks(run)
+
+
+def test_a_journal_takes_the_place_of_its_record_and_keeps_the_marks(project, monkeypatch):
+    monkeypatch.setenv("RECORD_MLFLOW", "off")
+    monkeypatch.setenv("RUN_DIR", str(project.root / "runs" / "run"))
+    with record.start(record.Config(), study="toy") as run:
+        run.log({"loss": 0.5}, 1)
+        run.finish({"objective": {"name": "loss", "value": 0.5, "goal": "min", "at": 1}})
+    Sync(project, Store(), quiet).run(None)
+    (first,) = Store().records()
+    for given in MARKED:
+        first = replace(first, **given)
+    monkeypatch.setenv("MLFLOW_TRACKING_URI", f"sqlite:///{project.root}/another.db")
+    put_records(Store(), [first], quiet)
+    assert Sync(project, Store(), quiet).run(None).sent == 1
+    (now,) = Store().records()
+    assert marks(now) == marks(first)
+    assert Sync(project, Store(), quiet).run(None).sent == 0
