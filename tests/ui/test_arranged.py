@@ -36,11 +36,11 @@ def test_views_descriptions_and_names(sweep, store):
     keys = [key for key in experiment_tags if key.startswith(views.TAG)]
     views_by_key = {key.removeprefix(views.TAG): json.loads(experiment_tags[key]) for key in keys}
     assert {key: view["name"] for key, view in views_by_key.items()} == {
-        "overview": "door: all runs",
+        "overview": "door: current runs",
         sweep.batch[:8]: name,
     }
     state = json.loads(views_by_key[sweep.batch[:8]]["state"])
-    assert state["searchFilter"] == f"tags.batch = '{sweep.batch}'"
+    assert state["searchFilter"].startswith(f"tags.batch = '{sweep.batch}' AND ")
     assert (state["orderByKey"], state["orderByAsc"]) == ("metrics.`opening_rate`", False)
     assert state["selectedColumns"] == [
         "params.`lr`",
@@ -78,9 +78,42 @@ def test_a_second_call_writes_nothing(sweep, store, monkeypatch):
     assert tags(store) == before
 
 
-def test_changes_by_users_persist(sweep, tmp_path):
+@pytest.fixture
+def copied(sweep, tmp_path):
+    """A copy of the MLflow."""
     shutil.copy(sweep.uri.removeprefix("sqlite:///"), tmp_path / "mlflow.db")
-    store = Store(f"sqlite:///{tmp_path}/mlflow.db")
+    return Store(f"sqlite:///{tmp_path}/mlflow.db")
+
+
+@pytest.mark.parametrize("mark", ["retracted", "superseded_by"])
+def test_marked_runs_are_in_no_view(sweep, copied, mark):
+    client = copied.client
+    runs = {run.run: run for run in copied.runs()}
+    experiment, _ = tags(copied)
+
+    def listed(key):
+        view = json.loads(tags(copied)[1][f"{views.TAG}{key}"])
+        query = json.loads(view["state"])["searchFilter"]
+        return {run.data.tags["run_id"] for run in client.search_runs([experiment], query)}
+
+    trials = runs.keys() - {sweep.batch}
+    assert listed(sweep.batch[:8]) == trials
+    assert listed("overview") == runs.keys()
+    marked = min(trials)
+    client.set_tag(runs[marked].id, mark, "0" * 32)
+    assert listed(sweep.batch[:8]) == trials - {marked}
+    arranged(sweep, copied)
+    assert listed(sweep.batch[:8]) == trials - {marked}
+    assert listed("overview") == runs.keys() - {marked}
+    note = next(run.tags[arrange.NOTE] for run in copied.runs() if run.run == sweep.batch)
+    assert f"{len(trials) - 1} finished" in note
+    client.set_tag(runs[sweep.batch].id, mark, "0" * 32)  # and so all of its trials
+    assert [page.batch for page in arranged(sweep, copied)] == [""]
+    assert f"{views.TAG}{sweep.batch[:8]}" not in tags(copied)[1]
+
+
+def test_changes_by_users_persist(sweep, copied):
+    store = copied
     client, view = store.client, f"{views.TAG}{sweep.batch[:8]}"
     experiment, before = tags(store)
     client.set_experiment_tag(experiment, arrange.NOTE, "mine")

@@ -251,7 +251,9 @@ class _Study:
 
 
 def _group_batches(runs: Sequence[StoredRun]) -> tuple[list[StoredRun], list[_Batch]]:
-    """Return (single runs and batch runs, the newest batches with trials)."""
+    """Return (single runs and batch runs, the newest batches with trials), without superseded and retracted ones."""
+    marked = {run.run for run in runs if not run.is_current}
+    runs = [run for run in runs if not {run.run, run.record.batch} & marked]
     by_id = {run.run: run for run in runs}
     batches: dict[str, _Batch] = {}
     single_runs = []

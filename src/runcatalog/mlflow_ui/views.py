@@ -28,6 +28,8 @@ MAX_COLUMNS = 6  # for flags, and again for metrics
 ALL_LINES = 40  # runs; with more, only the first 20 are drawn
 _SECTION = "catalog"
 _OVERVIEW = "overview"
+# Excludes runs that a mark takes out of every table, also those that are marked after the view was written.
+_CURRENT = "tags.superseded_by IS NULL AND tags.retracted IS NULL"
 
 
 @dataclass(frozen=True)
@@ -144,7 +146,7 @@ def batch_view(
     batch_id: str, name: str, created: int, trials: Sequence[RunRecord], contents: PageContents
 ) -> View:
     """Return a batch's view: its trials, best first; several seeds of a point as a mean with a band."""
-    state = _state(f"tags.batch = '{batch_id}'")
+    state = _state(f"tags.batch = '{batch_id}' AND {_CURRENT}")
     if contents.objective:
         state |= {"orderByKey": _metric(contents.objective), "orderByAsc": contents.ascending}
     flags = [*contents.flags[:MAX_COLUMNS], *(["seed"] if _differ(trials, "seed") else [])]
@@ -169,17 +171,17 @@ def batch_view(
 def study_view(
     study: str, heads: Sequence[RunRecord], declared: Sequence[Column], created: int
 ) -> View:
-    """Return the view of all runs of a study, newest first, with the trials folded under their batch."""
+    """Return the view of the current runs of a study, newest first, with the trials folded under their batch."""
     flags = Counter(c.name for c in declared if c.kind == FLAG)
     metrics = Counter(str(o["name"]) for head in heads if (o := head.objective))
     metrics.update(column.name for column in last_value_columns(declared))
-    state = _state("")
+    state = _state(_CURRENT)
     state["selectedColumns"] = [
         "attributes.`Description`",
         *(_param(name) for name, _ in flags.most_common(MAX_COLUMNS)),
         *(_metric(name) for name, _ in metrics.most_common(MAX_COLUMNS // 2)),
     ]
-    return View(_OVERVIEW, f"{study}: all runs", created, state)
+    return View(_OVERVIEW, f"{study}: current runs", created, state)
 
 
 def _state(query: str) -> dict[str, Any]:
