@@ -51,6 +51,8 @@ def test_views_descriptions_and_names(sweep, store):
     assert state["groupBy"]["groupByKeys"] == [{"mode": "param", "groupByData": "lr"}]
     line_charts = [c["metricKey"] for c in state["compareRunCharts"] if c["type"] == "LINE"]
     assert line_charts[0] == "validation_opening_rate"
+    titles = [c["displayName"] for c in state["compareRunCharts"] if c["type"] == "LINE"]
+    assert titles[0] == "validation_opening_rate: mean of the runs that have a point at the step"
     link = f"#/experiments/{experiment}/runs?viewStateShareKey={sweep.batch[:8]}"
     assert link in experiment_tags[arrange.NOTE]
     assert experiment_tags[arrange.NOTE].startswith("# Doors")

@@ -21,6 +21,7 @@ if TYPE_CHECKING:
 
 def render(options: argparse.Namespace) -> int:
     """catalog render"""
+    from runcatalog.analysis import missing_commits
     from runcatalog.pages import local_page
     from runcatalog.pages.check import lost_rows
     from runcatalog.pages.render import write
@@ -34,7 +35,8 @@ def render(options: argparse.Namespace) -> int:
             "brings removed ones back, `catalog forget RUN --why TEXT` takes a run out of the tables"
         )
     links = _links(options) if options.server and not options.records else None
-    changed = write(project, records, links)
+    listed = missing_commits.update(project, records)
+    changed = [*([listed] if listed else []), *write(project, records, links)]
     _print_written(changed)
     if not changed:
         print(f"{CATALOG_FILE} is up to date")
@@ -72,7 +74,7 @@ def _links(options: argparse.Namespace) -> dict[str, str]:
 
 def check(options: argparse.Namespace) -> int:
     """catalog check"""
-    from runcatalog.analysis import kept_records
+    from runcatalog.analysis import kept_records, missing_commits
     from runcatalog.model import marks
     from runcatalog.pages import cited_numbers
     from runcatalog.pages.check import difference
@@ -82,7 +84,7 @@ def check(options: argparse.Namespace) -> int:
     if not options.records:
         records = committed_records(project)
         differences += difference(project, records) + cited_numbers.problems(project, records)
-        differences += marks.problems(records)
+        differences += marks.problems(records) + missing_commits.problems(project, records)
         agrees = f"{CATALOG_FILE} agrees with {len(records)} records"
     lost, unchecked = kept_records.problems(project)
     differences += lost

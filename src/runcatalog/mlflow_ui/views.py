@@ -28,6 +28,8 @@ MAX_COLUMNS = 6  # for flags, and again for metrics
 ALL_LINES = 40  # runs; with more, only the first 20 are drawn
 _SECTION = "catalog"
 _OVERVIEW = "overview"
+# The catalog's figures use the last value of a run that stopped early; MLflow cannot.
+_OF_A_GROUP = ": mean of the runs that have a point at the step"
 # Excludes runs that a mark takes out of every table, also those that are marked after the view was written.
 _CURRENT = "tags.superseded_by IS NULL AND tags.retracted IS NULL"
 
@@ -87,6 +89,11 @@ class PageContents:
     seeds: bool
     metrics: tuple[str, ...]
     curves: tuple[str, ...]
+
+    @property
+    def grouped(self) -> bool:
+        """Whether runs with equal flags are shown as their mean."""
+        return self.seeds and bool(self.flags)
 
     @classmethod
     def from_trials(
@@ -152,7 +159,7 @@ def batch_view(
     flags = [*contents.flags[:MAX_COLUMNS], *(["seed"] if _differ(trials, "seed") else [])]
     state["selectedColumns"] = [*map(_param, flags), *map(_metric, contents.metrics)]
     state["runsHiddenMode"] = "SHOW_ALL" if len(trials) <= ALL_LINES else "FIRST_20_RUNS"
-    if contents.seeds and contents.flags:
+    if contents.grouped:
         keys = [{"mode": "param", "groupByData": encode(flag)} for flag in contents.flags]
         state["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
     charts = _charts(trials, contents)
@@ -205,6 +212,7 @@ def _charts(trials: Sequence[RunRecord], contents: PageContents) -> list[dict[st
             "type": "LINE",
             "metricKey": encode(name),
             "selectedMetricKeys": [encode(name)],
+            "displayName": encode(name) + (_OF_A_GROUP if contents.grouped else ""),
             "xAxisKey": "step",
             "yAxisKey": "metric",
             "lineSmoothness": 0,

@@ -9,7 +9,7 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import CATALOG_FILE, Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import tables
-from runcatalog.pages.render import Catalog
+from runcatalog.pages.render import MACHINES, Catalog
 
 # The wording of text.sentences for a running run, and of pages.batch_summary for a running batch.
 _RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
@@ -72,8 +72,16 @@ def _first_difference(committed: str, expected: str) -> str:
     left, right = committed.splitlines(), expected.splitlines()
     pairs = enumerate(zip(left, right, strict=False), 1)
     different = [(number, old, new) for number, (old, new) in pairs if old != new]
-    # The line with the number of runs changes with every row; the row itself is more informative.
-    others = [line for line in different if not re.match(r"\d+ (?:run|batch)|No runs yet", line[1])]
+    # The numbers of runs change with every row; the row itself is more informative.
+    start = left.index(MACHINES) + 1 if MACHINES in left else 0
+    machines = range(
+        start, next((i for i in range(start, len(left)) if left[i].startswith("#")), 0)
+    )
+    others = [
+        (number, old, new)
+        for number, old, new in different
+        if number not in machines and not re.match(r"\d+ (?:run|batch)|No runs yet", old)
+    ]
     for number, old, new in (others or different)[:1]:
         return f"{CATALOG_FILE}:{number}: {_quoted(old)}, the records give {_quoted(new)}"
     number = min(len(left), len(right)) + 1

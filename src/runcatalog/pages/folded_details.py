@@ -59,7 +59,7 @@ def _line(
     return [
         id8,
         markdown.code(again) if is_command else markdown.escape(again, 300),
-        _joined(_code(r) for r in runs),
+        _joined(_code(data, r) for r in runs),
         _joined(_hardware(r) for r in runs),
         _time(batch, trials),
         _digests(head) if not trials else "",
@@ -67,10 +67,12 @@ def _line(
     ]
 
 
-def _code(record: RunRecord) -> str:
+def _code(data: tables.PageData, record: RunRecord) -> str:
     if not record.commit:
         return ""
     shown = markdown.code(record.commit[:_COMMIT])
+    if record.commit in data.missing_commits:
+        shown += " (not in git)"
     return f"{shown} with changes {markdown.code(record.dirty[:8])}" if record.dirty else shown
 
 

@@ -48,10 +48,12 @@ class PageData:
         pending: Reason why an operation has not been run yet, by operation.
         links: Addresses of the runs' pages in MLflow, by run id.
         local: Ids of the runs and batches that are marked as not exported.
+        missing_commits: Commits of runs that are not in the project's git history.
         by_id: Current records by id, in order of their start: neither superseded nor retracted. Tables, figures and
             counts are of these alone.
         trials: Current trials by the id of their batch.
         marked: The superseded and retracted records by id, in order of their start.
+        cpus: Kinds of CPU of a machine, in order of the first run on each; bits may differ between them.
     """
 
     records: Sequence[RunRecord]
@@ -60,15 +62,22 @@ class PageData:
     pending: Mapping[str, str] = field(default_factory=dict)
     links: Mapping[str, str] = field(default_factory=dict)
     local: Collection[str] = ()
+    missing_commits: Collection[str] = ()
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
     marked: dict[str, RunRecord] = field(init=False)
+    cpus: dict[str, list[str]] = field(init=False)
     _by_operation: dict[str, list[RunRecord]] = field(init=False)
 
     def __post_init__(self) -> None:
         ordered = sorted(self.records, key=groups.order)
         self.by_id = {record.run: record for record in marks.current(ordered)}
         self.marked = {r.run: r for r in ordered if r.run not in self.by_id}
+        self.cpus = {}
+        for record in ordered:
+            kinds = self.cpus.setdefault(record.machine, [])
+            if record.host_cpu and record.host_cpu not in kinds:
+                kinds.append(record.host_cpu)
         self.trials, self._by_operation = {}, {}
         for record in self.by_id.values():
             self._by_operation.setdefault(record.operation, []).append(record)
@@ -106,6 +115,13 @@ class PageData:
         """Return a run's first 8 digits, linked to its page in MLflow if known, and marked if it is local."""
         shown = f"[{run[:8]}]({self.links[run]})" if run in self.links else run[:8]
         return f"{shown} *local*" if run in self.local else shown
+
+    def machine(self, record: RunRecord) -> str:
+        """Return a run's machine, with the number of its kind of CPU if the machine has had several."""
+        kinds = self.cpus.get(record.machine, [])
+        if len(kinds) < 2 or record.host_cpu not in kinds:
+            return record.machine
+        return f"{record.machine} (CPU {kinds.index(record.host_cpu) + 1})"
 
     def members(self, head: RunRecord) -> list[RunRecord]:
         """Return the trials of a head; none for a single run."""
@@ -281,7 +297,7 @@ def single_row(
     flags = {n: v for n, v in visible.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
         title += " " + sentences.point_text(flags, list(flags), named=True)
-    return _row(title, [data.id_cell(m.run) for m in members], members, result, members)
+    return _row(data, title, [data.id_cell(m.run) for m in members], members, result, members)
 
 
 def _batch_row(data: PageData, head: RunRecord, name: str) -> Row:
@@ -293,7 +309,7 @@ def _batch_row(data: PageData, head: RunRecord, name: str) -> Row:
         result += f"; {comparison}"
     if method := _method(batch):
         name = f"{name} ({method})"
-    return _row(_title(name, head.label), [id_cell], members or [head], result, [head])
+    return _row(data, _title(name, head.label), [id_cell], members or [head], result, [head])
 
 
 def _against_random(data: PageData, batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
@@ -320,6 +336,7 @@ def _method(batch: RunRecord | None) -> str:
 
 
 def _row(
+    data: PageData,
     title: str,
     ids: Sequence[str],
     members: Sequence[RunRecord],
@@ -328,10 +345,12 @@ def _row(
 ) -> Row:
     if any(m.dirty for m in members):
         result += "; uncommitted code"
+    if any(m.commit in data.missing_commits for m in members):
+        result += "; commit not in git"
     cells = {
         "Name": title,
         "batch id": ", ".join(ids),
-        "machine": _distinct(m.machine for m in members),
+        "machine": _distinct(data.machine(m) for m in members),
         "task id": _distinct(_task_id(m) for m in members),
         "seed": _distinct(seed for m in members for seed in _seeds(m)),
         "result": result,

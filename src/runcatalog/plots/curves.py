@@ -81,7 +81,10 @@ class Figure:
 
 @dataclass(frozen=True)
 class _Line:
-    """A curve with its band over seeds; without a band, `low` and `high` are the curve itself."""
+    """A curve with its band over seeds; without a band, `low` and `high` are the curve itself.
+
+    `carried_forward` tells whether a run stopped earlier than the others and is in the mean with its last value.
+    """
 
     label: str
     steps: Sequence[float]
@@ -89,6 +92,7 @@ class _Line:
     low: Sequence[float]
     high: Sequence[float]
     seeds: int = 1
+    carried_forward: bool = False
 
     @property
     def banded(self) -> bool:
@@ -188,6 +192,8 @@ def _legend(
         )
         if text:
             handles.append(Patch(color=GREY, alpha=0.3, linewidth=0, label=text))
+    if any(line.carried_forward for line in banded):
+        handles.append(Line2D([], [], alpha=0, label="mean: stopped runs\nkeep their last value"))
     if left_out := max(panel.left_out for panel in panels):
         handles.append(
             Line2D([], [], alpha=0, label=f"best {MAX_CURVES} of {MAX_CURVES + left_out}")
@@ -257,7 +263,19 @@ def _grouped(title: str, runs: Sequence[RunRecord], request: Figure) -> _Panel:
         # The last value of an early-stopped run is carried forward, so that the mean is still over all seeds; that of a
         # failed run is not.
         carried_forward = [trial.status == FINISHED for trial in group.trials]
-        lines.append(_Line(label, *band(curves, carried_forward), seeds=len(curves)))
+        ends = {curve[-1][0] for curve in curves if curve}
+        stopped = [
+            bool(curve) and curve[-1][0] < max(ends) and carries
+            for curve, carries in zip(curves, carried_forward, strict=True)
+        ]
+        lines.append(
+            _Line(
+                label,
+                *band(curves, carried_forward),
+                seeds=len(curves),
+                carried_forward=any(stopped),
+            )
+        )
     return _Panel(title, lines, request.axis or _axis(runs), len(ranked) - len(best))
 
 

@@ -40,8 +40,8 @@ def records(make) -> list[RunRecord]:
 def test_the_whole_file(project, records):
     catalog = render.Catalog(project, records)
     text = catalog.markdown()
-    assert rows(text, "1") == [["1", "box7", "RTX 2070", "no access"]]
-    assert rows(text, "2") == [["2", "box1", "–", "a \\| b"]]
+    assert rows(text, "box7") == [["box7", "–", "RTX 2070", "1", "no access"]]
+    assert rows(text, "box1") == [["box1", "a \\| b", "–", "4", ""]]
     (sweep,) = rows(text, "sweep")
     assert sweep[1:4] == ["00000001", "box1", "1, 2"]
     assert "best **5e-3**" in sweep[4]
@@ -54,6 +54,18 @@ def test_the_whole_file(project, records):
     assert "![opening rate, sweep](experiments/toy/figures/sweep.svg)" in text
     # Empty in all rows of the second table.
     assert "task id" not in text
+
+
+def test_a_machine_with_several_kinds_of_cpu_is_no_single_machine(project, make):
+    first = make(1, value=0.1, machine="box7", host_cpu="old")
+    others = [make(n, value=0.2, machine="box7", host_cpu="new", lr=n) for n in (2, 3)]
+    retracted = make(4, value=0.3, machine="box7", host_cpu="old", lr=4, retracted="a bug")
+    text = render.Catalog(project, [first, *others, retracted]).markdown()
+    assert [row[:4] for row in rows(text, "box7")] == [
+        ["box7 (CPU 1)", "old", "RTX 2070", "1"],
+        ["box7 (CPU 2)", "new", "RTX 2070", "2"],
+    ]
+    assert [row[2] for row in rows(text, "train")] == ["box7 (CPU 1)", *["box7 (CPU 2)"] * 2]
 
 
 def test_why_an_operation_waits(project, records):

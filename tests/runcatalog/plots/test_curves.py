@@ -245,8 +245,11 @@ def test_the_lines_of_a_figure_hold_what_finished(make):
         make(2, seed=2).with_points({"rate": [(0, 0.0), (5, 0.0), (10, 0.5)]}),
     ]
     drawn = curves.Figure(runs, "rate", []).svg()
+    assert "keep their last value" in drawn
     runs[0] = replace(runs[0], status="FAILED")
-    assert curves.Figure(runs, "rate", []).svg() != drawn
+    failed = curves.Figure(runs, "rate", []).svg()
+    assert failed != drawn
+    assert "last value" not in failed
 
 
 def test_a_legend_leaves_names_to_its_title_before_it_cuts_a_value(make):
