@@ -27,8 +27,8 @@ lists, for every row, the command that repeats it, the commit, the hardware, the
 contains every flag of the record and belongs to that commit. Flags that several commands share are set once, above
 the commands. A table's numbers are the results of the runs. A figure is of the metric at its axis: a validation metric
 differs from a result on test worlds or levels, and a run that stopped early keeps its last value in the mean.
-*CPU 2* is the second kind of CPU in the table of machines: equal seeds give equal bits on one kind. *Uncommitted code*:
-the run's code differed from its commit. *Commit not in git*: the history of this repository does not have the commit.
+"CPU 2" is the second kind of CPU in the table of machines: equal seeds give equal bits on one kind. "Uncommitted code":
+the run's code differed from its commit. "Commit not in git": the history of this repository does not have the commit.
 """
 HEADER = f"""# Guild run list
 

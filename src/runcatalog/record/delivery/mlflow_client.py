@@ -6,7 +6,10 @@ import contextlib
 import logging
 import os
 import re
+import socket
 import sqlite3
+import urllib.parse
+import urllib.request
 import warnings
 from collections.abc import Iterator
 from pathlib import Path
@@ -38,6 +41,8 @@ _SERVER_CODES = {
     "TEMPORARILY_UNAVAILABLE",
     "UNAUTHENTICATED",
 }
+_PORTS = {"http": 80, "https": 443, "postgresql": 5432, "mysql": 3306, "mssql": 1433}
+_CONNECTING = 5.0  # s to wait for a server to take a connection
 _MAKING = 600.0  # s to wait for the process that makes a new database, at idle priority if a sender does it
 
 
@@ -71,6 +76,7 @@ def connect(uri: str) -> MlflowClient:
     Raises:
         MlflowError: The server or database cannot be used.
     """
+    _check_that_somebody_listens(uri)
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow", "urllib3"):
@@ -84,6 +90,28 @@ def connect(uri: str) -> MlflowClient:
         if path is not None:
             _make_database(path)
         return MlflowClient(uri, registry_uri=uri)
+
+
+def _check_that_somebody_listens(uri: str) -> None:
+    """Open a connection to the server of an address and close it, since MLflow would retry for minutes.
+
+    Raises:
+        MlflowError: Nobody answers there.
+    """
+    address = urllib.parse.urlsplit(uri)
+    kind = address.scheme.partition("+")[0]
+    # The query of a database's address may name another host, or a socket.
+    if kind not in _PORTS or not address.hostname or (address.query and "http" not in kind):
+        return
+    proxies = urllib.request.getproxies()
+    if kind in proxies and not urllib.request.proxy_bypass(address.hostname):
+        return
+    try:
+        port = address.port or _PORTS[kind]
+        socket.create_connection((address.hostname, port), timeout=_CONNECTING).close()
+    except (OSError, ValueError) as error:  # ValueError: no number as a port
+        text = f"{address.hostname}: {getattr(error, 'strerror', None) or error}"
+        raise MlflowError(f"MLflow at {shown(uri)} did not answer ({text})") from None
 
 
 def _make_database(path: Path) -> None:

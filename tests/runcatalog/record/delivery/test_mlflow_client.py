@@ -137,3 +137,29 @@ def test_a_missing_driver_is_named():
         connect("postgresql://me:secret@127.0.0.1:9/mlflow")
     assert "driver of the database is missing: pip install 'psycopg" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+@pytest.mark.parametrize(
+    ("address", "why"),
+    [
+        ("http://127.0.0.1:{port}", "Connection refused"),
+        ("https://127.0.0.1:{port}/mlflow", "Connection refused"),
+        ("postgresql://me:secret@127.0.0.1:{port}/mlflow", "Connection refused"),
+        ("mysql+pymysql://me:secret@127.0.0.1:{port}/mlflow", "Connection refused"),
+        ("http://mlflow.invalid", "mlflow.invalid: "),
+        ("postgresql://me:secret@mlflow.invalid/mlflow", "mlflow.invalid: "),
+        ("http://127.0.0.1:no", "Port could not be cast"),
+    ],
+)
+def test_nobody_answers_at_an_address(address, why, monkeypatch):
+    def no_retries(uri, **more):
+        raise AssertionError("MLflow is asked, which tries again for minutes")
+
+    monkeypatch.setattr("mlflow.MlflowClient", no_retries)
+    with pytest.raises(MlflowError) as caught:
+        connect(address.format(port=free_port()))
+    line = str(caught.value)
+    assert why in line
+    assert "did not answer" in line
+    assert "\n" not in line
+    assert "secret" not in line
