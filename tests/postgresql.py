@@ -6,6 +6,7 @@ import os
 import pwd
 import shutil
 import subprocess
+import tempfile
 from pathlib import Path
 
 import psutil
@@ -21,22 +22,21 @@ MISSING = (
 
 
 class PostgreSQL:
-    """A new database in a folder, and its server.
+    """A new database in a temporary folder, and its server.
 
     Attributes:
         address: URL of the database, for SQLAlchemy and psycopg.
     """
 
-    def __init__(self, folder):
+    def __init__(self):
         user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
         port = free_port()
         self.address = f"postgresql://{user}@127.0.0.1:{port}/postgres"
         self._process = None
-        self._folder, self._as_user = folder, {}
-        folder.mkdir()
+        # Not in pytest's folder, which other users may not enter.
+        folder = self._folder = Path(tempfile.mkdtemp(prefix="postgresql-"))
+        self._as_user = {}
         if os.getuid() == 0:  # which PostgreSQL refuses
-            for path in (folder, *folder.parents[:3]):
-                path.chmod(path.stat().st_mode | 0o755)
             shutil.chown(folder, user)
             self._as_user = {"user": user}
         data, self._log = folder / "data", folder / "log"
@@ -76,6 +76,11 @@ class PostgreSQL:
         psutil.wait_procs(processes[1:])
         self._process = None
         return True
+
+    def close(self):
+        """Kill the server and remove the database."""
+        self.kill()
+        shutil.rmtree(self._folder)
 
 
 def _program(name):

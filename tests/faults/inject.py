@@ -135,7 +135,7 @@ class Arena:
         self.port = free_port()
         self.has_server, self.postgresql = store != "sqlite", None
         if store == "postgresql":
-            self.postgresql = PostgreSQL(folder / "postgresql")
+            self.postgresql = PostgreSQL()
             self.database = self.postgresql.address
         self.uri = f"http://127.0.0.1:{self.port}" if self.has_server else self.database
         self.server = self.training = None
@@ -253,8 +253,10 @@ class Arena:
 
     def close(self):
         """Kills what is left."""
-        for victim in ("training", "sender", "server", "sync", "database"):
+        for victim in ("training", "sender", "server", "sync"):
             self._kill(victim)
+        if self.postgresql is not None:
+            self.postgresql.close()
         if self.spawner is not None:
             self.spawner.kill()
             self.spawner.wait()

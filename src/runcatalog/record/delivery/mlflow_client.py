@@ -76,7 +76,6 @@ def connect(uri: str) -> MlflowClient:
     Raises:
         MlflowError: The server or database cannot be used.
     """
-    _check_that_somebody_listens(uri)
     for name, value in _ENVIRONMENT.items():
         os.environ.setdefault(name, value)
     for name in ("alembic", "mlflow", "urllib3"):
@@ -89,29 +88,42 @@ def connect(uri: str) -> MlflowClient:
         path = sqlite_path(uri)
         if path is not None:
             _make_database(path)
+        elif _kind(uri) in _PORTS:
+            _check_server(uri)
         return MlflowClient(uri, registry_uri=uri)
 
 
-def _check_that_somebody_listens(uri: str) -> None:
-    """Open a connection to the server of an address and close it, since MLflow would retry for minutes.
+def _check_server(uri: str) -> None:
+    """Connect to a server or database once and close the connection, since MLflow would try again for minutes.
 
     Raises:
         MlflowError: Nobody answers there.
     """
-    address = urllib.parse.urlsplit(uri)
-    kind = address.scheme.partition("+")[0]
+    address, kind = urllib.parse.urlsplit(uri), _kind(uri)
+    engine = None
+    if not kind.startswith("http"):
+        import sqlalchemy
+
+        limit = (
+            {"connect_timeout": 10} if kind == "postgresql" else {}
+        )  # s; each driver has its own name for it
+        engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool, connect_args=limit)
+    by_proxy = kind in urllib.request.getproxies()
     # The query of a database's address may name another host, or a socket.
-    if kind not in _PORTS or not address.hostname or (address.query and "http" not in kind):
-        return
-    proxies = urllib.request.getproxies()
-    if kind in proxies and not urllib.request.proxy_bypass(address.hostname):
-        return
-    try:
-        port = address.port or _PORTS[kind]
-        socket.create_connection((address.hostname, port), timeout=_CONNECTING).close()
-    except (OSError, ValueError) as error:  # ValueError: no number as a port
-        text = f"{address.hostname}: {getattr(error, 'strerror', None) or error}"
-        raise MlflowError(f"MLflow at {shown(uri)} did not answer ({text})") from None
+    if address.hostname and not by_proxy and not (engine and address.query):
+        try:
+            port = address.port or _PORTS[kind]
+            socket.create_connection((address.hostname, port), timeout=_CONNECTING).close()
+        except (OSError, ValueError) as error:  # ValueError: no number as a port
+            text = f"{address.hostname}: {getattr(error, 'strerror', None) or error}"
+            raise MlflowError(f"MLflow at {shown(uri)} did not answer ({text})") from None
+    if engine is not None:
+        engine.connect().close()
+
+
+def _kind(uri: str) -> str:
+    """Return the scheme of an address, without the driver of a database."""
+    return urllib.parse.urlsplit(uri).scheme.partition("+")[0]
 
 
 def _make_database(path: Path) -> None:

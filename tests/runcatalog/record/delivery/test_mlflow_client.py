@@ -2,6 +2,7 @@
 
 import http.server
 import importlib.util
+import socket
 import sqlite3
 import subprocess
 import threading
@@ -123,8 +124,9 @@ def test_errors_of_a_server(status, kind):
 
 
 def test_a_server_that_is_away(tmp_path):
-    uri = f"http://127.0.0.1:{free_port()}"
-    client = connect(uri)
+    with socket.create_server(("127.0.0.1", 0)) as away:
+        uri = f"http://127.0.0.1:{away.getsockname()[1]}"
+        client = connect(uri)
     assert type(error_of(uri, lambda: client.get_run("f" * 32))) is MlflowError
 
 
@@ -144,10 +146,7 @@ def test_a_missing_driver_is_named():
     [
         ("http://127.0.0.1:{port}", "Connection refused"),
         ("https://127.0.0.1:{port}/mlflow", "Connection refused"),
-        ("postgresql://me:secret@127.0.0.1:{port}/mlflow", "Connection refused"),
-        ("mysql+pymysql://me:secret@127.0.0.1:{port}/mlflow", "Connection refused"),
         ("http://mlflow.invalid", "mlflow.invalid: "),
-        ("postgresql://me:secret@mlflow.invalid/mlflow", "mlflow.invalid: "),
         ("http://127.0.0.1:no", "Port could not be cast"),
     ],
 )
@@ -162,4 +161,3 @@ def test_nobody_answers_at_an_address(address, why, monkeypatch):
     assert why in line
     assert "did not answer" in line
     assert "\n" not in line
-    assert "secret" not in line

@@ -2,8 +2,10 @@
 
 import pytest
 
+from mlflow_server import free_port
 from postgresql import MISSING, PostgreSQL
 from runcatalog import record
+from runcatalog.record.delivery.mlflow_client import MlflowError, connect
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.journal import read_points
 
@@ -11,17 +13,37 @@ pytestmark = pytest.mark.skipif(bool(MISSING), reason=MISSING)
 
 
 @pytest.fixture
-def database(tmp_path_factory):
+def database():
     """Returns (the address of a new database, its psycopg connection)."""
     import psycopg
 
-    server = PostgreSQL(tmp_path_factory.mktemp("postgresql") / "server")
-    server.start()
+    server = PostgreSQL()
     try:
+        server.start()
         with psycopg.connect(server.address, autocommit=True) as connection:
             yield server.address, connection
     finally:
-        server.kill()
+        server.close()
+
+
+def test_a_database_that_refuses_or_is_away_is_asked_once(database, monkeypatch):
+    uri, connection = database
+    connection.execute("CREATE ROLE stranger NOLOGIN")
+
+    def no_retries(uri, **more):
+        raise AssertionError("MLflow is asked, which tries again for minutes")
+
+    monkeypatch.setattr("mlflow.MlflowClient", no_retries)
+    place = uri.partition("@")[2]
+    for address, why in (
+        (f"postgresql://stranger:secret@{place}", "not permitted to log in"),
+        (f"postgresql://me:secret@127.0.0.1:{free_port()}/postgres", "Connection refused"),
+        ("postgresql://me:secret@mlflow.invalid/postgres", "mlflow.invalid: "),
+    ):
+        with pytest.raises(MlflowError, match=why) as caught:
+            connect(address)
+        assert "secret" not in str(caught.value)
+        assert "\n" not in str(caught.value)
 
 
 def test_a_run_arrives_and_lost_points_come_back(project, monkeypatch, database):
