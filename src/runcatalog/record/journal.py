@@ -22,7 +22,7 @@ import stat
 import tempfile
 import time
 import zlib
-from collections.abc import Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import IO, Any, NamedTuple
 
@@ -305,7 +305,25 @@ def damage(path: Path) -> Damage:
     Args:
         path: The file; in a file with the name of the journal's metrics or sessions, fields are checked too.
     """
-    is_usable = _USABLE.get(path.name, bool)
+    return _damage(path, _USABLE.get(path.name, bool))
+
+
+def read_metrics(path: Path) -> tuple[list[Point], Damage]:
+    """Return the points of a metrics file, as :func:`read_points`, and its damage, in one pass."""
+    points: list[Point] = []
+
+    def is_usable(record: dict[str, Any]) -> bool:
+        try:
+            points.extend(points_of(record))
+        except ValueError:
+            return False
+        return True
+
+    found = _damage(path, is_usable)
+    return points, found
+
+
+def _damage(path: Path, is_usable: Callable[[dict[str, Any]], bool]) -> Damage:
     bad, missing, total, number = [], 0, 0, 0
     for record, _, line_number in _scan(path):
         total += 1

@@ -17,8 +17,9 @@ from runcatalog.model.run_record import RUNNING, RunRecord, to_json
 from runcatalog.record import checkpoint, journal
 from runcatalog.record.delivery.mlflow_client import shown
 from runcatalog.record.errors import UserError
+from runcatalog.record.journal import Point
 from runcatalog.record.lifecycle.status import Status, has_other_points, status_of
-from runcatalog.store.run_rows import Reader, StoredRun
+from runcatalog.store.run_rows import Reader, StoredRun, groups
 from runcatalog.sync.ownership import GuildHome, own, own_ids
 
 AT_ONCE = 100  # runs whose points are read from MLflow together
@@ -116,31 +117,30 @@ def verify(
     deleted = {run.run for run in stored if run.deleted} - live.keys()
     known = own_ids(project, source.uri, present)
 
-    compared: list[tuple[_Local, StoredRun]] = []
-    for run_id, directory in _directories(project, home, known):
-        local = _local(run_id, directory)
-        if local is None:
-            report.unchecked["no readable journal"] += 1
-            continue
-        report.journals += 1
-        report.directories[local.run] = directory
-        for text in _files(local):
-            differ(local.run, local.operation, text)
-        if local.status.status == RUNNING:
-            report.unchecked["still running"] += 1
-        elif local.run in deleted:
-            report.unchecked["deleted in MLflow"] += 1
-        elif local.run not in live:
-            differ(local.run, local.operation, "is not in MLflow", missing=True)
-        else:
-            compared.append((local, live[local.run]))
-
-    for start in range(0, len(compared), AT_ONCE):
-        part = compared[start : start + AT_ONCE]
-        points = source.points([run.id for _, run in part])
-        for local, run in part:
+    for directories in groups(_directories(project, home, known), AT_ONCE):
+        compared: list[tuple[_Local, list[Point], StoredRun]] = []
+        for run_id, directory in directories:
+            local = _local(run_id, directory)
+            if local is None:
+                report.unchecked["no readable journal"] += 1
+                continue
+            report.journals += 1
+            report.directories[local.run] = directory
+            points, damage = journal.read_metrics(directory / "journal" / journal.METRICS)
+            for text in _files(local, points, damage):
+                differ(local.run, local.operation, text)
+            if local.status.status == RUNNING:
+                report.unchecked["still running"] += 1
+            elif local.run in deleted:
+                report.unchecked["deleted in MLflow"] += 1
+            elif local.run not in live:
+                differ(local.run, local.operation, "is not in MLflow", missing=True)
+            else:
+                compared.append((local, points, live[local.run]))
+        curves = source.points([run.id for _, _, run in compared])
+        for local, points, run in compared:
             report.in_mlflow += 1
-            for text, missing in _against_mlflow(local, run, points.get(run.id, {})):
+            for text, missing in _against_mlflow(local, points, run, curves.get(run.id, {})):
                 differ(local.run, local.operation, text, missing=missing)
 
     wanted = [(record, live.get(record.run)) for record in records]
@@ -149,8 +149,7 @@ def verify(
     )
     pairs = [(record, run) for record, run in wanted if run is not None]
     report.records = len(pairs)
-    for start in range(0, len(pairs), AT_ONCE):
-        part_of_records = pairs[start : start + AT_ONCE]
+    for part_of_records in groups(pairs, AT_ONCE):
         full = source.with_points([run for _, run in part_of_records])
         for (record, _), from_mlflow in zip(part_of_records, full, strict=True):
             for name in _other_fields(record, from_mlflow):
@@ -195,16 +194,24 @@ def _local(run_id: str, directory: Path) -> _Local | None:
     )
 
 
-def _files(local: _Local) -> Iterator[str]:
-    """Yield what is wrong in a run's own files."""
+def _files(local: _Local, points: Sequence[Point], damage: journal.Damage) -> Iterator[str]:
+    """Yield what is wrong in a run's own files.
+
+    Args:
+        local: The run.
+        points: The points of its journal.
+        damage: The damage of their file.
+    """
     folder = local.directory / "journal"
-    for name in (journal.METRICS, journal.SESSIONS, journal.EVENTS):
-        if damage := journal.damage(folder / name):
-            yield f"journal/{name}: {damage.text()}"
+    damages = {journal.METRICS: damage}
+    damages |= {name: journal.damage(folder / name) for name in (journal.SESSIONS, journal.EVENTS)}
+    for name, found in damages.items():
+        if found:
+            yield f"journal/{name}: {found.text()}"
     result = journal.read_json(local.directory / "result.json")
     if result is None and (local.directory / "result.json").exists():
         yield "result.json cannot be read"
-    if has_other_points(local.directory, result or {}):
+    if has_other_points(local.directory, result or {}, points):
         yield "the journal has other points than result.json's digest"
     for path in checkpoint.checkpoints_in(local.directory / "checkpoints"):
         try:
@@ -214,13 +221,16 @@ def _files(local: _Local) -> Iterator[str]:
 
 
 def _against_mlflow(
-    local: _Local, run: StoredRun, curves: Mapping[str, Sequence[tuple[int, float]]]
+    local: _Local,
+    points: Iterable[Point],
+    run: StoredRun,
+    curves: Mapping[str, Sequence[tuple[int, float]]],
 ) -> Iterator[tuple[str, bool]]:
     """Yield (what differs between a run's journal and MLflow, whether MLflow lacks it)."""
     if run.status != local.status.status:
         yield f"status is {run.status} in MLflow, {local.status.status} here", True
     here: Counter[tuple[str, int, float | str]] = Counter()
-    for point in journal.read_points(local.directory / "journal" / journal.METRICS):
+    for point in points:
         here[point.name, point.step, _comparable(point.value)] += 1
     there = Counter(
         (name, step, _comparable(value)) for name, curve in curves.items() for step, value in curve

@@ -5,12 +5,15 @@ from __future__ import annotations
 import os
 import socket
 import time
+from collections.abc import Iterable
 from pathlib import Path
 from typing import Any, NamedTuple
 
+from runcatalog.record.digest import metrics_digest
 from runcatalog.record.journal import (
     METRICS,
     SESSIONS,
+    Point,
     damage,
     is_session,
     metrics_digest_of,
@@ -87,17 +90,22 @@ def status_of(run_dir: str | os.PathLike[str]) -> Status:
     return Status(end.status, end.reason, ended)
 
 
-def has_other_points(run_dir: Path, result: dict[str, Any]) -> bool:
+def has_other_points(
+    run_dir: Path, result: dict[str, Any], points: Iterable[Point] | None = None
+) -> bool:
     """Return whether the journal has other points than those of which the end of its last session has the digest.
 
     Args:
         run_dir: The run's directory.
         result: Content of its `result.json`; empty without one.
+        points: The journal's points, if they have been read.
     """
     noted = (result.get("digest") or {}).get("metrics")
     if not noted or result.get("session") != (last_session(run_dir) or {}).get("session"):
         return False
-    return metrics_digest_of(run_dir) != noted
+    if points is None:
+        return metrics_digest_of(run_dir) != noted
+    return metrics_digest((point.name, point.step, point.value) for point in points) != noted
 
 
 def save_kill_evidence(run_dir: Path) -> None:
