@@ -10,6 +10,7 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
 - Flags of a script. To read them, Guild starts a new Python, which takes half a second; a fork of Guild's process
   starts at once.
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
+- Limits. A Guild file whose aliases unfold to gigabytes is refused, before Guild unfolds them.
 - Secrets. Their values are in the environment of the shell that starts a run, but perhaps not of the one that
   publishes it, so they are removed from the label and the output when Guild stores these.
 """
@@ -33,6 +34,7 @@ import yaml
 from guild.plugin import Plugin
 
 from runcatalog.guild.compat import FLAG_READER
+from runcatalog.record.untrusted import check_unfolded
 
 if TYPE_CHECKING:
     from runcatalog.guild.compat import guildfile, python_script
@@ -59,6 +61,19 @@ class GuildPlugin(Plugin):
             python_script.subprocess = SimpleNamespace(
                 **(vars(subprocess) | {"check_output": _read_flags})
             )
+
+    def guildfile_data(self, data: Any, src: str) -> None:
+        """Refuse a Guild file that unfolds to gigabytes; Guild calls it before it uses the content.
+
+        Raises:
+            GuildfileError: The file is nested too deeply or unfolds to too much.
+        """
+        from runcatalog.guild.compat import guildfile
+
+        try:
+            check_unfolded(data)
+        except ValueError as error:
+            raise guildfile.GuildfileError(src, str(error)) from None
 
 
 def _find_no_spec(self: Any, name: str, target: Any = None) -> None:

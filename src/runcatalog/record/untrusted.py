@@ -123,6 +123,33 @@ def _check_size(events: Iterable[Any]) -> None:
                 raise ValueError(f"its aliases unfold to more than {_MAX_NODES} values")
 
 
+def check_unfolded(value: Any) -> None:
+    """Raise ValueError if a value read from YAML is nested or unfolds beyond the limits of :func:`load_yaml`."""
+    measured: dict[
+        int, tuple[int, int]
+    ] = {}  # (size, height) of a collection, to which several aliases may refer
+
+    def measure(value: Any, depth: int) -> tuple[int, int]:
+        if not isinstance(value, dict | list):
+            return 1 + (len(value) // 100 if isinstance(value, str) else 0), 0
+        size, height = measured.get(id(value), (0, 0))
+        if not size:
+            size = 1
+            for item in value.values() if isinstance(value, dict) else value:
+                if depth >= MAX_DEPTH:
+                    raise ValueError(f"nested more than {MAX_DEPTH} deep")
+                more, below = measure(item, depth + 1)
+                size, height = size + more, max(height, below + 1)
+            measured[id(value)] = size, height
+        if depth + height > MAX_DEPTH:
+            raise ValueError(f"nested more than {MAX_DEPTH} deep")
+        if size > _MAX_NODES:
+            raise ValueError(f"its aliases unfold to more than {_MAX_NODES} values")
+        return size, height
+
+    measure(value, 0)
+
+
 def is_nested_deeply(value: Any) -> bool:
     """Return whether a JSON value is nested more than MAX_DEPTH deep: functions that recurse into it would fail."""
     level = [value]

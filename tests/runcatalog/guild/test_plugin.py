@@ -237,3 +237,24 @@ def test_an_import_passes_by_the_finder_of_a_folder_with_a_guild_file(flags, tmp
     monkeypatch.setitem(sys.path_importer_cache, str(tmp_path), finder)
     with pytest.raises(ModuleNotFoundError):
         __import__("no_such_module")
+
+
+NESTED = "- model: m\n  extra: " + "[" * 200 + "]" * 200 + "\n"
+
+
+def aliases(levels):
+    """Returns a Guild file with a list of lists of lists … of ten, each an alias of the one below."""
+    lists = [f"    a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, levels)]
+    body = "\n".join(["    a0: &a0 [x]", *lists])
+    flags = f"{{a: {{choices: *a{levels - 1}}}}}"
+    return f"- model: m\n  extra:\n{body}\n  operations: {{train: {{main: x, flags: {flags}}}}}\n"
+
+
+@pytest.mark.parametrize(
+    ("content", "why"), [(aliases(10), "unfold to more than"), (NESTED, "nested more than 64 deep")]
+)
+def test_a_guild_file_that_unfolds_to_gigabytes_is_one_line(shell, content, why):
+    (shell.root / "guild.yml").write_text(content)
+    told = shell("guild run m:train -y", code=1)
+    assert why in told
+    assert len(told.splitlines()) <= 2
