@@ -8,6 +8,7 @@ import pytest
 
 from mlflow_server import free_port, server
 from runcatalog import record
+from runcatalog.cli.main import main
 from runcatalog.record.delivery.mlflow_client import MlflowError
 from runcatalog.record.journal import locked, read_json, write_json
 from runcatalog.store.client import Store
@@ -168,7 +169,7 @@ SELECT key, value, timestamp, run_uuid, step, is_nan FROM metrics WHERE step = 3
 
 
 @pytest.mark.parametrize("kind", ["sqlite", "server"])
-def test_points_that_mlflow_lost_are_sent_again(project, runs, wait_until, kind):
+def test_points_that_mlflow_lost_are_sent_again(project, runs, wait_until, monkeypatch, kind):
     runs("second")
     if kind == "sqlite":
         check_lost_points(project, None, project.root / "mlflow.db")
@@ -176,7 +177,18 @@ def test_points_that_mlflow_lost_are_sent_again(project, runs, wait_until, kind)
     port = free_port()
     with server(project.root, port) as answers:
         wait_until(answers)
-        check_lost_points(project, f"http://127.0.0.1:{port}", project.root / "server.db")
+        uri, database = f"http://127.0.0.1:{port}", project.root / "server.db"
+        check_lost_points(project, uri, database)
+        before = sorted(points(database))
+        with sqlite3.connect(database) as connection:
+            connection.execute("DELETE FROM metrics WHERE step = 2")
+        assert synced(project, uri).sent == 0  # a server does not say how many points it has
+        monkeypatch.setenv("GUILD_HOME", str(project.root))
+        for more, code in (((), 1), (("--repair",), 0), ((), 0)):
+            with pytest.raises(SystemExit) as ended:
+                main(["verify", "--tracking-uri", uri, *more])
+            assert ended.value.code == code
+        assert sorted(points(database)) == before
 
 
 def check_lost_points(project, uri, database):
