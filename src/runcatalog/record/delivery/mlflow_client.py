@@ -29,6 +29,7 @@ _ENVIRONMENT = {
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # by default 7, with minutes of waiting in between
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # s; by default 120
+    "PGCONNECT_TIMEOUT": "10",  # s; by default without end
     "GIT_PYTHON_REFRESH": "quiet",
 }
 
@@ -102,12 +103,9 @@ def _check_server(uri: str) -> None:
     address, kind = urllib.parse.urlsplit(uri), _kind(uri)
     engine = None
     if not kind.startswith("http"):
-        import sqlalchemy
+        from mlflow.store.db.utils import create_sqlalchemy_engine
 
-        limit = (
-            {"connect_timeout": 10} if kind == "postgresql" else {}
-        )  # s; each driver has its own name for it
-        engine = sqlalchemy.create_engine(uri, poolclass=sqlalchemy.NullPool, connect_args=limit)
+        engine = create_sqlalchemy_engine(uri)
     by_proxy = kind in urllib.request.getproxies()
     # The query of a database's address may name another host, or a socket.
     if address.hostname and not by_proxy and not (engine and address.query):
@@ -119,6 +117,7 @@ def _check_server(uri: str) -> None:
             raise MlflowError(f"MLflow at {shown(uri)} did not answer ({text})") from None
     if engine is not None:
         engine.connect().close()
+        engine.dispose()
 
 
 def _kind(uri: str) -> str:
