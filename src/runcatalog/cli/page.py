@@ -163,7 +163,9 @@ def add(commands: Commands) -> None:
         f"check that {CATALOG_FILE} and the cited numbers of the docs agree with the committed records",
         "If not, print the first row that differs, and every number in README.md and docs/ that differs from the "
         "record that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. Records are append-only: "
-        "one that was committed once and is missing now, or has other numbers, is an error too. MLflow is not needed.",
+        "one that was committed once and is missing now, or has other numbers, is an error too, and so is a list of "
+        "the records' commits that git lacks (experiments/missing_commits.txt) that `catalog render` would change. "
+        "MLflow is not needed.",
         "catalog check               in a commit hook or in CI\n"
         "catalog check --records     only the records, against git's history",
     )
