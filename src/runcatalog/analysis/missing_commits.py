@@ -10,7 +10,7 @@ from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.record.provenance.environment import git
 
-_HEADER = "# Commits that records name and that are not in the history of HEAD; written by `catalog render`.\n"
+_HEADER = "# Commits of records that are not in the history of HEAD; written by `catalog render --commits`.\n"
 
 
 def listed(project: Project) -> frozenset[str]:
@@ -43,15 +43,19 @@ def update(project: Project, records: Iterable[RunRecord]) -> Path | None:
     return path
 
 
-def problems(project: Project, records: Iterable[RunRecord]) -> list[str]:
-    """Return a line if the list is not that of git's history; none in a clone without the whole history."""
+def problems(project: Project, records: Iterable[RunRecord]) -> tuple[list[str], str]:
+    """Return (a line per listed commit that git has, a note on commits that are neither listed nor in git's history).
+
+    The note is no error: a copy of the project with a history of its own has none of the commits.
+    """
     found = missing(project, records)
-    if found is None or frozenset(found) == listed(project):
-        return []
-    name = _path(project).relative_to(project.root)
-    return [
-        f"{name} is not the list of the records' commits that git lacks: `catalog render` writes it"
-    ]
+    if found is None:
+        return [], ""
+    name, known = _path(project).relative_to(project.root), listed(project)
+    wrong = [f"{name}: {commit} is in git's history" for commit in sorted(known.difference(found))]
+    count = len(set(found) - known)
+    note = f"{count} commits of records are not in git's history: `catalog render --commits` lists them in {name}"
+    return wrong, note if count else ""
 
 
 def _path(project: Project) -> Path:

@@ -1,4 +1,4 @@
-"""Commits that records name and git's history lacks: listed by `catalog render`, marked in the rows of every clone."""
+"""Commits that records name and git's history lacks: a list marks their rows in every clone."""
 
 import shutil
 import subprocess
@@ -45,11 +45,12 @@ def rows(project, records):
 def test_the_row_of_a_lost_commit_is_marked_in_every_clone(project, records, git, tmp_path):
     lost = records[1].commit
     assert missing_commits.missing(project, records) == [lost]
-    assert len(missing_commits.problems(project, records)) == 1
+    wrong, note = missing_commits.problems(project, records)
+    assert (wrong, note.partition(" ")[0]) == ([], "1")
     path = missing_commits.update(project, records)
     assert lost in path.read_text()
     assert missing_commits.update(project, records) is None
-    assert missing_commits.problems(project, records) == []
+    assert missing_commits.problems(project, records) == ([], "")
     shown = rows(project, records)
     assert [i for i, row in shown.items() if "commit not in git" in " ".join(row)] == ["00000002"]
 
@@ -62,7 +63,7 @@ def test_the_row_of_a_lost_commit_is_marked_in_every_clone(project, records, git
     shutil.copytree(project.root, without_git.root, ignore=shutil.ignore_patterns(".git"))
     for clone in (shallow, without_git):
         assert missing_commits.update(clone, records) is None
-        assert missing_commits.problems(clone, records) == []
+        assert missing_commits.problems(clone, records) == ([], "")
         assert rows(clone, records) == shown
 
 
@@ -70,6 +71,8 @@ def test_a_commit_that_comes_back_is_no_longer_listed(project, records, git):
     missing_commits.update(project, records)
     git("branch", "found", records[1].commit)
     git("merge", "-q", "--no-edit", "found")
-    assert len(missing_commits.problems(project, records)) == 1
+    wrong, note = missing_commits.problems(project, records)
+    assert (len(wrong), note) == (1, "")
+    assert records[1].commit in wrong[0]
     missing_commits.update(project, records)
     assert missing_commits.listed(project) == frozenset()
