@@ -183,6 +183,9 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
 
     def test(self) -> dict[str, Episodes]:
         """Play the reported episodes, sampled and greedy; of a BabyAI environment in BabyAI itself."""
+        self.run.declare_evaluation(
+            "test", f"test levels of {self.config.task}", contents=self.test_levels().contents()
+        )
         make = ENGINE
         if self.config.task != self.config.stage:
             from skills.levels.minigrid.batch import GymBatch
