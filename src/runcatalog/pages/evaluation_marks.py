@@ -72,4 +72,6 @@ def _set_text(opened: Openings, record: RunRecord) -> str:
 def _key(record: RunRecord) -> tuple[str, str]:
     flags = {n: v for n, v in record.flags.items() if n not in ("seed", "resume")}
     evaluation = record.evaluation
-    return repr((record.operation, flags)), (evaluation.digest or evaluation.name) if evaluation else ""
+    return repr((record.operation, flags)), (
+        evaluation.digest or evaluation.name
+    ) if evaluation else ""

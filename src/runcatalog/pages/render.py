@@ -14,7 +14,14 @@ from runcatalog.model import marks
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Machine, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.pages import evaluation_marks, folded_details, reproduced, rerun_command, run_tables, tables
+from runcatalog.pages import (
+    evaluation_marks,
+    folded_details,
+    reproduced,
+    rerun_command,
+    run_tables,
+    tables,
+)
 from runcatalog.text import markdown, sentences
 
 if TYPE_CHECKING:

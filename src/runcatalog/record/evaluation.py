@@ -48,7 +48,9 @@ def content_digest(contents: Iterable[Any]) -> str:
     return digest.hexdigest()[:_DIGITS]
 
 
-def evaluation_set(split: str, name: str, contents: Iterable[Any] | None, chosen: str) -> EvaluationSet:
+def evaluation_set(
+    split: str, name: str, contents: Iterable[Any] | None, chosen: str
+) -> EvaluationSet:
     """Return the set of a declaration.
 
     Raises:
