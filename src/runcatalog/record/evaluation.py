@@ -8,7 +8,7 @@ from dataclasses import dataclass
 from typing import Any
 
 TRAINING, VALIDATION, TEST = SPLITS = ("training", "validation", "test")
-"""Training: what weights are fitted to. Validation: early stopping, choice of variants, searches. Test: only reported."""
+"""Training: weights are fitted to it. Validation: early stopping, choice of variants, searches. Test: only reported."""
 _DIGITS = 16  # of the SHA-256 of a set's content
 
 

@@ -68,7 +68,7 @@ def _side(cells, stride):  # type: ignore[no-untyped-def]
 
 @part
 def _turned_key(cells, info, stride, side, position):  # type: ignore[no-untyped-def]
-    """Return :func:`level_key` of a level in one of eight positions: mirrored from 4 on, then turned position % 4 times."""
+    """Return :func:`level_key` of a level in a position: mirrored from 4 on, then turned `position % 4` times."""
     x, y, direction = info[AT] % stride - PAD, info[AT] // stride - PAD, info[DIRECTION]
     if position >= 4:
         x, direction = side - 1 - x, (2 - direction) % 4
@@ -104,7 +104,7 @@ def keys(levels: Levels) -> np.ndarray:
 
 
 def symmetric_keys(levels: Levels) -> np.ndarray:
-    """Return the keys of levels on square grids in all eight positions, uint64 [8, L]; the first row is :func:`keys`."""
+    """Return the keys of levels on square grids in all positions, uint64 [8, L]; the first row is :func:`keys`."""
     return _keys_of(levels, POSITIONS)
 
 
