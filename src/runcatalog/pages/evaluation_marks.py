@@ -10,10 +10,11 @@ from runcatalog.record.evaluation import TEST
 from runcatalog.text import markdown
 
 LEGEND = """\
-A result ends with the set that it is of, where its run declares one: training, validation or test set. Behind a test set
-stands how often runs of this configuration (operation and flags, any seed) opened it, superseded runs included. “Chosen
-on the reported set” marks a number by which something was chosen on the very set that it is of, such as the best point
-of a search: it is too good. The best point of a grid is chosen in the same way, among the points beside it.
+A result ends with the set that it is of, where its run declares one: training, validation or test set. Behind a test
+set stands how often runs of this configuration (operation and flags, any seed) opened it, superseded ones included.
+“Chosen on the reported set” marks a number by which something was chosen on the very set that it is of, such as the
+best point of a search: it is too good. The best point of a grid is chosen in the same way, among the points beside
+it.
 """
 _CHOSEN = "chosen on the reported set"
 
