@@ -6,6 +6,7 @@ import numpy as np
 import pytest
 
 from runcatalog import record
+from runcatalog.guild import child_runs
 from runcatalog.model.run_record import from_json, to_json
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.evaluation import content_digest, declared
@@ -85,3 +86,31 @@ def test_older_results_with_the_name_alone_are_read_and_stay_as_they_are(name, s
 def test_what_is_no_declaration_says_nothing(entry):
     assert declared({"evaluation": entry}) is None
     assert declared({"split": entry if not isinstance(entry, dict) else "other"}) is None
+
+
+class Child:
+    """A finished run with a result."""
+
+    def __init__(self, **result):
+        self.result_json = {"result": result}
+
+
+@pytest.mark.parametrize(
+    ("splits", "expected"),
+    [(("test", "test"), "test"), (("test", "validation"), ""), (("test", ""), ""), ((), "")],
+)
+def test_a_run_of_runs_declares_what_all_of_them_do(project, splits, expected):
+    children = [
+        Child(evaluation={"split": split, "name": "worlds", "digest": f"d{i}"})
+        if split
+        else Child()
+        for i, split in enumerate(splits)
+    ]
+    with record.start(record.Config(), study="toy") as run:
+        child_runs.declare_evaluation(run, children, "worlds of all runs", chosen="best run")
+        result = run.finish({"objective": {"name": "rate", "value": 1.0}})["result"]
+    known = declared(result)
+    assert (known.split if known else "") == expected
+    if known:
+        assert (known.name, known.chosen) == ("worlds of all runs", "best run")
+        assert known.digest == content_digest(["d0", "d1"])
