@@ -1,7 +1,7 @@
 """Sets of levels: training, validation and test, which share no level, turned or mirrored ones included.
 
-Levels come from seeds, and in small rooms other seeds often give the same level: 150,000 random seeds contain 18 % of
-the test levels of nlm0. So the sets are made disjoint by content: a training leaves out the levels of the test sets of
+Levels come from seeds, and in small rooms other seeds often give the same level: 150,000 random seeds contain a fifth
+of the test levels of nlm0. So the sets are made disjoint by content: a training leaves out the levels of the test sets of
 every stage with one of its verbs, and its own validation levels; a validation leaves out the test levels.
 """
 
