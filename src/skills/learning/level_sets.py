@@ -1,8 +1,8 @@
 """Sets of levels: training, validation and test, which share no level, turned or mirrored ones included.
 
 Levels come from seeds, and in small rooms other seeds often give the same level: 150,000 random seeds contain a fifth
-of the test levels of nlm0. So the sets are made disjoint by content: a training leaves out the levels of the test sets of
-every stage with one of its verbs, and its own validation levels; a validation leaves out the test levels.
+of the test levels of nlm0. So the sets are made disjoint by content: a training leaves out the levels of the test sets
+of every stage with one of its verbs, and its own validation levels; a validation leaves out the test levels.
 """
 
 from __future__ import annotations
