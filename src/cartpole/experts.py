@@ -40,6 +40,7 @@ def main(config: Config) -> dict[str, Any]:
         best, env_steps = train(run, config)
         test_starts = held_out_starts(run.seeds, config.starts)
         shares = survival_rate(lifetimes(best.policies, test_starts))
+        run.declare_evaluation("test", "test starts", contents=test_starts)
         for index, share in enumerate(shares):
             run.log({"survival_of_expert": share, "chosen_update": best.updates[index]}, index)
         run.digest_weights(best.policies)

@@ -30,6 +30,9 @@ def main(config: Config) -> dict[str, Any]:
         data = DataAggregation(experts.policies, config, run.seeds)
         history = RoundHistory(config, run)
         starts = survival.held_out_starts(run.seeds, config.starts)
+        run.declare_evaluation(
+            "test", "test starts", contents=starts, chosen="round from which a clone is successful"
+        )
         for round_ in range(config.rounds + 1):
             clones = data.train(round_)
             shares = survival.survival_rate(survival.lifetimes(clones, starts))

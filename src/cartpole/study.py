@@ -57,6 +57,8 @@ def main(config: Config) -> dict[str, Any]:
         summary.write(run, summaries, config.seed)
         figures.draw(run, summaries)
         run.digest_weights(final_policies(config, points, trained))
+        chosen = f"best of {len(points)} configurations" if len(points) > 1 else ""
+        run.declare_evaluation("training", "all episodes of the trainings", chosen=chosen)
         return run.finish(summary.result_of(summaries))
 
 

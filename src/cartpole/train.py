@@ -50,6 +50,7 @@ def main(config: Config) -> dict[str, Any]:
                 save(run, learner, lengths, config)
         greedy = greedy_length(learner.policy, run.seeds.generator("evaluation"))
         episodes = lengths.reshape(-1)[: config.episode_count]
+        run.declare_evaluation("training", "last 100 episodes of the training")
         return run.finish(result_of(config, episodes, int(lengths.sum()), greedy))
 
 

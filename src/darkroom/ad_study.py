@@ -69,6 +69,7 @@ def main(config: Config) -> dict[str, Any]:
         evaluations = [child for child in runs.values() if child.operation == "ad:evaluate"]
         trainings = [child for child in runs.values() if child.operation.startswith("ad:train")]
         seconds = np.array([child.result_json["wall_seconds"] for child in trainings])
+        child_runs.declare_evaluation(run, evaluations, "tasks of all evaluations")
         return run.finish(summarise(run, config, evaluations, seconds))
 
 

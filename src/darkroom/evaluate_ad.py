@@ -138,6 +138,9 @@ def main(config: Config) -> dict[str, Any]:
         sources = source_curves(trained, scored)
         metrics = log(run, scored, sources)
         draw(run, scored, sources, tasks.goals, cells)
+        split = split_of(config, trained, first)
+        goals = [(first.size, int(goal)) for goal in first.goals]
+        run.declare_evaluation(split, f"{split} tasks", contents=goals)
         return run.finish(result(config, trained, scored, metrics))
 
 
@@ -194,6 +197,15 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
         parts.append(Part(side, name, goals if chosen is None else chosen))
         parts.append(Part(side, "training", split.training))
     return [part for part in parts if len(part.goals)]
+
+
+def split_of(config: Config, trained: Trained, part: Part) -> str:
+    """Return the split of a part's tasks: training, validation or test."""
+    if part.name in ("training", "shown_offset"):
+        return "training"
+    if config.test_tasks:
+        return "test"
+    return "validation" if any(split.validation for split in trained.splits.values()) else "test"
 
 
 def _parts_by_offset(trained: Trained, side: int, goals: Sequence[int] | None) -> list[Part]:

@@ -75,7 +75,11 @@ def main(config: Config) -> dict[str, Any]:
                 run.checkpoint(update, learner.model.state_dict(), state)
 
         run.digest_weights(learner.model.state_dict())
-        return run.finish(result(config, next(iter(tasks)), scores))
+        part = next(iter(tasks))
+        split = "test" if part == "held_out" else part
+        goals = zip(tasks[part].sizes.tolist(), tasks[part].goals.tolist(), strict=True)
+        run.declare_evaluation(split, f"{split} tasks", contents=goals)
+        return run.finish(result(config, part, scores))
 
 
 def training_windows(

@@ -151,6 +151,7 @@ def main(config: Config) -> dict[str, Any]:
         steps = agents.updates * config.steps_per_update
         run.log({"mean_return": curves.mean_return()}, steps)
         evaluation = evaluate(agents, run.seeds.generator("evaluation"))
+        run.declare_evaluation("training", "new episodes of the training tasks")
         draw(run, config, agents, curves, evaluation)
         write_videos(run, config, agents)
         run.digest_weights(weights(agents))

@@ -86,6 +86,7 @@ def main(config: Config) -> dict[str, Any]:
             _link(run.directory, steps)
         result = _result(steps, config)
         run.log(result["metrics"], len(steps))
+        child_runs.declare_evaluation(run, steps, "test worlds of all tasks")
         return run.finish(result)
 
 

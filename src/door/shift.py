@@ -71,6 +71,8 @@ def main(config: Config) -> dict[str, Any]:
         run_outside(ALL, names)
         for name in names:
             run_outside(name, (name,))
+        worlds = evaluations[ALL].worlds
+        run.declare_evaluation("test", "test worlds outside the training ranges", contents=worlds)
         return run.finish(_result(evaluations, task, step))
 
 

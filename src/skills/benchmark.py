@@ -35,6 +35,10 @@ class Config(record.Config):
         "stages and operations, whose newest finished run is taken, or folders of runs or checkpoints, with spaces",
     )
     stages: str = option(LAST_STAGES, "stages that all agents play")
+    levels: str = option(
+        "test", "test: the levels with which trainings end; fresh: levels that no choice has used, one set per stage, "
+        "without those of the first", choices=("test", "fresh"),
+    )  # fmt: skip
     episodes: int = option(
         1000, "episodes of every agent on every stage, sampled, and as many greedy", low=1, high=1000
     )  # fmt: skip
@@ -53,11 +57,16 @@ class Config(record.Config):
 def main(config: Config) -> dict[str, Any]:
     """Play the episodes and return the record's result."""
     from skills.agents import checkpoints, evaluation
+    from skills.learning import level_sets
     from skills.learning.ppo import use_one_torch_thread
 
     use_one_torch_thread()
     with record.start(config, study="skills") as run:
-        seeds = evaluation.TEST_SEEDS[: config.episodes]
+        seeds = {
+            stage: level_sets.test_seeds(stage, config.levels, config.episodes)
+            for stage in config.stages.split()
+        }
+        level_sets.declare_test(run, config.levels, seeds)
         cells: Cells = {}
         folders = find.find_agents("agents", config.agents, run)
         (run.directory / "cells").mkdir(exist_ok=True)
@@ -68,7 +77,7 @@ def main(config: Config) -> dict[str, Any]:
                 path = run.directory / "cells" / f"{done}_{stage}.npz"
                 if not path.exists():
                     uniform = run.seeds.generator("benchmark", list(SCHEDULES).index(stage))
-                    cell = evaluation.play_sampled_and_greedy(agent, stage, seeds, uniform)
+                    cell = evaluation.play_sampled_and_greedy(agent, stage, seeds[stage], uniform)
                     save_cell(path, cell)
                 cells[name, stage] = load_cell(path)
             run.event(f"{name}: {agent.run_id[:8]}")

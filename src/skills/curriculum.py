@@ -38,6 +38,8 @@ def main(config: Config) -> dict[str, Any]:
     with record.start(config, study="skills") as run:
         stages = child_runs.run_plan(run, "curriculum.json", plan(config), unit="stage")
         log_curves(run, stages)
+        name, last = list(stages.items())[-1]
+        child_runs.declare_evaluation(run, [last], f"test levels of {name}")
         return run.finish(result(stages))
 
 

@@ -95,7 +95,10 @@ class Config(record.Config):
 
 def main(config: Config) -> dict[str, Any]:
     """Play the episodes and return the record's result."""
+    import numpy as np
+
     from skills.agents.evaluation import TEST_SEEDS
+    from skills.learning.level_sets import FIRST_SET, declare_test
     from skills.learning.ppo import use_one_torch_thread
     from skills.planner.episodes import EpisodeRunner, play_without_planner
     from skills.planner.oracle import Oracle
@@ -111,6 +114,7 @@ def main(config: Config) -> dict[str, Any]:
         if config.uses_language_model and (trained_by := training_run(config.served)):
             run.add_parent(trained_by)
         seeds, oracle = TEST_SEEDS[: config.shared + config.more], Oracle()
+        declare_test(run, FIRST_SET, {config.stage: np.asarray(seeds)})
         uniform = run.seeds.generator("actions") if config.actions == "sampled" else None
         executor, agent = make_executor(config, run, len(seeds), uniform, oracle)
         if config.planner == "none":

@@ -71,6 +71,9 @@ def main(config: Config) -> dict[str, Any]:
         right = small_lm.exact_matches(trainer.model, held_out_texts)
         small_lm.save(trainer.model, tokens, run.artifact("model/config.json").parent)
         run.digest_weights(trainer.tensors())
+        run.declare_evaluation(
+            "validation", f"demonstrations in validation levels of {config.stage}"
+        )
         lengths = np.array([len(conversation) for conversation in texts.tokens])
         return run.finish(result(config, trainer, len(training), right, lengths))
 

@@ -14,6 +14,7 @@ from runcatalog.model import committed
 from skills.benchmark import METHODS, agents_by_method, title
 from skills.figures import plots
 
+FIRST_SET = "test"  # of levels; the fresh ones are played by single agents
 DRAWN = ("skill:benchmark", "skill:moe", "skill:curriculum")
 
 
@@ -26,8 +27,13 @@ def main() -> None:
 def draw(records: committed.Records, folder: Path) -> list[Path]:
     """Draw figures from the newest record of every operation, and return the files."""
     drawn = []
-    if "skill:benchmark" in records:
-        drawn += matrices(records["skill:benchmark"][-1], folder)
+    whole = [
+        benchmark
+        for benchmark in records.get("skill:benchmark", ())
+        if benchmark["flags"].get("levels", FIRST_SET) == FIRST_SET
+    ]
+    if whole:
+        drawn += matrices(whole[-1], folder)
     if "skill:moe" in records and (experts := experts_of(records["skill:moe"][-1])):
         drawn.append(folder / "gate.svg")
         plots.gate(drawn[-1], experts, episodes_of(records["skill:moe"][-1], experts))

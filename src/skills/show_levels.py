@@ -22,6 +22,9 @@ class Config(record.Config):
 
     episodes: int = option(20_000, "episodes of random actions per stage", low=100)
     solved: int = option(1000, "levels per stage for the solver", low=10)
+    training: int = option(
+        150_000, "random training seeds per stage, in whose levels the test levels are counted", low=100
+    )  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -33,16 +36,20 @@ class StageMeasurements:
         episodes: Number of episodes of random actions.
         lengths: Lengths of the shortest solutions that succeed in the engine, int [n] [steps].
         levels: Number of levels for the solver.
+        repeats: Test levels that occur in a training which does not leave them out, see `level_sets.training_repeats`.
     """
 
     random: int
     episodes: int
     lengths: np.ndarray
     levels: int
+    repeats: dict[str, int]
 
 
 def main(config: Config) -> dict[str, Any]:
     """Measure all stages and return the record's result."""
+    from skills.agents.evaluation import FIRST_TRAINING_SEED
+    from skills.learning.level_sets import training_repeats
     from skills.levels.generate import levels
     from skills.levels.minigrid.pictures import OWN_STAGES, contact_sheet
     from skills.levels.stages import STAGES
@@ -54,8 +61,9 @@ def main(config: Config) -> dict[str, Any]:
             drawn = levels(stage, rng.integers(2**62, size=config.solved))
             lengths = solve(drawn)
             succeeded = random_play(stage, config.episodes, rng)
+            seeds = rng.integers(FIRST_TRAINING_SEED, 2**63, size=config.training)
             measurements[stage] = StageMeasurements(
-                succeeded, config.episodes, lengths, config.solved
+                succeeded, config.episodes, lengths, config.solved, training_repeats(stage, seeds)
             )
             run.event("  ".join([stage, *_row(stage, measurements[stage])[1:]]))
             run.progress(index + 1, len(STAGES), "stage")
@@ -116,6 +124,7 @@ def _row(stage: str, measured: StageMeasurements) -> list[str]:
         stage, *cells, f"{percent:.2f} [{100 * low:.2f}, {100 * high:.2f}]",
         f"{100 * len(measured.lengths) / measured.levels:.1f}",
         f"{measured.lengths.mean():.1f}", f"{measured.lengths.max()}",
+        *(str(measured.repeats[name]) for name in ("test_same", "test", "fresh")),
     ]  # fmt: skip
 
 
@@ -143,12 +152,18 @@ def _result(measurements: dict[str, StageMeasurements]) -> dict[str, Any]:
         "metrics": {
             "solvable": solved / levels, "longest_solution": longest, "random_last_stages": random,
             **{f"random/{stage}": m.random / m.episodes for stage, m in measurements.items()},
+            **{
+                f"repeats/{stage}/{name}": float(count)
+                for stage, m in measurements.items()
+                for name, count in m.repeats.items()
+            },
             **{f"steps/{stage}": float(m.lengths.mean()) for stage, m in measurements.items()},
         },
         "table": {
             "columns": [
                 "stage", "rooms", "doors", "locks", "distractors", "random [%]", "solved [%]",
-                "shortest, mean [steps]", "longest [steps]",
+                "shortest, mean [steps]", "longest [steps]", "test levels in training", "turned or mirrored too",
+                "fresh ones",
             ],
             "rows": [_row(stage, m) for stage, m in measurements.items()],
         },

@@ -91,7 +91,7 @@ def main(config: Config) -> dict[str, Any]:
     """Play the validation games and return the result."""
     import numpy as np
 
-    from textgames.games import example_texts
+    from textgames.games import example_texts, levels
     from textgames.models import loading
     from textgames.results import dialogues
 
@@ -127,7 +127,12 @@ def main(config: Config) -> dict[str, Any]:
         }
         for turn in range(1, config.max_turns + 1):
             run.log({name: float(curve[turn - 1]) for name, curve in curves.items()}, turn)
-        return run.finish(result(played_as, trajectories, curves) | {"split": config.levels})
+        run.declare_evaluation(
+            config.levels.partition("_")[0],
+            f"{config.levels} levels",
+            contents=levels.level_keys(played_as, seeds),
+        )
+        return run.finish(result(played_as, trajectories, curves))
 
 
 def _seeds(config: Config, played_as: PlayConfig) -> NDArray[np.int64]:

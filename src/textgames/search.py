@@ -85,6 +85,8 @@ def main(config: Config) -> dict[str, Any]:
         children = child_runs.run_plan(
             run, "search.json", planned, places, lambda child, code: failed.add(child.name)
         )
+        finished = [child for child in children.values() if child.name not in failed]
+        child_runs.declare_evaluation(run, finished, "validation levels", chosen="best point")
         return run.finish(result(config, children, failed))
 
 

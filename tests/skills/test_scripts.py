@@ -12,7 +12,7 @@ from skills.levels.stages import STAGES
 
 
 def test_levels_are_measured_and_shown(run_main, tmp_path):
-    found = run_main(tmp_path, show_levels, episodes=200, solved=10)["result"]
+    found = run_main(tmp_path, show_levels, episodes=200, solved=10, training=100)["result"]
     assert found["objective"]["value"] == 1.0
     assert found["objective"]["count"] == 10 * len(STAGES)
     table = found["table"]

@@ -127,7 +127,7 @@ def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "test"))
     played.clear()
     tested = evaluate.main(replace(config, repeats=1, levels="test"))["result"]
-    assert tested["split"] == "test"
+    assert tested["evaluation"]["split"] == "test"
     assert [each.seed for each in played] == levels.held_out(trained_flags(config), 12).tolist()
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "refused"))
     with pytest.raises(UserError, match="--repeats: frozenlake has no randomness"):

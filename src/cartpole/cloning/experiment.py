@@ -95,6 +95,7 @@ def clone(
         progress=lambda done: run.progress(done, config.updates, "update"),
     )
     starts = survival.held_out_starts(run.seeds, config.starts)
+    run.declare_evaluation("test", "test starts", contents=starts)
     lifetimes = survival.lifetimes(params, starts)
     by_name = lifetimes.reshape(len(names), -1, config.orders, config.starts)
     return Outcome(

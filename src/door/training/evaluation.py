@@ -2,14 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass
 
 import numpy as np
 
 from door.env.door_env import HORIZON, DoorVecEnv, Seeds
 from door.env.reward import RewardConfig
-from door.env.worlds import DECISION
+from door.env.worlds import DECISION, World
 
 TEST, VALIDATION = (
     0,
@@ -33,6 +33,7 @@ class Evaluation:
         episode_return: Mean over worlds of the sum of rewards.
         max_penetration: Deepest contact of all trials, mm.
         contact_rate: Fraction of trials in which the tool touched the handle [1].
+        worlds: The worlds.
     """
 
     opening_rate: float
@@ -42,6 +43,7 @@ class Evaluation:
     episode_return: float
     max_penetration: float
     contact_rate: float
+    worlds: Sequence[World] = ()
 
 
 def evaluate(
@@ -163,4 +165,5 @@ def run_trials(env: DoorVecEnv, policy: PolicyFn) -> Evaluation:
         episode_return=float(info["episode_return"].mean()),
         max_penetration=1000.0 * deepest,
         contact_rate=float(contact.mean()),
+        worlds=env.worlds,
     )

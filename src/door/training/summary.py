@@ -35,6 +35,7 @@ def finish(
     policy = agent.policy()
     trainer.save_policies(agent)
     evaluation = trainer.evaluate(policy, TEST)
+    run.declare_evaluation("test", f"test worlds of {config.task}", contents=evaluation.worlds)
     metrics = {
         "opening_rate": evaluation.opening_rate,
         "opened_any_way": float(evaluation.opened.mean()),

@@ -28,7 +28,7 @@ from runcatalog.text import sentences, terminal
 
 _FIXED = ("run", "operation", "label", "status")
 _FACTS = ("run", "batch", "operation", "label", "study", "status", "reason", "seed", "started")
-_MORE_FACTS = ("wall_seconds", "machine", "commit", "dirty", "superseded_by", "retracted")
+_MORE_FACTS = ("wall_seconds", "machine", "commit", "dirty", "superseded_by", "retracted", "split")
 
 
 @dataclass

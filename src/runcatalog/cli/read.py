@@ -21,6 +21,7 @@ a query compares names with values: = != < <= > >= ~ (contains), and, or, not, (
   metrics    opening_rate>=0.9 (the last value)   best:opening_rate>=0.9   loss=nan
   fields     run batch operation label study status reason seed started wall_seconds
              env_steps machine gpu host_cpu commit dirty reported_by superseded_by retracted
+             split (training, validation, test: the set of the result)
   dates      started>=2026-11-20   started=today   started<'2026-11-21 10:30'   (UTC)
   a name alone is true if the run has a value of it: dirty, not batch, opening_rate
   last:NAME, best:NAME for a metric named like a flag; flag:NAME for a flag named like a field

@@ -8,7 +8,7 @@ import subprocess
 import sys
 import time
 import uuid
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
@@ -17,6 +17,7 @@ from runcatalog.guild import child_environment
 from runcatalog.guild.compat import COMMAND
 from runcatalog.record import journal
 from runcatalog.record.errors import RunFailed, UserError
+from runcatalog.record.evaluation import declared
 from runcatalog.record.run import Run
 
 POLL_SECONDS = 0.5  # between checks of the running processes
@@ -206,6 +207,22 @@ def plan(path: Path, runs: Sequence[PlannedRun]) -> dict[str, PlannedRun]:
         child.run = known_ids.get(child.name) or child.run or uuid.uuid4().hex
     journal.write_json(path, {child.name: child.run for child in runs})
     return {child.name: child for child in runs}
+
+
+def declare_evaluation(
+    run: Run, children: Iterable[PlannedRun], name: str, *, chosen: str = ""
+) -> None:
+    """Declare that a run's objective is of the sets of its children; nothing unless all declare the same split.
+
+    Args:
+        run: The current run.
+        children: Finished children.
+        name, chosen: See :meth:`runcatalog.record.Run.declare_evaluation`.
+    """
+    sets = [declared(child.result_json["result"]) for child in children]
+    if sets and len({each and each.split for each in sets}) == 1 and sets[0] is not None:
+        contents = [each.digest or each.name for each in sets if each is not None]
+        run.declare_evaluation(sets[0].split, name, contents=contents, chosen=chosen)
 
 
 def run_plan(

@@ -17,6 +17,7 @@ from typing import Any
 
 from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
+from runcatalog.record.evaluation import EvaluationSet, declared
 
 CURVE_POINTS = 100
 STATUSES = ("RUNNING", "FINISHED", "FAILED", "KILLED")
@@ -230,6 +231,16 @@ class RunRecord:
         except (KeyError, ValueError):
             return None
         return {**objective, "name": str(objective["name"]), "value": value}
+
+    @property
+    def evaluation(self) -> EvaluationSet | None:
+        """The set on which the objective was computed, if the run declares it."""
+        return declared(self.result)
+
+    @property
+    def split(self) -> str:
+        """Split of the set on which the objective was computed; "" if the run declares none."""
+        return self.evaluation.split if self.evaluation else ""
 
     def with_points(self, points: Mapping[str, Iterable[Point]]) -> RunRecord:
         """Return the record with the metrics of these points."""

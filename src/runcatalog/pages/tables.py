@@ -11,7 +11,7 @@ from runcatalog.analysis import groups, searches
 from runcatalog.model import marks
 from runcatalog.model.project import Operation, Reported
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages import batch_summary
+from runcatalog.pages import batch_summary, evaluation_marks
 from runcatalog.text import markdown, sentences
 
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")
@@ -52,6 +52,7 @@ class PageData:
         by_id: Current records by id, in order of their start: neither superseded nor retracted. Tables, figures and
             counts are of these alone.
         trials: Current trials by the id of their batch.
+        opened: The runs that opened test sets, see `evaluation_marks.openings`; by default those of `records`.
         marked: The superseded and retracted records by id, in order of their start.
         cpus: Kinds of CPU of a machine, in order of the first run on each; bits may differ between them.
     """
@@ -63,6 +64,7 @@ class PageData:
     links: Mapping[str, str] = field(default_factory=dict)
     local: Collection[str] = ()
     missing_commits: Collection[str] = ()
+    opened: evaluation_marks.Openings = field(default_factory=dict)
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
     marked: dict[str, RunRecord] = field(init=False)
@@ -71,6 +73,7 @@ class PageData:
 
     def __post_init__(self) -> None:
         ordered = sorted(self.records, key=groups.order)
+        self.opened = self.opened or evaluation_marks.openings(ordered)
         self.by_id = {record.run: record for record in marks.current(ordered)}
         self.marked = {r.run: r for r in ordered if r.run not in self.by_id}
         self.cpus = {}
@@ -297,6 +300,7 @@ def single_row(
     flags = {n: v for n, v in visible.items() if not {f"{n}={v}", str(v)} & words}
     if flags:
         title += " " + sentences.point_text(flags, list(flags), named=True)
+    result += evaluation_marks.mark(data.opened, None, members)
     return _row(data, title, [data.id_cell(m.run) for m in members], members, result, members)
 
 
@@ -307,6 +311,7 @@ def _batch_row(data: PageData, head: RunRecord, name: str) -> Row:
     result = batch_summary.summary(batch, members)
     if comparison := _against_random(data, batch, members):
         result += f"; {comparison}"
+    result += evaluation_marks.mark(data.opened, batch, members)
     if method := _method(batch):
         name = f"{name} ({method})"
     return _row(data, _title(name, head.label), [id_cell], members or [head], result, [head])

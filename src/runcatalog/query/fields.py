@@ -15,13 +15,14 @@ from typing import Any, NoReturn
 from runcatalog.model import values
 from runcatalog.model.run_record import RUNNING, STATUSES
 from runcatalog.query.language import Comparison, Name, QueryError
+from runcatalog.record.evaluation import SPLITS
 from runcatalog.store.run_rows import StoredRun
 
 MISSING = object()  # the run has no such value; None is a valid value of a flag
 
 TEXTS = (
     *("operation", "label", "study", "reason", "machine", "gpu", "host_cpu", "reported_by"),
-    "retracted",
+    *("retracted", "split"),
 )
 IDS = ("run", "batch", "commit", "dirty", "superseded_by")
 NUMBERS = ("seed", "wall_seconds", "env_steps")
@@ -130,6 +131,8 @@ def predicate(comparison: Comparison, name: ResolvedName, query: str) -> Predica
         fail(f"{symbol} compares numbers and dates, {name.key} is text (= != ~)")
     if symbol == "~":
         return _contains_test(value)
+    if name.key == "split" and value not in SPLITS:
+        fail(f"split is the set of a result: one of {', '.join(SPLITS)}; of a flag: flag:split")
     if name.key == "status":
         return _equal_or_not(symbol, _status(value, fail).__eq__)
     if name.key in IDS:

@@ -12,7 +12,7 @@ import threading
 import time
 import traceback
 import uuid
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -22,6 +22,7 @@ from runcatalog.record.console import OutputCopy
 from runcatalog.record.delivery import outcome
 from runcatalog.record.digest import weights_digest
 from runcatalog.record.errors import NumericalError, OwnershipLost, RunFailed, UserError
+from runcatalog.record.evaluation import EvaluationSet, evaluation_set
 from runcatalog.record.lifecycle import session, signals, status
 from runcatalog.record.lifecycle.crash import CrashReport
 from runcatalog.record.lifecycle.ownership import LOCK, LOCK_TIMEOUT
@@ -76,6 +77,8 @@ class Run:
         seeds: The run's random streams.
         resumed: Whether the directory already contained a run.
     """
+
+    _evaluation: EvaluationSet | None = None
 
     def __init__(self, config: Config, study: str) -> None:
         self.config = config
@@ -263,6 +266,32 @@ class Run:
         self._weights = weights_digest(tensors)
         return self._weights
 
+    def declare_evaluation(
+        self,
+        split: str,
+        name: str,
+        *,
+        contents: Iterable[Any] | None = None,
+        chosen: str = "",
+    ) -> None:
+        """Declare the set on which the objective is computed, which the result then holds as ``evaluation``.
+
+        Args:
+            split: ``training``, ``validation`` or ``test``.
+            name: What the set contains, such as "levels of seeds 0 to 999".
+            contents: The set's items, such as the rows of an array: equal sets have equal digests. Needed for a test
+                set, so that the catalog can count how often it was opened.
+            chosen: What was chosen by the numbers on this very set, such as "best of 5 checkpoints".
+
+        Raises:
+            ValueError: The split is unknown, the name is empty, or a test set has no contents.
+        """
+        self._evaluation = evaluation_set(split, name, contents, chosen)
+
+    def _with_evaluation(self, result: Mapping[str, Any]) -> dict[str, Any]:
+        declared = {"evaluation": self._evaluation.to_json()} if self._evaluation else {}
+        return {**result, **declared}
+
     def finish(self, result: Mapping[str, Any]) -> dict[str, Any]:
         """Write ``result.json`` and end the run as FINISHED.
 
@@ -294,7 +323,7 @@ class Run:
             self._check_ownership()
             if lost := journal.difference(path, self._metrics.written):
                 raise RunFailed(f"journal/{path.name} was damaged during the run: {lost}")
-            written = self._end(signals.End(signals.FINISHED, ""), dict(result))
+            written = self._end(signals.End(signals.FINISHED, ""), self._with_evaluation(result))
             self._finished = True
         return written
 
@@ -569,5 +598,5 @@ class DisabledRun(Run):
         """Do nothing."""
 
     def finish(self, result: Mapping[str, Any]) -> dict[str, Any]:
-        """Return the result unchanged."""
-        return {"status": signals.FINISHED, "reason": "", "result": dict(result)}
+        """Return the result, with the declared set."""
+        return {"status": signals.FINISHED, "reason": "", "result": self._with_evaluation(result)}

@@ -236,6 +236,8 @@ def tags_of(record: RunRecord) -> dict[str, str]:
     for name in ("seed", "started", "env_steps", "wall_seconds"):
         value = getattr(record, name)
         tags[name] = "" if value is None else repr(value)
+    if record.split:
+        tags["split"] = record.split
     result = "" if record.result is None else _json(record.result)
     tags["result"] = result[:_TAG]
     rest = result[_TAG:]

@@ -76,7 +76,7 @@ def play(
 def play_sampled_and_greedy(
     agent: Agent,
     levels: str | Levels,
-    seeds: range,
+    seeds: NDArray[np.int64] | range,
     uniform: np.random.Generator,
     make: Callable[..., Any] = ENGINE,
     watch: Watch | None = None,

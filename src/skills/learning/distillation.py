@@ -8,7 +8,7 @@ whole episode. In a share beta of the environments the teacher acts; beta falls 
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from typing import Any
 
 import numpy as np
@@ -25,6 +25,7 @@ from skills.learning.options import DistillationConfig
 from skills.learning.ppo import Learner, LearnerSettings, Worker
 from skills.learning.trainer import Trainer
 from skills.levels.codes import ACTIONS
+from skills.levels.engine import Engine
 from skills.levels.stages import stages_by_verb
 
 STATISTICS = ("kl", "value_loss", "agreement")
@@ -82,7 +83,7 @@ class Distillation(Learner):
         teachers: Specialists by verb.
         stages: Stage of every verb.
         value_coef: Weight c_1 of the value's error.
-        settings, seeds: See `Learner`; the number of workers is a multiple of the number of teachers.
+        settings, seeds, make: See `Learner`; the number of workers is a multiple of the number of teachers.
     """
 
     statistics = STATISTICS
@@ -94,9 +95,10 @@ class Distillation(Learner):
         value_coef: float,
         settings: LearnerSettings,
         seeds: record.Seeds,
+        make: Callable[..., Any] = Engine,
     ) -> None:
         self._teachers, self._stages, self._value_coef = teachers, stages, value_coef
-        super().__init__(settings, "", seeds)  # the levels depend on the worker
+        super().__init__(settings, "", seeds, make)  # the levels depend on the worker
 
     def make_rollout(self, index: int, seeds: NDArray[np.int64]) -> LabelledRollout:
         """See `Learner`."""
@@ -132,7 +134,9 @@ class DistillationTrainer(Trainer[Distillation, DistillationConfig]):
             self.run.add_parent(teacher.run_id)
         stages = stages_by_verb(config.stage)
         settings = config.learner_settings()
-        return Distillation(self.teachers, stages, config.value_coef, settings, self.run.seeds)
+        return Distillation(
+            self.teachers, stages, config.value_coef, settings, self.run.seeds, self.training_engine
+        )  # fmt: skip
 
     def initialise(self) -> None:
         """See `Trainer`; the student begins with random weights."""

@@ -5,7 +5,7 @@ pi(a | s) = sum over k of g_k(s) pi_k(a | s). The gate g and its value train; th
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -22,11 +22,12 @@ from skills.agents.mixture import Mixture, Switch, entropy, expert_policies
 from skills.agents.network import Array, Network
 from skills.agents.policy import NetworkAgent
 from skills.agents.rollout import Rollout
+from skills.learning.level_sets import FIRST_SET, declare_test
 from skills.learning.options import MixtureConfig
 from skills.learning.ppo import LearnerSettings, RecurrentPPO
 from skills.learning.trainer import Trainer
 from skills.levels.codes import ACTIONS, VERBS
-from skills.levels.engine import Step
+from skills.levels.engine import Engine, Step
 from skills.levels.stages import stages_by_verb
 
 
@@ -84,7 +85,7 @@ class GatePPO(RecurrentPPO):
 
     Args:
         experts: Frozen experts by name; the settings' shape has one choice per expert.
-        settings, ppo, shaping, levels, seeds: See `RecurrentPPO`.
+        settings, ppo, shaping, levels, seeds, make: See `RecurrentPPO`.
     """
 
     def __init__(
@@ -95,9 +96,10 @@ class GatePPO(RecurrentPPO):
         shaping: float,
         levels: str,
         seeds: record.Seeds,
+        make: Callable[..., Any] = Engine,
     ) -> None:
         self.experts = dict(experts)
-        super().__init__(settings, ppo, shaping, levels, seeds)
+        super().__init__(settings, ppo, shaping, levels, seeds, make)
 
     def make_rollout(self, index: int, seeds: NDArray[np.int64]) -> MixtureRollout:
         """See `Learner`."""
@@ -158,7 +160,8 @@ class GateTrainer(Trainer[GatePPO, MixtureConfig]):
         for expert in self.experts.values():
             self.run.add_parent(expert.run_id)
         return GatePPO(
-            self.experts, config.learner_settings(), config.ppo_settings(), config.shaping, config.stage, self.run.seeds
+            self.experts, config.learner_settings(), config.ppo_settings(), config.shaping, config.stage,
+            self.run.seeds, self.training_engine,
         )  # fmt: skip
 
     def _load_experts(self) -> dict[str, NetworkAgent]:
@@ -205,6 +208,8 @@ class GateTrainer(Trainer[GatePPO, MixtureConfig]):
             Episodes by verb, then of the mixture (`moe`) and without a gate (`switch`: the verb's own expert), then
             sampled and greedy; and the gate's statistics in the sampled episodes of `all`.
         """
+        seeds = np.asarray(self.test_seeds)
+        declare_test(self.run, FIRST_SET, {self.config.stage: seeds})
         mixture = self.learner.agent
         switch = Switch(NetworkAgent(self.learner.network()), self.experts)
         statistics = GateStatistics(mixture)

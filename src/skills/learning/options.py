@@ -58,6 +58,10 @@ class Common(record.Config):
         True, "the memory also holds the colours of the locked doors that the episode has shown, so that their keys "
         "look like it while the door is out of sight; without effect if not recurrent",
     )  # fmt: skip
+    disjoint_levels: bool = option(
+        True, "leave levels of the test sets, and validation levels, out of the training, turned and mirrored ones "
+        "too; no: as runs before this flag",
+    )  # fmt: skip
     stop_at: float = option(
         0.99, "early stopping: mean success rate of the last three validations; 0: never", low=0, high=1,
     )  # fmt: skip

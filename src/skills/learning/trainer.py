@@ -5,9 +5,10 @@ from __future__ import annotations
 import math
 import time
 from abc import ABC, abstractmethod
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import replace
+from functools import partial
 from typing import Any, Generic, Self, TypeVar
 
 import numpy as np
@@ -24,9 +25,11 @@ from skills.agents.evaluation import (
     play_sampled_and_greedy,
 )
 from skills.agents.policy import NetworkAgent
+from skills.learning.level_sets import FIRST_SET, LeftOut, declare_test, left_out
 from skills.learning.options import Common, Config
 from skills.learning.ppo import Learner, RecurrentPPO, thread_pool, use_one_torch_thread
 from skills.learning.schedule import Schedule
+from skills.levels.engine import Engine
 from skills.levels.state import Levels
 
 LOG_INTERVAL = 8  # updates in the mean of one logged point
@@ -44,6 +47,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
     Attributes:
         learner: The algorithm.
         update: Number of the current update, from 1.
+        left_out: Levels that are left out of training and validation.
         validation_rates: Success rates of all validations, with sampled actions.
         stopped: Whether early stopping has ended the training.
         test_seeds: Seeds of the reported episodes.
@@ -54,6 +58,8 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
     def __init__(self, run: record.Run, config: ConfigT) -> None:
         self.run, self.config = run, config
         self.validation_levels: str | Levels = config.stage
+        own = config.disjoint_levels and config.task == config.stage
+        self.left_out = left_out(config.stage, config.eval_episodes) if own else LeftOut()
         self.learner = self.make_learner()
         self.update = 0
         self.validation_rates: list[float] = []
@@ -73,6 +79,11 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
             trainer.initialise()
             trainer.resume()
             yield trainer
+
+    @property
+    def training_engine(self) -> Callable[..., Engine]:
+        """Makes the environments of the training."""
+        return partial(Engine, left_out=self.left_out.training)
 
     @abstractmethod
     def make_learner(self) -> LearnerT:
@@ -141,7 +152,11 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
         seeds = VALIDATION_SEEDS[: config.eval_episodes]
         uniform = self.run.seeds.generator("validation", self.update)
         episodes = play_sampled_and_greedy(
-            self.learner.agent, self.validation_levels, seeds, uniform
+            self.learner.agent,
+            self.validation_levels,
+            seeds,
+            uniform,
+            partial(ENGINE, left_out=self.left_out.validation),
         )
         rates = {f"validation/{kind}": played.rate for kind, played in episodes.items()}
         self.run.log(rates, self.update)
@@ -183,11 +198,17 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
 
     def test(self) -> dict[str, Episodes]:
         """Play the reported episodes, sampled and greedy; of a BabyAI environment in BabyAI itself."""
-        make = ENGINE
-        if self.config.task != self.config.stage:
+        make: Callable[..., Any] = ENGINE
+        if self.config.task == self.config.stage:
+            seeds = np.asarray(self.test_seeds)
+            declare_test(self.run, FIRST_SET, {self.config.stage: seeds})
+        else:
+            from skills.levels.minigrid.babyai import bank
             from skills.levels.minigrid.batch import GymBatch
 
-            make = GymBatch
+            make, task = GymBatch, self.config.task
+            contents = bank(task, self.test_seeds).contents()
+            self.run.declare_evaluation("test", f"test levels of {task}", contents=contents)
         uniform = self.run.seeds.generator("test", 0)
         return play_sampled_and_greedy(
             self.learner.agent, self.config.task, self.test_seeds, uniform, make
@@ -206,7 +227,12 @@ class PPOTrainer(Trainer[RecurrentPPO, Config]):
                 f"{left_out} of {config.bank} levels are left out: they are validation or test levels"
             )
         return RecurrentPPO(
-            config.learner_settings(), config.ppo_settings(), config.shaping, levels, self.run.seeds
+            config.learner_settings(),
+            config.ppo_settings(),
+            config.shaping,
+            levels,
+            self.run.seeds,
+            self.training_engine,
         )
 
     def initialise(self) -> None:

@@ -13,6 +13,8 @@ import numpy as np
 from rl.draws import following_seed
 from rl.kernels import kernel, part
 from skills.levels.codes import ACTIONS, VIEW
+from skills.levels.content import NOTHING as NO_LEVELS
+from skills.levels.content import is_in, level_key
 from skills.levels.generate import Work, generate, work
 from skills.levels.rules import NOTHING, SUCCESS, act, observe, sight_table
 from skills.levels.shaping import potentials
@@ -77,6 +79,8 @@ class Engine:
         levels: Name of a stage, whose levels are generated from seeds; or other levels
             (`skills.levels.minigrid.babyai`), from which seeds draw.
         count: Number of environments N.
+        left_out: Table of levels that a stage's environments never begin, see `skills.levels.content.table_of`; the
+            following seed's level takes the place of one. Without effect on other levels.
 
     Attributes:
         auto_reset: Whether a step that ends an episode begins the next one, on the level with the following seed. If
@@ -86,7 +90,14 @@ class Engine:
         ValueError: Unknown stage, or no levels.
     """
 
-    def __init__(self, levels: str | Levels, count: int, *, auto_reset: bool = True) -> None:
+    def __init__(
+        self,
+        levels: str | Levels,
+        count: int,
+        *,
+        auto_reset: bool = True,
+        left_out: np.ndarray = NO_LEVELS,
+    ) -> None:
         if isinstance(levels, str):
             self._table, bank = stage_table(levels), empty_state(0, SIZE, SIZE)
             self._size = SIZE, SIZE
@@ -98,7 +109,7 @@ class Engine:
         self.auto_reset = auto_reset
         self._stride = self._size[0] + 2 * PAD
         self._state = empty_state(count, *self._size)
-        self._source = Source(self._table, bank, work(), sight_table())
+        self._source = Source(self._table, bank, work(), sight_table(), left_out)
         self._own = Step.buffers(count)
 
     def __len__(self) -> int:
@@ -178,22 +189,29 @@ class Engine:
 
 
 class Source(NamedTuple):
-    """Source of levels: the `table` of stages, or the `bank` if that is empty; and the workspace of kernels."""
+    """Source of levels: the `table` of stages without the levels `left_out`, or the `bank` if the table is empty.
+
+    `work` and `sight` are the workspace of kernels.
+    """
 
     table: np.ndarray
     bank: State
     work: Work
     sight: np.ndarray
+    left_out: np.ndarray
 
 
 _NOBODY, _NO_ACTIONS = np.zeros(0, bool), np.zeros(0, np.int64)
 
 
 @part
-def _begin(source, seed, cells, inside, info):  # type: ignore[no-untyped-def]
+def _begin(source, seed, cells, inside, info, stride):  # type: ignore[no-untyped-def]
     """Begin the level of a seed in one environment."""
     if len(source.table):
         generate(source.table, seed, source.work, cells, inside, info)
+        while len(source.left_out) and is_in(source.left_out, level_key(cells, info, stride)):
+            seed = following_seed(seed)
+            generate(source.table, seed, source.work, cells, inside, info)
         return
     chosen = following_seed(seed) % len(source.bank.info)
     for i in range(len(cells)):
@@ -222,7 +240,7 @@ def _run(state, source, stride, chosen, seeds, actions, auto, out):  # type: ign
             out.last_direction[n] = info[DIRECTION]
         if (ended and auto) or (len(chosen) and chosen[n]):
             seed = following_seed(info[SEED]) if ended else seeds[n]
-            _begin(source, seed, cells, inside, info)
+            _begin(source, seed, cells, inside, info, stride)
         observe(cells, info, stride, source.sight, image[n])
         out.direction[n] = info[DIRECTION]
         for i in range(4):

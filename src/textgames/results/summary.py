@@ -27,6 +27,8 @@ def final_result(loaded: Loaded, config: PlayConfig, run: record.Run) -> dict[st
     from textgames.results import dialogues, validation
 
     seeds = levels.validation(config, config.val_data_num)
+    keys = levels.level_keys(config, seeds)
+    run.declare_evaluation("validation", "validation levels", contents=keys)
     metrics, curves = {}, {}
     for name in validation.ACTIONS:
         generator = None

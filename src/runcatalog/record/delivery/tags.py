@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog.record import journal
+from runcatalog.record.evaluation import declared
 from runcatalog.record.lifecycle.status import Status, last_session, wall_seconds
 from runcatalog.record.provenance.redact import allowed
 
@@ -58,6 +59,8 @@ def run_tags(
         "mlflow.source.name": facts["operation"],
         "mlflow.source.git.commit": facts["commit"],
     }
+    if evaluation := declared(current.get("result")):
+        content["split"] = evaluation.split
     if current.get("resume_mismatch"):
         content["resume_mismatch"] = current["resume_mismatch"]
     if current.get("failed_at"):
@@ -76,4 +79,5 @@ def _short_result(result: dict[str, Any] | None) -> str:
         text = json.dumps(fields, sort_keys=True, ensure_ascii=False)
         if len(text) <= _TAG_LENGTH:
             return text
-    return json.dumps({"objective": result.get("objective")})[:_TAG_LENGTH]
+    kept = {name: result[name] for name in ("objective", "evaluation") if name in result}
+    return json.dumps(kept)[:_TAG_LENGTH]

@@ -1,0 +1,95 @@
+"""Rows that show the set of a value, how often a test set was opened, and what was chosen on the reported set."""
+
+import pytest
+
+from memory_reader import MemoryReader
+from runcatalog.analysis import find_runs
+from runcatalog.pages import render
+from runcatalog.query.language import QueryError
+
+OBJECTIVE = {"name": "opening_rate", "value": 0.9, "kind": "rate", "count": 100}
+
+
+def result(split="test", digest="d1", chosen="", **more):
+    evaluation = {"split": split, "name": "worlds", "digest": digest, "chosen": chosen}
+    return {
+        "objective": OBJECTIVE,
+        "evaluation": {k: v for k, v in evaluation.items() if v},
+        **more,
+    }
+
+
+def cell(project, records, run, operation="toy:train"):
+    """The result cell of a run's row on the page, and in `catalog row`."""
+    catalog = render.Catalog(project, records)
+    lines = [line for line in catalog.table([operation]).splitlines() if run.id8 in line]
+    shown = lines[0].split(" | ")[-1].removesuffix(" |").replace(";<br>", "; ")
+    alone = next(line for line in catalog.row(run).splitlines() if run.id8 in line)
+    assert "; ".join(shown.split("; ")[-1:]) in alone
+    return shown
+
+
+def test_a_test_set_is_counted_by_configuration(project, make):
+    first = make(1, result=result(), seed=1, lr=0.1)
+    runs = [
+        first,
+        make(2, result=result(), seed=2, lr=0.1),
+        make(3, result=result(), seed=2, lr=0.1, superseded_by="1" * 8),
+        make(4, result=result(digest="d2"), seed=1, lr=0.1),  # another set
+        make(5, result=result(), seed=1, lr=0.2),  # another configuration
+        make(6, result=result("validation"), seed=1, lr=0.1),
+        make(7, value=0.5, lr=0.1),  # declares nothing
+    ]
+    assert cell(project, runs, first).endswith("; test set, opened 3 times (2 seeds)")
+    assert cell(project, runs, runs[3]).endswith("; test set, opened once")
+    assert cell(project, runs, runs[4]).endswith("; test set, opened once")
+    assert cell(project, runs, runs[5]).endswith("; validation set")
+    assert " set" not in cell(project, runs, runs[6])
+
+
+def test_seeds_of_a_row_are_marked_once(project, make):
+    runs = [make(i, result=result(digest=f"d{i}"), seed=i) for i in (1, 2)]
+    shown = render.Catalog(project, runs).table(["toy:train"], group=True)
+    assert shown.count("test set, opened once") == 1
+
+
+def test_a_number_that_was_chosen_on_its_set_is_marked(project, make):
+    run = make(1, result=result("validation", chosen="best of 5 checkpoints"))
+    assert cell(project, [run], run).endswith(
+        "; validation set; chosen on the reported set: best of 5 checkpoints"
+    )
+
+
+def test_the_best_point_of_a_search_is_marked(project, make):
+    batch = make(1, operation="toy:opt@gp", result={"batch": True, "method": "gp"})
+    trials = [
+        make(2 + i, batch=batch.run, lr=0.1 * i, result=result("validation", search={"kind": "gp"}))
+        for i in range(3)
+    ]
+    shown = cell(project, [batch, *trials], batch, "toy:opt@gp")
+    words = "; validation set; chosen on the reported set: best point of the search"
+    assert shown.endswith(words)
+    grid = make(9, result={"batch": True, "method": "grid"})
+    points = [make(10 + i, batch=grid.run, lr=0.1 * i, value=0.5) for i in range(3)]
+    assert "chosen" not in cell(project, [grid, *points], grid)
+    script = make(20, result={"objective": OBJECTIVE, "best": {"lr": 0.1}})
+    assert cell(project, [script], script).endswith(words.partition("; ")[2].partition("; ")[2])
+
+
+def test_runs_are_found_by_their_set(make):
+    runs = [
+        make(1, result=result()),
+        make(2, result=result("validation")),
+        make(3, value=0.5, split=2),
+    ]
+
+    def found(query):
+        return [int(s.run[:8], 16) for s in find_runs.find_runs(MemoryReader(runs), query).stored]
+
+    assert found("split=test") == [1]
+    assert found("split") == [1, 2]
+    assert found("not split") == [3]
+    assert found("split!=test") == [2]
+    assert found("flag:split=2") == [3]
+    with pytest.raises(QueryError, match=r"one of training, validation, test; .*flag:split"):
+        found("split=2")

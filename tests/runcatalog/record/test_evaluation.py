@@ -1,0 +1,116 @@
+"""The set that a run declares: in its result, in MLflow and in its record."""
+
+import random
+
+import numpy as np
+import pytest
+
+from runcatalog import record
+from runcatalog.guild import child_runs
+from runcatalog.model.run_record import from_json, to_json
+from runcatalog.record.delivery.publish import publish
+from runcatalog.record.evaluation import content_digest, declared
+from runcatalog.record.journal import read_json
+from runcatalog.store.sqlite_reader import reader
+
+
+@pytest.mark.parametrize("recorded", [True, False])
+def test_a_declared_set_is_in_the_result(project, monkeypatch, recorded):
+    if not recorded:
+        monkeypatch.setenv("RECORD", "off")
+    with record.start(record.Config(), study="toy") as run:
+        run.declare_evaluation("validation", "20 worlds", chosen="best of 5 checkpoints")
+        run.declare_evaluation("test", "100 worlds", contents=np.arange(6).reshape(3, 2))
+        written = run.finish({"objective": {"name": "rate", "value": 1.0}})
+    digest = content_digest(np.arange(6).reshape(3, 2))
+    expected = {"split": "test", "name": "100 worlds", "digest": digest}  # the last declaration
+    assert written["result"]["evaluation"] == expected
+    if recorded:
+        assert read_json(run.directory / "result.json")["result"]["evaluation"] == expected
+        uri = f"sqlite:///{project.parent}/mlflow.db"
+        publish(run.directory, uri)
+        (stored,) = reader(uri).runs()
+        assert stored.tag("split") == "test"
+        assert stored.record.evaluation == declared({"evaluation": expected})
+        assert stored.record.split == "test"
+
+
+def test_a_run_that_declares_nothing_has_no_set(project):
+    with record.start(record.Config(), study="toy") as run:
+        result = run.finish({"objective": {"name": "rate", "value": 1.0}})["result"]
+    assert "evaluation" not in result
+    assert declared(result) is None
+
+
+@pytest.mark.parametrize(
+    ("split", "name", "words"),
+    [
+        ("held_out", "worlds", "split: one of training, validation, test is expected"),
+        ("validation", "", "a validation set needs a name"),
+        ("test", "worlds", "a test set needs its contents"),
+    ],
+)
+def test_an_incomplete_declaration_is_refused(project, split, name, words):
+    with (
+        pytest.raises(ValueError, match=words),
+        record.start(record.Config(), study="toy") as run,
+    ):
+        run.declare_evaluation(split, name)
+
+
+def test_a_digest_is_of_the_content_in_any_order():
+    items = np.random.default_rng(1).integers(9, size=(40, 5))
+    shuffled = random.Random(1).sample(list(items), 40)
+    assert content_digest(items) == content_digest(shuffled)
+    changed = items.copy()
+    changed[7, 3] += 1
+    assert content_digest(changed) != content_digest(items)
+    assert content_digest(items[:-1]) != content_digest(items)
+    assert content_digest(["ab", "c"]) != content_digest(["a", "bc"])
+
+
+@pytest.mark.parametrize(
+    ("name", "split"), [("validation", "validation"), ("test", "test"), ("test_hard", "test")]
+)
+def test_older_results_with_the_name_alone_are_read_and_stay_as_they_are(name, split):
+    content = {
+        "run": "ab" * 16, "operation": "ragen:evaluate", "study": "textgames", "status": "FINISHED",
+        "result": {"objective": {"name": "success", "value": 0.5}, "split": name},
+    }  # fmt: skip
+    run = from_json(content)
+    assert (run.split, run.evaluation.name, run.evaluation.digest) == (split, name, "")
+    assert to_json(run)["result"] == content["result"]
+
+
+@pytest.mark.parametrize("entry", [3, "elsewhere", {"split": "other", "name": "x"}, ["test"], None])
+def test_what_is_no_declaration_says_nothing(entry):
+    assert declared({"evaluation": entry}) is None
+    assert declared({"split": entry if not isinstance(entry, dict) else "other"}) is None
+
+
+class Child:
+    """A finished run with a result."""
+
+    def __init__(self, **result):
+        self.result_json = {"result": result}
+
+
+@pytest.mark.parametrize(
+    ("splits", "expected"),
+    [(("test", "test"), "test"), (("test", "validation"), ""), (("test", ""), ""), ((), "")],
+)
+def test_a_run_of_runs_declares_what_all_of_them_do(project, splits, expected):
+    children = [
+        Child(evaluation={"split": split, "name": "worlds", "digest": f"d{i}"})
+        if split
+        else Child()
+        for i, split in enumerate(splits)
+    ]
+    with record.start(record.Config(), study="toy") as run:
+        child_runs.declare_evaluation(run, children, "worlds of all runs", chosen="best run")
+        result = run.finish({"objective": {"name": "rate", "value": 1.0}})["result"]
+    known = declared(result)
+    assert (known.split if known else "") == expected
+    if known:
+        assert (known.name, known.chosen) == ("worlds of all runs", "best run")
+        assert known.digest == content_digest(["d0", "d1"])
