@@ -10,6 +10,7 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
 - Flags of a script. To read them, Guild starts a new Python, which takes half a second; a fork of Guild's process
   starts at once.
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
+- Required runs. See `runcatalog.guild.dependencies`.
 - Progress. Guild passes a run's output on through a pipe, so the run is told whether there is a terminal behind it.
 - Secrets. Their values are in the environment of the shell that starts a run, but perhaps not of the one that
   publishes it, so they are removed from the label and the output when Guild stores these.
@@ -34,6 +35,7 @@ import yaml
 from guild.plugin import Plugin
 
 from runcatalog import terminal_output
+from runcatalog.guild import dependencies
 from runcatalog.guild.compat import FLAG_READER
 
 if TYPE_CHECKING:
@@ -51,6 +53,7 @@ class GuildPlugin(Plugin):
         super().__init__(ep)
         terminal_output.tell_children()
         _hide_secrets()
+        dependencies.install()
         if not hasattr(model.ModelImporter, "find_spec"):
             model.ModelImporter.find_spec = _find_no_spec
         guildfile.FlagDef.__deepcopy__ = _copy_flag

@@ -17,7 +17,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.record import journal, messages
-from runcatalog.record.config import Config, check_same_flags, flags_of
+from runcatalog.record.config import REFUSED, Config, check_same_flags, flags_of
 from runcatalog.record.console import OutputCopy
 from runcatalog.record.delivery import outcome
 from runcatalog.record.digest import weights_digest
@@ -370,6 +370,7 @@ class Run:
             (self.directory / name).mkdir(exist_ok=True)
         (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
         outcome.write_guild_result(self.directory, "")
+        (self.directory / ".guild" / "attrs" / REFUSED).unlink(missing_ok=True)
         outcome.hide_label(self.directory, self._hide.text)
         redact.keep_private(self.directory)
         self._reserve.write_bytes(
