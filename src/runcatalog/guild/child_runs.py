@@ -15,16 +15,13 @@ from typing import Any
 
 from runcatalog.guild import child_environment
 from runcatalog.guild.compat import COMMAND
+from runcatalog.model.run_record import NEUTRAL_FLAGS
 from runcatalog.record import journal
 from runcatalog.record.delivery.outcome import sentence
 from runcatalog.record.errors import RunFailed, UserError
 from runcatalog.record.run import Run
 
 POLL_SECONDS = 0.5  # between checks of the running processes
-# Flags that do not affect results: runs that differ in these alone are equivalent.
-NEUTRAL_FLAGS = frozenset(
-    {"resume", "threads", "envs-per-call", "video", "save-interval", "save-freq", "val-batch-size"}
-)
 
 
 @dataclass
