@@ -118,18 +118,19 @@ def as_json(a: Side, b: Side, metrics: Sequence[str] = ()) -> str:
     for field, read in fields.items():
         sides = [[read(run) for run in side.runs] for side in (a, b)]
         names = sorted({name for side in sides for entries in side for name in entries})
-        pairs = {name: [_json_values(side, name) for side in sides] for name in names}
+        listed = bool(a.trials)
+        pairs = {name: [_json_values(side, name, listed) for side in sides] for name in names}
         content[field] = {
             name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])
         }
     return json.dumps(values.to_json(content), indent=1, ensure_ascii=False)
 
 
-def _json_values(entries: Sequence[Mapping[str, Any]], name: str) -> Any:
-    """Return a run's value of a name, or the distinct values of several runs in a list; None stands for no value."""
+def _json_values(entries: Sequence[Mapping[str, Any]], name: str, listed: bool) -> Any:
+    """Return a run's value of a name, or the distinct values of a batch in a list; None stands for no value."""
     found = {repr(entry.get(name)): entry.get(name) for entry in entries}
     distinct = sorted(found.values(), key=values.sort_key)
-    return distinct if len(entries) > 1 else distinct[0]
+    return distinct if listed else distinct[0]
 
 
 _TITLES = ("run", "operation", "label", "status", "started (UTC)", "took")
