@@ -40,10 +40,7 @@ format: .venv/.set-up ## let ruff format and fix
 	@$(BIN)/ruff format .
 
 ui: .venv/.set-up ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages arranged
-	@$(BIN)/catalog ui --tracking-uri "$(TRACKING_URI)" --at http://127.0.0.1:$(PORT)
-	@echo "MLflow UI: http://127.0.0.1:$(PORT) (Ctrl-C ends it)"
-	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
-	  $(BIN)/mlflow ui --backend-store-uri "$(TRACKING_URI)" --host 127.0.0.1 --port $(PORT)
+	@$(BIN)/catalog ui --serve $(PORT) --tracking-uri "$(TRACKING_URI)"
 
 catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md and runs_local.md
 	@$(BIN)/catalog import
