@@ -60,5 +60,6 @@ bench: .venv/.set-up ## run the benchmarks (minutes each), render benchmarks/REA
 lock: ## write requirements.lock from pyproject.toml, with uv; LOCK=--upgrade takes newer versions
 	@tools/lock $(LOCK)
 
-clean: ## remove the set-up and caches (and the runs, where Guild keeps them in .venv/.guild)
-	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove the set-up and caches; the runs in .venv/.guild stay
+	if [ -d .venv ]; then find .venv -mindepth 1 -maxdepth 1 ! -name .guild -exec rm -rf {} +; fi
+	rm -rf .cache .pytest_cache .ruff_cache .hypothesis
