@@ -137,3 +137,10 @@ def test_a_missing_driver_is_named():
         connect("postgresql://me:secret@127.0.0.1:9/mlflow")
     assert "driver of the database is missing: pip install 'psycopg" in str(caught.value)
     assert "secret" not in str(caught.value)
+
+
+def test_a_database_in_a_missing_folder_is_an_error_and_makes_none(tmp_path):
+    path = tmp_path / "no" / "such" / "mlflow.db"
+    with pytest.raises(MlflowError, match=f"there is no folder {path.parent}"):
+        connect(f"sqlite:///{path}")
+    assert not (tmp_path / "no").exists()
