@@ -40,10 +40,7 @@ format: .venv/.set-up ## let ruff format and fix
 	@$(BIN)/ruff format .
 
 ui: .venv/.set-up ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages arranged
-	@$(BIN)/catalog ui --tracking-uri "$(TRACKING_URI)" --at http://127.0.0.1:$(PORT)
-	@echo "MLflow UI: http://127.0.0.1:$(PORT) (Ctrl-C ends it)"
-	@MLFLOW_SERVER_ENABLE_JOB_EXECUTION=false \
-	  $(BIN)/mlflow ui --backend-store-uri "$(TRACKING_URI)" --host 127.0.0.1 --port $(PORT)
+	@$(BIN)/catalog ui --serve $(PORT) --tracking-uri "$(TRACKING_URI)"
 
 catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md and runs_local.md
 	@$(BIN)/catalog import
@@ -63,5 +60,6 @@ bench: .venv/.set-up ## run the benchmarks (minutes each), render benchmarks/REA
 lock: ## write requirements.lock from pyproject.toml, with uv; LOCK=--upgrade takes newer versions
 	@tools/lock $(LOCK)
 
-clean: ## remove the set-up and caches (and the runs, where Guild keeps them in .venv/.guild)
-	rm -rf .venv .cache .pytest_cache .ruff_cache .hypothesis
+clean: ## remove the set-up and caches; the runs in .venv/.guild stay
+	if [ -d .venv ]; then find .venv -mindepth 1 -maxdepth 1 ! -name .guild -exec rm -rf {} +; fi
+	rm -rf .cache .pytest_cache .ruff_cache .hypothesis

@@ -1,6 +1,7 @@
 """What pages tell a newcomer to type works: the table of `guild compare`, and the flags of an operation."""
 
 import fcntl
+import json
 import os
 import pty
 import re
@@ -14,7 +15,9 @@ from journeys.shell import Project
 
 
 class Terminal:
-    """A command in a pseudo-terminal.
+    """A command in a pseudo-terminal of its own.
+
+    The commands are the real ones: prepared ones have no terminal.
 
     Attributes:
         shown: All that it has written, without control sequences.
@@ -25,8 +28,10 @@ class Terminal:
         fcntl.ioctl(theirs, termios.TIOCSWINSZ, struct.pack("HHHH", 40, 160, 0, 0))
         self._ours, self.shown = ours, ""
         self.process = subprocess.Popen(
-            line, shell=True, cwd=project.root, env=project.env | {"TERM": "xterm"},
+            line, shell=True, cwd=project.root,
+            env=project.env | {"TERM": "xterm", "PATH": project.env["PATH"].partition(os.pathsep)[2]},
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
+            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
         )  # fmt: skip
         os.close(theirs)
 
@@ -64,6 +69,32 @@ def test_guild_compare_is_a_table_to_walk_through(project: Project) -> None:
     finally:
         terminal.process.kill()
     assert "no data to display" not in terminal.shown
+
+
+def test_a_run_shows_its_progress_and_after_ctrl_c_how_to_go_on(project: Project) -> None:
+    project.env["RECORD_MLFLOW"] = "off"
+    terminal = Terminal(project, "guild run pg:train updates=500 save-interval=20 -y")
+    try:
+        terminal.wait_for("to follow it: catalog watch")
+        terminal.wait_for("updates/s, ")
+        terminal.wait_for("update 50, episode 500: ")
+        terminal.press("\x03")
+        terminal.wait_for("-y")
+    finally:
+        terminal.process.wait(60)
+    assert "stopped (Ctrl-C) after update" in terminal.shown
+    begin, line = re.search(
+        r"from the checkpoint at (\d+): (guild run .* -y)", terminal.shown
+    ).groups()
+    output = project.good(line)
+    assert int(begin) >= 40
+    result = json.loads((project.finished("train") / "result.json").read_text())
+    assert (result["session"], result["resume_mismatch"]) == (2, 0)
+    assert re.search(r"run \w{8} finished after .*\(500 updates\)", output)
+    # What was drawn on the terminal is not in the output that Guild keeps.
+    kept = (project.finished("train") / ".guild" / "output").read_text()
+    assert "updates/s" not in kept
+    assert "\r" not in kept
 
 
 def test_no_page_tells_to_type_what_fails(project: Project) -> None:

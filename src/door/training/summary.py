@@ -100,4 +100,5 @@ def _film(trainer: Trainer, policy: Policy) -> None:
         video = record_video(
             policy, path, config.task, config.robot, seeds=run.seeds, start=config.start
         )
-        run.event(f"video: {video.path}" if video.path else f"no video: {video.reason}")
+        if not video.path:
+            run.event(f"no video: {video.reason}")

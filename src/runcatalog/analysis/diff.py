@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 import math
 from collections import Counter
 from collections.abc import Iterable, Mapping, Sequence
@@ -61,11 +62,7 @@ def diff(
     Raises:
         CatalogError: A run is compared with a batch, or a metric is unknown.
     """
-    if bool(a.trials) != bool(b.trials):
-        run, batch = (b, a) if a.trials else (a, b)
-        kinds = f"{batch.head.id8} is a batch of {len(batch.trials)} runs, {run.head.id8} a run"
-        raise CatalogError(f"{kinds}: give two runs or two batches")
-    _check_known(metrics, (*a.runs, *b.runs))
+    _check(a, b, metrics)
     sections = {
         "facts": _pairs(_facts(a.head), _facts(b.head), cells),
         "flags": _pairs(*_flags(a.runs, b.runs), cells),
@@ -85,6 +82,55 @@ def diff(
         lines += ["", "no difference in flags, metrics, code, versions or machine"]
     time = _pairs(_clock(a.runs), _clock(b.runs), cells)
     return lines + (["", "time", *(f"  {line}" for line in time)] if time else [])
+
+
+def as_json(a: Side, b: Side, metrics: Sequence[str] = ()) -> str:
+    """Return what differs between two runs or two batches as JSON; every difference is a pair of A and B.
+
+    Flags, versions and facts of a batch are lists of the values of its runs; metrics are last values by run.
+
+    Args:
+        a: First run or batch.
+        b: Second run or batch.
+        metrics: Metrics to include; by default all that differ.
+
+    Raises:
+        CatalogError: See :func:`diff`.
+    """
+    _check(a, b, metrics)
+    fields = {
+        "facts": lambda run: {name: getattr(run, name) for name in (*_FACTS, "operation", "label")},
+        "flags": lambda run: run.flags,
+        "metrics": lambda run: {
+            name: metric.last
+            for name, metric in run.metrics.items()
+            if (not metrics or name in metrics) and not name.startswith(CLOCK)
+        },
+        "code": lambda run: {"commit": run.commit, "dirty": run.dirty},
+        "versions": lambda run: run.versions,
+        "environment": lambda run: run.environment,
+        "machine": lambda run: {name: getattr(run, name) for name in _MACHINE},
+    }
+    content: dict[str, Any] = {
+        name: {"run": side.head.run, "operation": side.head.operation, "runs": len(side.runs)}
+        for name, side in (("A", a), ("B", b))
+    }
+    for field, read in fields.items():
+        sides = [[read(run) for run in side.runs] for side in (a, b)]
+        names = sorted({name for side in sides for entries in side for name in entries})
+        listed = bool(a.trials)
+        pairs = {name: [_json_values(side, name, listed) for side in sides] for name in names}
+        content[field] = {
+            name: pair for name, pair in pairs.items() if repr(pair[0]) != repr(pair[1])
+        }
+    return json.dumps(values.to_json(content), indent=1, ensure_ascii=False)
+
+
+def _json_values(entries: Sequence[Mapping[str, Any]], name: str, listed: bool) -> Any:
+    """Return a run's value of a name, or the distinct values of a batch in a list; None stands for no value."""
+    found = {repr(entry.get(name)): entry.get(name) for entry in entries}
+    distinct = sorted(found.values(), key=values.sort_key)
+    return distinct if listed else distinct[0]
 
 
 _TITLES = ("run", "operation", "label", "status", "started (UTC)", "took")
@@ -206,6 +252,14 @@ def _state_text(states: Sequence[tuple[str, str]]) -> str:
         f"{commit[:12]}{f' with changes {dirty}' if dirty else ''}" for commit, dirty in states
     ]
     return ", ".join(shown) or "no commit was recorded"
+
+
+def _check(a: Side, b: Side, metrics: Sequence[str]) -> None:
+    if bool(a.trials) != bool(b.trials):
+        run, batch = (b, a) if a.trials else (a, b)
+        kinds = f"{batch.head.id8} is a batch of {len(batch.trials)} runs, {run.head.id8} a run"
+        raise CatalogError(f"{kinds}: give two runs or two batches")
+    _check_known(metrics, (*a.runs, *b.runs))
 
 
 def _check_known(metrics: Sequence[str], runs: Sequence[RunRecord]) -> None:

@@ -2,7 +2,9 @@
 
 from __future__ import annotations
 
+import json
 import math
+import textwrap
 from collections import Counter
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
@@ -15,6 +17,7 @@ from runcatalog.model.run_record import (
     FAILED,
     FINISHED,
     KILLED,
+    NEUTRAL_FLAGS,
     RUNNING,
     Metric,
     RunRecord,
@@ -149,7 +152,7 @@ def rank(
         operation: Name as typed after `guild run`, of single runs, trials or batches.
         metric: Metric whose last value is compared, "best:NAME" for its best value; "" for the objective.
         goal: "max" or "min"; "" to use the objective's goal, or to infer it from the metric's name.
-        by: Flags to group by; by default all except the seed.
+        by: Flags to group by; by default all except the seed and those that do not change what a run computes.
 
     Raises:
         CatalogError: The operation, the metric or a flag does not exist.
@@ -160,7 +163,8 @@ def rank(
     records = [s.record for s in single]
     metric_values = _metric_values(reader, single, measure)
     kept = _without_repetitions(records)
-    names = grouping.varying(kept) if by is None else _known_flags(by, kept)
+    differing = [name for name in grouping.varying(kept) if name not in NEUTRAL_FLAGS]
+    names = differing if by is None else _known_flags(by, kept)
     groups: dict[tuple[str, ...], Group] = {}
     for record in kept:
         point = {name: record.flags.get(name) for name in names}
@@ -202,7 +206,7 @@ def _of_operation(reader: Reader, operation: str) -> tuple[list[StoredRun], int]
         known = {s.tags.get("operation", "") for s in by_run.values()}
         hint = "".join(f"; did you mean {name}?" for name in close_matches(operation, known)[:1])
         hint = hint or "; `catalog sync` adds new runs"
-        raise CatalogError(f"no run of {operation!r} in MLflow{hint}")
+        raise CatalogError(f"no run of {operation!r}{hint}")
     members = [s for s in by_run.values() if s.run in named or s.tags.get("batch") in named]
     batch_ids = {s.tags.get("batch") for s in by_run.values()}
     # A batch may be known only from the tags of its trials; it is not a run to compare.
@@ -307,44 +311,112 @@ def _known_flags(by: Sequence[str], records: Sequence[RunRecord]) -> list[str]:
     return list(dict.fromkeys(by))
 
 
-def as_table(ranking: Ranking, limit: int, cells: int | None) -> list[str]:
+def as_table(
+    ranking: Ranking, limit: int, cells: int | None, *, every_flag: bool = False
+) -> list[str]:
     """Return the ranking as lines: the measure, the table of groups, notes on the order.
+
+    A flag is a column if the shown groups differ in it; what they have in common stands in a line below.
 
     Args:
         ranking: The groups.
         limit: Largest number of groups; 0 for all.
-        cells: Width of the table in terminal cells; None for no limit.
+        cells: Width of the table in terminal cells; None for no limit. A table that is wider becomes a list.
+        every_flag: Whether all groups' flags are columns, however wide the table gets.
     """
     measure, groups = ranking.measure, ranking.groups
     lines = [f"{terminal.clean(ranking.operation)}: {measure}; {_counts(ranking)}"]
     if groups:
         shown = groups[:limit] if limit else groups
-        points = list(shown[0].point)
+        texts = [{n: terminal.value(v) for n, v in group.point.items()} for group in shown]
+        names = [n for n in texts[0] if every_flag or len({text[n] for text in texts}) > 1]
         again = any(len(group.scored) > len(group.numbers) for group in shown)
         counts = ["seeds", "runs"] if again else ["seeds"]
-        header = ["", *points, "mean", "95 % interval", *counts, "failed", "best run"]
+        header = ["", *names, "mean", "95 % interval", *counts, "failed", "best run"]
         rows = [
-            [
-                f"{place}.",
-                *(terminal.value(group.point[name]) for name in points),
-                *_row(group, measure, again),
-            ]
-            for place, group in enumerate(shown, 1)
+            [f"{place}.", *(text[name] for name in names), *_row(group, measure, again)]
+            for place, (group, text) in enumerate(zip(shown, texts, strict=True), 1)
         ]
-        lines += ["", *terminal.table(header, rows, right={*header[:-1]}, cells=cells), ""]
+        table = terminal.table(header, rows, right={*header[:-1]})
+        if not every_flag and cells is not None and max(map(terminal.width, table)) > cells:
+            table = _list(header, rows, names, cells)
+        lines += ["", *table, ""]
+        if common := [f"{n}={texts[0][n]}" for n in texts[0] if n not in names]:
+            lines += _wrapped(
+                f"{'all have' if len(shown) > 1 else 'it has'} {' '.join(common)}", cells, "  "
+            )
         if len(shown) < len(groups):
             lines.append(f"{len(groups) - len(shown)} more (-n 0 shows all)")
     return lines + _notes(ranking)
 
 
-def _row(group: Group, measure: Measure, again: bool) -> list[str]:
+def _list(
+    header: Sequence[str], rows: Sequence[Sequence[str]], names: Sequence[str], cells: int
+) -> list[str]:
+    """Return the groups as a table of their numbers, each followed by its flags in a line or more."""
+    narrow = [0, *range(1 + len(names), len(header))]
+    numbers = terminal.table(
+        [header[i] for i in narrow],
+        [[row[i] for i in narrow] for row in rows],
+        right={header[i] for i in narrow[:-1]},
+    )
+    lines = [numbers[0]]
+    for row, line in zip(rows, numbers[1:], strict=True):
+        flags = " ".join(f"{name}={row[1 + i]}" for i, name in enumerate(names))
+        lines += [line, *_wrapped(f"    {flags}", cells, "    ")]
+    return lines
+
+
+def _wrapped(text: str, cells: int | None, indent: str) -> list[str]:
+    if cells is None:
+        return [text]
+    return textwrap.wrap(
+        text, max(40, cells), subsequent_indent=indent, break_long_words=False, break_on_hyphens=False
+    )  # fmt: skip
+
+
+def as_json(ranking: Ranking, limit: int) -> str:
+    """Return the ranking as JSON: the measure, and per group flags, mean, interval, seeds and runs.
+
+    Args:
+        ranking: The groups.
+        limit: Largest number of groups; 0 for all.
+    """
+    measure = ranking.measure
+    groups = [
+        {
+            "flags": group.point,
+            "mean": group.mean,
+            "interval": group.bounds,
+            "seeds": len(group.numbers),
+            "failed": group.failed,
+            "best_run": _best(group, measure).run,
+            "runs": [run.run for run in group.runs],
+        }
+        for group in (ranking.groups[:limit] if limit else ranking.groups)
+    ]
+    content = {
+        "operation": ranking.operation,
+        "metric": measure.name,
+        "kind": measure.kind,
+        "goal": "max" if measure.maximize else "min",
+        "groups": groups,
+    }
+    return json.dumps(values.to_json(content), indent=1, ensure_ascii=False)
+
+
+def _best(group: Group, measure: Measure) -> RunRecord:
+    """Return the run of a group with the best value, the first of several."""
     sign = -1 if measure.maximize else 1
-    best = min(group.scored, key=lambda pair: (sign * pair[0]["value"], grouping.order(pair[1])))[1]
+    return min(group.scored, key=lambda pair: (sign * pair[0]["value"], grouping.order(pair[1])))[1]
+
+
+def _row(group: Group, measure: Measure, again: bool) -> list[str]:
     bounds = group.bounds
     interval = "" if bounds is None else "[{}, {}]".format(*map(terminal.number, bounds))
     failed = f"{group.failed} of {len(group.runs)}" if group.failed else ""
     counts = [str(len(group.numbers)), *([str(len(group.scored))] if again else [])]
-    return [terminal.number(group.mean), interval, *counts, failed, best.id8]
+    return [terminal.number(group.mean), interval, *counts, failed, _best(group, measure).id8]
 
 
 def _counts(ranking: Ranking) -> str:

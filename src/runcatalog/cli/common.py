@@ -7,12 +7,12 @@ from collections.abc import Callable, Iterable, Sequence
 from typing import TYPE_CHECKING, TypeVar
 
 from runcatalog.model.errors import CatalogError
+from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
-    from runcatalog.model.project import Project
     from runcatalog.model.run_record import RunRecord
     from runcatalog.store.client import Store
-    from runcatalog.store.run_rows import StoredRun
+    from runcatalog.store.run_rows import Reader, StoredRun
 
 Handler = Callable[[argparse.Namespace], int]
 T = TypeVar("T")
@@ -78,6 +78,23 @@ def store_of(options: argparse.Namespace) -> Store:
     return Store(options.tracking_uri)
 
 
+def runs_of(options: argparse.Namespace) -> Reader:
+    """Return a reader of the runs that a command can show: the project's in MLflow, and the committed records.
+
+    Outside of a project these are the runs of all projects in MLflow.
+    """
+    from runcatalog.store.committed_runs import WithCommitted
+    from runcatalog.store.sqlite_reader import reader
+    from runcatalog.sync.ownership import OwnRuns
+
+    source = reader(options.tracking_uri)
+    try:
+        project = Project.find()
+    except CatalogError:
+        return source
+    return WithCommitted(OwnRuns(project, source), project.records)
+
+
 def committed_records(project: Project) -> list[RunRecord]:
     """Return the records in the repository."""
     from runcatalog.model.record_files import read_all
@@ -122,7 +139,7 @@ def run_named(stored: Sequence[StoredRun], name: str) -> StoredRun:
     exact = [s for s in match if s.record.run == prefix]
     match = exact or match
     if not match:
-        raise CatalogError(f"no run {name!r} in MLflow; `catalog sync` adds new runs")
+        raise CatalogError(f"no run {name!r}; `catalog sync` adds new runs")
     if len({s.record.run for s in match}) > 1:
         shown = ", ".join(s.record.run[:12] for s in match[:4])
         raise CatalogError(f"{name!r} could be {shown}: more digits are needed")

@@ -6,7 +6,6 @@ import contextlib
 import math
 import os
 import time
-from collections import deque
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -16,8 +15,8 @@ from runcatalog.guild.runs import GuildRun
 from runcatalog.model.project import Project
 from runcatalog.record.journal import points_of, read_json, read_lines
 from runcatalog.record.lifecycle.status import RUNNING, Status, last_session, status_of
+from runcatalog.record.progress import RECENT, Speed
 
-RECENT = 60.0  # s that a rate is taken over
 TAIL = 1 << 16  # bytes at the end of a journal that are read for a new run
 RESCAN = 2.0  # s between scans for new runs
 STALE = 120.0  # s without a sign after which a run is suspect: four heartbeats
@@ -59,8 +58,8 @@ class Job:
     _reported: int = 0  # time of the last progress report, milliseconds since the epoch
     _offset: int = 0
     _written: tuple[int, int] = (0, 0)
-    _steps: deque[tuple[float, float]] = field(default_factory=deque)
-    _progress: deque[tuple[float, float]] = field(default_factory=deque)
+    _steps: Speed = field(default_factory=Speed)
+    _progress: Speed = field(default_factory=Speed)
 
     @property
     def share(self) -> float | None:
@@ -73,7 +72,7 @@ class Job:
         for name, value in self.last.items():
             if name.endswith("steps_per_second"):
                 return value
-        return _rate(self._steps)
+        return self._steps.per_second
 
     def left(self, now: float) -> float | None:
         """Return the seconds left at the recent speed; None if that is not known.
@@ -85,9 +84,9 @@ class Job:
             return None
         if self.done >= self.total:
             return 0.0
-        rate = _rate(self._progress)
-        if rate is None and self._session == 1 and self._progress and self._progress[-1][0] > 0:
-            rate = self.done / self._progress[-1][0]  # on average, so far
+        rate, last = self._progress.per_second, self._progress.last
+        if rate is None and self._session == 1 and last and last[0] > 0:
+            rate = self.done / last[0]  # on average, so far
         if not rate:
             return None
         passed = min(max(0.0, now - self._reported / 1000), RECENT)
@@ -153,7 +152,7 @@ class Job:
         seconds = _number(progress.get("seconds"))
         if seconds is None:
             seconds = (_whole(progress.get("t")) - self.begun) / 1000
-        _push(self._progress, seconds, done)
+        self._progress.add(seconds, done)
 
     def _read_metrics(self) -> None:
         path = self.directory / "journal" / "metrics.jsonl"
@@ -170,7 +169,7 @@ class Job:
             at, step = (_whole(points[0].time), _number(points[0].step)) if points else (0, None)
             self.sign = max(self.sign, at)
             if step is not None and at >= self.begun:
-                _push(self._steps, at / 1000, step)
+                self._steps.add(at / 1000, step)
 
 
 class Jobs:
@@ -299,21 +298,6 @@ def _signature(path: str | Path) -> tuple[int, int]:
     except OSError:
         return 0, 0
     return status.st_mtime_ns, status.st_size
-
-
-def _push(samples: deque[tuple[float, float]], at: float, value: float) -> None:
-    if samples and at < samples[-1][0]:
-        samples.clear()
-    samples.append((at, value))
-    while len(samples) > 2 and at - samples[1][0] >= RECENT:
-        samples.popleft()
-
-
-def _rate(samples: deque[tuple[float, float]]) -> float | None:
-    """Change per second over the samples; None for fewer than two."""
-    if len(samples) < 2 or samples[-1][0] - samples[0][0] <= 0:
-        return None
-    return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
 
 
 def _number(value: Any) -> float | None:

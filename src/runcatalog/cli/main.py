@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from runcatalog.cli import init, keep, page, read, rerun, ui, verify
+from runcatalog.cli import completion, init, keep, page, read, rerun, ui, verify
 from runcatalog.cli.common import Commands, Help
 from runcatalog.model.errors import CatalogError
 
@@ -51,7 +51,9 @@ def main(arguments: Sequence[str] | None = None) -> None:
     ):  # characters that a terminal's encoding lacks must not stop a table
         if isinstance(stream, io.TextIOWrapper):
             stream.reconfigure(errors="replace")
-    options = parser().parse_args(arguments)
+    commands = parser()
+    completion.complete(commands)
+    options = commands.parse_args(arguments)
     gc.set_threshold(
         1_000_000
     )  # millions of objects live until the end; collecting more often wastes time

@@ -8,7 +8,7 @@ import re
 import sys
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, committed_records, selected_runs
+from runcatalog.cli.common import Commands, committed_records, runs_of, selected_runs
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import CATALOG_FILE, LOCAL_FILE, Project
 
@@ -104,11 +104,8 @@ def check(options: argparse.Namespace) -> int:
 def row(options: argparse.Namespace) -> int:
     """catalog row"""
     from runcatalog.pages.render import Catalog
-    from runcatalog.store.sqlite_reader import reader
-    from runcatalog.sync.ownership import OwnRuns
 
-    project = Project.find()
-    source = OwnRuns(project, reader(options.tracking_uri))
+    project, source = Project.find(), runs_of(options)
     stored = selected_runs(source.runs(), [options.run_id], with_batch=False)
     record = stored[0].record
     records = source.with_points(stored)

@@ -3,11 +3,10 @@
 from __future__ import annotations
 
 import argparse
-import contextlib
 import sys
 from typing import TYPE_CHECKING
 
-from runcatalog.cli.common import Commands, run_named
+from runcatalog.cli.common import Commands, run_named, runs_of
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 
@@ -39,10 +38,9 @@ exit status, as of grep: 0 if runs match, 1 if none do, 2 for an error"""
 def search(options: argparse.Namespace) -> int:
     """catalog search"""
     from runcatalog.analysis import find_runs
-    from runcatalog.store.sqlite_reader import reader
     from runcatalog.text import terminal
 
-    result = find_runs.find_runs(reader(options.tracking_uri), options.query)
+    result = find_runs.find_runs(runs_of(options), options.query)
     if options.json:
         print(find_runs.as_json(result))
     elif options.csv:
@@ -59,37 +57,38 @@ def search(options: argparse.Namespace) -> int:
 def best(options: argparse.Namespace) -> int:
     """catalog best"""
     from runcatalog.analysis import ranking
-    from runcatalog.store.sqlite_reader import reader
-    from runcatalog.sync.ownership import OwnRuns
     from runcatalog.text import terminal
 
     # Operations of two projects may have the same name; they are not compared.
-    source = reader(options.tracking_uri)
-    with contextlib.suppress(CatalogError):  # outside of a project, the runs of all projects
-        source = OwnRuns(Project.find(), source)
+    source = runs_of(options)
     by = None
     if options.group_by is not None:
         by = [name for names in options.group_by for name in names.split(",") if name]
     result = ranking.rank(source, options.operation, options.metric, options.goal, by)
-    print("\n".join(ranking.as_table(result, options.number, terminal.room())))
+    if options.json:
+        print(ranking.as_json(result, options.number))
+    else:
+        room = terminal.room()
+        table = ranking.as_table(result, options.number, room, every_flag=options.all)
+        print("\n".join(table))
     return 0 if result.groups else 1
 
 
 def diff(options: argparse.Namespace) -> int:
     """catalog diff"""
     from runcatalog.analysis import diff as comparing
-    from runcatalog.store.sqlite_reader import reader
-    from runcatalog.sync.ownership import OwnRuns
     from runcatalog.text import terminal
 
-    project = Project.find()
-    source = OwnRuns(project, reader(options.tracking_uri))
+    project, source = Project.find(), runs_of(options)
     stored = source.runs()
     a, b = (_side(source, stored, run_named(stored, name)) for name in (options.a, options.b))
     if a.head.run == b.head.run:
         raise CatalogError(f"{options.a} and {options.b} are the same run")
-    lines = comparing.diff(a, b, project.root, options.metric, terminal.room())
-    print("\n".join(lines))
+    if options.json:
+        print(comparing.as_json(a, b, options.metric))
+    else:
+        lines = comparing.diff(a, b, project.root, options.metric, terminal.room())
+        print("\n".join(lines))
     return 0
 
 
@@ -168,12 +167,20 @@ def add(commands: Commands) -> None:
     )
     sub.add_argument(
         "--group-by", action="append", metavar="FLAGS",
-        help="flags, separated by commas (default: all but the seed)",
+        help="flags, separated by commas (default: all but the seed and those that only change how a run is computed, "
+        "such as threads)",
     )  # fmt: skip
     sub.add_argument(
         "-n", type=_number, default=10, dest="number", metavar="N",
         help="show the best N points (default 10, 0: all)",
     )  # fmt: skip
+    form = sub.add_mutually_exclusive_group()
+    form.add_argument(
+        "--all",
+        action="store_true",
+        help="every flag that differs is a column, however wide the table gets",
+    )
+    form.add_argument("--json", action="store_true", help="as JSON, with the ids of all runs")
 
     sub = commands.add(
         "diff",
@@ -191,6 +198,7 @@ def add(commands: Commands) -> None:
         "--metric", action="append", default=[], metavar="NAME",
         help="show only this metric (may be repeated; default: all, for batches the objective)",
     )  # fmt: skip
+    sub.add_argument("--json", action="store_true", help="as JSON: pairs of the values of A and B")
 
     sub = commands.add(
         "watch",

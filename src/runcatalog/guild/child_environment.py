@@ -4,6 +4,8 @@ from __future__ import annotations
 
 import os
 
+from runcatalog import terminal_output
+
 # Variables that Guild adds to the environment of a run.
 _GUILD_VARIABLES = ("RUN_DIR", "RUN_ID", "GUILD_OP", "GUILD_SOURCECODE", "GUILD_PLUGINS", "CMD_DIR")
 
@@ -26,4 +28,7 @@ def environment() -> dict[str, str]:
     ]
     if paths_outside:
         variables["PYTHONPATH"] = os.pathsep.join(paths_outside)
+    variables[terminal_output.VARIABLE] = (
+        "0"  # the progress of this run is shown, not that of its parallel children
+    )
     return variables

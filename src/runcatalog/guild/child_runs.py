@@ -15,16 +15,14 @@ from typing import Any
 
 from runcatalog.guild import child_environment
 from runcatalog.guild.compat import COMMAND
+from runcatalog.model.run_record import NEUTRAL_FLAGS
 from runcatalog.record import journal
+from runcatalog.record.delivery.outcome import sentence
 from runcatalog.record.errors import RunFailed, UserError
 from runcatalog.record.evaluation import declared
 from runcatalog.record.run import Run
 
 POLL_SECONDS = 0.5  # between checks of the running processes
-# Flags that do not affect results: runs that differ in these alone are equivalent.
-NEUTRAL_FLAGS = frozenset(
-    {"resume", "threads", "envs-per-call", "video", "save-interval", "save-freq", "val-batch-size"}
-)
 
 
 @dataclass
@@ -54,6 +52,12 @@ class ChildRun:
     def result_json(self) -> dict[str, Any]:
         """Content of the run's `result.json`."""
         return json.loads((self.directory / "result.json").read_text())
+
+    @property
+    def outcome(self) -> str:
+        """The result of the finished run, as its row in the catalog has it."""
+        path = self.directory / "result.json"
+        return sentence(self.result_json.get("result")) if path.exists() else "finished"
 
     def start(
         self, flags: Mapping[str, Any], environment: Mapping[str, str] | None = None
@@ -268,7 +272,7 @@ def run_all(
     Args:
         runs: The runs by name, from :func:`plan`.
         places: Number of parallel runs; or a list with the environment variables of every parallel slot.
-        log: Called with a line when a run starts.
+        log: Called with a line when a run starts, and when it has finished.
         on_progress: Called with the number of finished runs.
         on_failure: Called with a failed run and its exit status; runs that require it are skipped, the others
             continue.
@@ -299,6 +303,8 @@ def run_all(
                 del running[name]
                 free_places.append(place)
                 if code == 0 and runs[name].finished:
+                    ended = sum(child.finished for child in runs.values())
+                    log(f"{name}: {runs[name].outcome}; {ended} of {len(runs)} runs finished")
                     continue
                 if on_failure is None:
                     raise RunFailed(

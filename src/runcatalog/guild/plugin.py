@@ -11,6 +11,8 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
   starts at once.
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
 - Limits. A Guild file whose aliases unfold to gigabytes is refused, before Guild unfolds them.
+- Required runs. See `runcatalog.guild.dependencies`.
+- Progress. Guild passes a run's output on through a pipe, so the run is told whether there is a terminal behind it.
 - Secrets. Their values are in the environment of the shell that starts a run, but perhaps not of the one that
   publishes it, so they are removed from the label and the output when Guild stores these.
 """
@@ -33,6 +35,8 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 from guild.plugin import Plugin
 
+from runcatalog import terminal_output
+from runcatalog.guild import dependencies
 from runcatalog.guild.compat import FLAG_READER
 from runcatalog.record.untrusted import check_unfolded
 
@@ -49,7 +53,9 @@ class GuildPlugin(Plugin):
         from runcatalog.guild.compat import guildfile, model, python_script, run, yaml_util
 
         super().__init__(ep)
+        terminal_output.tell_children()
         _hide_secrets()
+        dependencies.install()
         if not hasattr(model.ModelImporter, "find_spec"):
             model.ModelImporter.find_spec = _find_no_spec
         guildfile.FlagDef.__deepcopy__ = _copy_flag

@@ -17,10 +17,18 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog.guild import file_stamps
+from runcatalog.guild.dependencies import UNMET
 from runcatalog.model.errors import CatalogError
+from runcatalog.record.config import REFUSED
 from runcatalog.record.journal import read_json
 from runcatalog.record.lifecycle.process import is_alive_since
-from runcatalog.record.lifecycle.signals import FINISHED, GONE, KILLED, end_from_exit_status
+from runcatalog.record.lifecycle.signals import (
+    FINISHED,
+    GONE,
+    KILLED,
+    NEVER_STARTED,
+    end_from_exit_status,
+)
 from runcatalog.record.provenance.redact import Redactor
 from runcatalog.record.untrusted import guild_attribute
 
@@ -141,6 +149,8 @@ class GuildRun:
         if status is None:
             if (self.directory / ".guild" / "LOCK.remote").exists() or _is_alive(self.directory):
                 return "RUNNING", ""
+            if unmet := self.attr(UNMET):
+                return "FAILED", f"{NEVER_STARTED}: {self.hide.text(str(unmet))}"
             return KILLED, GONE
         if status == 0:
             return FINISHED, ""
@@ -338,7 +348,9 @@ def _stamp(where: str) -> str:
 
 
 def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
-    """Return the runs in a Guild home, oldest first, without those that have not begun or consist of weights only.
+    """Return the runs in a Guild home, oldest first.
+
+    Left out are those that have not begun, whose flags the script refused, or that consist of weights only.
 
     Args:
         home: The Guild home.
@@ -356,6 +368,7 @@ def read(home: Path | None, cache: Cache | None = None) -> list[GuildRun]:
                 (run.directory / ".guild" / "opref").is_file()
                 and not run.is_waiting
                 and not run.attr(WEIGHTS_ONLY)
+                and not run.attr(REFUSED)
             ):
                 runs.append(run)
     return sorted(runs, key=lambda run: (run.started or 0, run.id))

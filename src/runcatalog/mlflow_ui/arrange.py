@@ -22,18 +22,20 @@ from runcatalog.model.guild_columns import Column
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import batch_summary
+from runcatalog.pages.rerun_command import rerun
 from runcatalog.record.delivery.mlflow_client import one_line_errors
 from runcatalog.store import compat
 from runcatalog.store.client import Store, run_name
 from runcatalog.store.run_rows import StoredRun
 from runcatalog.store.sqlite_reader import reader
 from runcatalog.sync.ownership import own
-from runcatalog.text import markdown
+from runcatalog.text import markdown, sentences
 
 NOTE = "mlflow.note.content"
 WRITTEN = "catalog.written"  # tag: digest of the last written value, by tag
 BATCHES = 30  # newest batches of a study with a view; MLflow's page lists at most 40 views
 _KIND = {compat.EXPERIMENT_KIND: "custom_model_development"}  # without it the page asks the user
+_NOTE_LENGTH = 7900  # characters; MLflow truncates tags at 8000
 _LOCAL = "http://127.0.0.1:5000"
 
 
@@ -138,6 +140,10 @@ class _Study:
         self._write(tags)
         for batch in self.batches:
             self._write_batch(batch, named[batch.id[:8]][0])
+        batch_ids = {batch.id for batch in self.batches}
+        for run in self.heads:
+            if run.run not in batch_ids:
+                self._write_run(run)
         return [
             Page(self.name, view.name, view.path(self.experiment, charts=bool(batch)), batch)
             for view, batch in named.values()
@@ -213,15 +219,24 @@ class _Study:
             if digests != tags.get(WRITTEN):
                 client.set_experiment_tag(self.experiment, WRITTEN, digests)
 
+    def _write_run(self, run: StoredRun) -> None:
+        """Write a single run's note: its result, and the command that repeats it."""
+        result = plain_text(sentences.sentence(run.record))
+        command = rerun(self.operations, run.record, ()).command
+        note = f"{result}\n\n    {command}" if command else result
+        self._write_note(run, note[:_NOTE_LENGTH])
+
+    def _write_note(self, run: StoredRun, note: str) -> None:
+        written = _digests(run.tags.get(WRITTEN))
+        if due := _tags_to_write({NOTE: note}, run.tags, written):
+            written[NOTE] = _digest(due[NOTE])
+            self.store.tag(run.id, {**due, WRITTEN: json.dumps(written)})
+
     def _write_batch(self, batch: _Batch, view: View) -> None:
         """Write a batch's note and name, and the names of imported trials."""
         batch_run = batch.own
         if batch_run is not None:
-            note = {NOTE: self._summary(batch, view)}
-            written = _digests(batch_run.tags.get(WRITTEN))
-            if due := _tags_to_write(note, batch_run.tags, written):
-                written[NOTE] = _digest(due[NOTE])
-                self.store.tag(batch_run.id, {**due, WRITTEN: json.dumps(written)})
+            self._write_note(batch_run, self._summary(batch, view))
             self._rename(batch_run, batch.name)
         unnamed = [t for t in batch.trials if t.record.reported_by and not t.record.label]
         flags = groups.varying([trial.record for trial in unnamed])
@@ -238,9 +253,8 @@ class _Study:
         ends = Counter(trial.status.lower() for trial in trials)
         counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)
-        return f"{plain_text(batch_summary.summary(record, trials))}\n\n{counts}; [charts]({page})"[
-            :7900
-        ]
+        summary = plain_text(batch_summary.summary(record, trials))
+        return f"{summary}\n\n{counts}; [charts]({page})"[:_NOTE_LENGTH]
 
     def _rename(self, stored: StoredRun, name: str) -> None:
         """Rename a run, unless a user has named it."""

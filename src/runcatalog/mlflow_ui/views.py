@@ -180,13 +180,14 @@ def study_view(
 ) -> View:
     """Return the view of the current runs of a study, newest first, with the trials folded under their batch."""
     flags = Counter(c.name for c in declared if c.kind == FLAG)
-    metrics = Counter(str(o["name"]) for head in heads if (o := head.objective))
-    metrics.update(column.name for column in last_value_columns(declared))
+    objectives = Counter(str(o["name"]) for head in heads if (o := head.objective))
+    metrics = objectives or Counter(column.name for column in last_value_columns(declared))
     state = _state(_CURRENT)
+    # One metric, the objective: MLflow shows metrics before flags, and several in the order of their names.
     state["selectedColumns"] = [
         "attributes.`Description`",
+        *(_metric(name) for name, _ in metrics.most_common(1)),
         *(_param(name) for name, _ in flags.most_common(MAX_COLUMNS)),
-        *(_metric(name) for name, _ in metrics.most_common(MAX_COLUMNS // 2)),
     ]
     return View(_OVERVIEW, f"{study}: current runs", created, state)
 

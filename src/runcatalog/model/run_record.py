@@ -23,6 +23,11 @@ CURVE_POINTS = 100
 STATUSES = ("RUNNING", "FINISHED", "FAILED", "KILLED")
 FINISHED, FAILED, KILLED, RUNNING = "FINISHED", "FAILED", "KILLED", "RUNNING"
 
+# Flags that do not change what a run computes: runs that differ in these alone are equivalent.
+NEUTRAL_FLAGS = frozenset(
+    {"resume", "threads", "envs-per-call", "video", "save-interval", "save-freq", "val-batch-size"}
+)
+
 _RUN = re.compile(r"[0-9a-f]{8,32}")
 _STUDY = re.compile(r"[^A-Za-z0-9_-]+")
 # Metrics for which smaller is better, if no objective gives a goal.

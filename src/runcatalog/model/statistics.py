@@ -6,36 +6,17 @@ import math
 from collections.abc import Sequence
 from typing import TYPE_CHECKING, Any
 
+from runcatalog.numbers import wilson as wilson
+
 if TYPE_CHECKING:
     import numpy as np
 
-Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 RESAMPLES = 2000
 LOW, HIGH = (
     int(0.025 * RESAMPLES),
     int(0.975 * RESAMPLES) - 1,
 )  # ranks of the bounds in the sorted resamples
 _BLOCK = 2_000_000  # numbers drawn at once, 16 MB
-
-
-def wilson(successes: float, count: int) -> tuple[float, float]:
-    """Return the 95 % score interval of a rate (Wilson 1927, JASA 22, 209-212).
-
-    Args:
-        successes: Number of successes, 0 … count.
-        count: Number of trials, at least 1.
-
-    Returns:
-        (low, high), both in [0, 1].
-    """
-    if count < 1 or not 0 <= successes <= count:
-        raise ValueError(f"{successes} successes of {count}")
-    rate, z2 = successes / count, Z95 * Z95
-    centre = (rate + z2 / (2 * count)) / (1 + z2 / count)
-    half = Z95 / (1 + z2 / count) * math.sqrt(rate * (1 - rate) / count + z2 / (4 * count**2))
-    low = 0.0 if successes == 0 else max(0.0, centre - half)
-    high = 1.0 if successes == count else min(1.0, centre + half)
-    return low, high
 
 
 def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:

@@ -89,7 +89,9 @@ def rerun(declared: Mapping[str, Operation], head: RunRecord, trials: Sequence[R
     if len(operation.requires) == len(parents):
         pairs = zip(operation.requires, parents, strict=True)
         required = tuple(f"{name}={parent[:8]}" for name, parent in pairs)
-    words = {name: _shell(value) for name, value in flags.items()}
+    # A run that was never started has no value for a required run.
+    kept = {n: v for n, v in flags.items() if v is not None or n not in operation.requires}
+    words = {name: _shell(value) for name, value in kept.items()}
     return Rerun(head.operation, words, required)
 
 

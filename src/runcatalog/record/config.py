@@ -7,6 +7,7 @@ Guild reads flags by running the script with ``argparse`` patched, so a script c
 from __future__ import annotations
 
 import argparse
+import contextlib
 import dataclasses
 import json
 import math
@@ -26,6 +27,7 @@ C = TypeVar("C", bound="Config")
 
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _TRUE = {"true", "yes", "1", "on"}
+REFUSED = "refused"  # attribute of a Guild run whose flags the script refused: it is no run
 RUN_ID = re.compile(r"[0-9a-f]{8,32}")
 _FALSE = {"false", "no", "0", "off", ""}  # Guild passes False as an empty string
 
@@ -161,7 +163,7 @@ def parse(
     """
     parser = parser or argparse.ArgumentParser(description=config_class.__doc__)
     parser.formatter_class = _HelpFormatter
-    parser.error = lambda message: _fail(parser.prog, message, 2)  # type: ignore[method-assign]
+    parser.error = lambda message: _refuse(parser.prog, message)  # type: ignore[method-assign]
     parser.allow_abbrev = False
     _add_options(parser, config_class)
     values = vars(parser.parse_args(argv))
@@ -175,7 +177,7 @@ def parse(
         config.__init__(**{name: value for name, value in values.items() if name in names})  # type: ignore[misc]
         return config
     except UserError as error:
-        _fail(parser.prog, str(error), 2)
+        _refuse(parser.prog, str(error))
 
 
 def _typed_flags(argv: Sequence[str] | None) -> frozenset[str]:
@@ -205,7 +207,7 @@ def run_script(
     try:
         main(config)
     except UserError as error:
-        _fail(parser.prog, str(error), 2)
+        _refuse(parser.prog, str(error))
     except RunFailed as error:
         _fail(parser.prog, str(error), 1)
     except MemoryError:
@@ -330,6 +332,16 @@ def of_run(directory: str | os.PathLike[str], config_class: type[C]) -> C:
         UserError: There is no run, or a value is no longer allowed.
     """
     return config_class(**_flags_of_run(os.fspath(directory), config_class))
+
+
+def _refuse(prog: str, message: str) -> Any:
+    """End the process with a line; a run of Guild that has not begun is marked, since it is none."""
+    directory = Path(os.environ.get("RUN_DIR", ""))
+    attributes = directory / ".guild" / "attrs"
+    if os.environ.get("RUN_DIR") and attributes.is_dir() and not (directory / "journal").exists():
+        with contextlib.suppress(OSError):
+            (attributes / REFUSED).write_text("true\n")
+    _fail(prog, message, 2)
 
 
 def _fail(prog: str, message: str, code: int) -> Any:

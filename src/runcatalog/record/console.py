@@ -27,11 +27,15 @@ class OutputCopy:
         path: The file; earlier sessions' output is kept. None if Guild stores the output; then secrets are removed
             from the streams themselves.
         hide: Removes secrets from a text.
+
+    Attributes:
+        before_write: Called before a stream is written to.
     """
 
     def __init__(self, path: Path | None, hide: Callable[[str], str]) -> None:
         self._path = path
         self.hide = hide
+        self.before_write: Callable[[], None] = lambda: None
         self._file = -1
         self._size = 0
         self._streams: dict[str, tuple[Any, _CopiedStream]] = {}
@@ -85,6 +89,7 @@ class _CopiedStream:
         self._copy = copy
 
     def write(self, text: str) -> int:
+        self._copy.before_write()
         written = self._stream.write(text)
         self._copy.append(text)
         return written
@@ -104,6 +109,7 @@ class _RedactedStream(_CopiedStream):
     """A text stream that removes secrets from what is written, and delegates everything else."""
 
     def write(self, text: str) -> int:
+        self._copy.before_write()
         self._stream.write(self._copy.hide(text))
         return len(text)
 

@@ -16,8 +16,8 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runcatalog.record import journal
-from runcatalog.record.config import Config, check_same_flags, flags_of
+from runcatalog.record import journal, messages
+from runcatalog.record.config import REFUSED, Config, check_same_flags, flags_of
 from runcatalog.record.console import OutputCopy
 from runcatalog.record.delivery import outcome
 from runcatalog.record.digest import weights_digest
@@ -26,6 +26,7 @@ from runcatalog.record.evaluation import EvaluationSet, evaluation_set
 from runcatalog.record.lifecycle import session, signals, status
 from runcatalog.record.lifecycle.crash import CrashReport
 from runcatalog.record.lifecycle.ownership import LOCK, LOCK_TIMEOUT
+from runcatalog.record.progress import ProgressLine
 from runcatalog.record.provenance import environment, patch, redact
 from runcatalog.record.seeds import Seeds
 
@@ -91,6 +92,7 @@ class Run:
         self._session: session.Session | None = None
         self._started = 0  # of the run, milliseconds since the epoch
         self._progress: dict[str, Any] = {}
+        self._progress_line: ProgressLine
         self._written_progress = 0.0
         self._weights, self._finished = "", False
         self._signals = signals.Signals()
@@ -154,7 +156,7 @@ class Run:
                 self._tfevents.append(now, int(step), new)
 
     def progress(self, done: float, total: float, unit: str) -> None:
-        """Report the progress in ``journal/progress.json``.
+        """Report the progress: in ``journal/progress.json``, and in the last line of a terminal.
 
         Args:
             done: Completed units.
@@ -162,6 +164,7 @@ class Run:
             unit: Name of a unit, for example "update".
         """
         self._progress = {"done": done, "total": total, "unit": unit}
+        self._progress_line.show(done, total, unit)
         if time.monotonic() - self._written_progress > 5.0 or done >= total:
             # Errors of a full disk are ignored here; the next write of data reports them.
             with self._signals.deferred(), contextlib.suppress(OSError):
@@ -396,6 +399,7 @@ class Run:
             (self.directory / name).mkdir(exist_ok=True)
         (self.directory / "artifacts" / "error.txt").unlink(missing_ok=True)
         outcome.write_guild_result(self.directory, "")
+        (self.directory / ".guild" / "attrs" / REFUSED).unlink(missing_ok=True)
         outcome.hide_label(self.directory, self._hide.text)
         redact.keep_private(self.directory)
         self._reserve.write_bytes(
@@ -403,7 +407,9 @@ class Run:
         )  # a file system may store zeros without using space
         self._crash = CrashReport(self.directory)
         copy = None if (self.directory / ".guild").is_dir() else self._journal / "output.txt"
+        self._progress_line = ProgressLine()
         self._output = OutputCopy(copy, self._hide.known)
+        self._output.before_write = self._progress_line.clear
         self._output.start()
         for stale in (self.directory / "checkpoints").glob(".writing-*"):
             shutil.rmtree(stale, ignore_errors=True)
@@ -412,7 +418,28 @@ class Run:
         )
         self._beat()
         self._sender = start_sender(self.directory, environment.project_root())
+        self._print_start()
         threading.Thread(target=self._heartbeat, name="heartbeat", daemon=True).start()
+
+    def _print_start(self) -> None:
+        from runcatalog.record.delivery import mlflow_client
+
+        uri = mlflow_client.shown(mlflow_client.tracking_uri()) if self._sender else ""
+        uri = uri.removeprefix(f"sqlite:///{environment.project_root()}/")
+        operation = os.environ.get("GUILD_OP") or environment.script(self.config)
+        _print(messages.started(self.id, operation, self._hide.text(uri)))
+
+    def _print_end(self, end: signals.End, written: Mapping[str, Any]) -> None:
+        from runcatalog.record.delivery import sender
+
+        self._progress_line.close()
+        if end.status == signals.FINISHED:
+            text = messages.finished(self.id, written, self.directory)
+        else:
+            text = messages.interrupted(self.id, end, self._progress, self.directory)
+        if self._sender and (problem := sender.problem(self.directory, self._clock.started / 1000)):
+            text += f"\n{messages.not_sent(problem)}"
+        _print(text)
 
     def _static_facts(self) -> dict[str, Any]:
         path = self._journal / "run.json"
@@ -511,6 +538,7 @@ class Run:
             content["result"], content["reason"], killed=end.status == signals.KILLED
         )
         outcome.write_guild_result(self.directory, line)
+        self._print_end(end, content)
         return written
 
     def _hide_in_artifacts(self) -> None:
@@ -556,6 +584,11 @@ class Run:
                 return
             except OSError:  # a full disk; space may become free
                 continue
+
+
+def _print(text: str) -> None:
+    with contextlib.suppress(OSError, ValueError):  # the output's reader has gone, or it is closed
+        print(text, flush=True)
 
 
 def _without_total(text: str) -> str:

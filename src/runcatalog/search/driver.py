@@ -23,6 +23,7 @@ from runcatalog.search.space import Dimension, Point, SearchError, from_flags
 from runcatalog.search.trials import Objective, Trial
 
 DEFAULT_TRIALS = 20
+SHOWN_TRIALS = 5  # in the table at the end
 PRIOR_MODES = ("batch", "operation", "sourcecode")
 
 
@@ -46,7 +47,11 @@ def main(run_search: Callable[[], None]) -> None:
 def _end_by_signal(signal_number: int) -> None:
     """End this process by the signal, so that Guild records the batch as terminated."""
     with contextlib.suppress(OSError):  # the reader of the output may have ended
-        print("search: stopped; `guild run --restart` runs the remaining trials", flush=True)
+        run = os.environ.get("RUN_ID", "RUN")[:8]
+        print(
+            f"search: stopped; to run the remaining trials: guild run --restart {run} -y",
+            flush=True,
+        )
     signal.signal(signal_number, signal.SIG_DFL)
     os.kill(os.getpid(), signal_number)
 
@@ -97,7 +102,7 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
         reason = "no trial was run: earlier ones tried every point (use prev-trials=batch)"
         result["summary"] = reason
     _write_result(batch, result, started, reason)
-    print(f"search: {result['summary']}", flush=True)
+    print(_report(batch, result["summary"], done, objective), flush=True)
     if result["objective"] is None:
         reasons = [t.reason for t in done if t.reason]
         raise SearchError(reason + (f"; the last one: {reasons[-1]}" if reasons else ""))
@@ -179,7 +184,10 @@ def _run_missing(
             print("search: every point of the space has been tried", flush=True)
             return
         # Printed before the trial, whose own output follows.
-        print(f"search: trial {number} of {count}, {_describe(proposal, objective)}", flush=True)
+        best = _best_so_far(ended, objective)
+        print(
+            f"search: trial {number} of {count}, {_describe(proposal, objective)}{best}", flush=True
+        )
         trial_run = _new_trial(batch, dimensions, proposal, number, ended, objective, settings)
         _run_trial(trial_run, stop)
 
@@ -263,15 +271,49 @@ def _text(point: Point) -> str:
     return ", ".join(f"{name} {value}" for name, value in point.items())
 
 
+def _best_so_far(ended: Sequence[Trial], objective: Objective) -> str:
+    """Return "; best so far 0.93 in trial 2"; "" before the first value."""
+    good = _ranked(ended, objective)
+    return f"; best so far {good[0].value:.4g} in trial {good[0].number}" if good else ""
+
+
+def _ranked(ended: Sequence[Trial], objective: Objective) -> list[Trial]:
+    """Return the trials with a value, the best first."""
+    good = [t for t in ended if t.value is not None]
+    return sorted(good, key=lambda t: objective.to_minimize(t.value))
+
+
+def _report(batch: Any, summary: str, done: Sequence[Trial], objective: Objective) -> str:
+    """Return the lines at the end of a search: its result, the best trials, and the command that shows it."""
+    lines = [f"search: {summary}"]
+    best = _ranked(done, objective)[:SHOWN_TRIALS]
+    if len(done) > 1 and best:
+        rows = [["trial", objective.name, *best[0].point]]
+        rows += [
+            [str(t.number), f"{t.value:.4g}", *(_value(t.point.get(n)) for n in rows[0][2:])]
+            for t in best
+        ]
+        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
+        for row in rows:
+            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
+            lines.append(f"  {'  '.join(cells)}".rstrip())
+    lines.append(f"  to show it: catalog row {batch.id[:8]}")
+    return "\n".join(lines)
+
+
+def _value(value: Any) -> str:
+    return f"{value:.4g}" if isinstance(value, float) else str(value)
+
+
 def _result(done: Sequence[Trial], objective: Objective, count: int) -> dict[str, Any]:
     """Return the batch's result, in the format of other results."""
-    good = [t for t in done if t.value is not None]
+    good = _ranked(done, objective)
     failed = sum(t.state == "failed" for t in done)
     metrics: dict[str, Any] = {"trials": len(done), "failed": failed}
     failures = f"; {failed} of {len(done)} trials failed" if failed else ""
     if not good:
         return {"objective": None, "summary": f"no best point{failures}", "metrics": metrics}
-    best = min(good, key=lambda t: objective.to_minimize(t.value))
+    best = good[0]
     name, value = _exact_value(best, objective)
     return {
         "objective": {

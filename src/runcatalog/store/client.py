@@ -9,7 +9,6 @@ from dataclasses import dataclass, field
 from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
-from runcatalog.model import values
 from runcatalog.model.run_record import RUNNING, Point, RunRecord
 from runcatalog.record.delivery.mlflow_client import (
     MlflowError,
@@ -28,6 +27,7 @@ from runcatalog.store.run_rows import (
     digest,
     encode,
     groups,
+    params_of,
     point_order,
     tags_of,
 )
@@ -203,7 +203,7 @@ class Store(Reader):
     def _new_run(self, record: RunRecord, tags: dict[str, str], id: str) -> NewRun:
         experiment = experiment_of(self.client, self.experiment(record.study), self._known)
         name = run_name(record)
-        params = compat.checked_params(_params(record))
+        params = compat.checked_params(params_of(record))
         time = record.started or 0
         metrics = {}
         for metric, key in ((metric, encode(name)) for name, metric in record.metrics.items()):
@@ -228,7 +228,7 @@ class Store(Reader):
         from mlflow.entities import Metric, Param, RunTag
 
         client = self.client
-        params = [Param(*item) for item in _params(record).items()]
+        params = [Param(*item) for item in params_of(record).items()]
         time = record.started or 0
         points = [
             Metric(encode(name), value, time, step)
@@ -340,10 +340,6 @@ def _stored(run: Run, experiment: str) -> StoredRun | None:
 
 def _loaded(run: Run, kind: str) -> dict[str, Any]:
     return last_steps(run) if kind == "steps" else getattr(run.data, kind)
-
-
-def _params(record: RunRecord) -> dict[str, str]:
-    return {encode(name): values.flag_text(value) for name, value in record.flags.items()}
 
 
 def _end(record: RunRecord) -> int:

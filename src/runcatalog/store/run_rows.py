@@ -246,6 +246,11 @@ def tags_of(record: RunRecord) -> dict[str, str]:
     return tags
 
 
+def params_of(record: RunRecord) -> dict[str, str]:
+    """Return the params that store a record's flags."""
+    return {encode(name): values.flag_text(value) for name, value in record.flags.items()}
+
+
 def mark_tags(record: RunRecord) -> dict[str, str]:
     """Return the tags of a record's marks; none for a record without marks."""
     marks = {name: getattr(record, name) for name in MARKS if getattr(record, name)}

@@ -181,7 +181,8 @@ def put_records(
             counts.added += 1
             if record.run in replaced:
                 index.note_replaced(replaced[record.run])
-            report_line(f"{record.id8}  {record.operation}  {record.status}")
+            place = f"{counts.added} of {len(records)}"
+            report_line(f"{place}  {record.id8}  {record.operation}  {record.status}")
     if counts.added:
         index.tidy()
     return counts

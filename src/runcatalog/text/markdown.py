@@ -7,6 +7,11 @@ import re
 import unicodedata
 from functools import lru_cache
 
+from runcatalog.numbers import amount, minus, short_exponent
+from runcatalog.numbers import duration as duration
+from runcatalog.numbers import number as number
+from runcatalog.numbers import percent as percent
+
 MAX_NAME = 120
 MAX_RESULT = 600
 UNBROKEN = 40  # characters; longer words may wrap, so that a column does not fill the page
@@ -63,34 +68,6 @@ def code(value: object) -> str:
     return f"{fence}{pad}{text}{pad}{fence}".replace("|", "\\|")
 
 
-def duration(seconds: float) -> str:
-    """Return "42 s", "8 min 51 s", "3 h 5 min" or "2 d 4 h"."""
-    whole = round(seconds)
-    if whole < 1:
-        return "under 1 s"
-    parts = [
-        (whole // 86400, "d"),
-        (whole // 3600 % 24, "h"),
-        (whole // 60 % 60, "min"),
-        (whole % 60, "s"),
-    ]
-    while not parts[0][0]:
-        parts.pop(0)
-    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
-
-
-def number(value: float, digits: int = 4) -> str:
-    """Format a number with `digits` significant digits; integers below a million in full."""
-    if not math.isfinite(value):
-        return "NaN" if value != value else ("∞" if value > 0 else "−∞")
-    if value == int(value) and abs(value) < 1e6:
-        return _minus(str(int(value)))
-    text = f"{value:.{digits}g}"
-    if abs(value) >= 10**digits and abs(value) < 1e6:
-        text = f"{value:.0f}"
-    return _minus(_exponent(text))
-
-
 def flag_value(value: object) -> str:
     """Format a flag's value: 5e-3, 0.33, 64 64."""
     if isinstance(value, bool) or value is None:
@@ -99,19 +76,9 @@ def flag_value(value: object) -> str:
         if value and abs(value) < 0.1:
             mantissa, exponent = f"{value:.2e}".split("e")
             mantissa = mantissa.rstrip("0").rstrip(".")
-            return _minus(f"{mantissa}e{int(exponent)}")
-        return _minus(_exponent(f"{value:.3g}"))
+            return minus(f"{mantissa}e{int(exponent)}")
+        return minus(short_exponent(f"{value:.3g}"))
     return escape(value if value != "" else "''", 60)
-
-
-def percent(rate: float) -> str:
-    """Format a rate in [0, 1] as whole per cent; only a rate of exactly 1 gives 100."""
-    whole = math.floor(100 * rate + 0.5)
-    if whole >= 100 and rate < 1:
-        whole = 99
-    if whole <= 0 and rate > 0:
-        return "<1"
-    return _minus(str(whole))
 
 
 def count(number_: float, unit: str) -> str:
@@ -122,20 +89,6 @@ def count(number_: float, unit: str) -> str:
     return f"{amount(number_)} {name}" + ("" if name.endswith("s") else "s")
 
 
-def amount(number_: float) -> str:
-    """Return "360", "0.4 M"."""
-    return f"{number_ / 1e6:.2g} M" if abs(number_) >= 1e5 else number(number_)
-
-
 def words(name: str) -> str:
     """Return a metric's name as words: opening_rate → opening rate."""
     return escape(name.replace("_", " ").strip(), 60)
-
-
-def _exponent(text: str) -> str:
-    mantissa, e, exponent = text.partition("e")
-    return f"{mantissa}e{int(exponent)}" if e else text
-
-
-def _minus(text: str) -> str:
-    return "−" + text[1:] if text.startswith("-") else text

@@ -10,6 +10,7 @@ from typing import Any
 
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.record.lifecycle.signals import NEVER_STARTED
 from runcatalog.text import markdown
 
 _AT = re.compile(r"(?P<what>.+?) at (?P<axis>[a-z][a-z _]*?) (?P<step>\d+)(?:: (?P<more>.*))?")
@@ -136,6 +137,8 @@ def _interval_text(objective: dict[str, Any], low: float, high: float) -> str:
 def failure(record: RunRecord) -> str:
     """Return "failed at update 1: gradient explosion (log_std is not finite)"."""
     reason = record.reason or "no reason recorded"
+    if reason.startswith(NEVER_STARTED):
+        return markdown.escape(reason, markdown.MAX_RESULT)
     match = _AT.fullmatch(" ".join(reason.split()))
     if match is None:
         return f"failed{_reached(record)}: {markdown.escape(reason, markdown.MAX_RESULT)}"

@@ -1,12 +1,13 @@
 """`catalog diff`: runs, batches, commits."""
 
+import json
 import math
 import subprocess
 
 import pytest
 
 from runcatalog.analysis.commits import between
-from runcatalog.analysis.diff import Side, diff, difference_bounds
+from runcatalog.analysis.diff import Side, as_json, diff, difference_bounds
 from runcatalog.model import statistics
 from runcatalog.model.errors import CatalogError
 
@@ -222,3 +223,18 @@ def test_commits_are_told_by_git_where_it_has_them(repository, make):
     assert code[2] == "2 commits to B:"
     both = diff(Side(make(1, commit=first)), Side(make(2, commit=first, dirty="1a")), root)
     assert section(both, "code") == [f"A: {first[:12]}", f"B: {first[:12]} with changes 1a"]
+
+
+def test_differences_as_json_are_pairs(make):
+    a = make(1, lr=1e-3, task="pull").with_points({"rate": [(0, 0.1)], "same": [(0, 1.0)]})
+    b = make(2, lr=5e-3, task="pull", clip=0.2).with_points(
+        {"rate": [(0, 0.3)], "same": [(0, 1.0)]}
+    )
+    content = json.loads(as_json(Side(a), Side(b)))
+    assert content["flags"] == {"clip": [None, 0.2], "lr": [0.001, 0.005]}
+    assert content["metrics"] == {"rate": [0.1, 0.3]}
+    assert content["A"]["run"] == a.run
+    batches = Side(make(3), (a, b)), Side(make(4), (a,))
+    assert json.loads(as_json(*batches))["flags"]["lr"] == [[0.001, 0.005], [0.001]]
+    with pytest.raises(CatalogError, match="neither has it"):
+        as_json(Side(a), Side(b), ["nothing"])

@@ -1,5 +1,6 @@
 """`catalog best`: how points are ranked, and that a lucky seed does not win."""
 
+import json
 import random
 import re
 
@@ -178,8 +179,33 @@ def test_not_more_than_asked_for_and_not_wider_than_the_terminal(make):
     lines = ranking.as_table(ranked(runs), 3, 60)
     assert sum(bool(re.match(r" *\d+\.", line)) for line in lines) == 3
     assert "17 more (-n 0 shows all)" in lines
-    assert max(map(len, lines[1:6])) <= 60
+    assert max(map(len, lines[1:-1])) <= 60
     assert (
         sum(bool(re.match(r" *\d+\.", line)) for line in ranking.as_table(ranked(runs), 0, None))
         == 20
     )
+
+
+def test_a_flag_that_changes_nothing_or_is_shared_is_no_column(make):
+    runs = [
+        make(n, value=n / 50, lr=n % 4, seed=n, threads=n, depth=3 + (n > 15)) for n in range(16)
+    ]
+    runs += [make(20, value=0.001, lr=9, seed=0, threads=1, depth=4)]
+    lines = ranking.as_table(ranked(runs), 3, 100)
+    assert lines[2].split() == ["lr", "mean", "95", "%", "interval", "seeds", "best", "run"]
+    assert "all have depth=3" in lines
+    every = ranking.as_table(ranked(runs), 3, 100, every_flag=True)[2]
+    assert every.split()[:2] == ["depth", "lr"]
+
+
+def test_a_ranking_as_json_has_its_numbers_and_runs(make):
+    runs = [make(n, value=n / 50, lr=n % 2, seed=n) for n in range(6)]
+    found = ranked(runs)
+    content = json.loads(ranking.as_json(found, 1))
+    assert content["operation"] == "toy:train"
+    (group,) = content["groups"]
+    assert group["flags"] == {"lr": 1}
+    assert group["mean"] == pytest.approx(3 / 50)
+    assert group["interval"] == list(found.groups[0].bounds)
+    assert group["runs"] == [run.run for run in runs if run.seed % 2]
+    assert group["best_run"] == runs[5].run

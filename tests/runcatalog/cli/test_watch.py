@@ -360,7 +360,7 @@ def training(shell):
             text=True,
         )
         started.append(process)
-        assert process.stdout.readline() == "ready\n"
+        assert "ready\n" in iter(process.stdout.readline, "")
         return process
 
     yield start

@@ -129,7 +129,7 @@ def _make_database(path: Path) -> None:
     """Make a database unless it exists; if several processes need it, one makes it and the others wait.
 
     Raises:
-        MlflowError: Another process has been making it for too long.
+        MlflowError: Its folder does not exist, or another process has been making it for too long.
     """
     if _has_content(
         path
@@ -137,7 +137,8 @@ def _make_database(path: Path) -> None:
         return
     from mlflow import MlflowClient
 
-    path.parent.mkdir(parents=True, exist_ok=True)
+    if not path.parent.is_dir():
+        raise MlflowError(f"MLflow's database {path}: there is no folder {path.parent}")
     try:
         with locked(path.with_name(f"{path.name}.lock"), timeout=_MAKING):
             if not _has_content(path):

@@ -14,6 +14,7 @@ from collections.abc import Callable, Mapping
 from pathlib import Path
 from typing import Any
 
+from runcatalog import numbers
 from runcatalog.record.untrusted import guild_attribute
 
 _OBJECTIVE = re.compile(
@@ -57,6 +58,50 @@ def summary_line(
         if v not in (None, "")
     ]
     return "; ".join([sentence, *attribute_parts])
+
+
+def sentence(result: Mapping[str, Any] | None) -> str:
+    """Return the result of a finished run as its row in the catalog has it: "97 % opening rate [91, 99]".
+
+    Args:
+        result: The script's result.
+    """
+    result = result or {}
+    if summary := " ".join(str(result.get("summary") or "").split()):
+        return summary
+    objective = result.get("objective") or {}
+    if not objective.get("name") or not isinstance(objective.get("value"), int | float):
+        return "finished, with no result"
+    text = _number_text(objective)
+    at = objective.get("at")
+    if isinstance(at, int | float) and not isinstance(at, bool) and math.isfinite(at):
+        axis = str(objective.get("axis") or "step").replace("_", " ")
+        text += f" after {numbers.amount(at)} {axis}{'' if at == 1 or axis.endswith('s') else 's'}"
+    text += _interval_text(objective)
+    others = objective.get("also")
+    for other in others if isinstance(others, list) else [others]:
+        if isinstance(other, Mapping) and "name" in other and "value" in other:
+            text += f"; {_number_text(other)}{_interval_text(other)}"
+    return text
+
+
+def _number_text(number: Mapping[str, Any]) -> str:
+    """Return "97 % opening rate" or "episode return 7696"."""
+    name, value = str(number["name"]).replace("_", " ").strip(), float(number["value"])
+    if number.get("kind") != "rate" or not math.isfinite(value):
+        return f"{name} {numbers.number(value)}"
+    return f"{numbers.percent(value) if value <= 1 else f'{value * 100:.0f}'} % {name}"
+
+
+def _interval_text(number: Mapping[str, Any]) -> str:
+    """Return the 95 % interval " [91, 99]" of a counted rate in per cent; "" without a count."""
+    value, count = float(number["value"]), number.get("count")
+    if number.get("kind") != "rate" or not isinstance(count, int) or isinstance(count, bool):
+        return ""
+    if count < 1 or not 0 <= value <= 1:
+        return ""
+    low, high = numbers.wilson(min(value * count, count), count)
+    return f" [{math.floor(100 * low + 0.5)}, {math.floor(100 * high + 0.5)}]"
 
 
 def parse(line: str) -> dict[str, Any] | None:

@@ -9,6 +9,7 @@ from __future__ import annotations
 import contextlib
 import importlib.util
 import os
+import re
 import select
 import subprocess
 import sys
@@ -21,6 +22,7 @@ INTERVAL = 5.0  # s between batches
 SHARE = 0.01  # largest share of a core that sending uses during the run
 PATIENCE = 120.0  # s of retries after the end of a run; later `catalog sync` sends the rest
 _NICENESS = 10
+_DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # before an error in the log
 
 
 def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | None:
@@ -111,6 +113,24 @@ def send_until_end(directory: Path, end_of_run: int) -> bool:
             open_pipe = False
             time.sleep(0.2)  # a killed process closes its files shortly before it disappears
     return False
+
+
+def problem(directory: Path, since: float) -> str:
+    """Return why MLflow has nothing of a run, or nothing of late; "" if it has, or nothing is known yet.
+
+    Args:
+        directory: The run's directory.
+        since: When the session began [s since the epoch]; what was written to the log before does not count.
+    """
+    log, state = directory / "journal" / "sender.log", directory / "journal" / "mlflow.json"
+    try:
+        changed = log.stat().st_mtime
+        if changed < since or (state.exists() and state.stat().st_mtime > changed):
+            return ""
+        lines = [line for line in log.read_text(errors="replace").splitlines() if _DATE.match(line)]
+    except OSError:
+        return ""
+    return _DATE.sub("", lines[-1]) if lines else ""
 
 
 def _is_running(directory: Path, otherwise: bool) -> bool:

@@ -20,6 +20,7 @@ from runcatalog.record.lifecycle.process import process_state
 RUNNING, FINISHED, FAILED, KILLED = "RUNNING", "FINISHED", "FAILED", "KILLED"
 
 NO_RESULT = "the script ended without a result"
+NEVER_STARTED = "never started"  # begin of the reason of a run that lacked what it needs
 GONE = "process gone (SIGKILL or os._exit)"  # the two cannot be distinguished afterwards
 
 _PR_SET_PDEATHSIG = 1

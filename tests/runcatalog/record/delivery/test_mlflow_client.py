@@ -161,3 +161,10 @@ def test_nobody_answers_at_an_address(address, why, monkeypatch):
     assert why in line
     assert "did not answer" in line
     assert "\n" not in line
+
+
+def test_a_database_in_a_missing_folder_is_an_error_and_makes_none(tmp_path):
+    path = tmp_path / "no" / "such" / "mlflow.db"
+    with pytest.raises(MlflowError, match=f"there is no folder {path.parent}"):
+        connect(f"sqlite:///{path}")
+    assert not (tmp_path / "no").exists()

@@ -1,0 +1,85 @@
+"""Required runs: Guild takes one that can be used, names the command where there is none, and notes the reason.
+
+Installed by `runcatalog.guild.plugin`.
+"""
+
+from __future__ import annotations
+
+import re
+from pathlib import Path
+from typing import Any
+
+UNMET = "unmet"  # attribute of a run that was never started: what it needs
+
+
+def install() -> None:
+    """Change how Guild looks for required runs."""
+    from runcatalog.guild.compat import op, resolver
+
+    if hasattr(op._resolve_deps, "of_guild"):
+        return  # by an earlier instance of the plugin
+    resolve = op._resolve_deps
+
+    def resolve_and_note(operation: Any, run: Any, *arguments: Any, **options: Any) -> None:
+        path = Path(run.guild_path("attrs", UNMET))
+        path.unlink(missing_ok=True)
+        try:
+            resolve(operation, run, *arguments, **options)
+        except op.op_dep.OpDependencyError as error:
+            run.write_attr(UNMET, _need(error))
+            raise
+
+    resolve_and_note.of_guild = resolve  # type: ignore[attr-defined]
+    op._resolve_deps = resolve_and_note
+    resolver.OperationResolver._resolve_op_run = _usable_run
+
+
+def _need(error: Exception) -> str:
+    """Return what a run needs, from the message of Guild's error; the message for another error."""
+    need = re.search(r"needs a run of .*?(?=; to make one)", str(error))
+    return need[0] if need else str(error)
+
+
+def _usable_run(self: Any, run_id_prefix: str | None, include_staged: bool, choose: Any) -> Any:
+    """Return the newest usable run of the required operations, a marked one first; replaces Guild's method.
+
+    A run is usable if it has the files that the operation selects: one that was stopped before its first checkpoint
+    is not.
+
+    Raises:
+        ResolutionError: There is none.
+    """
+    from runcatalog.guild.compat import resolver
+
+    wanted = resolver.oprefs_for_source(self.source)
+    status = resolver._matching_run_status(include_staged)
+    runs: list[Any] = []
+    if run_id_prefix or choose is not resolver.marked_or_latest_run:  # of another machine
+        if run := choose(wanted, run_id_prefix, status):
+            return run
+    else:
+        runs = resolver.matching_runs(wanted, None, status)
+        for run in sorted(runs, key=lambda run: not run.get("marked")):
+            if run.status == "staged" or _has_files(self, run):
+                return run
+    names = " or ".join(_name(ref) for ref in wanted)
+    need = f"needs a run of {names}"
+    if run_id_prefix:
+        need += f" with the id {run_id_prefix}"
+    elif runs:
+        need += f" with {self.source.resolving_name}; run {runs[0].id[:8]} has none"
+    raise resolver.ResolutionError(f"{need}; to make one: guild run {_name(wanted[0])} -y")
+
+
+def _has_files(self: Any, run: Any) -> bool:
+    from runcatalog.guild.compat import resolver
+
+    unpacked = resolver._unpack_dir(run.dir, None)
+    return any(
+        path.is_file() or any(entry.is_file() for entry in path.rglob("*"))
+        for path in map(Path, resolver._resolve_run_files(run, self.source, unpacked))
+    )
+
+
+def _name(ref: Any) -> str:
+    return f"{ref.model_name}:{ref.op_name}" if ref.model_name else ref.op_name

@@ -1,0 +1,81 @@
+"""Numbers as text in fixed formats, and the interval of a counted rate."""
+
+from __future__ import annotations
+
+import math
+
+Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
+
+
+def number(value: float, digits: int = 4) -> str:
+    """Format a number with `digits` significant digits; integers below a million in full."""
+    if not math.isfinite(value):
+        return "NaN" if value != value else ("∞" if value > 0 else "−∞")
+    if value == int(value) and abs(value) < 1e6:
+        return minus(str(int(value)))
+    text = f"{value:.{digits}g}"
+    if abs(value) >= 10**digits and abs(value) < 1e6:
+        text = f"{value:.0f}"
+    return minus(short_exponent(text))
+
+
+def amount(number_: float) -> str:
+    """Return "360", "0.4 M"."""
+    return f"{number_ / 1e6:.2g} M" if abs(number_) >= 1e5 else number(number_)
+
+
+def percent(rate: float) -> str:
+    """Format a rate in [0, 1] as whole per cent; only a rate of exactly 1 gives 100."""
+    whole = math.floor(100 * rate + 0.5)
+    if whole >= 100 and rate < 1:
+        whole = 99
+    if whole <= 0 and rate > 0:
+        return "<1"
+    return minus(str(whole))
+
+
+def duration(seconds: float) -> str:
+    """Return "42 s", "8 min 51 s", "3 h 5 min" or "2 d 4 h"."""
+    whole = round(seconds)
+    if whole < 1:
+        return "under 1 s"
+    parts = [
+        (whole // 86400, "d"),
+        (whole // 3600 % 24, "h"),
+        (whole // 60 % 60, "min"),
+        (whole % 60, "s"),
+    ]
+    while not parts[0][0]:
+        parts.pop(0)
+    return " ".join(f"{count} {unit}" for count, unit in parts[:2] if count)
+
+
+def wilson(successes: float, count: int) -> tuple[float, float]:
+    """Return the 95 % score interval of a rate (Wilson 1927, JASA 22, 209-212).
+
+    Args:
+        successes: Number of successes, 0 … count.
+        count: Number of trials, at least 1.
+
+    Returns:
+        (low, high), both in [0, 1].
+    """
+    if count < 1 or not 0 <= successes <= count:
+        raise ValueError(f"{successes} successes of {count}")
+    rate, z2 = successes / count, Z95 * Z95
+    centre = (rate + z2 / (2 * count)) / (1 + z2 / count)
+    half = Z95 / (1 + z2 / count) * math.sqrt(rate * (1 - rate) / count + z2 / (4 * count**2))
+    low = 0.0 if successes == 0 else max(0.0, centre - half)
+    high = 1.0 if successes == count else min(1.0, centre + half)
+    return low, high
+
+
+def short_exponent(text: str) -> str:
+    """Return a number's text with an exponent without leading zeros: 1e-05 → 1e-5."""
+    mantissa, e, exponent = text.partition("e")
+    return f"{mantissa}e{int(exponent)}" if e else text
+
+
+def minus(text: str) -> str:
+    """Return a number's text with a minus sign instead of a hyphen."""
+    return "−" + text[1:] if text.startswith("-") else text

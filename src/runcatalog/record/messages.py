@@ -1,0 +1,80 @@
+"""What a run prints about itself at its start and at its end."""
+
+from __future__ import annotations
+
+import os
+import shlex
+import sys
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from runcatalog.numbers import amount, duration
+from runcatalog.record.delivery import outcome
+from runcatalog.record.lifecycle import signals
+from runcatalog.record.provenance import patch
+
+_SHOWN = 6  # names of files
+
+
+def started(run_id: str, operation: str, uri: str) -> str:
+    """Return the lines at the start of a run.
+
+    Args:
+        run_id: The run's id.
+        operation: Operation or script.
+        uri: MLflow that the run is sent to; "" if it is sent to none.
+    """
+    sent = f"sent to MLflow at {uri}" if uri else "not sent to MLflow"
+    return f"run {run_id[:8]} of {operation}, {sent}\n  to follow it: catalog watch"
+
+
+def finished(run_id: str, written: Mapping[str, Any], directory: Path) -> str:
+    """Return the lines at the end of a finished run: its result as in the catalog, its files, how to show it.
+
+    Args:
+        run_id: The run's id.
+        written: Content of result.json.
+        directory: The run's directory.
+    """
+    lines = [
+        f"run {run_id[:8]} finished after {duration(written['wall_seconds'])}: {outcome.sentence(written['result'])}"
+    ]
+    paths = (directory / "artifacts").glob("*")
+    files = sorted(path.name for path in paths if path.is_file() and path.name != patch.NAME)
+    if files:
+        more = f" and {len(files) - _SHOWN} more" if len(files) > _SHOWN else ""
+        lines.append(f"  files: {', '.join(files[:_SHOWN])}{more} in {directory / 'artifacts'}")
+    lines.append(f"  to show it: catalog row {run_id[:8]}")
+    return "\n".join(lines)
+
+
+def interrupted(run_id: str, end: signals.End, progress: Mapping[str, Any], directory: Path) -> str:
+    """Return the lines at the end of a run that failed or was killed: how far it came, and how to go on.
+
+    Args:
+        run_id: The run's id.
+        end: How the run ended.
+        progress: ``done``, ``total`` and ``unit`` as reported last; empty before the first report.
+        directory: The run's directory.
+    """
+    far = ""
+    if progress:
+        far = f" after {progress['unit']} {amount(progress['done'])} of {amount(progress['total'])}"
+    if end.status == signals.FAILED:
+        return f"run {run_id[:8]} failed{far}\n  to show it: catalog row {run_id[:8]}"
+    checkpoints = sorted((directory / "checkpoints").glob("[0-9]*"))
+    begin = (
+        f"from the checkpoint at {int(checkpoints[-1].name)}"
+        if checkpoints
+        else "from its beginning"
+    )
+    lines = f"run {run_id[:8]} stopped ({end.reason}){far}\n  to continue it {begin}: "
+    if os.environ.get("GUILD_OP"):
+        return f"{lines}guild run --restart {run_id[:8]} -y"
+    return f"{lines}{Path(sys.executable).name} {shlex.quote(sys.argv[0])} --resume {shlex.quote(str(directory))}"
+
+
+def not_sent(problem: str) -> str:
+    """Return the line about an MLflow that could not be used."""
+    return f"  not sent yet: {problem}; nothing is lost, `catalog sync` sends the run later"

@@ -1,0 +1,98 @@
+"""Runs of the committed records, read beside those in MLflow: a fresh clone needs no import to be searched."""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Collection, Iterable, Sequence
+from functools import cache
+from pathlib import Path
+
+import orjson
+
+from runcatalog.model.record_files import read
+from runcatalog.model.run_record import Point, from_json, to_json
+from runcatalog.store.run_rows import Reader, StoredRun, encode, params_of, tags_of
+
+_DIGITS = 8  # of a run's id that the name of its file begins with
+_PREFIX = "record "  # of the ids that stand in for MLflow's
+
+
+class WithCommitted(Reader):
+    """The runs of a reader, and those of the committed records that it does not have.
+
+    Args:
+        source: Reader of MLflow.
+        folder: Folder of the records.
+    """
+
+    def __init__(self, source: Reader, folder: Path) -> None:
+        self.uri = source.uri
+        self._source = source
+        self._folder = folder
+        self._paths: dict[str, Path] = {}  # of the records that MLflow does not have, by id
+
+    def runs(self, *, deleted: bool = False, on_demand: Collection[str] = ()) -> list[StoredRun]:
+        """See :meth:`runcatalog.store.run_rows.Reader.runs`."""
+        stored = self._source.runs(deleted=deleted, on_demand=on_demand)
+        known = {run.run[:_DIGITS] for run in stored}
+        self._paths = {}
+        missing = []
+        for path in sorted(self._folder.glob("*/*.json")):
+            if path.name[:_DIGITS] not in known:
+                run = _stored(path)
+                self._paths[run.id] = path
+                missing.append(run)
+        return sorted([*stored, *missing], key=_start) if missing else stored
+
+    def names(self, stored: Iterable[StoredRun]) -> tuple[set[str], set[str]]:
+        """See :meth:`runcatalog.store.run_rows.Reader.names`."""
+        stored = list(stored)
+        flags, metrics = self._source.names([s for s in stored if s.id not in self._paths])
+        more = super().names(s for s in stored if s.id in self._paths)
+        return flags | more[0], metrics | more[1]
+
+    def points(self, run_ids: Sequence[str]) -> dict[str, dict[str, list[Point]]]:
+        """See :meth:`runcatalog.store.run_rows.Reader.points`."""
+        found = self._source.points([id_ for id_ in run_ids if id_ not in self._paths])
+        for id_ in run_ids:
+            if id_ in self._paths:
+                metrics = read(self._paths[id_]).metrics
+                found[id_] = {name: list(metric.curve) for name, metric in metrics.items()}
+        return found
+
+    def lacks_points(self, stored: StoredRun) -> bool:
+        """See :meth:`runcatalog.store.run_rows.Reader.lacks_points`."""
+        return stored.id not in self._paths and self._source.lacks_points(stored)
+
+
+def _stored(path: Path) -> StoredRun:
+    """Return the run of a record, as if it was in MLflow.
+
+    Curves are not checked, which would take ten times as long; `points` does.
+    """
+    try:
+        content = orjson.loads(path.read_bytes())
+        metrics = content.pop("metrics")
+        last = {encode(name): metric["last"] for name, metric in metrics.items()}
+        record = from_json(content, str(path))
+    except (OSError, ValueError, KeyError, TypeError, AttributeError):
+        record = read(path)
+        metrics = to_json(record)["metrics"]
+        last = {encode(name): metric["last"] for name, metric in metrics.items()}
+    steps = {encode(name): metric["curve"][-1][0] for name, metric in metrics.items()}
+    id_ = f"{_PREFIX}{record.run}"
+    load = {
+        "tags": lambda: tags_of(record),
+        "params": lambda: params_of(record),
+        "metrics": lambda: last,
+        "steps": lambda: steps,
+    }
+    return StoredRun(
+        id_, record.run, record.study, record.status, False, cache(lambda kind: load[kind]())
+    )
+
+
+def _start(stored: StoredRun) -> tuple[float, str]:
+    """Return the sort key by start; runs without one come last."""
+    started = stored.tag("started")
+    return (float(started) if started else math.inf), stored.run

@@ -1,0 +1,25 @@
+"""Whether a terminal shows this process's output.
+
+Guild reads a run's output from a pipe and passes it on, so the process that owns the terminal tells the processes
+that it starts, by a variable in their environment.
+"""
+
+import os
+import sys
+
+VARIABLE = "RECORD_ON_TERMINAL"  # "1": a terminal shows the output; "0": none does, or other output is shown there
+
+
+def is_shown() -> bool:
+    """Return whether a terminal shows what this process prints."""
+    if VARIABLE in os.environ:
+        return os.environ[VARIABLE] == "1"
+    try:
+        return sys.stdout.isatty()
+    except (AttributeError, ValueError):  # standard output is closed
+        return False
+
+
+def tell_children() -> None:
+    """Tell the processes that this one starts, unless a process further up has told them."""
+    os.environ[VARIABLE] = str(int(is_shown()))

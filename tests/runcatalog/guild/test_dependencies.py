@@ -1,0 +1,97 @@
+"""A required run is one that can be used; what has none says what it needs; refused flags leave no run."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from runcatalog.guild.runs import GuildRun
+
+GUILD_YML = """
+- model: study
+  operations:
+    make: {main: make, flags-import: all}
+    use:
+      main: use
+      requires: {name: weights, operation: 'study:make', select: checkpoints, target-type: link}
+"""
+MAKE = """
+import argparse, sys
+from dataclasses import dataclass
+from runcatalog import record
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    '''Writes a checkpoint.'''
+    steps: int = record.option(1, "number of checkpoints", low=0)
+
+def main(config):
+    with record.start(config) as run:
+        for step in range(config.steps):
+            run.checkpoint(step, {}, {"step": step})
+        run.finish({"objective": {"name": "score", "value": 1.0}})
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser())
+"""
+
+
+@pytest.fixture
+def study(shell):
+    (shell.root / "guild.yml").write_text(GUILD_YML)
+    (shell.root / "make.py").write_text(MAKE)
+    (shell.root / "use.py").write_text("import os; print('made', os.listdir('checkpoints'))")
+    shell.env["RECORD_MLFLOW"] = "off"
+    return shell
+
+
+def run_ids(shell):
+    """Return the ids of all runs of the Guild home."""
+    return {path.name for path in home(shell).iterdir()}
+
+
+def home(shell):
+    """Return the folder of the runs."""
+    return Path(shell.env["GUILD_HOME"]) / "runs"
+
+
+def test_a_required_run_that_is_missing_is_named_with_its_command(study):
+    output = study("guild run study:use -y", code=1)
+    assert "needs a run of study:make; to make one: guild run study:make -y" in output
+    (run,) = run_ids(study)
+    end = GuildRun(run, str(home(study) / run)).end()
+    assert end == ("FAILED", "never started: needs a run of study:make")
+    study.catalog("sync")
+    row = study.catalog("row latest")
+    assert "| never started: needs a run of study:make |" in row
+    assert "weights=null" not in row
+    study(re.search("guild run study:make -y", output)[0])
+    assert "made ['00000000']" in study(f"guild run --restart {run} -y")
+    assert GuildRun(run, str(home(study) / run)).end()[0] == "FINISHED"
+
+
+def test_a_run_without_the_selected_files_is_not_taken(study):
+    study("guild run study:make -y")
+    (usable,) = run_ids(study)
+    study("guild run study:make steps=0 -y")
+    output = study("guild run study:use -y")
+    assert f"Using run {usable}" in output
+    assert "made ['00000000']" in output
+    empty = next(iter(run_ids(study) - {usable}))
+    marked = study("guild mark -y 1 -Fo study:make")  # of the newest, which cannot be used
+    assert marked is not None
+    assert f"Using run {usable}" in study("guild run study:use -y")
+    for run in (usable,):
+        study(f"guild runs rm -y {run}")
+    assert "with weights; run" in study("guild run study:use -y", code=1)
+    assert empty in run_ids(study)
+
+
+def test_refused_flags_leave_no_run(study):
+    output = study("guild run study:make steps=-1 -y", code=2)
+    assert "--steps: -1 is not in [0, inf)" in output
+    assert "0 sent" in study.catalog("sync")
+    study.catalog("row latest", code=1)
+    run = next(iter(run_ids(study)))
+    study(f"guild run --restart {run} steps=1 -y")
+    assert "| score 1 |" in study.catalog("sync") + study.catalog("row latest")

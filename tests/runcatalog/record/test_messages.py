@@ -1,0 +1,138 @@
+"""What a run prints at its start and end, and its line of progress on a terminal."""
+
+import json
+import os
+import pty
+import re
+import shlex
+import signal
+import socket
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from runcatalog import terminal_output
+from runcatalog.model.record_files import read_all
+from runcatalog.record.delivery import outcome
+from runcatalog.record.progress import Speed, progress_text
+from runcatalog.text import sentences
+
+
+def plain(markdown):
+    """Return a cell of the catalog without its escapes."""
+    text = re.sub(r"&#8203;|</?span>", "", markdown)
+    for name, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
+        text = text.replace(name, sign)
+    return re.sub(r"\\([\\`*\[\]|~_])", r"\1", text)
+
+
+def test_a_result_is_printed_as_its_row_in_the_catalog_has_it():
+    records = read_all(Path(__file__).parents[3] / "experiments" / "records")
+    finished = [r for r in records if r.status == "FINISHED"]
+    assert len(finished) > 500
+    without_summary = 0
+    for record in finished:
+        without_summary += not (record.result or {}).get("summary")
+        assert outcome.sentence(record.result)[:590] == plain(sentences.outcome(record))[:590]
+    assert without_summary > 100
+
+
+def printed(toy, *flags, env=None):
+    process = toy.start(*flags, env=env)
+    output, errors = process.communicate(timeout=120)
+    return process.returncode, output, errors
+
+
+def test_a_run_says_where_it_is_and_how_it_ended(toy, project):
+    code, output, errors = printed(toy, "--updates", 4)
+    assert (code, errors) == (0, "")
+    run = json.loads((toy.directory / "journal" / "run.json").read_text())["id"][:8]
+    first, follow, *_, end, show = output.splitlines()
+    assert first == f"run {run} of toy_training, not sent to MLflow"
+    assert follow == "  to follow it: catalog watch"
+    result = json.loads((toy.directory / "result.json").read_text())
+    assert re.fullmatch(rf"run {run} finished after .* s: (.*)", end)[1] == outcome.sentence(
+        result["result"]
+    )
+    assert show == f"  to show it: catalog row {run}"
+
+
+def test_what_is_printed_after_a_signal_continues_the_run(toy, wait_until):
+    process = toy.start("--updates", 10**6, "--every", 5, "--pause", 0.01)
+    wait_until(lambda: toy.lines() > 40)
+    process.send_signal(signal.SIGINT)
+    output, _ = process.communicate(timeout=60)
+    assert re.search(r"run \w{8} stopped \(Ctrl-C\)", output)
+    step, line = re.search(r"to continue it from the checkpoint at (\d+): (.*)", output).groups()
+    assert (toy.directory / "checkpoints" / f"{int(step):08d}").is_dir()
+    assert line.split()[-2:] == ["--resume", str(toy.directory)]
+    updates = str(int(step) + 10)
+    given = [*shlex.split(line), "--updates", updates, "--every", "5"]
+    env = {n: v for n, v in os.environ.items() if n != "RUN_DIR"}
+    done = subprocess.run(given, capture_output=True, text=True, env=env, cwd=toy.directory)
+    assert f"after {updates} updates" in done.stdout.splitlines()[-2], done.stdout + done.stderr
+
+
+def test_an_mlflow_that_cannot_be_reached_is_told_once(toy, wait_until):
+    with socket.socket() as unused:
+        unused.bind(("127.0.0.1", 0))
+        uri = f"http://127.0.0.1:{unused.getsockname()[1]}"
+    env = {"RECORD_MLFLOW": "on", "MLFLOW_TRACKING_URI": uri}
+    process = toy.start("--updates", 10**6, "--every", 0, "--pause", 0.01, env=env)
+    log = toy.directory / "journal" / "sender.log"
+    wait_until(lambda: log.exists() and log.stat().st_size > 0)
+    process.send_signal(signal.SIGTERM)
+    output, _ = process.communicate(timeout=60)
+    (line,) = [line for line in output.splitlines() if "not sent yet" in line]
+    assert uri in line
+    assert "`catalog sync` sends the run later" in line
+
+
+def test_the_line_of_progress_is_on_the_terminal_alone(toy, tmp_path):
+    pid, terminal = pty.fork()
+    if not pid:
+        with (tmp_path / "log").open("w") as log:
+            os.dup2(log.fileno(), 1)
+            os.environ |= {"RUN_DIR": str(toy.directory), terminal_output.VARIABLE: "1"}
+            os.execv(
+                sys.executable,
+                [sys.executable, str(toy.script), "--updates", "40", "--pause", "0.03"],
+            )
+    shown = b""
+    try:
+        while part := os.read(terminal, 4096):
+            shown += part
+    except OSError:  # the terminal's other side is closed
+        pass
+    assert os.waitpid(pid, 0)[1] == 0
+    states = shown.decode().split("\r")
+    assert len([s for s in states if re.match(r"update \d+ of 40, .* updates/s, .* left", s)]) >= 3
+    assert states[-1] == "\x1b[K"  # nothing remains
+    text = (tmp_path / "log").read_text()
+    assert "\r" not in text
+    assert "updates/s" not in text
+    assert "finished after" in text
+
+
+@pytest.mark.parametrize(("setting", "shown"), [("1", True), ("0", False), (None, False)], ids=str)
+def test_a_variable_tells_whether_a_terminal_shows_the_output(monkeypatch, setting, shown):
+    monkeypatch.delenv(terminal_output.VARIABLE, raising=False)
+    if setting is not None:
+        monkeypatch.setenv(terminal_output.VARIABLE, setting)
+    assert terminal_output.is_shown() is shown  # pytest's own standard output is no terminal
+    terminal_output.tell_children()
+    assert os.environ[terminal_output.VARIABLE] == str(int(shown))
+
+
+def test_the_time_left_follows_the_speed_of_the_last_minute():
+    speed = Speed()
+    for second in range(200):
+        speed.add(second, second * (10 if second < 100 else 2))
+    assert speed.per_second == pytest.approx(2)
+    assert progress_text(400, 500, "update", speed.per_second) == (
+        "update 400 of 500, 2 updates/s, 50 s left"
+    )
+    assert progress_text(500, 500, "update", 2.0) == "update 500 of 500, 2 updates/s"
+    assert progress_text(1, 500, "update", None) == "update 1 of 500"

@@ -1,0 +1,70 @@
+"""Committed records are read as they are read from MLflow after an import."""
+
+import shutil
+from pathlib import Path
+
+import pytest
+
+from runcatalog.analysis import find_runs
+from runcatalog.model.record_files import read
+from runcatalog.store.committed_runs import WithCommitted
+from runcatalog.store.sqlite_reader import reader
+
+RECORDS = Path(__file__).parents[3] / "experiments" / "records"
+EVERY = 40  # record of every study's folder
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    """Returns a folder with some records of every study, batches and marked runs among them."""
+    folder = tmp_path_factory.mktemp("project") / "experiments" / "records"
+    for study in RECORDS.iterdir():
+        (folder / study.name).mkdir(parents=True)
+        for path in sorted(study.glob("*.json"))[::EVERY]:
+            shutil.copy(path, folder / study.name)
+    return folder
+
+
+@pytest.fixture(scope="module")
+def uri(folder, tmp_path_factory):
+    """Returns an MLflow into which the records were imported."""
+    from runcatalog.store.client import Store
+    from runcatalog.sync.imports import put_records
+
+    uri = f"sqlite:///{tmp_path_factory.mktemp('mlflow')}/mlflow.db"
+    put_records(Store(uri), [read(p) for p in sorted(folder.glob("*/*.json"))], str)
+    return uri
+
+
+def described(source):
+    """Returns all that a reader gives of its runs."""
+    stored = source.runs()
+    points = source.points([run.id for run in stored])
+    return {
+        run.run: (run.record, run.flags, run.last, run.status, points.get(run.id, {}))
+        for run in stored
+    }
+
+
+def test_records_are_read_as_after_an_import(folder, uri, tmp_path):
+    nowhere = reader(f"sqlite:///{tmp_path}/none.db")
+    alone, imported = described(WithCommitted(nowhere, folder)), described(reader(uri))
+    assert len(alone) == len(list(folder.glob("*/*.json"))) > 20
+    assert alone == imported
+    assert not (tmp_path / "none.db").exists()
+    assert described(WithCommitted(reader(uri), folder)) == imported  # nothing twice
+
+
+def test_a_query_finds_the_same_runs(folder, uri, tmp_path):
+    nowhere = reader(f"sqlite:///{tmp_path}/none.db")
+    for query in (
+        "seed=1",
+        "status=FINISHED and lr>1e-3",
+        "not batch",
+        "retracted or superseded_by",
+    ):
+        found = [
+            [run.run for run in find_runs.find_runs(source, query).stored]
+            for source in (WithCommitted(nowhere, folder), reader(uri))
+        ]
+        assert found[0] == found[1]
