@@ -14,7 +14,14 @@ from runcatalog.model import marks
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Machine, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.pages import folded_details, reproduced, rerun_command, run_tables, tables
+from runcatalog.pages import (
+    figure_files,
+    folded_details,
+    reproduced,
+    rerun_command,
+    run_tables,
+    tables,
+)
 from runcatalog.text import markdown, sentences
 
 if TYPE_CHECKING:
@@ -106,7 +113,8 @@ class Catalog:
         from runcatalog.model.record_files import write_text
 
         content = self.markdown()
-        drawn = [path for path, f in sorted(self.figures.items()) if write_text(path, f.svg())]
+        notes = self.project.root / ".cache" / "figures"
+        drawn = [p for p, f in sorted(self.figures.items()) if figure_files.write(p, f, notes)]
         page = self.project.local_catalog if self.local else self.project.catalog
         return [*drawn, page] if write_text(page, content) else drawn
 
