@@ -38,6 +38,7 @@ def serve(python: Path) -> tuple[subprocess.Popen[bytes], Path]:
         path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         path.chmod(0o755)
     settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    settings["HF_HUB_OFFLINE"] = "1"  # read at the import
     kept = {n: v for n, v in os.environ.items() if not n.startswith("PYTHON")}
     server = subprocess.Popen(
         [python, HERE / "server.py", folder], stdin=subprocess.PIPE, env=kept | settings, cwd=folder

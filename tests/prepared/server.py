@@ -31,7 +31,10 @@ LOADED = (
     "matplotlib.backends.backend_svg", "PIL.Image", "sklearn.gaussian_process", "yaml", "jinja2", "rich.live",
     "psutil", "guild.main", "guild.commands.run_impl", "mlflow.tracking.client",
     "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo", "mlflow.cli",
-    "mlflow.server.fastapi_app", "uvicorn",
+    "mlflow.server.fastapi_app", "uvicorn", "mujoco", "mujoco.rollout", "gymnasium", "minigrid", "httpx2", "imageio",
+    "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen2.tokenization_qwen2", "transformers.trainer_utils",
+    "accelerate", "peft",
 )  # fmt: skip
 
 
