@@ -7,6 +7,7 @@ the fork, passes signals on and ends as the fork ends. The real commands lie in 
 imports, of the interpreter or of a start uses those.
 """
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -14,6 +15,8 @@ import sys
 import tempfile
 import time
 from pathlib import Path
+
+import psutil
 
 HERE = Path(__file__).parent
 FOLDER = (
@@ -86,6 +89,41 @@ class Process(subprocess.Popen):
                 raise subprocess.TimeoutExpired(self.args, 60)
             time.sleep(0.005)
         return code
+
+
+def kill_all(top: subprocess.Popen, folder: Path) -> None:
+    """Kill a process and all that it has started, forks too, at once, as when a machine goes down.
+
+    Args:
+        top: The process.
+        folder: Folder of the server of its prepared commands.
+    """
+    stopped: list[psutil.Process] = []
+    while new := [each for each in _started_by(top.pid, folder) if each not in stopped]:
+        for each in new:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()  # nothing sees another one end
+        stopped += new
+    for each in stopped:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    top.wait(60)
+    _, alive = psutil.wait_procs(stopped, 60)
+    assert not alive
+
+
+def _started_by(pid: int, folder: Path) -> list[psutil.Process]:
+    """Return a process with its children, their forks and so on."""
+    found: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        found.append(process)
+        for child in process.children():
+            found += _started_by(child.pid, folder)
+    with contextlib.suppress(FileNotFoundError):
+        if fork := (folder / f"forked-for-{pid}").read_text():
+            found += _started_by(int(fork), folder)
+    return found
 
 
 def cpu_seconds(worker: str) -> float:

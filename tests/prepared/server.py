@@ -3,8 +3,8 @@
     python server.py FOLDER
 
 The packages are imported when the first fork is asked for. ``FOLDER/cpu-WORKER`` holds the CPU seconds of the ended
-forks that a test process asked for; ``FOLDER/forked-for-PID`` exists while the fork of a caller does. The end of
-standard input ends the server and its forks.
+forks that a test process asked for; ``FOLDER/forked-for-PID`` exists while the fork of a caller does, and holds its
+process id. The end of standard input ends the server and its forks.
 """
 
 import atexit
@@ -33,8 +33,8 @@ LOADED = (
     "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo", "mlflow.cli",
     "mlflow.server.fastapi_app", "uvicorn", "mujoco", "mujoco.rollout", "gymnasium", "minigrid", "httpx2", "imageio",
     "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto",
-    "transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen2.tokenization_qwen2", "transformers.trainer_utils",
-    "accelerate", "peft",
+    "transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen2.tokenization_qwen2",
+    "transformers.trainer_utils", "accelerate", "peft",
 )  # fmt: skip
 
 
@@ -180,7 +180,8 @@ class Server:
         if not self.loaded:
             load()
             self.loaded = True
-        (self.folder / f"forked-for-{request['pid']}").touch()
+        fork_of_caller = self.folder / f"forked-for-{request['pid']}"
+        fork_of_caller.touch()
         process = os.fork()
         if not process:
             for each in (self.listener, connection, *(c for _, c, *_ in self.forks.values())):
@@ -188,6 +189,7 @@ class Server:
             for each in self.forks:
                 os.close(each)
             return request, files
+        fork_of_caller.write_text(str(process))
         for each in files:
             os.close(each)
         with contextlib.suppress(OSError):
