@@ -34,7 +34,8 @@ def pytest_configure(config) -> None:
     if server:
         config.add_cleanup(lambda: prepared.stop(server))
         config.add_cleanup(lambda: os.environ.pop(prepared.FOLDER))
-    if config.getoption("tx", None):  # test processes are forks too: each would import for ten seconds
+    if config.getoption("tx", None):
+        # Test processes are forks too: the imports would take each of them ten seconds.
         python = f"popen//python={shlex.quote(prepared.python())}"
         config.option.tx = [python if each == "popen" else each for each in config.option.tx]
     if sys.executable == prepared.python():

@@ -25,8 +25,12 @@ FOLDER = (
 COMMANDS = ("python", "guild", "catalog", "mlflow")
 
 
-def serve(python: Path) -> tuple[subprocess.Popen[bytes], Path]:
+def serve(python: Path, *packages: str) -> tuple[subprocess.Popen[bytes], Path]:
     """Start a server for an interpreter.
+
+    Args:
+        python: The interpreter.
+        packages: "library" for the packages of the library alone.
 
     Returns:
         The server, which ends with its standard input, and its folder, which it removes then.
@@ -44,8 +48,9 @@ def serve(python: Path) -> tuple[subprocess.Popen[bytes], Path]:
     settings["HF_HUB_OFFLINE"] = "1"  # read at the import
     kept = {n: v for n, v in os.environ.items() if not n.startswith("PYTHON")}
     server = subprocess.Popen(
-        [python, HERE / "server.py", folder], stdin=subprocess.PIPE, env=kept | settings, cwd=folder
-    )
+        [python, HERE / "server.py", folder, *packages], stdin=subprocess.PIPE, env=kept | settings,
+        cwd=folder,
+    )  # fmt: skip
     while not (folder / "socket").exists():
         if server.poll() is not None:
             raise RuntimeError("the server of prepared commands ended")
@@ -120,10 +125,21 @@ def _started_by(pid: int, folder: Path) -> list[psutil.Process]:
         found.append(process)
         for child in process.children():
             found += _started_by(child.pid, folder)
-    with contextlib.suppress(FileNotFoundError):
-        if fork := (folder / f"forked-for-{pid}").read_text():
-            found += _started_by(int(fork), folder)
+    if fork := fork_of(pid, folder):
+        found += _started_by(fork, folder)
     return found
+
+
+def fork_of(pid: int, folder: Path) -> int | None:
+    """Return the process id of the fork of a prepared command; None while there is none.
+
+    Args:
+        pid: Process id of the command.
+        folder: Folder of the server.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return int((folder / f"forked-for-{pid}").read_text() or 0) or None
+    return None
 
 
 def cpu_seconds(worker: str) -> float:
