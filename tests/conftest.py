@@ -5,8 +5,10 @@ import os
 # Before numpy or torch is imported: several test processes share the cores, and each would start a thread per core.
 os.environ.setdefault("OMP_NUM_THREADS", "1")
 
+import shlex
 import sys
 from collections import Counter
+from pathlib import Path
 
 import pytest
 from hypothesis import settings
@@ -32,6 +34,12 @@ def pytest_configure(config) -> None:
     if server:
         config.add_cleanup(lambda: prepared.stop(server))
         config.add_cleanup(lambda: os.environ.pop(prepared.FOLDER))
+    if config.getoption("tx", None):
+        # Test processes are forks too: the imports would take each of them ten seconds.
+        python = f"popen//python={shlex.quote(prepared.python())}"
+        config.option.tx = [python if each == "popen" else each for each in config.option.tx]
+    if sys.executable == prepared.python():
+        sys.executable = str(Path(sys.prefix) / "bin/python")  # which tests of an interpreter start
     database.install(prepared.folder().parent)
     config.pluginmanager.register(CostOfFiles(config))
 

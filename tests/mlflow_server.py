@@ -2,11 +2,11 @@
 
 import contextlib
 import os
-import signal
 import socket
 import subprocess
-import sys
 import urllib.request
+
+import prepared
 
 
 def free_port():
@@ -21,7 +21,7 @@ def server(project, port):
     """Runs an MLflow server on a database in the project, and kills it hard."""
     uri = f"http://127.0.0.1:{port}"
     command = [
-        sys.executable,  # killed with all that it started, which are no forks of the prepared one
+        prepared.python(),
         "-m",
         "mlflow",
         "server",
@@ -42,8 +42,7 @@ def server(project, port):
     try:
         yield lambda: _answers(uri)
     finally:
-        os.killpg(process.pid, signal.SIGKILL)
-        process.wait()
+        prepared.kill_all(process, prepared.folder().parent)
 
 
 def _answers(uri):

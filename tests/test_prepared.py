@@ -1,9 +1,11 @@
 """A prepared Python does what the real one does."""
 
 import os
+import shlex
 import signal
 import subprocess
 import sys
+import time
 from pathlib import Path
 
 import pytest
@@ -76,6 +78,23 @@ def test_killed_it_is_gone(monkeypatch):
         assert not Path(f"/proc/{fork}").exists()
         assert process.stdout.read() == b""
     assert fork != process.pid
+
+
+def test_a_process_is_killed_with_all_that_it_has_started(tmp_path):
+    lives = (
+        "import os, time; open(str(os.getpid()), 'x').close(); {}time.sleep(60); open('late', 'x')"
+    )
+    child = [prepared.python(), "-c", lives.format("")]
+    code = lives.format(f"import subprocess; subprocess.call({child}); ")
+    command = shlex.join([prepared.python(), "-c", code])
+    started = subprocess.Popen(f"{command}; touch after", shell=True, cwd=tmp_path)
+    while len(list(tmp_path.iterdir())) < 2:
+        assert started.poll() is None
+        time.sleep(0.01)
+    prepared.kill_all(started, prepared.folder().parent)
+    numbers = [path.name for path in tmp_path.iterdir()]
+    assert len(numbers) == 2
+    assert not any(Path("/proc", number).exists() for number in numbers)
 
 
 def test_a_variable_that_python_reads_as_it_starts_gets_the_real_one():

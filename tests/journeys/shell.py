@@ -1,16 +1,15 @@
 """Types what a user types, in a copy of the project with a Guild home and an MLflow of its own."""
 
+import fcntl
+import hashlib
 import json
 import os
 import shutil
-import signal
 import subprocess
 import sys
 import time
 from collections.abc import Callable
 from pathlib import Path
-
-import psutil
 
 import prepared
 
@@ -40,20 +39,47 @@ class Project:
             if (target := root / compiled.relative_to(ROOT)).parent.is_dir():
                 # Another process may be writing one: NAME.pyc.NUMBER, renamed when it is complete.
                 shutil.copytree(compiled, target, ignore=shutil.ignore_patterns("*.pyc.*"))
-        home = root / ".guild"
-        home.mkdir()
+        (root / ".cache").mkdir()
+        drawn = prepared.folder().parent / "figures"  # what one copy has drawn, the others need not
+        drawn.mkdir(exist_ok=True)
+        (root / ".cache/figures").symlink_to(drawn)
+        self.home = root / ".guild"
+        self.home.mkdir()
         inherited = {
             name: value
             for name, value in os.environ.items()
             if not name.startswith(("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "OMP_"))
         }
         self.env = inherited | {
-            "GUILD_HOME": str(home),
+            "GUILD_HOME": str(self.home),
             "PYTHONPATH": str(root / "src"),
             "PATH": os.pathsep.join(
                 map(str, (prepared.folder(), Path(sys.executable).parent, os.environ["PATH"]))
             ),
         }
+        self._read_flags()
+
+    def _read_flags(self) -> None:
+        """Let Guild read the flags of all scripts, which takes seconds; take over what it has read in another copy."""
+        done = prepared.folder().parent / "flags"
+        ours = self.home / "cache/import-flags"
+        with (done.with_suffix(".lock")).open("w") as lock:
+            fcntl.flock(lock, fcntl.LOCK_EX)
+            if not done.exists():
+                self.good("guild ops")
+                new = done.with_suffix(".new")
+                shutil.copytree(ours, new)
+                (new / "root").write_text(str(self.root))
+                new.rename(done)
+                return
+        ours.mkdir(parents=True)
+        root = (done / "root").read_text()
+        for script in (self.root / "src").rglob("*.py"):
+            name = script.relative_to(self.root)
+            read = done / _digest(f"{root}/{name}")
+            if read.exists():
+                content = read.read_text().replace(root, str(self.root))
+                (ours / _digest(str(script))).write_text(content)
 
     def type(self, line: str, timeout: float = 540, **env: str) -> subprocess.CompletedProcess[str]:
         """Runs a line as a shell would in the project's folder; stdout and stderr come together."""
@@ -79,24 +105,15 @@ class Project:
         return done.stdout
 
     def kill_when(self, line: str, reached: Callable[[], bool], seconds: float = 600) -> None:
-        """Run a line until a condition holds; then kill all its processes at once, as when a machine goes down.
-
-        The commands are the real ones: prepared ones are no children of the line's process.
-        """
-        path = self.env["PATH"].partition(os.pathsep)[2]
+        """Run a line until a condition holds; then kill all its processes at once, as when a machine goes down."""
         quiet = {"stdout": subprocess.DEVNULL, "stderr": subprocess.DEVNULL}
-        started = subprocess.Popen(
-            f"exec {line}", shell=True, cwd=self.root, env=self.env | {"PATH": path}, **quiet
-        )
+        started = subprocess.Popen(f"exec {line}", shell=True, cwd=self.root, env=self.env, **quiet)
         until = time.monotonic() + seconds
         while not reached():
             assert started.poll() is None, f"$ {line}\nended by itself: {started.returncode}"
             assert time.monotonic() < until, f"$ {line}\nnot there after {seconds} s"
             time.sleep(0.05)
-        top = psutil.Process(started.pid)
-        for each in [*top.children(recursive=True), top]:
-            os.kill(each.pid, signal.SIGKILL)
-        started.wait(60)
+        prepared.kill_all(started, Path(self.env["PATH"].partition(os.pathsep)[0]).parent)
 
     @property
     def runs(self) -> list[Path]:
@@ -112,6 +129,11 @@ class Project:
         """Directory of an operation's newest run that has ended well."""
         found = [run for run in self.runs_of(operation) if (run / "result.json").exists()]
         return max(found, key=lambda run: (run / "result.json").stat().st_mtime)
+
+
+def _digest(path: str) -> str:
+    """Return the name that Guild gives to the flags that it has read of a script."""
+    return hashlib.md5(path.encode()).hexdigest()
 
 
 def written(run: Path) -> dict:

@@ -7,7 +7,7 @@ import pytest
 from journeys.shell import Project
 
 REDRAWN = ("cartpole/bc", "door/series", "darkroom/ad")
-SMALL = "env-steps=8192 num-envs=8 num-steps=64 eval-interval=4 video=no"
+SMALL = "env-steps=2048 num-envs=8 num-steps=64 eval-interval=4 video=no"
 
 
 @pytest.fixture(scope="module")

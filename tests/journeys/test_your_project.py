@@ -48,7 +48,7 @@ class Environment:
             f"#!{self.bin / 'python'}\nfrom guild.main_bootstrap import main\nmain()\n"
         )
         guild.chmod(0o755)
-        self.server, prepared_folder = prepared.serve(self.bin / "python")
+        self.server, prepared_folder = prepared.serve(self.bin / "python", "library")
         self.commands = prepared_folder / "bin"
 
     @property
@@ -181,7 +181,7 @@ def test_ends_and_a_run_that_goes_on(environment: Environment, tmp_path: Path) -
         elif kind == "append":
             (own.root / name).write_text((own.root / name).read_text() + body)
     own.kill_when(
-        "guild run recorded steps=10000 -y",
+        "guild run recorded steps=4000 -y",
         lambda: any(int(p.name) >= 20 for p in own.home.glob("runs/*/checkpoints/0*")),
     )
     own.good("catalog sync && catalog export && catalog render")

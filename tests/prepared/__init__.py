@@ -7,6 +7,7 @@ the fork, passes signals on and ends as the fork ends. The real commands lie in 
 imports, of the interpreter or of a start uses those.
 """
 
+import contextlib
 import os
 import shlex
 import subprocess
@@ -15,6 +16,8 @@ import tempfile
 import time
 from pathlib import Path
 
+import psutil
+
 HERE = Path(__file__).parent
 FOLDER = (
     "PREPARED_COMMANDS"  # environment variable that names the folder to all processes of a session
@@ -22,8 +25,12 @@ FOLDER = (
 COMMANDS = ("python", "guild", "catalog", "mlflow")
 
 
-def serve(python: Path) -> tuple[subprocess.Popen[bytes], Path]:
+def serve(python: Path, *packages: str) -> tuple[subprocess.Popen[bytes], Path]:
     """Start a server for an interpreter.
+
+    Args:
+        python: The interpreter.
+        packages: "library" for the packages of the library alone.
 
     Returns:
         The server, which ends with its standard input, and its folder, which it removes then.
@@ -38,10 +45,12 @@ def serve(python: Path) -> tuple[subprocess.Popen[bytes], Path]:
         path.write_text(f'#!/bin/sh\nexec {shlex.join(command)} "$@"\n')
         path.chmod(0o755)
     settings = {"OMP_NUM_THREADS": "1", "OPENBLAS_NUM_THREADS": "1", "MKL_NUM_THREADS": "1"}
+    settings["HF_HUB_OFFLINE"] = "1"  # read at the import
     kept = {n: v for n, v in os.environ.items() if not n.startswith("PYTHON")}
     server = subprocess.Popen(
-        [python, HERE / "server.py", folder], stdin=subprocess.PIPE, env=kept | settings, cwd=folder
-    )
+        [python, HERE / "server.py", folder, *packages], stdin=subprocess.PIPE, env=kept | settings,
+        cwd=folder,
+    )  # fmt: skip
     while not (folder / "socket").exists():
         if server.poll() is not None:
             raise RuntimeError("the server of prepared commands ended")
@@ -85,6 +94,52 @@ class Process(subprocess.Popen):
                 raise subprocess.TimeoutExpired(self.args, 60)
             time.sleep(0.005)
         return code
+
+
+def kill_all(top: subprocess.Popen, folder: Path) -> None:
+    """Kill a process and all that it has started, forks too, at once, as when a machine goes down.
+
+    Args:
+        top: The process.
+        folder: Folder of the server of its prepared commands.
+    """
+    stopped: list[psutil.Process] = []
+    while new := [each for each in _started_by(top.pid, folder) if each not in stopped]:
+        for each in new:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                each.suspend()  # nothing sees another one end
+        stopped += new
+    for each in stopped:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            each.kill()
+    top.wait(60)
+    _, alive = psutil.wait_procs(stopped, 60)
+    assert not alive
+
+
+def _started_by(pid: int, folder: Path) -> list[psutil.Process]:
+    """Return a process with its children, their forks and so on."""
+    found: list[psutil.Process] = []
+    with contextlib.suppress(psutil.NoSuchProcess):
+        process = psutil.Process(pid)
+        found.append(process)
+        for child in process.children():
+            found += _started_by(child.pid, folder)
+    if fork := fork_of(pid, folder):
+        found += _started_by(fork, folder)
+    return found
+
+
+def fork_of(pid: int, folder: Path) -> int | None:
+    """Return the process id of the fork of a prepared command; None while there is none.
+
+    Args:
+        pid: Process id of the command.
+        folder: Folder of the server.
+    """
+    with contextlib.suppress(FileNotFoundError):
+        return int((folder / f"forked-for-{pid}").read_text() or 0) or None
+    return None
 
 
 def cpu_seconds(worker: str) -> float:

@@ -33,9 +33,9 @@ class _AtImport:
 
 
 def install(folder: Path) -> None:
-    """Let this process, which has not imported MLflow yet, copy its new databases from one in a folder."""
-    assert UTILITIES not in sys.modules
-    sys.meta_path.insert(0, _AtImport(folder))
+    """Let this process copy its new databases from one in a folder; a fork of the server does so already."""
+    if UTILITIES not in sys.modules:
+        sys.meta_path.insert(0, _AtImport(folder))
 
 
 def _change(module, folder: Path) -> None:

@@ -1,10 +1,11 @@
 """Fork processes from one that has loaded large packages.
 
-    python server.py FOLDER
+    python server.py FOLDER [library]
 
+With `library` the packages are those that the library uses, without those of the studies alone.
 The packages are imported when the first fork is asked for. ``FOLDER/cpu-WORKER`` holds the CPU seconds of the ended
-forks that a test process asked for; ``FOLDER/forked-for-PID`` exists while the fork of a caller does. The end of
-standard input ends the server and its forks.
+forks that a test process asked for; ``FOLDER/forked-for-PID`` exists while the fork of a caller does, and holds its
+process id. The end of standard input ends the server and its forks.
 """
 
 import atexit
@@ -26,20 +27,26 @@ import warnings
 from collections import Counter
 from pathlib import Path
 
-LOADED = (
-    "numpy", "scipy.optimize", "scipy.stats", "torch", "safetensors.torch", "numba", "matplotlib.pyplot",
+LIBRARY = (
+    "numpy", "scipy.optimize", "scipy.stats", "torch", "safetensors.torch", "matplotlib.pyplot",
     "matplotlib.backends.backend_svg", "PIL.Image", "sklearn.gaussian_process", "yaml", "jinja2", "rich.live",
     "psutil", "guild.main", "guild.commands.run_impl", "mlflow.tracking.client",
     "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo", "mlflow.cli",
     "mlflow.server.fastapi_app", "uvicorn",
 )  # fmt: skip
+STUDIES = (
+    "numba", "mujoco", "mujoco.rollout", "gymnasium", "minigrid", "httpx2", "imageio",
+    "transformers.models.auto.modeling_auto", "transformers.models.auto.tokenization_auto",
+    "transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen2.tokenization_qwen2",
+    "transformers.trainer_utils", "accelerate", "peft",
+)  # fmt: skip
 
 
-def load():
+def load(packages):
     """Import the packages; one that is not installed is left out."""
     shown, nowhere = os.dup(2), os.open(os.devnull, os.O_WRONLY)
     os.dup2(nowhere, 2)  # one of them warns that another is deprecated
-    for name in LOADED:
+    for name in packages:
         with contextlib.suppress(ImportError):
             importlib.import_module(name)
     os.dup2(shown, 2)
@@ -137,8 +144,8 @@ def become(request, files, command):
 class Server:
     """Take requests, fork, and say how forks ended."""
 
-    def __init__(self, folder):
-        self.folder, self.cpu = folder, Counter()
+    def __init__(self, folder, packages):
+        self.folder, self.packages, self.cpu = folder, packages, Counter()
         self.forks = {}  # file that is readable when a fork has ended: (process, connection, worker, caller)
         self.listener = socket.socket(socket.AF_UNIX)
         self.listener.bind(str(folder / "new"))
@@ -175,9 +182,10 @@ class Server:
             connection.close()
             return None
         if not self.loaded:
-            load()
+            load(self.packages)
             self.loaded = True
-        (self.folder / f"forked-for-{request['pid']}").touch()
+        fork_of_caller = self.folder / f"forked-for-{request['pid']}"
+        fork_of_caller.touch()
         process = os.fork()
         if not process:
             for each in (self.listener, connection, *(c for _, c, *_ in self.forks.values())):
@@ -185,6 +193,7 @@ class Server:
             for each in self.forks:
                 os.close(each)
             return request, files
+        fork_of_caller.write_text(str(process))
         for each in files:
             os.close(each)
         with contextlib.suppress(OSError):
@@ -223,7 +232,7 @@ def main():
 
     sys.path.pop(0)
     database.install(folder)
-    wanted = Server(folder).serve()
+    wanted = Server(folder, LIBRARY if sys.argv[2:] else LIBRARY + STUDIES).serve()
     if wanted:
         run(*wanted, str(folder / "bin" / "python"))
 

@@ -114,6 +114,7 @@ class Shell:
         told = io.StringIO()
         with pytest.MonkeyPatch.context() as patch, redirect_stdout(told), redirect_stderr(told):
             patch.chdir(self.root)
+            patch.setattr(sys, "executable", prepared.python())
             for name in [n for n in os.environ if n.startswith(FOREIGN)]:
                 patch.delenv(name)
             for name, value in self.env.items():

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-from collections.abc import Callable
 from typing import Any
 
 import numpy as np
@@ -102,15 +101,3 @@ def train_run(folder: str, flags: list[str]) -> None:
     """Let a rank train in a run directory."""
     os.environ["RUN_DIR"] = folder
     train.main(record.parse(train.Config, flags))
-
-
-def as_rank(
-    rank: int, port: int, environment: dict[str, str], function: Callable[..., None], arguments: Any
-) -> None:
-    """Call a function in a process of its own, as a launcher such as torchrun starts it."""
-    os.environ.clear()
-    os.environ |= environment | {
-        "RANK": str(rank), "LOCAL_RANK": str(rank), "WORLD_SIZE": "2", "MASTER_ADDR": "127.0.0.1",
-        "MASTER_PORT": str(port),
-    }  # fmt: skip
-    function(*arguments)

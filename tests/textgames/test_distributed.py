@@ -1,12 +1,10 @@
 """A model that is sharded over processes learns what it learns in a single process."""
 
 import json
-import multiprocessing
 import os
 import shlex
 import socket
 import subprocess
-import sys
 import time
 from contextlib import suppress
 from pathlib import Path
@@ -16,37 +14,39 @@ import pytest
 import torch
 from tests.textgames import sharded_learner
 
+import prepared
 from runcatalog.record import UserError
 from textgames.models import distributed
 
 ROOT = Path(__file__).parents[2]
-# Ranks are forked from a process that has imported everything: importing torch takes longer than these tests.
-CONTEXT = multiprocessing.get_context("forkserver")
-CONTEXT.set_forkserver_preload(["tests.textgames.sharded_learner", "textgames.train"])
 
 
 def environment():
     own = ("RANK", "WORLD_SIZE", "RECORD", "RUN_ID", "GUILD_OP", "PROJECT_DIR")
     kept = {key: value for key, value in os.environ.items() if key not in own}
-    return kept | {"RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1"}
+    path = os.pathsep.join(str(ROOT / folder) for folder in ("src", "tests", ""))
+    return kept | {"RECORD_MLFLOW": "off", "OMP_NUM_THREADS": "1", "PYTHONPATH": path}
 
 
 def run_ranks(function, *arguments):
-    """Call a function in two ranks; return their exit codes."""
+    """Call a function in two ranks, as a launcher such as torchrun starts them; return their exit codes."""
+    name = function.__name__
+    code = f"from tests.textgames import sharded_learner as s; s.{name}(*{arguments!r})"
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         port = free.getsockname()[1]
+    both = environment() | {
+        "WORLD_SIZE": "2",
+        "MASTER_ADDR": "127.0.0.1",
+        "MASTER_PORT": str(port),
+    }
     ranks = [
-        CONTEXT.Process(
-            target=sharded_learner.as_rank, args=(rank, port, environment(), function, arguments)
+        prepared.Process(
+            [prepared.python(), "-c", code], env=both | {"RANK": str(rank), "LOCAL_RANK": str(rank)}
         )
         for rank in range(2)
     ]
-    for rank in ranks:
-        rank.start()
-    for rank in ranks:
-        rank.join(300)
-    return [rank.exitcode for rank in ranks]
+    return [rank.wait(300) for rank in ranks]
 
 
 @pytest.fixture(scope="module")
@@ -127,8 +127,9 @@ def rank_1_of(process, script):
     """Return the second process of a run once it exists."""
     while True:
         assert process.poll() is None, process.stderr.read()
-        for child in psutil.Process(process.pid).children():
-            with suppress(psutil.Error):  # others come and go
+        with suppress(psutil.Error):  # others come and go
+            fork = prepared.fork_of(process.pid, prepared.folder().parent)
+            for child in psutil.Process(fork).children() if fork else ():
                 if script in " ".join(child.cmdline()):
                     return child
         time.sleep(0.01)
@@ -137,8 +138,8 @@ def rank_1_of(process, script):
 def test_a_run_ends_with_its_second_process_and_resumes_to_the_bit(tmp_path, whole):
     script = str(ROOT / "src/textgames/train.py")
     with (tmp_path / "output").open("w") as output:
-        process = subprocess.Popen(
-            [sys.executable, script, *FLAGS], env=environment() | {"RUN_DIR": str(tmp_path / "run")},
+        process = prepared.Process(
+            [prepared.python(), script, *FLAGS], env=environment() | {"RUN_DIR": str(tmp_path / "run")},
             stdout=output, stderr=subprocess.PIPE, text=True,
         )  # fmt: skip
         other = rank_1_of(process, script)
@@ -162,8 +163,8 @@ def test_the_second_process_ends_with_the_first(tmp_path):
         "    print('joined', flush=True)\n"
         "    time.sleep(300)\n"
     )
-    process = subprocess.Popen(
-        [sys.executable, str(script)], env=environment(), stdout=subprocess.PIPE,
+    process = prepared.Process(
+        [prepared.python(), str(script)], env=environment(), stdout=subprocess.PIPE,
         stderr=subprocess.PIPE, text=True,
     )  # fmt: skip
     other = rank_1_of(process, script.name)

@@ -16,6 +16,7 @@ from runcatalog.model.project import Machine, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 from runcatalog.pages import (
     evaluation_marks,
+    figure_files,
     folded_details,
     reproduced,
     rerun_command,
@@ -118,7 +119,8 @@ class Catalog:
         from runcatalog.model.record_files import write_text
 
         content = self.markdown()
-        drawn = [path for path, f in sorted(self.figures.items()) if write_text(path, f.svg())]
+        notes = self.project.root / ".cache" / "figures"
+        drawn = [p for p, f in sorted(self.figures.items()) if figure_files.write(p, f, notes)]
         page = self.project.local_catalog if self.local else self.project.catalog
         return [*drawn, page] if write_text(page, content) else drawn
 

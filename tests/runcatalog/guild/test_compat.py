@@ -33,7 +33,10 @@ def uses() -> dict[str, set[str]]:
     """Files by `module.name`, for each name that is read from a module of :mod:`runcatalog.guild.compat`."""
     found: dict[str, set[str]] = {}
     for path in SOURCES.rglob("*.py"):
-        tree = ast.parse(path.read_text())
+        text = path.read_text()
+        if "runcatalog.guild.compat" not in text:
+            continue
+        tree = ast.parse(text)
         scopes = [tree, *(n for n in ast.walk(tree) if isinstance(n, ast.FunctionDef))]
         for scope in scopes:
             local = {

@@ -106,10 +106,10 @@ class Project:
             "PYTHONWARNINGS": "ignore:pkg_resources is deprecated",
         }
 
-    def start(self, *arguments: str, python: str = sys.executable) -> subprocess.Popen:
-        """Start a search whose processes are to be killed, by the real Python unless another is given."""
-        command = [python, "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
-        return subprocess.Popen(
+    def start(self, *arguments: str) -> subprocess.Popen:
+        """Start a search."""
+        command = [prepared.python(), "-m", "guild.main_bootstrap", "run", *arguments, "-y"]
+        return prepared.Process(
             command,
             cwd=self.root,
             env=self.environment,
@@ -119,7 +119,7 @@ class Project:
         )
 
     def run(self, *arguments: str, code: int = 0) -> str:
-        process = self.start(*arguments, python=prepared.python())
+        process = self.start(*arguments)
         output, _ = process.communicate(timeout=240)
         assert process.returncode == code, output
         return output
@@ -208,9 +208,7 @@ def test_a_killed_and_restarted_search_tries_the_same_points(project, uninterrup
     wait_for(lambda: len(notes(project.batch())) == 5 and project.batch() != uninterrupted)
     batch = project.batch()
     ended = {run: project.attr(run, "stopped") for run in trial_runs(batch)[:4]}
-    for process in [*psutil.Process(search.pid).children(recursive=True), search]:
-        process.kill()
-    search.communicate()
+    prepared.kill_all(search, prepared.folder().parent)
     assert not (batch / "result.json").exists()
     # Damage from a kill while Guild writes its attributes.
     attrs = trial_runs(batch)[4] / ".guild" / "attrs"
