@@ -42,6 +42,7 @@ def option(
     low_open: bool = False,
     high_open: bool = False,
     resumable: bool = False,
+    older: Any = None,
 ) -> Any:
     """Declare a field of a :class:`Config`.
 
@@ -52,9 +53,11 @@ def option(
         low: Smallest value; not allowed itself with ``low_open``.
         high: Largest value; not allowed itself with ``high_open``.
         resumable: Whether a run may be continued with another value (for example of threads).
+        older: What runs from before the flag did; None: as the default.
     """
     limits = {"low": low, "high": high, "low_open": low_open, "high_open": high_open}
     meta = {"text": text, "choices": tuple(choices) if choices else None, "resumable": resumable}
+    meta["older"] = default if older is None else older
     return dataclasses.field(default=default, metadata=meta | limits)
 
 
@@ -230,7 +233,8 @@ def check_same_flags(config: Config, stored: dict[str, Any]) -> None:
         flag = flag_name(field.name)
         if field.metadata.get("resumable"):
             continue
-        before, now = stored.get(flag, field.default), getattr(config, field.name)
+        older = field.metadata.get("older", field.default)
+        before, now = stored.get(flag, older), getattr(config, field.name)
         if before != now:
             raise UserError(
                 f"--{flag}: the run to continue was started with {before!r}, not {now!r}; "

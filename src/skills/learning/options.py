@@ -60,7 +60,7 @@ class Common(record.Config):
     )  # fmt: skip
     disjoint_levels: bool = option(
         True, "leave levels of the test sets, and validation levels, out of the training, turned and mirrored ones "
-        "too; no: as runs before this flag",
+        "too; no: as runs before this flag", older=False,
     )  # fmt: skip
     stop_at: float = option(
         0.99, "early stopping: mean success rate of the last three validations; 0: never", low=0, high=1,

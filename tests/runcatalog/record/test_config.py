@@ -10,7 +10,7 @@ from pathlib import Path
 import pytest
 
 from runcatalog import record
-from runcatalog.record.config import find_folder, flags_of
+from runcatalog.record.config import check_same_flags, find_folder, flags_of
 from runcatalog.record.journal import read_points
 
 
@@ -176,3 +176,18 @@ def test_a_folder_is_found_as_given_below_the_project_or_by_a_runs_id(tmp_path, 
     assert find_folder("1234abcd") == find_folder(run.name) == run
     for named in ("1234abc", "99999999", "abcdabcd", "../runs/1234abcd", "1234abc*"):
         assert find_folder(named) is None
+
+
+def test_a_run_from_before_a_flag_is_continued_as_it_was_started():
+    @dataclass(frozen=True)
+    class New(record.Config):
+        careful: bool = record.option(True, "a newer flag", older=False)
+        quick: bool = record.option(True, "another one, without effect before")
+
+    stored = {"seed": 1}
+    check_same_flags(New(careful=False), stored)
+    with pytest.raises(
+        record.UserError, match="--careful: the run to continue was started with False"
+    ):
+        check_same_flags(New(), stored)
+    check_same_flags(New(), stored | {"careful": True})
