@@ -116,6 +116,10 @@ def _run(journal, run, stored):
         told.append(f"it lasts from {run['start_time']} to {run['end_time']}")
     folder = _folder(run["artifact_uri"], stored)
     kept = {p.relative_to(folder).as_posix(): p.read_bytes() for p in _files(folder)}
+    # Of a run that was killed, perhaps before it was continued.
+    tail, output = kept.pop("log_tail.txt", b""), journal.path / "journal" / "output.txt"
+    if tail and not set(tail.splitlines()) <= set(output.read_bytes().splitlines()):
+        told.append("artifact log_tail.txt has other lines than the output")
     for name, content in journal.files().items():
         if kept.pop(name, None) != content:
             told.append(f"artifact {name} is missing or differs")

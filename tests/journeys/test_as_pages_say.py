@@ -6,12 +6,18 @@ import os
 import pty
 import re
 import select
+import signal
 import struct
 import subprocess
 import termios
 import time
 
 from journeys.shell import Project
+
+
+def _in_a_terminal() -> None:
+    fcntl.ioctl(0, termios.TIOCSCTTY, 0)
+    signal.signal(signal.SIGINT, signal.SIG_DFL)  # ignored where the tests run in the background
 
 
 class Terminal:
@@ -31,7 +37,7 @@ class Terminal:
             line, shell=True, cwd=project.root,
             env=project.env | {"TERM": "xterm", "PATH": project.env["PATH"].partition(os.pathsep)[2]},
             stdin=theirs, stdout=theirs, stderr=theirs, start_new_session=True,
-            preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0),
+            preexec_fn=_in_a_terminal,
         )  # fmt: skip
         os.close(theirs)
 

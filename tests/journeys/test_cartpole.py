@@ -45,7 +45,9 @@ def search(project: Project) -> Path:
 
 @pytest.fixture(scope="module")
 def experts(project: Project) -> Path:
-    project.bad(f"guild run bc:train {CLONES} -y", "no suitable run", "bc:experts")
+    project.bad(
+        f"guild run bc:train {CLONES} -y", "needs a run of bc:experts", "guild run bc:experts -y"
+    )
     return _run(project, "bc:experts count=2 updates=3 starts=20")
 
 

@@ -66,13 +66,15 @@ class ProgressLine:
     """
 
     def __init__(self) -> None:
-        self._terminal = _open_terminal()
+        self._terminal: int | None = None  # opened when there is something to show
         self._speed = Speed()
         self._shown = False
         self._drawn_at = -math.inf
 
     def show(self, done: float, total: float, unit: str) -> None:
         """Show a state, at most every REDRAW seconds."""
+        if self._terminal is None:
+            self._terminal = _open_terminal()
         if self._terminal < 0:
             return
         now = time.monotonic()
@@ -90,7 +92,7 @@ class ProgressLine:
 
     def clear(self) -> None:
         """Remove the line, before other text."""
-        if self._shown:
+        if self._shown and self._terminal is not None:
             self._shown = False
             with contextlib.suppress(OSError):
                 os.write(self._terminal, b"\r\x1b[K")
@@ -98,9 +100,9 @@ class ProgressLine:
     def close(self) -> None:
         """Remove the line and close the terminal."""
         self.clear()
-        if self._terminal >= 0:
+        if self._terminal is not None and self._terminal >= 0:
             os.close(self._terminal)
-            self._terminal = -1
+        self._terminal = -1
 
 
 def _open_terminal() -> int:

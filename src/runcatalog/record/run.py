@@ -92,7 +92,7 @@ class Run:
         self._session: session.Session | None = None
         self._started = 0  # of the run, milliseconds since the epoch
         self._progress: dict[str, Any] = {}
-        self._progress_line: ProgressLine
+        self._progress_line = ProgressLine()
         self._written_progress = 0.0
         self._weights, self._finished = "", False
         self._signals = signals.Signals()
@@ -407,7 +407,6 @@ class Run:
         )  # a file system may store zeros without using space
         self._crash = CrashReport(self.directory)
         copy = None if (self.directory / ".guild").is_dir() else self._journal / "output.txt"
-        self._progress_line = ProgressLine()
         self._output = OutputCopy(copy, self._hide.known)
         self._output.before_write = self._progress_line.clear
         self._output.start()
@@ -554,6 +553,7 @@ class Run:
 
     def _close(self, failed: bool = False) -> None:
         self._stop_beating.set()
+        self._progress_line.close()
         self._crash.close()
         # Secrets must also be removed from the traceback that Python prints last, which Guild stores.
         if self._output and not (failed and (self.directory / ".guild").is_dir()):

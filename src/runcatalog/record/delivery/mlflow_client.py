@@ -103,9 +103,9 @@ def _check_server(uri: str) -> None:
     address, kind = urllib.parse.urlsplit(uri), _kind(uri)
     engine = None
     if not kind.startswith("http"):
-        from mlflow.store.db.utils import create_sqlalchemy_engine
+        import sqlalchemy
 
-        engine = create_sqlalchemy_engine(uri)
+        engine = sqlalchemy.create_engine(uri)
     by_proxy = kind in urllib.request.getproxies()
     # The query of a database's address may name another host, or a socket.
     if address.hostname and not by_proxy and not (engine and address.query):
