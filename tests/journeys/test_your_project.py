@@ -231,7 +231,7 @@ def test_two_projects_and_one_guild_home(environment: Environment, tmp_path: Pat
     moved = tmp_path / "elsewhere"
     second.root.rename(moved)
     second.root = moved
-    assert "1 runs" in second.good("catalog sync")
+    assert "1 run in" in second.good("catalog sync")
     first.good("catalog sync -q")
     second.good("catalog export")
     third = {r["run"] for r in second.records()}

@@ -31,7 +31,7 @@ def sync(options: argparse.Namespace) -> int:
         if report.sent:
             _arrange(project, store)
     where = home or "no Guild home"
-    print(f"{report.runs} runs in {where} and {project.root / 'runs'}: {report.sent} sent")
+    print(f"{report.runs} run{'s' * (report.runs != 1)} in {where} and {project.root / 'runs'}: {report.sent} sent")
     if report.others:
         print(f"{report.others} of other projects: not sent (`catalog sync --all` sends them too)")
     if report.deleted:
@@ -170,7 +170,7 @@ def import_(options: argparse.Namespace) -> int:
             problems += report.problems
         if counts.added:
             _arrange(project, store)
-    print(f"{counts.read} runs read: {counts.added} imported")
+    print(f"{counts.read} run{'s' * (counts.read != 1)} read: {counts.added} imported")
     if counts.deleted:
         print(f"{counts.deleted} deleted in MLflow: not imported")
     for problem in problems:

@@ -69,7 +69,7 @@ def test_what_is_no_regular_file_is_named_and_the_others_are_imported(
     for directory, (make, name) in zip(bad, HOSTILE, strict=True):
         make(directory / name)
     told = shell.inside(f"import {copied}", code=1)
-    assert "1 runs read: 1 imported" in told
+    assert "1 run read: 1 imported" in told
     lines = [line for line in told.splitlines() if line.startswith("catalog: ")]
     assert len(lines) == len(HOSTILE)
     for directory, (_, name) in zip(bad, HOSTILE, strict=True):
