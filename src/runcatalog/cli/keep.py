@@ -31,7 +31,9 @@ def sync(options: argparse.Namespace) -> int:
         if report.sent:
             _arrange(project, store)
     where = home or "no Guild home"
-    print(f"{report.runs} run{'s' * (report.runs != 1)} in {where} and {project.root / 'runs'}: {report.sent} sent")
+    print(
+        f"{report.runs} run{'s' * (report.runs != 1)} in {where} and {project.root / 'runs'}: {report.sent} sent"
+    )
     if report.others:
         print(f"{report.others} of other projects: not sent (`catalog sync --all` sends them too)")
     if report.deleted:
