@@ -10,11 +10,10 @@ from runcatalog.record.evaluation import TEST
 from runcatalog.text import markdown
 
 LEGEND = """\
-A result ends with the set that it is of, where its run declares one: training, validation or test set. Behind a test
-set stands how often runs of this configuration (operation and flags, any seed) opened it, superseded ones included.
-“Chosen on the reported set” marks a number by which something was chosen on the very set that it is of, such as the
-best point of a search: it is too good. The best point of a grid is chosen in the same way, among the points beside
-it.
+A result names its evaluation set (training, validation or test), where its run declares one; behind a test set stands
+how many runs of this configuration (operation and flags, any seed) were evaluated on it, superseded ones included.
+“Chosen on the reported set” marks a result that was selected on the very set that it is of, such as the best trial of
+a search: it is biased upwards. The best point of a grid is selected in the same way, among the points beside it.
 """
 _CHOSEN = "chosen on the reported set"
 

@@ -5,6 +5,7 @@ from pathlib import Path
 
 import pytest
 
+import ends_table
 from runcatalog.guild.runs import GuildRun
 
 GUILD_YML = """
@@ -61,6 +62,7 @@ def test_a_required_run_that_is_missing_is_named_with_its_command(study):
     (run,) = run_ids(study)
     end = GuildRun(run, str(home(study) / run)).end()
     assert end == ("FAILED", "never started: needs a run of study:make")
+    ends_table.check("never started", *end)
     study.catalog("sync")
     row = study.catalog("row latest")
     assert "| never started: needs a run of study:make |" in row
