@@ -21,5 +21,5 @@ def is_shown() -> bool:
 
 
 def tell_children() -> None:
-    """Tell the processes that this one starts, unless a process further up has told them."""
+    """Tell the processes that this one starts, unless an outer process already did."""
     os.environ[VARIABLE] = str(int(is_shown()))

@@ -78,10 +78,12 @@ def store_of(options: argparse.Namespace) -> Store:
     return Store(options.tracking_uri)
 
 
-def runs_of(options: argparse.Namespace) -> Reader:
-    """Return a reader of the runs that a command can show: the project's in MLflow, and the committed records.
+def runs_of(options: argparse.Namespace, *, all_projects: bool = False) -> Reader:
+    """Return a reader of the runs in MLflow that a command can show, and of the committed records.
 
-    Outside of a project these are the runs of all projects in MLflow.
+    Args:
+        options: Options of the command.
+        all_projects: Whether to read the runs of other projects in MLflow too, as always outside of a project.
     """
     from runcatalog.store.committed_runs import WithCommitted
     from runcatalog.store.sqlite_reader import reader
@@ -92,7 +94,7 @@ def runs_of(options: argparse.Namespace) -> Reader:
         project = Project.find()
     except CatalogError:
         return source
-    return WithCommitted(OwnRuns(project, source), project.records)
+    return WithCommitted(source if all_projects else OwnRuns(project, source), project.records)
 
 
 def committed_records(project: Project) -> list[RunRecord]:

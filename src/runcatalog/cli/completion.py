@@ -69,7 +69,7 @@ def _names(parsed_args: argparse.Namespace) -> tuple[set[str], set[str]]:
     """Return the names of flags and of metrics of all runs."""
     from runcatalog.cli.common import runs_of
 
-    source = runs_of(parsed_args)
+    source = runs_of(parsed_args, all_projects=True)
     return source.names(source.runs())
 
 

@@ -40,7 +40,7 @@ def search(options: argparse.Namespace) -> int:
     from runcatalog.analysis import find_runs
     from runcatalog.text import terminal
 
-    result = find_runs.find_runs(runs_of(options), options.query)
+    result = find_runs.find_runs(runs_of(options, all_projects=True), options.query)
     if options.json:
         print(find_runs.as_json(result))
     elif options.csv:

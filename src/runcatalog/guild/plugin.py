@@ -12,7 +12,7 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
 - Limits. A Guild file whose aliases unfold to gigabytes is refused, before Guild unfolds them.
 - Required runs. See `runcatalog.guild.dependencies`.
-- Progress. Guild passes a run's output on through a pipe, so the run is told whether there is a terminal behind it.
+- Progress. Guild passes a run's output on through a pipe, so a variable says whether a terminal shows it.
 - Secrets. Their values are in the environment of the shell that starts a run, but perhaps not of the one that
   publishes it, so they are removed from the label and the output when Guild stores these.
 """
