@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import shlex
+import shutil
 import sys
 from collections.abc import Mapping
 from pathlib import Path
@@ -72,7 +73,9 @@ def interrupted(run_id: str, end: signals.End, progress: Mapping[str, Any], dire
     lines = f"run {run_id[:8]} stopped ({end.reason}){far}\n  to continue it {begin}: "
     if os.environ.get("GUILD_OP"):
         return f"{lines}guild run --restart {run_id[:8]} -y"
-    return f"{lines}{Path(sys.executable).name} {shlex.quote(sys.argv[0])} --resume {shlex.quote(str(directory))}"
+    name = Path(sys.executable).name
+    python = name if shutil.which(name) == sys.executable else sys.executable
+    return lines + shlex.join([python, sys.argv[0], "--resume", str(directory)])
 
 
 def not_sent(problem: str) -> str:

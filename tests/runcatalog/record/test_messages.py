@@ -15,6 +15,7 @@ import pytest
 
 from runcatalog import terminal_output
 from runcatalog.model.record_files import read_all
+from runcatalog.model.run_record import RunRecord
 from runcatalog.record.delivery import outcome
 from runcatalog.record.progress import Speed, progress_text
 from runcatalog.text import sentences
@@ -37,6 +38,17 @@ def test_a_result_is_printed_as_its_row_in_the_catalog_has_it():
         without_summary += not (record.result or {}).get("summary")
         assert outcome.sentence(record.result)[:590] == plain(sentences.outcome(record))[:590]
     assert without_summary > 100
+
+
+@pytest.mark.parametrize(
+    "also", [None, "many", [3], [{"name": "x"}], {"name": "x", "value": "many"}]
+)
+def test_a_further_number_that_is_none_is_left_out_as_in_the_catalog(also):
+    objective = {"name": "rate", "value": 0.5, "kind": "rate", "count": 4, "also": also}
+    record = RunRecord("ab" * 16, "toy:train", "toy", "FINISHED", result={"objective": objective})
+    assert (
+        outcome.sentence(record.result) == plain(sentences.outcome(record)) == "50 % rate [15, 85]"
+    )
 
 
 def printed(toy, *flags, env=None):

@@ -80,7 +80,8 @@ def sentence(result: Mapping[str, Any] | None) -> str:
     text += _interval_text(objective)
     others = objective.get("also")
     for other in others if isinstance(others, list) else [others]:
-        if isinstance(other, Mapping) and "name" in other and "value" in other:
+        # The result is written already: a number that is none is left out, as in the catalog's row.
+        with contextlib.suppress(TypeError, KeyError, ValueError, OverflowError):
             text += f"; {_number_text(other)}{_interval_text(other)}"
     return text
 
