@@ -24,6 +24,13 @@ def amount(number_: float) -> str:
     return f"{number_ / 1e6:.2g} M" if abs(number_) >= 1e5 else number(number_)
 
 
+def count(value: float, name: str) -> str:
+    """Return "1 update", "360 updates" or "0.4 M env steps" of a name in the singular."""
+    if value == 1:
+        return f"1 {name}"
+    return f"{amount(value)} {name}" + ("" if name.endswith("s") else "s")
+
+
 def percent(rate: float) -> str:
     """Format a rate in [0, 1] as whole per cent; only a rate of exactly 1 gives 100."""
     whole = math.floor(100 * rate + 0.5)

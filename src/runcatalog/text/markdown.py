@@ -7,8 +7,10 @@ import re
 import unicodedata
 from functools import lru_cache
 
-from runcatalog.numbers import amount, minus, short_exponent
+from runcatalog import numbers
+from runcatalog.numbers import amount as amount
 from runcatalog.numbers import duration as duration
+from runcatalog.numbers import minus, short_exponent
 from runcatalog.numbers import number as number
 from runcatalog.numbers import percent as percent
 
@@ -83,10 +85,7 @@ def flag_value(value: object) -> str:
 
 def count(number_: float, unit: str) -> str:
     """Return "1 update", "360 updates", "0.4 M env steps"."""
-    name = escape(unit.replace("_", " "), 40) or "step"
-    if number_ == 1:
-        return f"1 {name}"
-    return f"{amount(number_)} {name}" + ("" if name.endswith("s") else "s")
+    return numbers.count(number_, escape(unit.replace("_", " "), 40) or "step")
 
 
 def words(name: str) -> str:

@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import contextlib
-import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.record.delivery import outcome as result_text
 from runcatalog.record.lifecycle.signals import NEVER_STARTED
 from runcatalog.text import markdown
 
@@ -69,30 +69,17 @@ def outcome(record: RunRecord) -> str:
 
 def objective_text(objective: dict[str, Any], value: float) -> str:
     """Return "93 % opening rate" or "episode return 7696"."""
-    name = markdown.words(objective["name"])
-    if _is_rate(objective):
-        return f"{rate_text(value)} {name}"
-    return f"{name} {markdown.number(value)}"
-
-
-def rate_text(value: float) -> str:
-    """Return "93 %"; NaN and infinities unchanged."""
-    if not math.isfinite(value):
-        return markdown.number(value)
-    return f"{markdown.percent(value)} %" if value <= 1 else f"{value * 100:.0f} %"
+    return result_text.objective_text(objective, value, markdown.escape)
 
 
 def value_text(objective: dict[str, Any], value: float) -> str:
     """Return a value without its name: "93 %" or "7696"."""
-    return rate_text(value) if _is_rate(objective) else markdown.number(value)
+    return result_text.rate_text(value) if _is_rate(objective) else markdown.number(value)
 
 
 def after(objective: dict[str, Any]) -> str:
     """Return " after 360 updates"; "" if the objective has no step."""
-    at = objective.get("at")
-    if isinstance(at, bool) or not isinstance(at, int | float) or not math.isfinite(at):
-        return ""
-    return f" after {markdown.count(at, str(objective.get('axis') or 'step'))}"
+    return result_text.after(objective, markdown.escape)
 
 
 def own_interval(objective: dict[str, Any]) -> str:
@@ -103,7 +90,7 @@ def own_interval(objective: dict[str, Any]) -> str:
 def interval(objectives: Sequence[dict[str, Any]]) -> str:
     """Return the interval of :func:`runcatalog.model.statistics.bounds` as " [86, 97]"; "" without one."""
     bounds = statistics.bounds(objectives)
-    return _interval_text(objectives[0], *bounds) if bounds else ""
+    return result_text.interval_text(objectives[0], *bounds) if bounds else ""
 
 
 def also(objectives: Sequence[dict[str, Any]]) -> str:
@@ -126,12 +113,6 @@ def further(objective: dict[str, Any]) -> dict[str, dict[str, Any]]:
         with contextlib.suppress(TypeError, KeyError, ValueError):
             numbers[str(entry["name"])] = {**entry, "value": values.number(entry["value"])}
     return numbers
-
-
-def _interval_text(objective: dict[str, Any], low: float, high: float) -> str:
-    if _is_rate(objective):
-        return f" [{math.floor(100 * low + 0.5)}, {math.floor(100 * high + 0.5)}]"
-    return f" [{markdown.number(low)}, {markdown.number(high)}]"
 
 
 def failure(record: RunRecord) -> str:

@@ -72,37 +72,71 @@ def sentence(result: Mapping[str, Any] | None) -> str:
     objective = result.get("objective") or {}
     if not objective.get("name") or not isinstance(objective.get("value"), int | float):
         return "finished, with no result"
-    text = _number_text(objective)
-    at = objective.get("at")
-    if isinstance(at, int | float) and not isinstance(at, bool) and math.isfinite(at):
-        axis = str(objective.get("axis") or "step").replace("_", " ")
-        text += f" after {numbers.amount(at)} {axis}{'' if at == 1 or axis.endswith('s') else 's'}"
-    text += _interval_text(objective)
+    text = f"{objective_text(objective, objective['value'])}{after(objective)}{_own_interval(objective)}"
     others = objective.get("also")
     for other in others if isinstance(others, list) else [others]:
         # The result is written already: a number that is none is left out, as in the catalog's row.
         with contextlib.suppress(TypeError, KeyError, ValueError, OverflowError):
-            text += f"; {_number_text(other)}{_interval_text(other)}"
+            text += f"; {objective_text(other, float(other['value']))}{_own_interval(other)}"
     return text
 
 
-def _number_text(number: Mapping[str, Any]) -> str:
-    """Return "97 % opening rate" or "episode return 7696"."""
-    name, value = str(number["name"]).replace("_", " ").strip(), float(number["value"])
-    if number.get("kind") != "rate" or not math.isfinite(value):
-        return f"{name} {numbers.number(value)}"
-    return f"{numbers.percent(value) if value <= 1 else f'{value * 100:.0f}'} % {name}"
+def _as_it_is(text: str, limit: int) -> str:
+    return text
 
 
-def _interval_text(number: Mapping[str, Any]) -> str:
-    """Return the 95 % interval " [91, 99]" of a counted rate in per cent; "" without a count."""
-    value, count = float(number["value"]), number.get("count")
-    if number.get("kind") != "rate" or not isinstance(count, int) or isinstance(count, bool):
+def objective_text(
+    objective: Mapping[str, Any], value: float, escape: Callable[[str, int], str] = _as_it_is
+) -> str:
+    """Return "93 % opening rate" or "episode return 7696".
+
+    Args:
+        objective: Gives the name and the kind.
+        value: The value.
+        escape: Escapes a text and cuts it to a length.
+    """
+    name = escape(str(objective["name"]).replace("_", " ").strip(), 60)
+    if objective.get("kind") == "rate":
+        return f"{rate_text(value)} {name}"
+    return f"{name} {numbers.number(value)}"
+
+
+def rate_text(value: float) -> str:
+    """Return "93 %"; NaN and infinities unchanged."""
+    if not math.isfinite(value):
+        return numbers.number(value)
+    return f"{numbers.percent(value)} %" if value <= 1 else f"{value * 100:.0f} %"
+
+
+def after(objective: Mapping[str, Any], escape: Callable[[str, int], str] = _as_it_is) -> str:
+    """Return " after 360 updates"; "" if the objective has no step.
+
+    Args:
+        objective: The objective.
+        escape: See :func:`objective_text`.
+    """
+    at = objective.get("at")
+    if isinstance(at, bool) or not isinstance(at, int | float) or not math.isfinite(at):
+        return ""
+    axis = escape(str(objective.get("axis") or "step").replace("_", " "), 40) or "step"
+    return f" after {numbers.count(at, axis)}"
+
+
+def interval_text(objective: Mapping[str, Any], low: float, high: float) -> str:
+    """Return " [86, 97]", in per cent for a rate."""
+    if objective.get("kind") == "rate":
+        return f" [{math.floor(100 * low + 0.5)}, {math.floor(100 * high + 0.5)}]"
+    return f" [{numbers.number(low)}, {numbers.number(high)}]"
+
+
+def _own_interval(objective: Mapping[str, Any]) -> str:
+    """Return the 95 % interval of a counted rate; "" without a count."""
+    value, count = float(objective["value"]), objective.get("count")
+    if objective.get("kind") != "rate" or not isinstance(count, int) or isinstance(count, bool):
         return ""
     if count < 1 or not 0 <= value <= 1:
         return ""
-    low, high = numbers.wilson(min(value * count, count), count)
-    return f" [{math.floor(100 * low + 0.5)}, {math.floor(100 * high + 0.5)}]"
+    return interval_text(objective, *numbers.wilson(min(value * count, count), count))
 
 
 def parse(line: str) -> dict[str, Any] | None:
