@@ -24,7 +24,7 @@ _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
 # Text that GitHub turns into links, mentions or emoji without markup; a zero-width space prevents it.
 _ACTIVE = re.compile(
     r"(?P<link>(?i:https?|ftp|mailto|xmpp|www))(?=[:.])"
-    r"|(?P<mention>(?<![A-Za-z0-9])@)(?=[A-Za-z0-9])"
+    r"|(?P<mention>(?<![A-Za-z0-9])@)(?=[A-Za-z0-9_])"
     r"|(?P<mail>(?<=[A-Za-z0-9._+-])@)(?=[A-Za-z0-9_-]+\.[A-Za-z0-9])"
     r"|(?P<emoji>:)(?=(?:[-+]1|[a-z0-9_+-]*[a-z][a-z0-9_+-]*|100|1234):)"
     r"|(?P<issue>#)(?=[0-9])"

@@ -93,6 +93,7 @@ def records(make, names):
 @settings(max_examples=100, suppress_health_check=[HealthCheck.function_scoped_fixture])
 @given(st.fixed_dictionaries(dict.fromkeys(FIELDS, NAME)))
 @example(dict.fromkeys(FIELDS, "".join(ODD)))
+@example(dict.fromkeys(FIELDS, "@_www.x.example"))
 def test_a_file_keeps_its_shape(make, project, names):
     source = '{{ table(["toy:train"]) }}\n\n{{ details(["toy:train"]) }}\n'
     (project.experiments / "toy" / "catalog.md.j2").write_text(source)
