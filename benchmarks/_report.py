@@ -63,6 +63,25 @@ def parser(about: str | None, repeats: int | None = REPEATS) -> argparse.Argumen
     return flags
 
 
+def add_parts(flags: argparse.ArgumentParser, parts: Sequence[str]) -> None:
+    """Add the flag --parts, a list of the parts of a benchmark to measure."""
+
+    def names(text: str) -> list[str]:
+        chosen = text.split(",")
+        if unknown := set(chosen) - set(parts):
+            raise argparse.ArgumentTypeError(
+                f"{', '.join(sorted(unknown))}: {', '.join(parts)} are expected"
+            )
+        return chosen
+
+    flags.add_argument(
+        "--parts",
+        type=names,
+        default=list(parts),
+        help=f"parts to measure, of {','.join(parts)}; the rows of the others stay",
+    )
+
+
 def check_load(*, dry_run: bool, force: bool) -> bool:
     """Return whether the results may be recorded: the machine is idle, and they are wanted.
 
@@ -186,6 +205,26 @@ def report(name: str, rows: list[dict[str, Any]], *, dry_run: bool) -> None:
     text = json.dumps(rows, indent=1, ensure_ascii=False) + "\n"
     (RESULTS / f"{name}.json").write_text(text, encoding="utf-8")
     render()
+
+
+def report_part(
+    name: str, part: str, parts: Sequence[str], rows: list[dict[str, Any]], *, dry_run: bool
+) -> None:
+    """Report the rows of one part of a benchmark; the recorded rows of its other parts stay.
+
+    Args:
+        name: The benchmark.
+        part: The part that was measured.
+        parts: All parts, in the table's order.
+        rows: Its rows.
+        dry_run: Whether the rows are printed only.
+    """
+    path = RESULTS / f"{name}.json"
+    recorded = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
+    others = [] if dry_run else [row for row in recorded if row.get("part") != part]
+    all_rows = others + [{**row, "part": part} for row in rows]
+    all_rows.sort(key=lambda row: parts.index(row["part"]))
+    report(name, all_rows, dry_run=dry_run)
 
 
 def render() -> str:

@@ -10,7 +10,6 @@ comparison: the library's writer of SQLite stays only while it is at least five 
 """
 
 import contextlib
-import json
 import os
 import shutil
 import subprocess
@@ -228,9 +227,7 @@ def main() -> None:
     for peer in ("wandb", "aim"):
         parser.add_argument(f"--{peer}", default="", metavar="PYTHON", help=f"that has {peer}")
     parser.add_argument("--folder", default="", help="an empty folder to work in; it is kept")
-    parser.add_argument(
-        "--parts", default=",".join(PARTS), help="parts to measure; the rows of the others stay"
-    )
+    _report.add_parts(parser, PARTS)
     options = parser.parse_args()
     sizes = [int(size) for size in options.sizes.split(",")]
     peers = {name: getattr(options, name) for name in ("wandb", "aim") if getattr(options, name)}
@@ -246,19 +243,10 @@ def main() -> None:
             "guild": lambda: [_recording_peers.guild_run(folder / "guild", options.repeats)],
             "import": lambda: import_rows(folder / "import", options.repeats),
         }
-        for part in options.parts.split(","):
+        for part in options.parts:
             (folder / part).mkdir()
-            _report_part(part, measures[part](), dry_run=options.dry_run)
-
-
-def _report_part(part: str, rows: list[dict[str, Any]], *, dry_run: bool) -> None:
-    """Report the rows of a part; the recorded rows of the other parts stay as they are."""
-    path = _report.RESULTS / "catalog.json"
-    recorded = json.loads(path.read_text(encoding="utf-8")) if path.is_file() else []
-    others = [] if dry_run else [row for row in recorded if row.get("part") != part]
-    all_rows = others + [{**row, "part": part} for row in rows]
-    all_rows.sort(key=lambda row: PARTS.index(row["part"]))
-    _report.report("catalog", all_rows, dry_run=dry_run)
+            rows_of_part = measures[part]()
+            _report.report_part("catalog", part, PARTS, rows_of_part, dry_run=options.dry_run)
 
 
 if __name__ == "__main__":

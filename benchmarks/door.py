@@ -45,6 +45,7 @@ EARLIER = (
     "lever_push",
     "lever_push_left",
 )  # tasks before the measured one
+PARTS = ("loop", "recording")
 PAIRS = 9  # of those runs: they differ by less than the machine's noise
 
 
@@ -194,10 +195,19 @@ def stable_baselines(task: str, kind: str, envs: int) -> float:
 
 
 def main() -> None:
-    """Measure all in turn and write the result."""
+    """Measure the chosen parts in turn and write the result."""
     parser = _report.parser(__doc__)
     parser.add_argument("--task", default="lever")
+    _report.add_parts(parser, PARTS)
     options = parser.parse_args()
+    measures = {"loop": loop_rows, "recording": recording_rows}
+    for part in options.parts:
+        rows = measures[part](options.task, options.repeats)
+        _report.report_part("door", part, PARTS, rows, dry_run=options.dry_run)
+
+
+def loop_rows(task: str, repeats: int) -> list[dict[str, Any]]:
+    """Return the rows of the training loops."""
     cores = len(os.sched_getaffinity(0))
     peers = {
         f"stable-baselines3, DummyVecEnv, {ENVS} envs": ("DummyVecEnv", ENVS),
@@ -207,18 +217,18 @@ def main() -> None:
     earlier = tempfile.TemporaryDirectory()
     last = learn_earlier_tasks(earlier.name)
     measures = {
-        "ours": lambda: ours(options.task),
-        "first task": lambda: ours(options.task, "train_hnppo"),
-        "sixth task": lambda: ours(options.task, "train_hnppo", last),
-        "bare": lambda: bare(options.task),
+        "ours": lambda: ours(task),
+        "first task": lambda: ours(task, "train_hnppo"),
+        "sixth task": lambda: ours(task, "train_hnppo", last),
+        "bare": lambda: bare(task),
         **{
-            name: lambda kind=kind, envs=envs: stable_baselines(options.task, kind, envs)
+            name: lambda kind=kind, envs=envs: stable_baselines(task, kind, envs)
             for name, (kind, envs) in peers.items()
         },
     }
-    rates = _report.alternate(measures, options.repeats)
+    rates = _report.alternate(measures, repeats)
     earlier.cleanup()
-    what = f"training loop, ppo on {options.task}, [64, 64], {ENVS} x {STEPS}, {EPOCHS} epochs"
+    what = f"training loop, ppo on {task}, [64, 64], {ENVS} x {STEPS}, {EPOCHS} epochs"
     rows = [
         _report.row(
             what,
@@ -254,12 +264,15 @@ def main() -> None:
                 target=None,
             )
         )
-    name = f"ppo on {options.task}, {RECORDED} updates, from start to end"
-    _report.report("door", rows, dry_run=options.dry_run)  # before the slower part
-    words = _training(options.task, RECORDED)[2:]
+    return rows
+
+
+def recording_rows(task: str, repeats: int) -> list[dict[str, Any]]:
+    """Return the rows of the same training with and without recording."""
+    name = f"ppo on {task}, {RECORDED} updates, from start to end"
+    words = _training(task, RECORDED)[2:]
     command = [sys.executable, __file__, "--timed-training", *words]
-    rows += recording.measure(command, name, max(PAIRS, options.repeats))
-    _report.report("door", rows, dry_run=options.dry_run)
+    return recording.measure(command, name, max(PAIRS, repeats))
 
 
 if __name__ == "__main__":
