@@ -111,7 +111,7 @@ class NewRun:
         return {key: _storable(points.values) for key, points in self.metrics.items()}
 
     def rows(self) -> dict[str, Iterator[tuple[Any, ...]]]:
-        """Return its rows by table, in the order of `compat.WRITTEN_COLUMNS`; :meth:`points` returns those of points."""
+        """Return its rows by table, except those of points, in the order of `compat.WRITTEN_COLUMNS`."""
         run = (
             self.id,
             self.name,
@@ -228,7 +228,7 @@ class Tables:
         return [ids[run.run_id] for run in runs]
 
     def _insert_points(self, runs: Sequence[NewRun]) -> None:
-        """Insert the points of runs; where most of the table is new, its indexes are made once all rows are there."""
+        """Insert the points of runs; where most of the table is new, its indexes are made last."""
         connection = self._connection
         (before,) = connection.execute("SELECT COALESCE(MAX(rowid), 0) FROM metrics").fetchone()
         indexes = []
