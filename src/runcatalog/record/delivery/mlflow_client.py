@@ -188,7 +188,9 @@ def _keep_empty(made: Path) -> None:
         copy = kept.with_name(f"{kept.name}.{os.getpid()}")
         shutil.copyfile(made, copy)
         with contextlib.closing(sqlite3.connect(copy)) as database, database:
-            database.execute("DELETE FROM experiments")  # its artifacts are in this process's folder
+            database.execute(
+                "DELETE FROM experiments"
+            )  # its artifacts are in this process's folder
         copy.replace(kept)
 
 
