@@ -81,7 +81,9 @@ class ProgressLine:
         self._speed = Speed()
         self._shown = False
         self._drawn_at = -math.inf
-        self._logged_at: float | None = None  # time of the last line in a log, at first that of the first report
+        self._logged_at: float | None = (
+            None  # time of the last line in a log, at first that of the first report
+        )
         self._logged_part = 0
         self._first_report = True
 
