@@ -9,7 +9,7 @@ import time
 from collections import deque
 
 from runcatalog import terminal_output
-from runcatalog.numbers import amount, duration, number
+from runcatalog.numbers import amount, duration, number, plural
 
 RECENT = 60.0  # s that a speed is taken over
 REDRAW = 0.2  # s between two states of the line on a terminal
@@ -63,7 +63,7 @@ def progress_text(done: float, total: float, unit: str, per_second: float | None
     text = done_text(done, total, unit)
     if per_second and math.isfinite(per_second) and per_second > 0:
         if per_second >= 0.1 and unit != "per cent":
-            text += f", {number(per_second, 2)} {unit}s/s"
+            text += f", {number(per_second, 2)} {plural(unit)}/s"
         if done < total:
             text += f", {duration((total - done) / per_second)} left"
     return text

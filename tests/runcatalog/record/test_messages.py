@@ -16,8 +16,9 @@ import pytest
 from runcatalog import terminal_output
 from runcatalog.model.record_files import read_all
 from runcatalog.model.run_record import RunRecord
-from runcatalog.record.delivery import outcome
+from runcatalog.numbers import count
 from runcatalog.record import progress
+from runcatalog.record.delivery import outcome
 from runcatalog.record.progress import ProgressLine, Speed, progress_text
 from runcatalog.text import sentences
 
@@ -162,10 +163,7 @@ def test_a_log_has_a_line_a_tenth_at_most_one_a_minute_and_one_in_ten_minutes(
     shown = reported(monkeypatch, capfd, reports)
     assert len(shown) == len(set(shown)) == pytest.approx(lines, abs=seconds > 9999)
     for text in shown:
-        done, rate, left = re.fullmatch(
-            rf"update ([\d,.M ]+) of [\d.M ]+, (1) updates/s, (.*) left", text
-        ).groups()
-        assert rate == "1"
+        assert re.fullmatch(r"update [\d,.M ]+ of [\d.M ]+, 1 updates/s, .* left", text)
     assert reported(monkeypatch, capfd, reports, terminal_output.OF_CHILD) == []
 
 
@@ -186,3 +184,18 @@ def test_the_time_left_follows_the_speed_of_the_last_minute():
     )
     assert progress_text(500, 500, "update", 2.0) == "update 500 of 500, 2 updates/s"
     assert progress_text(1, 500, "update", None) == "update 1 of 500"
+    assert progress_text(40, 100, "per cent", 2.0) == "40 %, 30 s left"
+    assert progress_text(50, 500, "toss", 2.0) == "toss 50 of 500, 2 tosses/s, 3 min 45 s left"
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "text"),
+    [
+        (1, "update", "1 update"),
+        (360, "update", "360 updates"),
+        (500, "toss", "500 tosses"),
+        (4e5, "env steps", "0.4 M env steps"),
+    ],
+)
+def test_a_number_of_units_is_in_the_plural(value, name, text):
+    assert count(value, name) == text
