@@ -40,6 +40,7 @@ ROOMS = {
     "hidden": 8,
     "envs": 4,
     "lr": 3e-2,
+    "test-tasks": 0,
 }
 DISTILL_ROOMS = {
     "sizes": "4", "window": 24, "width": 8, "layers": 2, "heads": 2, "feed-forward": 16, "updates": 40,
@@ -55,8 +56,8 @@ MIXTURE = {
     "episodes": 12,
     "gtg": "skill",
     "gto": "skill next",
-    "pkp": "skill",
-    "tgl": "skill next",
+    "pkp": "skill pkp",
+    "tgl": "skill tgl",
 }
 GAME = {
     "think": "no", "prompt": "grid", "max-response-length": 2, "width": 32, "layers": 1, "heads": 2, "device": "cpu",
@@ -91,8 +92,8 @@ RUNS = {
         DOOR | {"task": "lever", "hyper-width": 32, "task-id": 1, "pretrained": "hnppo"},
         ("pretrained",),
     ),
-    "pg": SmallRun("cartpole/train", PG),
     "pg rloo": SmallRun("cartpole/train", PG | {"algo": "rloo"}),
+    "pg value": SmallRun("cartpole/train", PG | {"algo": "value"}),
     "bc experts": SmallRun(
         "cartpole/experts", {"count": 2, "updates": 20, "validate": 5, "starts": 20}
     ),
@@ -108,6 +109,8 @@ RUNS = {
     "skill next": SmallRun(
         "skills/train", SKILL | {"stage": "gto0", "pretrained": "skill"}, ("pretrained",)
     ),
+    "skill pkp": SmallRun("skills/train", SKILL | {"stage": "pkp0"}),
+    "skill tgl": SmallRun("skills/train", SKILL | {"stage": "tgl0"}),
     "distill": SmallRun("skills/distill", MIXTURE, ("gtg", "gto", "pkp", "tgl")),
     "moe": SmallRun("skills/moe", MIXTURE, ("gtg", "gto", "pkp", "tgl")),
     "sft": SmallRun(
