@@ -7,8 +7,6 @@ from __future__ import annotations
 
 import argparse
 import os
-import time
-from collections import deque
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import Any
@@ -22,9 +20,6 @@ from cartpole.policy_gradient.reinforce import RunSettings
 from cartpole.policy_gradient.workers import Job, TrainedRun, split_jobs, train_jobs
 from runcatalog import record
 from runcatalog.record import option
-
-CONSOLE_SECONDS = 15.0  # between two lines on the terminal
-SPEED_SECONDS = 60.0  # window of the measured speed: updates get slower as episodes get longer
 
 
 @dataclass(frozen=True)
@@ -48,7 +43,12 @@ def main(config: Config) -> dict[str, Any]:
             f"{len(points)} configurations x {config.seeds} seeds = {runs} runs, "
             f"{len(jobs)} batches on {min(processes, len(jobs))} processes"
         )
-        trained = train_jobs(jobs, processes, run.directory / "pieces", ProgressReporter(run))
+        trained = train_jobs(
+            jobs,
+            processes,
+            run.directory / "pieces",
+            lambda share: run.progress(round(100 * share, 1), 100, "per cent"),
+        )
         summaries = [
             summary.summarise(name, point.batch, episode_lengths(config, point, trained))
             for name, point in points.items()
@@ -99,32 +99,6 @@ def final_policies(
         for key in policies[0]:
             tensors[f"{name}.{key}"] = np.stack([policy[key] for policy in policies])
     return tensors
-
-
-class ProgressReporter:
-    """Reports progress to the run, and on the terminal the remaining time every CONSOLE_SECONDS."""
-
-    def __init__(self, run: record.Run) -> None:
-        self._run = run
-        self._history: deque[tuple[float, float]] = deque()  # (time, completed share)
-        self._last_line = time.monotonic()
-
-    def __call__(self, share: float) -> None:
-        now = time.monotonic()
-        self._history.append((now, share))
-        while now - self._history[0][0] > SPEED_SECONDS:
-            self._history.popleft()
-        self._run.progress(round(100 * share, 1), 100, "per cent")
-        if now - self._last_line > CONSOLE_SECONDS:
-            self._last_line = now
-            self._run.event(f"{100 * share:.0f} % of the updates{self._remaining(share)}")
-
-    def _remaining(self, share: float) -> str:
-        (since, before), (now, _) = self._history[0], self._history[-1]
-        if share <= before:
-            return ""
-        seconds = (1 - share) * (now - since) / (share - before)
-        return f", about {int(seconds // 60)} min {int(seconds % 60):02d} s left"
 
 
 if __name__ == "__main__":

@@ -17,7 +17,8 @@ import numpy as np
 
 from door.continual import formulas
 from runcatalog import record
-from runcatalog.record import option
+from runcatalog.record import journal, option
+from runcatalog.record.evaluation import declared
 
 if TYPE_CHECKING:
     from door.continual.steps import Step
@@ -65,7 +66,18 @@ def main(config: Config) -> dict[str, Any]:
         run.log(result["metrics"], int(times[-1]))
         for folder in (config.series_steps, config.reference_steps):
             run.add_parent(steps.run_of(Path(folder)))
+        run.declare_evaluation("test", "test worlds of all tasks", contents=_test_sets(series))
         return run.finish(result)
+
+
+def _test_sets(series: Sequence[Step]) -> list[str]:
+    """Return the digest of every task's test worlds, as the series declares them; of an older run the task's name."""
+    results = [journal.read_json(step.directory / "result.json") or {} for step in series]
+    sets = [declared(written.get("result")) for written in results]
+    return [
+        worlds.digest if worlds and worlds.digest else step.task
+        for step, worlds in zip(series, sets, strict=True)
+    ]
 
 
 def _references(series: Sequence[Step], fresh: Sequence[Step]) -> list[Step]:

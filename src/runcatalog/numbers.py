@@ -24,11 +24,16 @@ def amount(number_: float) -> str:
     return f"{number_ / 1e6:.2g} M" if abs(number_) >= 1e5 else number(number_)
 
 
+def plural(name: str) -> str:
+    """Return the plural of a unit: "updates", "tosses"; "env steps" is one already."""
+    if name.endswith(("ss", "x", "ch", "sh")):
+        return f"{name}es"
+    return name if name.endswith("s") else f"{name}s"
+
+
 def count(value: float, name: str) -> str:
     """Return "1 update", "360 updates" or "0.4 M env steps" of a name in the singular."""
-    if value == 1:
-        return f"1 {name}"
-    return f"{amount(value)} {name}" + ("" if name.endswith("s") else "s")
+    return f"1 {name}" if value == 1 else f"{amount(value)} {plural(name)}"
 
 
 def percent(rate: float) -> str:

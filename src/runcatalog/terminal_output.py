@@ -7,7 +7,8 @@ that it starts, by a variable in their environment.
 import os
 import sys
 
-VARIABLE = "RECORD_ON_TERMINAL"  # "1": a terminal shows the output; "0": none does, or other output is shown there
+VARIABLE = "RECORD_ON_TERMINAL"  # "1": a terminal shows the output; "0": a file or pipe has it
+OF_CHILD = "child"  # value in the processes of child runs, whose progress is not shown
 
 
 def is_shown() -> bool:
@@ -20,6 +21,12 @@ def is_shown() -> bool:
         return False
 
 
+def is_log() -> bool:
+    """Return whether a file or pipe has what this process prints, and it is not a child of another run."""
+    return not is_shown() and os.environ.get(VARIABLE) != OF_CHILD
+
+
 def tell_children() -> None:
     """Tell the processes that this one starts, unless an outer process already did."""
-    os.environ[VARIABLE] = str(int(is_shown()))
+    if os.environ.get(VARIABLE) != OF_CHILD:
+        os.environ[VARIABLE] = str(int(is_shown()))

@@ -25,6 +25,7 @@ if TYPE_CHECKING:
 PLANNERS = (*chat.INTERFACES, "oracle", "random", "goal", "none")
 AGENTS = {"ppo": "all6", "dis": "distill", "con": "continue", "moe": "moe", "nlm": "nlm2"}
 SEARCH = "search"
+_ADDRESSES = ", ".join(f"{url} for {name}" for name, url in chat.DEFAULT_URL.items())
 RESAMPLES = 10_000  # of the bootstrap intervals of means
 
 
@@ -44,7 +45,7 @@ class Config(record.Config):
         "", "name of the language model on the server; or the id of a run of skill:planner_model whose "
         "artifacts/model is served",
     )  # fmt: skip
-    url: str = option("", f"address of the server; empty: {chat.DEFAULT_URL} by the interface")
+    url: str = option("", f"address of the server; empty: {_ADDRESSES}")
     stage: str = option("nlm2", "stage of the composite task", choices=COMPOSITE)
     shared: int = option(10, "levels whose rewards are listed, as in the source", low=2, high=500)
     more: int = option(200, "further levels, for intervals", low=0, high=500)

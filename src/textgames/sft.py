@@ -115,8 +115,8 @@ def train(
                 name: weight.clone() for name, weight in loading.tensors(loaded).items()
             }
         run.event(
-            f"update {learner.update} of {updates}: loss {metrics['loss']:.4f} on {config.test_levels} test levels, "
-            f"{100 * metrics['right']:.1f} % of their replies right"
+            f"update {learner.update} of {updates}: loss {metrics['loss']:.4f} on {config.test_levels} "
+            f"validation levels, {100 * metrics['right']:.1f} % of their replies right"
         )
         save(run, learner, best, unlogged)
 

@@ -20,6 +20,7 @@ from rl.policy import Policy
 from runcatalog import record
 from runcatalog.model import committed
 from runcatalog.record import journal
+from runcatalog.record.evaluation import evaluation_set
 
 RUN_VARIABLES = ("RUN_DIR", "RUN_ID", "GUILD_OP", "MLFLOW_TRACKING_URI", "MLFLOW_RUN_ID", "RECORD")
 WORLDS = 12  # instead of 100, in training and here
@@ -142,6 +143,11 @@ def test_the_diagonal_equals_the_reported_rates(place, whole):
     ]
     assert np.array_equal(np.array(columns).T, matrix)
     assert whole["result"]["metrics"]["accuracy"] == formulas.accuracy(matrix)
+    sets = [json.loads((run / "result.json").read_text())["result"]["evaluation"] for run in runs]
+    joined = evaluation_set(
+        "test", "test worlds of all tasks", [each["digest"] for each in sets], ""
+    )
+    assert whole["result"]["evaluation"] == joined.to_json()
     assert "another version" not in (place.root / "whole/journal/events.jsonl").read_text()
 
 

@@ -1,4 +1,4 @@
-"""Commands that pages show are accepted as they stand there, and those that only read are run."""
+"""Commands that pages and helps show are accepted as they stand there, and those that only read are run."""
 
 import contextlib
 import io
@@ -16,7 +16,7 @@ PAGES = [ROOT / "README.md", ROOT / "CONTRIBUTING.md", *sorted((ROOT / "docs").g
 READING = ("search", "best", "diff", "row")
 OF_ANOTHER_PROJECT = ("your-project.md",)  # whose commands a test of its own types
 PLACEHOLDER = re.compile(r"\b[A-Z]{2,}\b|…|\.\.\.|<|\$\{|\bRUN\b")
-EXAMPLE = "arms:"  # the study that CONTRIBUTING.md adds; test_new_study.py types its commands
+EXAMPLE = "arms:"  # the study that CONTRIBUTING.md adds; test_first_hour.py types its commands
 
 
 def commands():
@@ -35,7 +35,17 @@ def commands():
                     yield page.name, part.strip()
 
 
-COMMANDS = sorted(set(commands()))
+def of_helps():
+    """Yield ("--help", command) of all examples in the helps of `catalog`."""
+    parser = main.parser()
+    for each in (parser, *parser._subparsers._group_actions[0].choices.values()):
+        for line in each.format_help().splitlines():
+            for part in re.split(r"\s+&&\s+|\s+\|\s+|\s{2,}", line.strip()):
+                if re.match(r"catalog (?!-)\S", part) and not PLACEHOLDER.search(part):
+                    yield "--help", part
+
+
+COMMANDS = sorted({*commands(), *of_helps()})
 NAMES = (
     "search",
     "best",

@@ -162,14 +162,16 @@ def test_mlflow_runs_the_same_job(project: Project) -> None:
     database = project.root / "from_mlflow.db"
     tracking = f"sqlite:///{database}"
     project.good(
-        "mlflow run . -e ppo_train -P task=pull -P env_steps=2048 -P seed=5 -P eval-interval=0 -P video=no"
-        " --env-manager local",
+        "mlflow run . -e ppo_train --experiment-name door -P task=pull -P env_steps=2048 -P seed=5 -P eval-interval=0"
+        " -P video=no --env-manager local",
         MLFLOW_TRACKING_URI=tracking,
     )
     project.good("catalog sync", MLFLOW_TRACKING_URI=tracking)
     with sqlite3.connect(database) as connection:
         query = "SELECT run_uuid, status FROM runs JOIN params USING (run_uuid) WHERE key = 'seed' AND value = '5'"
         ((run, status),) = connection.execute(query).fetchall()
+        query = f"SELECT experiments.name FROM experiments JOIN runs USING (experiment_id) WHERE run_uuid = '{run}'"
+        assert connection.execute(query).fetchall() == [("door",)]
         query = f"SELECT key, value FROM params WHERE run_uuid = '{run}'"
         params = dict(connection.execute(query).fetchall())
         query = f"SELECT key FROM latest_metrics WHERE run_uuid = '{run}'"

@@ -28,7 +28,6 @@ def environment() -> dict[str, str]:
     ]
     if paths_outside:
         variables["PYTHONPATH"] = os.pathsep.join(paths_outside)
-    variables[terminal_output.VARIABLE] = (
-        "0"  # the progress of this run is shown, not that of its parallel children
-    )
+    # The progress of this run is shown, not that of its parallel children.
+    variables[terminal_output.VARIABLE] = terminal_output.OF_CHILD
     return variables

@@ -34,6 +34,7 @@ if TYPE_CHECKING:
     from guild.plugins import python_script
 
 # Modules that Guild and this project start with `python -m`.
+BATCH = "guild.batch_main"
 COMMAND = "guild.main_bootstrap"
 FLAG_READER = "guild.plugins.import_argparse_flags_main"
 
@@ -59,6 +60,7 @@ MODULES = {
 }
 
 __all__ = [
+    "BATCH",
     "COMMAND",
     "FLAG_READER",
     "MODULES",

@@ -10,9 +10,10 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from runcatalog.numbers import amount, duration
+from runcatalog.numbers import duration
 from runcatalog.record.delivery import outcome
 from runcatalog.record.lifecycle import signals
+from runcatalog.record.progress import done_text
 from runcatalog.record.provenance import patch
 
 _SHOWN = 6  # names of files
@@ -61,7 +62,7 @@ def interrupted(run_id: str, end: signals.End, progress: Mapping[str, Any], dire
     """
     far = ""
     if progress:
-        far = f" after {progress['unit']} {amount(progress['done'])} of {amount(progress['total'])}"
+        far = f" after {done_text(progress['done'], progress['total'], progress['unit'])}"
     if end.status == signals.FAILED:
         return f"run {run_id[:8]} failed{far}\n  to show it: catalog row {run_id[:8]}"
     checkpoints = sorted((directory / "checkpoints").glob("[0-9]*"))

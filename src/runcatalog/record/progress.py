@@ -1,4 +1,4 @@
-"""The progress of a run: its recent speed, and a line that is rewritten on a terminal."""
+"""The progress of a run: its recent speed, a line that is rewritten on a terminal, and lines in a log."""
 
 from __future__ import annotations
 
@@ -9,10 +9,13 @@ import time
 from collections import deque
 
 from runcatalog import terminal_output
-from runcatalog.numbers import amount, duration, number
+from runcatalog.numbers import amount, duration, number, plural
 
 RECENT = 60.0  # s that a speed is taken over
-REDRAW = 0.2  # s between two states of the line
+REDRAW = 0.2  # s between two states of the line on a terminal
+LOG_SECONDS = 60.0  # least time between two lines in a log
+LOG_PARTS = 10  # lines in a log of a long run, one per tenth of it …
+LOG_LONGEST = 600.0  # … and at least one in this time [s]
 
 
 class Speed:
@@ -48,21 +51,29 @@ class Speed:
         return (samples[-1][1] - samples[0][1]) / (samples[-1][0] - samples[0][0])
 
 
+def done_text(done: float, total: float, unit: str) -> str:
+    """Return "update 40 of 90", or "40 %" for the unit "per cent"."""
+    if unit == "per cent":
+        return f"{number(100 * done / total, 3)} %"
+    return f"{unit} {amount(done)} of {amount(total)}"
+
+
 def progress_text(done: float, total: float, unit: str, per_second: float | None) -> str:
     """Return "update 40 of 90, 1.2 updates/s, 42 s left"."""
-    text = f"{unit} {amount(done)} of {amount(total)}"
+    text = done_text(done, total, unit)
     if per_second and math.isfinite(per_second) and per_second > 0:
-        if per_second >= 0.1:
-            text += f", {number(per_second, 2)} {unit}s/s"
+        if per_second >= 0.1 and unit != "per cent":
+            text += f", {number(per_second, 2)} {plural(unit)}/s"
         if done < total:
             text += f", {duration((total - done) / per_second)} left"
     return text
 
 
 class ProgressLine:
-    """The progress in one line that is rewritten in the terminal of a run; nothing where there is none.
+    """The progress of a run: on a terminal one line that is rewritten, in a log a line now and then.
 
-    The line is written to the terminal itself, so that files with the output do not have it.
+    The line on a terminal is written to the terminal itself, so that files with the output do not have it. Nothing is
+    shown for the children of a run, whose progress their parent shows.
     """
 
     def __init__(self) -> None:
@@ -70,15 +81,26 @@ class ProgressLine:
         self._speed = Speed()
         self._shown = False
         self._drawn_at = -math.inf
+        self._logged_at: float | None = (
+            None  # time of the last line in a log, at first that of the first report
+        )
+        self._logged_part = 0
+        self._first_report = True
 
     def show(self, done: float, total: float, unit: str) -> None:
-        """Show a state, at most every REDRAW seconds."""
+        """Show a state: on a terminal at most every REDRAW seconds, in a log at most every LOG_SECONDS."""
         if self._terminal is None:
             self._terminal = _open_terminal()
-        if self._terminal < 0:
+        if self._terminal < 0 and not terminal_output.is_log():
             return
         now = time.monotonic()
-        self._speed.add(now, done)
+        if self._first_report:  # compilation precedes or follows it
+            self._first_report = False
+        else:
+            self._speed.add(now, done)
+        if self._terminal < 0:
+            self._log(now, done, total, unit)
+            return
         if now - self._drawn_at < REDRAW and done < total:
             return
         self._drawn_at = now
@@ -89,6 +111,17 @@ class ProgressLine:
             text = progress_text(done, total, unit, self._speed.per_second)
             os.write(self._terminal, f"\r{text[: width - 1]}\x1b[K".encode())
             self._shown = True
+
+    def _log(self, now: float, done: float, total: float, unit: str) -> None:
+        part = int(LOG_PARTS * done / total) if total > 0 else 0
+        if self._logged_at is None:
+            self._logged_at, self._logged_part = now, part
+        waited = now - self._logged_at
+        due = waited >= LOG_SECONDS and part != self._logged_part
+        if done < total and (due or waited >= LOG_LONGEST):
+            self._logged_at, self._logged_part = now, part
+            with contextlib.suppress(OSError, ValueError):  # the output's reader has gone
+                print(progress_text(done, total, unit, self._speed.per_second), flush=True)
 
     def clear(self) -> None:
         """Remove the line, before other text."""

@@ -156,7 +156,7 @@ class Run:
                 self._tfevents.append(now, int(step), new)
 
     def progress(self, done: float, total: float, unit: str) -> None:
-        """Report the progress: in ``journal/progress.json``, and in the last line of a terminal.
+        """Report the progress: in ``journal/progress.json``, and in the last line of a terminal or a log.
 
         Args:
             done: Completed units.

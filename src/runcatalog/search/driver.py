@@ -17,9 +17,9 @@ from typing import Any
 
 from runcatalog.record.delivery.outcome import write_guild_result
 from runcatalog.record.lifecycle.signals import die_with_parent
-from runcatalog.search import trials
+from runcatalog.search import report, trials
 from runcatalog.search.core import Observation, Proposal, Settings, is_value, propose
-from runcatalog.search.space import Dimension, Point, SearchError, from_flags
+from runcatalog.search.space import Dimension, SearchError, from_flags
 from runcatalog.search.trials import Objective, Trial
 
 DEFAULT_TRIALS = 20
@@ -184,7 +184,7 @@ def _run_missing(
             print("search: every point of the space has been tried", flush=True)
             return
         # Printed before the trial, whose own output follows.
-        best = _best_so_far(ended, objective)
+        best = report.best_so_far(ended, objective)
         print(
             f"search: trial {number} of {count}, {_describe(proposal, objective)}{best}", flush=True
         )
@@ -260,54 +260,25 @@ def _run_trial(trial_run: Any, stop: threading.Event) -> None:
 
 
 def _describe(proposal: Proposal, objective: Objective) -> str:
-    text = f"{_text(proposal.point)} ({proposal.kind}"
+    text = f"{report.flags_text(proposal.point)} ({proposal.kind}"
     if proposal.mean is None:
         return text + ")"
     mean = objective.to_minimize(proposal.mean)
     return f"{text}, {objective.name} {mean:.4g} ± {proposal.std:.2g} predicted)"
 
 
-def _text(point: Point) -> str:
-    return ", ".join(f"{name} {value}" for name, value in point.items())
-
-
-def _best_so_far(ended: Sequence[Trial], objective: Objective) -> str:
-    """Return "; best so far 0.93 in trial 2"; "" before the first value."""
-    good = _ranked(ended, objective)
-    return f"; best so far {good[0].value:.4g} in trial {good[0].number}" if good else ""
-
-
-def _ranked(ended: Sequence[Trial], objective: Objective) -> list[Trial]:
-    """Return the trials with a value, the best first."""
-    good = [t for t in ended if t.value is not None]
-    return sorted(good, key=lambda t: objective.to_minimize(t.value))
-
-
 def _report(batch: Any, summary: str, done: Sequence[Trial], objective: Objective) -> str:
     """Return the lines at the end of a search: its result, the best trials, and the command that shows it."""
     lines = [f"search: {summary}"]
-    best = _ranked(done, objective)[:SHOWN_TRIALS]
-    if len(done) > 1 and best:
-        rows = [["trial", objective.name, *best[0].point]]
-        rows += [
-            [str(t.number), f"{t.value:.4g}", *(_value(t.point.get(n)) for n in rows[0][2:])]
-            for t in best
-        ]
-        widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-        for row in rows:
-            cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-            lines.append(f"  {'  '.join(cells)}".rstrip())
+    if len(done) > 1:
+        lines += report.table(done, objective, SHOWN_TRIALS)
     lines.append(f"  to show it: catalog row {batch.id[:8]}")
     return "\n".join(lines)
 
 
-def _value(value: Any) -> str:
-    return f"{value:.4g}" if isinstance(value, float) else str(value)
-
-
 def _result(done: Sequence[Trial], objective: Objective, count: int) -> dict[str, Any]:
     """Return the batch's result, in the format of other results."""
-    good = _ranked(done, objective)
+    good = report.ranked(done, objective)
     failed = sum(t.state == "failed" for t in done)
     metrics: dict[str, Any] = {"trials": len(done), "failed": failed}
     failures = f"; {failed} of {len(done)} trials failed" if failed else ""
@@ -325,7 +296,7 @@ def _result(done: Sequence[Trial], objective: Objective, count: int) -> dict[str
             "at": best.number,
             "axis": "trial",
         },
-        "summary": f"best {name} {value:.4g} at {_text(best.point)} "
+        "summary": f"best {name} {value:.4g} at {report.flags_text(best.point)} "
         f"(trial {best.number} of {count}){failures}",
         "metrics": metrics | {"best": value, "best_trial": best.number},
         "best": {"point": best.point, "run": best.run.id},

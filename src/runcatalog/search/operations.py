@@ -1,4 +1,4 @@
-"""Guild plugin that provides this library's searches as `--optimizer gp` and `random` (also for FLAG=[LOW:HIGH]).
+"""Guild plugin with this library's searches (`--optimizer gp` and `random`, FLAG=[LOW:HIGH]) and reports of batches.
 
 Guild asks its plugins for operations that no Guild file declares, so a project needs no `include:`. An operation of the
 same name in the project's Guild file takes precedence. Guild's own `gp` and `random` do not run with numpy 2.
@@ -12,7 +12,7 @@ from typing import Any
 
 from guild.plugin import Plugin
 
-from runcatalog.guild.compat import model, model_proxy
+from runcatalog.guild.compat import BATCH, model, model_proxy
 
 MODEL = "search"
 _MODULES = {"gp": "gp", "random": "random_search"}
@@ -26,6 +26,10 @@ _NAMES |= {"bayesian": "gp", "gaussian": "gp"}  # Guild's other names for it
 
 class SearchOperations(Plugin):
     """Resolver of the searches' names; Guild loads it by its entry point."""
+
+    def __init__(self, ep: Any) -> None:
+        super().__init__(ep)
+        model_proxy.DefaultBatchModelProxy = _Batches
 
     resolve_model_op_priority = 50  # before Guild's own plugins, which have 100
 
@@ -45,6 +49,15 @@ class _Searches:
         )
         operations = {name: _operation(name) for name in _MODULES}
         self.modeldef = model_proxy.modeldef(MODEL, {"operations": operations}, "<runcatalog>")
+
+
+class _Batches(model_proxy.DefaultBatchModelProxy):
+    """Guild's model of batches, whose trials are reported."""
+
+    def __init__(self) -> None:
+        super().__init__()
+        (operation,) = self.modeldef.operations
+        operation.exec_ = operation.exec_.replace(f"-um {BATCH}", "-uPm runcatalog.search.grid")
 
 
 def _operation(name: str) -> dict[str, Any]:

@@ -6,7 +6,6 @@ import io
 import json
 import math
 import re
-import shlex
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -244,29 +243,6 @@ def committed():
     for name in ("runcatalog.store.run_index", "runcatalog.mlflow_ui.arrange"):
         importlib.import_module(name)
     return MemoryReader(read_all(ROOT / "experiments/records"))
-
-
-def documented():
-    """The questions that README, docs and the commands' helps say to type, each once."""
-    subs = main.parser()._subparsers._group_actions[0].choices.values()
-    texts = [each.format_help() for each in (main.parser(), *subs)]
-    texts += [(ROOT / name).read_text() for name in ("README.md", "docs/catalog.md")]
-    found = re.findall(
-        r"catalog (?:search|best|diff|row|export)(?: (?:'[^']+'|[\w:.,=/-]+))+", "\n".join(texts)
-    )
-    return sorted({line.rstrip(",") for line in found if "RUN" not in line})
-
-
-@pytest.mark.parametrize("line", documented())
-def test_documented_examples_work_on_the_committed_records(line, committed, tmp_path, monkeypatch):
-    monkeypatch.setenv("PROJECT_DIR", str(ROOT))
-    monkeypatch.setattr("runcatalog.store.sqlite_reader.reader", lambda uri: committed)
-    options = main.parser().parse_args(shlex.split(line)[1:])
-    if "to" in options:
-        options.to = str(tmp_path)  # not the project's own records
-    code = options.run(options)
-    dated = "yesterday" in line or "today" in line  # no committed run need be so young
-    assert code == 0 or (dated and code == 1)
 
 
 def test_the_names_that_the_help_mentions_are_there(committed):

@@ -96,6 +96,18 @@ def test_writing_twice_writes_once(project, records):
     assert check.difference(project, records) == []
 
 
+def test_check_asks_for_no_record_of_a_batch_that_lives_in_its_trials(project, records):
+    batch, *others = records
+    render.write(project, others)
+    assert batch.id8 in project.catalog.read_text()
+    assert check.difference(project, others) == []
+    project.catalog.write_text(project.catalog.read_text() + "one more line\n")
+    told = check.difference(project, others)
+    assert told
+    assert not any(batch.id8 in line for line in told)
+    assert check.lost_rows(project, others) == ""
+
+
 def test_check_names_the_first_row_that_differs(project, records, make):
     render.write(project, records)
     changed = [r for r in records if r.run != records[-3].run]

@@ -16,8 +16,10 @@ import pytest
 from runcatalog import terminal_output
 from runcatalog.model.record_files import read_all
 from runcatalog.model.run_record import RunRecord
+from runcatalog.numbers import count
+from runcatalog.record import progress
 from runcatalog.record.delivery import outcome
-from runcatalog.record.progress import Speed, progress_text
+from runcatalog.record.progress import ProgressLine, Speed, progress_text
 from runcatalog.text import sentences
 
 
@@ -138,6 +140,40 @@ def test_a_variable_tells_whether_a_terminal_shows_the_output(monkeypatch, setti
     assert os.environ[terminal_output.VARIABLE] == str(int(shown))
 
 
+def reported(monkeypatch, capfd, reports, setting=None):
+    """Return the lines that ProgressLine prints for reports (time [s], done, total)."""
+    monkeypatch.delenv(terminal_output.VARIABLE, raising=False)
+    if setting is not None:
+        monkeypatch.setenv(terminal_output.VARIABLE, setting)
+    line = ProgressLine()
+    capfd.readouterr()
+    for now, done, total in reports:
+        monkeypatch.setattr(progress.time, "monotonic", lambda now=now: now)
+        line.show(done, total, "update")
+    return capfd.readouterr().out.splitlines()
+
+
+@pytest.mark.parametrize(
+    ("seconds", "lines"), [(59, 0), (300, 4), (2000, 9), (36_000, 59)], ids=str
+)
+def test_a_log_has_a_line_a_tenth_at_most_one_a_minute_and_one_in_ten_minutes(
+    monkeypatch, capfd, seconds, lines
+):
+    reports = [(now, now, seconds) for now in range(1, seconds + 1)]
+    shown = reported(monkeypatch, capfd, reports)
+    assert len(shown) == len(set(shown)) == pytest.approx(lines, abs=seconds > 9999)
+    for text in shown:
+        assert re.fullmatch(r"update [\d,.M ]+ of [\d.M ]+, 1 updates/s, .* left", text)
+    assert reported(monkeypatch, capfd, reports, terminal_output.OF_CHILD) == []
+
+
+@pytest.mark.parametrize("first", [0, 5], ids=["new", "continued"])
+def test_compilation_does_not_count_into_the_time_left(monkeypatch, capfd, first):
+    reports = [(0, first, 100), *((70 + n, first + n, 100) for n in range(1, 96 - first))]
+    line = reported(monkeypatch, capfd, reports)[0]
+    assert line == "update 10 of 100, 1 updates/s, 1 min 30 s left"
+
+
 def test_the_time_left_follows_the_speed_of_the_last_minute():
     speed = Speed()
     for second in range(200):
@@ -148,3 +184,18 @@ def test_the_time_left_follows_the_speed_of_the_last_minute():
     )
     assert progress_text(500, 500, "update", 2.0) == "update 500 of 500, 2 updates/s"
     assert progress_text(1, 500, "update", None) == "update 1 of 500"
+    assert progress_text(40, 100, "per cent", 2.0) == "40 %, 30 s left"
+    assert progress_text(50, 500, "toss", 2.0) == "toss 50 of 500, 2 tosses/s, 3 min 45 s left"
+
+
+@pytest.mark.parametrize(
+    ("value", "name", "text"),
+    [
+        (1, "update", "1 update"),
+        (360, "update", "360 updates"),
+        (500, "toss", "500 tosses"),
+        (4e5, "env steps", "0.4 M env steps"),
+    ],
+)
+def test_a_number_of_units_is_in_the_plural(value, name, text):
+    assert count(value, name) == text

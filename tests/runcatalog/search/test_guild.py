@@ -3,6 +3,7 @@
 import fcntl
 import json
 import os
+import re
 import shutil
 import subprocess
 import sys
@@ -314,6 +315,27 @@ def test_random_search_is_what_a_range_alone_means(project):
     assert [n["kind"] for n in notes(project.batch())] == ["random", "random"]
     project.run("toy:train", "size=[64 64, 128 128]", "--optimizer", "random")
     assert len(notes(project.batch())) == 2  # the space has no more
+
+
+def test_a_list_of_values_shows_its_trials_the_best_so_far_and_a_table(project):
+    output = project.run("toy:train", "y=[6.0,12.0,2.0]", "x=[0.0,1.0]")
+    told = [line for line in output.splitlines() if line.startswith(("batch:", "  "))]
+    assert told[:3] == [
+        "batch: trial 1 of 6, x 0.0, y 6.0",
+        "batch: trial 2 of 6, x 0.0, y 12.0; best so far -19.6 in trial 1",
+        "batch: trial 3 of 6, x 0.0, y 2.0; best so far -19.6 in trial 1",
+    ]
+    assert told[6:11] == [
+        "batch: 4 of 6 trials finished",
+        "  trial  score   x  y",
+        "  4      -17.32  1  6",
+        "  1      -19.6   0  6",
+        "  6      -21.63  1  2",
+    ]
+    (key,) = re.fullmatch(r"  to show it: catalog sync && catalog row (\w{8})", told[-1]).groups()
+    newest = max((project.home / "runs").iterdir(), key=lambda path: path.stat().st_mtime_ns)
+    assert GuildRun(newest.name, str(newest)).origin.startswith(key)
+    assert "batch:" not in project.run("toy:train", "y=[6.0,2.0]", "--stage-trials")
 
 
 def test_importance_of_the_parameters_is_stored_when_the_search_ends(project):

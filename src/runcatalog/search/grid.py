@@ -1,0 +1,147 @@
+"""Guild's own batches (`guild run OPERATION lr=[1e-3,5e-3]`), with a line before each trial and a table at the end.
+
+Guild's batch processor runs the trials. The objective of the table is that of the trials' results, else the scalar
+that the operation declares.
+"""
+
+from __future__ import annotations
+
+import contextlib
+from collections.abc import Iterator, Mapping, Sequence
+from importlib import import_module
+from pathlib import Path
+from typing import Any
+
+from runcatalog.guild.compat import BATCH
+from runcatalog.guild.runs import GuildRun
+from runcatalog.search import report, trials
+from runcatalog.search.core import is_value
+from runcatalog.search.space import SearchError
+from runcatalog.search.trials import Objective, Trial
+
+SHOWN_TRIALS = 20  # in the table at the end
+
+
+class Progress:
+    """The trials of a batch that have been started.
+
+    Args:
+        batch: Guild's run of the batch.
+        flags: The flags of all its trials.
+    """
+
+    def __init__(self, batch: Any, flags: Sequence[Mapping[str, Any]]) -> None:
+        self._batch = batch
+        self._count = len(flags)
+        self._points = [
+            {n: v for n, v in each.items() if any(other.get(n) != v for other in flags)}
+            for each in flags
+        ]
+        self._runs: list[Any] = []
+
+    def start(self, trial_run: Any) -> None:
+        """Print a line before a trial."""
+        ended, objective = self._ended()
+        point = self._points[len(self._runs)] if len(self._runs) < self._count else {}
+        self._runs.append(trial_run)
+        flags = report.flags_text(point)
+        best = report.best_so_far(ended, objective) if objective else ""
+        number = f"batch: trial {len(self._runs)} of {self._count}"
+        print(f"{number}{', ' if flags else ''}{flags}{best}", flush=True)
+
+    def end(self) -> None:
+        """Print the table; nothing if no trial was started, as when trials are staged."""
+        if not self._runs:
+            return
+        ended, objective = self._ended()
+        finished = sum(run.get("exit_status") == 0 for run in self._runs)
+        print(f"batch: {finished} of {self._count} trials finished")
+        for line in report.table(ended, objective, SHOWN_TRIALS) if objective else ():
+            print(line)
+        key = GuildRun(self._runs[0].id, self._runs[0].dir).origin
+        print(f"  to show it: catalog sync && catalog row {key[:8]}", flush=True)
+
+    def _ended(self) -> tuple[list[Trial], Objective | None]:
+        """Return the finished trials, and the objective of their values; None without a value."""
+        own = [_own_objective(run) for run in self._runs]
+        objective = next(filter(None, own), None)
+        values: Sequence[Any]
+        if objective is not None:
+            values = [_own_value(run, objective.name) for run in self._runs]
+        elif self._runs:
+            from runcatalog.guild.compat import batch_util
+
+            try:
+                objective = trials.objective_of(self._batch)
+            except SearchError:  # of several scalars
+                return [], None
+            results = batch_util.trial_results_for_runs(self._runs, [objective.column])
+            values = [scalars[0] for _, scalars in results]
+        else:
+            return [], None
+        ended = [
+            Trial(run, number, self._points[number - 1], "done", value)
+            for number, (run, value) in enumerate(zip(self._runs, values, strict=True), 1)
+            if run.get("exit_status") == 0 and is_value(value) and number <= self._count
+        ]
+        return ended, objective if ended else None
+
+
+def _result(trial_run: Any) -> dict[str, Any]:
+    result = (trials.load(Path(trial_run.dir) / "result.json") or {}).get("result") or {}
+    return result.get("objective") or {}
+
+
+def _own_objective(trial_run: Any) -> Objective | None:
+    """Return the objective of a trial's result; None without one."""
+    result = _result(trial_run)
+    name = result.get("name")
+    if not name or not is_value(result.get("value")):
+        return None
+    return Objective(name, (None, name, None), result.get("goal") != "min")
+
+
+def _own_value(trial_run: Any, name: str) -> float | None:
+    result = _result(trial_run)
+    return result.get("value") if result.get("name") == name else None
+
+
+@contextlib.contextmanager
+def _reporting() -> Iterator[None]:
+    """Let Guild's batch processor report its trials."""
+    from runcatalog.guild.compat import batch_util
+
+    handle, start = batch_util.handle_trials, batch_util.start_trial_run
+    progress: list[Progress] = []
+
+    def handle_trials(batch_run: Any, flags: Sequence[Mapping[str, Any]]) -> None:
+        progress.append(Progress(batch_run, flags))
+        handle(batch_run, flags)
+
+    def start_trial_run(run: Any, stage: bool = False) -> None:
+        if not stage:
+            progress[0].start(run)
+        start(run, stage)
+
+    batch_util.handle_trials, batch_util.start_trial_run = handle_trials, start_trial_run
+    try:
+        yield
+    finally:
+        batch_util.handle_trials, batch_util.start_trial_run = handle, start
+        if progress:
+            progress[0].end()
+
+
+def main() -> None:
+    """Run the current batch."""
+    from runcatalog.guild.compat import batch_util
+
+    try:
+        with _reporting():
+            import_module(BATCH).main()
+    except SystemExit as end:
+        batch_util.handle_system_exit(end)
+
+
+if __name__ == "__main__":
+    main()
