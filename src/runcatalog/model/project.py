@@ -79,11 +79,13 @@ class Reported:
         text: The result in a line.
         source: Where it is reported.
         numbers: Numbers of the result by name.
+        same_setting: Whether the project measures in the source's setting: "yes", or "no" with the reason.
     """
 
     text: str
     source: str = ""
     numbers: dict[str, Any] = field(default_factory=dict)
+    same_setting: str = ""
 
 
 @dataclass(frozen=True)
@@ -266,6 +268,7 @@ class Project:
                     str(body.get("text") or ""),
                     str(body.get("source") or ""),
                     dict(numbers) if isinstance(numbers, dict) else {},
+                    _yes_or_no(body.get("same_setting")),
                 )
         return results
 
@@ -303,6 +306,13 @@ class Project:
                 return path.parent.name
         studies = self.studies()
         return studies[0] if len(studies) == 1 else ""
+
+
+def _yes_or_no(content: Any) -> str:
+    """Return "yes", "no", or a text such as "no: other doors"; "" for None."""
+    if content is None or isinstance(content, bool):
+        return {None: "", True: "yes", False: "no"}[content]
+    return str(content)
 
 
 def _flags(content: Any) -> dict[str, Any]:

@@ -10,7 +10,6 @@ from runcatalog.model.project import Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 from runcatalog.pages import evaluation_marks, links, machines, tables
 
-
 _ENDS = (
     (FINISHED, "finished"),
     (FAILED, "failed"),
