@@ -28,9 +28,20 @@ def interval(objectives: Sequence[dict[str, Any]]) -> str:
     if bounds is None:
         return ""
     if objectives[0].get("kind") == "rate":
-        low, high = (math.floor(100 * bound + 0.5) for bound in bounds)
+        low, high = (_percent(bound, _is_narrow(bounds)) for bound in bounds)
         return f"[{low}, {high}]"
     return f"[{markdown.number(bounds[0])}, {markdown.number(bounds[1])}]"
+
+
+def _is_narrow(bounds: tuple[float, float] | None) -> bool:
+    """Return whether the interval of a rate is so narrow that whole per cent would not show it."""
+    return bounds is not None and bounds[1] - bounds[0] < 0.02
+
+
+def _percent(rate: float, exact: bool) -> str:
+    if exact and 0 <= rate <= 1 and round(100 * rate, 1) % 1:
+        return f"{100 * rate:.1f}"
+    return markdown.minus(str(math.floor(100 * rate + 0.5)))
 
 
 def interval_of(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
@@ -60,6 +71,8 @@ def mean_text(objectives: Sequence[dict[str, Any]]) -> str:
     """Return the mean of objectives with its unit, "93 %" or "7696"."""
     mean = statistics.mean([o["value"] for o in objectives])
     shown = sentences.value_text(objectives[0], mean)
+    if objectives[0].get("kind") == "rate" and _is_narrow(interval_of(objectives)):
+        shown = f"{_percent(mean, True)} %"
     too_high = objectives[0].get("kind") == "rate" and mean > 1
     return f"{shown} (above 100 %: counted wrongly in the source)" if too_high else shown
 

@@ -27,9 +27,10 @@ def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> 
         flags: Values that the runs have; `_` stands for `-`.
     """
     found = [s for s in _with_flags(data, operation, flags) if s.objectives]
-    if not found:
+    setting = max(found, key=lambda s: (len(s.finished), s.newest or 0)) if flags and found else None
+    setting = setting or matrices.pooled(data, operation)
+    if not found or setting is None:
         return "not run"
-    setting = max(found, key=lambda s: (len(s.finished), s.newest or 0))
     objectives = cells.further(setting).get(metric, []) if metric else setting.objectives
     if not objectives:
         return "not run"
@@ -78,7 +79,7 @@ def over_settings(data: PageData, operations: Sequence[str]) -> str:
     grouped = [s for name in operations for s in settings.settings(data, name)]
     done = [s for s in grouped if s.objectives]
     if not done:
-        return "No run has finished."
+        return "**No run has finished.**"
     by_name: dict[str, list[Setting]] = {}
     for setting in done:
         by_name.setdefault(str(setting.objectives[0]["name"]), []).append(setting)
@@ -86,14 +87,17 @@ def over_settings(data: PageData, operations: Sequence[str]) -> str:
     for name, same in list(by_name.items())[:2]:
         ordered = sorted(same, key=lambda s: s.value or 0.0)
         low, high = (cells.mean_text(s.objectives) for s in (ordered[0], ordered[-1]))
-        reach = low if low == high else f"{low.removesuffix(' %')} to {high}"
-        count = f"in all {len(same)} settings" if len(same) > 1 else "in one setting"
-        parts.append(f"{markdown.words(name).capitalize()} is {reach} {count}")
+        if len(same) == 1:
+            only = f"{low} {cells.interval(same[0].objectives)}".strip()
+            parts.append(f"the {markdown.words(name)} is {only}")
+        else:
+            reach = low if low == high else f"{low.removesuffix(' %')} to {high}"
+            parts.append(f"the {markdown.words(name)} of {len(same)} settings is {reach}")
     text = "; ".join(parts)
     runs = [m for s in grouped for m in s.members]
     lost = sum(m.status in (FAILED, KILLED) for m in runs)
     text += f"; {lost} of {len(runs)} runs failed" if lost else ""
-    return f"{text}.{replication(data, operations)}"
+    return f"{_bold(text)}{replication(data, operations)}"
 
 
 def replication(data: PageData, operations: Sequence[str]) -> str:
@@ -118,7 +122,7 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
     """Return which value of a flag is best, on how many lines of a sweep it is so, and whether that is determined."""
     found = [line for line in matrices.lines(data, operations, x, y) if line.best is not None]
     if not found:
-        return "No run has finished."
+        return "**No run has finished.**"
     tops = Counter(values.flag_text(line.best) for line in found)
     top, count = tops.most_common(1)[0]
     value = next(line.best for line in found if values.flag_text(line.best) == top)
@@ -128,10 +132,10 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
     total = f"{count} of {len(found)} {markdown.escape(y)}s" if y else f"{count} of {len(found)}"
     sentence = f"{shown} has the best mean on {total}"
     if len(own) == count:
-        return f"{sentence}, and is told apart from all other values there."
+        return _bold(f"{sentence}, and is told apart from all other values there")
     names = [markdown.flag_value(line.name) for line in own]
     where = f"only on {_listed(names)}" if names else "nowhere"
-    return f"{sentence}; it is told apart from all other values {where}, otherwise the best is undetermined."
+    return _bold(f"{sentence}; it is told apart from all others {where}, elsewhere the best is undetermined")
 
 
 def search(data: PageData, operations: Sequence[str]) -> str:
@@ -162,7 +166,12 @@ def search(data: PageData, operations: Sequence[str]) -> str:
         )
         parts.append(f"some parameter's effect is determined in {predicts} of {known}{what}")
     text = "; ".join(parts)
-    return f"{text[:1].upper()}{text[1:]}." if text else "No search has finished."
+    return _bold(text or "no search has finished")
+
+
+def _bold(text: str) -> str:
+    """Return a bold sentence of its text."""
+    return f"**{text[:1].upper()}{text[1:]}.**"
 
 
 def _listed(names: Sequence[str]) -> str:

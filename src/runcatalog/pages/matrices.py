@@ -12,7 +12,7 @@ from runcatalog.model.run_record import FAILED, KILLED
 from runcatalog.pages import cells, settings, tables
 from runcatalog.pages.page_data import PageData
 from runcatalog.pages.settings import Setting
-from runcatalog.text import markdown, sentences
+from runcatalog.text import markdown
 
 
 @dataclass(frozen=True)
@@ -155,12 +155,13 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
     """
     rows = []
     for entry in series:
-        steps = [_finished(data, name) for name in entry["steps"]]
-        computed = _finished(data, entry.get("metrics") or "")
+        steps = [pooled(data, name) for name in entry["steps"]]
+        computed = pooled(data, entry.get("metrics") or "")
         further = cells.further(computed) if computed else {}
         report = data.reported.get(entry.get("metrics") or "")
         seeds = {len(step.finished) for step in steps if step}
-        runs = dict.fromkeys(m.run for s in [*steps, computed] if s for m in s.members[-1:])
+        runs = [m.run for m in computed.members] if computed else []
+        runs = runs or [s.members[-1].run for s in steps if s]
         rows.append(
             [
                 markdown.escape(entry["name"]),
@@ -169,25 +170,39 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
                 _mean(computed.objectives) if computed else "",
                 _mean(further["remembering"]) if "remembering" in further else "",
                 "–".join(map(str, sorted({min(seeds), max(seeds)}))) if seeds else "",
-                cells.report(report) if report else "",
                 markdown.escape(report.same_setting, cells.WIDEST) if report else "",
-                cells.id_links(data, list(runs)[-1:]),
+                cells.id_links(data, runs),
             ]
         )
+        if report is not None and "after_training" in report.numbers:
+            numbers = report.numbers
+            after = [_percent(rate) for rate in numbers["after_training"]]
+            rows.append(
+                [
+                    f"… reported{f' ({markdown.escape(report.source)})' if report.source else ''}",
+                    *after,
+                    *[""] * (len(tasks) - len(after)),
+                    *(_percent(numbers.get(name)) for name in ("accuracy", "remembering")),
+                    *[""] * 3,
+                ]
+            )
     names = ["series", *tasks, "accuracy", "remembering", "seeds"]
-    names += [tables.REPORTED, tables.SAME, tables.ID]
+    names += [tables.SAME, tables.ID]
     kept = [i for i in range(len(names)) if any(row[i] for row in rows)]
     return tables.pipes([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
 
 
-def _finished(data: PageData, operation: str) -> Setting | None:
-    """Return the setting of an operation with the most seeds, of these the newest; None without a result."""
-    found = [s for s in settings.settings(data, operation) if s.objectives] if operation else []
-    return max(found, key=_weight, default=None)
+def pooled(data: PageData, operation: str) -> Setting | None:
+    """Return the finished runs of an operation, of each seed the newest; None without a result."""
+    found = settings.settings(data, operation) if operation else []
+    by_seed = {m.seed: m for m in cells.order(m for s in found for m in s.finished)}
+    return Setting(operation, tuple(cells.order(by_seed.values()))) if by_seed else None
+
+
+def _percent(rate: Any) -> str:
+    number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    return markdown.number(round(100 * rate, 1)) if number else ""
 
 
 def _mean(objectives: Sequence[dict[str, Any]]) -> str:
-    value = sentences.value_text(
-        objectives[0], sum(o["value"] for o in objectives) / len(objectives)
-    ).removesuffix(" %")
-    return f"{value} {cells.interval(objectives)}".strip()
+    return f"{cells.mean_text(objectives).removesuffix(' %')} {cells.interval(objectives)}".strip()

@@ -409,6 +409,7 @@ class Catalog:
             series=self.series,
             reported=self.reported,
             finding=self.finding,
+            folded=lambda title, caller: tables.fold(markdown.escape(title), caller().strip()),
             value=self.value,
             cell=self.cell,
             count=self.count,

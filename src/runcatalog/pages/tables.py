@@ -140,12 +140,13 @@ def setting_cell(
     kept = list(flags)[:_FLAGS]
     parts = [f"{markdown.escape(n)} {markdown.flag_value(flags[n])}" for n in kept]
     if len(flags) > len(kept):
-        parts.append(f"{len(flags) - len(kept)} more flags")
+        more = len(flags) - len(kept)
+        parts.append(f"{more} more flag{'s' * (more != 1)}")
     return f"{title} {', '.join(parts)}" if parts else title
 
 
 def _label_flags(record: RunRecord) -> tuple[list[str], str]:
-    """Return the flags that a run's label names, as `lr=0.1` or by a value such as `lever`, and the rest of the label."""
+    """Return the flags that a run's label names, as `lr=0.1` or by their value alone, and the rest of the label."""
     by_text = {values.flag_text(v): n for n, v in reversed(record.flags.items()) if isinstance(v, str)}
     named, rest = [], []
     for word in _WORD.findall(settings.label(record)):
