@@ -6,7 +6,7 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from runcatalog.analysis.searches import importance_of
+from runcatalog.analysis.searches import RANDOM, importance_of
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RunRecord
 from runcatalog.pages import cells, matrices, search_tables, settings
@@ -27,7 +27,9 @@ def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> 
         flags: Values that the runs have; `_` stands for `-`.
     """
     found = [s for s in _with_flags(data, operation, flags) if s.objectives]
-    setting = max(found, key=lambda s: (len(s.finished), s.newest or 0)) if flags and found else None
+    setting = (
+        max(found, key=lambda s: (len(s.finished), s.newest or 0)) if flags and found else None
+    )
     setting = setting or matrices.pooled(data, operation)
     if not found or setting is None:
         return "not run"
@@ -35,7 +37,7 @@ def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> 
     if not objectives:
         return "not run"
     count = cells.count(setting)
-    seeds = f"{count} seed{'s' * (count != '1')}" if count.isdigit() else count
+    seeds = "1 run" if count == "1" else f"{count} seeds" if count.isdigit() else count
     return f"{cells.mean_text(objectives)} {cells.interval(objectives)} ({seeds})".replace(
         "  ", " "
     )
@@ -132,10 +134,10 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
     total = f"{count} of {len(found)} {markdown.escape(y)}s" if y else f"{count} of {len(found)}"
     sentence = f"{shown} has the best mean on {total}"
     if len(own) == count:
-        return _bold(f"{sentence}, and is told apart from all other values there")
+        return f"**{sentence}, and is told apart from all other values there.**"
     names = [markdown.flag_value(line.name) for line in own]
     where = f"only on {_listed(names)}" if names else "nowhere"
-    return _bold(f"{sentence}; it is told apart from all others {where}, elsewhere the best is undetermined")
+    return f"**{sentence}; it is told apart from all others {where}, elsewhere the best is undetermined.**"
 
 
 def search(data: PageData, operations: Sequence[str]) -> str:
@@ -149,7 +151,7 @@ def search(data: PageData, operations: Sequence[str]) -> str:
             if comparison is not None:
                 total += 1
                 better += search_tables.is_better(comparison)
-            if stored := importance_of(batch):
+            if (stored := importance_of(batch)) and not name.endswith(RANDOM):
                 known += 1
                 predicts += bool(stored.determined)
                 names.update(share.name for share in stored.determined)

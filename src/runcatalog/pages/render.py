@@ -209,7 +209,9 @@ class Catalog:
 
     def details(self, operations: Sequence[str] | str, folded: bool = True) -> str:
         """Return the tables in the results of operations' runs; see `run_tables.details`."""
-        return run_tables.details(self.data, _list(operations), folded)
+        names = _list(operations)
+        self.shown.update(name for name in names if self.data.heads(name))
+        return run_tables.details(self.data, names, folded)
 
     def figure(
         self,

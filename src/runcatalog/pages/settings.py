@@ -91,8 +91,17 @@ def batch_of(head: RunRecord) -> RunRecord | None:
 
 
 def varying(runs: Sequence[RunRecord]) -> list[str]:
-    """Return the flags in which runs differ, without seeds and flags that change no result."""
-    return [name for name in groups.varying(runs) if name not in NEUTRAL_FLAGS]
+    """Return the flags in which runs differ, without seeds and flags that change no result.
+
+    A flag that some runs lack, since their script did not have it yet, counts by the runs that have it.
+    """
+    names = dict.fromkeys(name for run in runs for name in run.flags)
+    values = {name: {repr(r.flags[name]) for r in runs if name in r.flags} for name in names}
+    return sorted(
+        name
+        for name, found in values.items()
+        if len(found) > 1 and name not in _SEEDS and name not in NEUTRAL_FLAGS
+    )
 
 
 def label(record: RunRecord) -> str:

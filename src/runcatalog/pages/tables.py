@@ -71,7 +71,9 @@ def rows(
         single = [m for setting in grouped[operation] for m in setting.members]
         shown = settings.varying(single) if flags is None else flags
         fixed = _fixed(done) if flags is None else {}
-        new = [_row(data, s, name, shown, fixed | (hidden or {}), variants) for s in grouped[operation]]
+        new = [
+            _row(data, s, name, shown, fixed | (hidden or {}), variants) for s in grouped[operation]
+        ]
         new += [_empty_batch(data, head, name) for head in _without_trials(data, operation)]
         if reused and operation in reused:
             note = f"reused from {markdown.escape(reused[operation])}"
@@ -134,7 +136,7 @@ def setting_cell(
     flags = {
         n: first.flags[n]
         for n in dict.fromkeys((*named, *shown))
-        if n in first.flags and first.flags[n] not in hidden.get(n, ())
+        if first.flags.get(n) not in (None, "", name, *hidden.get(n, ()))
     }
     title = f"{name} “{markdown.escape(rest)}”" if rest else name
     kept = list(flags)[:_FLAGS]
@@ -147,7 +149,9 @@ def setting_cell(
 
 def _label_flags(record: RunRecord) -> tuple[list[str], str]:
     """Return the flags that a run's label names, as `lr=0.1` or by their value alone, and the rest of the label."""
-    by_text = {values.flag_text(v): n for n, v in reversed(record.flags.items()) if isinstance(v, str)}
+    by_text = {
+        values.flag_text(v): n for n, v in reversed(record.flags.items()) if isinstance(v, str)
+    }
     named, rest = [], []
     for word in _WORD.findall(settings.label(record)):
         name, equals, _ = word.partition("=")
