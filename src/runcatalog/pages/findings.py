@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+import math
+import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
@@ -12,7 +14,7 @@ from runcatalog.model.run_record import FAILED, KILLED, RunRecord
 from runcatalog.pages import cells, matrices, search_tables, settings
 from runcatalog.pages.page_data import PageData
 from runcatalog.pages.settings import Setting
-from runcatalog.text import markdown
+from runcatalog.text import markdown, sentences
 
 _FEW = 4  # names in a sentence
 
@@ -81,7 +83,7 @@ def over_settings(data: PageData, operations: Sequence[str]) -> str:
     grouped = [s for name in operations for s in settings.settings(data, name)]
     done = [s for s in grouped if s.objectives]
     if not done:
-        return "**No run has finished.**"
+        return _bold(_why_not(data, operations, grouped))
     by_name: dict[str, list[Setting]] = {}
     for setting in done:
         by_name.setdefault(str(setting.objectives[0]["name"]), []).append(setting)
@@ -91,15 +93,49 @@ def over_settings(data: PageData, operations: Sequence[str]) -> str:
         low, high = (cells.mean_text(s.objectives) for s in (ordered[0], ordered[-1]))
         if len(same) == 1:
             only = f"{low} {cells.interval(same[0].objectives)}".strip()
-            parts.append(f"the {markdown.words(name)} is {only}")
+            parts.append(f"{markdown.words(name)}: {only}")
         else:
             reach = low if low == high else f"{low.removesuffix(' %')} to {high}"
-            parts.append(f"the {markdown.words(name)} of {len(same)} settings is {reach}")
+            parts.append(f"{markdown.words(name)}: {reach} over {len(same)} settings")
     text = "; ".join(parts)
     runs = [m for s in grouped for m in s.members]
     lost = sum(m.status in (FAILED, KILLED) for m in runs)
     text += f"; {lost} of {len(runs)} runs failed" if lost else ""
     return f"{_bold(text)}{replication(data, operations)}"
+
+
+def _why_not(data: PageData, operations: Sequence[str], grouped: Sequence[Setting]) -> str:
+    """Return why operations have no result: the end of the last run, or why they were never run."""
+    if runs := cells.order(m for s in grouped for m in s.members):
+        return f"no run has a result: {sentences.state(runs[-1])}"
+    reasons = dict.fromkeys(data.pending[name] for name in operations if name in data.pending)
+    return (
+        f"not run: {_listed([markdown.escape(reason) for reason in reasons])}"
+        if reasons
+        else "not run"
+    )
+
+
+def apart(first: str, second: str) -> str:
+    """Return whether two values with intervals in brackets can be told apart: "their intervals overlap: undetermined".
+
+    Args:
+        first: Text with "[low, high]".
+        second: Another.
+    """
+    bounds = []
+    for text in (first, second):
+        found = re.search(r"\[([-−\d.]+), ([-−\d.]+|never)\\?\]", text)
+        if found is None:
+            return "undetermined: no interval"
+        low, high = (
+            math.inf if x == "never" else float(x.replace("−", "-")) for x in found.groups()
+        )
+        bounds.append((low, high))
+    (low, high), (other_low, other_high) = bounds
+    if low <= other_high and other_low <= high:
+        return "their intervals overlap: undetermined"
+    return "their intervals do not overlap"
 
 
 def replication(data: PageData, operations: Sequence[str]) -> str:

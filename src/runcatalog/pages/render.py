@@ -414,6 +414,7 @@ class Catalog:
             folded=lambda title, caller: tables.fold(markdown.escape(title), caller().strip()),
             value=self.value,
             cell=self.cell,
+            apart=findings.apart,
             count=self.count,
         )
         try:
