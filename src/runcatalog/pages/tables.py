@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 import re
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -12,6 +12,7 @@ from runcatalog.model import marks
 from runcatalog.model.project import Operation, Reported
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import batch_summary, evaluation_marks
+from runcatalog.pages import links as page_links
 from runcatalog.text import markdown, sentences
 
 COLUMNS = ("Name", "batch id", "machine", "task id", "seed", "result", "reported")
@@ -19,7 +20,7 @@ SHOWN = 10  # rows of an operation that a table shows; earlier rows are folded
 LONG = 140  # characters; a longer result may be broken into lines
 
 
-_LINK = re.compile(r"\[([0-9a-f]{8})\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
+_MLFLOW = re.compile(r" \[MLflow\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
 
 
 @dataclass(frozen=True)
@@ -49,6 +50,7 @@ class PageData:
         links: Addresses of the runs' pages in MLflow, by run id.
         local: Ids of the runs and batches that are marked as not exported.
         missing_commits: Commits of runs that are not in the project's git history.
+        addresses: Path and anchor of the entries in the pages of runs, by run id.
         by_id: Current records by id, in order of their start: neither superseded nor retracted. Tables, figures and
             counts are of these alone.
         trials: Current trials by the id of their batch.
@@ -64,6 +66,7 @@ class PageData:
     links: Mapping[str, str] = field(default_factory=dict)
     local: Collection[str] = ()
     missing_commits: Collection[str] = ()
+    addresses: dict[str, str] = field(default_factory=dict)
     opened: evaluation_marks.Openings = field(default_factory=dict)
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
@@ -115,8 +118,8 @@ class PageData:
         return heads
 
     def id_cell(self, run: str) -> str:
-        """Return a run's first 8 digits, linked to its page in MLflow if known, and marked if it is local."""
-        shown = f"[{run[:8]}]({self.links[run]})" if run in self.links else run[:8]
+        """Return a run's first 8 digits, linked to its entry in the pages of runs, and marked if it is local."""
+        shown = f"[{run[:8]}]({page_links.to(self.addresses[run])})" if run in self.addresses else run[:8]
         return f"{shown} *local*" if run in self.local else shown
 
     def machine(self, record: RunRecord) -> str:
@@ -205,7 +208,7 @@ def as_markdown(rows: Sequence[Row], *, breaks: bool = False) -> str:
 
 def without_links(content: str) -> str:
     """Return a page without links to MLflow, which depend on the server."""
-    return _LINK.sub(r"\1", content)
+    return _MLFLOW.sub("", content)
 
 
 def pipes(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
@@ -217,30 +220,6 @@ def pipes(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
 def fold(summary: str, content: str) -> str:
     """Return folded content; the summary is HTML."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
-
-
-def marked_list(data: PageData, records: Sequence[RunRecord]) -> str:
-    """Return the table of superseded and retracted records, a row each; "" without records."""
-    columns = ("id", "operation", "label", "value", "superseded by", "why")
-    lines = []
-    for record in records:
-        id8 = data.id_cell(record.run)
-        if record.run not in data.local and record.run not in data.links:
-            id8 = f"[{id8}](experiments/records/{record.study}/{record.id8}.json)"
-        objective = record.objective
-        batch = data.marked.get(record.batch)
-        of = batch if batch is not None and record.is_current else record  # as its batch is
-        lines.append(
-            [
-                id8,
-                markdown.escape(record.operation),
-                markdown.escape(record.label),
-                sentences.objective_text(objective, objective["value"]) if objective else "",
-                of.superseded_by[:8] or "retracted",
-                markdown.escape("; ".join(filter(None, (of.superseded_why, of.retracted))), 300),
-            ]
-        )
-    return pipes(columns, lines) if lines else ""
 
 
 def _by_flags(data: PageData, single: Sequence[RunRecord]) -> list[list[RunRecord]]:
@@ -355,9 +334,9 @@ def _row(
     cells = {
         "Name": title,
         "batch id": ", ".join(ids),
-        "machine": _distinct(data.machine(m) for m in members),
-        "task id": _distinct(_task_id(m) for m in members),
-        "seed": _distinct(seed for m in members for seed in _seeds(m)),
+        "machine": distinct(data.machine(m) for m in members),
+        "task id": distinct(_task_id(m) for m in members),
+        "seed": distinct(seed for m in members for seed in seeds(m)),
         "result": result,
     }
     return Row(cells, tuple(heads))
@@ -382,12 +361,16 @@ def _with_report(rows: list[Row], data: PageData, operation: str) -> list[Row]:
     report = data.reported.get(operation)
     if report is None:
         return rows
-    shown = markdown.escape(report.text, markdown.MAX_RESULT)
-    if report.source:
-        shown += f" ({markdown.escape(report.source)})"
+    shown = report_text(report)
     first = next(i for i, row in enumerate(rows) if not row.folded)
     with_report = replace(rows[first], cells={**rows[first].cells, "reported": shown})
     return [*rows[:first], with_report, *rows[first + 1 :]]
+
+
+def report_text(report: Reported) -> str:
+    """Return what a source reported, with the source."""
+    shown = markdown.escape(report.text, markdown.MAX_RESULT)
+    return f"{shown} ({markdown.escape(report.source)})" if report.source else shown
 
 
 def short_name(operation: str, operations: Sequence[str]) -> str:
@@ -415,7 +398,7 @@ def _task_id(record: RunRecord) -> str:
     return ""
 
 
-def _seeds(record: RunRecord) -> list[str]:
+def seeds(record: RunRecord) -> list[str]:
     """Return the seeds of a run: one, or as many consecutive seeds as its flag `seeds` says."""
     count = record.flags.get("seeds")
     several = isinstance(count, int) and not isinstance(count, bool) and 1 < count <= 1000
@@ -424,9 +407,9 @@ def _seeds(record: RunRecord) -> list[str]:
     return [str(record.seed + i) for i in range(count if several else 1)]  # type: ignore[arg-type]
 
 
-def _distinct(items: object) -> str:
+def distinct(items: Iterable[object]) -> str:
     """Return the distinct non-empty values, numbers in order; many consecutive integers as a range."""
-    values = {str(v) for v in items if str(v)}  # type: ignore[attr-defined]
+    values = {str(v) for v in items if str(v)}
     if values and all(v.isdigit() for v in values):
         numbers = sorted(int(v) for v in values)
         if len(numbers) > 3 and numbers[-1] - numbers[0] == len(numbers) - 1:
