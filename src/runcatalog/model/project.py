@@ -18,6 +18,7 @@ LOCAL_FILE = "runs_local.md"  # ignored by git; includes the runs that are not e
 SETTINGS_FILE = (
     "catalog.yml"  # defined again in `record`, whose import would take longer than most commands
 )
+HEADLINE, FINDING = "headline", "finding"  # entries of reported.yml that are no operations
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -262,6 +263,8 @@ class Project:
             if not isinstance(content, dict):
                 raise CatalogError(f"{path}: a mapping of operations is expected")
             for name, entry in content.items():
+                if name in (HEADLINE, FINDING):
+                    continue
                 body = entry if isinstance(entry, dict) else {"text": entry}
                 numbers = body.get("numbers")
                 results[str(name)] = Reported(

@@ -14,8 +14,8 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
+from runcatalog.analysis import record_numbers
 from runcatalog.model import statistics
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
@@ -108,8 +108,8 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
         interval = (number["low"], number["high"]) if number["low"] else None
         yield Citation(
             place,
-            _plain(number["value"]),
-            interval and (_plain(interval[0]), _plain(interval[1])),
+            record_numbers.plain(number["value"]),
+            interval and (record_numbers.plain(interval[0]), record_numbers.plain(interval[1])),
             (number["unit"] or number["unit_after"]).strip(),
             statistic["name"] if statistic else "",
             (statistic["key"] if statistic else source["key"]).strip(),
@@ -122,10 +122,6 @@ def _in_code(text: str, position: int) -> bool:
     line = text[text.rfind("\n", 0, position) + 1 : position]
     fences = len(re.findall(r"^\s*(?:```|~~~)", text[:position], re.MULTILINE))
     return fences % 2 == 1 or line.startswith("    ") or line.count("`") % 2 == 1
-
-
-def _plain(number: str) -> str:
-    return number.replace(",", "").replace("−", "-")
 
 
 class _Index:
@@ -166,9 +162,9 @@ def _problem(citation: Citation, index: _Index) -> str:
         if len(matches) > 1:
             return f"{citation.where}: {id} is the start of {len(matches)} ids"
         # The trials of a batch count, unless the batch has the number itself.
-        own = [r for r in matches if _values(r, citation.key)]
+        own = [r for r in matches if record_numbers.values_of(r, citation.key)]
         runs += own or trials or matches
-    values = [_value(run, citation.key) for run in runs]
+    values = [record_numbers.value(run, citation.key) for run in runs]
     missing = [run.id8 for run, value in zip(runs, values, strict=True) if value is None]
     if missing:
         return f"{citation.where}: run {', '.join(missing)} has no {citation.key}"
@@ -178,7 +174,7 @@ def _problem(citation: Citation, index: _Index) -> str:
     is_bound = citation.statistic in ("low", "high")
     bounds = None
     if citation.interval or is_bound:
-        bounds = _bounds(runs, citation.key, numbers)
+        bounds = record_numbers.bounds(runs, citation.key)
     if is_bound:
         expected = bounds and bounds[citation.statistic == "high"]
     else:
@@ -212,70 +208,3 @@ def _equal(text: str, value: float | None, scale: float) -> bool:
     exponent = Decimal(text).as_tuple().exponent
     half = 0.5 * 10.0 ** int(exponent)
     return abs(float(text) - value * scale) <= half * (1 + 1e-6)
-
-
-def _bounds(
-    runs: Sequence[RunRecord], key: str, numbers: Sequence[float]
-) -> tuple[float, float] | None:
-    """The 95 % interval of the runs' mean, as the catalog computes it, or as the single run states it."""
-    if len(runs) == 1:
-        if key.startswith("table ") and len(cell := _cell(runs[0], key)) == 3:
-            return cell[1], cell[2]
-        low, high = _value(runs[0], f"{key}_low"), _value(runs[0], f"{key}_high")
-        if low is not None and high is not None:
-            return low, high
-    objectives = [run.objective for run in runs]
-    if all(o is not None and key in ("objective", o.get("name")) for o in objectives):
-        return statistics.bounds([o for o in objectives if o is not None])
-    return statistics.bootstrap(numbers) if len(numbers) > 1 else None
-
-
-def _value(run: RunRecord, key: str) -> float | None:
-    return next(iter(_values(run, key)), None)
-
-
-def _values(run: RunRecord, key: str) -> list[float]:
-    """The values of a key in a record, the result before the last value of a metric.
-
-    A key is `objective` or its name, a metric, a number of the result or the record (`env_steps`, `wall_seconds`), `at`
-    for the step of the objective, `best NAME` of a metric, or `table ROW :: COLUMN` of a table that the run computed,
-    where ROW is a row's first cell or its first two.
-    """
-    result, objective = run.result or {}, run.objective or {}
-    reported = result.get("metrics")
-    candidates: list[Any] = []
-    if key in ("objective", objective.get("name")):
-        candidates.append(objective.get("value"))
-    if key == "at":
-        candidates.append(objective.get("at"))
-    if isinstance(reported, dict):
-        candidates.append(reported.get(key))
-    if key in run.metrics:
-        candidates.append(run.metrics[key].last)
-    if key.startswith("best ") and key[5:] in run.metrics:
-        candidates.append(run.metrics[key[5:]].best)
-    if key.startswith("table "):
-        candidates += _cell(run, key)[:1]
-    candidates.append(result.get(key))
-    if key in ("env_steps", "wall_seconds"):
-        candidates.append(getattr(run, key))
-    return [
-        float(value)
-        for value in candidates
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
-
-
-def _cell(run: RunRecord, key: str) -> list[float]:
-    """The numbers in a cell of a table that a run computed: `table ROW :: COLUMN`; [] without one."""
-    row, _, column = key.removeprefix("table ").partition("::")
-    tables = (run.result or {}).get("table")
-    for table in tables if isinstance(tables, list) else [tables]:
-        try:
-            place = [str(name) for name in table["columns"]].index(column.strip())
-            for cells in table["rows"]:
-                if row.strip() in (str(cells[0]), " ".join(map(str, cells[:2]))):
-                    return [float(_plain(text)) for text in re.findall(_NUMBER, str(cells[place]))]
-        except (KeyError, TypeError, ValueError, IndexError):
-            continue
-    return []
