@@ -18,7 +18,8 @@ LOCAL_FILE = "runs_local.md"  # ignored by git; includes the runs that are not e
 SETTINGS_FILE = (
     "catalog.yml"  # defined again in `record`, whose import would take longer than most commands
 )
-HEADLINE, FINDING = "headline", "finding"  # entries of reported.yml that are no operations
+# Entries of reported.yml that are no operations.
+HEADLINE, FINDING, SAME_SETTING = "headline", "finding", "same_setting"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -263,7 +264,7 @@ class Project:
             if not isinstance(content, dict):
                 raise CatalogError(f"{path}: a mapping of operations is expected")
             for name, entry in content.items():
-                if name in (HEADLINE, FINDING):
+                if name in (HEADLINE, FINDING, SAME_SETTING):
                     continue
                 body = entry if isinstance(entry, dict) else {"text": entry}
                 numbers = body.get("numbers")
@@ -271,7 +272,7 @@ class Project:
                     str(body.get("text") or ""),
                     str(body.get("source") or ""),
                     dict(numbers) if isinstance(numbers, dict) else {},
-                    _yes_or_no(body.get("same_setting")),
+                    _yes_or_no(body.get(SAME_SETTING, content.get(SAME_SETTING))),
                 )
         return results
 
