@@ -101,10 +101,8 @@ class Runs:
         self._by_id = by_id
         self._by_operation: dict[str, list[RunRecord]] = {}
         for record in by_id.values():
-            batch = by_id.get(record.batch)
-            names = {record.operation, batch.operation if batch else record.operation}
-            for name in names:
-                self._by_operation.setdefault(name, []).append(record)
+            batch = by_id.get(record.batch, record)
+            self._by_operation.setdefault(batch.operation, []).append(record)
 
     def measured(self, headline: Headline) -> Measured:
         """Return a headline's number over the runs with its flags.

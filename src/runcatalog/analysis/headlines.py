@@ -1,17 +1,17 @@
 """Headline results that a project declares in experiments/STUDY/reported.yml.
 
-    headline:
-      accuracy:
-        question: Mean success on six tasks
-        operation: door:metrics_series4
-        flags: {seed: [1, 2, 3]}
-        metric: accuracy
-        unit: "%"
-        reported: 0.73
-        same_setting: "no: other doors"
-    finding:
-      text: "It forgets little: {accuracy}"
-      if: [accuracy > 0.9]
+headline:
+  accuracy:
+    question: Mean success on six tasks
+    operation: door:metrics_series4
+    flags: {seed: [1, 2, 3]}
+    metric: accuracy
+    unit: "%"
+    reported: 0.73
+    same_setting: "no: other doors"
+finding:
+  text: "It forgets little: {accuracy}"
+  if: [accuracy > 0.9]
 """
 
 from __future__ import annotations
@@ -82,7 +82,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of a headline with another or with a number: its interval lies above (>), below (<), or overlaps (~)."""
+    """A headline's interval lies above (>) or below (<) another or a number, or overlaps with it (~)."""
 
     left: str
     sign: str
@@ -176,9 +176,7 @@ def _headline(where: str, study: str, name: str, entry: Any) -> Headline:
         text["question"],
         text["operation"],
         {
-            str(flag): tuple(
-                map(values.parse_flag, value if isinstance(value, list) else [value])
-            )
+            str(flag): tuple(map(values.parse_flag, value if isinstance(value, list) else [value]))
             for flag, value in flags.items()
         },
         text["metric"] or "objective",
@@ -231,7 +229,9 @@ def _finding(where: str, content: Any, names: list[str]) -> Finding:
     for condition in _list(body.get("if")):
         match = _CONDITION.fullmatch(str(condition))
         if match is None:
-            raise CatalogError(f"{where}: {condition!r} is not NAME > NAME or NUMBER, with >, < or ~")
+            raise CatalogError(
+                f"{where}: {condition!r} is not NAME > NAME or NUMBER, with >, < or ~"
+            )
         for side in (match["left"], match["right"]):
             if side not in names and not (side == match["right"] and is_number(side)):
                 raise CatalogError(f"{where}: no headline {side!r}{hint(side, names)}")

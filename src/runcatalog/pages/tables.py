@@ -119,7 +119,11 @@ class PageData:
 
     def id_cell(self, run: str) -> str:
         """Return a run's first 8 digits, linked to its entry in the pages of runs, and marked if it is local."""
-        shown = f"[{run[:8]}]({page_links.to(self.addresses[run])})" if run in self.addresses else run[:8]
+        shown = (
+            f"[{run[:8]}]({page_links.to(self.addresses[run])})"
+            if run in self.addresses
+            else run[:8]
+        )
         return f"{shown} *local*" if run in self.local else shown
 
     def machine(self, record: RunRecord) -> str:
@@ -215,6 +219,13 @@ def pipes(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     """Return a Markdown table of Markdown cells."""
     table = [list(columns), ["---"] * len(columns), *lines]
     return "\n".join("| " + " | ".join(line) + " |" for line in table)
+
+
+def more(count: int, hint: str = "") -> str:
+    """Return a line that says how many rows a table leaves out, to be put behind it; "" for none."""
+    if count <= 0:
+        return ""
+    return f"\n\n{count} more{f'; {hint}' if hint else ''}."
 
 
 def fold(summary: str, content: str) -> str:
