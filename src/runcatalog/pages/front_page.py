@@ -12,15 +12,13 @@ from runcatalog import numbers
 from runcatalog.analysis import headline_numbers, headlines
 from runcatalog.analysis.headline_numbers import Measured, Number
 from runcatalog.analysis.headlines import Headline
-from runcatalog.model.project import Project
+from runcatalog.model.project import CATALOG_FILE, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 from runcatalog.pages import evaluation_marks, links, machines, tables
 from runcatalog.text import markdown, sentences
 
-MAX_LINES, MAX_BYTES = (
-    118,
-    14_500,
-)  # two lines and the rest of 15 kB are left for what is put above the page
+# With the comment above the page, it has at most 120 lines and 15 kB.
+MAX_LINES, MAX_BYTES = 118, 14_850
 # Rows of a list, of which a page that is too long shows fewer.
 _LENGTHS = (10, 6, 4, 2, 1)
 _LEGEND = """\
@@ -89,7 +87,8 @@ def front_page(project: Project, data: tables.PageData, studies: Sequence[StudyP
         contents = " · ".join(f"[{title}](#{links.anchor(title)})" for title in shown)
         parts = [f"## {title}\n\n{text}" for title, text in shown.items()]
         content = "\n\n".join(["# Runs", _summary(data), contents, *parts])
-        if content.count("\n") < MAX_LINES and len(content.encode()) <= MAX_BYTES:
+        size = len(links.relative(content, CATALOG_FILE).encode())
+        if content.count("\n") < MAX_LINES and size <= MAX_BYTES:
             break
     return content
 
@@ -149,10 +148,10 @@ def _results(
         link = f"[{study.title.partition(':')[0]}]({links.to(study.path)})"
         if finding := results.finding(study.name):
             findings.append(f"- **{link}**: {finding}")
-        for measured in list(results.measured.get(study.name, {}).values())[: 2 * length]:
-            lines.append([link, *_result_row(results, data, measured)])
-            link = ""
-    columns = ["study", "question", "reported", "measured, 95 %", "seeds", "same setting?", "runs"]
+        if entries := list(results.measured.get(study.name, {}).values()):
+            lines.append([f"**{link}**", *[""] * 5])
+            lines += [_result_row(results, data, entry) for entry in entries[: 2 * length]]
+    columns = ["question", "measured, 95 %", "reported", "seeds", "same setting?", "runs"]
     table = tables.pipes(columns, lines) if lines else ""
     return "\n\n".join(filter(None, ["\n".join(findings), table]))
 
@@ -162,8 +161,8 @@ def _result_row(results: Results, data: tables.PageData, measured: Measured) -> 
     seeds = results.runs.seeds(headline, number) if number else "–"
     return [
         markdown.escape(headline.question, 200),
-        reported_text(headline),
         measured_text(measured),
+        reported_text(headline),
         seeds,
         markdown.escape(headline.same_setting or "–", 160),
         _runs_cell(data, number),
@@ -243,19 +242,16 @@ def _studies(data: tables.PageData, studies: Sequence[StudyPage], length: int) -
     for study in studies:
         runs = [r for r in data.by_id.values() if r.study == study.name and not data.is_batch(r)]
         ends = Counter(run.status for run in runs)
+        counts = numbers.count(len(runs), "run")
+        if failed := ends[FAILED] + ends[KILLED]:
+            counts += f", {failed} failed or killed"
         shown = study.sections[: 2 * length]
         names = [f"[{title}]({links.to(address)})" for title, address in shown]
+        sections = " · ".join(names) + (" …" if len(shown) < len(study.sections) else "")
         lines.append(
-            [
-                f"[{study.title}]({links.to(study.path)})",
-                str(len(runs)),
-                str(ends[FAILED] + ends[KILLED]),
-                max((_date(r) for r in runs), default="")[:10] or "–",
-                " · ".join(names) + (" …" if len(shown) < len(study.sections) else ""),
-            ]
+            f"- **[{study.title}]({links.to(study.path)})**, {counts}{f': {sections}' if shown else ''}"
         )
-    columns = ["study", "runs", "failed", "newest", "sections"]
-    return tables.pipes(columns, lines) if lines else ""
+    return "\n".join(lines)
 
 
 def _newest(data: tables.PageData, length: int) -> str:
@@ -307,14 +303,14 @@ def _failures(results: Results, data: tables.PageData, length: int) -> str:
         lines = [
             [
                 markdown.escape(m.headline.question or m.headline.operation, 120),
-                reported_text(m.headline),
                 measured_text(m).removesuffix(", not replicated"),
+                reported_text(m.headline),
                 markdown.escape(m.headline.same_setting or "–", 160),
                 _runs_cell(data, m.number),
             ]
             for m in short[:length]
         ]
-        columns = ["not replicated", "reported", "measured, 95 %", "same setting?", "runs"]
+        columns = ["not replicated", "measured, 95 %", "reported", "same setting?", "runs"]
         parts.append(tables.pipes(columns, lines) + tables.more(len(short) - length))
     failed = [r for r in reversed(data.by_id.values()) if r.status in (FAILED, KILLED)]
     if failed:
