@@ -68,7 +68,9 @@ def _without_record(project: Project, records: Sequence[RunRecord], running: boo
     recorded = {record.id8 for record in records} | {record.batch[:8] for record in records}
     folder = project.root / render.CATALOG_FOLDER
     pages = [*folder.glob("*_runs.md"), *folder.glob("*_runs/*.md")]
-    ids = {id8: is_running for page in pages for id8, is_running in _ids(_content(page) or "").items()}
+    ids = {
+        id8: is_running for page in pages for id8, is_running in _ids(_content(page) or "").items()
+    }
     return sorted(i for i, is_running in ids.items() if is_running == running and i not in recorded)
 
 

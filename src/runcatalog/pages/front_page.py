@@ -15,6 +15,7 @@ from runcatalog.analysis.headlines import Headline
 from runcatalog.model.project import CATALOG_FILE, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 from runcatalog.pages import evaluation_marks, links, machines, tables
+from runcatalog.pages.page_data import PageData
 from runcatalog.text import markdown, sentences
 
 # With the comment above the page, it has at most 120 lines and 15 kB.
@@ -27,7 +28,7 @@ _LEGEND = """\
 narrower than the Wilson interval of the pooled counts.
 - **Same setting?** says whether the environment, budget and reward are the source's, and if not, what differs.
 - **Not replicated**: the measured interval lies wholly on the worse side of the reported number. **Undecided**: the \
-intervals overlap, or there is one seed only.
+interval of the difference contains 0, or there are fewer than three seeds.
 - **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
 """
 _LEGEND += f"- **Sets**: {' '.join(evaluation_marks.LEGEND.split())}"
@@ -58,7 +59,7 @@ class StudyPage:
     sections: tuple[tuple[str, str], ...] = ()
 
 
-def front_page(project: Project, data: tables.PageData, studies: Sequence[StudyPage]) -> str:
+def front_page(project: Project, data: PageData, studies: Sequence[StudyPage]) -> str:
     """Return the front page as Markdown; targets of its links are written by `links.to`.
 
     It has at most MAX_LINES lines and MAX_BYTES bytes, whatever the number of runs: the lists are shortened.
@@ -104,7 +105,7 @@ class Results:
         CatalogError: A headline is invalid.
     """
 
-    def __init__(self, project: Project, data: tables.PageData) -> None:
+    def __init__(self, project: Project, data: PageData) -> None:
         self.declared = headlines.declared(project)
         self.runs = headline_numbers.Runs(data.by_id.values(), data.operations)
         self.measured: dict[str, dict[str, Measured]] = {
@@ -139,9 +140,7 @@ class Results:
         return short + [m for m in others if m.headline.operation not in named]
 
 
-def _results(
-    results: Results, data: tables.PageData, studies: Sequence[StudyPage], length: int
-) -> str:
+def _results(results: Results, data: PageData, studies: Sequence[StudyPage], length: int) -> str:
     """Return the findings of the studies, and the table of their headlines."""
     findings, lines = [], []
     for study in studies:
@@ -156,7 +155,7 @@ def _results(
     return "\n\n".join(filter(None, ["\n".join(findings), table]))
 
 
-def _result_row(results: Results, data: tables.PageData, measured: Measured) -> list[str]:
+def _result_row(results: Results, data: PageData, measured: Measured) -> list[str]:
     headline, number = measured.headline, measured.number
     seeds = results.runs.seeds(headline, number) if number else "–"
     return [
@@ -164,12 +163,18 @@ def _result_row(results: Results, data: tables.PageData, measured: Measured) -> 
         measured_text(measured),
         reported_text(headline),
         seeds,
-        markdown.escape(headline.same_setting or "–", 160),
+        _same_setting(data, headline),
         _runs_cell(data, number),
     ]
 
 
-def _runs_cell(data: tables.PageData, number: Number | None) -> str:
+def _same_setting(data: PageData, headline: Headline) -> str:
+    """Return whether the setting is the source's, as the headline or its operation in reported.yml says."""
+    report = data.reported.get(headline.operation)
+    return markdown.escape(headline.same_setting or (report and report.same_setting) or "–", 160)
+
+
+def _runs_cell(data: PageData, number: Number | None) -> str:
     """Return a link to the batch of a number's runs, or to the first of them, and how many more there are."""
     if number is None:
         return "–"
@@ -237,7 +242,7 @@ def _with_unit(headline: Headline, text: str) -> str:
     return f"{text} {markdown.escape(headline.unit, 30)}" if headline.unit else text
 
 
-def _studies(data: tables.PageData, studies: Sequence[StudyPage], length: int) -> str:
+def _studies(data: PageData, studies: Sequence[StudyPage], length: int) -> str:
     lines = []
     for study in studies:
         runs = [r for r in data.by_id.values() if r.study == study.name and not data.is_batch(r)]
@@ -254,7 +259,7 @@ def _studies(data: tables.PageData, studies: Sequence[StudyPage], length: int) -
     return "\n".join(lines)
 
 
-def _newest(data: tables.PageData, length: int) -> str:
+def _newest(data: PageData, length: int) -> str:
     """Return the newest single runs and batches."""
     heads: dict[str, RunRecord] = {}
     for record in reversed(data.by_id.values()):
@@ -275,7 +280,7 @@ def _operation(record: RunRecord) -> str:
     return f"{name} “{markdown.escape(record.label, 30)}”" if record.label else name
 
 
-def _outcome(data: tables.PageData, record: RunRecord) -> str:
+def _outcome(data: PageData, record: RunRecord) -> str:
     """Return a result in a few words."""
     if record.status != FINISHED:
         return _end(record)
@@ -297,7 +302,7 @@ def _end(record: RunRecord) -> str:
     return f"{word}: {markdown.escape(reason, 70)}" if reason else word
 
 
-def _failures(results: Results, data: tables.PageData, length: int) -> str:
+def _failures(results: Results, data: PageData, length: int) -> str:
     parts = []
     if short := results.not_replicated():
         lines = [
@@ -305,7 +310,7 @@ def _failures(results: Results, data: tables.PageData, length: int) -> str:
                 markdown.escape(m.headline.question or m.headline.operation, 120),
                 measured_text(m).removesuffix(", not replicated"),
                 reported_text(m.headline),
-                markdown.escape(m.headline.same_setting or "–", 160),
+                _same_setting(data, m.headline),
                 _runs_cell(data, m.number),
             ]
             for m in short[:length]
@@ -323,7 +328,7 @@ def _failures(results: Results, data: tables.PageData, length: int) -> str:
     return "\n\n".join(parts)
 
 
-def _never_run(data: tables.PageData, length: int) -> str:
+def _never_run(data: PageData, length: int) -> str:
     ran = {data.operation_of(r) for r in data.by_id.values()}
     ran |= {r.operation for r in (*data.by_id.values(), *data.marked.values())}
     by_reason: dict[str, list[str]] = {}
@@ -357,7 +362,7 @@ def _date(record: RunRecord) -> str:
         return ""
 
 
-def _summary(data: tables.PageData) -> str:
+def _summary(data: PageData) -> str:
     """Return the numbers of current runs and batches by status, of marked records, of operations never run."""
     parts = [
         _ends([r for r in data.by_id.values() if data.is_batch(r) == batch], word)

@@ -1,4 +1,4 @@
-"""Links between generated pages: written as paths from the project's folder, made relative for the page that holds them."""
+"""Links between generated pages: paths from the project's folder, made relative to the page that holds them."""
 
 from __future__ import annotations
 

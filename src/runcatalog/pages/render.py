@@ -18,12 +18,17 @@ from runcatalog.model.project import CATALOG_FILE, LOCAL_FILE, Project
 from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages import (
+    cells,
     figure_files,
+    findings,
     front_page,
     links,
+    matrices,
     rerun_command,
     run_tables,
     runs_page,
+    search_tables,
+    settings,
     tables,
 )
 from runcatalog.text import markdown, sentences, terminal
@@ -130,9 +135,11 @@ class Catalog:
         shown = [marks.unmarked(r) for r in ([record, *trials] if trials else [_alone(record)])]
         record = shown[0]
         reduced = replace(self.data, records=shown)
-        rows = tables.rows(reduced, [record.operation])
+        name = record.operation
+        shown_rows = tables.as_markdown(tables.rows(reduced, [name]))
+        parts = [shown_rows, search_tables.search_table(reduced, [name])]
         again = rerun_command.rerun(reduced.operations, shown[0], shown[1:])
-        table = "\n\n".join(filter(None, (tables.as_markdown(rows), mark)))
+        table = "\n\n".join(filter(None, (*parts, mark)))
         if not again.command:
             return table
         commits = dict.fromkeys(run.commit for run in shown if run.commit)
@@ -144,13 +151,16 @@ class Catalog:
     def table(
         self,
         operations: Sequence[str] | str,
-        group: bool = False,
         flags: Sequence[str] | Mapping[str, Any] | None = None,
         reused: Mapping[str, str] | None = None,
+        fresh: Mapping[str, str] | None = None,
+        titles: Mapping[str, str] | None = None,
     ) -> str:
-        """Return the table of operations; see :func:`runcatalog.pages.tables.rows`.
+        """Return the table of operations, a row for each setting; see :func:`runcatalog.pages.tables.rows`.
 
-        If `flags` is a mapping to a value or a list of values, these values are not shown.
+        If `flags` is a mapping to a value or a list of values, these values are not shown. Searches have a table of
+        their own; `fresh` names, by search, the operation that trains with the best point and other seeds. `titles`
+        renames columns.
         """
         names = _list(operations)
         self.shown.update(names)
@@ -158,9 +168,35 @@ class Catalog:
             name: value if isinstance(value, list) else [value]
             for name, value in (flags.items() if isinstance(flags, Mapping) else ())
         }
-        rows = tables.rows(self.data, names, group=group, flags=flags, reused=reused, hidden=hidden)
-        parts = [tables.as_markdown(rows, breaks=True), self._marked_count(names)]
+        rows = tables.rows(self.data, names, flags=flags, reused=reused, hidden=hidden)
+        parts = [
+            tables.common(self.data, names),
+            tables.as_markdown(rows, titles),
+            search_tables.search_table(self.data, names, fresh),
+            self._marked_count(names),
+        ]
         return "\n\n".join(filter(None, parts))
+
+    def sweep(self, operations: Sequence[str] | str, x: str, y: str = "") -> str:
+        """Return the matrix of a sweep, means and 95 % intervals over two flags; "" without runs.
+
+        Args:
+            operations: Names.
+            x: Flag of the columns.
+            y: Flag of the lines; "" for a single line.
+        """
+        names = _list(operations)
+        self.shown.update(names)
+        parts = [matrices.sweep_table(self.data, names, x, y), self._marked_count(names)]
+        return "\n\n".join(filter(None, parts))
+
+    def series(self, series: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
+        """Return a row for each series of tasks; see :func:`runcatalog.pages.matrices.series_table`."""
+        for entry in series:
+            self.shown.update(
+                filter(None, [*entry["steps"], entry.get("metrics"), *entry.get("also", ())])
+            )
+        return matrices.series_table(self.data, series, tasks)
 
     def _marked_count(self, operations: Sequence[str]) -> str:
         """Return "3 superseded or retracted", a link to the list with the runs of their study."""
@@ -173,7 +209,9 @@ class Catalog:
 
     def details(self, operations: Sequence[str] | str, folded: bool = True) -> str:
         """Return the tables in the results of operations' runs; see `run_tables.details`."""
-        return run_tables.details(self.data, _list(operations), folded)
+        names = _list(operations)
+        self.shown.update(name for name in names if self.data.heads(name))
+        return run_tables.details(self.data, names, folded)
 
     def figure(
         self,
@@ -283,21 +321,36 @@ class Catalog:
             return ""
         return f"![{markdown.escape(shows, 300)}]({self._target(path)})"
 
-    def value(self, operation: str, key: str = "objective", **flags: Any) -> str:
-        """Return a number for prose: the mean over matching runs of the objective or of a metric's last value."""
-        runs = [
-            r
-            for r in self.data.by_id.values()
-            if self.data.operation_of(r) == operation
-            and all(r.flags.get(k.replace("_", "-"), r.flags.get(k)) == v for k, v in flags.items())
-        ]
-        values = []
-        for r in runs:
-            if key == "objective":
-                values += [r.objective["value"]] if r.objective else []
-            elif key in r.metrics:
-                values.append(r.metrics[key].last)
-        return markdown.number(sum(values) / len(values)) if values else "–"
+    def reported(self, operation: str) -> str:
+        """Return what the source reported for an operation, and whether the setting is the same, as a sentence."""
+        report = self.data.reported.get(operation)
+        if report is None:
+            return ""
+        same = (
+            f" Same setting: {markdown.escape(report.same_setting, 300)}."
+            if report.same_setting
+            else ""
+        )
+        return f"Reported: {cells.whole_report(report)}.{same}"
+
+    def value(self, operation: str, metric: str = "", **flags: Any) -> str:
+        """Return "99 % [98, 100] (5 seeds)" for prose; see :func:`runcatalog.pages.findings.measured`."""
+        return findings.measured(self.data, operation, metric, **flags)
+
+    def cell(self, operation: str, row: str, column: str, **flags: Any) -> str:
+        """Return a cell of a table that a run computed; see :func:`runcatalog.pages.findings.cell`."""
+        return findings.cell(self.data, operation, row, column, **flags)
+
+    def finding(self, operations: Sequence[str] | str, x: str = "", y: str = "") -> str:
+        """Return a section's finding as a bold sentence: of a sweep over `x`, of searches, else of all settings."""
+        names = _list(operations)
+        if x:
+            text = findings.sweep(self.data, names, x, y)
+        elif any(settings.search_heads(self.data, name) for name in names):
+            text = findings.search(self.data, names)
+        else:
+            text = findings.over_settings(self.data, names)
+        return text
 
     def count(self, *operations: str, status: str | None = None) -> int:
         """Return the number of runs (not batches) of operations, all or only those with a status."""
@@ -354,7 +407,14 @@ class Catalog:
             importances=self.importances,
             heatmap=self.heatmap,
             image=self.image,
+            sweep=self.sweep,
+            series=self.series,
+            reported=self.reported,
+            finding=self.finding,
+            folded=lambda title, caller: tables.fold(markdown.escape(title), caller().strip()),
             value=self.value,
+            cell=self.cell,
+            apart=findings.apart,
             count=self.count,
         )
         try:
@@ -393,7 +453,11 @@ class Catalog:
         """Return a study's page: its template, then the operations that no template names."""
         data = self.data
         run = {r.operation for r in data.by_id.values() if r.batch not in data.by_id}
-        others = [n for n in operations if (n in run or n in data.operations) and n not in self.shown and n]
+        others = [
+            n
+            for n in operations
+            if (n in run or n in data.operations) and n not in self.shown and n
+        ]
         if not links.headings(content, 1):
             content = f"# {markdown.escape(study)}\n\n{content}"
         if others:
@@ -456,7 +520,10 @@ def outdated(project: Project, pages: Collection[str], folder: str) -> list[Path
     old = []
     for path in sorted((project.root / folder).glob("**/*.md")):
         if path.relative_to(project.root).as_posix() not in pages:
-            with contextlib.suppress(OSError), path.open(encoding="utf-8", errors="replace") as file:
+            with (
+                contextlib.suppress(OSError),
+                path.open(encoding="utf-8", errors="replace") as file,
+            ):
                 if file.read(len(GENERATED)) == GENERATED:
                     old.append(path)
     return old

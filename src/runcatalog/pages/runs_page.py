@@ -7,7 +7,17 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runcatalog.model.run_record import RUNNING, RunRecord
-from runcatalog.pages import batch_summary, links, reproduced, rerun_command, tables
+from runcatalog.pages import (
+    batch_summary,
+    cells,
+    evaluation_marks,
+    links,
+    reproduced,
+    rerun_command,
+    search_tables,
+    tables,
+)
+from runcatalog.pages.page_data import PageData
 from runcatalog.text import markdown, sentences, terminal
 
 COLUMNS = (
@@ -40,9 +50,7 @@ class RunsPages:
     addresses: Mapping[str, str]
 
 
-def runs_pages(
-    data: tables.PageData, study: str, operations: Sequence[str], folder: str
-) -> RunsPages:
+def runs_pages(data: PageData, study: str, operations: Sequence[str], folder: str) -> RunsPages:
     """Return the pages of a study's runs: one, or a page for each operation where it would be too long.
 
     Args:
@@ -56,7 +64,9 @@ def runs_pages(
     marked = [record for record in data.marked.values() if record.study == study]
     sections = {name: _section(data, name, heads) for name, heads in entries.items()}
     rest = [_marked(data, marked), reproduced.section(_of_study(data, study))]
-    head = f"# Runs of {study}\n\n[Tables and figures]({links.to(f'{folder}/{study}.md')}). {_LEGEND}"
+    head = (
+        f"# Runs of {study}\n\n[Tables and figures]({links.to(f'{folder}/{study}.md')}). {_LEGEND}"
+    )
     addresses = {record.run: f"{path}#{record.id8}" for record in marked}
     pages = {}
     if len("".join(sections.values()).encode()) <= MAX_BYTES:
@@ -96,11 +106,11 @@ def _file_names(operations: Sequence[str]) -> dict[str, str]:
     return names
 
 
-def _of_study(data: tables.PageData, study: str) -> list[RunRecord]:
+def _of_study(data: PageData, study: str) -> list[RunRecord]:
     return [record for record in data.by_id.values() if record.study == study]
 
 
-def _addresses(data: tables.PageData, heads: Sequence[RunRecord], page: str) -> dict[str, str]:
+def _addresses(data: PageData, heads: Sequence[RunRecord], page: str) -> dict[str, str]:
     """Return the address of the entries of heads; the trials of a batch are in the batch's entry."""
     addresses = {}
     for head in heads:
@@ -110,7 +120,7 @@ def _addresses(data: tables.PageData, heads: Sequence[RunRecord], page: str) -> 
     return addresses
 
 
-def _section(data: tables.PageData, operation: str, heads: Sequence[RunRecord]) -> str:
+def _section(data: PageData, operation: str, heads: Sequence[RunRecord]) -> str:
     """Return the table of an operation's runs, and what its source reported."""
     reruns = [rerun_command.rerun(data.operations, head, data.members(head)) for head in heads]
     commands, shared = rerun_command.shortened(reruns)
@@ -122,11 +132,11 @@ def _section(data: tables.PageData, operation: str, heads: Sequence[RunRecord]) 
     table = tables.pipes([COLUMNS[i] for i in kept], [[line[i] for i in kept] for line in lines])
     parts = ["\n".join(["```bash", *shared, "```"]) if shared else "", table]
     if report := data.reported.get(operation):
-        parts.insert(0, f"Reported: {tables.report_text(report)}.")
+        parts.insert(0, f"Reported: {cells.whole_report(report)}.")
     return "\n\n".join(filter(None, parts))
 
 
-def _line(data: tables.PageData, head: RunRecord, again: str, is_command: bool) -> list[str]:
+def _line(data: PageData, head: RunRecord, again: str, is_command: bool) -> list[str]:
     trials = data.members(head)
     runs = trials or [head]
     batch = None if head.batch and trials else head
@@ -135,22 +145,26 @@ def _line(data: tables.PageData, head: RunRecord, again: str, is_command: bool) 
         result = sentences.sentence(batch)
     else:
         result = batch_summary.summary(batch, trials)
+        comparison, peer = search_tables.compared(data, batch, trials)
+        if comparison is not None:
+            result += f"; {batch_summary.comparison_text(comparison, data.id_cell(peer))}"
+    result += evaluation_marks.mark(data.opened, batch, trials)
     return [
         f'<a id="{run[:8]}"></a>{record_link(data, batch, run)}',
         terminal.when(min((r.started for r in runs if r.started is not None), default=None)),
         markdown.escape(head.label) if not trials or batch else "",
-        tables.distinct(seed for r in runs for seed in tables.seeds(r)),
+        cells.distinct(seed for r in runs for seed in cells.seeds(r)),
         result,
         markdown.code(again) if is_command else markdown.escape(again, 300),
         _joined(_code(data, r) for r in runs),
-        tables.distinct(data.machine(r) for r in runs),
+        cells.distinct(data.machine(r) for r in runs),
         _joined(_hardware(r) for r in runs),
         _duration(batch, trials),
         _checksums(head) if not trials else "",
     ]
 
 
-def record_link(data: tables.PageData, record: RunRecord | None, run: str) -> str:
+def record_link(data: PageData, record: RunRecord | None, run: str) -> str:
     """Return a run's first 8 digits, a link to its record and, where the address is known, to its page in MLflow.
 
     Args:
@@ -168,7 +182,7 @@ def record_link(data: tables.PageData, record: RunRecord | None, run: str) -> st
     return f"{shown} *local*" if run in data.local else shown
 
 
-def _marked(data: tables.PageData, records: Sequence[RunRecord]) -> str:
+def _marked(data: PageData, records: Sequence[RunRecord]) -> str:
     """Return the folded list of the superseded and retracted records; "" without any."""
     if not records:
         return ""
@@ -192,13 +206,17 @@ def _marked(data: tables.PageData, records: Sequence[RunRecord]) -> str:
     return f"## Superseded and retracted\n\n{count}\n\n{tables.pipes(columns, lines)}"
 
 
-def _code(data: tables.PageData, record: RunRecord) -> str:
+def _code(data: PageData, record: RunRecord) -> str:
     if not record.commit:
         return ""
     shown = markdown.code(record.commit[:_COMMIT])
     if record.commit in data.missing_commits:
         shown += " (not in git)"
-    return f"{shown} with uncommitted code {markdown.code(record.dirty[:8])}" if record.dirty else shown
+    return (
+        f"{shown} with uncommitted code {markdown.code(record.dirty[:8])}"
+        if record.dirty
+        else shown
+    )
 
 
 def _hardware(record: RunRecord) -> str:

@@ -92,7 +92,11 @@ def test_a_cell_of_a_table_in_per_cent(measure, make):
 
 @pytest.mark.parametrize(
     ("good", "bad", "decided"),
-    [((0.9, 0.92), (0.1, 0.12), True), ((0.9, 0.92), (0.0, 1.0), False), ((0.9,), (0.1,), False)],
+    [
+        ((0.9, 0.92, 0.91), (0.1, 0.12, 0.11), True),
+        ((0.9, 0.92, 0.91), (0.0, 1.0, 1.0), False),
+        ((0.9, 0.92), (0.1, 0.12), False),
+    ],
 )
 def test_the_best_value_of_a_flag(measure, make, good, bad, decided: bool):
     records = [
