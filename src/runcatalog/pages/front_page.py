@@ -27,11 +27,11 @@ _LEGEND = """\
 - **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds a bootstrap interval of the mean, never \
 narrower than the Wilson interval of the pooled counts.
 - **Same setting?** says whether the environment, budget and reward are the source's, and if not, what differs.
-- **Not replicated**: the measured interval lies wholly on the worse side of the reported number. **Undecided**: the \
-interval of the difference contains 0, or there are fewer than three seeds.
+- **Not replicated**: the measured interval lies wholly on the worse side of the reported number.
+- **Undetermined**: the interval of the difference contains 0, or there are fewer than three seeds.
 - **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
 """
-_LEGEND += f"- **Sets**: {' '.join(evaluation_marks.LEGEND.split())}"
+_LEGEND += f"- {' '.join(evaluation_marks.LEGEND.split())}"
 _ENDS = (
     (FINISHED, "finished"),
     (FAILED, "failed"),
@@ -203,7 +203,7 @@ def measured_text(measured: Measured) -> str:
         return "not run yet"
     if headline.compared_flag:
         shown = [_point_text(headline, n) for n in (number, *measured.ties)[:3]]
-        text = f"undecided: {', '.join(shown)}" if measured.ties else f"**best** {shown[0]}"
+        text = f"undetermined: {', '.join(shown)}" if measured.ties else f"**best** {shown[0]}"
     else:
         text = number_text(headline, number, bold=True)
         text += "" if number.bounds else ", no interval"
