@@ -65,7 +65,7 @@ def front() -> Iterator:
 
 @pytest.fixture(scope="module")
 def records() -> list[RunRecord]:
-    return marks.current(record_files.read_all(ROOT / "experiments/records"))
+    return record_files.read_all(ROOT / "experiments/records")
 
 
 def rows(page, heading: str) -> list[list[str]]:
@@ -118,27 +118,26 @@ def test_what_failed(front, records):
     front.home()
     front.get_by_role("link", name="Failures").click()
     assert is_in_view(front, "#failures")
-    failed = {record.id8 for record in records if record.status in (FAILED, KILLED)}
+    failed = {record.id8 for record in marks.current(records) if record.status in (FAILED, KILLED)}
     shown = {cell for row in rows(front, "failures") for cell in row}
     assert len(failed & shown) == min(len(failed), 10)
     assert any(row[0].startswith("Lever door, PPO") for row in rows(front, "failures"))
 
 
-def test_what_never_ran(front):
+def test_what_never_ran(front, records):
     front.home()
     front.get_by_role("link", name="Never run").click()
     assert is_in_view(front, "#never-run")
     declared = set(Project(ROOT).operations())
-    every = record_files.read_all(ROOT / "experiments/records")
-    assert sum(int(row[1]) for row in rows(front, "never-run")) == len(
-        declared - {record.operation for record in every}
-    )
+    never = declared - {record.operation for record in records}
+    assert sum(int(row[1]) for row in rows(front, "never-run")) == len(never)
 
 
 def test_which_run_is_newest(front, records):
     front.home()
-    batches = {record.run for record in records}
-    heads = [record for record in records if record.batch not in batches]
+    counted = marks.current(records)
+    batches = {record.run for record in counted}
+    heads = [record for record in counted if record.batch not in batches]
     newest = max(heads, key=lambda record: record.started or 0)
     assert rows(front, "newest")[0][1] == newest.id8
     assert re.fullmatch(r"\d{4}-\d\d-\d\d \d\d:\d\d", rows(front, "newest")[0][0])
