@@ -90,6 +90,8 @@ class Catalog:
         }
         for pages in of_runs.values():
             self.data.addresses |= pages.addresses
+        if both := sorted(set(operations) & {f"{study}_runs" for study in operations}):
+            raise CatalogError(f"study {both[0]}: its page would have the name of another page")
         templates = {path.parent.name: path for path in self.project.templates()}
         # All templates first: an operation that any of them names is not listed with the others.
         sections = {study: self._section(path) for study, path in templates.items()}
@@ -168,9 +170,10 @@ class Catalog:
             name: value if isinstance(value, list) else [value]
             for name, value in (flags.items() if isinstance(flags, Mapping) else ())
         }
+        flags = None if isinstance(flags, Mapping) else flags
         rows = tables.rows(self.data, names, flags=flags, reused=reused, hidden=hidden)
         parts = [
-            tables.common(self.data, names),
+            tables.common(self.data, names, flags),
             tables.as_markdown(rows, titles),
             search_tables.search_table(self.data, names, fresh),
             self._marked_count(names),

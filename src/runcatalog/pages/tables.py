@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -15,6 +16,8 @@ from runcatalog.pages.settings import Setting
 from runcatalog.text import markdown, sentences
 
 SHOWN = 12  # rows of an operation that a table shows; earlier rows are folded
+_FEW, _MOST = 4, 2 / 3  # from 4 settings on, what more than two thirds of them share is usual
+_USUAL = 8  # flags that a sentence lists
 _OPTIONS = 4  # columns of options
 _WORD = re.compile(r"\S+?='[^']*'|'[^']*'|\S+")
 _FLAGS = 4  # flags that a setting shows; its entry has the command with all
@@ -70,7 +73,7 @@ def rows(
         name = short_name(operation, operations)
         single = [m for setting in grouped[operation] for m in setting.members]
         shown = settings.varying(single) if flags is None else flags
-        fixed = _fixed(done) if flags is None else {}
+        fixed = _fixed(done) | usual(grouped[operation]) if flags is None else {}
         new = [
             _row(data, s, name, shown, fixed | (hidden or {}), variants) for s in grouped[operation]
         ]
@@ -172,6 +175,22 @@ def _fixed(grouped: Sequence[Setting]) -> dict[str, list[Any]]:
     return {n: [v] for n, v in first.items() if all(n in o and o[n] == v for o in others)}
 
 
+def usual(grouped: Sequence[Setting]) -> dict[str, list[Any]]:
+    """Return the value that most settings of an operation have, by flag: a row names only other values.
+
+    So a setting with a new value adds its row and leaves the others as they are.
+    """
+    if len(grouped) < _FEW:
+        return {}
+    found = {}
+    for name in settings.varying([setting.members[0] for setting in grouped]):
+        counts = Counter(repr(s.flags[name]) for s in grouped if name in s.flags)
+        value, count = counts.most_common(1)[0]
+        if count > _MOST * len(grouped):
+            found[name] = [next(v for s in grouped if repr(v := s.flags.get(name)) == value)]
+    return found
+
+
 def _variant(record: RunRecord) -> dict[str, str]:
     """Return the options in the result's `variant` as text, by name; without those that are flags."""
     variant = (record.result or {}).get("variant")
@@ -190,8 +209,14 @@ def _varying_variants(grouped: Sequence[Setting]) -> list[str]:
     return varying[:_OPTIONS]
 
 
-def common(data: PageData, operations: Sequence[str]) -> str:
-    """Return the options and main flags that all settings of a table share: "All rows: robot floatinghook."."""
+def common(data: PageData, operations: Sequence[str], flags: Sequence[str] | None = None) -> str:
+    """Return the options and main flags that all settings of a table share, and what most of them share.
+
+    Args:
+        data: All records.
+        operations: Names.
+        flags: As for :func:`rows`.
+    """
     grouped = [s for name in operations for s in settings.settings(data, name)]
     done = [setting.members[0] for setting in grouped if setting.finished]
     if len(done) < 2:
@@ -210,7 +235,20 @@ def common(data: PageData, operations: Sequence[str]) -> str:
             and all(r.flags.get(name) == first for r in done)
         ):
             shared.append(f"{markdown.escape(name)} {markdown.flag_value(first)}")
-    return f"All rows: {', '.join(dict.fromkeys(shared))}." if shared else ""
+    texts = [f"All rows: {', '.join(dict.fromkeys(shared))}."] if shared else []
+    for name in operations if flags is None else ():
+        if shared_by_most := usual(settings.settings(data, name)):
+            named = [
+                f"{markdown.escape(n)} {markdown.flag_value(v)}"
+                for n, (v,) in shared_by_most.items()
+                if v not in (None, "")
+            ]
+            if not named:
+                continue
+            named = named[:_USUAL] + ["…"] * (len(named) > _USUAL)
+            of = f"{short_name(name, operations)}, u" if len(operations) > 1 else "U"
+            texts.append(f"{of}nless a row says otherwise: {', '.join(named)}.")
+    return " ".join(texts)
 
 
 def _without_trials(data: PageData, operation: str) -> list[RunRecord]:
