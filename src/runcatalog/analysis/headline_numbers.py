@@ -5,8 +5,9 @@ from __future__ import annotations
 import statistics as standard
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
+from typing import Any
 
-from runcatalog.analysis import groups, record_numbers
+from runcatalog.analysis import best, groups, record_numbers
 from runcatalog.analysis.headlines import Condition, Finding, Headline, hint, is_number
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
@@ -29,12 +30,14 @@ class Number:
         runs: Its runs, by start.
         value: The statistic over the runs.
         bounds: 95 % interval; None without one.
+        objectives: The number of every run in the form of an objective.
         point: The value of the compared flag; None without such a flag.
     """
 
     runs: tuple[RunRecord, ...]
     value: float
     bounds: tuple[float, float] | None
+    objectives: tuple[dict[str, Any], ...] = ()
     point: values.Scalar = None
 
     @property
@@ -69,14 +72,11 @@ class Measured:
 
     @property
     def ties(self) -> tuple[Number, ...]:
-        """The numbers whose intervals overlap with the best one's; a single seed decides nothing."""
-        return tuple(n for n in self.numbers[1:] if not self._decided(n))
-
-    def _decided(self, other: Number) -> bool:
-        best = self.numbers[0]
-        if len(best.runs) < 2 or len(other.runs) < 2:
-            return False
-        return best.low > other.high if self.maximize else best.high < other.low
+        """The numbers that cannot be told apart from the best one; see `best.differ`."""
+        first = self.numbers[:1]
+        return tuple(
+            n for n in self.numbers[1:] if not best.differ(first[0].objectives, n.objectives)
+        )
 
     @property
     def falls_short(self) -> bool:
@@ -101,10 +101,8 @@ class Runs:
         self._by_id = by_id
         self._by_operation: dict[str, list[RunRecord]] = {}
         for record in by_id.values():
-            batch = by_id.get(record.batch)
-            names = {record.operation, batch.operation if batch else record.operation}
-            for name in names:
-                self._by_operation.setdefault(name, []).append(record)
+            batch = by_id.get(record.batch, record)
+            self._by_operation.setdefault(batch.operation, []).append(record)
 
     def measured(self, headline: Headline) -> Measured:
         """Return a headline's number over the runs with its flags.
@@ -161,8 +159,8 @@ class Runs:
         pooled = {flag for flag, accepted in headline.flags.items() if len(accepted) > 1}
         names = set(groups.varying(runs)) - NEUTRAL_FLAGS - pooled
         grouped = groups.groups(_without_repetitions(runs), sorted(names))
-        best = min(grouped, key=lambda group: (-len(group.trials), groups.order(group.trials[0])))
-        return list(best.trials)
+        most = min(grouped, key=lambda group: (-len(group.trials), groups.order(group.trials[0])))
+        return list(most.trials)
 
     def seeds(self, headline: Headline, number: Number) -> str:
         """Return how many seeds a number has: "5", or "10 × 3" for several kinds of repetition."""
@@ -247,7 +245,9 @@ def _number(headline: Headline, runs: Sequence[RunRecord]) -> Number:
     in_percent = headline.unit == "%" and headline.metric.startswith(record_numbers.TABLE)
     scale = 0.01 if in_percent else 1.0
     value = scale * _STATISTICS[statistic](numbers)
-    return Number(tuple(runs), value, bounds and (scale * bounds[0], scale * bounds[1]), point)
+    bounds = bounds and (scale * bounds[0], scale * bounds[1])
+    objectives = record_numbers.objectives(runs, headline.metric)
+    return Number(tuple(runs), value, bounds, tuple(objectives), point)
 
 
 def _maximize(headline: Headline, run: RunRecord) -> bool:

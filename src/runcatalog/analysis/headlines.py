@@ -82,7 +82,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Condition:
-    """A comparison of a headline with another or with a number: its interval lies above (>), below (<), or overlaps (~)."""
+    """A headline's interval lies above (>) or below (<) another or a number, or overlaps with it (~)."""
 
     left: str
     sign: str

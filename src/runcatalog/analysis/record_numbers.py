@@ -82,11 +82,18 @@ def bounds(runs: Sequence[RunRecord], name: str) -> tuple[float, float] | None:
         low, high = value(runs[0], f"{name}_low"), value(runs[0], f"{name}_high")
         if low is not None and high is not None:
             return low, high
-    objectives = [_as_objective(run, name) for run in runs]
-    if all(objectives):
-        return statistics.bounds([o for o in objectives if o])
-    numbers = [number for run in runs if (number := value(run, name)) is not None]
-    return statistics.bootstrap(numbers) if len(numbers) > 1 else None
+    return statistics.bounds(objectives(runs, name))
+
+
+def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:
+    """Return a number of runs in the form of objectives, with the number of trials behind a counted rate.
+
+    Args:
+        runs: Runs that have the number.
+        name: See :func:`values_of`.
+    """
+    numbers = [(run, number) for run in runs if (number := value(run, name)) is not None]
+    return [_as_objective(run, name) or {"name": name, "value": number} for run, number in numbers]
 
 
 def _as_objective(run: RunRecord, name: str) -> dict[str, Any] | None:

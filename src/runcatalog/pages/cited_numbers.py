@@ -4,6 +4,10 @@ A comment directly behind a number names its source and does not show in rendere
 
     79.6 %<!-- =success; run: 3bf9dfdd -->
     79.1 [78.3, 79.6] %<!-- =mean of objective; run: 3bf9dfdd 023a72ab 7008d29f -->
+
+or names a headline of experiments/STUDY/reported.yml, whose runs are those of the front page:
+
+    99.2 [98.9, 99.6] %<!-- =headline door/accuracy -->
 """
 
 from __future__ import annotations
@@ -15,8 +19,8 @@ from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
 
-from runcatalog.analysis import record_numbers
-from runcatalog.model import statistics
+from runcatalog.analysis import headline_numbers, headlines, record_numbers
+from runcatalog.model import marks, statistics
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
 
@@ -29,6 +33,7 @@ _CITED = re.compile(
 )
 _COMMENT = re.compile(r"<!--\s*=(?P<source>.*?)-->", re.DOTALL)
 _SOURCE = re.compile(r"\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*$", re.DOTALL)
+_HEADLINE = re.compile(r"\s*headline\s+(?P<key>[\w-]+/[\w-]+)\s*$")
 _STATISTIC = re.compile(
     r"(?P<name>mean|min|max|median|low|high|count)\s+of\s+(?P<key>.+)$", re.DOTALL
 )
@@ -57,8 +62,8 @@ class Citation:
         interval: (low, high) as written; None without.
         unit: Unit behind the number; "" without.
         statistic: Statistic over the runs; "" for the value of a single run.
-        key: Metric or field of the record.
-        ids: First digits of the runs or batches.
+        key: Metric or field of the record; STUDY/NAME of a headline.
+        ids: First digits of the runs or batches; empty for a headline.
     """
 
     where: str
@@ -78,11 +83,18 @@ def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
         records: The committed records.
     """
     lines, index = [], _Index(records)
+    declared = headlines.declared(project)
+    runs = headline_numbers.Runs(marks.current(records), project.operations())
     for path in _pages(project.root):
         where = path.relative_to(project.root).as_posix()
         text = path.read_text(encoding="utf-8", errors="replace")
         for item in citations(text, where):
-            problem = item if isinstance(item, str) else _problem(item, index)
+            if isinstance(item, str):
+                problem = item
+            elif item.ids:
+                problem = _problem(item, index)
+            else:
+                problem = _headline_problem(item, declared, runs)
             if problem:
                 lines.append(problem)
     return lines
@@ -100,11 +112,13 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
         if _in_code(text, comment.start()):
             continue
         place = f"{where}:{text.count(chr(10), 0, comment.start()) + 1}"
-        number, source = read.get(comment.end()), _SOURCE.match(comment["source"])
+        number = read.get(comment.end())
+        headline = _HEADLINE.match(comment["source"])
+        source = headline or _SOURCE.match(comment["source"])
         if number is None or source is None:
             yield f"{place}: “{comment[0]}” is not NUMBER<!-- =[STATISTIC of ]METRIC; run: ID … -->"
             continue
-        statistic = _STATISTIC.match(source["key"])
+        statistic = None if headline else _STATISTIC.match(source["key"])
         interval = (number["low"], number["high"]) if number["low"] else None
         yield Citation(
             place,
@@ -113,7 +127,7 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
             (number["unit"] or number["unit_after"]).strip(),
             statistic["name"] if statistic else "",
             (statistic["key"] if statistic else source["key"]).strip(),
-            tuple(re.split(r"[\s,]+", source["ids"].strip())),
+            () if headline else tuple(re.split(r"[\s,]+", source["ids"].strip())),
         )
 
 
@@ -182,6 +196,33 @@ def _problem(citation: Citation, index: _Index) -> str:
     scales = _SCALES[citation.unit] if citation.statistic != "count" else (1.0,)
     if citation.unit and not citation.key.startswith("table "):
         scales = scales[:1]
+    statistic = f"{citation.statistic} of " if citation.statistic else ""
+    source = f"{statistic}{citation.key} of {' '.join(citation.ids)}"
+    return _difference(citation, source, expected, bounds, scales)
+
+
+def _headline_problem(
+    citation: Citation, declared: headlines.Declared, runs: headline_numbers.Runs
+) -> str:
+    headline = declared.named(citation.key)
+    if headline is None:
+        return f"{citation.where}: no headline {citation.key} is declared"
+    number = runs.measured(headline).number
+    if number is None:
+        return f"{citation.where}: headline {citation.key} has no runs"
+    scales = _SCALES[citation.unit][:1]
+    source = f"headline {citation.key}"
+    return _difference(citation, source, number.value, number.bounds, scales)
+
+
+def _difference(
+    citation: Citation,
+    source: str,
+    expected: float | None,
+    bounds: tuple[float, float] | None,
+    scales: Sequence[float],
+) -> str:
+    """Return the difference between a cited number and the one of its source, as a line; "" if they agree."""
     pairs = [(citation.shown, expected)]
     if citation.interval:
         pairs += list(zip(citation.interval, bounds or (None, None), strict=True))
@@ -189,11 +230,8 @@ def _problem(citation: Citation, index: _Index) -> str:
         return ""
     shown = citation.shown + (f" [{', '.join(citation.interval)}]" if citation.interval else "")
     given = _described([value for _, value in pairs], scales[0])
-    statistic = f"{citation.statistic} of " if citation.statistic else ""
-    return (
-        f"{citation.where}: {shown}{f' {citation.unit}' if citation.unit else ''}, "
-        f"but {statistic}{citation.key} of {' '.join(citation.ids)} is {given}"
-    )
+    unit = f" {citation.unit}" if citation.unit else ""
+    return f"{citation.where}: {shown}{unit}, but {source} is {given}"
 
 
 def _described(values: Sequence[float | None], scale: float) -> str:

@@ -8,11 +8,17 @@ from runcatalog.model.project import Machine, Project
 from runcatalog.pages import tables
 from runcatalog.text import markdown
 
-HEADING = "## Machines"
+COLUMNS = ("machine", "CPU", "GPU", "runs", "note")
 
 
-def inventory(project: Project, data: tables.PageData) -> str:
-    """Return the section of the machines, a row for each kind of processor; "" without machines."""
+def inventory(project: Project, data: tables.PageData, length: int) -> str:
+    """Return the table of the machines, a row for each kind of processor; "" without machines.
+
+    Args:
+        project: The project.
+        data: All records.
+        length: Largest number of rows; those of the machines with most runs are shown.
+    """
     runs = [r for r in data.by_id.values() if not data.is_batch(r)]
     listed = project.machines()
     names = {m.name for m in listed}
@@ -24,15 +30,17 @@ def inventory(project: Project, data: tables.PageData) -> str:
         # A record from a CSV has no CPU.
         kinds = data.cpus.get(machine.name, [])
         kinds = [cpu for cpu in kinds if any(r.host_cpu == cpu for r in own)] or [""]
-        for cpu in kinds:
+        for nr, cpu in enumerate(kinds):
             of_cpu = [r for r in own if r.host_cpu == cpu] if len(kinds) > 1 else own
             gpus = dict.fromkeys(r.gpu for r in of_cpu if r.gpu)
             number = data.machine(replace(of_cpu[0], machine=machine.name)) if of_cpu else ""
             cells = (
                 number or machine.name, cpu or "–", machine.gpu or ", ".join(gpus) or "–", str(len(of_cpu)),
-                machine.note,
+                "" if nr else machine.note,
             )  # fmt: skip
-            lines.append([markdown.escape(cell, 300) for cell in cells])
+            lines.append([markdown.escape(cell, 120) for cell in cells])
     if not lines:
         return ""
-    return f"{HEADING}\n\n{tables.pipes(['machine', 'CPU', 'GPU', 'runs', 'note'], lines)}"
+    most = sorted(range(len(lines)), key=lambda row: -int(lines[row][3]))[:length]
+    table = tables.pipes(list(COLUMNS), [lines[row] for row in sorted(most)])
+    return table + tables.more(len(lines) - length)

@@ -358,6 +358,13 @@ def pipes(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
     return "\n".join("| " + " | ".join(line) + " |" for line in table)
 
 
+def more(count: int, hint: str = "") -> str:
+    """Return a line that says how many rows a table leaves out, to be put behind it; "" for none."""
+    if count <= 0:
+        return ""
+    return f"\n\n{count} more{f'; {hint}' if hint else ''}."
+
+
 def fold(summary: str, content: str) -> str:
     """Return folded content; the summary is HTML."""
     return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
