@@ -166,7 +166,7 @@ def add(commands: Commands) -> None:
     sub = commands.add(
         "check",
         check,
-        f"check that the pages and the cited numbers of the docs agree with the committed records",
+        "check that the pages and the cited numbers of the docs agree with the committed records",
         "If not, print the first row that differs, and every number in README.md and docs/ that differs from the "
         "record that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. Records are append-only: "
         "one that was committed once and is missing now, or has other numbers, is an error too. MLflow is not needed.",

@@ -13,10 +13,11 @@ from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages import cells, settings
 from runcatalog.pages.page_data import PageData as PageData
 from runcatalog.pages.settings import Setting
-from runcatalog.text import markdown, sentences
+from runcatalog.text import markdown, sentences, terminal
 
 SHOWN = 12  # rows of an operation that a table shows; earlier rows are folded
 _FEW, _MOST = 4, 2 / 3  # from 4 settings on, what more than two thirds of them share is usual
+_WIDEST = 80  # characters of a setting, without the number of its other flags
 _USUAL = 8  # flags that a sentence lists
 _OPTIONS = 4  # columns of options
 _WORD = re.compile(r"\S+?='[^']*'|'[^']*'|\S+")
@@ -142,12 +143,21 @@ def setting_cell(
         if first.flags.get(n) not in (None, "", name, *hidden.get(n, ()))
     }
     title = f"{name} “{markdown.escape(rest)}”" if rest else name
-    kept = list(flags)[:_FLAGS]
-    parts = [f"{markdown.escape(n)} {markdown.flag_value(flags[n])}" for n in kept]
-    if len(flags) > len(kept):
-        more = len(flags) - len(kept)
-        parts.append(f"{more} more flag{'s' * (more != 1)}")
-    return f"{title} {', '.join(parts)}" if parts else title
+    parts = [f"{markdown.escape(n)} {_flag_value(v)}" for n, v in flags.items()]
+    kept = []
+    for part in parts[:_FLAGS]:
+        if kept and len(terminal.plain(" ".join([title, *kept, part]))) > _WIDEST:
+            break
+        kept.append(part)
+    if more := len(parts) - len(kept):
+        kept.append(f"{more} more flag{'s' * (more != 1)}")
+    return f"{title} {', '.join(kept)}" if kept else title
+
+
+def _flag_value(value: Any) -> str:
+    """Format a flag's value; of a run's id its first digits, as everywhere."""
+    is_id = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32}", value)
+    return markdown.flag_value(value[:8] if is_id else value)
 
 
 def _label_flags(record: RunRecord) -> tuple[list[str], str]:
@@ -234,12 +244,12 @@ def common(data: PageData, operations: Sequence[str], flags: Sequence[str] | Non
             and first not in (None, "")
             and all(r.flags.get(name) == first for r in done)
         ):
-            shared.append(f"{markdown.escape(name)} {markdown.flag_value(first)}")
+            shared.append(f"{markdown.escape(name)} {_flag_value(first)}")
     texts = [f"All rows: {', '.join(dict.fromkeys(shared))}."] if shared else []
     for name in operations if flags is None else ():
         if shared_by_most := usual(settings.settings(data, name)):
             named = [
-                f"{markdown.escape(n)} {markdown.flag_value(v)}"
+                f"{markdown.escape(n)} {_flag_value(v)}"
                 for n, (v,) in shared_by_most.items()
                 if v not in (None, "")
             ]
