@@ -42,8 +42,14 @@ def search_table(
                 line[tables.REPORTED] = cells.report(report)
                 line[tables.SAME] = markdown.escape(report.same_setting, cells.WIDEST)
             lines.append(line)
+    if not lines:
+        return ""
+    short, reason = tables.same_settings([line.get(tables.SAME, "") for line in lines])
+    for line, text in zip(lines, short, strict=True):
+        line[tables.SAME] = text
     kept = [c for c in columns if any(line.get(c) for line in lines)]
-    return tables.pipes(kept, [[line.get(c, "") for c in kept] for line in lines]) if lines else ""
+    table = tables.pipes(kept, [[line.get(c, "") for c in kept] for line in lines])
+    return f"{table}\n\n{reason}".strip()
 
 
 def _row(data: PageData, head: RunRecord, name: str, fresh: str) -> dict[str, str]:

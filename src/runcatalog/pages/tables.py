@@ -21,7 +21,7 @@ _WIDEST = 80  # characters of a setting, without the number of its other flags
 _USUAL = 8  # flags that a sentence lists
 _OPTIONS = 4  # columns of options
 _WORD = re.compile(r"\S+?='[^']*'|'[^']*'|\S+")
-_FLAGS = 4  # flags that a setting shows; its entry has the command with all
+_FLAGS = 5  # flags that a setting shows; its entry has the command with all
 _FURTHER = 3  # columns of further numbers
 _MLFLOW = re.compile(r" \[MLflow\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
 
@@ -74,7 +74,7 @@ def rows(
         name = short_name(operation, operations)
         single = [m for setting in grouped[operation] for m in setting.members]
         shown = settings.varying(single) if flags is None else flags
-        fixed = _fixed(done) | usual(grouped[operation]) if flags is None else {}
+        fixed = (_fixed(done) if flags is None else {}) | usual(grouped[operation], flags)
         new = [
             _row(data, s, name, shown, fixed | (hidden or {}), variants) for s in grouped[operation]
         ]
@@ -185,16 +185,23 @@ def _fixed(grouped: Sequence[Setting]) -> dict[str, list[Any]]:
     return {n: [v] for n, v in first.items() if all(n in o and o[n] == v for o in others)}
 
 
-def usual(grouped: Sequence[Setting]) -> dict[str, list[Any]]:
+def usual(grouped: Sequence[Setting], flags: Sequence[str] | None = None) -> dict[str, list[Any]]:
     """Return the value that most settings of an operation have, by flag: a row names only other values.
 
     So a setting with a new value adds its row and leaves the others as they are.
+
+    Args:
+        grouped: The settings.
+        flags: Flags that rows show; by default all in which they differ.
     """
     if len(grouped) < _FEW:
         return {}
     found = {}
-    for name in settings.varying([setting.members[0] for setting in grouped]):
+    varying = settings.varying([setting.members[0] for setting in grouped])
+    for name in varying if flags is None else flags:
         counts = Counter(repr(s.flags[name]) for s in grouped if name in s.flags)
+        if not counts:
+            continue
         value, count = counts.most_common(1)[0]
         if count > _MOST * len(grouped):
             found[name] = [next(v for s in grouped if repr(v := s.flags.get(name)) == value)]
@@ -246,8 +253,8 @@ def common(data: PageData, operations: Sequence[str], flags: Sequence[str] | Non
         ):
             shared.append(f"{markdown.escape(name)} {_flag_value(first)}")
     texts = [f"All rows: {', '.join(dict.fromkeys(shared))}."] if shared else []
-    for name in operations if flags is None else ():
-        if shared_by_most := usual(settings.settings(data, name)):
+    for name in operations:
+        if shared_by_most := usual(settings.settings(data, name), flags):
             named = [
                 f"{markdown.escape(n)} {_flag_value(v)}"
                 for n, (v,) in shared_by_most.items()
@@ -317,6 +324,10 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
     """
     if not rows:
         return ""
+    short, reason = same_settings([row.cells.get(SAME, "") for row in rows])
+    rows = [
+        replace(row, cells={**row.cells, SAME: text}) for row, text in zip(rows, short, strict=True)
+    ]
     objectives = {row.objective for row in rows if row.objective}
     only = objectives.pop() if len(objectives) == 1 else ""
     further = list(dict.fromkeys(name for row in rows for name in row.further))
@@ -352,9 +363,25 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
 
     shown = table([row for row in rows if not row.folded])
     folded = [row for row in rows if row.folded]
+    if reason:
+        shown += f"\n\n{reason}"
     if not folded:
         return shown
     return f"{shown}\n\n{fold(f'{len(folded)} earlier rows', table(folded))}"
+
+
+def same_settings(texts: Sequence[str]) -> tuple[list[str], str]:
+    """Return the cells "same setting?" of a table, and the reason as a sentence where it is the same in all of them.
+
+    Args:
+        texts: "yes", "no" or "no: reason" by row; "" for none.
+    """
+    (only, *others) = {text for text in texts if text} or {""}
+    word, colon, reason = only.partition(": ")
+    if others or not colon or sum(map(bool, texts)) < 2:
+        return list(texts), ""
+    start = "Not the source's setting" if word == "no" else "The source's setting"
+    return [word if text else "" for text in texts], f"{start}: {reason}."
 
 
 def without_links(content: str) -> str:
