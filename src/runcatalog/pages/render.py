@@ -536,8 +536,6 @@ def _finished(content: str, path: str) -> str:
     """Return a page as it is written: its origin first, links relative to it, single empty lines."""
     origin = f"{GENERATED} From experiments/records and experiments/*/catalog.md.j2. -->"
     joined = f"{origin}\n\n{links.relative(content, path).strip()}\n"
-    # An interval stays on one line of its cell.
-    joined = re.sub(r"(\[[-−\d.]+), (?=[-−\d.]+\\?\])", "\\1,\N{NO-BREAK SPACE}", joined)
     return re.sub(r"\n{3,}", "\n\n", joined)
 
 
