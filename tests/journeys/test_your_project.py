@@ -14,6 +14,7 @@ import pytest
 
 import prepared
 from journeys.shell import ROOT, Project
+from rendered import committed
 
 PAGE = ROOT / "docs/your-project.md"
 
@@ -83,7 +84,7 @@ class Own(Project):
 
     @property
     def page(self) -> str:
-        return (self.root / "runs_catalog.md").read_text()
+        return committed(self.root)
 
     def records(self) -> list[dict]:
         return [json.loads(p.read_text()) for p in self.root.glob("experiments/records/*/*.json")]
