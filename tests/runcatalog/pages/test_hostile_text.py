@@ -17,7 +17,7 @@ from runcatalog.text import markdown
 
 # What the catalog itself makes.
 OWN = {
-    "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "span", "strong",
+    "h1", "h2", "p", "ul", "li", "table", "thead", "tbody", "tr", "th", "td", "code", "span", "strong",
     "details", "summary", "a", "br", "h3", "pre", "em",
 }  # fmt: skip
 ODD = (
