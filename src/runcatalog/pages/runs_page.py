@@ -24,7 +24,7 @@ COLUMNS = (
     *("run", "started (UTC)", "label", "seed", "result", "command", "commit", "machine", "CPU"),
     *("duration", "checksums"),
 )
-MAX_BYTES = 200_000  # of a page; GitHub shows larger ones slowly
+MAX_BYTES = 400_000  # of a page; GitHub shows Markdown up to 512 kB
 MAX_ENTRIES = 400  # of a page of one operation
 SUPERSEDED = "superseded-and-retracted"  # anchor of the list
 _COMMIT = 7  # digits of a commit
