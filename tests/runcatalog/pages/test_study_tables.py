@@ -52,7 +52,7 @@ def test_a_sweep_is_a_matrix_that_names_a_best_value_only_where_it_is_determined
     shown = rows(catalog.sweep(["toy:sweep"], x="lr", y="task"))
     assert shown[0][:4] == ["task \\ lr", "1e-3", "5e-3", "best lr"]
     pull, lever = shown[2:]
-    assert pull[:2] == ["pull", "**99.7** [98.1, 99.9]"]
+    assert pull[:2] == ["pull", "**99.7** [98.1, 100]"]
     assert pull[3] == "1e-3"
     assert lever[3] == "undetermined: 1e-3, 5e-3"
     assert "**" not in "".join(lever)
