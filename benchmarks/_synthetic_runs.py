@@ -40,7 +40,7 @@ _TEMPLATE = """## Benchmark
 
 {{ figure("sweep", ["bench:sweep"], "return", flags=["lr"]) }}
 
-{{ table(["bench:train", "bench:long", "bench:wide"], group=True, flags=["task", "lr"]) }}
+{{ table(["bench:train", "bench:long", "bench:wide"], flags=["task", "lr"]) }}
 """
 
 

@@ -1,6 +1,6 @@
-"""Take README's picture of a section of runs_catalog.md, in GitHub's style, with headless Chromium.
+"""Take README's picture of a section of a page of the catalog, in GitHub's style, with headless Chromium.
 
-    python tools/catalog_picture.py [--section HEADING] [--dark] [--whole] [--to FILE]
+    python tools/catalog_picture.py [--page FILE] [--section HEADING] [--dark] [--whole] [--to FILE]
 
 Chromium is taken from the path, or from $CHROMIUM.
 """
@@ -39,13 +39,13 @@ code { padding: .2em .4em; font: 85% "Liberation Mono", monospace; background: v
 """
 
 
-def page(markdown: str, *, dark: bool) -> str:
-    """Return Markdown as a page in GitHub's looks."""
+def page(markdown: str, folder: Path, *, dark: bool) -> str:
+    """Return Markdown of a folder as a page in GitHub's looks."""
     import cmarkgfm
     from cmarkgfm.cmark import Options
 
     body = cmarkgfm.github_flavored_markdown_to_html(markdown, Options.CMARK_OPT_UNSAFE)
-    base = f'<base href="{ROOT.as_uri()}/">'
+    base = f'<base href="{folder.as_uri()}/">'
     start = f'<!doctype html><html class="{"dark" if dark else ""}"><meta charset="utf-8">{base}'
     return f"{start}<style>{STYLE}</style><body>{body}"
 
@@ -83,6 +83,7 @@ def take(html: str, path: Path, executable: str, *, dark: bool) -> None:
 def main() -> None:
     """Take the picture."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument("--page", default="catalog/door.md", metavar="FILE", help="the page")
     parser.add_argument("--section", default=SECTION, help="heading of the section")
     parser.add_argument("--whole", action="store_true", help="the whole file")
     parser.add_argument("--dark", action="store_true", help="as on a dark page")
@@ -93,9 +94,9 @@ def main() -> None:
         sys.exit(
             "no Chromium found; on Debian or Ubuntu: apt-get install chromium fonts-liberation"
         )
-    markdown = (ROOT / "runs_catalog.md").read_text(encoding="utf-8")
+    markdown = (ROOT / options.page).read_text(encoding="utf-8")
     shown = markdown if options.whole else section(markdown, options.section)
-    html = page(shown, dark=options.dark)
+    html = page(shown, (ROOT / options.page).parent, dark=options.dark)
     take(html, options.to, executable, dark=options.dark)
     print(f"{options.to}: {options.to.stat().st_size // 1024} kB")
 
