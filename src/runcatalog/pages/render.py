@@ -157,12 +157,13 @@ class Catalog:
         reused: Mapping[str, str] | None = None,
         fresh: Mapping[str, str] | None = None,
         titles: Mapping[str, str] | None = None,
+        summary: bool = True,
     ) -> str:
         """Return the table of operations, a row for each setting; see :func:`runcatalog.pages.tables.rows`.
 
         If `flags` is a mapping to a value or a list of values, these values are not shown. Searches have a table of
         their own; `fresh` names, by search, the operation that trains with the best point and other seeds. `titles`
-        renames columns.
+        renames columns. Without `summary` the sentences of the scripts are on the page of runs alone.
         """
         names = _list(operations)
         self.shown.update(names)
@@ -171,7 +172,9 @@ class Catalog:
             for name, value in (flags.items() if isinstance(flags, Mapping) else ())
         }
         flags = None if isinstance(flags, Mapping) else flags
-        rows = tables.rows(self.data, names, flags=flags, reused=reused, hidden=hidden)
+        rows = tables.rows(
+            self.data, names, flags=flags, reused=reused, hidden=hidden, summary=summary
+        )
         parts = [
             tables.common(self.data, names, flags),
             tables.as_markdown(rows, titles),

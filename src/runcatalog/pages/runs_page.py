@@ -20,10 +20,7 @@ from runcatalog.pages import (
 from runcatalog.pages.page_data import PageData
 from runcatalog.text import markdown, sentences, terminal
 
-COLUMNS = (
-    *("run", "started (UTC)", "label", "seed", "result", "command", "commit", "machine", "CPU"),
-    *("duration", "checksums"),
-)
+COLUMNS = ("run", "started (UTC)", "result", "command", "commit, machine, duration, checksums")
 MAX_BYTES = 400_000  # of a page; GitHub shows Markdown up to 512 kB
 MAX_ENTRIES = 400  # of a page of one operation
 SUPERSEDED = "superseded-and-retracted"  # anchor of the list
@@ -158,18 +155,23 @@ def _line(data: PageData, head: RunRecord, result: str, again: str, is_command: 
     runs = trials or [head]
     batch = None if head.batch and trials else head
     run = batch.run if batch else head.batch
+    seeds = cells.distinct(seed for r in runs for seed in cells.seeds(r))
+    label = markdown.escape(head.label) if not trials or batch else ""
+    machines = cells.distinct(data.machine(r) for r in runs)
+    facts = (
+        f"“{label}”" if label else "",
+        f"seed{'s' * (not seeds.isdigit())} {seeds}" if seeds else "",
+        _joined(_code(data, r) for r in runs),
+        ", ".join(filter(None, (machines, _joined(_hardware(r) for r in runs)))),
+        _duration(batch, trials),
+        _checksums(head) if not trials else "",
+    )
     return [
         f'<a id="{run[:8]}"></a>{record_link(data, batch, run)}',
         terminal.when(min((r.started for r in runs if r.started is not None), default=None)),
-        markdown.escape(head.label) if not trials or batch else "",
-        cells.distinct(seed for r in runs for seed in cells.seeds(r)),
         result,
         markdown.code(again) if is_command else markdown.escape(again, 300),
-        _joined(_code(data, r) for r in runs),
-        cells.distinct(data.machine(r) for r in runs),
-        _joined(_hardware(r) for r in runs),
-        _duration(batch, trials),
-        _checksums(head) if not trials else "",
+        "; ".join(filter(None, facts)),
     ]
 
 

@@ -12,7 +12,7 @@ from runcatalog.pages.page_data import PageData
 from runcatalog.text import markdown, sentences, terminal
 
 SEARCH, POINT, BEST, FRESH = "search", "best point", "its value in the search", "on fresh seeds"
-MATTERS, RANDOM, TRIALS = "what matters", "better than random search?", "trials"
+MATTERS, RANDOM, TRIALS = "what matters", "better than random search (one pair)?", "trials"
 
 
 def search_table(
@@ -151,7 +151,7 @@ def against_random(data: PageData, batch: RunRecord | None, members: Sequence[Ru
         for value in (comparison.best, comparison.random)
     )
     word = "better" if is_better(comparison) else "**not better**"
-    return f"{word}: {best} against {random} ({comparison.trials} trials, one search each)"
+    return f"{word}: {best} against {random}, {comparison.trials} trials"
 
 
 def compared(

@@ -56,6 +56,7 @@ def rows(
     flags: Sequence[str] | None = None,
     reused: Mapping[str, str] | None = None,
     hidden: Mapping[str, Sequence[Any]] | None = None,
+    summary: bool = True,
 ) -> list[Row]:
     """Return the rows of a table, a row for each setting; searches have a table of their own.
 
@@ -65,6 +66,7 @@ def rows(
         flags: Flags to show with the names; by default all in which the settings of an operation differ.
         reused: Series by operation, for operations whose run is reused from that series.
         hidden: Values by flag that are not shown.
+        summary: Whether the outcome has the sentence of a script beside its value.
     """
     grouped = {name: settings.settings(data, name) for name in operations}
     done = [s for each in grouped.values() for s in each]
@@ -76,7 +78,8 @@ def rows(
         shown = settings.varying(single) if flags is None else flags
         fixed = (_fixed(done) if flags is None else {}) | usual(grouped[operation], flags)
         new = [
-            _row(data, s, name, shown, fixed | (hidden or {}), variants) for s in grouped[operation]
+            _row(data, s, name, shown, fixed | (hidden or {}), variants, summary)
+            for s in grouped[operation]
         ]
         new += [_empty_batch(data, head, name) for head in _without_trials(data, operation)]
         if reused and operation in reused:
@@ -97,12 +100,13 @@ def _row(
     shown: Sequence[str],
     hidden: Mapping[str, Sequence[Any]],
     variants: Sequence[str],
+    summary: bool,
 ) -> Row:
     objectives = setting.objectives
     row = {
         SETTING: setting_cell(setting, name, shown, hidden),
         COUNT: cells.count(setting),
-        OUTCOME: cells.outcome(data, setting),
+        OUTCOME: cells.outcome(data, setting, summary),
         STARTED: cells.day(setting.newest),
         ID: cells.ids(data, setting),
     }

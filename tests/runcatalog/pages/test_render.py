@@ -79,9 +79,9 @@ def test_a_machine_with_several_kinds_of_cpu_is_no_single_machine(project, make)
     retracted = make(4, value=0.3, machine="box7", host_cpu="old", lr=4, retracted="a bug")
     text = joined(render.Catalog(project, [first, *others, retracted]))
     entries = [row for row in rows(text, '<a id="') if "retracted" not in row]
-    assert [next(c for c in row if "CPU" in c) for row in entries] == [
-        "box7 (CPU 1)",
-        *["box7 (CPU 2)"] * 2,
+    assert [row[-1].split("; ")[-1] for row in entries] == [
+        "box7 (CPU 1), old",
+        *["box7 (CPU 2), new"] * 2,
     ]
 
 
@@ -358,13 +358,13 @@ def test_what_a_row_leaves_out_is_in_the_entry_of_its_run(project, make):
         "`guild run toy:train lr=0.25 seed=3 -y`", "`abcdef0` with uncommitted code `feed5678`", "a cpu", "1 min 1 s",
         "metrics `01234567`",
     ):  # fmt: skip
-        assert expected in shown
+        assert expected in " | ".join(shown)
     # No record of what goes on.
     assert "`guild run toy:train seed=4 -y`" in entries['<a id="00000002"></a>00000002']
     for expected in (
         "`guild run toy:sweep lr='[0.1,0.2]' seed=1 -y`", "`aaaaaaa`, `bbbbbbb`", "RTX 3090", "1 h 6 min",
     ):  # fmt: skip
-        assert expected in entries[record.format("00000009")]
+        assert expected in " | ".join(entries[record.format("00000009")])
     assert "uncommitted code" in rows(pages["catalog/toy.md"], "train")[0]
 
 
