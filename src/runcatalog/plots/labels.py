@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from runcatalog.text import markdown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LABEL = 30  # characters of a label in the legend
+LABEL = 30  # characters of a line in the legend
 
 
 def logarithmic(axes: Axes, *, upright: bool = False) -> None:
@@ -32,6 +33,11 @@ def named(name: str, unit: str = "", label: str | None = None) -> str:
 def plain(shown: object, limit: int = 48) -> str:
     """Return text for a figure: on one line, truncated, and without matplotlib's markup of mathematics."""
     return markdown.literal(shown, limit).replace("\\", "").replace("$", r"\$")
+
+
+def wrapped(shown: object) -> str:
+    """Return text for a legend, on lines of at most LABEL characters."""
+    return "\n".join(textwrap.wrap(plain(shown, 3 * LABEL), LABEL))
 
 
 def value(shown: object) -> str:
