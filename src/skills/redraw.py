@@ -38,7 +38,7 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
     for name, record in {
         r["flags"]["name"]: r for r in records.get("skill:curriculum", [])
     }.items():
-        if (curves := chain_of(record)) is not None:
+        if (curves := chain_of(record, validation_episodes(record, records))) is not None:
             drawn.append(folder / f"chain_{name}.svg")
             plots.chain(drawn[-1], curves)
     return drawn
@@ -67,8 +67,20 @@ def _rates(benchmark: dict[str, Any]) -> dict[tuple[str, str], float]:
     return rates
 
 
-def chain_of(curriculum: dict[str, Any]) -> plots.Chain | None:
-    """Return the curves of a curriculum over all stages; None for records without them."""
+def validation_episodes(curriculum: dict[str, Any], records: committed.Records) -> int:
+    """Return the number of episodes of a validation in all stages of a curriculum; 0 if it is not known."""
+    stages = [run for runs in records.values() for run in runs if run["run"] in curriculum["parents"]]
+    counts = {int(stage["flags"].get("eval-episodes", 0)) for stage in stages}
+    return counts.pop() if len(counts) == 1 else 0
+
+
+def chain_of(curriculum: dict[str, Any], episodes: int = 0) -> plots.Chain | None:
+    """Return the curves of a curriculum over all stages; None for records without them.
+
+    Args:
+        curriculum: Its record.
+        episodes: Number of episodes of a validation; 0 if it is not known.
+    """
     metrics = curriculum["metrics"]
     if not {"chain/success", "chain/lr"} <= metrics.keys():
         return None
@@ -78,7 +90,7 @@ def chain_of(curriculum: dict[str, Any]) -> plots.Chain | None:
     }
     curves = (zip(*metrics[f"chain/{name}"]["curve"], strict=True) for name in ("success", "lr"))
     success, lr = (tuple(map(list, curve)) for curve in curves)
-    return plots.Chain(dict(sorted(ends.items(), key=lambda end: end[1])), success, lr)
+    return plots.Chain(dict(sorted(ends.items(), key=lambda end: end[1])), success, lr, episodes)
 
 
 if __name__ == "__main__":

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import numpy as np
 
-from darkroom.distillation.scores import PERCENTILES, RESAMPLES, LearningCurve
+from darkroom.distillation.scores import LearningCurve
 from runcatalog.plots import style
 from runcatalog.plots.palette import Palette
 from runcatalog.plots.labels import logarithmic
@@ -125,7 +125,7 @@ def dots(
     scores: Mapping[str, Sequence[tuple[float, float]]],
     label: str,
 ) -> None:
-    """Draw the values of each name as points, with their weighted mean, its interval, and both as numbers.
+    """Draw the values of each name as points, with their range and their weighted mean, which is also given as a number.
 
     Args:
         path: SVG to write.
@@ -140,17 +140,14 @@ def dots(
         for index, points in enumerate(scores.values()):
             values, weights = np.array(points).T
             mean = float(np.average(values, weights=weights))
-            text = f"{mean:.2f}"
             if len(values) > 1:
-                low, high = _interval(values, weights)
-                style.interval(axes, index, low, high, GREY, flat=True)
-                text += f" [{low:.2f}, {high:.2f}]"
+                style.interval(axes, index, min(values), max(values), GREY, flat=True)
             axes.scatter(
                 values, np.full(len(values), index), 3 * weights, VERMILION, alpha=0.7, zorder=3,
                 linewidth=0,
             )  # fmt: skip
             axes.plot([mean], [index], "D", color=BLUE, markersize=5, zorder=4)
-            ends.append(f"{text}, n = {len(values)}")
+            ends.append(f"{mean:.2f} (n = {len(values)})")
         axes.set_yticks(range(len(scores)), list(scores))
         axes.set(xlabel=label, ylim=(len(scores) - 0.5, -0.5))
         lowest = min(value for points in scores.values() for value, _ in points)
@@ -161,16 +158,9 @@ def dots(
         numbers.spines[:].set_visible(False)
         dress(axes, "both")
         entries = [
-            Line2D([], [], marker="D", linestyle="", color=BLUE, markersize=5, label="mean"),
-            style.interval_key("95 % interval over rollouts"),
+            Line2D([], [], marker="D", linestyle="", color=BLUE, markersize=5, label="mean of n rollouts"),
+            style.interval_key("lowest to highest"),
             Line2D([], [], marker="o", linestyle="", color=VERMILION, alpha=0.7, label="a rollout"),
         ]
         figure.legend(handles=entries, loc="outside upper center", ncols=3)
 
-
-def _interval(values: np.ndarray, weights: np.ndarray) -> tuple[float, float]:
-    """Return the 95 % percentile bootstrap interval of a weighted mean."""
-    drawn = np.random.default_rng(0).integers(len(values), size=(RESAMPLES, len(values)))
-    means = (values * weights)[drawn].sum(1) / weights[drawn].sum(1)
-    low, high = np.percentile(means, PERCENTILES)
-    return float(low), float(high)

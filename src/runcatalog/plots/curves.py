@@ -78,8 +78,9 @@ class Figure:
         """Return the figure as SVG."""
         if "*" in self.metric:
             panels = [
-                _Panel(title, _named_lines(run, self), self.axis or _axis([run]))
+                panel
                 for title, run in _latest(self.runs)
+                for panel in _by_method(title, _named_lines(run, self), self.axis or _axis([run]))
             ]
             name, title = self.metric.partition("*")[2].strip("/ "), ""
         else:
@@ -189,7 +190,7 @@ def _draw(axis: Axes, panel: _Panel, strokes: Mapping[str, Any], request: Figure
             step, value = request.reported[line.label]
             axis.plot([step], [value], **_REPORTED, color=stroke["color"])
     style.dress(axis, "both")
-    axis.xaxis.set_major_formatter(lambda number, _: markdown.amount(number))
+    labels.steps(axis)
     axis.set_xlabel(labels.plain(panel.axis))
 
 
@@ -300,6 +301,17 @@ def _named_lines(run: RunRecord, request: Figure) -> list[_Line]:
         axis = [step / request.per.get(label, 1) for step in steps]
         lines.append(_Line(label, method, setting, axis, middle, *both))
     return lines
+
+
+def _by_method(title: str, lines: Sequence[_Line], axis: str) -> list[_Panel]:
+    """Return a panel for all lines, or one per method if several methods have several settings."""
+    methods = list(dict.fromkeys(line.method for line in lines))
+    if len(methods) == 1 or len({line.setting for line in lines}) == 1:
+        return [_Panel(title, lines, axis)]
+    return [
+        _Panel(method, [line for line in lines if line.method == method], axis)
+        for method in methods
+    ]
 
 
 def _grouped(title: str, runs: Sequence[RunRecord], request: Figure) -> _Panel:

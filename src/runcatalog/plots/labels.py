@@ -22,6 +22,13 @@ def logarithmic(axes: Axes, *, upright: bool = False) -> None:
     axis.set_minor_formatter(lambda number, _: "")
 
 
+def steps(axes: Axes) -> None:
+    """Give the horizontal axis numbers of steps, in millions if it is long."""
+    largest = max(map(abs, axes.get_xlim()))
+    form = (lambda step, _: f"{step / 1e6:g} M") if largest >= 1e5 else (lambda step, _: f"{step:g}")
+    axes.xaxis.set_major_formatter(form)
+
+
 def named(name: str, unit: str = "", label: str | None = None) -> str:
     """Return the given label of an axis, or one from name and unit: "validation opening rate [%]"."""
     if label is not None:

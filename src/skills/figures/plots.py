@@ -10,6 +10,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
+from runcatalog.model.statistics import wilson
 from runcatalog.plots import labels, style
 from runcatalog.plots.style import BLUE, COLOURS, GREY, VERMILION, drawn, dress, heat_map
 
@@ -25,11 +26,13 @@ class Chain:
         ends: Environment steps at which each stage ended, by name, in order.
         success: Environment steps, and the success rates of the validations.
         lr: Environment steps, and Adam's step sizes.
+        episodes: Number of episodes of a validation; 0 if it is not known.
     """
 
     ends: Mapping[str, float]
     success: tuple[Sequence[float], Sequence[float]]
     lr: tuple[Sequence[float], Sequence[float]]
+    episodes: int = 0
 
 
 def gate(path: Path, experts: Sequence[str], episodes: Mapping[str, np.ndarray]) -> None:
@@ -89,11 +92,17 @@ def chain(path: Path, curves: Chain) -> None:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         steps, rates = curves.success
         above.plot(np.asarray(steps) / 1e6, 100 * np.asarray(rates), color=BLUE, linewidth=1.3)
+        if n := curves.episodes:
+            ends_of_95 = np.array([wilson(rate * n, n) for rate in rates])
+            style.band(above, np.asarray(steps) / 1e6, *100 * ends_of_95.T, BLUE)
+            key = style.band_key(f"95 % interval of {n} validation episodes")
+            above.legend(handles=[key], loc="lower right")
         above.set(ylabel="success [%]", ylim=(0, 102))
         steps, sizes = curves.lr
         below.plot(np.asarray(steps) / 1e6, sizes, color=VERMILION, linewidth=1.3)
         below.set(yscale="log", ylabel="learning rate", xlabel="environment steps [M]")
         labels.logarithmic(below, upright=True)
+        below.set_yticks([min(sizes), max(sizes)])
         for name, middle, row, end in zip(curves.ends, middles, rows, ends, strict=True):
             for panel in (above, below):
                 panel.axvline(end, color=GREY, linewidth=0.6, linestyle=":")
