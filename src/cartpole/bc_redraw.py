@@ -86,13 +86,14 @@ def recovered(
         Labels, shares, low and high ends, float64 [rounds + 1] each.
     """
     orders = int(run["flags"]["orders"])
-    count = 1 + max(
-        int(metric["curve"][-1][0])
+    recorded = {
+        name.partition("/")[2]: metric["curve"]
         for name, metric in run["metrics"].items()
         if name.startswith("labels_needed/")
-    )
-    needed = np.full(-(-count // orders) * orders, np.inf)
-    for clone, labels in run["metrics"][f"labels_needed/{restriction}"]["curve"]:
+    }
+    last = max((int(clone) for curve in recorded.values() for clone, _ in curve), default=0)
+    needed = np.full((last // orders + 1) * orders, np.inf)
+    for clone, labels in recorded.get(restriction, ()):
         needed[int(clone)] = labels
     queried = metric_values(run, f"labels/{restriction}")
     within = Shares({f"{n:g}": (needed <= n).reshape(-1, orders) for n in queried})

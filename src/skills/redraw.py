@@ -69,7 +69,9 @@ def _rates(benchmark: dict[str, Any]) -> dict[tuple[str, str], float]:
 
 def validation_episodes(curriculum: dict[str, Any], records: committed.Records) -> int:
     """Return the number of episodes of a validation in all stages of a curriculum; 0 if it is not known."""
-    stages = [run for runs in records.values() for run in runs if run["run"] in curriculum["parents"]]
+    stages = [
+        run for runs in records.values() for run in runs if run["run"] in curriculum["parents"]
+    ]
     counts = {int(stage["flags"].get("eval-episodes", 0)) for stage in stages}
     return counts.pop() if len(counts) == 1 else 0
 

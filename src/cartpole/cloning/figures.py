@@ -119,7 +119,13 @@ def shares(
         entries.append(Line2D([], [], linestyle="", marker=".", color=GREY, label="an expert"))
         for marker, label, by_name in reported:
             points = [(i, 100 * by_name[name]) for i, name in enumerate(names) if name in by_name]
-            mark = {"marker": marker, "color": REPORTED, "mfc": "none", "linestyle": "", "zorder": 4}
+            mark = {
+                "marker": marker,
+                "color": REPORTED,
+                "mfc": "none",
+                "linestyle": "",
+                "zorder": 4,
+            }
             panel.plot(*zip(*points, strict=True), **mark)
             entries.append(Line2D([], [], **mark, label=label))
         panel.set_xticks(range(len(names)), [_words(name).replace(" ", "\n") for name in names])

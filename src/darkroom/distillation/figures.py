@@ -158,9 +158,16 @@ def dots(
         numbers.spines[:].set_visible(False)
         dress(axes, "both")
         entries = [
-            Line2D([], [], marker="D", linestyle="", color=BLUE, markersize=5, label="mean of n rollouts"),
+            Line2D(
+                [],
+                [],
+                marker="D",
+                linestyle="",
+                color=BLUE,
+                markersize=5,
+                label="mean of n rollouts",
+            ),
             style.interval_key("lowest to highest"),
             Line2D([], [], marker="o", linestyle="", color=VERMILION, alpha=0.7, label="a rollout"),
         ]
         figure.legend(handles=entries, loc="outside upper center", ncols=3)
-

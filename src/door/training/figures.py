@@ -23,9 +23,7 @@ def learning_curve(
         axes = figure.subplots()
         thousands = [steps / 1000 for _, steps, _ in curve]
         rates = [100 * rate for _, _, rate in curve]
-        axes.plot(
-            thousands, rates, color=BLUE, marker="o", markersize=3, label="validation worlds"
-        )
+        axes.plot(thousands, rates, color=BLUE, marker="o", markersize=3, label="validation worlds")
         if thousands:
             label = f"100 test worlds: {100 * final:.0f} %"
             axes.plot(thousands[-1], 100 * final, "D", color=VERMILION, label=label)

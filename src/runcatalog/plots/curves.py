@@ -78,10 +78,11 @@ class Figure:
         """Return the figure as SVG."""
         if "*" in self.metric:
             panels = [
-                panel
+                _Panel(title, _named_lines(run, self), self.axis or _axis([run]))
                 for title, run in _latest(self.runs)
-                for panel in _by_method(title, _named_lines(run, self), self.axis or _axis([run]))
             ]
+            if len(panels) == 1:
+                panels = _by_method(panels[0])
             name, title = self.metric.partition("*")[2].strip("/ "), ""
         else:
             by_operation = _panels(self.runs)
@@ -232,7 +233,9 @@ def _legend(
         if text := labels.wrapped(label) + (f" {count}" if count else ""):
             entries.append(Line2D([], [], **stroke, label=text.strip()))
     if banded:
-        text = f"lowest to highest\nof {banded[0].seeds} seeds" if equal else "lowest to highest seed"
+        text = (
+            f"lowest to highest\nof {banded[0].seeds} seeds" if equal else "lowest to highest seed"
+        )
         entries.append(style.band_key(labels.wrapped(request.edges or "") or text))
     if any(line.carried_forward for line in banded):
         entries.append(Line2D([], [], alpha=0, label="mean: stopped runs\nkeep their last value"))
@@ -291,7 +294,9 @@ def _named_lines(run: RunRecord, request: Figure) -> list[_Line]:
         steps = sorted(
             s
             for s in known
-            if math.isfinite(known[s]) and (not low or (s in low and s in high)) and is_shown(label, s)
+            if math.isfinite(known[s])
+            and (not low or (s in low and s in high))
+            and is_shown(label, s)
         )
         middle = [known[s] for s in steps]
         both = ([low[s] for s in steps], [high[s] for s in steps]) if low else (middle, middle)
@@ -303,15 +308,14 @@ def _named_lines(run: RunRecord, request: Figure) -> list[_Line]:
     return lines
 
 
-def _by_method(title: str, lines: Sequence[_Line], axis: str) -> list[_Panel]:
-    """Return a panel for all lines, or one per method if several methods have several settings."""
-    methods = list(dict.fromkeys(line.method for line in lines))
-    if len(methods) == 1 or len({line.setting for line in lines}) == 1:
-        return [_Panel(title, lines, axis)]
-    return [
-        _Panel(method, [line for line in lines if line.method == method], axis)
-        for method in methods
-    ]
+def _by_method(panel: _Panel) -> list[_Panel]:
+    """Return a panel per method if there are several with several settings, else the given one."""
+    lines: dict[str, list[_Line]] = {}
+    for line in panel.lines:
+        lines.setdefault(line.method, []).append(line)
+    if len(lines) == 1 or max(map(len, lines.values())) == 1:
+        return [panel]
+    return [_Panel(method, own, panel.axis) for method, own in lines.items()]
 
 
 def _grouped(title: str, runs: Sequence[RunRecord], request: Figure) -> _Panel:
@@ -373,11 +377,17 @@ def _method_setting(point: Mapping[str, object]) -> tuple[str, str]:
 def _is_rate(runs: Sequence[RunRecord], metric: str) -> bool:
     """Return whether a metric is a rate: by its name or by the kind of an objective, with values in [0, 1]."""
     objectives = {
-        str(o["name"]).rpartition("/")[2] for r in runs if (o := r.objective) and o.get("kind") == "rate"
+        str(o["name"]).rpartition("/")[2]
+        for r in runs
+        if (o := r.objective) and o.get("kind") == "rate"
     }
     if not metric.endswith("_rate") and metric.rpartition("/")[2] not in objectives:
         return False
-    names = {n for r in runs for n in ([metric] if "*" not in metric else fitting(metric, list(r.metrics)).values())}
+    names = {
+        n
+        for r in runs
+        for n in ([metric] if "*" not in metric else fitting(metric, list(r.metrics)).values())
+    }
     points = (p for r in runs for n in names if n in r.metrics for p in r.metrics[n].curve)
     return all(0 <= value <= 1 for _, value in points if math.isfinite(value))
 

@@ -139,4 +139,3 @@ def _draw_cells(page: Page, axis: Axes, content: Any, label: str, rate: bool) ->
         style.number_in_cell(axis, i, j, text, cmap(norm(value)))
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
-

@@ -25,7 +25,9 @@ def logarithmic(axes: Axes, *, upright: bool = False) -> None:
 def steps(axes: Axes) -> None:
     """Give the horizontal axis numbers of steps, in millions if it is long."""
     largest = max(map(abs, axes.get_xlim()))
-    form = (lambda step, _: f"{step / 1e6:g} M") if largest >= 1e5 else (lambda step, _: f"{step:g}")
+    form = (
+        (lambda step, _: f"{step / 1e6:g} M") if largest >= 1e5 else (lambda step, _: f"{step:g}")
+    )
     axes.xaxis.set_major_formatter(form)
 
 

@@ -34,7 +34,12 @@ NAMED_COLOURS = {
 }
 COLOURS = tuple(NAMED_COLOURS.values())
 BLUE, VERMILION = COLOURS[:2]
-DASHES = {"solid": "-", "dashed": (0, (4, 1.5)), "dotted": (0, (1, 1.2)), "dash-dotted": (0, (5, 1.5, 1, 1.5))}
+DASHES = {
+    "solid": "-",
+    "dashed": (0, (4, 1.5)),
+    "dotted": (0, (1, 1.2)),
+    "dash-dotted": (0, (5, 1.5, 1, 1.5)),
+}
 COLOUR_MAP = (
     "viridis"  # perceptually uniform, also for colour-blind readers (bids.github.io/colormap)
 )
@@ -176,10 +181,12 @@ def band_key(text: str) -> Any:
     """Return the legend's entry of the bands."""
     from matplotlib.patches import Patch
 
-    return Patch(color=GREY, alpha=0.3, linewidth=0, label=text, gid="key-band")
+    return Patch(color=GREY, alpha=0.3, linewidth=0, label=text)
 
 
-def interval(axes: Axes, x: float, low: float, high: float, colour: str, *, flat: bool = False) -> None:
+def interval(
+    axes: Axes, x: float, low: float, high: float, colour: str, *, flat: bool = False
+) -> None:
     """Draw an interval as a bar at x, or at the height x if it is `flat`; a legend must say what it is."""
     across, up = ([low, high], [x, x]) if flat else ([x, x], [low, high])
     (line,) = axes.plot(across, up, color=colour, linewidth=2, solid_capstyle="butt")
@@ -190,7 +197,7 @@ def interval_key(text: str, colour: str = GREY) -> Any:
     """Return the legend's entry of the intervals."""
     from matplotlib.lines import Line2D
 
-    return Line2D([], [], color=colour, linewidth=2, label=text, gid="key-band")
+    return Line2D([], [], color=colour, linewidth=2, label=text)
 
 
 def references(axes: Axes, heights: Mapping[str, float]) -> None:
