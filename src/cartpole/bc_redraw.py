@@ -75,8 +75,8 @@ def recovered(
 ) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
     """Return the share of clones that need at most so many labels, over the number of labels, with its interval.
 
-    A clone without a value never survives 99 % of the starts. The interval is a bootstrap over experts and their clones,
-    never narrower than Wilson's interval of the counts.
+    A clone without a value never survives 99 % of the starts. The interval is a bootstrap over experts and their
+    clones, never narrower than Wilson's interval of the counts.
 
     Args:
         run: Record of an operation in METHODS.

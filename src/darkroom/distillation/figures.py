@@ -9,8 +9,8 @@ import numpy as np
 
 from darkroom.distillation.scores import LearningCurve
 from runcatalog.plots import style
-from runcatalog.plots.palette import Palette
 from runcatalog.plots.labels import logarithmic
+from runcatalog.plots.palette import Palette
 from runcatalog.plots.style import BLUE, GREY, VERMILION, dress, sheet
 
 BOUNDS = {"optimal actions: 1": 1.0, "random actions: 0": 0.0}  # of the normalised return
@@ -125,7 +125,7 @@ def dots(
     scores: Mapping[str, Sequence[tuple[float, float]]],
     label: str,
 ) -> None:
-    """Draw the values of each name as points, with their range and their weighted mean, which is also given as a number.
+    """Draw the values of each name as points, with their range and their weighted mean, also as a number.
 
     Args:
         path: SVG to write.

@@ -72,7 +72,7 @@ class Figure:
     per: Mapping[str, float] = field(default_factory=dict)
     references: Mapping[str, float | str] = field(default_factory=dict)
     reported: Mapping[str, Sequence[float]] = field(default_factory=dict)
-    palette: Palette = Palette()
+    palette: Palette = field(default_factory=Palette)
 
     def svg(self) -> str:
         """Return the figure as SVG."""
@@ -196,7 +196,7 @@ def _draw(axis: Axes, panel: _Panel, strokes: Mapping[str, Any], request: Figure
 
 
 def _strokes(lines: Sequence[_Line], palette: Palette) -> dict[str, dict[str, Any]]:
-    """Return colour and dash by label: a colour per method and a dash per setting, or both by the only one that varies."""
+    """Return colour and dash by label: a colour per method, a dash per setting; both by what alone varies."""
     methods = {line.label: line.method for line in lines}
     settings = {line.label: line.setting for line in lines}
     if len(set(methods.values())) == 1 and len(set(settings.values())) > 1:
