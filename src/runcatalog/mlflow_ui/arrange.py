@@ -36,6 +36,9 @@ WRITTEN = "catalog.written"  # tag: digest of the last written value, by tag
 BATCHES = 30  # newest batches of a study with a view; MLflow's page lists at most 40 views
 _KIND = {compat.EXPERIMENT_KIND: "custom_model_development"}  # without it the page asks the user
 _NOTE_LENGTH = 7900  # characters; MLflow truncates tags at 8000
+_COMMAND = (
+    80  # characters; a longer line would push the run's other facts off a screen of 1280 pixels
+)
 _LOCAL = "http://127.0.0.1:5000"
 
 
@@ -157,7 +160,8 @@ class _Study:
         ]
         declared = _columns(used or list(self.operations.values()))
         records = [head.record for head in self.heads]
-        view = views.study_view(self.name, records, declared, newest + 1)
+        names = {name for head in self.heads for name in head.last}
+        view = views.study_view(self.name, records, declared, names, newest + 1)
         yield view.key, (view, "")
         lengths = self._lengths()
         for batch in self.batches:
@@ -220,11 +224,16 @@ class _Study:
                 client.set_experiment_tag(self.experiment, WRITTEN, digests)
 
     def _write_run(self, run: StoredRun) -> None:
-        """Write a single run's note: its result, and the command that repeats it."""
-        result = plain_text(sentences.sentence(run.record))
-        command = rerun(self.operations, run.record, ()).command
-        note = f"{result}\n\n    {command}" if command else result
-        self._write_note(run, note[:_NOTE_LENGTH])
+        """Write a single run's note: its result, its catalog id, and the command that repeats it."""
+        record = run.record
+        lines = [plain_text(sentences.sentence(record)), "", f"Catalog id {record.id8}"]
+        if meaning := _meaning(record.objective):
+            lines[-1] += f"; {meaning}"
+        if command := rerun(self.operations, record, ()).command:
+            at = f" At commit {record.commit[:12]}:" if record.commit else ""
+            lines[-1] += f".{at}"
+            lines += ["", *(f"    {line}" for line in _on_lines(command))]
+        self._write_note(run, "\n".join(lines)[:_NOTE_LENGTH])
 
     def _write_note(self, run: StoredRun, note: str) -> None:
         written = _digests(run.tags.get(WRITTEN))
@@ -254,7 +263,9 @@ class _Study:
         counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)
         summary = plain_text(batch_summary.summary(record, trials))
-        return f"{summary}\n\n{counts}; [charts]({page})"[:_NOTE_LENGTH]
+        meaning = _meaning(next((t.objective for t in trials if t.objective), None))
+        about = "; ".join(filter(None, (f"Catalog id {batch.id[:8]}", meaning)))
+        return f"{summary}\n\n{counts}; [charts]({page})\n\n{about}"[:_NOTE_LENGTH]
 
     def _rename(self, stored: StoredRun, name: str) -> None:
         """Rename a run, unless a user has named it."""
@@ -339,6 +350,37 @@ def plain_text(marked_up: str) -> str:
     """Return a Markdown cell as plain text, since MLflow's list of runs does not render Markdown."""
     text = marked_up.replace("<span>$</span>", "$").replace("&#8203;", "").replace("**", "")
     return html.unescape(re.sub(r"\\([\\`*\[\]|~_])", r"\1", text))
+
+
+def _meaning(objective: Mapping[str, Any] | None) -> str:
+    """Return unit and direction of an objective: "opening_rate is a share from 0 to 1, best: highest, by update"."""
+    if not objective:
+        return ""
+    unit = " is a share from 0 to 1" if objective.get("kind") == "rate" else ""
+    best = "lowest" if objective.get("goal") == "min" else "highest"
+    axis = str(objective.get("axis") or "").replace("_", " ")
+    parts = [
+        f"objective {objective['name']}{unit}",
+        f"best: {best}",
+        f"steps: {axis}s" * bool(axis),
+    ]
+    return markdown.literal(", ".join(filter(None, parts)), 200)
+
+
+def _on_lines(command: str) -> list[str]:
+    """Return a command on lines of at most _COMMAND characters where that is possible; the shell joins them."""
+    lines = [""]
+    for word in re.findall(r"(?:[^\s'\"\\]|\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\")+|\n", command):
+        if word == "\n":
+            lines.append("")
+        elif not lines[-1]:
+            lines[-1] = word
+        elif len(lines[-1]) + len(word) + 3 > _COMMAND:
+            lines[-1] += " \\"
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}"
+    return lines
 
 
 def _short(value: Any) -> str:
