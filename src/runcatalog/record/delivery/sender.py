@@ -22,6 +22,7 @@ INTERVAL = 5.0  # s between batches
 SHARE = 0.01  # largest share of a core that sending uses during the run
 PATIENCE = 120.0  # s of retries after the end of a run; later `catalog sync` sends the rest
 _NICENESS = 10
+_LOWEST_PRIORITY = 19
 _DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # before an error in the log
 
 
@@ -159,6 +160,10 @@ def main() -> None:
         # Linux: use only idle time. The simulator's threads wait for one another, so even a tenth of a core taken
         # from a single thread, as niceness allows, slows all of them.
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
+    # Linux schedules sessions against one another first (sched(7), "The autogroup feature"): both settings above count
+    # within the sender's own session only.
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(f"{_LOWEST_PRIORITY}\n", encoding="ascii")
     if not send_until_end(directory, sys.stdin.fileno()):
         raise SystemExit(1)
 
