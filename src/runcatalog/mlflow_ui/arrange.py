@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from runcatalog.analysis import groups
@@ -38,6 +39,10 @@ _KIND = {compat.EXPERIMENT_KIND: "custom_model_development"}  # without it the p
 _NOTE_LENGTH = 7900  # characters; MLflow truncates tags at 8000
 _COMMAND = (
     80  # characters; a longer line would push the run's other facts off a screen of 1280 pixels
+)
+FIGURES = "catalog.figures"  # tag: digest of the figures among a run's artifacts, by file name
+_FIGURE = re.compile(
+    r'(?:figure|landscape|importances|heatmap|image)\("([\w-]+)", (\[[^\]]*\]|"[^"]*")'
 )
 _LOCAL = "http://127.0.0.1:5000"
 
@@ -147,6 +152,7 @@ class _Study:
         for run in self.heads:
             if run.run not in batch_ids:
                 self._write_run(run)
+        self._write_figures()
         return [
             Page(self.name, view.name, view.path(self.experiment, charts=bool(batch)), batch)
             for view, batch in named.values()
@@ -234,6 +240,26 @@ class _Study:
             lines[-1] += f".{at}"
             lines += ["", *(f"    {line}" for line in _on_lines(command))]
         self._write_note(run, "\n".join(lines)[:_NOTE_LENGTH])
+
+    def _write_figures(self) -> None:
+        """Add the catalog's figures to the artifacts of the newest run of each operation that they show."""
+        ordered = sorted(self.heads, key=lambda run: run.record.started or 0)
+        newest = {_operation(run): run for run in ordered}
+        wanted: dict[str, list[Path]] = {}
+        for path, operations in figures_of(self.project, self.name):
+            for operation in operations:
+                if operation in newest:
+                    wanted.setdefault(operation, []).append(path)
+        for operation, paths in wanted.items():
+            run = newest[operation]
+            known = _digests(run.tags.get(FIGURES))
+            digests = {path.name: _digest(path.read_text(encoding="utf-8")) for path in paths}
+            with one_line_errors(self.store.uri):
+                for path in paths:
+                    if known.get(path.name) != digests[path.name]:
+                        self.store.client.log_artifact(run.id, str(path), "figures")
+            if known != digests:
+                self.store.tag(run.id, {FIGURES: json.dumps(digests, sort_keys=True)})
 
     def _write_note(self, run: StoredRun, note: str) -> None:
         written = _digests(run.tags.get(WRITTEN))
@@ -344,6 +370,18 @@ def _introduction(project: Project, study: str) -> str:
     parts = [part.strip() for part in re.split(r"\n\s*\n", source) if part.strip()]
     prose = [part for part in parts[:2] if "{{" not in part and "{%" not in part]
     return "\n\n".join(prose)
+
+
+def figures_of(project: Project, study: str) -> list[tuple[Path, list[str]]]:
+    """Return the files of a study's figures, each with the operations that its call in the template names."""
+    folder = project.experiments / study
+    try:
+        source = (folder / "catalog.md.j2").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    calls = ((call[1], re.findall(r'"([^"]+)"', call[2])) for call in _FIGURE.finditer(source))
+    paths = ((folder / "figures" / f"{name}.svg", operations) for name, operations in calls)
+    return [(path, operations) for path, operations in paths if path.is_file()]
 
 
 def plain_text(marked_up: str) -> str:

@@ -10,6 +10,7 @@ from collections.abc import Mapping
 
 _PREFIX = "mlflow.catalog."
 _NAMES = (
+    "catalog.figures",
     "catalog.stamp", "catalog.written", "changed_flags", "digest", "digest_metrics", "digest_weights", "environment",
     "failed_at", "reproduced", "result", "search", "started", "versions",
 )  # fmt: skip
