@@ -8,11 +8,15 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
+import numpy as np
+
 from cartpole.cloning import figures, summary
 from cartpole.cloning.demonstrations import RESTRICTIONS, VARIABLES
 from cartpole.cloning.survival import Shares
 from runcatalog.model import committed
 from runcatalog.model.committed import metric_values
+from runcatalog.model.statistics import wilson
+from runcatalog.plots.palette import Palette
 
 # Legends of bc_survival.svg by operation.
 SERIES = {
@@ -36,7 +40,7 @@ def main() -> None:
 def draw(records: committed.Records, folder: Path) -> list[Path]:
     """Draw figures from the newest record of each operation; return the files."""
     newest = {name: runs[-1] for name, runs in records.items()}
-    drawn = []
+    drawn, palette = [], Palette.read(folder.parents[1])
     if run := newest.get("bc:restrictions"):
         drawn += [folder / "bc_lifetimes.svg", folder / "bc_distributions.svg"]
         histograms = {name: metric_values(run, f"lifetimes/{name}") for name in RESTRICTIONS}
@@ -53,22 +57,53 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
             {t: {n: v.mean(1) for n, v in share.by_name.items()} for t, share in shares.items()},
             {t: {n: share.interval(n) for n in share.by_name} for t, share in shares.items()},
             [("D", "reported", summary.REPORTED), ("s", "reported, later run", summary.RERUN)],
+            palette,
         )
     if methods := {title: newest[name] for name, title in METHODS.items() if name in newest}:
         curves = {
-            name: {
-                title: (
-                    metric_values(run, f"labels/{name}"),
-                    metric_values(run, f"survival/{name}"),
-                )
-                for title, run in methods.items()
-            }
+            name: {title: recovered(run, name) for title, run in methods.items()}
             for name, restriction in RESTRICTIONS.items()
             if restriction
         }
         drawn.append(folder / "bc_labels.svg")
-        figures.labels(drawn[-1], curves, summary.FULL_SURVIVAL)
+        figures.labels(drawn[-1], curves, palette)
     return drawn
+
+
+def recovered(
+    run: dict[str, Any], restriction: str
+) -> tuple[np.ndarray, np.ndarray, np.ndarray, np.ndarray]:
+    """Return the share of clones that need at most so many labels, over the number of labels, with its interval.
+
+    A clone without a value never survives 99 % of the starts. The interval is a bootstrap over experts and their
+    clones, never narrower than Wilson's interval of the counts.
+
+    Args:
+        run: Record of an operation in METHODS.
+        restriction: Name of the data set of the clones.
+
+    Returns:
+        Labels, shares, low and high ends, float64 [rounds + 1] each.
+    """
+    orders = int(run["flags"]["orders"])
+    recorded = {
+        name.partition("/")[2]: metric["curve"]
+        for name, metric in run["metrics"].items()
+        if name.startswith("labels_needed/")
+    }
+    last = max((int(clone) for curve in recorded.values() for clone, _ in curve), default=0)
+    needed = np.full((last // orders + 1) * orders, np.inf)
+    for clone, labels in recorded.get(restriction, ()):
+        needed[int(clone)] = labels
+    queried = metric_values(run, f"labels/{restriction}")
+    within = Shares({f"{n:g}": (needed <= n).reshape(-1, orders) for n in queried})
+    rows = []
+    for name, values in within.by_name.items():
+        ends = zip(within.interval(name), wilson(values.sum(), values.size), strict=True)
+        (low, least), (high, most) = ends
+        rows.append((values.mean(), min(low, least), max(high, most)))
+    share, low, high = np.array(rows).T
+    return queried, share, low, high
 
 
 def _shares(run: dict[str, Any]) -> Shares:

@@ -17,6 +17,7 @@ from darkroom.distillation.ad_options import DEFAULT, PRESET_NUMBER, PRESET_WORD
 from darkroom.distillation.scores import LearningCurve, label_of
 from runcatalog.model import committed
 from runcatalog.model.committed import metric_values
+from runcatalog.plots.palette import Palette
 
 STUDIES = {"ad:study": "ad_in_context.svg", "ad:study_mixed": "ad_mixed.svg"}
 # Flags that distinguish variants. Other flags are the same in all variants, or are what variants are repeated over.
@@ -38,14 +39,11 @@ def main() -> None:
 
 def draw(records: committed.Records, folder: Path) -> list[Path]:
     """Draw figures from records by operation and return their files."""
-    drawn = []
+    drawn, palette = [], Palette.read(folder.parents[1])
     for operation, name in STUDIES.items():
         if operation in records:
             drawn.append(folder / name)
-            figures.in_context(drawn[-1], *study_curves(records[operation][-1]))
-    if "ad:study" in records and "ad:evaluate" in records:
-        drawn.append(folder / "ad_by_goal.svg")
-        figures.by_goal(drawn[-1], returns_by_goal(records["ad:study"][-1], records["ad:evaluate"]))
+            figures.in_context(drawn[-1], *study_curves(records[operation][-1]), palette)
     choosing = [
         training
         for training in records.get("ad:train", [])
@@ -53,7 +51,8 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
     ]
     if scores := variant_scores(choosing, records.get("ad:evaluate", [])):
         drawn.append(folder / "ad_variants.svg")
-        figures.bars(drawn[-1], scores, "normalised return, episodes 36 to 40 of validation tasks")
+        label = "normalised return, episodes 36 to 40 of validation tasks"
+        figures.dots(drawn[-1], scores, label)
     return drawn
 
 
@@ -72,29 +71,6 @@ def study_curves(
             steps = np.array([step for step, _ in metrics[name]["curve"]], float)
             source = steps, metric_values(study, name)
     return curves, source
-
-
-def returns_by_goal(
-    study: dict[str, Any], evaluations: list[dict[str, Any]]
-) -> dict[int, np.ndarray]:
-    """Return the mean normalised return of the last block at held-out goals, over a study's evaluations, by size."""
-    sums: dict[int, np.ndarray] = {}
-    counts: dict[int, np.ndarray] = {}
-    for evaluation in evaluations:
-        if evaluation["run"] not in study["parents"]:
-            continue
-        for name, metric in evaluation["metrics"].items():
-            part, _, key = name.rpartition("/")
-            kind, _, size = part.rpartition("_")
-            if key == "by_goal" and kind == "held_out":
-                side = int(size)
-                sums.setdefault(side, np.zeros(side**2))
-                counts.setdefault(side, np.zeros(side**2))
-                for goal, value in metric["curve"]:
-                    sums[side][int(goal)] += value
-                    counts[side][int(goal)] += 1
-    with np.errstate(invalid="ignore"):
-        return {side: sums[side] / counts[side] for side in sums}
 
 
 def variant_scores(

@@ -14,6 +14,7 @@ import numpy as np
 from door.continual.figures import SeriesCurves, matrix, success_curves
 from runcatalog import record
 from runcatalog.model import committed
+from runcatalog.plots.palette import Palette
 
 _TASK = re.compile(r"(matrix|success)/(\d+)_(\w+)")
 
@@ -57,7 +58,7 @@ def draw(operation: str, runs: list[dict[str, Any]], folder: Path) -> list[Path]
     rates = [[values for _, values in _curves(run, "matrix")] for run in runs]
     matrix(paths[0], tasks, np.mean(rates, axis=0).T)
     seeds = [SeriesCurves(_curves(run, "matrix")[0][0], _curves(run, "success")) for run in runs]
-    success_curves(paths[1], tasks, seeds)
+    success_curves(paths[1], tasks, seeds, Palette.read(folder.parents[1]))
     return paths
 
 

@@ -11,11 +11,11 @@ from typing import Any
 import numpy as np
 
 from runcatalog.model import committed
-from skills.benchmark import METHODS, agents_by_method, title
+from skills.benchmark import title
 from skills.figures import plots
 
 FIRST_SET = "test"  # of levels; the fresh ones are played by single agents
-DRAWN = ("skill:benchmark", "skill:moe", "skill:curriculum")
+DRAWN = ("skill:benchmark", "skill:curriculum")
 
 
 def main() -> None:
@@ -33,21 +33,19 @@ def draw(records: committed.Records, folder: Path) -> list[Path]:
         if benchmark["flags"].get("levels", FIRST_SET) == FIRST_SET
     ]
     if whole:
-        drawn += matrices(whole[-1], folder)
-    if "skill:moe" in records and (experts := experts_of(records["skill:moe"][-1])):
-        drawn.append(folder / "gate.svg")
-        plots.gate(drawn[-1], experts, episodes_of(records["skill:moe"][-1], experts))
+        drawn.append(folder / "benchmark_agents.svg")
+        plots.matrix(drawn[-1], *matrix_of(whole[-1]))
     for name, record in {
         r["flags"]["name"]: r for r in records.get("skill:curriculum", [])
     }.items():
-        if (curves := chain_of(record)) is not None:
+        if (curves := chain_of(record, validation_episodes(record, records))) is not None:
             drawn.append(folder / f"chain_{name}.svg")
             plots.chain(drawn[-1], curves)
     return drawn
 
 
-def matrices(benchmark: dict[str, Any], folder: Path) -> list[Path]:
-    """Draw heat maps of success with sampled actions: agents by stages, and stages by training methods."""
+def matrix_of(benchmark: dict[str, Any]) -> tuple[list[str], list[str], np.ndarray]:
+    """Return agents, stages and success with sampled actions, float [agents, stages]."""
     rates = _rates(benchmark)
     agents = list(dict.fromkeys(agent for agent, _ in rates))
     stages = list(dict.fromkeys(stage for _, stage in rates))
@@ -55,19 +53,8 @@ def matrices(benchmark: dict[str, Any], folder: Path) -> list[Path]:
     agents.sort(key=lambda name: next((i for w, i in order.items() if Path(w).name == name), 0))
     order = {word: i for i, word in enumerate(benchmark["flags"]["stages"].split())}
     stages.sort(key=order.__getitem__)
-    drawn = [folder / "benchmark_agents.svg"]
     cells = [[rates[agent, stage] for stage in stages] for agent in agents]
-    plots.matrix(drawn[0], [*map(title, agents)], [*map(title, stages)], np.array(cells))
-    by_method = {stage: agents_by_method(agents, stage) for stage in stages}
-    methods = [m for m in METHODS if any(m in by_stage for by_stage in by_method.values())]
-    if len(methods) > 1:
-        drawn.append(folder / "benchmark_ways.svg")
-        cells = [
-            [rates[by_method[s][m], s] if m in by_method[s] else np.nan for m in methods]
-            for s in stages
-        ]
-        plots.matrix(drawn[1], [*map(title, stages)], methods, np.array(cells))
-    return drawn
+    return [*map(title, agents)], [*map(title, stages)], np.array(cells)
 
 
 def _rates(benchmark: dict[str, Any]) -> dict[tuple[str, str], float]:
@@ -80,25 +67,22 @@ def _rates(benchmark: dict[str, Any]) -> dict[tuple[str, str], float]:
     return rates
 
 
-def experts_of(moe: dict[str, Any]) -> list[str]:
-    """Return the names of the experts in a record of `skill:moe`, in their order."""
-    names = [name.split("/") for name in moe["result"]["metrics"] if name.startswith("gate/")]
-    return list(dict.fromkeys(words[2] for words in names))
+def validation_episodes(curriculum: dict[str, Any], records: committed.Records) -> int:
+    """Return the number of episodes of a validation in all stages of a curriculum; 0 if it is not known."""
+    stages = [
+        run for runs in records.values() for run in runs if run["run"] in curriculum["parents"]
+    ]
+    counts = {int(stage["flags"].get("eval-episodes", 0)) for stage in stages}
+    return counts.pop() if len(counts) == 1 else 0
 
 
-def episodes_of(moe: dict[str, Any], experts: list[str]) -> dict[str, np.ndarray]:
-    """Return the gate's weights in the recorded episode of every verb, float [steps, K]."""
-    verbs = [name.split("/")[1] for name in moe["metrics"] if name.startswith("episode/")]
-    return {
-        verb: np.stack(
-            [committed.metric_values(moe, f"episode/{verb}/{expert}") for expert in experts], axis=1
-        )
-        for verb in dict.fromkeys(verbs)
-    }
+def chain_of(curriculum: dict[str, Any], episodes: int = 0) -> plots.Chain | None:
+    """Return the curves of a curriculum over all stages; None for records without them.
 
-
-def chain_of(curriculum: dict[str, Any]) -> plots.Chain | None:
-    """Return the curves of a curriculum over all stages; None for records without them."""
+    Args:
+        curriculum: Its record.
+        episodes: Number of episodes of a validation; 0 if it is not known.
+    """
     metrics = curriculum["metrics"]
     if not {"chain/success", "chain/lr"} <= metrics.keys():
         return None
@@ -108,7 +92,7 @@ def chain_of(curriculum: dict[str, Any]) -> plots.Chain | None:
     }
     curves = (zip(*metrics[f"chain/{name}"]["curve"], strict=True) for name in ("success", "lr"))
     success, lr = (tuple(map(list, curve)) for curve in curves)
-    return plots.Chain(dict(sorted(ends.items(), key=lambda end: end[1])), success, lr)
+    return plots.Chain(dict(sorted(ends.items(), key=lambda end: end[1])), success, lr, episodes)
 
 
 if __name__ == "__main__":

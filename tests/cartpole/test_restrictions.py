@@ -14,6 +14,7 @@ from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
 from runcatalog.model import committed
+from runcatalog.numbers import wilson
 from runcatalog.record.checkpoint import save_checkpoint
 
 SMALL = {
@@ -141,7 +142,7 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
         f"{metric}/{name}": {0: 0.0, 1: 1.0}
         for metric in ("labels", "survival")
         for name in RESTRICTIONS
-    }
+    } | {"labels_needed/angle": {0: 0.0, 2: 1.0, 3: 5.0}}  # of four clones
     folder = tmp_path / "experiments" / "records" / "cartpole"
     folder.mkdir(parents=True)
     for index, (operation, metrics) in enumerate(
@@ -155,11 +156,17 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
             "flags": {"orders": 2},
         }
         (folder / f"{index}.json").write_text(json.dumps(run))
-    drawn = bc_redraw.draw(committed.finished_runs(folder), tmp_path)
+    records = committed.finished_runs(folder)
+    queried, share, low, high = bc_redraw.recovered(records["bc:dagger"][-1], "angle")
+    assert (queried.tolist(), share.tolist()) == ([0, 1], [0.25, 0.5])
+    assert all(low <= [wilson(n, 4)[0] for n in (1, 2)])
+    assert all(high >= [wilson(n, 4)[1] for n in (1, 2)])
+    assert bc_redraw.recovered(records["bc:dagger"][-1], "position")[1].tolist() == [0, 0]
+    drawn = bc_redraw.draw(records, tmp_path)
     assert [path.name for path in drawn] == [
         "bc_lifetimes.svg", "bc_distributions.svg", "bc_survival.svg", "bc_labels.svg",
     ]  # fmt: skip
-    assert "reported 36 %" in drawn[0].read_text()
+    assert "reported: 36 %" in drawn[0].read_text()
     assert "DAgger" in drawn[-1].read_text()
 
 

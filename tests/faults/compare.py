@@ -90,7 +90,9 @@ class Journal:
 
 
 def _run(journal, run, stored):
-    facts, result, tags = journal.facts, journal.result, run["tags"]
+    facts, result = journal.facts, journal.result
+    # Tags that only programs read have names that MLflow's pages do not show.
+    tags = {name.removeprefix("mlflow.catalog."): value for name, value in run["tags"].items()}
     told = _both("points of the journal", "in MLflow", journal.points(), run["points"])
     wanted = {name: _param(value) for name, value in facts["flags"].items()}
     if run["params"] != wanted:

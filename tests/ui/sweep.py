@@ -41,6 +41,9 @@ class Sweep:
             place = self.root / "experiments" / "door" / name
             place.parent.mkdir(exist_ok=True)
             shutil.copy(ROOT / "experiments" / "door" / name, place)
+        figure = Path("experiments/door/figures/lr_opt.svg")
+        (self.root / figure.parent).mkdir()
+        shutil.copy(ROOT / figure, self.root / figure)
         with pytest.MonkeyPatch.context() as patch:
             patch.setenv("PROJECT_DIR", str(self.root))
             patch.setenv("MLFLOW_TRACKING_URI", self.uri)

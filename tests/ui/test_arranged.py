@@ -62,6 +62,10 @@ def test_views_descriptions_and_names(sweep, store):
     assert batch.tags["mlflow.runName"] == name
     assert batch.tags[arrange.NOTE].startswith("best ")
     assert "\\" not in batch.tags[arrange.NOTE]
+    assert f"Catalog id {sweep.batch[:8]}" in batch.tags[arrange.NOTE]
+    assert "opening_rate is a share from 0 to 1" in batch.tags[arrange.NOTE]
+    artifacts = store.client.list_artifacts(batch.id, "figures")
+    assert [artifact.path for artifact in artifacts] == ["figures/lr_opt.svg"]
     assert {run.tags["mlflow.parentRunId"] for run in runs.values()} == {batch.id}
     assert {run.tags["mlflow.runName"] for run in runs.values()} == sweep.names
 
@@ -73,7 +77,13 @@ def test_a_second_call_writes_nothing(sweep, store, monkeypatch):
     def refuse(*given, **named):
         raise AssertionError(f"written again: {given} {named}")
 
-    for name in ("set_experiment_tag", "delete_experiment_tag", "update_run", "log_batch"):
+    for name in (
+        "set_experiment_tag",
+        "delete_experiment_tag",
+        "update_run",
+        "log_batch",
+        "log_artifact",
+    ):
         monkeypatch.setattr(client, name, refuse)
     pages = arranged(sweep, store)
     assert [page.batch for page in pages] == ["", sweep.batch]

@@ -7,7 +7,7 @@ from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runcatalog.plots.style import COLOURS, dress, sheet
+from runcatalog.plots.style import BLUE, VERMILION, WIDTH, dress, sheet
 
 if TYPE_CHECKING:
     from darkroom.a2c.curves import Curves
@@ -31,16 +31,16 @@ def source_agents(
         curves: Learning curves.
         returns: Mean returns of the final agents, float [T].
     """
-    with sheet(path, (10, 3.6), "darkroom") as figure:
+    with sheet(path, (WIDTH, 3.2), "darkroom") as figure:
         left, middle, right = figure.subplots(1, 3, width_ratios=(3, 3, 2.4))
         for axes, name in ((left, "return"), (middle, "length")):
             values = curves.means[name]
-            axes.plot(steps / 1000, values, color=COLOURS[0], linewidth=0.4, alpha=0.35)
+            axes.plot(steps / 1000, values, color=BLUE, linewidth=0.4, alpha=0.35)
             known = np.isfinite(values).any(axis=1)
             axes.plot(
                 steps[known] / 1000,
                 np.nanmean(values[known], axis=1),
-                color=COLOURS[1],
+                color=VERMILION,
                 linewidth=1.8,
             )
             axes.set(xlabel="steps of a task [thousand]", ylabel=f"{name} of an episode")

@@ -4,23 +4,23 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import TYPE_CHECKING
 
 import numpy as np
 
 from darkroom.distillation.scores import LearningCurve
-from runcatalog.plots.style import COLOURS, GREY, dress, sheet
+from runcatalog.plots import style
+from runcatalog.plots.labels import logarithmic
+from runcatalog.plots.palette import Palette
+from runcatalog.plots.style import BLUE, GREY, VERMILION, dress, sheet
 
-if TYPE_CHECKING:
-    from matplotlib.axes import Axes
-
-STROKES = ("-", ":", "--", "-.")
+BOUNDS = {"optimal actions: 1": 1.0, "random actions: 0": 0.0}  # of the normalised return
 
 
 def in_context(
     path: Path,
     curves: Sequence[LearningCurve],
     source: tuple[np.ndarray, np.ndarray] | None = None,
+    palette: Palette | None = None,
 ) -> None:
     """Draw normalised returns by episode, and by environment step with the source agents' curve.
 
@@ -28,25 +28,37 @@ def in_context(
         path: SVG to write.
         curves: Curves with their intervals; up to ten have room in the legend.
         source: Environment steps of a task, and the mean normalised return of the source agents.
+        palette: The project's colours and dashes.
     """
-    # One colour per room size, one stroke per kind of tasks.
+    from matplotlib.lines import Line2D
+
+    # One colour per room size, one dash per kind of tasks.
     names = [curve.label.partition(", ")[::2] for curve in curves]
-    rooms = [*dict.fromkeys(room for room, _ in names)]
-    kinds = [*dict.fromkeys(kind for _, kind in names)]
-    with sheet(path, (11, 3.6), "darkroom") as figure:
-        left, right = figure.subplots(1, 2)
+    palette = palette or Palette()
+    colours = palette.colours_of(room for room, _ in names)
+    dashes = palette.dashes_of(kind for _, kind in names)
+    with sheet(path, (style.WIDTH, 3.4), "darkroom") as figure:
+        left, right = figure.subplots(1, 2, sharey=True)
+        entries = []
         for (room, kind), curve in zip(names, curves, strict=True):
-            colour = COLOURS[rooms.index(room) % len(COLOURS)]
-            stroke = STROKES[kinds.index(kind) % len(STROKES)]
+            stroke = {"color": colours[room], "linestyle": dashes[kind], "linewidth": 1.5}
+            entries.append(Line2D([], [], **stroke, label=curve.label))
             for axes, x in ((left, np.arange(1, len(curve.values) + 1)), (right, curve.steps)):
-                axes.fill_between(x, curve.low, curve.high, color=colour, alpha=0.25, linewidth=0)
-                axes.plot(x, curve.values, stroke, color=colour, linewidth=1.5, label=curve.label)
+                style.band(axes, x, curve.low, curve.high, colours[room])
+                style.series(axes, x, curve.values, room, **stroke)
+        entries.append(style.band_key("95 % interval over tasks"))
         if source is not None:
-            right.plot(*source, color=GREY, linewidth=1.5, label="source agents")
-        _mark_bounds(left, "episode in the context")
-        _mark_bounds(right, "environment steps of a task")
-        right.set_xscale("log")
-        right.legend(loc="upper left", bbox_to_anchor=(1.02, 1), fontsize=7)
+            right.plot(*source, color=GREY, linewidth=1.8)
+            entries.append(Line2D([], [], color=GREY, linewidth=1.8, label="source agents"))
+        for axes in (left, right):
+            style.references(axes, BOUNDS)
+            axes.set(ylim=(-0.08, 1.08))
+            dress(axes)
+        left.set(xlabel="episode in the context", ylabel="normalised return")
+        right.set(xlabel="environment steps of a task", xscale="log")
+        logarithmic(right)
+        entries += style.reference_keys(BOUNDS)
+        figure.legend(handles=entries, loc="outside right upper")
 
 
 def by_goal(
@@ -59,14 +71,15 @@ def by_goal(
         rooms: Value of every cell by size, float [size^2]; NaN without a value.
         marked: Goals with a dot, by size.
     """
-    with sheet(path, (3.2 * len(rooms) + 0.6, 3.2), "darkroom") as figure:
+    width = min(3.2 * len(rooms) + 0.6, style.WIDTH)
+    with sheet(path, (width, 3.2), "darkroom") as figure:
         panels = figure.subplots(1, len(rooms), squeeze=False)[0]
         image = None
         for axes, (size, values) in zip(panels, sorted(rooms.items()), strict=True):
             image = axes.imshow(values.reshape(size, size), cmap="viridis", vmin=0, vmax=1)
             rows, columns = np.divmod(np.asarray((marked or {}).get(size, ()), int), size)
             axes.plot(columns, rows, "o", color="white", markeredgecolor="black", markersize=4)
-            axes.set_title(f"{size} × {size}", fontsize=9)
+            axes.set_title(f"{size} × {size}")
             axes.set(xlabel="column", ylabel="row")
         figure.colorbar(image, ax=list(panels), shrink=0.8, label="normalised return")
 
@@ -83,7 +96,8 @@ def paths(path: Path, size: int, goals: np.ndarray, cells: np.ndarray) -> None:
     agents, episodes = cells.shape[:2]
     # Ways there and back are drawn side by side, rooms a cell apart.
     offsets, spacing = np.linspace(-0.2, 0.2, cells.shape[2]), size + 1
-    with sheet(path, (0.5 * episodes, 0.5 * agents + 0.4), "darkroom") as figure:
+    side = min(0.5, style.WIDTH / episodes)
+    with sheet(path, (side * episodes, side * agents + 0.5), "darkroom") as figure:
         axes = figure.subplots()
         for agent, episode in np.ndindex(agents, episodes):
             right, down = spacing * episode, spacing * agent
@@ -93,8 +107,8 @@ def paths(path: Path, size: int, goals: np.ndarray, cells: np.ndarray) -> None:
             offset = offsets[: len(walked)]
             walls = np.array([0, size, size, 0, 0]) - 0.5
             axes.plot(right + walls, down + np.roll(walls, 1), color=GREY, linewidth=0.5)
-            axes.plot(right + columns + offset, down + rows + offset, color=COLOURS[0], linewidth=1)
-            axes.plot(right + column, down + row, "*", color=COLOURS[1], markersize=5)
+            axes.plot(right + columns + offset, down + rows + offset, color=BLUE, linewidth=1)
+            axes.plot(right + column, down + row, "*", color=VERMILION, markersize=5)
         axes.set(
             xlim=(-1, spacing * episodes - 1), ylim=(spacing * agents - 1, -1), yticks=(),
         )  # fmt: skip
@@ -106,36 +120,54 @@ def paths(path: Path, size: int, goals: np.ndarray, cells: np.ndarray) -> None:
         axes.spines[:].set_visible(False)
 
 
-def bars(path: Path, scores: Mapping[str, Sequence[tuple[float, float]]], label: str) -> None:
-    """Draw a bar per name, the weighted mean, with its points; a point's area is its weight.
+def dots(
+    path: Path,
+    scores: Mapping[str, Sequence[tuple[float, float]]],
+    label: str,
+) -> None:
+    """Draw the values of each name as points, with their range and their weighted mean, also as a number.
 
     Args:
         path: SVG to write.
-        scores: Values with their weights by name.
+        scores: Values with their weights by name; a point's area is its weight.
         label: Label of the axis.
     """
-    with sheet(path, (7, 0.35 * len(scores) + 1), "darkroom") as figure:
+    from matplotlib.lines import Line2D
+
+    with sheet(path, (style.WIDTH, 0.28 * len(scores) + 1.2), "darkroom") as figure:
         axes = figure.subplots()
+        ends = []
         for index, points in enumerate(scores.values()):
             values, weights = np.array(points).T
-            mean = np.average(values, weights=weights)
-            axes.barh(index, mean, color=COLOURS[0], alpha=0.5)
-            axes.scatter(values, np.full(len(values), index), 3 * weights, COLOURS[1], zorder=3)
-            axes.annotate(f"{mean:.2f}", (0.01, index), color=GREY, fontsize=8, va="center")
-        axes.set_yticks(range(len(scores)), list(scores), fontsize=8)
-        axes.invert_yaxis()
+            mean = float(np.average(values, weights=weights))
+            if len(values) > 1:
+                style.interval(axes, index, min(values), max(values), GREY, flat=True)
+            axes.scatter(
+                values, np.full(len(values), index), 3 * weights, VERMILION, alpha=0.7, zorder=3,
+                linewidth=0,
+            )  # fmt: skip
+            axes.plot([mean], [index], "D", color=BLUE, markersize=5, zorder=4)
+            ends.append(f"{mean:.2f} (n = {len(values)})")
+        axes.set_yticks(range(len(scores)), list(scores))
+        axes.set(xlabel=label, ylim=(len(scores) - 0.5, -0.5))
         lowest = min(value for points in scores.values() for value, _ in points)
-        axes.set(xlabel=label, xlim=(min(0, lowest), 1.02))
-        axes.grid(axis="x", alpha=0.3)
-
-
-def _mark_bounds(axes: Axes, label: str) -> None:
-    """Mark the normalised returns of optimal and random actions, and label the axes."""
-    axes.axhline(1, color=GREY, linestyle=":", linewidth=1)
-    axes.axhline(0, color=GREY, linestyle="--", linewidth=1)
-    for text, height in (("optimal", 1.01), ("random", 0.01)):
-        axes.annotate(
-            text, (0.99, height), xycoords=("axes fraction", "data"), ha="right", fontsize=7
-        )
-    axes.set(xlabel=label, ylabel="normalised return", ylim=(-0.08, 1.08))
-    dress(axes)
+        axes.set_xlim(min(0, lowest), 1.02)
+        numbers = axes.secondary_yaxis("right")
+        numbers.set_yticks(range(len(scores)), ends)
+        numbers.tick_params(length=0)
+        numbers.spines[:].set_visible(False)
+        dress(axes, "both")
+        entries = [
+            Line2D(
+                [],
+                [],
+                marker="D",
+                linestyle="",
+                color=BLUE,
+                markersize=5,
+                label="mean of n rollouts",
+            ),
+            style.interval_key("lowest to highest"),
+            Line2D([], [], marker="o", linestyle="", color=VERMILION, alpha=0.7, label="a rollout"),
+        ]
+        figure.legend(handles=entries, loc="outside upper center", ncols=3)

@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Sequence
 from pathlib import Path
 
-from runcatalog.plots.style import COLOURS, dress, sheet
+from runcatalog.plots.style import BLUE, VERMILION, dress, sheet
 
 
 def learning_curve(
@@ -23,14 +23,12 @@ def learning_curve(
         axes = figure.subplots()
         thousands = [steps / 1000 for _, steps, _ in curve]
         rates = [100 * rate for _, _, rate in curve]
-        axes.plot(
-            thousands, rates, color=COLOURS[0], marker="o", markersize=3, label="validation worlds"
-        )
+        axes.plot(thousands, rates, color=BLUE, marker="o", markersize=3, label="validation worlds")
         if thousands:
             label = f"100 test worlds: {100 * final:.0f} %"
-            axes.plot(thousands[-1], 100 * final, "D", color=COLOURS[1], label=label)
+            axes.plot(thousands[-1], 100 * final, "D", color=VERMILION, label=label)
         axes.set(
             xlabel="decisions [thousand]", ylabel="opening rate [%]", ylim=(-3, 103), title=title
         )
         dress(axes)
-        axes.legend(loc="best", fontsize=8)
+        axes.legend(loc="best")

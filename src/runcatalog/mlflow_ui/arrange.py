@@ -12,6 +12,7 @@ import re
 from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
+from pathlib import Path
 from typing import Any
 
 from runcatalog.analysis import groups
@@ -36,6 +37,13 @@ WRITTEN = "catalog.written"  # tag: digest of the last written value, by tag
 BATCHES = 30  # newest batches of a study with a view; MLflow's page lists at most 40 views
 _KIND = {compat.EXPERIMENT_KIND: "custom_model_development"}  # without it the page asks the user
 _NOTE_LENGTH = 7900  # characters; MLflow truncates tags at 8000
+_COMMAND = (
+    80  # characters; a longer line would push the run's other facts off a screen of 1280 pixels
+)
+FIGURES = "catalog.figures"  # tag: digest of the figures among a run's artifacts, by file name
+_FIGURE = re.compile(
+    r'(?:figure|landscape|importances|heatmap|image)\("([\w-]+)", (\[[^\]]*\]|"[^"]*")'
+)
 _LOCAL = "http://127.0.0.1:5000"
 
 
@@ -146,6 +154,7 @@ class _Study:
             if run.run not in batch_ids:
                 self._write_run(run)
         self.store.tag_all(self.notes)
+        self._write_figures()
         return [
             Page(self.name, view.name, view.path(self.experiment, charts=bool(batch)), batch)
             for view, batch in named.values()
@@ -159,7 +168,8 @@ class _Study:
         ]
         declared = _columns(used or list(self.operations.values()))
         records = [head.record for head in self.heads]
-        view = views.study_view(self.name, records, declared, newest + 1)
+        names = {name for head in self.heads for name in head.last}
+        view = views.study_view(self.name, records, declared, names, newest + 1)
         yield view.key, (view, "")
         lengths = self._lengths()
         for batch in self.batches:
@@ -222,11 +232,36 @@ class _Study:
                 client.set_experiment_tag(self.experiment, WRITTEN, digests)
 
     def _write_run(self, run: StoredRun) -> None:
-        """Write a single run's note: its result, and the command that repeats it."""
-        result = plain_text(sentences.sentence(run.record))
-        command = rerun(self.operations, run.record, ()).command
-        note = f"{result}\n\n    {command}" if command else result
-        self._write_note(run, note[:_NOTE_LENGTH])
+        """Write a single run's note: its result, its catalog id, and the command that repeats it."""
+        record = run.record
+        lines = [plain_text(sentences.sentence(record)), "", f"Catalog id {record.id8}"]
+        if meaning := _meaning(record.objective):
+            lines[-1] += f"; {meaning}"
+        if command := rerun(self.operations, record, ()).command:
+            at = f" At commit {record.commit[:12]}:" if record.commit else ""
+            lines[-1] += f".{at}"
+            lines += ["", *(f"    {line}" for line in _on_lines(command))]
+        self._write_note(run, "\n".join(lines)[:_NOTE_LENGTH])
+
+    def _write_figures(self) -> None:
+        """Add the catalog's figures to the artifacts of the newest run of each operation that they show."""
+        ordered = sorted(self.heads, key=lambda run: run.record.started or 0)
+        newest = {_operation(run): run for run in ordered}
+        wanted: dict[str, list[Path]] = {}
+        for path, operations in figures_of(self.project, self.name):
+            for operation in operations:
+                if operation in newest:
+                    wanted.setdefault(operation, []).append(path)
+        for operation, paths in wanted.items():
+            run = newest[operation]
+            known = _digests(run.tags.get(FIGURES))
+            digests = {path.name: _digest(path.read_text(encoding="utf-8")) for path in paths}
+            with one_line_errors(self.store.uri):
+                for path in paths:
+                    if known.get(path.name) != digests[path.name]:
+                        self.store.client.log_artifact(run.id, str(path), "figures")
+            if known != digests:
+                self.store.tag(run.id, {FIGURES: json.dumps(digests, sort_keys=True)})
 
     def _write_note(self, run: StoredRun, note: str) -> None:
         written = _digests(run.tags.get(WRITTEN))
@@ -256,7 +291,9 @@ class _Study:
         counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)
         summary = plain_text(batch_summary.summary(record, trials))
-        return f"{summary}\n\n{counts}; [charts]({page})"[:_NOTE_LENGTH]
+        meaning = _meaning(next((t.objective for t in trials if t.objective), None))
+        about = "; ".join(filter(None, (f"Catalog id {batch.id[:8]}", meaning)))
+        return f"{summary}\n\n{counts}; [charts]({page})\n\n{about}"[:_NOTE_LENGTH]
 
     def _rename(self, stored: StoredRun, name: str) -> None:
         """Rename a run, unless a user has named it."""
@@ -337,10 +374,53 @@ def _introduction(project: Project, study: str) -> str:
     return "\n\n".join(prose)
 
 
+def figures_of(project: Project, study: str) -> list[tuple[Path, list[str]]]:
+    """Return the files of a study's figures, each with the operations that its call in the template names."""
+    folder = project.experiments / study
+    try:
+        source = (folder / "catalog.md.j2").read_text(encoding="utf-8")
+    except OSError:
+        return []
+    calls = ((call[1], re.findall(r'"([^"]+)"', call[2])) for call in _FIGURE.finditer(source))
+    paths = ((folder / "figures" / f"{name}.svg", operations) for name, operations in calls)
+    return [(path, operations) for path, operations in paths if path.is_file()]
+
+
 def plain_text(marked_up: str) -> str:
     """Return a Markdown cell as plain text, since MLflow's list of runs does not render Markdown."""
     text = marked_up.replace("<span>$</span>", "$").replace("&#8203;", "").replace("**", "")
     return html.unescape(re.sub(r"\\([\\`*\[\]|~_])", r"\1", text))
+
+
+def _meaning(objective: Mapping[str, Any] | None) -> str:
+    """Return unit and direction of an objective: "opening_rate is a share from 0 to 1, best: highest, by update"."""
+    if not objective:
+        return ""
+    unit = " is a share from 0 to 1" if objective.get("kind") == "rate" else ""
+    best = "lowest" if objective.get("goal") == "min" else "highest"
+    axis = str(objective.get("axis") or "").replace("_", " ")
+    parts = [
+        f"objective {objective['name']}{unit}",
+        f"best: {best}",
+        f"steps: {axis}s" * bool(axis),
+    ]
+    return markdown.literal(", ".join(filter(None, parts)), 200)
+
+
+def _on_lines(command: str) -> list[str]:
+    """Return a command on lines of at most _COMMAND characters where that is possible; the shell joins them."""
+    lines = [""]
+    for word in re.findall(r"(?:[^\s'\"\\]|\\.|'[^']*'|\"(?:[^\"\\]|\\.)*\")+|\n", command):
+        if word == "\n":
+            lines.append("")
+        elif not lines[-1]:
+            lines[-1] = word
+        elif len(lines[-1]) + len(word) + 3 > _COMMAND:
+            lines[-1] += " \\"
+            lines.append(f"  {word}")
+        else:
+            lines[-1] += f" {word}"
+    return lines
 
 
 def _short(value: Any) -> str:

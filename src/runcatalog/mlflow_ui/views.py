@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import json
 from collections import Counter
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -24,6 +24,10 @@ TAG = compat.SHARED_VIEW
 MAX_TAG = 20000  # characters; limit of an experiment's tag in MLflow
 CURVE = 3  # minimum points of a curve
 MAX_CHARTS = 4  # per type of chart
+CHARTS_IN_A_ROW = (
+    2  # MLflow's three are 200 pixels wide on a screen of 1280, beside the list of runs
+)
+MAX_SECTIONS = 8  # for metrics with a prefix, as `time/`
 MAX_COLUMNS = 6  # for flags, and again for metrics
 ALL_LINES = 40  # runs; with more, only the first 20 are drawn
 _SECTION = "catalog"
@@ -81,6 +85,7 @@ class PageContents:
         seeds: Whether a point has several trials (seeds).
         metrics: Metrics of the table, the objective first.
         curves: Metrics drawn as curves.
+        names: All metrics.
     """
 
     objective: str
@@ -89,6 +94,7 @@ class PageContents:
     seeds: bool
     metrics: tuple[str, ...]
     curves: tuple[str, ...]
+    names: tuple[str, ...]
 
     @property
     def grouped(self) -> bool:
@@ -135,6 +141,7 @@ class PageContents:
             tuple(
                 _curves(str(declared_objective.get("name") or name), metrics, lengths)[:MAX_CHARTS]
             ),
+            tuple(sorted(lengths)),
         )
 
 
@@ -162,23 +169,26 @@ def batch_view(
     if contents.grouped:
         keys = [{"mode": "param", "groupByData": encode(flag)} for flag in contents.flags]
         state["groupBy"] = {"aggregateFunction": "average", "groupByKeys": keys}
-    charts = _charts(trials, contents)
-    state["compareRunCharts"] = [
-        {"uuid": f"{_SECTION}-{number}", "metricSectionId": _SECTION, **chart}
-        for number, chart in enumerate(charts)
-    ]
-    state["compareRunSections"] = [
-        _section(_SECTION, "This batch", open_=True),
-        _section("model", "Model metrics"),
-        _section("system", "System metrics"),
-    ]
+    _with_charts(state, "This batch", _charts(trials, contents), contents.names)
     return View(batch_id[:8], name, created, state)
 
 
 def study_view(
-    study: str, heads: Sequence[RunRecord], declared: Sequence[Column], created: int
+    study: str,
+    heads: Sequence[RunRecord],
+    declared: Sequence[Column],
+    names: Collection[str],
+    created: int,
 ) -> View:
-    """Return the view of the current runs of a study, newest first, with the trials folded under their batch."""
+    """Return the view of the current runs of a study, newest first, with the trials folded under their batch.
+
+    Args:
+        study: Its name.
+        heads: Its single runs and batches.
+        declared: Columns of `guild compare` for its operations.
+        names: All metrics of these runs.
+        created: Milliseconds since the epoch.
+    """
     flags = Counter(c.name for c in declared if c.kind == FLAG)
     objectives = Counter(str(o["name"]) for head in heads if (o := head.objective))
     metrics = objectives or Counter(column.name for column in last_value_columns(declared))
@@ -189,6 +199,13 @@ def study_view(
         *(_metric(name) for name, _ in metrics.most_common(1)),
         *(_param(name) for name, _ in flags.most_common(MAX_COLUMNS)),
     ]
+    shown = [name for name, _ in metrics.most_common(MAX_CHARTS)]
+    columns = dict.fromkeys(column.name for column in last_value_columns(declared))
+    validated = dict.fromkeys(f"validation_{name}" for name in shown)  # the curve of an objective
+    curves = [n for n in validated | columns if n in names and n not in {*shown, "objective"}]
+    charts = [chart for name in shown for chart in _bars(name)]
+    charts += [_lines(name) for name in curves[:MAX_CHARTS]]
+    _with_charts(state, "Objectives of this study", charts, names)
     return View(_OVERVIEW, f"{study}: current runs", created, state)
 
 
@@ -208,20 +225,9 @@ def _state(query: str) -> dict[str, Any]:
 
 
 def _charts(trials: Sequence[RunRecord], contents: PageContents) -> list[dict[str, Any]]:
-    charts = [
-        {
-            "type": "LINE",
-            "metricKey": encode(name),
-            "selectedMetricKeys": [encode(name)],
-            "displayName": encode(name) + (_OF_A_GROUP if contents.grouped else ""),
-            "xAxisKey": "step",
-            "yAxisKey": "metric",
-            "lineSmoothness": 0,
-            "useGlobalXaxisKey": True,
-            "useGlobalLineSmoothing": True,
-        }
-        for name in contents.curves
-    ]
+    charts = _bars(contents.objective) if contents.objective not in contents.curves[:1] else []
+    suffix = _OF_A_GROUP if contents.grouped else ""
+    charts += [_lines(name, suffix) for name in contents.curves]
     if contents.objective:
         value_axis = {"key": encode(contents.objective), "type": "METRIC"}
         axes = [{"key": encode(f), "type": "PARAM"} for f in contents.flags if _numeric(trials, f)]
@@ -240,16 +246,54 @@ def _charts(trials: Sequence[RunRecord], contents: PageContents) -> list[dict[st
                     "showAllRuns": True,
                 }
             )
-        if not contents.curves:
-            charts.append({"type": "BAR", "metricKey": encode(contents.objective)})
-    return [
-        {"runsCountToCompare": 100, "deleted": False, "isGenerated": False, **chart}
-        for chart in charts
+    return charts
+
+
+def _bars(metric: str) -> list[dict[str, Any]]:
+    return [{"type": "BAR", "metricKey": encode(metric)}] if metric else []
+
+
+def _lines(metric: str, suffix: str = "") -> dict[str, Any]:
+    return {
+        "type": "LINE",
+        "metricKey": encode(metric),
+        "selectedMetricKeys": [encode(metric)],
+        "displayName": encode(metric) + suffix,
+        "xAxisKey": "step",
+        "yAxisKey": "metric",
+        "lineSmoothness": 0,
+        "useGlobalXaxisKey": True,
+        "useGlobalLineSmoothing": True,
+    }
+
+
+def _with_charts(
+    state: dict[str, Any], title: str, charts: Sequence[dict[str, Any]], metrics: Iterable[str]
+) -> None:
+    """Add charts in a section of their own, before MLflow's, which are closed: one per prefix of the metrics' names."""
+    prefixes = {encode(name).rpartition("/")[0] for name in metrics} - {""}
+    state["compareRunCharts"] = [
+        {
+            "uuid": f"{_SECTION}-{number}",
+            "metricSectionId": _SECTION,
+            "runsCountToCompare": 100,
+            "deleted": False,
+            "isGenerated": False,
+            **chart,
+        }
+        for number, chart in enumerate(charts)
+    ]
+    state["compareRunSections"] = [
+        _section(_SECTION, title, open_=True),
+        _section("model", "Model metrics"),
+        _section("system", "System metrics"),
+        *(_section(f"prefix-{prefix}", prefix) for prefix in sorted(prefixes)[:MAX_SECTIONS]),
     ]
 
 
 def _section(key: str, name: str, *, open_: bool = False) -> dict[str, Any]:
-    return {"uuid": key, "name": name, "display": open_, "isReordered": False, "deleted": False}
+    shown = {"uuid": key, "name": name, "display": open_, "isReordered": False, "deleted": False}
+    return shown | {"columns": CHARTS_IN_A_ROW}
 
 
 def _param(flag: str) -> str:

@@ -234,9 +234,11 @@ class Catalog:
             operations: Names.
             metric: The metric; with a `*`, all metrics that match.
             flags: Flags whose combinations are drawn as separate lines; by default all that vary.
-            more: `band`, `until`, `axis`, `label` and `edges` of :class:`runcatalog.plots.curves.Figure`.
+            more: Other fields of :class:`runcatalog.plots.curves.Figure`: `band`, `until`, `axis`, `label`, `edges`,
+                `per`, `references` and `reported`.
         """
         from runcatalog.plots.curves import Figure, fitting
+        from runcatalog.plots.palette import Palette
 
         runs = [
             record
@@ -244,7 +246,9 @@ class Catalog:
             if metric in record.metrics or fitting(metric, list(record.metrics))
         ]
         shown = metric.partition("*")[2].strip("/ ") if "*" in metric else metric
-        return self._drawn(name, Figure(runs, metric, flags, **more), more.get("label") or shown)
+        palette = Palette.read(self.project.experiments)
+        drawing = Figure(runs, metric, flags, palette=palette, **more)
+        return self._drawn(name, drawing, more.get("label") or shown)
 
     def landscape(self, name: str, operation: str, batch: str = "", **more: Any) -> str:
         """Return plots of a search's objective over its parameters, and over a pair of them; "" without data.
@@ -358,6 +362,11 @@ class Catalog:
             text = findings.over_settings(self.data, names)
         return text
 
+    def reported_numbers(self, operation: str) -> Mapping[str, Any]:
+        """Return the numbers that a source reported for an operation, by their names in reported.yml."""
+        known = self.data.reported.get(operation)
+        return known.numbers if known else {}
+
     def count(self, *operations: str, status: str | None = None) -> int:
         """Return the number of runs (not batches) of operations, all or only those with a status."""
         return sum(
@@ -421,6 +430,7 @@ class Catalog:
             value=self.value,
             cell=self.cell,
             apart=findings.apart,
+            reported_numbers=self.reported_numbers,
             count=self.count,
         )
         try:

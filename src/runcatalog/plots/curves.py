@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import fnmatch
 import math
-from collections.abc import Sequence
-from dataclasses import dataclass
+import re
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
 from itertools import pairwise
 from typing import TYPE_CHECKING, Any, Protocol
 
@@ -13,7 +14,9 @@ from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FINISHED, Point, RunRecord
 from runcatalog.plots import labels, style
-from runcatalog.plots.style import COLOURS, GREY
+from runcatalog.plots.palette import Palette
+from runcatalog.plots.style import GREY
+from runcatalog.text import markdown
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -21,6 +24,8 @@ if TYPE_CHECKING:
 
 GRID = 60  # steps at which the curves of several seeds are averaged
 MAX_CURVES = 10
+_REPORTED = {"linestyle": "", "marker": "D", "markersize": 6, "fillstyle": "none", "zorder": 4}
+_FLAG = re.compile(r"(\S+) ([\d.e-]+)")  # "lr 0.001" in the name of a metric
 
 
 class Drawing(Protocol):
@@ -50,6 +55,10 @@ class Figure:
         axis: Unit of a step; by default from the runs' results.
         label: Label of the metric, with its unit; by default its name.
         edges: Description of the band in the legend.
+        per: Number of steps of the metric in a step of the axis, by name of a line ("rloo": 10); by default 1.
+        references: Horizontal lines by name: a value, or the name of a metric in the runs' results ("chance").
+        reported: (step, value) that a source reported, by name of a line.
+        palette: The project's colours and dashes.
     """
 
     runs: Sequence[RunRecord]
@@ -60,6 +69,10 @@ class Figure:
     axis: str | None = None
     label: str | None = None
     edges: str | None = None
+    per: Mapping[str, float] = field(default_factory=dict)
+    references: Mapping[str, float | str] = field(default_factory=dict)
+    reported: Mapping[str, Sequence[float]] = field(default_factory=dict)
+    palette: Palette = field(default_factory=Palette)
 
     def svg(self) -> str:
         """Return the figure as SVG."""
@@ -68,25 +81,38 @@ class Figure:
                 _Panel(title, _named_lines(run, self), self.axis or _axis([run]))
                 for title, run in _latest(self.runs)
             ]
+            if len(panels) == 1:
+                panels = _by_method(panels[0])
             name, title = self.metric.partition("*")[2].strip("/ "), ""
         else:
             by_operation = _panels(self.runs)
             panels = [_grouped(title, members, self) for title, members in by_operation]
             name, title = self.metric, ", ".join(_varied(by_operation, self.flags))
         rate = _is_rate(self.runs, self.metric)
-        return _drawn(
-            panels, labels.named(name, "%" if rate else "", self.label), title, self, rate
-        )
+        label = labels.named(name, "%" if rate else "", self.label)
+        return _drawn(panels, label, title, self, rate)
+
+    def heights(self) -> dict[str, float]:
+        """Return the heights of the references, without those that no run has."""
+        heights = {}
+        for name, given in self.references.items():
+            values = [given] if isinstance(given, int | float) else _results(self.runs, given)
+            if values:
+                heights[name] = statistics.mean(values)
+        return heights
 
 
 @dataclass(frozen=True)
 class _Line:
     """A curve with its band over seeds; without a band, `low` and `high` are the curve itself.
 
-    `carried_forward` tells whether a run stopped earlier than the others and is in the mean with its last value.
+    `method` gives the colour and `setting` the dash. `carried_forward` tells whether a run stopped earlier than the
+    others and is in the mean with its last value.
     """
 
     label: str
+    method: str
+    setting: str
     steps: Sequence[float]
     middle: Sequence[float]
     low: Sequence[float]
@@ -123,85 +149,112 @@ def fitting(pattern: str, names: Sequence[str]) -> dict[str, str]:
 
 
 def _drawn(panels: Sequence[_Panel], label: str, legend: str, request: Figure, rate: bool) -> str:
-    # The colour of a line is given by the index of its label, so that it is the same in all panels.
-    line_labels = list(dict.fromkeys(line.label for panel in panels for line in panel.lines))
+    lines = {line.label: line for panel in panels for line in panel.lines}
+    strokes = _strokes(list(lines.values()), request.palette)
+    heights = request.heights()
     columns = min(3, len(panels))
     rows = math.ceil(len(panels) / columns)
-    legend_width = 1.5 if _has_legend(panels) else 0.0
-    width = (3.2 if columns > 1 else 4.6) * columns + legend_width
+    entries = _legend(panels, strokes, heights, request, rate)
+    legend_width = 1.8 if entries else 0.0
+    width = min((3.3 if columns > 1 else 4.8) * columns + legend_width, style.WIDTH)
 
     def draw(page: Page) -> None:
         axes = page.subplots(rows, columns, squeeze=False, sharey=True)
         for axis in axes.flat[len(panels) :]:
             axis.set_visible(False)
         for axis, panel in zip(axes.flat, panels, strict=False):
-            _draw(axis, panel, line_labels)
+            _draw(axis, panel, strokes, request)
+            style.references(axis, heights)
             if len(panels) > 1:
                 axis.set_title(labels.plain(panel.title))
         for axis in axes[:, 0]:
             axis.set_ylabel(label)
         if rate:
+            axes[0, 0].set_ylim(-0.03, 1.03)
             style.percent(axes[0, 0].yaxis)
-        _legend(page, panels, line_labels, legend, request)
+        if entries:  # to the right of the panels, where it covers no data
+            page.legend(
+                handles=entries, title=labels.wrapped(legend) or None, loc="outside right upper",
+                alignment="left",
+            )  # fmt: skip
 
     return style.svg((width, 2.9 * rows), draw)
 
 
-def _draw(axis: Axes, panel: _Panel, line_labels: Sequence[str]) -> None:
+def _draw(axis: Axes, panel: _Panel, strokes: Mapping[str, Any], request: Figure) -> None:
     for line in panel.lines:
-        colour, stroke = _style(line_labels.index(line.label))
-        axis.plot(line.steps, line.middle, color=colour, linewidth=1.5, linestyle=stroke)
+        stroke = strokes[line.label]
         if line.banded:
-            axis.fill_between(line.steps, line.low, line.high, color=colour, alpha=0.2, linewidth=0)
+            style.band(axis, line.steps, line.low, line.high, stroke["color"])
+        style.series(axis, line.steps, line.middle, line.method or line.setting, **stroke)
+        if line.label in request.reported:
+            step, value = request.reported[line.label]
+            axis.plot([step], [value], **_REPORTED, color=stroke["color"])
     style.dress(axis, "both")
+    labels.steps(axis)
     axis.set_xlabel(labels.plain(panel.axis))
 
 
-def _style(index: int) -> tuple[str, str]:
-    """Return colour and dashes: different for the first twelve lines, and never solid for the paler colours."""
-    return COLOURS[index % len(COLOURS)], style.LINES[index // 4 % len(style.LINES)]
-
-
-def _has_legend(panels: Sequence[_Panel]) -> bool:
-    return any(line.label or line.banded for p in panels for line in p.lines)
+def _strokes(lines: Sequence[_Line], palette: Palette) -> dict[str, dict[str, Any]]:
+    """Return colour and dash by label: a colour per method, a dash per setting; both by what alone varies."""
+    methods = {line.label: line.method for line in lines}
+    settings = {line.label: line.setting for line in lines}
+    if len(set(methods.values())) == 1 and len(set(settings.values())) > 1:
+        methods = settings
+    colours = palette.colours_of(methods.values())
+    dashes = palette.dashes_of(name for name in settings.values() if name)
+    return {
+        line.label: {
+            "color": colours[methods[line.label]],
+            "linestyle": dashes.get(settings[line.label], "-"),
+            "linewidth": 1.5,
+        }
+        for line in lines
+    }
 
 
 def _legend(
-    page: Page, panels: Sequence[_Panel], line_labels: Sequence[str], title: str, request: Figure
-) -> None:
-    """Draw the legend to the right of the panels, where it covers no data."""
+    panels: Sequence[_Panel],
+    strokes: Mapping[str, Any],
+    heights: Mapping[str, float],
+    request: Figure,
+    rate: bool,
+) -> list[Any]:
+    """Return the entries of the legend."""
     from matplotlib.lines import Line2D
-    from matplotlib.patches import Patch
 
-    if not _has_legend(panels):
-        return
-    handles: list[Any] = []
-    for index, name in enumerate(line_labels):
-        if name:
-            colour, stroke = _style(index)
-            handles.append(
-                Line2D(
-                    [], [], color=colour, linestyle=stroke, label=labels.plain(name, labels.LABEL)
-                )
-            )
-    banded = [line for p in panels for line in p.lines if line.banded]
+    lines = [line for panel in panels for line in panel.lines]
+    seeds = {line.label: sorted(n.seeds for n in lines if n.label == line.label) for line in lines}
+    banded = [line for line in lines if line.banded]
+    equal = len({line.seeds for line in lines}) == 1
+    entries: list[Any] = []
+    for label, stroke in strokes.items():
+        count = "" if equal else f" ({_seeds(seeds[label])})".lstrip()
+        if text := labels.wrapped(label) + (f" {count}" if count else ""):
+            entries.append(Line2D([], [], **stroke, label=text.strip()))
     if banded:
-        most = max(line.seeds for line in banded)
-        text = labels.plain(request.edges or "") or (
-            f"lowest to highest\nof {most} seeds" if most > 1 else ""
+        text = (
+            f"lowest to highest\nof {banded[0].seeds} seeds" if equal else "lowest to highest seed"
         )
-        if text:
-            handles.append(Patch(color=GREY, alpha=0.3, linewidth=0, label=text))
+        entries.append(style.band_key(labels.wrapped(request.edges or "") or text))
     if any(line.carried_forward for line in banded):
-        handles.append(Line2D([], [], alpha=0, label="mean: stopped runs\nkeep their last value"))
+        entries.append(Line2D([], [], alpha=0, label="mean: stopped runs\nkeep their last value"))
     if left_out := max(panel.left_out for panel in panels):
-        handles.append(
-            Line2D([], [], alpha=0, label=f"best {MAX_CURVES} of {MAX_CURVES + left_out}")
-        )
-    page.legend(
-        handles=handles, title=labels.plain(title, labels.LABEL) or None, loc="outside right upper",
-        alignment="left",
-    )  # fmt: skip
+        text = f"best {MAX_CURVES} of {MAX_CURVES + left_out}"
+        entries.append(Line2D([], [], alpha=0, label=text))
+    if set(request.reported) & set(strokes):
+        entries.append(Line2D([], [], **_REPORTED, color=GREY, label="reported by the source"))
+    names = {
+        name: f"{100 * height:.3g} %" if rate else markdown.amount(height)
+        for name, height in heights.items()
+    }
+    return entries + style.reference_keys(labels.wrapped(f"{n}: {v}") for n, v in names.items())
+
+
+def _seeds(counts: Sequence[int]) -> str:
+    """Return "1 seed", or "1–3 seeds" for a line with other numbers of seeds in other panels."""
+    low, high = counts[0], counts[-1]
+    return f"{low} seed{'s' * (low > 1)}" if low == high else f"{low}–{high} seeds"
 
 
 def _panels(runs: Sequence[RunRecord]) -> list[tuple[str, list[RunRecord]]]:
@@ -227,7 +280,10 @@ def _named_lines(run: RunRecord, request: Figure) -> list[_Line]:
 
     def points(name: str | None) -> list[Point]:
         curve = run.metrics[name].curve if name in run.metrics else ()
-        return [p for p in curve if request.until is None or p[0] <= request.until]
+        return list(curve)
+
+    def is_shown(label: str, step: float) -> bool:
+        return request.until is None or step / request.per.get(label, 1) <= request.until
 
     names = list(run.metrics)
     edges = [fitting(name, names) for name in request.band or ()]
@@ -236,12 +292,30 @@ def _named_lines(run: RunRecord, request: Figure) -> list[_Line]:
         known = dict(points(name))
         low, high = (dict(points(edge.get(label))) for edge in edges) if edges else ({}, {})
         steps = sorted(
-            s for s in known if math.isfinite(known[s]) and (not low or (s in low and s in high))
+            s
+            for s in known
+            if math.isfinite(known[s])
+            and (not low or (s in low and s in high))
+            and is_shown(label, s)
         )
         middle = [known[s] for s in steps]
         both = ([low[s] for s in steps], [high[s] for s in steps]) if low else (middle, middle)
-        lines.append(_Line(label, steps, middle, *both))
+        method, _, setting = label.partition(" ")
+        if match := _FLAG.fullmatch(setting):
+            setting = f"{match[1]}={labels.value(float(match[2]))}"
+        axis = [step / request.per.get(label, 1) for step in steps]
+        lines.append(_Line(label, method, setting, axis, middle, *both))
     return lines
+
+
+def _by_method(panel: _Panel) -> list[_Panel]:
+    """Return a panel per method if there are several with several settings, else the given one."""
+    lines: dict[str, list[_Line]] = {}
+    for line in panel.lines:
+        lines.setdefault(line.method, []).append(line)
+    if len(lines) == 1 or max(map(len, lines.values())) == 1:
+        return [panel]
+    return [_Panel(method, own, panel.axis) for method, own in lines.items()]
 
 
 def _grouped(title: str, runs: Sequence[RunRecord], request: Figure) -> _Panel:
@@ -271,6 +345,7 @@ def _grouped(title: str, runs: Sequence[RunRecord], request: Figure) -> _Panel:
         lines.append(
             _Line(
                 label,
+                *_method_setting(group.point),
                 *band(curves, carried_forward),
                 seeds=len(curves),
                 carried_forward=any(stopped),
@@ -288,14 +363,39 @@ def _varied(
     return sorted({name for _, runs in panels for name in groups.varying(runs)})
 
 
+def _method_setting(point: Mapping[str, object]) -> tuple[str, str]:
+    """Return the value of the first flag, with the flag's name if it is a number, and the other flags."""
+    if not point:
+        return "", ""
+    (flag, value), *others = point.items()
+    first = value if isinstance(value, str) else f"{flag}={labels.value(value)}"
+    if not others and not isinstance(value, str):
+        return "", first
+    return first, labels.point(dict(others), named=True)
+
+
 def _is_rate(runs: Sequence[RunRecord], metric: str) -> bool:
     """Return whether a metric is a rate: by its name or by the kind of an objective, with values in [0, 1]."""
-    named = metric.endswith("_rate") or any(
-        o["name"] == metric and o.get("kind") == "rate" for r in runs if (o := r.objective)
-    )
-    if not named or "*" in metric:
+    objectives = {
+        str(o["name"]).rpartition("/")[2]
+        for r in runs
+        if (o := r.objective) and o.get("kind") == "rate"
+    }
+    if not metric.endswith("_rate") and metric.rpartition("/")[2] not in objectives:
         return False
-    return all(0 <= v <= 1 for r in runs for _, v in r.metrics[metric].curve if math.isfinite(v))
+    names = {
+        n
+        for r in runs
+        for n in ([metric] if "*" not in metric else fitting(metric, list(r.metrics)).values())
+    }
+    points = (p for r in runs for n in names if n in r.metrics for p in r.metrics[n].curve)
+    return all(0 <= value <= 1 for _, value in points if math.isfinite(value))
+
+
+def _results(runs: Sequence[RunRecord], name: str) -> list[float]:
+    """Return a metric of the results of all runs that have it."""
+    found = [((run.result or {}).get("metrics") or {}).get(name) for run in runs]
+    return [float(v) for v in found if isinstance(v, int | float) and math.isfinite(v)]
 
 
 def _axis(runs: Sequence[RunRecord]) -> str:

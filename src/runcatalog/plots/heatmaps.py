@@ -11,7 +11,7 @@ from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
 from runcatalog.plots import labels, style
 from runcatalog.plots.curves import fitting
-from runcatalog.plots.style import COLOURS
+from runcatalog.plots.style import VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -101,7 +101,8 @@ class HeatMap:
                 if name not in ("*", "operation"):
                     set_label(labels.named(name, self.units.get(name, "")))
 
-        size = (0.95 * len(columns) + 0.07 * min(longest, 24) + 1.5, 0.5 * len(rows) + 0.8)
+        width = 0.95 * len(columns) + 0.07 * min(longest, 24) + 1.5
+        size = (min(width, style.WIDTH), 0.5 * len(rows) + 0.8)
         return style.svg(size, draw)
 
 
@@ -117,7 +118,7 @@ def _draw_cells(page: Page, axis: Axes, content: Any, label: str, rate: bool) ->
         if finite:
             means[rows.index(y), columns.index(x)] = statistics.mean(finite)
     known = means[~np.isnan(means)]
-    low, high = (float(known.min()), float(known.max())) if known.size else (0.0, 1.0)
+    low, high = (float(known.min()), float(known.max())) if known.size and not rate else (0.0, 1.0)
     norm, cmap = Normalize(low, high), style.colours()
     edges = [np.arange(len(names) + 1) - 0.5 for names in (columns, rows)]
     mesh = axis.pcolormesh(*edges, means, norm=norm, cmap=cmap)
@@ -130,18 +131,11 @@ def _draw_cells(page: Page, axis: Axes, content: Any, label: str, rate: bool) ->
         i, j = columns.index(x), rows.index(y)
         value = means[j, i]
         if np.isnan(value):
-            axis.plot([i], [j], "x", color=COLOURS[1])
+            axis.plot([i], [j], "x", color=VERMILION)
             continue
-        dark = _luminance(cmap(norm(value))[:3]) > 0.18  # where black has more contrast than white
         failed = sum(v is None for v in cell)
         shown = f"{100 * value:.0f}" if rate else f"{value:.3g}"
-        ink = axis.text(i, j, shown + (f" ({failed}×)" if failed else ""), ha="center", va="center")
-        ink.set_gid(f"ink-{'dark' if dark else 'light'}-{i}-{j}")
+        text = shown + (f" ({failed}×)" if failed else "")
+        style.number_in_cell(axis, i, j, text, cmap(norm(value)))
     axis.spines[:].set_visible(False)
     axis.tick_params(length=0)
-
-
-def _luminance(colour: Sequence[float]) -> float:
-    """Return the relative luminance of an sRGB colour (WCAG 2.1)."""
-    linear = [c / 12.92 if c <= 0.04045 else ((c + 0.055) / 1.055) ** 2.4 for c in colour]
-    return sum(w * c for w, c in zip((0.2126, 0.7152, 0.0722), linear, strict=True))

@@ -10,7 +10,7 @@ from typing import TYPE_CHECKING
 from runcatalog.analysis.searches import Importance, importance_of
 from runcatalog.model.run_record import RunRecord
 from runcatalog.plots import labels, style
-from runcatalog.plots.style import COLOURS, GREY
+from runcatalog.plots.style import BLUE, GREY, VERMILION
 from runcatalog.text import markdown
 
 if TYPE_CHECKING:
@@ -54,7 +54,8 @@ class ImportanceBars:
             page.supxlabel("share of the objective's variance [%]", color=GREY, fontsize=9)
             _legend(page)
 
-        return style.svg((3.1 * columns + 0.2, (0.87 + 0.27 * most) * rows + 0.75), draw)
+        width = min(3.1 * columns + 0.2, style.WIDTH)
+        return style.svg((width, (0.87 + 0.27 * most) * rows + 0.75), draw)
 
 
 def _panel(axis: Axes, name: str, run: str, importance: Importance) -> None:
@@ -63,11 +64,10 @@ def _panel(axis: Axes, name: str, run: str, importance: Importance) -> None:
         value, low, high = (min(max(v, 0.0), 1.0) for v in (share.value, share.low, share.high))
         axis.barh(
             [place], [value], height=0.6, linewidth=1,
-            color=COLOURS[0] if share.determined else "none",
-            edgecolor=COLOURS[0] if share.determined else GREY,
+            color=BLUE if share.determined else "none",
+            edgecolor=BLUE if share.determined else GREY,
         )  # fmt: skip
-        axis.plot([low, high], [place, place], color=COLOURS[1], linewidth=1.2)
-        axis.plot([low, high], [place, place], "|", color=COLOURS[1], markersize=6)
+        style.interval(axis, place, low, high, VERMILION, flat=True)
     axis.set_yticks(
         range(len(importance.shares)), [labels.plain(share.name, 24) for share in importance.shares]
     )
@@ -83,12 +83,11 @@ def _panel(axis: Axes, name: str, run: str, importance: Importance) -> None:
 
 
 def _legend(page: Page) -> None:
-    from matplotlib.lines import Line2D
     from matplotlib.patches import Patch
 
     handles = [
-        Patch(facecolor=COLOURS[0], edgecolor=COLOURS[0], label="determined"),
+        Patch(facecolor=BLUE, edgecolor=BLUE, label="determined"),
         Patch(facecolor="none", edgecolor=GREY, label="undetermined"),
-        Line2D([], [], color=COLOURS[1], linewidth=1.2, label="95 % interval"),
+        style.interval_key("95 % interval", VERMILION),
     ]
     page.legend(handles=handles, loc="outside upper center", ncols=3)

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import textwrap
 from collections.abc import Mapping, Sequence
 from typing import TYPE_CHECKING
 
@@ -10,7 +11,7 @@ from runcatalog.text import markdown
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
 
-LABEL = 30  # characters of a label in the legend
+LABEL = 30  # characters of a line in the legend
 
 
 def logarithmic(axes: Axes, *, upright: bool = False) -> None:
@@ -19,6 +20,15 @@ def logarithmic(axes: Axes, *, upright: bool = False) -> None:
     axis = axes.yaxis if upright else axes.xaxis
     axis.set_major_formatter(lambda number, _: markdown.flag_value(number))
     axis.set_minor_formatter(lambda number, _: "")
+
+
+def steps(axes: Axes) -> None:
+    """Give the horizontal axis numbers of steps, in millions if it is long."""
+    largest = max(map(abs, axes.get_xlim()))
+    form = (
+        (lambda step, _: f"{step / 1e6:g} M") if largest >= 1e5 else (lambda step, _: f"{step:g}")
+    )
+    axes.xaxis.set_major_formatter(form)
 
 
 def named(name: str, unit: str = "", label: str | None = None) -> str:
@@ -32,6 +42,11 @@ def named(name: str, unit: str = "", label: str | None = None) -> str:
 def plain(shown: object, limit: int = 48) -> str:
     """Return text for a figure: on one line, truncated, and without matplotlib's markup of mathematics."""
     return markdown.literal(shown, limit).replace("\\", "").replace("$", r"\$")
+
+
+def wrapped(shown: object) -> str:
+    """Return text for a legend, on lines of at most LABEL characters."""
+    return "\n".join(textwrap.wrap(plain(shown, 3 * LABEL), LABEL))
 
 
 def value(shown: object) -> str:

@@ -11,7 +11,7 @@ from runcatalog.analysis import groups
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
 from runcatalog.plots import labels, style
-from runcatalog.plots.style import COLOURS, GREY
+from runcatalog.plots.style import BLUE, GREY, VERMILION
 
 if TYPE_CHECKING:
     from matplotlib.axes import Axes
@@ -78,7 +78,8 @@ class Landscape:
                 _draw_pair(page, axis, [columns[n] for n in pair], trials, label, rate)
             _legend(page, trials)
 
-        return style.svg((2.9 * n_columns + 0.4, 2.6 * n_rows + 0.4), draw)
+        width = min(2.9 * n_columns + 0.4, style.WIDTH)
+        return style.svg((width, 2.6 * n_rows + 0.6), draw)
 
 
 @dataclass(frozen=True)
@@ -164,7 +165,7 @@ def _draw_parameter(axis: Axes, column: _Column, trials: _Trials) -> None:
             places,
             [0.03] * len(places),
             "x",
-            color=COLOURS[1],
+            color=VERMILION,
             transform=foot,
             clip_on=False,
         )
@@ -178,10 +179,10 @@ def _draw_parameter(axis: Axes, column: _Column, trials: _Trials) -> None:
 
 def _mark(axis: Axes, x: float, y: float, trials: _Trials, i: int, face: Any = None) -> None:
     """Draw a trial: an initial one hollow, the best one as a star; `face` is the colour of its value, if any."""
-    colour = COLOURS[0]
+    colour = BLUE
     best = i == trials.best
     fill = face or ("none" if i in trials.initial and not best else colour)
-    edge = COLOURS[1] if best else (GREY if face else colour)
+    edge = VERMILION if best else (GREY if face else colour)
     axis.plot(
         [x], [y], "*" if best else "o", markersize=12 if best else (7 if face else 5),
         markerfacecolor=fill, markeredgecolor=edge, zorder=4 if best else 3,
@@ -212,8 +213,10 @@ def _draw_pair(
         bar.set_label(label)
         if rate:
             style.percent(bar.ax.yaxis)
+        elif kind is LogNorm:
+            labels.logarithmic(bar.ax, upright=True)
     failed = trials.failed
-    axis.plot([x.places[i] for i in failed], [y.places[i] for i in failed], "x", color=COLOURS[1])
+    axis.plot([x.places[i] for i in failed], [y.places[i] for i in failed], "x", color=VERMILION)
 
 
 def _shade(axis: Axes, pair: Sequence[_Column], values: Mapping[int, float], colours: Any) -> None:
@@ -240,6 +243,7 @@ def _shade(axis: Axes, pair: Sequence[_Column], values: Mapping[int, float], col
         Path.circle(((a + PAD) / size, (b + PAD) / size), NEAR / size, readonly=True)
         for a, b in points
     ]
+    axis.set_title("shade: mean of nearby trials; no shade: none is near", fontsize=8)
     shade.set_clip_path(Path.make_compound_path(*circles), axis.transAxes)
 
 
@@ -279,17 +283,15 @@ def _pair(columns: Mapping[str, _Column]) -> tuple[str, str] | None:
 def _legend(page: Page, trials: _Trials) -> None:
     from matplotlib.lines import Line2D
 
-    colour, warm = COLOURS[0], COLOURS[1]
-
     def entry(marker: str, label: str, **more: Any) -> Line2D:
         return Line2D([], [], linestyle="", marker=marker, label=label, **more)
 
-    handles = []
+    handles: list[Any] = []
     if trials.initial:
-        handles.append(entry("o", "initial", markerfacecolor="none", markeredgecolor=colour))
+        handles.append(entry("o", "initial", markerfacecolor="none", markeredgecolor=BLUE))
     proposed = f"proposed by {labels.plain(trials.method, 20)}" if trials.method else "trial"
-    handles.append(entry("o", proposed, color=colour))
-    handles.append(entry("*", "best", color=colour, markersize=11, markeredgecolor=warm))
+    handles.append(entry("o", proposed, color=BLUE))
+    handles.append(entry("*", "best", color=BLUE, markersize=11, markeredgecolor=VERMILION))
     if trials.failed:
-        handles.append(entry("x", "failed", color=warm))
+        handles.append(entry("x", "failed", color=VERMILION))
     page.legend(handles=handles, loc="outside lower center", ncols=len(handles))

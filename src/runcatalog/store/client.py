@@ -10,6 +10,7 @@ from functools import cached_property, partial
 from typing import TYPE_CHECKING, Any, cast
 
 from runcatalog.model.run_record import RUNNING, Point, RunRecord
+from runcatalog.record.delivery.hidden_tags import stored_names
 from runcatalog.record.delivery.mlflow_client import (
     MlflowError,
     connect,
@@ -217,7 +218,11 @@ class Store(Reader):
             status=record.status,
             started=time or now(),
             ended=_end(record) or now(),
-            tags={**tags_of(record), **tags, "mlflow.runName": name, DIGEST: digest(record)},
+            tags={
+                **stored_names({**tags_of(record), **tags}),
+                "mlflow.runName": name,
+                DIGEST: digest(record),
+            },
             params=params,
             metrics=metrics,
             id=id,
@@ -237,7 +242,7 @@ class Store(Reader):
         ]
         with one_line_errors(self.uri, record.id8):
             experiment = self.experiment(record.study)
-            first_tags = {**tags_of(record), DIGEST: INCOMPLETE, **(tags or {})}
+            first_tags = stored_names({**tags_of(record), DIGEST: INCOMPLETE, **(tags or {})})
             run = client.create_run(experiment, time, first_tags, run_name(record))
             run_id = run.info.run_id
             room = POINTS - min(len(params), 100) - 1
@@ -264,7 +269,7 @@ class Store(Reader):
         from mlflow.entities import RunTag
 
         with one_line_errors(self.uri, run_id):
-            for group in groups([RunTag(k, v) for k, v in tags.items()], 100):
+            for group in groups([RunTag(k, v) for k, v in stored_names(tags).items()], 100):
                 client.log_batch(run_id, tags=group)
 
     def tag_all(self, tags: Mapping[str, dict[str, str]]) -> None:

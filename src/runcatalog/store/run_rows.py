@@ -17,6 +17,7 @@ from runcatalog.model import values
 from runcatalog.model.marks import unmarked
 from runcatalog.model.record_files import dumps
 from runcatalog.model.run_record import MARKS, RUNNING, STATUSES, Point, RunRecord
+from runcatalog.record.delivery.hidden_tags import plain_names, stored_name
 from runcatalog.record.delivery.points_in_mlflow import POINTS, has_fewer
 
 IDS = 400  # runs per query of points; SQLite allows 999 variables
@@ -65,8 +66,8 @@ class StoredRun:
 
     @cached_property
     def own_tags(self) -> dict[str, str]:
-        """All tags as they are in MLflow."""
-        return {name: value or "" for name, value in self.load("tags").items()}
+        """All tags as they are in MLflow, and those that only programs read by their plain names."""
+        return plain_names({name: value or "" for name, value in self.load("tags").items()})
 
     @cached_property
     def tags(self) -> dict[str, str]:
@@ -90,7 +91,11 @@ class StoredRun:
 
     def tag(self, name: str) -> str:
         """Return a tag, "" without it; other tags are not read."""
-        return self.tags.get(name, "") if name == "label" else self.load("tags").get(name) or ""
+        if name == "label":
+            return self.tags.get(name, "")
+        tags = self.load("tags")
+        stored = stored_name(name)
+        return tags.get(stored if stored in tags else name) or ""
 
     def flag(self, name: str, missing: Any = None) -> Any:
         """Return a flag as text; other flags are not read."""

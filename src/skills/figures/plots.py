@@ -4,12 +4,15 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from itertools import pairwise
 from pathlib import Path
 from typing import TYPE_CHECKING
 
 import numpy as np
 
-from runcatalog.plots.style import COLOURS, GREY, drawn, dress, heat_map
+from runcatalog.model.statistics import wilson
+from runcatalog.plots import labels, style
+from runcatalog.plots.style import BLUE, COLOURS, GREY, VERMILION, drawn, dress, heat_map
 
 if TYPE_CHECKING:
     from matplotlib.figure import Figure
@@ -23,11 +26,13 @@ class Chain:
         ends: Environment steps at which each stage ended, by name, in order.
         success: Environment steps, and the success rates of the validations.
         lr: Environment steps, and Adam's step sizes.
+        episodes: Number of episodes of a validation; 0 if it is not known.
     """
 
     ends: Mapping[str, float]
     success: tuple[Sequence[float], Sequence[float]]
     lr: tuple[Sequence[float], Sequence[float]]
+    episodes: int = 0
 
 
 def gate(path: Path, experts: Sequence[str], episodes: Mapping[str, np.ndarray]) -> None:
@@ -78,25 +83,51 @@ def matrix(path: Path, rows: Sequence[str], columns: Sequence[str], success: np.
 
 def chain(path: Path, curves: Chain) -> None:
     """Draw success over a chain of stages, and the learning rate below."""
+    # A short stage beside long ones has no room for its name, which then stands in the row above.
+    ends = [end / 1e6 for end in curves.ends.values()]
+    middles = [(begin + end) / 2 for begin, end in pairwise([0, *ends])]
+    rows = rows_of(middles, [0.022 * ends[-1] * len(name) for name in curves.ends])
 
     def draw(figure: Figure) -> None:
         above, below = figure.subplots(2, 1, sharex=True, height_ratios=(3, 1))
         steps, rates = curves.success
-        above.plot(
-            np.asarray(steps) / 1e6, 100 * np.asarray(rates), color=COLOURS[0], linewidth=1.3
-        )
+        above.plot(np.asarray(steps) / 1e6, 100 * np.asarray(rates), color=BLUE, linewidth=1.3)
+        if n := curves.episodes:
+            ends_of_95 = np.array([wilson(rate * n, n) for rate in rates])
+            style.band(above, np.asarray(steps) / 1e6, *100 * ends_of_95.T, BLUE)
+            key = style.band_key(f"95 % interval of {n} validation episodes")
+            above.legend(handles=[key], loc="lower right")
         above.set(ylabel="success [%]", ylim=(0, 102))
         steps, sizes = curves.lr
-        below.plot(np.asarray(steps) / 1e6, sizes, color=COLOURS[1], linewidth=1.3)
+        below.plot(np.asarray(steps) / 1e6, sizes, color=VERMILION, linewidth=1.3)
         below.set(yscale="log", ylabel="learning rate", xlabel="environment steps [M]")
-        begin = 0.0
-        for name, end in curves.ends.items():
+        labels.logarithmic(below, upright=True)
+        below.set_yticks([min(sizes), max(sizes)])
+        for name, middle, row, end in zip(curves.ends, middles, rows, ends, strict=True):
             for panel in (above, below):
-                panel.axvline(end / 1e6, color=GREY, linewidth=0.6, linestyle=":")
-            above.text((begin + end) / 2e6, 3, name, ha="center", va="bottom")
-            begin = end
-        above.set_xlim(0, begin / 1e6)
+                panel.axvline(end, color=GREY, linewidth=0.6, linestyle=":")
+            above.annotate(
+                name, (middle, 1), (0, 3 + 11 * row), xycoords=("data", "axes fraction"),
+                textcoords="offset points", ha="center", va="bottom",
+            )  # fmt: skip
+        above.set_xlim(0, ends[-1])
         for panel in (above, below):
             dress(panel)
 
-    drawn(path, (max(4.5, 1.1 * len(curves.ends)), 3.6), draw, "skills")
+    drawn(path, (min(style.WIDTH, max(5.5, 1.1 * len(curves.ends))), 3.8), draw, "skills")
+
+
+def rows_of(middles: Sequence[float], widths: Sequence[float]) -> list[int]:
+    """Return the lowest row of each text in which it overlaps no earlier one.
+
+    Args:
+        middles: Centre of each text, ascending.
+        widths: Width of each, in the same unit.
+    """
+    ends: list[float] = []  # right end of the last text of a row
+    rows = []
+    for middle, width in zip(middles, widths, strict=True):
+        row = next((r for r, end in enumerate(ends) if end <= middle - width / 2), len(ends))
+        ends[row : row + 1] = [middle + width / 2]
+        rows.append(row)
+    return rows

@@ -15,6 +15,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
 from runcatalog.record import console, journal
+from runcatalog.record.delivery.hidden_tags import plain_names, stored_names
 from runcatalog.record.delivery.mlflow_client import (
     MlflowError,
     connect,
@@ -184,7 +185,7 @@ class Publisher:
             state["run"] = run_id
         result = self._hide.value(result)
         tags = {**run_tags(self.directory, facts, result, status, label), **extra}
-        sent_tags = run.data.tags
+        sent_tags = plain_names(run.data.tags)
         problem = "" if status.status == RUNNING else self._journal_problem(result)
         if problem or sent_tags.get(JOURNAL):
             tags[JOURNAL] = problem
@@ -279,7 +280,9 @@ class Publisher:
             tags["changed_flags"] = json.dumps(changed, sort_keys=True)
         new_params = [Param(*item) for item in params.items() if item[0] not in run.data.params]
         new_tags = [
-            RunTag(name, value) for name, value in tags.items() if run.data.tags.get(name) != value
+            RunTag(name, value)
+            for name, value in stored_names(tags).items()
+            if run.data.tags.get(name) != value
         ]
         for group in _groups(new_params, 100):
             client.log_batch(run.info.run_id, params=group)

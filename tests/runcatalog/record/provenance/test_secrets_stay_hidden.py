@@ -133,10 +133,10 @@ def test_what_was_published_before_runs_hid_their_secrets_stays_hidden(leaky):
     assert leaky.inside("sync").endswith(" 0 sent\n")
     # Another tag, and the run would be sent once more.
     with closing(sqlite3.connect(leaky.root / "mlflow.db")) as database, database:
-        database.execute("UPDATE tags SET value = '' WHERE key = 'catalog.stamp'")
+        database.execute("UPDATE tags SET value = '' WHERE key = 'mlflow.catalog.stamp'")
     leaky.inside("sync")
-    after = [each for each in tags(leaky) if each[0] != "catalog.stamp"]
-    assert sorted(after) == sorted(each for each in before if each[0] != "catalog.stamp")
+    after = [each for each in tags(leaky) if each[0] != "mlflow.catalog.stamp"]
+    assert sorted(after) == sorted(each for each in before if each[0] != "mlflow.catalog.stamp")
 
 
 def test_a_run_with_a_hidden_flag_goes_on(leaky):
