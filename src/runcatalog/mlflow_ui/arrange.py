@@ -139,6 +139,7 @@ class _Study:
         self.operations = {n: o for n, o in operations.items() if o.study == name}
         self.heads, self.batches = _group_batches(runs)
         self.experiment = store.experiment(name)
+        self.notes: dict[str, dict[str, str]] = {}  # tags by the MLflow id of a run
 
     def arrange(self) -> list[Page]:
         """Write what has changed; return the pages."""
@@ -153,6 +154,7 @@ class _Study:
             if run.run not in batch_ids:
                 self._write_run(run)
         self._write_figures()
+        self.store.tag_all(self.notes)
         return [
             Page(self.name, view.name, view.path(self.experiment, charts=bool(batch)), batch)
             for view, batch in named.values()
@@ -259,13 +261,14 @@ class _Study:
                     if known.get(path.name) != digests[path.name]:
                         self.store.client.log_artifact(run.id, str(path), "figures")
             if known != digests:
-                self.store.tag(run.id, {FIGURES: json.dumps(digests, sort_keys=True)})
+                tags = self.notes.setdefault(run.id, {})
+                tags[FIGURES] = json.dumps(digests, sort_keys=True)
 
     def _write_note(self, run: StoredRun, note: str) -> None:
         written = _digests(run.tags.get(WRITTEN))
         if due := _tags_to_write({NOTE: note}, run.tags, written):
             written[NOTE] = _digest(due[NOTE])
-            self.store.tag(run.id, {**due, WRITTEN: json.dumps(written)})
+            self.notes[run.id] = {**due, WRITTEN: json.dumps(written)}
 
     def _write_batch(self, batch: _Batch, view: View) -> None:
         """Write a batch's note and name, and the names of imported trials."""
