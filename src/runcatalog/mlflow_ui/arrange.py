@@ -153,8 +153,8 @@ class _Study:
         for run in self.heads:
             if run.run not in batch_ids:
                 self._write_run(run)
-        self.store.tag_all(self.notes)
         self._write_figures()
+        self.store.tag_all(self.notes)
         return [
             Page(self.name, view.name, view.path(self.experiment, charts=bool(batch)), batch)
             for view, batch in named.values()
@@ -261,7 +261,8 @@ class _Study:
                     if known.get(path.name) != digests[path.name]:
                         self.store.client.log_artifact(run.id, str(path), "figures")
             if known != digests:
-                self.store.tag(run.id, {FIGURES: json.dumps(digests, sort_keys=True)})
+                tags = self.notes.setdefault(run.id, {})
+                tags[FIGURES] = json.dumps(digests, sort_keys=True)
 
     def _write_note(self, run: StoredRun, note: str) -> None:
         written = _digests(run.tags.get(WRITTEN))

@@ -282,7 +282,7 @@ class Store(Reader):
                 self.tag(run_id, of_run)
         else:
             with one_line_errors(self.uri):
-                self._tables.tag(tags)
+                self._tables.tag({run: stored_names(of_run) for run, of_run in tags.items()})
 
     def end(self, stored: StoredRun, status: str, ended: int | None) -> None:
         """Set a run's final status if it differs."""

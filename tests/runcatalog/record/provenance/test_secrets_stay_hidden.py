@@ -105,7 +105,9 @@ def test_a_later_sync_from_another_shell_shows_nothing(leaky, sender):
     assert f"my {HIDDEN}" in hidden["note"]
     assert any(f"401 for {HIDDEN}" in each for each in hidden["reason"])
     assert any(f"cannot log in with {HIDDEN}" in each for each in hidden["reason"])
-    (result,) = (json.loads(each) for each in hidden["result"] if each.startswith("{"))
+    (result,) = (
+        json.loads(each) for each in hidden["mlflow.catalog.result"] if each.startswith("{")
+    )
     assert result["summary"] == f"as {HIDDEN}"
     assert any(HIDDEN in each for each in hidden["command"])
     files = published(leaky)
