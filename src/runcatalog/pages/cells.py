@@ -157,23 +157,28 @@ def provenance(data: PageData, members: Sequence[RunRecord]) -> list[str]:
 
 def not_replicated(report: Reported | None, setting: Setting) -> str:
     """Return "**not replicated**: reported 90 %" where the interval excludes the reported number on the worse side."""
-    if report is None or not setting.objectives:
+    number = reported_number(report, setting)
+    bounds = interval_of(setting.objectives) if number is not None else None
+    if number is None or bounds is None:
         return ""
     objective = setting.objectives[0]
-    reported = report.numbers.get(str(objective["name"]))
+    worse = bounds[0] > number if objective.get("goal") == "min" else bounds[1] < number
+    return (
+        f"**not replicated**: reported {sentences.value_text(objective, number)}" if worse else ""
+    )
+
+
+def reported_number(report: Reported | None, setting: Setting) -> float | None:
+    """Return the mean of the numbers that a source reported for a setting's objective; None without any."""
+    if report is None or not setting.objectives:
+        return None
+    reported = report.numbers.get(str(setting.objectives[0]["name"]))
     numbers = [
         float(number)
         for number in (reported if isinstance(reported, list) else [reported])
         if isinstance(number, int | float) and not isinstance(number, bool)
     ]
-    bounds = interval_of(setting.objectives)
-    if not numbers or bounds is None:
-        return ""
-    number = statistics.mean(numbers)
-    worse = bounds[0] > number if objective.get("goal") == "min" else bounds[1] < number
-    return (
-        f"**not replicated**: reported {sentences.value_text(objective, number)}" if worse else ""
-    )
+    return statistics.mean(numbers) if numbers else None
 
 
 def report(reported: Reported) -> str:

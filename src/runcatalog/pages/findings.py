@@ -144,7 +144,8 @@ def replication(data: PageData, operations: Sequence[str]) -> str:
     for name in operations:
         report = data.reported.get(name)
         done = [s for s in settings.settings(data, name) if s.objectives]
-        if report is None or not done or str(done[0].objectives[0]["name"]) not in report.numbers:
+        # Where a source reports that nothing was learned, there is nothing to reach.
+        if report is None or not done or not cells.reported_number(report, done[0]):
             continue
         compared += 1
         if all(cells.not_replicated(report, s) for s in done):

@@ -490,6 +490,7 @@ class Catalog:
         title = links.headings(head, 1)[0]
         front = LOCAL_FILE if self.local else CATALOG_FILE
         way = f"[All studies]({links.to(front)}) · [runs: commands, commits, hardware]({links.to(runs_path)})"
+        way += f" · [how to read]({links.to(f'{CATALOG_FILE}#how-to-read')})"
         names = [links.headings(section, 2)[0] for section in sections]
         whole = len(content.encode()) <= MAX_BYTES
         anchors = _distinct_anchors(names)
