@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from runcatalog import numbers
-from runcatalog.analysis import headline_numbers, headlines
+from runcatalog.analysis import groups, headline_numbers, headlines
 from runcatalog.analysis.headline_numbers import Measured, Number
 from runcatalog.analysis.headlines import Headline
 from runcatalog.model.project import CATALOG_FILE, Project
@@ -285,7 +285,13 @@ def _outcome(data: PageData, record: RunRecord) -> str:
     if record.status != FINISHED:
         return _end(record)
     if data.is_batch(record) or record.batch:
-        return numbers.count(len(data.members(record)), "run")
+        trials = data.members(record)
+        shown = numbers.count(len(trials), "run")
+        grouped = groups.groups(trials)
+        if len(grouped) == 1 and grouped[0].value is not None:
+            objective = grouped[0].objectives[0]
+            shown += f", mean {sentences.objective_text(objective, grouped[0].value)}"
+        return shown
     objective = record.objective
     if objective is None:
         summary = (record.result or {}).get("summary")
