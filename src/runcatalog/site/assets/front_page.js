@@ -1,0 +1,96 @@
+"use strict";
+// The first page: counts, headline results, studies, the newest runs, failures, machines.
+
+const frontPage = {
+  NEWEST: 10,
+  FAILURES: 8,
+
+  show(main) {
+    const all = [...runs.ids.keys()];
+    const single = all.filter((row) => !runs.isBatch(row) && runs.isCurrent(row));
+    const failed = listPages.failed();
+    elements.add(main, elements.make("h1", {}, runs.facts.project),
+      frontPage.cards(single, failed),
+      frontPage.headlines(),
+      frontPage.studies(),
+      frontPage.newest(),
+      frontPage.failures(failed),
+      frontPage.machines(single),
+    );
+  },
+
+  cards(single, failed) {
+    const newest = Math.max(...single.map((row) => runs.fact(row, "started") ?? 0));
+    const never = Object.values(runs.facts.operations).filter((operation) => operation.never).length;
+    const card = (address, value, what) =>
+      elements.make("li", {}, elements.link(address, [elements.make("strong", {}, value), elements.make("span", {}, what)]));
+    return elements.make("ul", { class: "cards" },
+      card("#/runs", formats.number(single.length), "runs"),
+      card("#/failures", String(failed.length), "failed or killed"),
+      card("#/never", String(never), "declared, never run"),
+      newest > 0 ? card("#/runs", formats.time(newest), "newest run (UTC)") : null);
+  },
+
+  headlines() {
+    const headlines = runs.facts.headlines ?? [];
+    if (!headlines.length) return null;
+    const heads = ["study", "question", "reported", "measured", "95 % interval", "seeds", "same setting?", "runs"];
+    const right = new Set(["reported", "measured", "95 % interval", "seeds"]);
+    const rows = headlines.map((line) => [line.study, line.question, line.reported, line.measured, line.interval,
+      line.seeds, line.same, frontPage.links(line.runs)]);
+    return frontPage.section("Headline results: reported by the source, measured here",
+      heads.map((title) => ({ title, right: right.has(title) })), rows);
+  },
+
+  links(ids) {
+    const rows = ids.map((id) => runs.find(id)).filter((row) => row !== undefined);
+    if (!rows.length) return "";
+    if (rows.length === 1) return elements.link(runs.address(rows[0]), runs.ids[rows[0]].slice(0, 8));
+    return elements.link(comparePage.address(rows), `${rows.length} runs`);
+  },
+
+  studies() {
+    const rows = runs.facts.studies.map((study) => {
+      const members = [...runs.ids.keys()].filter((row) => runs.fact(row, "study") === study && runs.isCurrent(row));
+      const single = members.filter((row) => !runs.isBatch(row));
+      const failed = single.filter((row) => ["FAILED", "KILLED"].includes(runs.status(row)));
+      const newest = Math.max(0, ...members.map((row) => runs.fact(row, "started") ?? 0));
+      const operations = new Set(members.map((row) => runs.fact(row, "operation")));
+      const search = (text) => runsPage.address(text);
+      return [elements.link(search(`study=${study}`), study), formats.number(single.length),
+        failed.length ? elements.link(search(`study=${study} and (status=FAILED or status=KILLED)`), String(failed.length)) : "0",
+        String(operations.size), newest ? formats.time(newest) : ""];
+    });
+    return frontPage.section("Studies", [{ title: "study" }, { title: "runs", right: true }, { title: "failed", right: true },
+      { title: "operations", right: true }, { title: "newest (UTC)" }], rows);
+  },
+
+  newest() {
+    const rows = [...runs.ids.keys()].filter((row) => runs.fact(row, "started") !== undefined && !runs.isTrial(row) && runs.isCurrent(row));
+    rows.sort((a, b) => runs.fact(b, "started") - runs.fact(a, "started"));
+    return frontPage.section("Newest runs and batches", listPages.COLUMNS, rows.slice(0, frontPage.NEWEST).map(listPages.cells));
+  },
+
+  failures(failed) {
+    const more = failed.length > frontPage.FAILURES ? elements.link("#/failures", `All ${failed.length} failures`) : null;
+    const section = frontPage.section("Failures", listPages.COLUMNS, failed.slice(0, frontPage.FAILURES).map(listPages.cells));
+    if (more) section?.append(elements.make("p", {}, more));
+    return section;
+  },
+
+  machines(single) {
+    const counts = new Map();
+    for (const row of single) {
+      const machine = [runs.fact(row, "machine"), runs.fact(row, "host_cpu"), runs.fact(row, "gpu")].filter(Boolean).join(" · ");
+      if (machine) counts.set(machine, (counts.get(machine) ?? 0) + 1);
+    }
+    const rows = [...counts].sort((a, b) => b[1] - a[1]).map(([machine, count]) => [machine, formats.number(count)]);
+    return frontPage.section("Machines", [{ title: "machine, processor" }, { title: "runs", right: true }], rows);
+  },
+
+  // Return a section with a table, null without rows.
+  section(title, heads, rows) {
+    if (!rows.length) return null;
+    return elements.make("section", {}, elements.make("h2", {}, title), elements.table(title, heads, rows));
+  },
+};
