@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
+from itertools import pairwise
 from typing import Any
 
 from runcatalog.model.project import Operation
@@ -65,8 +66,7 @@ def _curves(metrics: Mapping[str, Metric], digits: int) -> dict[str, Any]:
 
 def _differences(steps: Sequence[int]) -> list[Any]:
     """Return the first step and the differences between the next, which have fewer digits."""
-    pairs = zip(steps[1:], steps, strict=False)
-    return [columns.number(steps[0]), *(columns.number(b - a) for a, b in pairs)]
+    return [columns.number(n) for n in (steps[0], *(b - a for a, b in pairwise(steps)))]
 
 
 def _short(value: float, digits: int) -> Any:

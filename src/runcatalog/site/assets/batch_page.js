@@ -39,6 +39,6 @@ const batchPage = {
         interval ? elements.make("small", {}, ` ${interval}`) : "");
     })]);
     const heads = [{ title: `${down.name} ↓ ${across.name} →` }, ...across.texts.map((text) => ({ title: shown(text), right: true }))];
-    return frontPage.section(`${down.name} × ${across.name}: mean and 95 % interval`, heads, rows);
+    return elements.section(`${down.name} × ${across.name}: mean and 95 % interval`, heads, rows);
   },
 };

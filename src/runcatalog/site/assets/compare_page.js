@@ -47,7 +47,7 @@ const comparePage = {
     const heads = [{ title: elements.make("span", { class: "unseen" }, "line") }, { title: "setting" },
       { title: name ? `mean ${formats.words(name)}` : "mean", right: true },
       { title: "95 % interval", right: true }, { title: "runs", right: true }, { title: "failed", right: true }];
-    const section = frontPage.section("Settings, seeds together", heads, rows);
+    const section = elements.section("Settings, seeds together", heads, rows);
     section.append(elements.make("p", { class: "note" }, "Runs that differ in their seed alone are one setting. ",
       "Intervals are of the mean over runs; of a single counted rate, Wilson's."));
     return section;
@@ -73,7 +73,7 @@ const comparePage = {
         seconds === undefined ? "" : elements.make("span", { class: "date" }, formats.duration(seconds)),
       ];
     }));
-    return frontPage.section("Runs and the flags that differ", heads, rows);
+    return elements.section("Runs and the flags that differ", heads, rows);
   },
 
   // Add the curves, with a choice between means over seeds and every run.

@@ -35,6 +35,12 @@ const elements = {
         elements.make("tbody", {}, lines)));
   },
 
+  // Return a section with a table, null without rows.
+  section(title, columns, rows) {
+    if (!rows.length) return null;
+    return elements.make("section", {}, elements.make("h2", {}, title), elements.table(title, columns, rows));
+  },
+
   // Return a button that copies a text and says so.
   copyButton(text, what) {
     const button = elements.make("button", { type: "button", class: "copy", "aria-label": `Copy ${what}` }, "copy");

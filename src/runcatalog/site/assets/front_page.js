@@ -9,7 +9,7 @@ const frontPage = {
     const all = [...runs.ids.keys()];
     const single = all.filter((row) => !runs.isBatch(row) && runs.isCurrent(row));
     const failed = listPages.failed();
-    elements.add(main, elements.make("h1", {}, runs.facts.project),
+    elements.add(main, elements.make("h1", {}, `Runs of ${runs.facts.project}`),
       frontPage.cards(single, failed),
       frontPage.headlines(),
       frontPage.studies(),
@@ -38,7 +38,7 @@ const frontPage = {
     const right = new Set(["reported", "measured", "95 % interval", "seeds"]);
     const rows = headlines.map((line) => [line.study, line.question, line.reported, line.measured, line.interval,
       line.seeds, line.same, frontPage.links(line.runs)]);
-    return frontPage.section("Headline results: reported by the source, measured here",
+    return elements.section("Headline results: reported by the source, measured here",
       heads.map((title) => ({ title, right: right.has(title) })), rows);
   },
 
@@ -61,19 +61,19 @@ const frontPage = {
         failed.length ? elements.link(search(`study=${study} and (status=FAILED or status=KILLED)`), String(failed.length)) : "0",
         String(operations.size), newest ? formats.time(newest) : ""];
     });
-    return frontPage.section("Studies", [{ title: "study" }, { title: "runs", right: true }, { title: "failed", right: true },
+    return elements.section("Studies", [{ title: "study" }, { title: "runs", right: true }, { title: "failed", right: true },
       { title: "operations", right: true }, { title: "newest (UTC)" }], rows);
   },
 
   newest() {
     const rows = [...runs.ids.keys()].filter((row) => runs.fact(row, "started") !== undefined && !runs.isTrial(row) && runs.isCurrent(row));
     rows.sort((a, b) => runs.fact(b, "started") - runs.fact(a, "started"));
-    return frontPage.section("Newest runs and batches", listPages.COLUMNS, rows.slice(0, frontPage.NEWEST).map(listPages.cells));
+    return elements.section("Newest runs and batches", listPages.COLUMNS, rows.slice(0, frontPage.NEWEST).map(listPages.cells));
   },
 
   failures(failed) {
     const more = failed.length > frontPage.FAILURES ? elements.link("#/failures", `All ${failed.length} failures`) : null;
-    const section = frontPage.section("Failures", listPages.COLUMNS, failed.slice(0, frontPage.FAILURES).map(listPages.cells));
+    const section = elements.section("Failures", listPages.COLUMNS, failed.slice(0, frontPage.FAILURES).map(listPages.cells));
     if (more) section?.append(elements.make("p", {}, more));
     return section;
   },
@@ -85,12 +85,6 @@ const frontPage = {
       if (machine) counts.set(machine, (counts.get(machine) ?? 0) + 1);
     }
     const rows = [...counts].sort((a, b) => b[1] - a[1]).map(([machine, count]) => [machine, formats.number(count)]);
-    return frontPage.section("Machines", [{ title: "machine, processor" }, { title: "runs", right: true }], rows);
-  },
-
-  // Return a section with a table, null without rows.
-  section(title, heads, rows) {
-    if (!rows.length) return null;
-    return elements.make("section", {}, elements.make("h2", {}, title), elements.table(title, heads, rows));
+    return elements.section("Machines", [{ title: "machine, processor" }, { title: "runs", right: true }], rows);
   },
 };

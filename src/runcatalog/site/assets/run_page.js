@@ -97,9 +97,10 @@ const runPage = {
     if (single.length) {
       const rows = single.map((name) => {
         const { steps, values } = page.curves.get(name);
-        return [formats.words(name), formats.number(values[0]), formats.number(steps[0], 7)];
+        const rate = charts.isRate(name, [{ values }], objective);
+        return [formats.words(name), formats.value(values[0], rate ? "rate" : ""), formats.number(steps[0], 7)];
       });
-      elements.add(box, frontPage.section("Single values", [{ title: "metric" }, { title: "value", right: true }, { title: axis, right: true }], rows));
+      elements.add(box, elements.section("Single values", [{ title: "metric" }, { title: "value", right: true }, { title: axis, right: true }], rows));
     }
   },
 
@@ -116,7 +117,7 @@ const runPage = {
     if (!rows.length) return null;
     const bold = (differs, text) => (differs ? elements.make("strong", {}, text) : text);
     const shown = rows.map(({ name, text, usual, differs }) => [bold(differs, name), bold(differs, formats.flag(text)), differs ? formats.flag(usual) : ""]);
-    const section = frontPage.section("Flags", [{ title: "flag" }, { title: "value" }, { title: "usual" }], shown);
+    const section = elements.section("Flags", [{ title: "flag" }, { title: "value" }, { title: "usual" }], shown);
     section.querySelector("h2").after(elements.make("p", { class: "note" },
       `Bold: not the declared value, or not the usual one of the ${others.length} runs of ${operation}.`));
     return section;
@@ -141,13 +142,13 @@ const runPage = {
     const pair = [{ title: "what" }, { title: "value" }];
     return [
       media.length ? elements.make("section", {}, elements.make("h2", {}, "Video and figures"), ...media) : null,
-      frontPage.section("Machine", pair, facts),
-      frontPage.section("Started from", [{ title: "run" }], parents),
-      frontPage.section("Reruns", [{ title: "when" }, { title: "processor" }, { title: "bits" }, { title: "value" }], again),
-      frontPage.section("Further results", pair, texts(page.result)),
-      frontPage.section("Versions", pair, texts(page.versions)),
-      frontPage.section("Environment", pair, texts(page.environment)),
-      frontPage.section("Checksums", pair, texts(page.digest)),
+      elements.section("Machine", pair, facts),
+      elements.section("Started from", [{ title: "run" }], parents),
+      elements.section("Reruns", [{ title: "when" }, { title: "processor" }, { title: "bits" }, { title: "value" }], again),
+      elements.section("Further results", pair, texts(page.result)),
+      elements.section("Versions", pair, texts(page.versions)),
+      elements.section("Environment", pair, texts(page.environment)),
+      elements.section("Checksums", pair, texts(page.digest)),
     ];
   },
 

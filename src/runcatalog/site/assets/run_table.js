@@ -71,27 +71,27 @@ const runTable = {
   columns(queried) {
     const text = (read) => (cell) => document.createTextNode(read(cell.getData()));
     const more = queried.map((name, i) => ({
-      field: `query${i}`, minWidth: 90, widthGrow: 1, responsive: 0, sorter: runTable.byValue(name),
+      field: `query${i}`, minWidth: 80, widthGrow: 1, responsive: 0, sorter: runTable.byValue(name),
       titleFormatter: () => document.createTextNode(name.title),
       formatter: text((data) => runTable.cell(names.value(data.row, name), name)),
     }));
     return [
       { field: "select", width: 40, minWidth: 40, headerSort: false, responsive: 0, formatter: runTable.checkbox,
         titleFormatter: () => elements.make("span", { class: "unseen" }, "compare") },
-      { title: "started (UTC)", field: "started", width: 132, minWidth: 132, sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
+      { title: "started (UTC)", field: "started", width: 148, minWidth: 148, sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
         responsive: 3, formatter: text((data) => (data.started === null ? "" : formats.time(data.started))) },
       { title: "run", field: "run", width: 92, minWidth: 92, responsive: 0,
         formatter: (cell) => elements.link(runs.address(cell.getData().row), cell.getData().run.slice(0, 8)) },
-      { title: "operation", field: "operation", minWidth: 120, widthGrow: 2, responsive: 1, formatter: text((data) => data.operation) },
-      { title: "label", field: "label", minWidth: 130, widthGrow: 2, responsive: 4, formatter: text((data) => data.label) },
+      { title: "operation", field: "operation", minWidth: 110, widthGrow: 2, responsive: 1, formatter: text((data) => data.operation) },
+      { title: "label", field: "label", minWidth: 120, widthGrow: 2, responsive: 4, formatter: text((data) => data.label) },
       ...more,
       { title: "state", field: "state", width: 104, minWidth: 104, responsive: 2, formatter: (cell) => runTable.stateElement(cell.getData().row) },
       { title: "value", field: "value", width: 88, minWidth: 88, responsive: 1, hozAlign: "right", sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
         formatter: text(({ row }) => runTable.objective(row)) },
-      { title: "result", field: "result", minWidth: 170, widthGrow: 5, responsive: 2, formatter: text((data) => data.result) },
+      { title: "result", field: "result", minWidth: 240, widthGrow: 6, responsive: 2, formatter: text((data) => data.result) },
       { title: "seed", field: "seed", width: 70, minWidth: 70, responsive: 5, hozAlign: "right", sorter: runTable.bySize("seed"),
         formatter: text((data) => (data.seed === null ? "" : String(data.seed))) },
-      { title: "took", field: "took", width: 96, minWidth: 96, responsive: 6, hozAlign: "right", sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
+      { title: "took", field: "took", width: 102, minWidth: 102, responsive: 6, hozAlign: "right", sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
         formatter: text((data) => (data.took === null ? "" : formats.duration(data.took))) },
     ];
   },
