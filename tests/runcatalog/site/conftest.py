@@ -29,13 +29,26 @@ class Browser:
         context = self._chromium.new_context(
             viewport={"width": width, "height": 900}, color_scheme=theme
         )
-        context.set_default_timeout(60_000)
+        context.set_default_timeout(30_000)
         page = context.new_page()
         page.on("request", lambda request: self._note(request.url))
         page.on("pageerror", lambda error: self.errors.append(str(error)))
         page.goto(f"{file.as_uri()}{route}")
         page.wait_for_selector("main[data-ready]")
         return page
+
+    @staticmethod
+    def go(page, route: str) -> None:
+        """Go to another page of the open site, and wait until it is shown."""
+        page.evaluate(
+            """route => {
+              delete document.getElementById('main').dataset.ready;
+              if (location.hash === route) site.show();
+              else location.hash = route;
+            }""",
+            route,
+        )
+        page.wait_for_selector("main[data-ready]")
 
     def _note(self, address: str) -> None:
         if not address.startswith(("file:", "data:", "blob:")):
@@ -75,12 +88,3 @@ def site_of(project, tmp_path):
         return folder / "index.html"
 
     return write
-
-
-def go(page, route: str) -> None:
-    """Go to another page of the open site, and wait until it is shown."""
-    page.evaluate(
-        "route => { delete document.getElementById('main').dataset.ready; location.hash = route; }",
-        route,
-    )
-    page.wait_for_selector("main[data-ready]")
