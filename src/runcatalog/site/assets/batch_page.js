@@ -12,13 +12,20 @@ const batchPage = {
     }
     if (!members.length) return;
     const groups = settings.of(members);
-    elements.add(main, batchPage.matrix(groups, settings.varying(members)), comparePage.table(groups, members), comparePage.runsTable(groups, members));
-    const drawn = groups.filter(({ mean }) => mean !== null).slice(0, runsPage.MOST);
-    if (drawn.length < groups.length && drawn.length) {
+    elements.add(main, batchPage.matrix(groups, settings.varying(members)), comparePage.table(groups, members));
+    await batchPage.curves(main, groups);
+    elements.add(main, comparePage.runsTable(groups, members));
+  },
+
+  // Add the curves of the best settings, as many as can be told apart.
+  async curves(main, groups) {
+    const finished = groups.filter(({ mean }) => mean !== null);
+    const drawn = (finished.length ? finished : groups).slice(0, runsPage.MOST);
+    if (drawn.flatMap(({ rows }) => rows).length > comparePage.MOST_RUNS) return;
+    await comparePage.curves(main, drawn);
+    if (drawn.length < groups.length) {
       elements.add(main, elements.make("p", { class: "note" }, `Curves of the best ${drawn.length} of ${groups.length} settings.`));
     }
-    if (drawn.flatMap(({ rows }) => rows).length > comparePage.MOST_RUNS) return;
-    await comparePage.curves(main, drawn.length ? drawn : groups.slice(0, runsPage.MOST));
   },
 
   // Return the matrix of a sweep over two flags: mean and interval per cell; null for other batches.

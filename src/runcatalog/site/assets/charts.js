@@ -107,7 +107,7 @@ const charts = {
     const style = getComputedStyle(document.body);
     const colour = (name) => style.getPropertyValue(name).trim();
     return {
-      label: label || undefined, labelSize: label ? 18 : 0, labelFont: "11px system-ui, sans-serif", size: size ?? 34,
+      label: label || undefined, labelSize: label ? 16 : 0, labelFont: "11px system-ui, sans-serif", labelGap: 0, size: size ?? 26,
       font: "11px system-ui, sans-serif", stroke: () => colour("--quiet"),
       grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { stroke: () => colour("--grid"), width: 1, size: 4 },
       values: (_, splits) => splits.map((value) => (value === null ? "" : charts.tick(value))),

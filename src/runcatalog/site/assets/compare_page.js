@@ -28,25 +28,27 @@ const comparePage = {
       return;
     }
     if (!members.length) return;
-    elements.add(main, comparePage.table(groups, members), comparePage.runsTable(groups, members));
+    elements.add(main, comparePage.table(groups, members));
     await comparePage.curves(main, groups);
+    elements.add(main, comparePage.runsTable(groups, members));
   },
 
   // Return the table of settings.
   table(groups, members) {
     const operations = new Set(members.map((row) => runs.fact(row, "operation")));
     const name = groups[0].objectives[0]?.name;
+    const failures = groups.some(({ failed }) => failed > 0);
     const rows = groups.map((setting, i) => [
       charts.mark(i),
       settings.title(setting, operations.size > 1),
       setting.mean === null ? "–" : formats.value(setting.mean, setting.kind),
       formats.interval(setting.bounds, setting.kind),
       String(setting.rows.length),
-      setting.failed ? elements.make("span", { class: "failed" }, String(setting.failed)) : "",
+      ...(failures ? [elements.make("span", { class: setting.failed ? "failed" : null }, String(setting.failed))] : []),
     ]);
     const heads = [{ title: elements.make("span", { class: "unseen" }, "line") }, { title: "setting" },
       { title: name ? `mean ${formats.words(name)}` : "mean", right: true },
-      { title: "95 % interval", right: true }, { title: "runs", right: true }, { title: "failed", right: true }];
+      { title: "95 % interval", right: true }, { title: "runs", right: true }, ...(failures ? [{ title: "failed", right: true }] : [])];
     const section = elements.section("Settings, seeds together", heads, rows);
     section.append(elements.make("p", { class: "note" }, "Runs that differ in their seed alone are one setting. ",
       "Intervals are of the mean over runs; of a single counted rate, Wilson's."));

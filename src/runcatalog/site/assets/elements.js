@@ -22,17 +22,24 @@ const elements = {
     return elements.make("a", { href: address, ...attributes }, text);
   },
 
-  // Return a table. Columns: {title, right}; rows: lists of texts or elements.
+  // Return a table. Columns: {title, right, kind}; rows: lists of texts or elements.
+  // A kind is for narrow screens: a table with a "full" column is a list there, which gives this column a line;
+  // a "wide" column is left out.
   table(caption, columns, rows) {
-    const heads = columns.map(({ title, right }) =>
-      elements.make("th", { scope: "col", class: right ? "right" : null }, title));
+    const heads = columns.map(({ title, right, kind }) =>
+      elements.make("th", { scope: "col", class: elements.classes(right && "right", kind) }, title));
     const lines = rows.map((cells) => elements.make("tr", {}, cells.map((cell, i) =>
-      elements.make("td", { class: columns[i].right ? "right" : null }, cell))));
+      elements.make("td", { class: elements.classes(columns[i].right && "right", columns[i].kind) }, cell))));
+    const list = columns.some(({ kind }) => kind === "full");
     return elements.make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-      elements.make("table", {},
+      elements.make("table", { class: list ? "list" : null },
         elements.make("caption", { class: "unseen" }, caption),
         elements.make("thead", {}, elements.make("tr", {}, heads)),
         elements.make("tbody", {}, lines)));
+  },
+
+  classes(...names) {
+    return names.filter(Boolean).join(" ") || null;
   },
 
   // Return a section with a table, null without rows.

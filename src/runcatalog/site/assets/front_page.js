@@ -39,7 +39,7 @@ const frontPage = {
     const rows = headlines.map((line) => [line.study, line.question, line.reported, line.measured, line.interval,
       line.seeds, line.same, frontPage.links(line.runs)]);
     return elements.section("Headline results: reported by the source, measured here",
-      heads.map((title) => ({ title, right: right.has(title) })), rows);
+      heads.map((title) => ({ title, right: right.has(title), kind: ["question", "same setting?"].includes(title) ? "full" : null })), rows);
   },
 
   links(ids) {
@@ -62,7 +62,7 @@ const frontPage = {
         String(operations.size), newest ? formats.time(newest) : ""];
     });
     return elements.section("Studies", [{ title: "study" }, { title: "runs", right: true }, { title: "failed", right: true },
-      { title: "operations", right: true }, { title: "newest (UTC)" }], rows);
+      { title: "operations", right: true, kind: "wide" }, { title: "newest (UTC)" }], rows);
   },
 
   newest() {

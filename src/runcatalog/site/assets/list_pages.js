@@ -2,7 +2,7 @@
 // Pages that are lists: failures, operations that were never run, superseded and retracted runs.
 
 const listPages = {
-  COLUMNS: [{ title: "started (UTC)" }, { title: "run" }, { title: "operation" }, { title: "result" }, { title: "took", right: true }],
+  COLUMNS: [{ title: "started (UTC)" }, { title: "run" }, { title: "operation" }, { title: "result", kind: "full" }, { title: "took", right: true, kind: "wide" }],
 
   cells(row) {
     const started = runs.fact(row, "started");
@@ -39,7 +39,7 @@ const listPages = {
     const never = Object.entries(runs.facts.operations).filter(([, operation]) => operation.never);
     elements.add(main, elements.make("h1", {}, "Never run"), elements.make("p", { class: "note" },
       never.length ? "Operations that are declared and have no run." : "Every declared operation has a run."));
-    const heads = [{ title: "operation" }, { title: "study" }, { title: "what it does" }, { title: "why not yet" }];
+    const heads = [{ title: "operation" }, { title: "study" }, { title: "what it does", kind: "full" }, { title: "why not yet", kind: "full" }];
     const rows = never.map(([name, { study, description, why }]) => [name, study, description, why || "–"]);
     if (rows.length) elements.add(main, elements.table("Never run", heads, rows));
   },
@@ -49,7 +49,7 @@ const listPages = {
       runs.fact(row, "superseded_by") !== undefined || runs.fact(row, "retracted") !== undefined);
     elements.add(main, elements.make("h1", {}, "Superseded and retracted"), elements.make("p", { class: "note" },
       marked.length ? "Records are never deleted. These count in no table and no figure." : "No run is superseded or retracted."));
-    const heads = [{ title: "run" }, { title: "operation" }, { title: "result" }, { title: "stands instead" }, { title: "why" }];
+    const heads = [{ title: "run" }, { title: "operation" }, { title: "result", kind: "full" }, { title: "stands instead" }, { title: "why", kind: "full" }];
     const rows = marked.map((row) => [
       elements.link(runs.address(row), runs.ids[row].slice(0, 8), { class: "id" }),
       runs.fact(row, "operation"), listPages.result(row), listPages.successor(row),

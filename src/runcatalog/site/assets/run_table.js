@@ -40,7 +40,7 @@ const runTable = {
   },
 
   // Show rows in an element. Names: those in the query, each shown as a column.
-  show(box, rows, queried) {
+  async show(box, rows, queried) {
     runTable.clear();
     const shown = queried.filter(({ kind, key }) => kind !== "field" || !["run", "operation", "label", "status", "study", "seed", "started"].includes(key));
     runTable.table = new Tabulator(box, {
@@ -55,7 +55,10 @@ const runTable = {
       renderVerticalBuffer: 300,
       reactiveData: false,
     });
-    return new Promise((resolve) => { runTable.table.on("tableBuilt", resolve); });
+    await new Promise((resolve) => { runTable.table.on("tableBuilt", resolve); });
+    // Its links and boxes are reached by keys; a grid must not have a focusable child between it and its rows.
+    box.querySelector(".tabulator-tableholder").removeAttribute("tabindex");
+    box.setAttribute("aria-label", "Runs");
   },
 
   clear() {
