@@ -84,6 +84,7 @@ const comparePage = {
     elements.add(main, section);
     const pages = new Map(await Promise.all(groups.flatMap(({ rows }) => rows)
       .map(async (row) => [row, await runs.load(row)])));
+    if (!main.isConnected) return; // the reader has left
     const seeds = groups.some(({ rows }) => rows.length > 1);
     const choices = seeds ? ["mean over seeds, band from lowest to highest", "every run"] : ["every run"];
     const box = elements.make("div", { class: "charts" });
