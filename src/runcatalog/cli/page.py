@@ -54,7 +54,7 @@ def render(options: argparse.Namespace) -> int:
 
 def _print_written(paths: Sequence[Path]) -> None:
     for path in paths:
-        print(f"wrote {os.path.relpath(path)}")
+        print(f"{'wrote' if path.exists() else 'removed'} {os.path.relpath(path)}")
 
 
 def _links(options: argparse.Namespace) -> dict[str, str]:

@@ -18,6 +18,8 @@ LOCAL_FILE = "runs_local.md"  # ignored by git; includes the runs that are not e
 SETTINGS_FILE = (
     "catalog.yml"  # defined again in `record`, whose import would take longer than most commands
 )
+# Entries of reported.yml that are no operations.
+HEADLINE, FINDING, SAME_SETTING = "headline", "finding", "same_setting"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -79,11 +81,13 @@ class Reported:
         text: The result in a line.
         source: Where it is reported.
         numbers: Numbers of the result by name.
+        same_setting: Whether the project measures in the source's setting: "yes", or "no" with the reason.
     """
 
     text: str
     source: str = ""
     numbers: dict[str, Any] = field(default_factory=dict)
+    same_setting: str = ""
 
 
 @dataclass(frozen=True)
@@ -260,12 +264,15 @@ class Project:
             if not isinstance(content, dict):
                 raise CatalogError(f"{path}: a mapping of operations is expected")
             for name, entry in content.items():
+                if name in (HEADLINE, FINDING, SAME_SETTING):
+                    continue
                 body = entry if isinstance(entry, dict) else {"text": entry}
                 numbers = body.get("numbers")
                 results[str(name)] = Reported(
                     str(body.get("text") or ""),
                     str(body.get("source") or ""),
                     dict(numbers) if isinstance(numbers, dict) else {},
+                    _yes_or_no(body.get(SAME_SETTING, content.get(SAME_SETTING))),
                 )
         return results
 
@@ -303,6 +310,13 @@ class Project:
                 return path.parent.name
         studies = self.studies()
         return studies[0] if len(studies) == 1 else ""
+
+
+def _yes_or_no(content: Any) -> str:
+    """Return "yes", "no", or a text such as "no: other doors"; "" for None."""
+    if content is None or isinstance(content, bool):
+        return {None: "", True: "yes", False: "no"}[content]
+    return str(content)
 
 
 def _flags(content: Any) -> dict[str, Any]:

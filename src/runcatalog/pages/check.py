@@ -1,66 +1,77 @@
-"""Comparison of the committed runs_catalog.md with a rendering of the records."""
+"""Comparison of the committed pages with a rendering of the records."""
 
 from __future__ import annotations
 
 import re
 from collections.abc import Sequence
+from pathlib import Path
 
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import CATALOG_FILE, Project
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages import tables
-from runcatalog.pages.render import MACHINES, Catalog
+from runcatalog.pages import render, tables
 
 # The wording of text.sentences for a running run, and of pages.batch_summary for a running batch.
 _RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
 
 
 def difference(project: Project, records: Sequence[RunRecord]) -> list[str]:
-    """Return the differences between the page and a rendering of the records, a line per difference.
+    """Return the differences between the pages and a rendering of the records, a line per difference.
 
     Raises:
-        CatalogError: The page is missing, or cannot be rendered.
+        CatalogError: The front page is missing, or a page cannot be rendered.
     """
-    try:
-        committed = tables.without_links(project.catalog.read_bytes().decode("utf-8", "replace"))
-    except OSError:
-        raise CatalogError(f"{project.catalog}: missing; `catalog render` writes it") from None
-    catalog = Catalog(project, records)
-    expected = catalog.markdown()
+    if not project.catalog.is_file():
+        raise CatalogError(f"{project.catalog}: missing; `catalog render` writes it")
+    catalog = render.Catalog(project, records)
+    pages = catalog.pages
+    committed = {path: _content(project.root / path) for path in pages}
+    missing = [f"{path} is missing" for path in pages if committed[path] is None]
     problems = [f"figure {p} is missing" for p in sorted(catalog.figures) if not p.is_file()]
-    if committed == expected:
-        return problems
+    old = render.outdated(project, pages, render.CATALOG_FOLDER)
+    problems += [f"{p.relative_to(project.root)} has no study any more" for p in old]
+    different = [path for path in pages if committed[path] not in (None, pages[path])]
+    if not different:
+        return missing + problems
+    first = _first_difference(different[0], committed[different[0]] or "", pages[different[0]])
+    if len(different) > 1:
+        first += f"; {len(different) - 1} more pages differ"
     for running, advice in (
         (False, "without a record (`catalog export` writes it)"),
         (True, "still running, without a record yet (`catalog render` leaves it out)"),
     ):
-        if unknown := _without_record(committed, records, running):
+        if unknown := _without_record(project, records, running):
             problems.append(f"{CATALOG_FILE} shows {_run_list(unknown)}, {advice}")
-    return [_first_difference(committed, expected), *problems]
+    return [first, *missing, *problems]
 
 
 def lost_rows(project: Project, records: Sequence[RunRecord]) -> str:
-    """Return a sentence that names the rows of the page whose records were removed; "" if there are none.
+    """Return a sentence that names the runs of the pages whose records were removed; "" if there are none.
 
-    Rows of running runs do not count, since they had no record.
+    Running runs do not count, since they had no record.
     """
-    try:
-        committed = tables.without_links(project.catalog.read_bytes().decode("utf-8", "replace"))
-    except OSError:
-        return ""
-    unknown = _without_record(committed, records, running=False)
+    unknown = _without_record(project, records, running=False)
     return f"{CATALOG_FILE} shows {_run_list(unknown)}" if unknown else ""
 
 
-def _without_record(content: str, records: Sequence[RunRecord], running: bool) -> list[str]:
-    """Return the ids in a page's tables without a record, either of running runs and batches or of all others."""
-    # A batch without a record of its own has a row if its trials have records.
+def _content(path: Path) -> str | None:
+    """Return a page without links to MLflow; None without the page."""
+    try:
+        return tables.without_links(path.read_bytes().decode("utf-8", "replace"))
+    except OSError:
+        return None
+
+
+def _without_record(project: Project, records: Sequence[RunRecord], running: bool) -> list[str]:
+    """Return the ids in the pages of runs without a record, either of running runs and batches or of all others."""
+    # A batch without a record of its own has an entry if its trials have records.
     recorded = {record.id8 for record in records} | {record.batch[:8] for record in records}
-    return sorted(
-        id8
-        for id8, is_running in _ids(content).items()
-        if is_running == running and id8 not in recorded
-    )
+    folder = project.root / render.CATALOG_FOLDER
+    pages = [*folder.glob("*_runs.md"), *folder.glob("*_runs/*.md")]
+    ids = {
+        id8: is_running for page in pages for id8, is_running in _ids(_content(page) or "").items()
+    }
+    return sorted(i for i, is_running in ids.items() if is_running == running and i not in recorded)
 
 
 def _run_list(ids: Sequence[str]) -> str:
@@ -68,30 +79,17 @@ def _run_list(ids: Sequence[str]) -> str:
     return f"run {shown}" if len(ids) == 1 else f"runs {shown}"
 
 
-def _first_difference(committed: str, expected: str) -> str:
+def _first_difference(page: str, committed: str, expected: str) -> str:
     left, right = committed.splitlines(), expected.splitlines()
-    pairs = enumerate(zip(left, right, strict=False), 1)
-    different = [(number, old, new) for number, (old, new) in pairs if old != new]
-    # The numbers of runs change with every row; the row itself is more informative.
-    start = left.index(MACHINES) + 1 if MACHINES in left else 0
-    machines = range(
-        start, next((i for i in range(start, len(left)) if left[i].startswith("#")), 0)
-    )
-    others = [
-        (number, old, new)
-        for number, old, new in different
-        if number not in machines and not re.match(r"\d+ (?:run|batch)|No runs yet", old)
-    ]
-    for number, old, new in (others or different)[:1]:
-        return f"{CATALOG_FILE}:{number}: {_quoted(old)}, the records give {_quoted(new)}"
+    for number, (old, new) in enumerate(zip(left, right, strict=False), 1):
+        if old != new:
+            return f"{page}:{number}: {_quoted(old)}, the records give {_quoted(new)}"
     number = min(len(left), len(right)) + 1
     if len(left) > len(right):
-        return f"{CATALOG_FILE}:{number}: {_quoted(left[number - 1])}, the records end before it"
+        return f"{page}:{number}: {_quoted(left[number - 1])}, the records end before it"
     if len(right) > len(left):
-        return (
-            f"{CATALOG_FILE}:{number}: the file ends, the records give {_quoted(right[number - 1])}"
-        )
-    return f"{CATALOG_FILE}: line endings or the last line break differ"
+        return f"{page}:{number}: the file ends, the records give {_quoted(right[number - 1])}"
+    return f"{page}: line endings or the last line break differ"
 
 
 def _quoted(line: str) -> str:
@@ -102,10 +100,10 @@ def _quoted(line: str) -> str:
 
 
 def _ids(content: str) -> dict[str, bool]:
-    """Map the ids in the second column of a page's tables to whether their row is of a running run."""
+    """Map the ids of the entries of a page of runs to whether they are of a running run."""
     ids: dict[str, bool] = {}
     for line in content.splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
-        if len(cells) > 3 and re.fullmatch(r"[0-9a-f]{8}(, [0-9a-f]{8})*", cells[2]):
-            ids |= dict.fromkeys(cells[2].split(", "), any(map(_RUNS.search, cells[3:])))
+        if entry := re.match(r'\| <a id="([0-9a-f]{8})"></a>', line):
+            cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)]
+            ids[entry[1]] = any(map(_RUNS.search, cells[2:]))
     return ids

@@ -4,6 +4,10 @@ A comment directly behind a number names its source and does not show in rendere
 
     79.6 %<!-- =success; run: 3bf9dfdd -->
     79.1 [78.3, 79.6] %<!-- =mean of objective; run: 3bf9dfdd 023a72ab 7008d29f -->
+
+or names a headline of experiments/STUDY/reported.yml, whose runs are those of the front page:
+
+    99.2 [98.9, 99.6] %<!-- =headline door/accuracy -->
 """
 
 from __future__ import annotations
@@ -14,9 +18,9 @@ from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
 from pathlib import Path
-from typing import Any
 
-from runcatalog.model import statistics
+from runcatalog.analysis import headline_numbers, headlines, record_numbers
+from runcatalog.model import marks, statistics
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
 
@@ -29,6 +33,7 @@ _CITED = re.compile(
 )
 _COMMENT = re.compile(r"<!--\s*=(?P<source>.*?)-->", re.DOTALL)
 _SOURCE = re.compile(r"\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*$", re.DOTALL)
+_HEADLINE = re.compile(r"\s*headline\s+(?P<key>[\w-]+/[\w-]+)\s*$")
 _STATISTIC = re.compile(
     r"(?P<name>mean|min|max|median|low|high|count)\s+of\s+(?P<key>.+)$", re.DOTALL
 )
@@ -57,8 +62,8 @@ class Citation:
         interval: (low, high) as written; None without.
         unit: Unit behind the number; "" without.
         statistic: Statistic over the runs; "" for the value of a single run.
-        key: Metric or field of the record.
-        ids: First digits of the runs or batches.
+        key: Metric or field of the record; STUDY/NAME of a headline.
+        ids: First digits of the runs or batches; empty for a headline.
     """
 
     where: str
@@ -78,11 +83,18 @@ def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
         records: The committed records.
     """
     lines, index = [], _Index(records)
+    declared = headlines.declared(project)
+    runs = headline_numbers.Runs(marks.current(records), project.operations())
     for path in _pages(project.root):
         where = path.relative_to(project.root).as_posix()
         text = path.read_text(encoding="utf-8", errors="replace")
         for item in citations(text, where):
-            problem = item if isinstance(item, str) else _problem(item, index)
+            if isinstance(item, str):
+                problem = item
+            elif item.ids:
+                problem = _problem(item, index)
+            else:
+                problem = _headline_problem(item, declared, runs)
             if problem:
                 lines.append(problem)
     return lines
@@ -100,20 +112,22 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
         if _in_code(text, comment.start()):
             continue
         place = f"{where}:{text.count(chr(10), 0, comment.start()) + 1}"
-        number, source = read.get(comment.end()), _SOURCE.match(comment["source"])
+        number = read.get(comment.end())
+        headline = _HEADLINE.match(comment["source"])
+        source = headline or _SOURCE.match(comment["source"])
         if number is None or source is None:
             yield f"{place}: “{comment[0]}” is not NUMBER<!-- =[STATISTIC of ]METRIC; run: ID … -->"
             continue
-        statistic = _STATISTIC.match(source["key"])
+        statistic = None if headline else _STATISTIC.match(source["key"])
         interval = (number["low"], number["high"]) if number["low"] else None
         yield Citation(
             place,
-            _plain(number["value"]),
-            interval and (_plain(interval[0]), _plain(interval[1])),
+            record_numbers.plain(number["value"]),
+            interval and (record_numbers.plain(interval[0]), record_numbers.plain(interval[1])),
             (number["unit"] or number["unit_after"]).strip(),
             statistic["name"] if statistic else "",
             (statistic["key"] if statistic else source["key"]).strip(),
-            tuple(re.split(r"[\s,]+", source["ids"].strip())),
+            () if headline else tuple(re.split(r"[\s,]+", source["ids"].strip())),
         )
 
 
@@ -122,10 +136,6 @@ def _in_code(text: str, position: int) -> bool:
     line = text[text.rfind("\n", 0, position) + 1 : position]
     fences = len(re.findall(r"^\s*(?:```|~~~)", text[:position], re.MULTILINE))
     return fences % 2 == 1 or line.startswith("    ") or line.count("`") % 2 == 1
-
-
-def _plain(number: str) -> str:
-    return number.replace(",", "").replace("−", "-")
 
 
 class _Index:
@@ -166,9 +176,9 @@ def _problem(citation: Citation, index: _Index) -> str:
         if len(matches) > 1:
             return f"{citation.where}: {id} is the start of {len(matches)} ids"
         # The trials of a batch count, unless the batch has the number itself.
-        own = [r for r in matches if _values(r, citation.key)]
+        own = [r for r in matches if record_numbers.values_of(r, citation.key)]
         runs += own or trials or matches
-    values = [_value(run, citation.key) for run in runs]
+    values = [record_numbers.value(run, citation.key) for run in runs]
     missing = [run.id8 for run, value in zip(runs, values, strict=True) if value is None]
     if missing:
         return f"{citation.where}: run {', '.join(missing)} has no {citation.key}"
@@ -178,7 +188,7 @@ def _problem(citation: Citation, index: _Index) -> str:
     is_bound = citation.statistic in ("low", "high")
     bounds = None
     if citation.interval or is_bound:
-        bounds = _bounds(runs, citation.key, numbers)
+        bounds = record_numbers.bounds(runs, citation.key)
     if is_bound:
         expected = bounds and bounds[citation.statistic == "high"]
     else:
@@ -186,6 +196,33 @@ def _problem(citation: Citation, index: _Index) -> str:
     scales = _SCALES[citation.unit] if citation.statistic != "count" else (1.0,)
     if citation.unit and not citation.key.startswith("table "):
         scales = scales[:1]
+    statistic = f"{citation.statistic} of " if citation.statistic else ""
+    source = f"{statistic}{citation.key} of {' '.join(citation.ids)}"
+    return _difference(citation, source, expected, bounds, scales)
+
+
+def _headline_problem(
+    citation: Citation, declared: headlines.Declared, runs: headline_numbers.Runs
+) -> str:
+    headline = declared.named(citation.key)
+    if headline is None:
+        return f"{citation.where}: no headline {citation.key} is declared"
+    number = runs.measured(headline).number
+    if number is None:
+        return f"{citation.where}: headline {citation.key} has no runs"
+    scales = _SCALES[citation.unit][:1]
+    source = f"headline {citation.key}"
+    return _difference(citation, source, number.value, number.bounds, scales)
+
+
+def _difference(
+    citation: Citation,
+    source: str,
+    expected: float | None,
+    bounds: tuple[float, float] | None,
+    scales: Sequence[float],
+) -> str:
+    """Return the difference between a cited number and the one of its source, as a line; "" if they agree."""
     pairs = [(citation.shown, expected)]
     if citation.interval:
         pairs += list(zip(citation.interval, bounds or (None, None), strict=True))
@@ -193,11 +230,8 @@ def _problem(citation: Citation, index: _Index) -> str:
         return ""
     shown = citation.shown + (f" [{', '.join(citation.interval)}]" if citation.interval else "")
     given = _described([value for _, value in pairs], scales[0])
-    statistic = f"{citation.statistic} of " if citation.statistic else ""
-    return (
-        f"{citation.where}: {shown}{f' {citation.unit}' if citation.unit else ''}, "
-        f"but {statistic}{citation.key} of {' '.join(citation.ids)} is {given}"
-    )
+    unit = f" {citation.unit}" if citation.unit else ""
+    return f"{citation.where}: {shown}{unit}, but {source} is {given}"
 
 
 def _described(values: Sequence[float | None], scale: float) -> str:
@@ -212,70 +246,3 @@ def _equal(text: str, value: float | None, scale: float) -> bool:
     exponent = Decimal(text).as_tuple().exponent
     half = 0.5 * 10.0 ** int(exponent)
     return abs(float(text) - value * scale) <= half * (1 + 1e-6)
-
-
-def _bounds(
-    runs: Sequence[RunRecord], key: str, numbers: Sequence[float]
-) -> tuple[float, float] | None:
-    """The 95 % interval of the runs' mean, as the catalog computes it, or as the single run states it."""
-    if len(runs) == 1:
-        if key.startswith("table ") and len(cell := _cell(runs[0], key)) == 3:
-            return cell[1], cell[2]
-        low, high = _value(runs[0], f"{key}_low"), _value(runs[0], f"{key}_high")
-        if low is not None and high is not None:
-            return low, high
-    objectives = [run.objective for run in runs]
-    if all(o is not None and key in ("objective", o.get("name")) for o in objectives):
-        return statistics.bounds([o for o in objectives if o is not None])
-    return statistics.bootstrap(numbers) if len(numbers) > 1 else None
-
-
-def _value(run: RunRecord, key: str) -> float | None:
-    return next(iter(_values(run, key)), None)
-
-
-def _values(run: RunRecord, key: str) -> list[float]:
-    """The values of a key in a record, the result before the last value of a metric.
-
-    A key is `objective` or its name, a metric, a number of the result or the record (`env_steps`, `wall_seconds`), `at`
-    for the step of the objective, `best NAME` of a metric, or `table ROW :: COLUMN` of a table that the run computed,
-    where ROW is a row's first cell or its first two.
-    """
-    result, objective = run.result or {}, run.objective or {}
-    reported = result.get("metrics")
-    candidates: list[Any] = []
-    if key in ("objective", objective.get("name")):
-        candidates.append(objective.get("value"))
-    if key == "at":
-        candidates.append(objective.get("at"))
-    if isinstance(reported, dict):
-        candidates.append(reported.get(key))
-    if key in run.metrics:
-        candidates.append(run.metrics[key].last)
-    if key.startswith("best ") and key[5:] in run.metrics:
-        candidates.append(run.metrics[key[5:]].best)
-    if key.startswith("table "):
-        candidates += _cell(run, key)[:1]
-    candidates.append(result.get(key))
-    if key in ("env_steps", "wall_seconds"):
-        candidates.append(getattr(run, key))
-    return [
-        float(value)
-        for value in candidates
-        if isinstance(value, int | float) and not isinstance(value, bool)
-    ]
-
-
-def _cell(run: RunRecord, key: str) -> list[float]:
-    """The numbers in a cell of a table that a run computed: `table ROW :: COLUMN`; [] without one."""
-    row, _, column = key.removeprefix("table ").partition("::")
-    tables = (run.result or {}).get("table")
-    for table in tables if isinstance(tables, list) else [tables]:
-        try:
-            place = [str(name) for name in table["columns"]].index(column.strip())
-            for cells in table["rows"]:
-                if row.strip() in (str(cells[0]), " ".join(map(str, cells[:2]))):
-                    return [float(_plain(text)) for text in re.findall(_NUMBER, str(cells[place]))]
-        except (KeyError, TypeError, ValueError, IndexError):
-            continue
-    return []

@@ -1,4 +1,4 @@
-"""runs_local.md: committed runs and runs of this machine without a record; git ignores the page."""
+"""runs_local.md and runs_local/: pages with the runs of this machine that have no record; git ignores them."""
 
 from __future__ import annotations
 
@@ -51,15 +51,15 @@ def write(
     project: Project,
     records: Sequence[RunRecord],
     local: Sequence[RunRecord],
-    links: Mapping[str, str] | None = None,
+    mlflow: Mapping[str, str] | None = None,
 ) -> list[Path]:
-    """Write the page and its figures, and remove outdated figures; return the files that changed.
+    """Write the pages and their figures, and remove outdated ones; return the files that changed.
 
     Args:
         project: The project.
         records: The committed records; runs_catalog.md and its figures are already written.
-        local: Result of :func:`not_exported`; if it is empty, the page is removed.
-        links: As for :class:`runcatalog.pages.render.Catalog`.
+        local: Result of :func:`not_exported`; if it is empty, the pages are removed.
+        mlflow: As for :class:`runcatalog.pages.render.Catalog`.
     """
     committed = {record.run: record for record in records}
     local = [with_marks(record, committed.get(record.run)) for record in local]
@@ -68,11 +68,11 @@ def write(
     outdated = set(project.local_figures.glob("*/figures/*.svg"))
     if local:
         current = [*(r for r in records if r.run not in ids), *local]
-        catalog = render.Catalog(project, current, links, ids)
+        catalog = render.Catalog(project, current, mlflow, ids)
         changed = catalog.write()
         outdated -= set(catalog.figures)
     else:
-        outdated.add(project.local_catalog)
+        outdated |= {project.local_catalog, *render.outdated(project, (), render.LOCAL_FOLDER)}
     for path in outdated:
         with contextlib.suppress(OSError):
             path.unlink()

@@ -8,7 +8,6 @@ from __future__ import annotations
 
 import hashlib
 import shlex
-from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -98,8 +97,8 @@ def rerun(declared: Mapping[str, Operation], head: RunRecord, trials: Sequence[R
 def shortened(reruns: Sequence[Rerun]) -> tuple[list[str], list[str]]:
     """Return commands with their common flags in shell arrays, and the lines that set the arrays.
 
-    Commands with the same flag names share an array of the most frequent values. The array's name is a digest of its
-    content and so unique on a page. The seed stays in the command.
+    Commands with the same flag names share an array of the first one's values, so that a later run changes no earlier
+    line. The array's name is a digest of its content and so unique on a page. The seed stays in the command.
 
     Args:
         reruns: Runs to repeat; the command of one without an operation is "".
@@ -111,12 +110,8 @@ def shortened(reruns: Sequence[Rerun]) -> tuple[list[str], list[str]]:
     arrays: dict[frozenset[str], tuple[str, dict[str, str]]] = {}
     lines = []
     for names, members in by_names.items():
-        frequent = {
-            name: Counter(again.flags[name] for again in members).most_common(1)[0]
-            for name in sorted(names - {"seed"})
-        }
-        shared = {name: value for name, (value, count) in frequent.items() if count > 1}
-        if shared:
+        shared = {name: members[0].flags[name] for name in sorted(names - {"seed"})}
+        if shared and len(members) > 1:
             content = " ".join(assignment(name, value) for name, value in shared.items())
             variable = f"f{hashlib.sha256(content.encode()).hexdigest()[:8]}"
             arrays[names] = variable, shared

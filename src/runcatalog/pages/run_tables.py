@@ -5,8 +5,8 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runcatalog.analysis import groups
-from runcatalog.pages import tables
+from runcatalog.pages import settings, tables
+from runcatalog.pages.settings import Setting
 from runcatalog.text import markdown
 
 UNFOLDED = 12  # lines; longer tables are folded
@@ -22,16 +22,15 @@ def details(data: tables.PageData, operations: Sequence[str], folded: bool = Tru
     computed: list[tuple[tuple[str, ...], list[str], list[Any]]] = []
     for operation in operations:
         heads = data.heads(operation)
-        varying = groups.varying(heads)
+        varying = settings.varying(heads)
         for head in heads:
             entry = (head.result or {}).get("table")
             for table_data in entry if isinstance(entry, list) else [entry]:
                 if not isinstance(table_data, dict) or not table_data.get("columns"):
                     continue
-                row = tables.single_row(
-                    data, [head], tables.short_name(operation, operations), varying
-                )
-                name_cells = [row.cells["Name"], row.cells["batch id"]]
+                name = tables.short_name(operation, operations)
+                title = tables.setting_cell(Setting(operation, (head,)), name, varying)
+                name_cells = [title, data.id_cell(head.run)]
                 computed.append(
                     (
                         tuple(map(markdown.escape, table_data["columns"])),
@@ -48,7 +47,7 @@ def details(data: tables.PageData, operations: Sequence[str], folded: bool = Tru
             if widest[shape] == columns
             for line in _lines(columns, shape, name_cells, rows)
         ]
-        table = tables.pipes(["Name", "batch id", *columns], lines)
+        table = tables.pipes([tables.SETTING, tables.ID, *columns], lines)
         if folded and len(lines) > UNFOLDED:
             table = tables.fold(f"{len(lines)} lines: {', '.join(columns)}", table)
         sections.append(table)

@@ -10,9 +10,10 @@ from functools import lru_cache
 from runcatalog import numbers
 from runcatalog.numbers import amount as amount
 from runcatalog.numbers import duration as duration
-from runcatalog.numbers import minus, short_exponent
+from runcatalog.numbers import minus as minus
 from runcatalog.numbers import number as number
 from runcatalog.numbers import percent as percent
+from runcatalog.numbers import short_exponent
 
 MAX_NAME = 120
 MAX_RESULT = 600

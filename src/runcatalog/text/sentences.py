@@ -18,7 +18,7 @@ _AT = re.compile(r"(?P<what>.+?) at (?P<axis>[a-z][a-z _]*?) (?P<step>\d+)(?:: (
 
 def sentence(record: RunRecord) -> str:
     """Return the result cell of a single run, as Markdown."""
-    parts = [_state(record)]
+    parts = [state(record)]
     if variant := variant_text(record):
         parts.append(variant)
     if record.parents:
@@ -43,7 +43,8 @@ def _why(text: str) -> str:
     return markdown.escape(text, markdown.MAX_RESULT) or "no reason given"
 
 
-def _state(record: RunRecord) -> str:
+def state(record: RunRecord) -> str:
+    """Return the result of a finished run, or how far another came and why it ended."""
     if record.status == FINISHED:
         return outcome(record)
     if record.status == RUNNING:

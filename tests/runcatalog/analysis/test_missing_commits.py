@@ -38,7 +38,7 @@ def records(project, git, make):
 
 def rows(project, records):
     """Returns the cells of the rows of the toy's table, by id."""
-    cells = [line.split(" | ") for line in Catalog(project, records).markdown().splitlines()]
+    cells = [line.split(" | ") for line in joined(Catalog(project, records)).splitlines()]
     return {row[1]: row for row in cells if len(row) > 3 and row[1].isdigit()}
 
 

@@ -172,8 +172,8 @@ def test_a_search_is_compared_with_the_random_one_of_equal_budget(project, make)
     other = batch("d", "toy:opt@random", "random", [99.0], task="lever")
     (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:opt@gp"]) }}')
     expected = "with 4 trials, best 5 against 2.5 of random search (cccccccc), whose best was reached after 3 trials"
-    assert expected in render.Catalog(project, [*own, *chance, *other]).markdown()
-    assert "random search" not in render.Catalog(project, [*own, *other]).markdown()
+    assert expected in joined(render.Catalog(project, [*own, *chance, *other]))
+    assert "random search" not in joined(render.Catalog(project, [*own, *other]))
     comparison = searches.against_random(chance[1:], own[1:])
     assert batch_summary.comparison_text(comparison, "aaaaaaaa") == (
         "with 4 trials, best 2.5 against 5 of random search (aaaaaaaa), whose best was not reached"
@@ -227,7 +227,7 @@ def test_bars_of_several_searches(project, make):
     batch = with_importance(make, 0.5, lr=(0.6, 0.4, 0.8), clip=(0.1, -0.1, 0.3))
     trials = [numbered(make, i, {"lr": i, "clip": -i}, float(i)) for i in range(1, 4)]
     catalog = render.Catalog(project, [batch, *trials])
-    assert "(experiments/toy/figures/what_matters.svg)" in catalog.markdown()
+    assert "(experiments/toy/figures/what_matters.svg)" in joined(catalog)
     (drawing,) = catalog.figures.values()
     svg = drawing.svg()
     assert svg == drawing.svg()
@@ -235,7 +235,7 @@ def test_bars_of_several_searches(project, make):
         line.partition(">")[2].partition("<")[0] for line in svg.splitlines() if "<text" in line
     }
     assert COLOURS[0].lower() in svg
-    assert "what_matters" not in render.Catalog(project, trials).markdown()
+    assert "what_matters" not in joined(render.Catalog(project, trials))
 
 
 def test_a_batch_without_a_result(make):

@@ -91,6 +91,31 @@ def test_a_number_that_differs_from_its_record(check, text: str, problem: str):
     assert problem in line
 
 
+@pytest.mark.parametrize(
+    ("text", "problem"),
+    [
+        ("20 [10, 30] %<!-- =headline toy/trials -->", ""),
+        ("21 %<!-- =headline toy/trials -->", "page.md:1: 21 %, but headline toy/trials is 20"),
+        ("20 [0, 28.9] %<!-- =headline toy/trials -->", "headline toy/trials is 20 [10, 30]"),
+        ("20 %<!-- =headline toy/other -->", "no headline toy/other is declared"),
+        ("20 %<!-- =headline toy/never -->", "headline toy/never has no runs"),
+    ],
+)
+def test_a_number_of_a_headline(project, make, text: str, problem: str):
+    (project.experiments / "toy/reported.yml").write_text(
+        "headline:\n"
+        "  trials: {question: How often?, operation: 'toy:sweep'}\n"
+        "  never: {question: How often?, operation: 'toy:never'}\n"
+    )
+    batch = make(1, operation="toy:sweep", result={"batch": True})
+    records = [batch, *(make(9 + n, value=n / 10, batch=batch.run, seed=n) for n in (1, 3))]
+    (project.root / "docs").mkdir()
+    (project.root / "docs/page.md").write_text(text)
+    lines = cited_numbers.problems(project, records)
+    assert bool(lines) == bool(problem)
+    assert all(problem in line for line in lines)
+
+
 def test_the_readme_is_read_too(project, make):
     (project.root / "README.md").write_text("9 %<!-- =objective; run: 00000001 -->\n")
     (line,) = cited_numbers.problems(project, [make(1, value=0.1)])

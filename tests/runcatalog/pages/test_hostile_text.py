@@ -99,7 +99,7 @@ def test_a_file_keeps_its_shape(make, project, names):
     (project.experiments / "toy" / "catalog.md.j2").write_text(source)
     catalog = render.Catalog(project, records(make, names))
     catalog.data.reported = {"toy:train": Reported(names["report"], "a list")}
-    text = catalog.markdown()
+    text = joined(catalog)
     page = Page(text)
 
     assert page.kinds <= OWN
@@ -141,7 +141,7 @@ def test_what_is_not_escaped_is_seen(make, project, monkeypatch, summary):
     """That the test above can fail."""
     monkeypatch.setattr(markdown, "escape", lambda value, limit=0: str(value))
     names = {**dict.fromkeys(FIELDS, "x"), "summary": summary}
-    page = Page(render.Catalog(project, records(make, names)).markdown())
+    page = Page(joined(render.Catalog(project, records(make, names))))
     whole = page.tables[1][1][page.tables[1][0].index("result")] == summary
     if whole and page.kinds <= OWN and not any("x.example" in link for link in page.links):
         with pytest.raises(AssertionError):

@@ -10,7 +10,7 @@ from runcatalog.pages.cited_numbers import problems
 
 
 def page(project, records) -> str:
-    return render.Catalog(project, records).markdown()
+    return joined(render.Catalog(project, records))
 
 
 @pytest.fixture

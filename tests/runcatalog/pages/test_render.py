@@ -39,7 +39,7 @@ def records(make) -> list[RunRecord]:
 
 def test_the_whole_file(project, records):
     catalog = render.Catalog(project, records)
-    text = catalog.markdown()
+    text = joined(catalog)
     assert rows(text, "box7") == [["box7", "–", "RTX 2070", "1", "no access"]]
     assert rows(text, "box1") == [["box1", "a \\| b", "–", "4", ""]]
     (sweep,) = rows(text, "sweep")
@@ -60,7 +60,7 @@ def test_a_machine_with_several_kinds_of_cpu_is_no_single_machine(project, make)
     first = make(1, value=0.1, machine="box7", host_cpu="old")
     others = [make(n, value=0.2, machine="box7", host_cpu="new", lr=n) for n in (2, 3)]
     retracted = make(4, value=0.3, machine="box7", host_cpu="old", lr=4, retracted="a bug")
-    text = render.Catalog(project, [first, *others, retracted]).markdown()
+    text = joined(render.Catalog(project, [first, *others, retracted]))
     assert [row[:4] for row in rows(text, "box7")] == [
         ["box7 (CPU 1)", "old", "RTX 2070", "1"],
         ["box7 (CPU 2)", "new", "RTX 2070", "2"],
@@ -71,7 +71,7 @@ def test_a_machine_with_several_kinds_of_cpu_is_no_single_machine(project, make)
 def test_why_an_operation_waits(project, records):
     reasons = project.experiments / "toy/pending.yml"
     reasons.write_text("toy:never: six hours | one core\ntoy:sweep: it has a run\n")
-    text = render.Catalog(project, records).markdown()
+    text = joined(render.Catalog(project, records))
     (never,) = rows(text, "never")
     assert never[-2] == "declared, not run (six hours \\| one core): `guild run toy:never -y`"
     assert "it has a run" not in text
@@ -82,9 +82,9 @@ def test_why_an_operation_waits(project, records):
 
 
 def test_the_order_of_the_records_does_not_matter(project, records):
-    first = render.Catalog(project, records).markdown()
+    first = joined(render.Catalog(project, records))
     shuffled = random.Random(1).sample(records, len(records))
-    assert render.Catalog(project, shuffled).markdown() == first
+    assert joined(render.Catalog(project, shuffled)) == first
 
 
 def test_writing_twice_writes_once(project, records):
@@ -137,7 +137,7 @@ def test_check_names_the_first_row_that_differs(project, records, make):
 def test_a_wrong_template_is_named(project, template, words):
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     with pytest.raises(CatalogError, match=re.escape(words)):
-        render.Catalog(project, []).markdown()
+        joined(render.Catalog(project, []))
 
 
 def test_seeds_share_a_row_where_asked_for(project, make):
@@ -146,7 +146,7 @@ def test_seeds_share_a_row_where_asked_for(project, make):
     runs = [make(i, value=0.9, lr=0.1, seed=i) for i in (1, 2, 3, 4)] + [
         make(9, value=0.1, lr=0.2, seed=1)
     ]
-    found = rows(render.Catalog(project, runs).markdown(), "train")
+    found = rows(joined(render.Catalog(project, runs)), "train")
     assert [line[0] for line in found] == ["train lr=0.1", "train lr=0.2"]
     assert found[0][1] == "00000001, 00000002, 00000003, 00000004"
     assert found[0][2] == "1–4"
@@ -165,7 +165,7 @@ def test_runs_of_seeds_share_a_row_though_each_began_from_a_run_of_its_own_seed(
     # Of another parent's flags, of a parent of another seed, of one that nobody knows: rows of their own.
     runs.append(make(20, value=0.9, seed=2, parents=(parents[0].run,)))
     runs.append(make(21, value=0.9, seed=2, parents=("f" * 32,)))
-    found = rows(render.Catalog(project, [*parents, other, *runs]).markdown(), "train")
+    found = rows(joined(render.Catalog(project, [*parents, other, *runs])), "train")
     assert [line[1].split(", ") for line in found] == [
         [runs[0].id8, runs[1].id8, runs[3].id8], [runs[2].id8], [runs[4].id8], [runs[5].id8],
     ]  # fmt: skip
@@ -180,7 +180,7 @@ def test_runs_that_all_began_from_one_share_a_row_though_it_has_the_seed_of_one(
         for seed in (1, 2, 3)
         for n in (0, 1)
     ]
-    found = rows(render.Catalog(project, [*parents, *runs]).markdown(), "train")
+    found = rows(joined(render.Catalog(project, [*parents, *runs])), "train")
     assert [line[2] for line in found] == ["1, 2, 3", "1, 2, 3"]
 
 
@@ -192,7 +192,7 @@ def test_a_flag_is_shown_where_it_differs_from_what_the_template_leaves_unsaid(p
         make(n, value=0.9, **(flags | more))
         for n, more in enumerate(({}, {"lr": 0.1}, {"updates": 60}))
     ]
-    found = rows(render.Catalog(project, runs).markdown(), "train")
+    found = rows(joined(render.Catalog(project, runs)), "train")
     assert [line[0] for line in found] == ["train", "train lr=0.1", "train updates=60"]
 
 
@@ -204,7 +204,7 @@ def test_the_seed_in_a_label_parts_no_row_and_nothing_is_said_twice(project, mak
         for n, lr in enumerate((0.1, 0.2))
         for seed in (1, 12)
     ]
-    found = rows(render.Catalog(project, runs).markdown(), "train")
+    found = rows(joined(render.Catalog(project, runs)), "train")
     assert [line[0] for line in found] == ["train “lr=0.1”", "train “lr=0.2”"]
     assert found[0][2] == "1, 12"
 
@@ -212,16 +212,16 @@ def test_the_seed_in_a_label_parts_no_row_and_nothing_is_said_twice(project, mak
 def test_a_run_used_again_says_so(project, make):
     template = '{{ table(["toy:train"], reused={"toy:train": "series3"}) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
-    (line,) = rows(render.Catalog(project, [make(1, value=0.5)]).markdown(), "train")
+    (line,) = rows(joined(render.Catalog(project, [make(1, value=0.5)])), "train")
     assert line[1:] == ["00000001", "reused from series3"]
 
 
 def test_a_search_by_option_is_named_and_trials_are_no_rows(project, make):
     batch = make(1, operation="toy:train", result={"batch": True, "method": "gp"})
     trials = [make(i, value=i / 10, batch=batch.run, lr=i / 100) for i in (2, 3)]
-    found = rows(render.Catalog(project, [batch, *trials]).markdown(), "train")
+    found = rows(joined(render.Catalog(project, [batch, *trials])), "train")
     assert [line[0] for line in found] == ["train (gp)"]
-    orphans = rows(render.Catalog(project, trials).markdown(), "train")
+    orphans = rows(joined(render.Catalog(project, trials)), "train")
     assert [line[1] for line in orphans] == [batch.id8]
 
 
@@ -246,7 +246,7 @@ def test_tables_that_runs_computed_are_put_together(project, make):
     told = {"columns": ["who", "median"], "rows": [["a|b", "3 [2, 4]"], ["c", "never"]]}
     wider = {"columns": ["who", "mean", "median"], "rows": [["d", "5", "6"]]}
     other = {"columns": ["what"], "rows": [["x"]] * 13}
-    text = render.Catalog(
+    catalog = render.Catalog(
         project,
         [
             make(1, value=0.5, lr=0.1, result={"table": told}),
@@ -254,7 +254,8 @@ def test_tables_that_runs_computed_are_put_together(project, make):
             make(3, value=0.5, lr=0.2),
             make(4, operation="toy:sweep", result={"table": other}),
         ],
-    ).markdown()
+    )
+    text = joined(catalog)
     # Those whose columns another has are put into it; a name stands on the first of its lines.
     assert rows(text, "train lr=0.1")[0][1:] == ["00000001", "a\\|b", "", "3 \\[2, 4\\]"]
     assert rows(text, "train lr=0.2")[0][1:] == ["00000002", "d", "5", "6"]
@@ -266,7 +267,7 @@ def test_tables_that_runs_computed_are_put_together(project, make):
         '{{ details(["toy:train"], folded=false) }}'
     )
     both = {"table": [told, other | {"rows": [["x"]] * 20}]}  # one run, two tables
-    text = render.Catalog(project, [make(1, value=0.5, result=both)]).markdown()
+    text = joined(render.Catalog(project, [make(1, value=0.5, result=both)]))
     assert [line[2:] for line in rows(text, "Name")][:2] == [["who", "median"], ["what"]]
     assert len([line for line in rows(text, "") if line[2:3] == ["x"]]) == 20
     assert "20 lines" not in text
@@ -280,7 +281,7 @@ def test_of_many_runs_the_last_are_shown_and_the_others_folded(project, make):
     runs[4] = make(5, status="FAILED", reason="out of memory", seed=5)
     catalog = render.Catalog(project, [*runs, make(99, value=0.5, operation="toy:sweep")])
     catalog.data.reported = {"toy:train": Reported("what the source says")}
-    shown, earlier, facts = catalog.markdown().split("## Other operations")[0].split("<details>")
+    shown, earlier, facts = joined(catalog).split("## Other operations")[0].split("<details>")
     assert [line[2] for line in rows(shown, "train")] == [str(seed) for seed in range(14, 24)]
     assert [line[2] for line in rows(earlier, "train")] == [str(seed) for seed in range(1, 14)]
     assert "failed: out of memory" in rows(earlier, "train")[4]
@@ -305,7 +306,7 @@ def test_what_a_row_leaves_out_is_folded(project, make):
         wall_seconds=61.2, host_cpu="a cpu", digest={"metrics": "0123456789"},
     )  # fmt: skip
     running = make(2, status="RUNNING", flags={"seed": 4})
-    text = render.Catalog(project, [single, running, batch, *trials]).markdown()
+    text = joined(render.Catalog(project, [single, running, batch, *trials]))
     facts = {line[0]: line[1:] for line in rows(text, "[0000") + rows(text, "00000002")}
     assert facts["[00000001](experiments/records/toy/00000001.json)"] == [
         "`guild run toy:train lr=0.25 seed=3 -y`", "`abcdef0` with changes `feed5678`", "a cpu", "1 min 1 s",
@@ -324,7 +325,7 @@ def test_what_a_row_leaves_out_is_folded(project, make):
 
 
 def test_ids_are_links_where_a_server_is_given(project, records):
-    plain = render.Catalog(project, records).markdown()
+    plain = joined(render.Catalog(project, records))
     links = {r.run: f"http://mlflow.lab:8080/#/experiments/1/runs/{r.run}" for r in records}
     render.write(project, records, links)
     linked = project.catalog.read_text()
@@ -339,7 +340,7 @@ def test_a_long_result_has_a_line_for_each_part(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
     long, short = "; ".join(["x" * 30] * 6), "a; b"
     runs = [make(i, result={"summary": s}, lr=i / 10) for i, s in enumerate((long, short), 1)]
-    first, second = rows(render.Catalog(project, runs).markdown(), "train")
+    first, second = rows(joined(render.Catalog(project, runs)), "train")
     assert first[-1].split(";<br>") == ["x" * 30] * 6
     assert second[-1] == short
 
@@ -348,5 +349,5 @@ def test_quotes_that_guild_puts_round_numbers_are_gone(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
     run = make(1, value=0.5, label="value lr='0.02' hidden='8 4' name='x'", lr=0.02, seed=1)
     other = make(2, value=0.5, label="lr='1e-3'", lr=1e-3)
-    names = [line[0] for line in rows(render.Catalog(project, [run, other]).markdown(), "train")]
+    names = [line[0] for line in rows(joined(render.Catalog(project, [run, other])), "train")]
     assert names == ["train “value lr=0.02 hidden='8 4' name='x'”", "train “lr=1e-3” lr=1e-3"]

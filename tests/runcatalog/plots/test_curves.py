@@ -280,7 +280,7 @@ def test_metrics_of_one_name_pattern_are_lines_of_one_figure(project, make):
     names = ("b x/length", "a/length", "a/low", "a/high", "a/more/length", "width")
     runs = [make(i, lr=i / 10).with_points(dict.fromkeys(names, curve)) for i in (1, 2)]
     catalog = render.Catalog(project, [*runs, make(3, value=0.5)])
-    assert "![length, many](experiments/toy/figures/many.svg)" in catalog.markdown()
+    assert "![length, many](experiments/toy/figures/many.svg)" in joined(catalog)
     (figure,) = catalog.figures.values()
     svg = figure.svg()
     assert {"b x", "a"} <= set(texts(svg))
@@ -310,7 +310,7 @@ def test_what_a_template_calls(project, make):
     batch = make(99, result={"batch": True, "method": "gp"}, status="FAILED", started=0)
     trials = [replace(trial, batch=batch.run) for trial in search()]
     catalog = render.Catalog(project, [batch, *trials, make(50, value=0.5, operation="toy:sweep")])
-    text = catalog.markdown()
+    text = joined(catalog)
     assert sorted(p.name for p in catalog.figures) == ["map.svg", "search.svg"]
     assert "![what the study drew](experiments/toy/figures/drawn.svg)" in text
     assert "never.svg" not in text
@@ -321,11 +321,11 @@ def test_what_a_template_calls(project, make):
     assert facts["00000063"].count("[search](experiments/toy/figures/search.svg)") == 1
     assert facts["00000032"].count("[drawn](experiments/toy/figures/drawn.svg)") == 1
     assert (
-        render.Catalog(project, trials).markdown().count("search.svg") == 2
+        joined(render.Catalog(project, trials)).count("search.svg") == 2
     )  # no batch of its own
 
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ landscape("../x", "toy:train") }}'
     )
     with pytest.raises(CatalogError, match="a file name of letters"):
-        render.Catalog(project, [batch, *trials]).markdown()
+        joined(render.Catalog(project, [batch, *trials]))

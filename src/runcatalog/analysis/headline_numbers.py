@@ -1,0 +1,303 @@
+"""Numbers of declared headlines, computed from records; results that the records do not replicate."""
+
+from __future__ import annotations
+
+import statistics as standard
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runcatalog.analysis import best, groups, record_numbers
+from runcatalog.analysis.headlines import Condition, Finding, Headline, hint, is_number
+from runcatalog.model import statistics, values
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.project import Reported
+from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord, is_maximized
+
+_STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
+    "mean": statistics.mean,
+    "median": standard.median,
+    "min": min,
+    "max": max,
+}
+
+
+@dataclass(frozen=True)
+class Number:
+    """A number of runs of one setting.
+
+    Attributes:
+        runs: Its runs, by start.
+        value: The statistic over the runs.
+        bounds: 95 % interval; None without one.
+        objectives: The number of every run in the form of an objective.
+        point: The value of the compared flag; None without such a flag.
+    """
+
+    runs: tuple[RunRecord, ...]
+    value: float
+    bounds: tuple[float, float] | None
+    objectives: tuple[dict[str, Any], ...] = ()
+    point: values.Scalar = None
+
+    @property
+    def low(self) -> float:
+        return self.bounds[0] if self.bounds else self.value
+
+    @property
+    def high(self) -> float:
+        return self.bounds[1] if self.bounds else self.value
+
+
+@dataclass(frozen=True)
+class Measured:
+    """What the records say to a headline.
+
+    Attributes:
+        headline: The headline.
+        numbers: A number; if a flag's values are compared, one for each, the best first; empty without runs.
+        maximize: Whether larger is better.
+        left_out: Finished runs with the declared flags and other flags than those of the numbers.
+    """
+
+    headline: Headline
+    numbers: tuple[Number, ...]
+    maximize: bool = True
+    left_out: int = 0
+
+    @property
+    def number(self) -> Number | None:
+        """The number, or that of the best value of the compared flag."""
+        return self.numbers[0] if self.numbers else None
+
+    @property
+    def ties(self) -> tuple[Number, ...]:
+        """The numbers that cannot be told apart from the best one; see `best.differ`."""
+        first = self.numbers[:1]
+        return tuple(
+            n for n in self.numbers[1:] if not best.differ(first[0].objectives, n.objectives)
+        )
+
+    @property
+    def falls_short(self) -> bool:
+        """Whether the interval excludes the reported number on the worse side, beyond the number's rounding."""
+        span, number = self.headline.reported_span, self.number
+        if span is None or number is None or number.bounds is None or self.headline.compared_flag:
+            return False
+        return _falls_short(number.bounds, span, self.headline.unit == "%", self.maximize)
+
+
+class Runs:
+    """Current records by the operation that started them.
+
+    Args:
+        records: Records that count.
+        operations: Names of the declared operations.
+    """
+
+    def __init__(self, records: Iterable[RunRecord], operations: Iterable[str]) -> None:
+        self._declared = set(operations)
+        by_id = {record.run: record for record in sorted(records, key=groups.order)}
+        self._by_id = by_id
+        self._by_operation: dict[str, list[RunRecord]] = {}
+        for record in by_id.values():
+            batch = by_id.get(record.batch, record)
+            self._by_operation.setdefault(batch.operation, []).append(record)
+
+    def measured(self, headline: Headline) -> Measured:
+        """Return a headline's number over the runs with its flags.
+
+        If these differ in further flags, the setting with most seeds counts, of several the first. Of several runs with
+        the same seed and flags the newest counts.
+
+        Raises:
+            CatalogError: The operation is neither declared nor run; no run of it has a flag or the number.
+        """
+        runs = self._of(headline)
+        finished = [r for r in runs if r.status == FINISHED and _fits(r, headline.flags)]
+        scored = [r for r in finished if record_numbers.value(r, headline.metric) is not None]
+        if finished and not scored:
+            raise CatalogError(
+                f"{headline.where}: no run of {headline.operation} has {headline.metric!r}"
+            )
+        # The trials of a batch count, unless the batch has the number itself.
+        own = {r.run for r in scored}
+        scored = [r for r in scored if r.batch not in own]
+        if not scored:
+            return Measured(headline, ())
+        maximize = _maximize(headline, scored[0])
+        points: dict[str, list[RunRecord]] = {}
+        for run in scored:
+            point = run.flags.get(headline.compared_flag) if headline.compared_flag else None
+            points.setdefault(values.flag_text(point), []).append(run)
+        numbers, kept = [], 0
+        for members in points.values():
+            chosen = self._setting(members, headline)
+            kept += len(chosen)
+            numbers.append(_number(headline, chosen))
+        numbers.sort(key=lambda n: -n.value if maximize else n.value)
+        repeated = len(scored) - len(_without_repetitions(scored))
+        return Measured(headline, tuple(numbers), maximize, len(scored) - repeated - kept)
+
+    def _of(self, headline: Headline) -> list[RunRecord]:
+        runs = self._by_operation.get(headline.operation, [])
+        known = self._declared | set(self._by_operation)
+        if headline.operation not in known:
+            name = headline.operation
+            raise CatalogError(f"{headline.where}: no operation {name}{hint(name, known)}")
+        flags = {flag for run in runs for flag in run.flags}
+        compared = [headline.compared_flag] if headline.compared_flag else []
+        for flag in (*headline.flags, *compared):
+            if flags and flag not in flags:
+                raise CatalogError(
+                    f"{headline.where}: no run of {headline.operation} has the flag {flag!r}{hint(flag, flags)}"
+                )
+        return runs
+
+    def _setting(self, runs: Sequence[RunRecord], headline: Headline) -> list[RunRecord]:
+        """Return the runs of the setting with most runs, of several the first; one run per seed."""
+        pooled = {flag for flag, accepted in headline.flags.items() if len(accepted) > 1}
+        names = set(groups.varying(runs)) - NEUTRAL_FLAGS - pooled
+        grouped = groups.groups(_without_repetitions(runs), sorted(names))
+        most = min(grouped, key=lambda group: (-len(group.trials), groups.order(group.trials[0])))
+        return list(most.trials)
+
+    def seeds(self, headline: Headline, number: Number) -> str:
+        """Return how many seeds a number has: "5", or "10 × 3" for several kinds of repetition."""
+        first = number.runs[0]
+        if len(number.runs) > 1:
+            return str(len(number.runs))
+        counts = []
+        for flag in headline.seeds or ("seeds",):
+            origins = [first, *(self._by_id[p] for p in first.parents if p in self._by_id)]
+            found = [r.flags[flag] for r in origins if flag in r.flags]
+            if found:
+                counts.append(_repetitions(found[0]))
+            elif headline.seeds:
+                raise CatalogError(
+                    f"{headline.where}: seeds: run {first.id8} has no flag {flag!r}"
+                    f"{hint(flag, first.flags)}"
+                )
+        return " × ".join(map(str, counts)) or "1"
+
+    def not_replicated(self, reported: Mapping[str, Reported]) -> list[Measured]:
+        """Return the operations whose every setting falls short of a number that reported.yml gives to the objective.
+
+        Args:
+            reported: Results of the sources by operation; a list of numbers are those of its seeds.
+        """
+        short = []
+        for operation, report in reported.items():
+            runs = [r for r in self._by_operation.get(operation, ()) if r.objective]
+            runs = [r for r in runs if r.status == FINISHED]
+            span = _mean_of(report.numbers.get(runs[0].objective["name"])) if runs else None  # type: ignore[index]
+            if span is None:
+                continue
+            rate = runs[0].objective.get("kind") == "rate"  # type: ignore[union-attr]
+            headline = Headline(
+                "", runs[0].study, operation, "", operation, {}, unit="%" if rate else "",
+                reported_span=(span, span),
+            )  # fmt: skip
+            names = sorted(set(groups.varying(runs)) - NEUTRAL_FLAGS)
+            maximize = _maximize(headline, runs[0])
+            settings = [
+                Measured(headline, (_number(headline, group.trials),), maximize)
+                for group in groups.groups(_without_repetitions(runs), names)
+            ]
+            if settings and all(setting.falls_short for setting in settings):
+                short.append(settings[0])
+        return short
+
+
+def unsupported(finding: Finding, measured: Mapping[str, Measured]) -> list[Condition]:
+    """Return the conditions of a finding that the records do not support; empty where all hold.
+
+    Args:
+        finding: The finding.
+        measured: Headlines of its study by name.
+    """
+    return [c for c in finding.conditions if not _supported(c, measured)]
+
+
+def _supported(condition: Condition, measured: Mapping[str, Measured]) -> bool:
+    left = measured[condition.left].number
+    if left is None:
+        return False
+    if is_number(condition.right):
+        low = high = float(condition.right)
+    elif (right := measured[condition.right].number) is not None:
+        low, high = right.low, right.high
+    else:
+        return False
+    above, below = left.low > high, left.high < low
+    return {">": above, "<": below, "~": not above and not below}[condition.sign]
+
+
+def _number(headline: Headline, runs: Sequence[RunRecord]) -> Number:
+    numbers = [n for r in runs if (n := record_numbers.value(r, headline.metric)) is not None]
+    statistic = "mean" if headline.compared_flag else headline.statistic
+    bounds = None
+    if statistic == "mean" or len(runs) == 1:
+        bounds = record_numbers.bounds(runs, headline.metric)
+    flag = headline.compared_flag
+    point = runs[0].flags.get(flag) if flag else None
+    # Records hold shares; the cells of their tables have the unit of the table.
+    in_percent = headline.unit == "%" and headline.metric.startswith(record_numbers.TABLE)
+    scale = 0.01 if in_percent else 1.0
+    value = scale * _STATISTICS[statistic](numbers)
+    bounds = bounds and (scale * bounds[0], scale * bounds[1])
+    objectives = record_numbers.objectives(runs, headline.metric)
+    return Number(tuple(runs), value, bounds, tuple(objectives), point)
+
+
+def _maximize(headline: Headline, run: RunRecord) -> bool:
+    if headline.goal:
+        return headline.goal == "max"
+    objective = run.objective
+    name = headline.metric
+    if objective and name == "objective":
+        name = objective["name"]
+    return is_maximized(name, objective)
+
+
+def _fits(run: RunRecord, flags: Mapping[str, tuple[values.Scalar, ...]]) -> bool:
+    return all(
+        values.flag_text(run.flags.get(flag)) in map(values.flag_text, accepted)
+        for flag, accepted in flags.items()
+    )
+
+
+def _without_repetitions(runs: Sequence[RunRecord]) -> list[RunRecord]:
+    """Keep the newest of the runs that agree in seed, flags and the runs that they started from."""
+    kept: dict[str, RunRecord] = {}
+    for run in sorted(runs, key=groups.order):
+        flags = {n: v for n, v in run.flags.items() if n not in NEUTRAL_FLAGS}
+        key = run.run if run.seed is None else repr((run.seed, flags, run.parents))
+        kept[key] = run
+    return sorted(kept.values(), key=groups.order)
+
+
+def _repetitions(value: values.Scalar) -> int:
+    """Return a flag's number of repetitions: a number, or the length of a list written with spaces."""
+    if isinstance(value, int) and not isinstance(value, bool):
+        return value
+    return len(str(value).replace(",", " ").split())
+
+
+def _mean_of(numbers: object) -> float | None:
+    """Return a reported number, or the mean of those of its seeds; None for anything else."""
+    listed = numbers if isinstance(numbers, list) else [numbers]
+    try:
+        return statistics.mean([values.number(number) for number in listed])
+    except (ValueError, TypeError, ZeroDivisionError):
+        return None
+
+
+def _falls_short(
+    bounds: tuple[float, float], span: tuple[float, float], rate: bool, maximize: bool
+) -> bool:
+    reported = span[0] if maximize else span[1]
+    # A reported number is known to half a unit of its last digit, a share to half a percent.
+    digits = len(f"{reported:.9f}".rstrip("0").partition(".")[2])
+    half = 0.5 * 10.0 ** -(max(digits, 2) if rate else digits)
+    return bounds[1] < reported - half if maximize else bounds[0] > reported + half

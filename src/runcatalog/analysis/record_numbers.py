@@ -1,0 +1,109 @@
+"""Numbers of records by their names, with 95 % intervals: objectives, metrics, fields, cells of a run's tables."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from typing import Any
+
+from runcatalog.model import statistics
+from runcatalog.model.run_record import RunRecord
+from runcatalog.text import sentences
+
+_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*)?\.?\d+")
+TABLE = "table "  # prefix of the name of a cell
+
+
+def value(run: RunRecord, name: str) -> float | None:
+    """Return a number of a record; None without it. See :func:`values_of`."""
+    return next(iter(values_of(run, name)), None)
+
+
+def values_of(run: RunRecord, name: str) -> list[float]:
+    """Return the numbers of a name in a record, the result before the last value of a metric.
+
+    Args:
+        run: The record.
+        name: `objective` or its name, the name of a further number of the objective, a metric, a number of the
+            result or the record (`env_steps`, `wall_seconds`), `at` for the step of the objective, `best NAME` of a
+            metric, or `table ROW :: COLUMN` of a table that the run computed, where ROW is a row's first cells.
+    """
+    result, objective = run.result or {}, run.objective or {}
+    reported = result.get("metrics")
+    candidates: list[Any] = []
+    if name in ("objective", objective.get("name")):
+        candidates.append(objective.get("value"))
+    if name == "at":
+        candidates.append(objective.get("at"))
+    if isinstance(reported, dict):
+        candidates.append(reported.get(name))
+    if name in run.metrics:
+        candidates.append(run.metrics[name].last)
+    if name.startswith("best ") and name[5:] in run.metrics:
+        candidates.append(run.metrics[name[5:]].best)
+    if name.startswith(TABLE):
+        candidates += cell(run, name)[:1]
+    candidates.append(result.get(name))
+    candidates.append(sentences.further(objective).get(name, {}).get("value"))
+    if name in ("env_steps", "wall_seconds"):
+        candidates.append(getattr(run, name))
+    return [
+        float(number)
+        for number in candidates
+        if isinstance(number, int | float) and not isinstance(number, bool)
+    ]
+
+
+def cell(run: RunRecord, name: str) -> list[float]:
+    """Return the numbers in a cell of a table that a run computed: `table ROW :: COLUMN`; [] without one."""
+    row, _, column = name.removeprefix(TABLE).partition("::")
+    tables = (run.result or {}).get("table")
+    for table in tables if isinstance(tables, list) else [tables]:
+        try:
+            place = [str(title) for title in table["columns"]].index(column.strip())
+            for cells in table["rows"]:
+                if row.strip() in (" ".join(map(str, cells[:count])) for count in (1, 2, 3)):
+                    return [float(plain(text)) for text in _NUMBER.findall(str(cells[place]))]
+        except (KeyError, TypeError, ValueError, IndexError):
+            continue
+    return []
+
+
+def bounds(runs: Sequence[RunRecord], name: str) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean of runs, or the one that a single run states; None without one.
+
+    Args:
+        runs: Runs that have the number.
+        name: See :func:`values_of`.
+    """
+    if len(runs) == 1:
+        if name.startswith(TABLE) and len(numbers := cell(runs[0], name)) == 3:
+            return numbers[1], numbers[2]
+        low, high = value(runs[0], f"{name}_low"), value(runs[0], f"{name}_high")
+        if low is not None and high is not None:
+            return low, high
+    return statistics.bounds(objectives(runs, name))
+
+
+def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:
+    """Return a number of runs in the form of objectives, with the number of trials behind a counted rate.
+
+    Args:
+        runs: Runs that have the number.
+        name: See :func:`values_of`.
+    """
+    numbers = [(run, number) for run in runs if (number := value(run, name)) is not None]
+    return [_as_objective(run, name) or {"name": name, "value": number} for run, number in numbers]
+
+
+def _as_objective(run: RunRecord, name: str) -> dict[str, Any] | None:
+    """Return the objective, or its further number, of a name; None for any other number."""
+    objective = run.objective or {}
+    if objective and name in ("objective", objective["name"]):
+        return objective
+    return sentences.further(objective).get(name)
+
+
+def plain(number: str) -> str:
+    """Return a written number without thousands separators and typographic minus."""
+    return number.replace(",", "").replace("−", "-")

@@ -1,0 +1,219 @@
+"""Findings in a sentence, computed from the records: for the first line of a section."""
+
+from __future__ import annotations
+
+import math
+import re
+from collections import Counter
+from collections.abc import Sequence
+from typing import Any
+
+from runcatalog.analysis.searches import RANDOM, importance_of
+from runcatalog.model import values
+from runcatalog.model.run_record import FAILED, KILLED, RunRecord
+from runcatalog.pages import cells, matrices, search_tables, settings
+from runcatalog.pages.page_data import PageData
+from runcatalog.pages.settings import Setting
+from runcatalog.text import markdown, sentences
+
+_FEW = 4  # names in a sentence
+
+
+def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> str:
+    """Return "99 % [98, 100] (5 seeds)" of an operation's runs with these flags; "not run" without a result.
+
+    Args:
+        data: All records.
+        operation: Its name.
+        metric: A further number of the objective; by default the objective.
+        flags: Values that the runs have; `_` stands for `-`.
+    """
+    found = [s for s in _with_flags(data, operation, flags) if s.objectives]
+    setting = (
+        max(found, key=lambda s: (len(s.finished), s.newest or 0)) if flags and found else None
+    )
+    setting = setting or matrices.pooled(data, operation)
+    if not found or setting is None:
+        return "not run"
+    objectives = cells.further(setting).get(metric, []) if metric else setting.objectives
+    if not objectives:
+        return "not run"
+    count = cells.count(setting)
+    seeds = "1 run" if count == "1" else f"{count} seeds" if count.isdigit() else count
+    return f"{cells.mean_text(objectives)} {cells.interval(objectives)} ({seeds})".replace(
+        "  ", " "
+    )
+
+
+def cell(data: PageData, operation: str, row: str, column: str, **flags: Any) -> str:
+    """Return a cell of a table that a run computed, of the operation's newest run with these flags.
+
+    Args:
+        data: All records.
+        operation: Its name.
+        row: First cell of the row, or its first two with a space between.
+        column: Title of the column.
+        flags: Values that the run has; `_` stands for `-`.
+    """
+    runs = [m for setting in _with_flags(data, operation, flags) for m in setting.finished]
+    for run in reversed(cells.order(runs)):
+        stored = (run.result or {}).get("table")
+        for table in stored if isinstance(stored, list) else [stored]:
+            if not isinstance(table, dict) or column not in (
+                columns := list(map(str, table.get("columns", [])))
+            ):
+                continue
+            for line in table.get("rows", []):
+                if line and row in (str(line[0]), " ".join(map(str, line[:2]))):
+                    return markdown.escape(line[columns.index(column)])
+    return "not run"
+
+
+def _with_flags(data: PageData, operation: str, flags: dict[str, Any]) -> list[Setting]:
+    def fits(run: RunRecord) -> bool:
+        return all(
+            run.flags.get(k.replace("_", "-"), run.flags.get(k)) == v for k, v in flags.items()
+        )
+
+    return [s for s in settings.settings(data, operation) if fits(s.members[0])]
+
+
+def over_settings(data: PageData, operations: Sequence[str]) -> str:
+    """Return the range of the settings' means, how many runs failed, and what was not replicated."""
+    grouped = [s for name in operations for s in settings.settings(data, name)]
+    done = [s for s in grouped if s.objectives]
+    if not done:
+        return _bold(_why_not(data, operations, grouped))
+    by_name: dict[str, list[Setting]] = {}
+    for setting in done:
+        by_name.setdefault(str(setting.objectives[0]["name"]), []).append(setting)
+    parts = []
+    for name, same in list(by_name.items())[:2]:
+        ordered = sorted(same, key=lambda s: s.value or 0.0)
+        low, high = (cells.mean_text(s.objectives) for s in (ordered[0], ordered[-1]))
+        if len(same) == 1:
+            only = f"{low} {cells.interval(same[0].objectives)}".strip()
+            parts.append(f"{markdown.words(name)}: {only}")
+        else:
+            reach = low if low == high else f"{low.removesuffix(' %')} to {high}"
+            parts.append(f"{markdown.words(name)}: {reach} over {len(same)} settings")
+    text = "; ".join(parts)
+    runs = [m for s in grouped for m in s.members]
+    lost = sum(m.status in (FAILED, KILLED) for m in runs)
+    text += f"; {lost} of {len(runs)} runs failed" if lost else ""
+    return f"{_bold(text)}{replication(data, operations)}"
+
+
+def _why_not(data: PageData, operations: Sequence[str], grouped: Sequence[Setting]) -> str:
+    """Return why operations have no result: the end of the last run, or why they were never run."""
+    if runs := cells.order(m for s in grouped for m in s.members):
+        return f"no run has a result: {sentences.state(runs[-1])}"
+    reasons = dict.fromkeys(data.pending[name] for name in operations if name in data.pending)
+    return (
+        f"not run: {_listed([markdown.escape(reason) for reason in reasons])}"
+        if reasons
+        else "not run"
+    )
+
+
+def apart(first: str, second: str) -> str:
+    """Return whether two values with intervals in brackets can be told apart: "their intervals overlap: undetermined".
+
+    Args:
+        first: Text with "[low, high]".
+        second: Another.
+    """
+    bounds = []
+    for text in (first, second):
+        found = re.search(r"\[([-−\d.]+), ([-−\d.]+|never)\\?\]", text)
+        if found is None:
+            return "undetermined: no interval"
+        low, high = (
+            math.inf if x == "never" else float(x.replace("−", "-")) for x in found.groups()
+        )
+        bounds.append((low, high))
+    (low, high), (other_low, other_high) = bounds
+    if low <= other_high and other_low <= high:
+        return "their intervals overlap: undetermined"
+    return "their intervals do not overlap"
+
+
+def replication(data: PageData, operations: Sequence[str]) -> str:
+    """Return which reported numbers were not reached, as a sentence; "" where all were, or none was reported."""
+    missed, compared = [], 0
+    for name in operations:
+        report = data.reported.get(name)
+        done = [s for s in settings.settings(data, name) if s.objectives]
+        if report is None or not done or str(done[0].objectives[0]["name"]) not in report.numbers:
+            continue
+        compared += 1
+        if all(cells.not_replicated(report, s) for s in done):
+            missed.append(name.rpartition(":")[2])
+    if not compared:
+        return ""
+    if not missed:
+        return f" Every reported number ({compared}) was reached."
+    return f" **Not replicated**: {_listed(missed)} ({len(missed)} of {compared} reported numbers)."
+
+
+def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
+    """Return which value of a flag is best, on how many lines of a sweep it is so, and whether that is determined."""
+    found = [line for line in matrices.lines(data, operations, x, y) if line.best is not None]
+    if not found:
+        return "**No run has finished.**"
+    tops = Counter(values.flag_text(line.best) for line in found)
+    top, count = tops.most_common(1)[0]
+    value = next(line.best for line in found if values.flag_text(line.best) == top)
+    determined = [line for line in found if line.is_determined]
+    own = [line for line in determined if values.flag_text(line.best) == top]
+    shown = f"{markdown.escape(x)} {markdown.flag_value(value)}"
+    total = f"{count} of {len(found)} {markdown.escape(y)}s" if y else f"{count} of {len(found)}"
+    sentence = f"{shown} has the best mean on {total}"
+    if len(own) == count:
+        return f"**{sentence}, and is told apart from all other values there.**"
+    names = [markdown.flag_value(line.name) for line in own]
+    where = f"only on {_listed(names)}" if names else "nowhere"
+    return f"**{sentence}; it is told apart from all others {where}, elsewhere the best is undetermined.**"
+
+
+def search(data: PageData, operations: Sequence[str]) -> str:
+    """Return how often searches found a better point than random search, and whose effects are determined."""
+    better = total = predicts = known = 0
+    names: Counter[str] = Counter()
+    for name in operations:
+        for head in settings.search_heads(data, name)[-1:]:
+            batch = settings.batch_of(head)
+            comparison, _ = search_tables.compared(data, batch, data.members(head))
+            if comparison is not None:
+                total += 1
+                better += search_tables.is_better(comparison)
+            if (stored := importance_of(batch)) and not name.endswith(RANDOM):
+                known += 1
+                predicts += bool(stored.determined)
+                names.update(share.name for share in stored.determined)
+    parts = []
+    if total:
+        parts.append(
+            f"the Gaussian process found a better point than random search in {better} of {total} pairs of searches"
+        )
+    if known:
+        what = (
+            f" ({_listed([f'{markdown.escape(n)} in {c}' for n, c in names.most_common(3)])})"
+            if names
+            else ""
+        )
+        parts.append(f"some parameter's effect is determined in {predicts} of {known}{what}")
+    text = "; ".join(parts)
+    return _bold(text or "no search has finished")
+
+
+def _bold(text: str) -> str:
+    """Return a bold sentence of its text."""
+    return f"**{text[:1].upper()}{text[1:]}.**"
+
+
+def _listed(names: Sequence[str]) -> str:
+    shown = list(names[:_FEW])
+    if len(names) > _FEW:
+        return f"{', '.join(shown)} and {len(names) - _FEW} more"
+    return " and ".join(filter(None, (", ".join(shown[:-1]), shown[-1]))) if shown else ""

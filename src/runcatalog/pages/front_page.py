@@ -1,0 +1,387 @@
+"""The front page of the catalog: headline results, studies, newest runs, failures, what never ran, machines."""
+
+from __future__ import annotations
+
+import math
+from collections import Counter
+from collections.abc import Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from runcatalog import numbers
+from runcatalog.analysis import headline_numbers, headlines
+from runcatalog.analysis.headline_numbers import Measured, Number
+from runcatalog.analysis.headlines import Headline
+from runcatalog.model.project import CATALOG_FILE, Project
+from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.pages import evaluation_marks, links, machines, tables
+from runcatalog.pages.page_data import PageData
+from runcatalog.text import markdown, sentences
+
+# With the comment above the page, it has at most 120 lines and 15 kB.
+MAX_LINES, MAX_BYTES = 118, 14_850
+# Rows of a list, of which a page that is too long shows fewer.
+_LENGTHS = (10, 6, 4, 2, 1)
+_LEGEND = """\
+- **Run it again**: an id leads to the run's entry with its command, commit, hardware, duration and checksums.
+- **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds a bootstrap interval of the mean, never \
+narrower than the Wilson interval of the pooled counts.
+- **Same setting?** says whether the environment, budget and reward are the source's, and if not, what differs.
+- **Not replicated**: the measured interval lies wholly on the worse side of the reported number. **Undecided**: the \
+interval of the difference contains 0, or there are fewer than three seeds.
+- **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
+"""
+_LEGEND += f"- **Sets**: {' '.join(evaluation_marks.LEGEND.split())}"
+_ENDS = (
+    (FINISHED, "finished"),
+    (FAILED, "failed"),
+    (KILLED, "killed or lost"),
+    (RUNNING, "running"),
+)
+
+
+@dataclass(frozen=True)
+class StudyPage:
+    """A study with its pages, as the front page lists it.
+
+    Attributes:
+        name: The study.
+        title: Heading of its page.
+        path: Its page, from the project's folder.
+        runs_path: The page with commands, commits and hardware of its runs.
+        sections: Heading and address (path with anchor, from the project's folder) of the page's sections.
+    """
+
+    name: str
+    title: str
+    path: str
+    runs_path: str
+    sections: tuple[tuple[str, str], ...] = ()
+
+
+def front_page(project: Project, data: PageData, studies: Sequence[StudyPage]) -> str:
+    """Return the front page as Markdown; targets of its links are written by `links.to`.
+
+    It has at most MAX_LINES lines and MAX_BYTES bytes, whatever the number of runs: the lists are shortened.
+
+    Args:
+        project: The project.
+        data: All records; `data.id_cell(run)` is a link to a run's entry.
+        studies: The studies, in the order of guild.yml.
+
+    Raises:
+        CatalogError: A declared headline is invalid; the message names its file and entry.
+    """
+    results = Results(project, data)
+    content = ""
+    for length in _LENGTHS:
+        sections = {
+            "Results": _results(results, data, studies, length),
+            "Studies": _studies(data, studies, length),
+            "Newest": _newest(data, length),
+            "Failures": _failures(results, data, length),
+            "Never run": _never_run(data, length),
+            "Machines": machines.inventory(project, data, length),
+            "How to read": _LEGEND,
+        }
+        shown = {title: text for title, text in sections.items() if text}
+        contents = " · ".join(f"[{title}](#{links.anchor(title)})" for title in shown)
+        parts = [f"## {title}\n\n{text}" for title, text in shown.items()]
+        content = "\n\n".join(["# Runs", _summary(data), contents, *parts])
+        size = len(links.relative(content, CATALOG_FILE).encode())
+        if content.count("\n") < MAX_LINES and size <= MAX_BYTES:
+            break
+    return content
+
+
+class Results:
+    """The declared headlines of a project with their numbers.
+
+    Args:
+        project: The project.
+        data: All records.
+
+    Raises:
+        CatalogError: A headline is invalid.
+    """
+
+    def __init__(self, project: Project, data: PageData) -> None:
+        self.declared = headlines.declared(project)
+        self.runs = headline_numbers.Runs(data.by_id.values(), data.operations)
+        self.measured: dict[str, dict[str, Measured]] = {
+            study: {headline.name: self.runs.measured(headline) for headline in entries}
+            for study, entries in self.declared.headlines.items()
+        }
+        self._reported = data.reported
+
+    def finding(self, study: str) -> str:
+        """Return the sentence of what a study has shown; "" without one.
+
+        If the records do not support a condition of the sentence, the line says so in its place.
+        """
+        finding = self.declared.findings.get(study)
+        if finding is None:
+            return ""
+        measured = self.measured.get(study, {})
+        if failed := headline_numbers.unsupported(finding, measured):
+            shown = ", ".join(f"`{condition}`" for condition in failed)
+            return f"No finding: the records do not support {shown}."
+        text = finding.text
+        for name, entry in measured.items():
+            shown = number_text(entry.headline, entry.number) if entry.number else "not run yet"
+            text = text.replace(f"{{{name}}}", shown)
+        return text
+
+    def not_replicated(self) -> list[Measured]:
+        """Return the headlines and operations whose interval lies on the worse side of the reported number."""
+        short = [m for by_name in self.measured.values() for m in by_name.values() if m.falls_short]
+        named = {measured.headline.operation for measured in short}
+        others = self.runs.not_replicated(self._reported)
+        return short + [m for m in others if m.headline.operation not in named]
+
+
+def _results(results: Results, data: PageData, studies: Sequence[StudyPage], length: int) -> str:
+    """Return the findings of the studies, and the table of their headlines."""
+    findings, lines = [], []
+    for study in studies:
+        link = f"[{study.title.partition(':')[0]}]({links.to(study.path)})"
+        if finding := results.finding(study.name):
+            findings.append(f"- **{link}**: {finding}")
+        if entries := list(results.measured.get(study.name, {}).values()):
+            lines.append([f"**{link}**", *[""] * 5])
+            lines += [_result_row(results, data, entry) for entry in entries[: 2 * length]]
+    columns = ["question", "measured, 95 %", "reported", "seeds", "same setting?", "runs"]
+    table = tables.pipes(columns, lines) if lines else ""
+    return "\n\n".join(filter(None, ["\n".join(findings), table]))
+
+
+def _result_row(results: Results, data: PageData, measured: Measured) -> list[str]:
+    headline, number = measured.headline, measured.number
+    seeds = results.runs.seeds(headline, number) if number else "–"
+    return [
+        markdown.escape(headline.question, 200),
+        measured_text(measured),
+        reported_text(headline),
+        seeds,
+        _same_setting(data, headline),
+        _runs_cell(data, number),
+    ]
+
+
+def _same_setting(data: PageData, headline: Headline) -> str:
+    """Return whether the setting is the source's, as the headline or its operation in reported.yml says."""
+    report = data.reported.get(headline.operation)
+    return markdown.escape(headline.same_setting or (report and report.same_setting) or "–", 160)
+
+
+def _runs_cell(data: PageData, number: Number | None) -> str:
+    """Return a link to the batch of a number's runs, or to the first of them, and how many more there are."""
+    if number is None:
+        return "–"
+    first = number.runs[0]
+    batches = {run.batch for run in number.runs}
+    if first.batch in data.by_id and len(batches) == 1:
+        return data.id_cell(first.batch)
+    more = len(number.runs) - 1
+    return data.id_cell(first.run) + (f" +{more}" if more else "")
+
+
+def reported_text(headline: Headline) -> str:
+    """Return what the source reports, as Markdown."""
+    if headline.reported:
+        return markdown.escape(headline.reported, 120)
+    if headline.reported_span is None:
+        return "no number"
+    shown = list(dict.fromkeys(_digits(headline, *headline.reported_span)))
+    return _with_unit(headline, " to ".join(shown))
+
+
+def measured_text(measured: Measured) -> str:
+    """Return a headline's number with its interval, as Markdown."""
+    number, headline = measured.number, measured.headline
+    if number is None:
+        return "not run yet"
+    if headline.compared_flag:
+        shown = [_point_text(headline, n) for n in (number, *measured.ties)[:3]]
+        text = f"undecided: {', '.join(shown)}" if measured.ties else f"**best** {shown[0]}"
+    else:
+        text = number_text(headline, number, bold=True)
+        text += "" if number.bounds else ", no interval"
+    if measured.falls_short:
+        text += ", not replicated"
+    if measured.left_out:
+        text += f"; {numbers.count(measured.left_out, 'run')} with other flags left out"
+    return text
+
+
+def number_text(headline: Headline, number: Number, *, bold: bool = False) -> str:
+    """Return "99.2 % [98.9, 99.6]" as Markdown."""
+    value, *bounds = _digits(headline, number.value, *(number.bounds or ()))
+    shown = _with_unit(headline, value)
+    shown = f"**{shown}**" if bold else shown
+    return f"{shown} [{', '.join(bounds)}]" if bounds else shown
+
+
+def _point_text(headline: Headline, number: Number) -> str:
+    point = f"{markdown.escape(headline.compared_flag)} {markdown.flag_value(number.point)}"
+    return f"{point} ({number_text(headline, number)})"
+
+
+def _digits(headline: Headline, *values: float) -> list[str]:
+    """Return numbers in the headline's unit: shares in tenths of a per cent, others with three digits of the first."""
+    if headline.unit == "%":
+        return [numbers.minus(f"{100 * value:.1f}".removesuffix(".0")) for value in values]
+    first = abs(values[0])
+    if all(value == int(value) for value in values) or not 1e-3 <= first < 100:
+        return [numbers.number(value, 3) for value in values]
+    decimals = min(3, 2 - math.floor(math.log10(first)))
+    return [numbers.minus(f"{value:.{decimals}f}") for value in values]
+
+
+def _with_unit(headline: Headline, text: str) -> str:
+    return f"{text} {markdown.escape(headline.unit, 30)}" if headline.unit else text
+
+
+def _studies(data: PageData, studies: Sequence[StudyPage], length: int) -> str:
+    lines = []
+    for study in studies:
+        runs = [r for r in data.by_id.values() if r.study == study.name and not data.is_batch(r)]
+        ends = Counter(run.status for run in runs)
+        counts = numbers.count(len(runs), "run")
+        if failed := ends[FAILED] + ends[KILLED]:
+            counts += f", {failed} failed or killed"
+        shown = study.sections[: 2 * length]
+        names = [f"[{title}]({links.to(address)})" for title, address in shown]
+        sections = " · ".join(names) + (" …" if len(shown) < len(study.sections) else "")
+        lines.append(
+            f"- **[{study.title}]({links.to(study.path)})**, {counts}{f': {sections}' if shown else ''}"
+        )
+    return "\n".join(lines)
+
+
+def _newest(data: PageData, length: int) -> str:
+    """Return the newest single runs and batches."""
+    heads: dict[str, RunRecord] = {}
+    for record in reversed(data.by_id.values()):
+        if record.batch not in data.by_id:
+            heads.setdefault(record.batch or record.run, record)
+        if len(heads) == length:
+            break
+    lines = [
+        [_date(r) or "–", data.id_cell(id), _operation(r), _outcome(data, r)]
+        for id, r in heads.items()
+    ]
+    columns = ["started (UTC)", "run", "operation", "result"]
+    return tables.pipes(columns, lines) if lines else ""
+
+
+def _operation(record: RunRecord) -> str:
+    name = markdown.escape(record.operation, 60)
+    return f"{name} “{markdown.escape(record.label, 30)}”" if record.label else name
+
+
+def _outcome(data: PageData, record: RunRecord) -> str:
+    """Return a result in a few words."""
+    if record.status != FINISHED:
+        return _end(record)
+    if data.is_batch(record) or record.batch:
+        return numbers.count(len(data.members(record)), "run")
+    objective = record.objective
+    if objective is None:
+        summary = (record.result or {}).get("summary")
+        return markdown.escape(summary or "finished", 60)
+    shown = sentences.objective_text(objective, objective["value"])
+    return f"{shown}{sentences.own_interval(objective)}"
+
+
+def _end(record: RunRecord) -> str:
+    word = dict(_ENDS)[record.status].partition(" ")[0]
+    reason = " ".join(record.reason.split())
+    if reason.startswith("lost"):
+        return markdown.escape(reason, 80)
+    return f"{word}: {markdown.escape(reason, 70)}" if reason else word
+
+
+def _failures(results: Results, data: PageData, length: int) -> str:
+    parts = []
+    if short := results.not_replicated():
+        lines = [
+            [
+                markdown.escape(m.headline.question or m.headline.operation, 120),
+                measured_text(m).removesuffix(", not replicated"),
+                reported_text(m.headline),
+                _same_setting(data, m.headline),
+                _runs_cell(data, m.number),
+            ]
+            for m in short[:length]
+        ]
+        columns = ["not replicated", "measured, 95 %", "reported", "same setting?", "runs"]
+        parts.append(tables.pipes(columns, lines) + tables.more(len(short) - length))
+    failed = [r for r in reversed(data.by_id.values()) if r.status in (FAILED, KILLED)]
+    if failed:
+        lines = [
+            [_date(r) or "–", data.id_cell(r.run), _operation(r), _end(r)] for r in failed[:length]
+        ]
+        columns = ["started (UTC)", "run", "operation", "what happened"]
+        hint = "`catalog search 'status=FAILED or status=KILLED'` lists all"
+        parts.append(tables.pipes(columns, lines) + tables.more(len(failed) - length, hint))
+    return "\n\n".join(parts)
+
+
+def _never_run(data: PageData, length: int) -> str:
+    ran = {data.operation_of(r) for r in data.by_id.values()}
+    ran |= {r.operation for r in (*data.by_id.values(), *data.marked.values())}
+    by_reason: dict[str, list[str]] = {}
+    for name in data.operations:
+        if name not in ran:
+            by_reason.setdefault(data.pending.get(name) or "no reason given", []).append(name)
+    if not by_reason:
+        return ""
+    shown = min(3, length)
+    ordered = sorted(by_reason.items(), key=lambda item: -len(item[1]))
+    lines = [
+        [
+            markdown.escape(reason, 120),
+            str(len(names)),
+            ", ".join(map(markdown.code, names[:shown])) + (", …" if len(names) > shown else ""),
+        ]
+        for reason, names in ordered[:length]
+    ]
+    columns = ["why", "number", "operations"]
+    more = tables.more(len(ordered) - length)
+    return f"{tables.pipes(columns, lines)}{more}"
+
+
+def _date(record: RunRecord) -> str:
+    """Return "2026-11-24 03:39", when a run started in UTC; "" if it is not known."""
+    if record.started is None:
+        return ""
+    try:
+        return f"{datetime.fromtimestamp(record.started / 1000, UTC):%Y-%m-%d %H:%M}"
+    except (ValueError, OverflowError, OSError):
+        return ""
+
+
+def _summary(data: PageData) -> str:
+    """Return the numbers of current runs and batches by status, of marked records, of operations never run."""
+    parts = [
+        _ends([r for r in data.by_id.values() if data.is_batch(r) == batch], word)
+        for word, batch in ((("run", "runs"), False), (("batch", "batches"), True))
+    ]
+    counts = f"{'; '.join(filter(None, parts))}." if data.by_id else "No runs yet."
+    newest = max((_date(r) for r in data.by_id.values()), default="")
+    if newest:
+        counts += f" The newest started on {newest} UTC."
+    if data.marked:
+        counts += (
+            f" {len(data.marked)} further records are superseded or retracted: they count in no row and no figure, and "
+            "are listed with the runs of their study."
+        )
+    return counts
+
+
+def _ends(records: Sequence[RunRecord], words: tuple[str, str]) -> str:
+    """Return "3 runs: 2 finished, 1 failed"; "" without records."""
+    ends = Counter(record.status for record in records)
+    parts = ", ".join(f"{ends[status]} {end}" for status, end in _ENDS if ends[status])
+    return f"{len(records)} {words[len(records) != 1]}: {parts}" if records else ""

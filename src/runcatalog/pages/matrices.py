@@ -1,0 +1,208 @@
+"""Matrices: a sweep over two flags, and series of tasks that are learned one after the other."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from runcatalog.analysis import best as ranking
+from runcatalog.model import values
+from runcatalog.model.run_record import FAILED, KILLED
+from runcatalog.pages import cells, settings, tables
+from runcatalog.pages.page_data import PageData
+from runcatalog.pages.settings import Setting
+from runcatalog.text import markdown
+
+
+@dataclass(frozen=True)
+class Line:
+    """A line of a sweep: the settings of one value of a flag.
+
+    Attributes:
+        name: The value.
+        settings: Setting by value of the other flag.
+        best: The value with the best mean; None without a result.
+        tied: Values that cannot be told apart from it.
+    """
+
+    name: Any
+    settings: Mapping[Any, Setting]
+    best: Any
+    tied: tuple[Any, ...]
+
+    @property
+    def is_determined(self) -> bool:
+        """Whether the interval tells the best value apart from all others."""
+        return self.best is not None and not self.tied
+
+
+def lines(data: PageData, operations: Sequence[str], x: str, y: str) -> list[Line]:
+    """Return the lines of a sweep, in order of the operations and their runs.
+
+    Where a pair of values has several settings, that with the most seeds counts, of these the newest.
+
+    Args:
+        data: All records.
+        operations: Names.
+        x: Flag of the columns.
+        y: Flag of the lines.
+    """
+    by_line: dict[Any, dict[Any, Setting]] = {}
+    for operation in operations:
+        for setting in settings.settings(data, operation):
+            if x not in setting.flags or (y and y not in setting.flags):
+                continue
+            line = by_line.setdefault(setting.flags[y] if y else "", {})
+            old = line.get(setting.flags[x])
+            if old is None or _weight(setting) >= _weight(old):
+                line[setting.flags[x]] = setting
+    found = []
+    for name, line in by_line.items():
+        columns = sorted(line, key=values.sort_key)
+        first, tied = ranking.best([line[c].objectives for c in columns])
+        best = columns[first] if first >= 0 else None
+        found.append(Line(name, line, best, tuple(columns[i] for i in tied)))
+    return found
+
+
+def _weight(setting: Setting) -> tuple[int, int]:
+    return len(setting.finished), setting.newest or 0
+
+
+def sweep_table(
+    data: PageData, operations: Sequence[str], x: str, y: str, also: Sequence[Line] = ()
+) -> str:
+    """Return the matrix of a sweep as Markdown: mean and 95 % interval; "" without runs."""
+    found = list(also) or lines(data, operations, x, y)
+    if not found:
+        return ""
+    columns = sorted({c for line in found for c in line.settings}, key=values.sort_key)
+    objective = next(
+        (s.objectives[0] for n in found for s in n.settings.values() if s.objectives), {}
+    )
+    rows, reports = [], _reports(data, found)
+    for line in found:
+        shown = [_cell(line, column) for column in columns]
+        runs = dict.fromkeys(m.batch or m.run for s in line.settings.values() for m in s.members)
+        row = [markdown.flag_value(line.name) if y else markdown.escape(x), *shown, _verdict(line)]
+        rows.append([*row, *reports[id(line)], cells.id_links(data, list(runs))])
+    names = [f"{markdown.escape(y)} \\ {markdown.escape(x)}" if y else ""]
+    names += [markdown.flag_value(c) for c in columns]
+    names += [f"best {markdown.escape(x)}", tables.REPORTED, tables.SAME, tables.ID]
+    kept = [i for i in range(len(names)) if any(row[i] for row in rows)]
+    table = tables.pipes([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    unit = ", %" if objective.get("kind") == "rate" else ""
+    seeds = {len(s.finished) for line in found for s in line.settings.values() if s.finished}
+    of = (
+        f"{min(seeds)}"
+        if len(seeds) == 1
+        else f"{min(seeds, default=0)} to {max(seeds, default=0)}"
+    )
+    name = markdown.words(str(objective.get("name", "objective"))).capitalize()
+    caption = (
+        f"*{name}{unit}, mean [95 %] of {of} seeds. Bold: the highest mean where its interval tells it apart from all "
+        "others; elsewhere the best is undetermined.*"
+    )
+    if objective.get("goal") == "min":
+        caption = caption.replace("highest", "lowest")
+    return f"{table}\n\n{caption}"
+
+
+def _cell(line: Line, column: Any) -> str:
+    setting = line.settings.get(column)
+    if setting is None:
+        return ""
+    lost = sum(m.status in (FAILED, KILLED) for m in setting.members)
+    failed = f" ({lost} of {len(setting.members)} failed)" if lost else ""
+    if not setting.objectives:
+        return failed.strip(" ()") or "no result"
+    value = cells.mean_text(setting.objectives).removesuffix(" %")
+    if line.is_determined and line.best == column:
+        value = f"**{value}**"
+    return f"{value} {cells.interval(setting.objectives)}".strip() + failed
+
+
+def _verdict(line: Line) -> str:
+    if line.best is None:
+        return "no result"
+    if line.is_determined:
+        return markdown.flag_value(line.best)
+    tied = sorted([line.best, *line.tied], key=values.sort_key)
+    return f"undetermined: {', '.join(map(markdown.flag_value, tied))}"
+
+
+def _reports(data: PageData, found: Sequence[Line]) -> dict[int, list[str]]:
+    reports = {}
+    for line in found:
+        operations = dict.fromkeys(s.operation for s in line.settings.values())
+        known = [report for name in operations if (report := data.reported.get(name))]
+        shown = ["", ""]
+        if known:
+            shown = [cells.report(known[0]), markdown.escape(known[0].same_setting, cells.WIDEST)]
+        reports[id(line)] = shown
+    return reports
+
+
+def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
+    """Return a row for each series: the result of every task after its own training, then accuracy and remembering.
+
+    Args:
+        data: All records.
+        series: For each: `name`; `steps`, the operations of its tasks in order ("" for a task without one); `metrics`,
+            the operation that computes accuracy and remembering ("" without one).
+        tasks: Names of the columns.
+    """
+    rows = []
+    for entry in series:
+        steps = [pooled(data, name) for name in entry["steps"]]
+        computed = pooled(data, entry.get("metrics") or "")
+        further = cells.further(computed) if computed else {}
+        report = data.reported.get(entry.get("metrics") or "")
+        seeds = {len(step.finished) for step in steps if step}
+        runs = [m.run for m in computed.members] if computed else []
+        runs = runs or [s.members[-1].run for s in steps if s]
+        rows.append(
+            [
+                markdown.escape(entry["name"]),
+                *(_mean(step.objectives) if step else "not run" for step in steps),
+                *[""] * (len(tasks) - len(steps)),
+                _mean(computed.objectives) if computed else "",
+                _mean(further["remembering"]) if "remembering" in further else "",
+                "–".join(map(str, sorted({min(seeds), max(seeds)}))) if seeds else "",
+                markdown.escape(report.same_setting, cells.WIDEST) if report else "",
+                cells.id_links(data, runs),
+            ]
+        )
+        if report is not None and "after_training" in report.numbers:
+            numbers = report.numbers
+            after = [_percent(rate) for rate in numbers["after_training"]]
+            rows.append(
+                [
+                    f"… reported{f' ({markdown.escape(report.source)})' if report.source else ''}",
+                    *after,
+                    *[""] * (len(tasks) - len(after)),
+                    *(_percent(numbers.get(name)) for name in ("accuracy", "remembering")),
+                    *[""] * 3,
+                ]
+            )
+    names = ["series", *tasks, "accuracy", "remembering", "seeds"]
+    names += [tables.SAME, tables.ID]
+    kept = [i for i in range(len(names)) if any(row[i] for row in rows)]
+    return tables.pipes([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
+
+
+def pooled(data: PageData, operation: str) -> Setting | None:
+    """Return the finished runs of an operation, of each seed the newest; None without a result."""
+    found = settings.settings(data, operation) if operation else []
+    by_seed = {m.seed: m for m in cells.order(m for s in found for m in s.finished)}
+    return Setting(operation, tuple(cells.order(by_seed.values()))) if by_seed else None
+
+
+def _percent(rate: Any) -> str:
+    number = isinstance(rate, int | float) and not isinstance(rate, bool)
+    return markdown.number(round(100 * rate, 1)) if number else ""
+
+
+def _mean(objectives: Sequence[dict[str, Any]]) -> str:
+    return f"{cells.mean_text(objectives).removesuffix(' %')} {cells.interval(objectives)}".strip()

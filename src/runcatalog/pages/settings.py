@@ -1,0 +1,141 @@
+"""Runs of an operation grouped by their setting: runs that differ only in their seed have the same one."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import Any
+
+from runcatalog.analysis import groups, searches
+from runcatalog.model import statistics
+from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord
+from runcatalog.pages.page_data import PageData
+
+_SEEDS = frozenset({"seed", "resume"})
+
+
+@dataclass(frozen=True)
+class Setting:
+    """Runs with one setting.
+
+    Attributes:
+        operation: Their operation.
+        members: The runs, single ones and trials of batches, by start.
+        batches: Records of their batches.
+    """
+
+    operation: str
+    members: tuple[RunRecord, ...]
+    batches: tuple[RunRecord, ...] = ()
+
+    @property
+    def flags(self) -> dict[str, Any]:
+        """The flags that make the setting."""
+        return _flags(self.members[0])
+
+    @cached_property
+    def finished(self) -> list[RunRecord]:
+        """Finished runs with an objective."""
+        return [m for m in self.members if m.status == FINISHED and m.objective]
+
+    @cached_property
+    def objectives(self) -> list[dict[str, Any]]:
+        """Objectives of the finished runs."""
+        return [objective for m in self.finished if (objective := m.objective)]
+
+    @property
+    def value(self) -> float | None:
+        """Mean of the objective; None without a finite one."""
+        numbers = [o["value"] for o in self.objectives]
+        return statistics.mean(numbers) if numbers else None
+
+    @property
+    def newest(self) -> int | None:
+        """Start of the newest run, in milliseconds since the epoch."""
+        return max((m.started for m in self.members if m.started is not None), default=None)
+
+
+def settings(data: PageData, operation: str) -> list[Setting]:
+    """Return the settings of an operation's current runs, by their first start; trials of searches are left out."""
+    members, batches = [], {}
+    for head in data.heads(operation):
+        trials = data.members(head)
+        if not trials and data.is_batch(head):
+            continue
+        if trials and searches.is_search(batch_of(head), trials):
+            continue
+        members += trials or [head]
+        if trials and not head.batch:
+            batches[head.run] = head
+    grouped = []
+    for runs in _by_flags(data, members):
+        of = dict.fromkeys(r.batch for r in runs if r.batch in batches)
+        grouped.append(Setting(operation, tuple(runs), tuple(batches[b] for b in of)))
+    return sorted(grouped, key=lambda setting: groups.order(setting.members[0]))
+
+
+def search_heads(data: PageData, operation: str) -> list[RunRecord]:
+    """Return the searches of an operation, by start; a search without a record is represented by its first trial."""
+    return [
+        head
+        for head in data.heads(operation)
+        if (trials := data.members(head)) and searches.is_search(batch_of(head), trials)
+    ]
+
+
+def batch_of(head: RunRecord) -> RunRecord | None:
+    """Return the batch that a head of trials stands for; None where it has no record."""
+    return None if head.batch else head
+
+
+def varying(runs: Sequence[RunRecord]) -> list[str]:
+    """Return the flags in which runs differ, without seeds and flags that change no result.
+
+    A flag that some runs lack, since their script did not have it yet, counts by the runs that have it.
+    """
+    names = dict.fromkeys(name for run in runs for name in run.flags)
+    values = {name: {repr(r.flags[name]) for r in runs if name in r.flags} for name in names}
+    return sorted(
+        name
+        for name, found in values.items()
+        if len(found) > 1 and name not in _SEEDS and name not in NEUTRAL_FLAGS
+    )
+
+
+def label(record: RunRecord) -> str:
+    """Return the label without the seed, in which runs of a setting differ."""
+    return re.sub(rf"[ ,;]*\bseed[ =:]*{record.seed}\b", "", record.label).strip()
+
+
+def _flags(record: RunRecord) -> dict[str, Any]:
+    return {k: v for k, v in record.flags.items() if k not in _SEEDS and k not in NEUTRAL_FLAGS}
+
+
+def _by_flags(data: PageData, runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
+    """Group runs that differ only in their seed, and whose parents differ only in their seed; members by start."""
+    by_lineage: dict[str, list[RunRecord]] = {}
+    for record in runs:
+        parents = [_lineage(data, record, parent) for parent in record.parents]
+        by_lineage.setdefault(repr((_key(record), parents)), []).append(record)
+    # Runs with the same parent belong together too, although the parent has the same seed as only some of them.
+    merged: dict[str, list[RunRecord]] = {}
+    for key, members in by_lineage.items():
+        same_parents = len({member.parents for member in members}) == 1
+        merged.setdefault(
+            repr((_key(members[0]), members[0].parents)) if same_parents else key, []
+        ).extend(members)
+    return [sorted(members, key=groups.order) for members in merged.values()]
+
+
+def _key(record: RunRecord) -> tuple[object, ...]:
+    return _flags(record), label(record), record.reported_by
+
+
+def _lineage(data: PageData, record: RunRecord, parent: str) -> object:
+    """Return the identity of a parent: operation and flags if its seed is the record's, else its id."""
+    known = data.by_id.get(parent) or data.marked.get(parent)
+    if known is None or known.seed != record.seed:
+        return parent
+    return known.operation, _flags(known), known.reported_by

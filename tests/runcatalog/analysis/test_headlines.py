@@ -1,0 +1,234 @@
+"""Headlines of reported.yml: their numbers against plain arithmetic, and what is wrong in an entry."""
+
+import statistics
+
+import pytest
+
+from runcatalog.analysis import headline_numbers, headlines
+from runcatalog.model import statistics as intervals
+from runcatalog.model.errors import CatalogError
+from runcatalog.model.marks import current
+from runcatalog.model.project import Reported
+
+ENTRY = "question: How often?\n    operation: toy:train\n    "
+
+
+@pytest.fixture
+def measure(project):
+    """Return a function that measures the entry `own` of a reported.yml."""
+
+    def measured(entry: str, records) -> headline_numbers.Measured:
+        path = project.experiments / "toy/reported.yml"
+        path.write_text(f"headline:\n  own:\n    {entry}\n")
+        runs = headline_numbers.Runs(current(records), project.operations())
+        return runs.measured(headlines.declared(project).named("toy/own"))
+
+    return measured
+
+
+@pytest.mark.parametrize("name", ["mean", "median", "min", "max"])
+def test_a_statistic_over_seeds(measure, make, name: str):
+    numbers = [0.5, 0.9, 0.1, 0.7]
+    records = [make(n, value=value, seed=n) for n, value in enumerate(numbers, 1)]
+    number = measure(ENTRY + f"statistic: {name}", records).number
+    expected = {"mean": statistics.fmean, "median": statistics.median, "min": min, "max": max}
+    assert number.value == pytest.approx(expected[name](numbers))
+    assert len(number.runs) == 4
+    is_mean = name == "mean"
+    assert number.bounds == (intervals.bounds([r.objective for r in records]) if is_mean else None)
+
+
+def test_flags_select_the_runs(measure, make):
+    records = [make(n, value=n / 10, seed=n, lr=lr) for n, lr in enumerate([1, 1, 2, 3], 1)]
+    assert measure(ENTRY + "flags: {lr: 1}", records).number.value == pytest.approx(0.15)
+    assert measure(ENTRY + "flags: {lr: [1, 3]}", records).number.value == pytest.approx(0.7 / 3)
+
+
+def test_one_setting_is_not_mixed_with_another(measure, make):
+    records = [
+        make(1, value=0.1, seed=1, lr=1e-3, threads=1),
+        make(2, value=0.3, seed=2, lr=1e-3, threads=2),
+        make(3, value=0.9, seed=1, lr=5e-3),
+    ]
+    measured = measure(ENTRY, records)
+    assert measured.number.value == pytest.approx(0.2)
+    assert measured.left_out == 1
+
+
+def test_the_newest_run_of_a_seed_counts(measure, make):
+    records = [make(1, value=0.1, seed=1), make(2, value=0.3, seed=1), make(3, value=0.5, seed=2)]
+    measured = measure(ENTRY, records)
+    assert measured.number.value == pytest.approx(0.4)
+    assert measured.left_out == 0
+
+
+def test_what_does_not_count(measure, make):
+    records = [
+        make(1, value=0.1, seed=1, retracted="a bug"),
+        make(2, value=0.3, seed=2, superseded_by="00000003"),
+        make(3, value=0.5, seed=3),
+        make(4, value=0.9, seed=4, status="FAILED"),
+    ]
+    assert [r.run for r in measure(ENTRY, records).number.runs] == [records[2].run]
+    assert measure(ENTRY, records[:2]).number is None
+    assert measure(ENTRY, []).number is None
+
+
+def test_trials_are_of_their_batch(measure, make):
+    batch = make(1, operation="toy:sweep", result={"batch": True})
+    trials = [make(n, value=0.5, seed=n, batch=batch.run) for n in (2, 3)]
+    alone = make(4, value=0.1, seed=1)
+    entry = "question: How often?\n    operation: toy:sweep"
+    assert len(measure(entry, [batch, *trials, alone]).number.runs) == 2
+    assert measure(ENTRY, [batch, *trials, alone]).number.value == pytest.approx(0.1)
+
+
+def test_a_cell_of_a_table_in_per_cent(measure, make):
+    table = {"columns": ["agent", "set", "success"], "rows": [["moe", "all", "61.9 % [55, 68]"]]}
+    record = make(1, result={"table": table})
+    number = measure(ENTRY + 'metric: "table moe all :: success"\n    unit: "%"', [record]).number
+    assert (number.value, *number.bounds) == pytest.approx((0.619, 0.55, 0.68))
+
+
+@pytest.mark.parametrize(
+    ("good", "bad", "decided"),
+    [
+        ((0.9, 0.92, 0.91), (0.1, 0.12, 0.11), True),
+        ((0.9, 0.92, 0.91), (0.0, 1.0, 1.0), False),
+        ((0.9, 0.92), (0.1, 0.12), False),
+    ],
+)
+def test_the_best_value_of_a_flag(measure, make, good, bad, decided: bool):
+    records = [
+        make(10 * i + seed, value=value, seed=seed, lr=lr)
+        for i, (lr, values) in enumerate(((5e-3, good), (1e-3, bad)))
+        for seed, value in enumerate(values, 1)
+    ]
+    measured = measure(ENTRY + "statistic: best lr", records)
+    assert [number.point for number in measured.numbers] == [5e-3, 1e-3]
+    assert [number.point for number in measured.ties] == ([] if decided else [1e-3])
+
+
+def test_how_many_seeds(measure, project, make):
+    parent = make(1, operation="toy:sweep", count=10)
+    child = make(2, value=0.5, splits="1 2 3", parents=(parent.run,))
+    entry = ENTRY + "seeds: [count, splits]"
+    measured = measure(entry, [parent, child])
+    runs = headline_numbers.Runs([parent, child], project.operations())
+    assert runs.seeds(measured.headline, measured.number) == "10 × 3"
+    several = measure(ENTRY, [make(n, value=0.5, seed=n) for n in (1, 2, 3)])
+    assert runs.seeds(several.headline, several.number) == "3"
+
+
+@pytest.mark.parametrize(
+    ("reported", "value", "short"),
+    [
+        ("0.9", 0.0, True),
+        ("0.9", 0.9, False),
+        ("0.1", 0.9, False),
+        ("[0.3, 0.9]", 0.35, False),
+        ("[0.6, 0.9]", 0.35, True),
+        ("nothing", 0.0, False),
+        ("{text: 90 % in the end, value: 0.9}", 0.0, True),
+    ],
+)
+def test_a_result_that_is_not_replicated(measure, make, reported: str, value: float, short: bool):
+    records = [make(1, value=value, seed=1)]
+    assert measure(ENTRY + f"unit: '%'\n    reported: {reported}", records).falls_short is short
+
+
+def test_fewer_may_be_better(measure, make):
+    objective = {"name": "steps", "kind": "mean", "goal": "min"}
+    records = [
+        make(n, seed=n, result={"objective": objective | {"value": value}})
+        for n, value in enumerate((100, 110, 120), 1)
+    ]
+    assert measure(ENTRY + "reported: 50", records).falls_short
+    assert not measure(ENTRY + "reported: 200", records).falls_short
+    assert not measure(ENTRY + "reported: 50\n    goal: max", records).falls_short
+
+
+def test_operations_that_fall_short_of_their_reported_number(make):
+    records = [
+        make(1, value=0.0, operation="toy:a"),
+        make(2, value=0.9, operation="toy:b"),
+        make(3, value=0.0, operation="toy:c", lr=1),
+        make(4, value=0.9, operation="toy:c", lr=2),
+        make(5, value=0.0, operation="toy:d"),
+    ]
+    names = {"opening_rate": [1.0, 0.8]}
+    reported = {f"toy:{letter}": Reported("", "", names) for letter in "abc"}
+    reported["toy:d"] = Reported("", "", {"updates": 3})
+    short = headline_numbers.Runs(records, []).not_replicated(reported)
+    assert [measured.headline.operation for measured in short] == ["toy:a"]
+    assert short[0].headline.reported_span == pytest.approx((0.9, 0.9))
+
+
+@pytest.mark.parametrize(
+    ("entry", "problem"),
+    [
+        ("operation: toy:train", "question is missing"),
+        ("question: What?", "operation is missing"),
+        (ENTRY + "statistik: mean", "no such key 'statistik', did you mean statistic?"),
+        (ENTRY + "statistic: meen", "no statistic 'meen': mean, median, min, max, best FLAG"),
+        (ENTRY + "statistic: best clip", "no run of toy:train has the flag 'clip'"),
+        (ENTRY + "flags: {lrr: 1}", "no run of toy:train has the flag 'lrr', did you mean lr?"),
+        (ENTRY + "flags: [lr]", "a mapping of flags to values"),
+        (ENTRY + "metric: accuracy", "no run of toy:train has 'accuracy'"),
+        (ENTRY + "goal: most", "goal is max or min, got 'most'"),
+        (ENTRY + "reported: [1, 2, 3]", "a number or [least, largest] is expected"),
+        (ENTRY + "reported: {number: 1}", "no such key 'number': value, text"),
+        (ENTRY + "same_setting: no", '"no: " and what differs'),
+        ("question: What?\n    operation: toy:trian", "no operation toy:trian, did you mean"),
+    ],
+)
+def test_an_entry_that_is_wrong(measure, make, entry: str, problem: str):
+    with pytest.raises(CatalogError) as error:
+        measure(entry, [make(1, value=0.5, seed=1, lr=1)])
+    assert str(error.value).startswith("experiments/toy/reported.yml: headline: own: ")
+    assert problem in str(error.value)
+    assert "\n" not in str(error.value)
+
+
+@pytest.mark.parametrize(
+    ("condition", "holds"),
+    [
+        ("good > bad", True),
+        ("bad < good", True),
+        ("good > 0.5", True),
+        ("good < 0.5", False),
+        ("bad > good", False),
+        ("good ~ good", True),
+        ("good ~ bad", False),
+        ("good > never", False),
+    ],
+)
+def test_a_condition_of_a_finding(project, make, condition: str, holds: bool):
+    records = [make(1, value=0.95, lr=1), make(2, value=0.1, lr=2)]
+    text = "headline:\n"
+    for name, operation, flags in (("good", "train", "{lr: 1}"), ("bad", "train", "{lr: 2}")):
+        text += f"  {name}: {{question: a, operation: 'toy:{operation}', flags: {flags}}}\n"
+    text += "  never: {question: a, operation: 'toy:never'}\n"
+    text += f"finding: {{text: 'it is {{good}}', if: ['{condition}']}}\n"
+    (project.experiments / "toy/reported.yml").write_text(text)
+    declared = headlines.declared(project)
+    runs = headline_numbers.Runs(records, project.operations())
+    measured = {h.name: runs.measured(h) for h in declared.headlines["toy"]}
+    assert (not headline_numbers.unsupported(declared.findings["toy"], measured)) is holds
+
+
+@pytest.mark.parametrize(
+    ("finding", "problem"),
+    [
+        ("{text: 'a {other}'}", "no headline 'other'"),
+        ("{text: a, if: [own > othr]}", "no headline 'othr'"),
+        ("{text: a, if: [own is best]}", "is not NAME > NAME"),
+        ("{if: [own > 1]}", "text, and if"),
+    ],
+)
+def test_a_finding_that_is_wrong(project, finding: str, problem: str):
+    path = project.experiments / "toy/reported.yml"
+    path.write_text(f"headline:\n  own:\n    {ENTRY}\nfinding: {finding}\n")
+    with pytest.raises(CatalogError, match=r"experiments/toy/reported\.yml: finding: ") as error:
+        headlines.declared(project)
+    assert problem in str(error.value)
