@@ -109,6 +109,7 @@ def _operations(project: Project, records: Iterable[RunRecord]) -> dict[str, Any
             "flags": _defaults(operation),
             "reported": reported[name].text if name in reported else "",
             "source": reported[name].source if name in reported else "",
+            "same_setting": reported[name].same_setting if name in reported else "",
             "never": name not in run,
             "why": pending.get(name, ""),
         }

@@ -22,7 +22,7 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import RunRecord
-from runcatalog.site import index, run_pages
+from runcatalog.site import headlines, index, run_pages
 
 ROOM = Path(__file__).parent
 STYLES = ("vendor/tabulator-6.5.3/tabulator_simple.min.css", "vendor/uplot-1.6.32/uPlot.min.css", "assets/style.css")
@@ -107,6 +107,7 @@ class Site:
     def _index(self) -> tuple[str, str]:
         """Return the scripts with the index and with the metrics."""
         facts = index.index(self.project, self.records, self.local)
+        facts |= headlines.results(self.project, self.records)
         if self.watched:
             facts["watched"] = self.watched
         return _call("runs.index", facts), _call("runs.metrics", index.metrics(self.records))

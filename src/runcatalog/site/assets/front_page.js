@@ -11,7 +11,7 @@ const frontPage = {
     const failed = listPages.failed();
     elements.add(main, elements.make("h1", {}, `Runs of ${runs.facts.project}`),
       frontPage.cards(single, failed),
-      frontPage.headlines(),
+      frontPage.results(),
       frontPage.studies(),
       frontPage.newest(),
       frontPage.failures(failed),
@@ -31,15 +31,17 @@ const frontPage = {
       newest > 0 ? card("#/runs", formats.time(newest), "newest run (UTC)") : null);
   },
 
-  headlines() {
-    const headlines = runs.facts.headlines ?? [];
-    if (!headlines.length) return null;
-    const heads = ["study", "question", "reported", "measured", "95 % interval", "seeds", "same setting?", "runs"];
-    const right = new Set(["reported", "measured", "95 % interval", "seeds"]);
-    const rows = headlines.map((line) => [line.study, line.question, line.reported, line.measured, line.interval,
-      line.seeds, line.same, frontPage.links(line.runs)]);
-    return elements.section("Headline results: reported by the source, measured here",
-      heads.map((title) => ({ title, right: right.has(title), kind: ["question", "same setting?"].includes(title) ? "full" : null })), rows);
+  // Return the findings of the studies, and the table of their headline results.
+  results() {
+    const { headlines, findings } = runs.facts;
+    const found = Object.entries(findings).map(([study, text]) =>
+      elements.make("li", {}, elements.make("strong", {}, elements.link(runsPage.address(`study=${study}`), study)), `: ${text}`));
+    const rows = headlines.map((line) => [line.study, line.question, line.measured, line.reported, line.seeds, line.same, frontPage.links(line.runs)]);
+    const table = rows.length ? elements.table("Headline results", [{ title: "study" }, { title: "question", kind: "full" },
+      { title: "measured, 95 %" }, { title: "reported" }, { title: "seeds" }, { title: "same setting?", kind: "full" }, { title: "runs" }], rows) : null;
+    if (!found.length && !table) return null;
+    return elements.make("section", {}, elements.make("h2", {}, "Results: measured here, reported by the source"),
+      found.length ? elements.make("ul", { class: "findings" }, found) : null, table);
   },
 
   links(ids) {

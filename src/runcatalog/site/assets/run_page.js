@@ -56,8 +56,8 @@ const runPage = {
     const objective = runs.objective(row);
     const sentence = elements.make("p", { class: "result" }, runs.columns.result.at(row));
     const reported = runs.facts.operations[runs.fact(row, "operation")];
-    const source = reported?.reported
-      ? elements.make("p", { class: "note" }, `Reported${reported.source ? ` (${reported.source})` : ""}: ${reported.reported}`) : null;
+    const source = reported?.reported ? elements.make("p", { class: "note" },
+      `Reported${reported.source ? ` (${reported.source})` : ""}: ${reported.reported}${reported.same_setting ? `. Same setting: ${reported.same_setting}` : ""}`) : null;
     if (objective === null || runs.status(row) !== "FINISHED") return elements.make("section", { "aria-label": "Result" }, sentence, source);
     const bounds = statistics.bounds([objective]);
     const after = objective.at === undefined ? "" : `after ${formats.count(objective.at, objective.axis ?? "step")}`;
