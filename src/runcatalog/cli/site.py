@@ -13,8 +13,10 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
 
 if TYPE_CHECKING:
-    from collections.abc import Callable
+    from collections.abc import Callable, Sequence
 
+    from runcatalog.model.run_record import RunRecord
+    from runcatalog.site.media import Media
     from runcatalog.site.write import Site
 
 FOLDER = "site"
@@ -24,40 +26,53 @@ INTERVAL = 5.0  # s between two looks for new runs
 
 def site(options: argparse.Namespace) -> int:
     """catalog site"""
+    from runcatalog.site import media
+
     project = Project.find()
-    with_local = options.local or options.watch
-    watched = INTERVAL if options.watch else 0
+    if options.one_file and options.watch:
+        raise CatalogError("--one-file writes the page once: it has no --watch")
+    # Drawn by `catalog render` from the committed records alone, so they stay the same while runs go on.
+    figures = {} if options.one_file else media.figures(project, committed_records(project))
 
     def current() -> Site:
-        return _site(project, options.tracking_uri if with_local else None, with_local, watched)
+        return _site(project, options, figures)
 
     if options.one_file:
-        if options.watch:
-            raise CatalogError("--one-file writes the page once: it has no --watch")
-        return _write_one_file(current(), Path(options.to or ONE_FILE))
+        return _write_one_file(current(), Path(options.to or project.root / ONE_FILE))
     folder = Path(options.to or project.root / FOLDER)
     _write_folder(current(), folder)
     if options.watch:
-        _watch(current, folder)
+        _watch(current, folder, options.watch)
     return 0
 
 
-def _site(project: Project, uri: str | None, with_local: bool, watched: float) -> Site:
-    """Return the site of the committed records and, with `with_local`, of this machine's other runs."""
-    from runcatalog.model.marks import with_marks
+def _site(project: Project, options: argparse.Namespace, figures: Media) -> Site:
+    """Return the site of the committed records and, with --local, of this machine's other runs."""
+    from runcatalog.site import media
     from runcatalog.site.write import Site
 
     records = committed_records(project)
-    if not with_local:
-        return Site(project, records, watched=watched)
+    local = _local(project, options, records) if options.local or options.watch else {}
+    shown = [*(r for r in records if r.run not in local), *local.values()]
+    recorded = {}
+    if options.media:
+        from runcatalog.guild.runs import guild_home
+
+        recorded = media.recorded(guild_home(), shown)
+    return Site(project, shown, local, options.watch or 0, figures, recorded)
+
+
+def _local(
+    project: Project, options: argparse.Namespace, records: Sequence[RunRecord]
+) -> dict[str, RunRecord]:
+    """Return the runs of this machine without an up-to-date record, by id."""
+    from runcatalog.model.marks import with_marks
     from runcatalog.pages.local_page import not_exported
     from runcatalog.store.sqlite_reader import reader
 
     committed = {record.run: record for record in records}
-    runs = not_exported(project, reader(uri), records)
-    local = {r.run: with_marks(r, committed.get(r.run)) for r in runs}
-    shown = [*(r for r in records if r.run not in local), *local.values()]
-    return Site(project, shown, local, watched)
+    runs = not_exported(project, reader(options.tracking_uri), records)
+    return {r.run: with_marks(r, committed.get(r.run)) for r in runs}
 
 
 def _write_folder(site: Site, folder: Path) -> None:
@@ -75,15 +90,22 @@ def _write_one_file(site: Site, path: Path) -> int:
     return 0
 
 
-def _watch(current: Callable[[], Site], folder: Path) -> None:
+def _watch(current: Callable[[], Site], folder: Path, interval: float) -> None:
     """Write the site again while runs go on, until Ctrl-C."""
-    print(f"an open page follows the runs, every {INTERVAL:g} s; Ctrl-C ends this", flush=True)
+    print(f"an open page follows the runs, every {interval:g} s; Ctrl-C ends this", flush=True)
     while True:
-        time.sleep(INTERVAL)
+        time.sleep(interval)
         site = current()
         if site.write(folder):
             running = sum(record.status == "RUNNING" for record in site.records)
             print(f"{time.strftime('%H:%M:%S')} {len(site.records)} runs and batches, {running} running", flush=True)
+
+
+def _seconds(text: str) -> float:
+    seconds = float(text)
+    if not 0.1 <= seconds <= 86400:
+        raise argparse.ArgumentTypeError(f"0.1 to 86400 seconds are expected, not {text}")
+    return seconds
 
 
 def add(commands: Commands) -> None:
@@ -102,4 +124,8 @@ def add(commands: Commands) -> None:
     sub.add_argument("-o", dest="to", metavar="PATH", help=f"folder, by default {FOLDER}/; with --one-file a file")
     sub.add_argument("--one-file", action="store_true", help=f"write a single page, by default {ONE_FILE}")
     sub.add_argument("--local", action="store_true", help="add the runs of this machine that are not exported, marked local")
-    sub.add_argument("--watch", action="store_true", help="with --local, write again while runs go on")
+    sub.add_argument("--media", action="store_true", help="copy the videos and pictures in the directories of this machine's runs")
+    sub.add_argument(
+        "--watch", nargs="?", type=_seconds, const=INTERVAL, metavar="SECONDS",
+        help=f"with --local, write again while runs go on, by default every {INTERVAL:g} s",
+    )  # fmt: skip

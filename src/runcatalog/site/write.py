@@ -22,7 +22,7 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import RunRecord
-from runcatalog.site import headlines, index, run_pages
+from runcatalog.site import headlines, index, media, run_pages
 
 ROOM = Path(__file__).parent
 STYLES = ("vendor/tabulator-6.5.3/tabulator_simple.min.css", "vendor/uplot-1.6.32/uPlot.min.css", "assets/style.css")
@@ -52,6 +52,8 @@ class Site:
         records: All records.
         local: Ids of the runs that have no up-to-date committed record.
         watched: Seconds after which an open page looks for new runs; 0 for never.
+        figures: Figures of the catalog by run; see :mod:`runcatalog.site.media`. A single file has none.
+        recorded: Videos and pictures by run.
     """
 
     def __init__(
@@ -60,11 +62,15 @@ class Site:
         records: Sequence[RunRecord],
         local: Collection[str] = (),
         watched: float = 0,
+        figures: media.Media | None = None,
+        recorded: media.Media | None = None,
     ) -> None:
         self.project = project
         self.records = sorted(records, key=groups.order)
         self.local = frozenset(local)
         self.watched = watched
+        self.figures = figures or {}
+        self.recorded = recorded or {}
 
     def write(self, folder: Path) -> int:
         """Write the site's folder; return the number of files that changed. Files of runs that are gone are removed.
@@ -81,10 +87,13 @@ class Site:
             written += write_text(folder / name, license_.read_text(encoding="utf-8"))
         data, kept = folder / "data", set()
         for record, content in self._run_pages(run_pages.DIGITS):
+            files = self._media(record.run)
+            written += sum(media.copy(path, folder / name) for name, path in files.items())
+            content |= {"media": list(files)} if files else {}
             path = data / "runs" / f"{record.run}.js"
             kept.add(path.name)
             written += write_text(path, _call("runs.receive", record.run, content))
-        for path in data.glob("runs/*.js"):
+        for path in sorted(data.glob("runs/*.js")):
             if path.name not in kept and _RUN_FILE.fullmatch(path.name):
                 path.unlink()
                 written += 1
@@ -103,6 +112,11 @@ class Site:
             CatalogError: The file cannot be written.
         """
         write_text(path, self._page(linked=False))
+
+    def _media(self, run: str) -> dict[str, Path]:
+        """Return the files that a run's page shows, by their place in the site."""
+        files = {media.place(path): path for path in self.figures.get(run, ())}
+        return files | {media.place(path, run): path for path in self.recorded.get(run, ())}
 
     def _index(self) -> tuple[str, str]:
         """Return the scripts with the index and with the metrics."""

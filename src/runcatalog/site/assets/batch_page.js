@@ -4,9 +4,10 @@
 const batchPage = {
   async show(main, row, id) {
     const members = runs.trials.get(id) ?? [];
+    const page = row === undefined ? {} : await runs.load(row);
     if (row !== undefined) {
       elements.add(main, runPage.title(row), runPage.facts(row), ...runPage.marks(row),
-        elements.make("p", { class: "result" }, runs.columns.result.at(row)), runPage.again(row, await runs.load(row)));
+        elements.make("p", { class: "result" }, runs.columns.result.at(row)), runPage.again(row, page));
     } else {
       elements.add(main, elements.make("h1", {}, `Batch ${id.slice(0, 8)}`));
     }
@@ -14,7 +15,7 @@ const batchPage = {
     const groups = settings.of(members);
     elements.add(main, batchPage.matrix(groups, settings.varying(members)), comparePage.table(groups, members));
     await batchPage.curves(main, groups);
-    elements.add(main, comparePage.runsTable(groups, members));
+    elements.add(main, comparePage.runsTable(groups, members), runPage.media(page));
   },
 
   // Add the curves of the best settings, as many as can be told apart.

@@ -33,11 +33,11 @@ const charts = {
 
   // Whether a metric is a rate: its run's objective says so, or its name and its values do.
   isRate(metric, lines, objective) {
-    if (objective && objective.name && (metric === objective.name || metric.endsWith(`_${objective.name}`))) {
-      if (objective.kind === "rate") return true;
-    }
-    const named = /(^|[_/])(rate|success|accuracy|coverage|win)(_rate)?$/.test(metric);
-    return named && lines.every(({ values }) => values.every((value) => value === null || (value >= 0 && value <= 1)));
+    const isShare = (value) => value === null || (value >= 0 && value <= 1);
+    if (!lines.every(({ values }) => values.every(isShare))) return false;
+    const ofObjective = objective && (metric === objective.name || metric.endsWith(`_${objective.name}`));
+    if (ofObjective && objective.kind === "rate") return true;
+    return /(^|[_/])(rate|success|accuracy|coverage|win)(_rate)?$/.test(metric);
   },
 
   // Return the figure of a metric.

@@ -18,6 +18,7 @@ const runPage = {
     const curves = elements.make("div", { class: "middle" });
     elements.add(main, elements.make("div", { class: "split" }, curves, side));
     runPage.curves(curves, row, page);
+    elements.add(curves, runPage.media(page));
   },
 
   title(row) {
@@ -116,10 +117,14 @@ const runPage = {
     }).sort((a, b) => Number(b.differs) - Number(a.differs) || names.byCodePoint(a.name, b.name));
     if (!rows.length) return null;
     const bold = (differs, text) => (differs ? elements.make("strong", {}, text) : text);
-    const shown = rows.map(({ name, text, usual, differs }) => [bold(differs, name), bold(differs, formats.flag(text)), differs ? formats.flag(usual) : ""]);
-    const section = elements.section("Flags", [{ title: "flag" }, { title: "value" }, { title: "usual" }], shown);
-    section.querySelector("h2").after(elements.make("p", { class: "note" },
-      `Bold: not the declared value, or not the usual one of the ${others.length} runs of ${operation}.`));
+    const some = rows.some(({ differs }) => differs);
+    const shown = rows.map(({ name, text, usual, differs }) =>
+      [bold(differs, name), bold(differs, formats.flag(text)), ...(some ? [differs ? formats.flag(usual) : ""] : [])]);
+    const section = elements.section("Flags", [{ title: "flag" }, { title: "value" }, ...(some ? [{ title: "usual" }] : [])], shown);
+    if (some) {
+      section.querySelector("h2").after(elements.make("p", { class: "note" },
+        `Bold: not the declared value, or not the most frequent one of the ${formats.count(others.length, "run")} of ${operation}.`));
+    }
     return section;
   },
 
@@ -137,11 +142,9 @@ const runPage = {
       .filter(([, value]) => value !== undefined).map(([name, value]) => [name, typeof value === "string" ? value : formats.number(value, 7)]);
     const texts = (object) => Object.entries(object ?? {}).map(([name, value]) => [name, elements.make("span", { class: "long" }, String(value))]);
     const parents = (page.parents ?? []).map((id) => [listPages.linkTo(id)]);
-    const media = (page.media ?? []).map(({ path, kind }) => runPage.media(path, kind));
     const again = (page.reproduced ?? []).map(({ when, cpu, bits, value }) => [String(when ?? ""), String(cpu ?? ""), String(bits ?? ""), String(value ?? "")]);
     const pair = [{ title: "what" }, { title: "value" }];
     return [
-      media.length ? elements.make("section", {}, elements.make("h2", {}, "Video and figures"), ...media) : null,
       elements.section("Machine", pair, facts),
       elements.section("Started from", [{ title: "run" }], parents),
       elements.section("Reruns", [{ title: "when" }, { title: "processor" }, { title: "bits" }, { title: "value" }], again),
@@ -152,11 +155,17 @@ const runPage = {
     ];
   },
 
-  media(path, kind) {
-    const name = path.split("/").at(-1);
-    const shown = kind === "video"
-      ? elements.make("video", { src: path, controls: true, preload: "metadata", "aria-label": name })
-      : elements.make("img", { src: path, alt: name, loading: "lazy" });
-    return elements.make("figure", { class: "media" }, shown, elements.make("figcaption", {}, elements.link(path, name)));
+  // Return the section with the run's videos, pictures and figures; null without any.
+  media(page) {
+    if (!page.media) return null;
+    const shown = page.media.map((path) => {
+      const name = path.split("/").at(-1);
+      const isVideo = /\.(mp4|webm)$/i.test(name);
+      return elements.make("figure", { class: "media" },
+        isVideo ? elements.make("video", { src: path, controls: true, preload: "metadata", "aria-label": name })
+          : elements.make("img", { src: path, alt: formats.words(name), loading: "lazy" }),
+        elements.make("figcaption", {}, name));
+    });
+    return elements.make("section", {}, elements.make("h2", {}, "Video and figures"), elements.make("div", { class: "media-list" }, shown));
   },
 };

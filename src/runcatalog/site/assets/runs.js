@@ -98,7 +98,7 @@ const runs = {
 
   // Return the row of the run whose id begins with these digits, undefined without one.
   find(digits) {
-    if (runs.rowOf.has(digits)) return runs.rowOf.get(digits);
+    if (runs.rowOf.has(digits) || !digits) return runs.rowOf.get(digits);
     const row = runs.ids.findIndex((run) => run.startsWith(digits));
     return row < 0 ? undefined : row;
   },
