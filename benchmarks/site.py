@@ -109,8 +109,8 @@ def many(folder: Path, repeats: int, count: int = MANY) -> list[dict[str, Any]]:
     """Return the rows of many synthetic runs."""
     template = _synthetic_runs.make_project(folder)
     _synthetic_runs.add_runs(folder, template, 0, count)
-    for command in ("sync", "export"):
-        run_catalog(folder, command, "-q")
+    run_catalog(folder, "sync", "-q")
+    run_catalog(folder, "export")
     run_catalog(folder, "site", "-o", str(folder / "site"))
     page_file, limits, of = folder / "site" / "index.html", LIMITS["many"], f"{count:,} runs"
     rows = [_limit(f"table of all runs, {of}", seconds_to(page_file, "#/runs", repeats), limits["table"], "s")]

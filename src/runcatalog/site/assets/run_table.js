@@ -54,6 +54,7 @@ const runTable = {
       columnHeaderSortMulti: true,
       renderVerticalBuffer: 300,
       reactiveData: false,
+      columnDefaults: { resizable: "header" },
     });
     await new Promise((resolve) => { runTable.table.on("tableBuilt", resolve); });
     // Its links and boxes are reached by keys; a grid must not have a focusable child between it and its rows.

@@ -3,6 +3,7 @@
 
 const runsPage = {
   MOST: 20, // runs or settings of a comparison
+  texts: new Map(), // row → its text for words
 
   address(text) {
     return text ? `#/runs?${encodeURIComponent(text)}` : "#/runs";
@@ -62,7 +63,7 @@ const runsPage = {
       + `${found.hint ? `: ${found.hint}` : ""}${found.words ? `: those with ${found.words.map((word) => `“${word}”`).join(" and ")}` : ""}`;
     const columnsOf = (each) => JSON.stringify(each.map(({ title }) => title));
     if (runTable.table && box.classList.contains("tabulator") && columnsOf(found.names) === runsPage.shownColumns) {
-      await runTable.table.replaceData(rows.map(runTable.dataOf));
+      await runTable.table.setData(rows.map(runTable.dataOf));
     } else {
       runsPage.shownColumns = columnsOf(found.names);
       await runTable.show(box, rows, found.names);
@@ -85,8 +86,13 @@ const runsPage = {
     }
   },
 
+  // Return the text of a run in which words are looked for, in lower case.
   words(row) {
-    const facts = ["operation", "label", "study", "reason"].map((name) => runs.fact(row, name) ?? "");
-    return [runs.ids[row], runTable.state(row), runs.columns.result.at(row), ...facts].join(" ").toLowerCase();
+    if (!runsPage.texts.has(row)) {
+      const facts = ["operation", "label", "study", "reason"].map((name) => runs.fact(row, name) ?? "");
+      const shown = [runs.ids[row], runTable.state(row), runs.columns.result.at(row), ...facts].join(" ").toLowerCase();
+      runsPage.texts.set(row, shown);
+    }
+    return runsPage.texts.get(row);
   },
 };

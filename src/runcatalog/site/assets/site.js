@@ -110,6 +110,7 @@ const site = {
     if (before === null || before === version) return;
     runs.script(`data/index.js?${version}`).then(() => {
       runTable.data.clear();
+      runsPage.texts.clear();
       const at = window.scrollY;
       site.show().then(() => window.scrollTo(0, at));
     });
