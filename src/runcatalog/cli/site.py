@@ -59,7 +59,7 @@ def _site(project: Project, options: argparse.Namespace, figures: Media) -> Site
         from runcatalog.guild.runs import guild_home
 
         recorded = media.recorded(guild_home(), shown)
-    return Site(project, shown, local, options.watch or 0, figures, recorded)
+    return Site(project, shown, local, options.watch or 0, figures, recorded, options.title)
 
 
 def _local(
@@ -124,6 +124,7 @@ def add(commands: Commands) -> None:
     sub.add_argument("-o", dest="to", metavar="PATH", help=f"folder, by default {FOLDER}/; with --one-file a file")
     sub.add_argument("--one-file", action="store_true", help=f"write a single page, by default {ONE_FILE}")
     sub.add_argument("--local", action="store_true", help="add the runs of this machine that are not exported, marked local")
+    sub.add_argument("--title", default="", metavar="TEXT", help="heading, by default with the project's name")
     sub.add_argument("--media", action="store_true", help="copy the videos and pictures in the directories of this machine's runs")
     sub.add_argument(
         "--watch", nargs="?", type=_seconds, const=INTERVAL, metavar="SECONDS",

@@ -38,7 +38,6 @@ def index(
             trials.setdefault(record.batch, []).append(record)
     objectives = [record.objective or {} for record in records]
     return {
-        "project": project.name,
         "runs": [record.run for record in records],
         "local": [row for row, record in enumerate(records) if record.run in local],
         "texts": {

@@ -54,6 +54,7 @@ class Site:
         watched: Seconds after which an open page looks for new runs; 0 for never.
         figures: Figures of the catalog by run; see :mod:`runcatalog.site.media`. A single file has none.
         recorded: Videos and pictures by run.
+        title: Heading of the site; by default the project's name.
     """
 
     def __init__(
@@ -64,6 +65,7 @@ class Site:
         watched: float = 0,
         figures: media.Media | None = None,
         recorded: media.Media | None = None,
+        title: str = "",
     ) -> None:
         self.project = project
         self.records = sorted(records, key=groups.order)
@@ -71,6 +73,7 @@ class Site:
         self.watched = watched
         self.figures = figures or {}
         self.recorded = recorded or {}
+        self.title = title or f"Runs of {project.name}"
 
     def write(self, folder: Path) -> int:
         """Write the site's folder; return the number of files that changed. Files of runs that are gone are removed.
@@ -120,7 +123,7 @@ class Site:
 
     def _index(self) -> tuple[str, str]:
         """Return the scripts with the index and with the metrics."""
-        facts = index.index(self.project, self.records, self.local)
+        facts = {"title": self.title, **index.index(self.project, self.records, self.local)}
         facts |= headlines.results(self.project, self.records)
         if self.watched:
             facts["watched"] = self.watched
@@ -136,7 +139,7 @@ class Site:
 
     def _page(self, *, linked: bool) -> str:
         template = (ROOM / "assets/page.html").read_text(encoding="utf-8")
-        names = {"title": html.escape(self.project.name), "generator": _MARK}
+        names = {"title": html.escape(self.title), "generator": _MARK}
         if linked:
             names["styles"] = "\n".join(f'<link rel="stylesheet" href="{name}">' for name in STYLES)
             scripts = (*SCRIPTS, "data/index.js")

@@ -9,7 +9,7 @@ const frontPage = {
     const all = [...runs.ids.keys()];
     const single = all.filter((row) => !runs.isBatch(row) && runs.isCurrent(row));
     const failed = listPages.failed();
-    elements.add(main, elements.make("h1", {}, `Runs of ${runs.facts.project}`),
+    elements.add(main, elements.make("h1", {}, runs.facts.title),
       frontPage.cards(single, failed),
       frontPage.results(),
       frontPage.studies(),

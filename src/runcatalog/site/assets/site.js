@@ -82,7 +82,7 @@ const site = {
     }
     if (number !== site.shown) return;
     const title = page.querySelector("h1")?.textContent;
-    document.title = name && title ? `${title} · ${runs.facts.project}` : runs.facts.project;
+    document.title = name && title ? `${title} · ${runs.facts.title}` : runs.facts.title;
     main.dataset.ready = name || "front";
   },
 
