@@ -98,8 +98,14 @@ def committed(folder: Path, repeats: int) -> list[dict[str, Any]]:
         _limit(f"size of the single file, {of}", [(folder / "site.html").stat().st_size / 1e6], limits["one file"], "MB"),
     ]  # fmt: skip
     for name, route in {"front": "#/", "table": "#/runs", "run": f"#/run/{most}"}.items():
-        what = {"front": "first page", "table": "table of all runs", "run": "page of the run with the most metrics"}
-        rows.append(_limit(f"{what[name]}, {of}", seconds_to(page_file, route, repeats), limits[name], "s"))
+        what = {
+            "front": "first page",
+            "table": "table of all runs",
+            "run": "page of the run with the most metrics",
+        }
+        rows.append(
+            _limit(f"{what[name]}, {of}", seconds_to(page_file, route, repeats), limits[name], "s")
+        )
     single = seconds_to(folder / "site.html", f"#/run/{most}", repeats)
     rows.append(_limit(f"the same page in the single file, {of}", single, limits["run"], "s"))
     return rows
@@ -113,16 +119,32 @@ def many(folder: Path, repeats: int, count: int = MANY) -> list[dict[str, Any]]:
     run_catalog(folder, "export")
     run_catalog(folder, "site", "-o", str(folder / "site"))
     page_file, limits, of = folder / "site" / "index.html", LIMITS["many"], f"{count:,} runs"
-    rows = [_limit(f"table of all runs, {of}", seconds_to(page_file, "#/runs", repeats), limits["table"], "s")]
+    rows = [
+        _limit(
+            f"table of all runs, {of}",
+            seconds_to(page_file, "#/runs", repeats),
+            limits["table"],
+            "s",
+        )
+    ]
     with opened(page_file, "#/runs") as (page, _):
         page.evaluate(_FILTER, FILTERS[-2])  # loads the metrics
         times = {q: [page.evaluate(_FILTER, q) / 1000 for _ in range(repeats)] for q in FILTERS}
         slowest = max(times, key=lambda q: statistics.median(times[q]))
-        rows.append(_limit(f"slowest of {len(FILTERS)} filters (`{slowest}`), {of}", times[slowest], limits["filter"], "s"))
+        rows.append(
+            _limit(
+                f"slowest of {len(FILTERS)} filters (`{slowest}`), {of}",
+                times[slowest],
+                limits["filter"],
+                "s",
+            )
+        )
         session = page.context.new_cdp_session(page)
         session.send("HeapProfiler.collectGarbage")
         used = session.send("Runtime.getHeapUsage")["usedSize"] / 1e6
-        rows.append(_limit(f"memory of the table after the filters, {of}", [used], limits["heap"], "MB"))
+        rows.append(
+            _limit(f"memory of the table after the filters, {of}", [used], limits["heap"], "MB")
+        )
     return rows
 
 

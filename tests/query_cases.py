@@ -1,4 +1,4 @@
-"""Queries with the runs that match them: for `catalog search` and for the site, which has the language in JavaScript."""
+"""Queries with the runs that match them, for the two implementations of the language: `catalog search` and the site."""
 
 import math
 
@@ -10,7 +10,9 @@ NOVEMBER = 1_793_491_200_000  # 2026-11-01 00:00 UTC [ms]
 
 def _run(number: int, curves=None, **fields) -> RunRecord:
     base = {"operation": "toy:train", "study": "toy", "status": "FINISHED"}
-    record = RunRecord(run=f"{number:08x}" * 4, **(base | {"started": NOVEMBER + number * DAY} | fields))
+    record = RunRecord(
+        run=f"{number:08x}" * 4, **(base | {"started": NOVEMBER + number * DAY} | fields)
+    )
     return record.with_points(curves or {})
 
 
@@ -28,7 +30,14 @@ RUNS = [
     _run(
         2,
         {"rate": [(0, 0.95), (1, 0.5)], "loss": [(0, math.nan)], "lr": [(0, 9.0)]},
-        flags={"lr": 5e-3, "task": "pull", "net": "64", "clip": False, "note": None, "operation": "x"},
+        flags={
+            "lr": 5e-3,
+            "task": "pull",
+            "net": "64",
+            "clip": False,
+            "note": None,
+            "operation": "x",
+        },
         seed=2**63 - 1,
         dirty="77ff",
         batch="f" * 32,
@@ -53,7 +62,14 @@ RUNS = [
         superseded_why="better",
         started=None,
     ),
-    _run(5, operation="toy:sweep", status="RUNNING", retracted="wrong task", wall_seconds=12.5, env_steps=10**6),
+    _run(
+        5,
+        operation="toy:sweep",
+        status="RUNNING",
+        retracted="wrong task",
+        wall_seconds=12.5,
+        env_steps=10**6,
+    ),
 ]
 
 MATCHES = [
@@ -113,7 +129,7 @@ MATCHES = [
     ("operation=toy:sweep", [5]),
     ("flag:operation=x", [2]),
     ("label~'\"LABEL\"'", [1]),
-    ('label~"\'quoted\'"', [1]),
+    ("label~\"'quoted'\"", [1]),
     ("status=failed or status=KILLED", [3, 4]),
     ("status!=finished and not retracted", [3, 4]),
     ("reason~explosion", [3]),
@@ -148,7 +164,10 @@ ERRORS = [
     ("and lr=1", "a name is expected"),
     ("lr='1", "this quote is not closed"),
     ("lr!1", "`!` is only allowed in !=; use `not`"),
-    ("task=ü and lrr>1", "query, character 12: no run has a flag, metric or field lrr, did you mean lr?"),
+    (
+        "task=ü and lrr>1",
+        "query, character 12: no run has a flag, metric or field lrr, did you mean lr?",
+    ),
     ("best:task>1", "no run has a metric task"),
     ("flag:rate>1", "no run has a flag rate"),
     ("xyzzy", "no run has a flag, metric or field xyzzy"),

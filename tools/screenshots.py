@@ -192,7 +192,9 @@ def newest(operation: str) -> tuple[str, list[str]]:
 def main() -> None:
     """Take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
-    parser.add_argument("what", nargs="*", metavar="WHAT", help=f"{', '.join(PICTURES)}; by default all")
+    parser.add_argument(
+        "what", nargs="*", metavar="WHAT", help=f"{', '.join(PICTURES)}; by default all"
+    )
     parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the pictures")
     options = parser.parse_args()
     if unknown := set(options.what) - set(PICTURES):

@@ -79,14 +79,20 @@ def _write_folder(site: Site, folder: Path) -> None:
     changed = site.write(folder)
     page = os.path.relpath(folder / "index.html")
     files = "1 file" if changed == 1 else f"{changed} files"
-    print(f"{page} of {len(site.records)} runs and batches: {files} written" if changed else f"{page} is up to date")
+    print(
+        f"{page} of {len(site.records)} runs and batches: {files} written"
+        if changed
+        else f"{page} is up to date"
+    )
 
 
 def _write_one_file(site: Site, path: Path) -> int:
     if path.is_dir():
         raise CatalogError(f"{path} is a folder: with --one-file, -o names a file")
     site.one_file(path)
-    print(f"{os.path.relpath(path)} of {len(site.records)} runs and batches: {path.stat().st_size / 1e6:.1f} MB")
+    print(
+        f"{os.path.relpath(path)} of {len(site.records)} runs and batches: {path.stat().st_size / 1e6:.1f} MB"
+    )
     return 0
 
 
@@ -98,7 +104,10 @@ def _watch(current: Callable[[], Site], folder: Path, interval: float) -> None:
         site = current()
         if site.write(folder):
             running = sum(record.status == "RUNNING" for record in site.records)
-            print(f"{time.strftime('%H:%M:%S')} {len(site.records)} runs and batches, {running} running", flush=True)
+            print(
+                f"{time.strftime('%H:%M:%S')} {len(site.records)} runs and batches, {running} running",
+                flush=True,
+            )
 
 
 def _seconds(text: str) -> float:
@@ -121,11 +130,28 @@ def add(commands: Commands) -> None:
         "catalog site --one-file          site.html, a single page to mail",
         uses_mlflow=True,
     )
-    sub.add_argument("-o", dest="to", metavar="PATH", help=f"folder, by default {FOLDER}/; with --one-file a file")
-    sub.add_argument("--one-file", action="store_true", help=f"write a single page, by default {ONE_FILE}")
-    sub.add_argument("--local", action="store_true", help="add the runs of this machine that are not exported, marked local")
-    sub.add_argument("--title", default="", metavar="TEXT", help="heading, by default with the project's name")
-    sub.add_argument("--media", action="store_true", help="copy the videos and pictures in the directories of this machine's runs")
+    sub.add_argument(
+        "-o",
+        dest="to",
+        metavar="PATH",
+        help=f"folder, by default {FOLDER}/; with --one-file a file",
+    )
+    sub.add_argument(
+        "--one-file", action="store_true", help=f"write a single page, by default {ONE_FILE}"
+    )
+    sub.add_argument(
+        "--local",
+        action="store_true",
+        help="add the runs of this machine that are not exported, marked local",
+    )
+    sub.add_argument(
+        "--title", default="", metavar="TEXT", help="heading, by default with the project's name"
+    )
+    sub.add_argument(
+        "--media",
+        action="store_true",
+        help="copy the videos and pictures in the directories of this machine's runs",
+    )
     sub.add_argument(
         "--watch", nargs="?", type=_seconds, const=INTERVAL, metavar="SECONDS",
         help=f"with --local, write again while runs go on, by default every {INTERVAL:g} s",

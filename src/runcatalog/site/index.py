@@ -139,5 +139,3 @@ def _text(objective: dict[str, Any], name: str) -> str | None:
 def _number(objective: dict[str, Any], name: str) -> float | None:
     value = objective.get(name)
     return value if isinstance(value, int | float) and not isinstance(value, bool) else None
-
-

@@ -64,7 +64,11 @@ def _is_shown(path: Path) -> bool:
 
 def place(path: Path, run: str = "") -> str:
     """Return where a file lies in the site: a figure by its study, a file of a run by the run."""
-    return f"data/media/{run}/{path.name}" if run else f"data/figures/{path.parent.parent.name}/{path.name}"
+    return (
+        f"data/media/{run}/{path.name}"
+        if run
+        else f"data/figures/{path.parent.parent.name}/{path.name}"
+    )
 
 
 def copy(path: Path, target: Path) -> bool:

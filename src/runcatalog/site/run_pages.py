@@ -16,7 +16,10 @@ DIGITS = 5  # significant digits of a curve's values; a chart shows fewer
 
 
 def run_page(
-    declared: Mapping[str, Operation], record: RunRecord, trials: Sequence[RunRecord], digits: int = DIGITS
+    declared: Mapping[str, Operation],
+    record: RunRecord,
+    trials: Sequence[RunRecord],
+    digits: int = DIGITS,
 ) -> dict[str, Any]:
     """Return the content of a run's page.
 

@@ -25,7 +25,11 @@ from runcatalog.model.run_record import RunRecord
 from runcatalog.site import headlines, index, media, run_pages
 
 ROOM = Path(__file__).parent
-STYLES = ("vendor/tabulator-6.5.3/tabulator_simple.min.css", "vendor/uplot-1.6.32/uPlot.min.css", "assets/style.css")
+STYLES = (
+    "vendor/tabulator-6.5.3/tabulator_simple.min.css",
+    "vendor/uplot-1.6.32/uPlot.min.css",
+    "assets/style.css",
+)
 SCRIPTS = (
     "vendor/tabulator-6.5.3/tabulator.min.js",
     "vendor/uplot-1.6.32/uPlot.iife.min.js",

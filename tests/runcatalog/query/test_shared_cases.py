@@ -1,9 +1,9 @@
 """`catalog search` finds what the cases say; the site's own implementation: tests/runcatalog/site/test_query.py."""
 
 import pytest
-from query_cases import ERRORS, HINTS, MATCHES, RUNS
 
 from memory_reader import MemoryReader
+from query_cases import ERRORS, HINTS, MATCHES, RUNS
 from runcatalog.analysis.find_runs import find_runs
 from runcatalog.query.language import QueryError
 

@@ -7,8 +7,19 @@ HOSTILE = "<script>window.hacked = 1</script><img src=x onerror='window.hacked =
 
 @pytest.fixture
 def records(make):
-    curves = {f"metric {HOSTILE}": [(0, 1.0), (1, 2.0)], f"single {HOSTILE}": [(0, 1.0)], "rate": [(0, 0.1), (3, 0.4)]}
-    objective = {"name": f"objective {HOSTILE}", "value": 0.5, "kind": "rate", "count": 10, "at": 3, "axis": HOSTILE}
+    curves = {
+        f"metric {HOSTILE}": [(0, 1.0), (1, 2.0)],
+        f"single {HOSTILE}": [(0, 1.0)],
+        "rate": [(0, 0.1), (3, 0.4)],
+    }
+    objective = {
+        "name": f"objective {HOSTILE}",
+        "value": 0.5,
+        "kind": "rate",
+        "count": 10,
+        "at": 3,
+        "axis": HOSTILE,
+    }
     text = dict.fromkeys(("label", "machine", "host_cpu", "gpu", "reported_by", "study"), HOSTILE)
     batch = "ab" * 16
     runs = [
@@ -23,22 +34,41 @@ def records(make):
     failed = make(4, operation=HOSTILE, status="FAILED", reason=HOSTILE)
     marked = make(5, superseded_by=runs[0].run, superseded_why=HOSTILE)
     retracted = make(6, retracted=HOSTILE)
-    head = make(7, run=batch, result={"batch": True, "summary": HOSTILE}, operation=f"toy:{HOSTILE}")
+    head = make(
+        7, run=batch, result={"batch": True, "summary": HOSTILE}, operation=f"toy:{HOSTILE}"
+    )
     return [*runs, failed, marked, retracted, head]
 
 
 def test_on_every_page(browser, site_of, records):
     page = browser.open(site_of(records))
     ids = [record.run for record in records]
-    routes = ["#/", "#/runs", "#/failures", "#/never", "#/superseded", f"#/compare/{','.join(ids[:3])}"]
-    routes += [f"#/run/{run}" for run in ids] + [f"#/run/{HOSTILE}", f"#/runs?'flag {HOSTILE}'~x", f"#/{HOSTILE}"]
+    routes = [
+        "#/",
+        "#/runs",
+        "#/failures",
+        "#/never",
+        "#/superseded",
+        f"#/compare/{','.join(ids[:3])}",
+    ]
+    routes += [f"#/run/{run}" for run in ids] + [
+        f"#/run/{HOSTILE}",
+        f"#/runs?'flag {HOSTILE}'~x",
+        f"#/{HOSTILE}",
+    ]
     for route in routes:
         browser.go(page, route)
         assert page.evaluate("() => window.hacked") is None, route
         assert page.locator("main img, main script").count() == 0, route
     browser.go(page, "#/runs")
     assert "<script>window.hacked" in page.locator(".tabulator-row").first.inner_text()
-    browser.go(page, "#/runs?" + "%27flag%20" + page.evaluate("text => encodeURIComponent(text.replaceAll('\\'', '\\\\\\''))", HOSTILE) + "%27")
+    browser.go(
+        page,
+        "#/runs?"
+        + "%27flag%20"
+        + page.evaluate("text => encodeURIComponent(text.replaceAll('\\'', '\\\\\\''))", HOSTILE)
+        + "%27",
+    )
     assert page.evaluate("() => window.hacked") is None
 
 

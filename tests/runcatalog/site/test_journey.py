@@ -8,7 +8,9 @@ import pytest
 from runcatalog.model.record_files import write_all
 
 ROOT = Path(__file__).parents[3]
-AXE = pytest.importorskip("axe_playwright_python.sync_playwright", reason="no axe-playwright-python")
+AXE = pytest.importorskip(
+    "axe_playwright_python.sync_playwright", reason="no axe-playwright-python"
+)
 
 
 @pytest.fixture
@@ -18,9 +20,19 @@ def records(make):
     sweep = []
     for n in range(6):
         lr, seed = (1e-3, 5e-3)[n // 3], n % 3 + 1
-        run = make(n + 1, value=0.8 + n / 50, lr=lr, seed=seed, batch=batch, operation="toy:sweep", label=f"lr={lr} seed={seed}")
+        run = make(
+            n + 1,
+            value=0.8 + n / 50,
+            lr=lr,
+            seed=seed,
+            batch=batch,
+            operation="toy:sweep",
+            label=f"lr={lr} seed={seed}",
+        )
         curve = [(step, min(1.0, step * lr * 10 + seed / 100)) for step in range(1, 40)]
-        sweep.append(run.with_points({"opening_rate": curve, "loss": [(s, 1 / s) for s in range(1, 40)]}))
+        sweep.append(
+            run.with_points({"opening_rate": curve, "loss": [(s, 1 / s) for s in range(1, 40)]})
+        )
     return [
         *sweep,
         make(9, run=batch, operation="toy:sweep", result={"batch": True, "method": "grid"}),
@@ -35,14 +47,32 @@ def page_file(shell, records):
     """The site that `catalog site` writes of these records."""
     write_all(records, shell.root / "experiments/records")
     printed = shell.catalog("site")
-    assert re.fullmatch(rf"site/index.html of {len(records)} runs and batches: \d+ files written\n", printed)
+    assert re.fullmatch(
+        rf"site/index.html of {len(records)} runs and batches: \d+ files written\n", printed
+    )
     assert "up to date" in shell.catalog("site")
     return shell.root / "site/index.html"
 
 
 def test_front_filter_run_comparison(browser, page_file):
     page = browser.open(page_file)
-    assert page.locator(".cards").inner_text().split() == "8 runs 1 failed or killed 2 declared, never run 1970-01-01 00:00 newest run (UTC)".split()
+    assert page.locator(".cards").inner_text().split() == [
+        "8",
+        "runs",
+        "1",
+        "failed",
+        "or",
+        "killed",
+        "2",
+        "declared,",
+        "never",
+        "run",
+        "1970-01-01",
+        "00:00",
+        "newest",
+        "run",
+        "(UTC)",
+    ]
     assert "gradient explosion" in page.get_by_role("region", name="Failures").inner_text()
 
     # Filter as one types: the table and the address follow.
@@ -53,7 +83,9 @@ def test_front_filter_run_comparison(browser, page_file):
     heads = page.locator(".tabulator-col-title").all_inner_texts()
     assert {"lr", "opening_rate", "state", "result"} <= set(heads)
     page.get_by_role("searchbox").fill("lr>2e-3 and tusk=lever")
-    page.wait_for_function("document.getElementById('note').textContent.includes('did you mean task?')")
+    page.wait_for_function(
+        "document.getElementById('note').textContent.includes('did you mean task?')"
+    )
     page.get_by_role("searchbox").fill("pull")  # words, where it is no query
     page.wait_for_function("document.getElementById('note').textContent.includes('“pull”')")
 
@@ -74,7 +106,11 @@ def test_front_filter_run_comparison(browser, page_file):
         box.check()
     page.get_by_role("button", name="Compare 6").click()
     page.wait_for_selector("main[data-ready=compare]")
-    rows = page.get_by_role("region", name="Settings, seeds together").locator("tbody tr").all_inner_texts()
+    rows = (
+        page.get_by_role("region", name="Settings, seeds together")
+        .locator("tbody tr")
+        .all_inner_texts()
+    )
     assert [row.split("\t")[1:3] for row in rows] == [["lr=5e-3", "88 %"], ["lr=1e-3", "82 %"]]
     page.wait_for_selector("figure.chart canvas")
     assert page.locator("figure.chart").count() == 2
@@ -107,7 +143,9 @@ def test_the_lists(browser, page_file):
     browser.go(page, "#/runs")
     assert "1 superseded or retracted are hidden" in page.locator("#note").inner_text()
     page.get_by_label("superseded and retracted too").check()
-    page.wait_for_function("document.getElementById('note').textContent === '10 of 10 runs and batches'")
+    page.wait_for_function(
+        "document.getElementById('note').textContent === '10 of 10 runs and batches'"
+    )
 
 
 def test_keys_alone(browser, page_file):
@@ -119,7 +157,9 @@ def test_keys_alone(browser, page_file):
     reached = []
     for _ in range(30):
         page.keyboard.press("Tab")
-        reached.append(page.evaluate("document.activeElement.textContent || document.activeElement.ariaLabel"))
+        reached.append(
+            page.evaluate("document.activeElement.textContent || document.activeElement.ariaLabel")
+        )
         if reached[-1] == "0000000a":
             break
     assert reached[-1] == "0000000a", reached
@@ -130,9 +170,22 @@ def test_keys_alone(browser, page_file):
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_file, width, theme):
     page = browser.open(page_file, width=width, theme=theme)
-    for route in ["#/", "#/runs?lr", "#/run/0000000a", "#/run/ba7c", "#/compare/00000001,00000002,00000004", "#/failures", "#/never", "#/superseded"]:
+    for route in [
+        "#/",
+        "#/runs?lr",
+        "#/run/0000000a",
+        "#/run/ba7c",
+        "#/compare/00000001,00000002,00000004",
+        "#/failures",
+        "#/never",
+        "#/superseded",
+    ]:
         browser.go(page, route)
         found = AXE.Axe().run(page).response["violations"]
-        serious = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found if each["impact"] in ("serious", "critical")]
+        serious = [
+            f"{each['id']}: {each['nodes'][0]['html'][:200]}"
+            for each in found
+            if each["impact"] in ("serious", "critical")
+        ]
         assert not serious, (route, serious)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), route

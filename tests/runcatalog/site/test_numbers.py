@@ -7,8 +7,8 @@ import pytest
 
 from runcatalog import numbers
 from runcatalog.model import statistics, values
-from runcatalog.text import markdown
 from runcatalog.record.delivery import outcome
+from runcatalog.text import markdown
 
 
 def objectives(draw: random.Random) -> list[dict]:
@@ -39,9 +39,24 @@ def test_intervals_are_those_of_the_pages(browser, site_of):
 def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
     draw = random.Random(2)
     floats = [draw.choice([1, -1]) * 10 ** draw.uniform(-7, 7) for _ in range(300)]
-    floats += [0.0, 1.0, -3.0, 1e6, 999999.5, 0.1, 0.09999, 12345.6, 100000.0, 1e-4, 9.9995, 123456789.0]
+    floats += [
+        0.0,
+        1.0,
+        -3.0,
+        1e6,
+        999999.5,
+        0.1,
+        0.09999,
+        12345.6,
+        100000.0,
+        1e-4,
+        9.9995,
+        123456789.0,
+    ]
     page = browser.open(site_of([]))
-    assert page.evaluate("v => v.map((x) => formats.number(x))", floats) == [numbers.number(x) for x in floats]
+    assert page.evaluate("v => v.map((x) => formats.number(x))", floats) == [
+        numbers.number(x) for x in floats
+    ]
     texts = [values.flag_text(x) for x in (*floats, True, False, None, "", "64 64", 7, -12)]
     assert page.evaluate("v => v.map(formats.flag)", texts) == [
         markdown.flag_value(values.parse_flag(text)) for text in texts
@@ -49,5 +64,7 @@ def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
     rates = [draw.random() for _ in range(100)] + [0.0, 1.0, 0.999, 0.0001, 0.995, 1.01, 0.125]
     assert page.evaluate("v => v.map(formats.rate)", rates) == [outcome.rate_text(x) for x in rates]
     seconds = [0.2, 1, 59.6, 60, 3600, 3661, 90000, 531, 11 * 86400]
-    assert page.evaluate("v => v.map(formats.duration)", seconds) == [numbers.duration(s) for s in seconds]
+    assert page.evaluate("v => v.map(formats.duration)", seconds) == [
+        numbers.duration(s) for s in seconds
+    ]
     assert page.evaluate("() => formats.number(NaN)") == numbers.number(math.nan)

@@ -4,9 +4,9 @@ import random
 from pathlib import Path
 
 import pytest
-from query_cases import ERRORS, HINTS, MATCHES, RUNS
 
 from memory_reader import MemoryReader
+from query_cases import ERRORS, HINTS, MATCHES, RUNS
 from runcatalog.analysis.find_runs import find_runs
 from runcatalog.model.record_files import read_all
 from runcatalog.query.language import QueryError
@@ -74,8 +74,27 @@ def _query(draw: random.Random, records, depth: int) -> str:
 
 
 def _comparison(draw: random.Random, record) -> str:
-    names = ["run", "operation", "label", "study", "status", "seed", "started", "wall_seconds", "batch"]
-    names += ["dirty", "commit", "machine", "env_steps", "reason", "superseded_by", "retracted", "split"]
+    names = [
+        "run",
+        "operation",
+        "label",
+        "study",
+        "status",
+        "seed",
+        "started",
+        "wall_seconds",
+        "batch",
+    ]
+    names += [
+        "dirty",
+        "commit",
+        "machine",
+        "env_steps",
+        "reason",
+        "superseded_by",
+        "retracted",
+        "split",
+    ]
     kind = draw.choice(["field", "flag", "last", "best"])
     named = {"field": names, "flag": list(record.flags), "last": list(record.metrics)}
     choices = named.get(kind, list(record.metrics)) or names

@@ -75,7 +75,7 @@ const runTable = {
   columns(queried) {
     const text = (read) => (cell) => document.createTextNode(read(cell.getData()));
     const more = queried.map((name, i) => ({
-      field: `query${i}`, minWidth: 80, widthGrow: 1, responsive: 0, sorter: runTable.byValue(name),
+      field: `query${i}`, minWidth: Math.min(180, Math.max(80, 40 + 7 * name.title.length)), widthGrow: 1, responsive: 0, sorter: runTable.byValue(name),
       titleFormatter: () => document.createTextNode(name.title),
       formatter: text((data) => runTable.cell(names.value(data.row, name), name)),
     }));
