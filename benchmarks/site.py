@@ -87,27 +87,23 @@ def seconds_to(page_file: Path, route: str, repeats: int) -> list[float]:
 def committed(folder: Path, repeats: int) -> list[dict[str, Any]]:
     """Return the rows of the committed records."""
     records = read_all(ROOT / "experiments" / "records")
-    run_catalog(folder, "site", "-o", str(folder / "site"), project=ROOT)
-    run_catalog(folder, "site", "--one-file", "-o", str(folder / "site.html"), project=ROOT)
     limits, of = LIMITS["records"], f"{len(records):,} records"
-    page_file = folder / "site" / "index.html"
+    page_file, single = folder / "site" / "index.html", folder / "site.html"
+    run_catalog(folder, "site", "-o", str(page_file.parent), project=ROOT)
+    run_catalog(folder, "site", "--one-file", "-o", str(single), project=ROOT)
     size = sum(path.stat().st_size for path in page_file.parent.rglob("*") if path.is_file())
-    most = max(records, key=lambda record: len(record.metrics)).run
     rows = [
         _limit(f"size of the folder, {of}", [size / 1e6], limits["folder"], "MB"),
-        _limit(f"size of the single file, {of}", [(folder / "site.html").stat().st_size / 1e6], limits["one file"], "MB"),
+        _limit(f"size of the single file, {of}", [single.stat().st_size / 1e6], limits["one file"], "MB"),
     ]  # fmt: skip
-    for name, route in {"front": "#/", "table": "#/runs", "run": f"#/run/{most}"}.items():
-        what = {
-            "front": "first page",
-            "table": "table of all runs",
-            "run": "page of the run with the most metrics",
-        }
-        rows.append(
-            _limit(f"{what[name]}, {of}", seconds_to(page_file, route, repeats), limits[name], "s")
-        )
-    single = seconds_to(folder / "site.html", f"#/run/{most}", repeats)
-    rows.append(_limit(f"the same page in the single file, {of}", single, limits["run"], "s"))
+    run = f"#/run/{max(records, key=lambda record: len(record.metrics)).run}"
+    for what, file, route, limit in (
+        ("first page", page_file, "#/", "front"),
+        ("table of all runs", page_file, "#/runs", "table"),
+        ("page of the run with the most metrics", page_file, run, "run"),
+        ("the same page in the single file", single, run, "run"),
+    ):
+        rows.append(_limit(f"{what}, {of}", seconds_to(file, route, repeats), limits[limit], "s"))
     return rows
 
 
@@ -115,30 +111,17 @@ def many(folder: Path, repeats: int, count: int = MANY) -> list[dict[str, Any]]:
     """Return the rows of many synthetic runs."""
     template = _synthetic_runs.make_project(folder)
     _synthetic_runs.add_runs(folder, template, 0, count)
-    run_catalog(folder, "sync", "-q")
-    run_catalog(folder, "export")
-    run_catalog(folder, "site", "-o", str(folder / "site"))
+    for words in (["sync", "-q"], ["export"], ["site", "-o", str(folder / "site")]):
+        run_catalog(folder, *words)
     page_file, limits, of = folder / "site" / "index.html", LIMITS["many"], f"{count:,} runs"
-    rows = [
-        _limit(
-            f"table of all runs, {of}",
-            seconds_to(page_file, "#/runs", repeats),
-            limits["table"],
-            "s",
-        )
-    ]
+    seconds = seconds_to(page_file, "#/runs", repeats)
+    rows = [_limit(f"table of all runs, {of}", seconds, limits["table"], "s")]
     with opened(page_file, "#/runs") as (page, _):
         page.evaluate(_FILTER, FILTERS[-2])  # loads the metrics
         times = {q: [page.evaluate(_FILTER, q) / 1000 for _ in range(repeats)] for q in FILTERS}
         slowest = max(times, key=lambda q: statistics.median(times[q]))
-        rows.append(
-            _limit(
-                f"slowest of {len(FILTERS)} filters (`{slowest}`), {of}",
-                times[slowest],
-                limits["filter"],
-                "s",
-            )
-        )
+        what = f"slowest of {len(FILTERS)} filters (`{slowest}`), {of}"
+        rows.append(_limit(what, times[slowest], limits["filter"], "s"))
         session = page.context.new_cdp_session(page)
         session.send("HeapProfiler.collectGarbage")
         used = session.send("Runtime.getHeapUsage")["usedSize"] / 1e6

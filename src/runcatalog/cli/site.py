@@ -130,29 +130,15 @@ def add(commands: Commands) -> None:
         "catalog site --one-file          site.html, a single page to mail",
         uses_mlflow=True,
     )
-    sub.add_argument(
-        "-o",
-        dest="to",
-        metavar="PATH",
-        help=f"folder, by default {FOLDER}/; with --one-file a file",
+    add = sub.add_argument
+    add("-o", dest="to", metavar="PATH", help=f"by default {FOLDER}/, with --one-file {ONE_FILE}")
+    add("--one-file", action="store_true", help="write a single page")
+    add(
+        "--local", action="store_true", help="add the runs in MLflow without a record, marked local"
     )
-    sub.add_argument(
-        "--one-file", action="store_true", help=f"write a single page, by default {ONE_FILE}"
-    )
-    sub.add_argument(
-        "--local",
-        action="store_true",
-        help="add the runs of this machine that are not exported, marked local",
-    )
-    sub.add_argument(
-        "--title", default="", metavar="TEXT", help="heading, by default with the project's name"
-    )
-    sub.add_argument(
-        "--media",
-        action="store_true",
-        help="copy the videos and pictures in the directories of this machine's runs",
-    )
-    sub.add_argument(
+    add("--title", default="", metavar="TEXT", help="heading, by default with the project's name")
+    add("--media", action="store_true", help="copy videos and pictures of this machine's runs")
+    add(
         "--watch", nargs="?", type=_seconds, const=INTERVAL, metavar="SECONDS",
         help=f"with --local, write again while runs go on, by default every {INTERVAL:g} s",
     )  # fmt: skip

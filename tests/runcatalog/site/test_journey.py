@@ -1,4 +1,4 @@
-"""What a reader does: `catalog site`, open it from disk, filter, read a run, compare; with keys alone; axe's findings."""
+"""What a reader does: `catalog site`, open it from disk, filter, read a run, compare; keys alone; axe."""
 
 import re
 from pathlib import Path
@@ -56,23 +56,8 @@ def page_file(shell, records):
 
 def test_front_filter_run_comparison(browser, page_file):
     page = browser.open(page_file)
-    assert page.locator(".cards").inner_text().split() == [
-        "8",
-        "runs",
-        "1",
-        "failed",
-        "or",
-        "killed",
-        "2",
-        "declared,",
-        "never",
-        "run",
-        "1970-01-01",
-        "00:00",
-        "newest",
-        "run",
-        "(UTC)",
-    ]
+    cards = " ".join(page.locator(".cards").inner_text().split())
+    assert cards.startswith("8 runs 1 failed or killed 2 declared, never run 1970-01-01 00:00")
     assert "gradient explosion" in page.get_by_role("region", name="Failures").inner_text()
 
     # Filter as one types: the table and the address follow.
@@ -170,22 +155,12 @@ def test_keys_alone(browser, page_file):
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_file, width, theme):
     page = browser.open(page_file, width=width, theme=theme)
-    for route in [
-        "#/",
-        "#/runs?lr",
-        "#/run/0000000a",
-        "#/run/ba7c",
-        "#/compare/00000001,00000002,00000004",
-        "#/failures",
-        "#/never",
-        "#/superseded",
-    ]:
+    compared = "#/compare/00000001,00000002,00000004"
+    lists = ["#/failures", "#/never", "#/superseded"]
+    for route in ["#/", "#/runs?lr", "#/run/0000000a", "#/run/ba7c", compared, *lists]:
         browser.go(page, route)
         found = AXE.Axe().run(page).response["violations"]
-        serious = [
-            f"{each['id']}: {each['nodes'][0]['html'][:200]}"
-            for each in found
-            if each["impact"] in ("serious", "critical")
-        ]
+        found = [each for each in found if each["impact"] in ("serious", "critical")]
+        serious = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
         assert not serious, (route, serious)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), route
