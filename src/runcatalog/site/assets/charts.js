@@ -10,7 +10,10 @@ const charts = {
 
   style(i) {
     const colours = charts.COLOURS.length;
-    return { colour: charts.COLOURS[i % colours], dash: charts.DASHES[Math.floor(i / colours) % charts.DASHES.length] };
+    return {
+      colour: charts.COLOURS[i % colours],
+      dash: charts.DASHES[Math.floor(i / colours) % charts.DASHES.length],
+    };
   },
 
   // Return a mark in a line's colour and dash, for legends and tables.
@@ -18,9 +21,18 @@ const charts = {
     const { colour, dash } = charts.style(i);
     const svg = document.createElementNS("http://www.w3.org/2000/svg", "svg");
     const line = document.createElementNS("http://www.w3.org/2000/svg", "line");
-    const set = (element, attributes) => Object.entries(attributes).forEach(([k, v]) => element.setAttribute(k, v));
+    const set = (element, attributes) =>
+      Object.entries(attributes).forEach(([k, v]) => element.setAttribute(k, v));
     set(svg, { width: 26, height: 10, class: "mark", "aria-hidden": "true" });
-    set(line, { x1: 1, x2: 25, y1: 5, y2: 5, stroke: colour, "stroke-width": 3, "stroke-dasharray": dash.join(" ") });
+    set(line, {
+      x1: 1,
+      x2: 25,
+      y1: 5,
+      y2: 5,
+      stroke: colour,
+      "stroke-width": 3,
+      "stroke-dasharray": dash.join(" "),
+    });
     svg.append(line);
     return svg;
   },
@@ -44,15 +56,22 @@ const charts = {
   // lines: {label, style, steps, values, low, high}; low and high of a band, if there is one.
   figure(metric, lines, { axis = "step", objective = null } = {}) {
     const rate = charts.isRate(metric, lines, objective);
-    const box = elements.make("div", { class: "plot", role: "img", "aria-label": charts.description(metric, lines, rate) });
+    const box = elements.make("div", {
+      class: "plot",
+      role: "img",
+      "aria-label": charts.description(metric, lines, rate),
+    });
     const title = [formats.words(metric), rate ? elements.make("span", { class: "unit" }, " [%]") : null];
     const figure = elements.make("figure", { class: "chart" }, elements.make("figcaption", {}, title), box);
     // Drawn when it comes into sight, since a run may have a hundred metrics.
-    const observer = new IntersectionObserver((entries) => {
-      if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
-      observer.disconnect();
-      if (box.isConnected) charts.draw(box, lines, { axis, rate });
-    }, { rootMargin: "200px" });
+    const observer = new IntersectionObserver(
+      (entries) => {
+        if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
+        observer.disconnect();
+        if (box.isConnected) charts.draw(box, lines, { axis, rate });
+      },
+      { rootMargin: "200px" },
+    );
     observer.observe(figure);
     return figure;
   },
@@ -70,7 +89,8 @@ const charts = {
 
   draw(box, lines, { axis, rate }) {
     const scale = rate ? 100 : 1;
-    const scaled = (values) => values.map((value) => (value === null || !Number.isFinite(value) ? null : value * scale));
+    const scaled = (values) =>
+      values.map((value) => (value === null || !Number.isFinite(value) ? null : value * scale));
     const tables = [];
     const series = [{}];
     const bands = [];
@@ -84,7 +104,11 @@ const charts = {
       }
       tables.push([line.steps, scaled(line.values)]);
       series.push({
-        label: line.label, stroke: colour, width: 1.6, dash, spanGaps: true,
+        label: line.label,
+        stroke: colour,
+        width: 1.6,
+        dash,
+        spanGaps: true,
         points: { show: line.steps.length < 3 },
       });
     }
@@ -92,14 +116,27 @@ const charts = {
     box.replaceChildren();
     box.parentElement.append(reading);
     const data = tables.length > 1 ? uPlot.join(tables) : tables[0];
-    const plot = new uPlot({
-      width: box.clientWidth, height: charts.HEIGHT, series, bands,
-      legend: { show: false },
-      scales: { x: { time: false } },
-      cursor: { y: false, sync: { key: "curves" }, drag: { x: true, y: false } },
-      axes: [charts.axis(axis), charts.axis("", 52)],
-      hooks: { setCursor: [(u) => { reading.textContent = charts.reading(u, axis, rate); }] },
-    }, data, box);
+    const plot = new uPlot(
+      {
+        width: box.clientWidth,
+        height: charts.HEIGHT,
+        series,
+        bands,
+        legend: { show: false },
+        scales: { x: { time: false } },
+        cursor: { y: false, sync: { key: "curves" }, drag: { x: true, y: false } },
+        axes: [charts.axis(axis), charts.axis("", 52)],
+        hooks: {
+          setCursor: [
+            (u) => {
+              reading.textContent = charts.reading(u, axis, rate);
+            },
+          ],
+        },
+      },
+      data,
+      box,
+    );
     charts.shown.push({ plot, box });
   },
 
@@ -107,9 +144,15 @@ const charts = {
     const style = getComputedStyle(document.body);
     const colour = (name) => style.getPropertyValue(name).trim();
     return {
-      label: label || undefined, labelSize: label ? 16 : 0, labelFont: "11px system-ui, sans-serif", labelGap: 0, size: size ?? 26,
-      font: "11px system-ui, sans-serif", stroke: () => colour("--quiet"),
-      grid: { stroke: () => colour("--grid"), width: 1 }, ticks: { stroke: () => colour("--grid"), width: 1, size: 4 },
+      label: label || undefined,
+      labelSize: label ? 16 : 0,
+      labelFont: "11px system-ui, sans-serif",
+      labelGap: 0,
+      size: size ?? 26,
+      font: "11px system-ui, sans-serif",
+      stroke: () => colour("--quiet"),
+      grid: { stroke: () => colour("--grid"), width: 1 },
+      ticks: { stroke: () => colour("--grid"), width: 1, size: 4 },
       values: (_, splits) => splits.map((value) => (value === null ? "" : charts.tick(value))),
     };
   },

@@ -49,9 +49,19 @@ const columns = {
   },
 
   isFloat(text) {
-    return text.length <= 40 && /^[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})?$/.test(text)
-      && !/^[+-]*[0-9]+$/.test(text);
+    return (
+      text.length <= 40 &&
+      /^[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})?$/.test(text) &&
+      !/^[+-]*[0-9]+$/.test(text)
+    );
   },
 
-  WORDS: new Map([["True", true], ["False", false], ["true", true], ["false", false], ["None", null], ["null", null]]),
+  WORDS: new Map([
+    ["True", true],
+    ["False", false],
+    ["true", true],
+    ["false", false],
+    ["None", null],
+    ["null", null],
+  ]),
 };

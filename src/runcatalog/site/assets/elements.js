@@ -15,7 +15,9 @@ const elements = {
 
   // Append children to an element; `null`, `undefined` and "" are left out.
   add(parent, ...children) {
-    parent.append(...children.flat().filter((child) => child !== null && child !== undefined && child !== ""));
+    parent.append(
+      ...children.flat().filter((child) => child !== null && child !== undefined && child !== ""),
+    );
   },
 
   link(address, text, attributes = {}) {
@@ -27,15 +29,33 @@ const elements = {
   // a "wide" column is left out.
   table(caption, columns, rows) {
     const heads = columns.map(({ title, right, kind }) =>
-      elements.make("th", { scope: "col", class: elements.classes(right && "right", kind) }, title));
-    const lines = rows.map((cells) => elements.make("tr", {}, cells.map((cell, i) =>
-      elements.make("td", { class: elements.classes(columns[i].right && "right", columns[i].kind) }, cell))));
+      elements.make("th", { scope: "col", class: elements.classes(right && "right", kind) }, title),
+    );
+    const lines = rows.map((cells) =>
+      elements.make(
+        "tr",
+        {},
+        cells.map((cell, i) =>
+          elements.make(
+            "td",
+            { class: elements.classes(columns[i].right && "right", columns[i].kind) },
+            cell,
+          ),
+        ),
+      ),
+    );
     const list = columns.some(({ kind }) => kind === "full");
-    return elements.make("div", { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
-      elements.make("table", { class: list ? "list" : null },
+    return elements.make(
+      "div",
+      { class: "scroll", tabindex: "0", role: "region", "aria-label": caption },
+      elements.make(
+        "table",
+        { class: list ? "list" : null },
         elements.make("caption", { class: "unseen" }, caption),
         elements.make("thead", {}, elements.make("tr", {}, heads)),
-        elements.make("tbody", {}, lines)));
+        elements.make("tbody", {}, lines),
+      ),
+    );
   },
 
   classes(...names) {
@@ -50,10 +70,16 @@ const elements = {
 
   // Return a button that copies a text and says so.
   copyButton(text, what) {
-    const button = elements.make("button", { type: "button", class: "copy", "aria-label": `Copy ${what}` }, "copy");
+    const button = elements.make(
+      "button",
+      { type: "button", class: "copy", "aria-label": `Copy ${what}` },
+      "copy",
+    );
     button.addEventListener("click", async () => {
       button.textContent = (await elements.copy(text)) ? "copied" : "not allowed";
-      setTimeout(() => { button.textContent = "copy"; }, 1500);
+      setTimeout(() => {
+        button.textContent = "copy";
+      }, 1500);
     });
     return button;
   },

@@ -10,7 +10,8 @@ const formats = {
     const size = Math.abs(value);
     if (size >= 10 ** digits && size < 1e6) return formats.minus(value.toFixed(0));
     const exponent = size === 0 ? 0 : Math.floor(Math.log10(size));
-    const text = exponent < -4 || exponent >= digits ? value.toExponential(digits - 1) : value.toPrecision(digits);
+    const text =
+      exponent < -4 || exponent >= digits ? value.toExponential(digits - 1) : value.toPrecision(digits);
     return formats.minus(formats.short(text));
   },
 
@@ -48,10 +49,18 @@ const formats = {
   duration(seconds) {
     const whole = Math.round(seconds);
     if (whole < 1) return "under 1 s";
-    const parts = [[Math.floor(whole / 86400), "d"], [Math.floor(whole / 3600) % 24, "h"],
-      [Math.floor(whole / 60) % 60, "min"], [whole % 60, "s"]];
+    const parts = [
+      [Math.floor(whole / 86400), "d"],
+      [Math.floor(whole / 3600) % 24, "h"],
+      [Math.floor(whole / 60) % 60, "min"],
+      [whole % 60, "s"],
+    ];
     while (!parts[0][0]) parts.shift();
-    return parts.slice(0, 2).filter(([count]) => count).map(([count, unit]) => `${count} ${unit}`).join(" ");
+    return parts
+      .slice(0, 2)
+      .filter(([count]) => count)
+      .map(([count, unit]) => `${count} ${unit}`)
+      .join(" ");
   },
 
   // Milliseconds since the epoch as "2026-11-24 03:39" (UTC).

@@ -2,7 +2,13 @@
 // Pages that are lists: failures, operations that were never run, superseded and retracted runs.
 
 const listPages = {
-  COLUMNS: [{ title: "started (UTC)" }, { title: "run" }, { title: "operation" }, { title: "result", kind: "full" }, { title: "took", right: true, kind: "wide" }],
+  COLUMNS: [
+    { title: "started (UTC)" },
+    { title: "run" },
+    { title: "operation" },
+    { title: "result", kind: "full" },
+    { title: "took", right: true, kind: "wide" },
+  ],
 
   cells(row) {
     const started = runs.fact(row, "started");
@@ -30,29 +36,69 @@ const listPages = {
 
   failures(main) {
     const rows = listPages.failed();
-    elements.add(main, elements.make("h1", {}, "Failures"), elements.make("p", { class: "note" },
-      rows.length ? "Runs that failed, were killed or were lost, the newest first." : "No run has failed."));
-    if (rows.length) elements.add(main, elements.table("Failures", listPages.COLUMNS, rows.map(listPages.cells)));
+    elements.add(
+      main,
+      elements.make("h1", {}, "Failures"),
+      elements.make(
+        "p",
+        { class: "note" },
+        rows.length ? "Runs that failed, were killed or were lost, the newest first." : "No run has failed.",
+      ),
+    );
+    if (rows.length)
+      elements.add(main, elements.table("Failures", listPages.COLUMNS, rows.map(listPages.cells)));
   },
 
   never(main) {
     const never = Object.entries(runs.facts.operations).filter(([, operation]) => operation.never);
-    elements.add(main, elements.make("h1", {}, "Never run"), elements.make("p", { class: "note" },
-      never.length ? "Operations that are declared and have no run." : "Every declared operation has a run."));
-    const heads = [{ title: "operation" }, { title: "study" }, { title: "what it does", kind: "full" }, { title: "why not yet", kind: "full" }];
+    elements.add(
+      main,
+      elements.make("h1", {}, "Never run"),
+      elements.make(
+        "p",
+        { class: "note" },
+        never.length
+          ? "Operations that are declared and have no run."
+          : "Every declared operation has a run.",
+      ),
+    );
+    const heads = [
+      { title: "operation" },
+      { title: "study" },
+      { title: "what it does", kind: "full" },
+      { title: "why not yet", kind: "full" },
+    ];
     const rows = never.map(([name, { study, description, why }]) => [name, study, description, why || "–"]);
     if (rows.length) elements.add(main, elements.table("Never run", heads, rows));
   },
 
   superseded(main) {
-    const marked = [...runs.ids.keys()].filter((row) =>
-      runs.fact(row, "superseded_by") !== undefined || runs.fact(row, "retracted") !== undefined);
-    elements.add(main, elements.make("h1", {}, "Superseded and retracted"), elements.make("p", { class: "note" },
-      marked.length ? "Records are never deleted. These count in no table and no figure." : "No run is superseded or retracted."));
-    const heads = [{ title: "run" }, { title: "operation" }, { title: "result", kind: "full" }, { title: "stands instead" }, { title: "why", kind: "full" }];
+    const marked = [...runs.ids.keys()].filter(
+      (row) => runs.fact(row, "superseded_by") !== undefined || runs.fact(row, "retracted") !== undefined,
+    );
+    elements.add(
+      main,
+      elements.make("h1", {}, "Superseded and retracted"),
+      elements.make(
+        "p",
+        { class: "note" },
+        marked.length
+          ? "Records are never deleted. These count in no table and no figure."
+          : "No run is superseded or retracted.",
+      ),
+    );
+    const heads = [
+      { title: "run" },
+      { title: "operation" },
+      { title: "result", kind: "full" },
+      { title: "stands instead" },
+      { title: "why", kind: "full" },
+    ];
     const rows = marked.map((row) => [
       elements.link(runs.address(row), runs.ids[row].slice(0, 8), { class: "id" }),
-      runs.fact(row, "operation"), listPages.result(row), listPages.successor(row),
+      runs.fact(row, "operation"),
+      listPages.result(row),
+      listPages.successor(row),
       runs.fact(row, "retracted") ?? runs.fact(row, "superseded_why") ?? "",
     ]);
     if (rows.length) elements.add(main, elements.table("Superseded and retracted", heads, rows));
@@ -68,6 +114,8 @@ const listPages = {
   linkTo(id) {
     const row = runs.find(id);
     if (row !== undefined) return elements.link(runs.address(row), id.slice(0, 8), { class: "id" });
-    return runs.trials.has(id) ? elements.link(`#/run/${id}`, id.slice(0, 8), { class: "id" }) : id.slice(0, 8);
+    return runs.trials.has(id)
+      ? elements.link(`#/run/${id}`, id.slice(0, 8), { class: "id" })
+      : id.slice(0, 8);
   },
 };

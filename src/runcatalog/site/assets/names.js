@@ -3,13 +3,28 @@
 
 const names = {
   IDS: ["run", "batch", "commit", "dirty", "superseded_by"],
-  TEXTS: ["operation", "label", "study", "reason", "machine", "gpu", "host_cpu", "reported_by", "retracted", "split"],
+  TEXTS: [
+    "operation",
+    "label",
+    "study",
+    "reason",
+    "machine",
+    "gpu",
+    "host_cpu",
+    "reported_by",
+    "retracted",
+    "split",
+  ],
   NUMBERS: ["seed", "wall_seconds", "env_steps"],
   STATUSES: ["RUNNING", "FINISHED", "FAILED", "KILLED"],
   SPLITS: ["training", "validation", "test"],
   NUMBER: /^(?:[+-]?(?:(?:[0-9]+\.?[0-9]*|\.[0-9]+)(?:e[+-]?[0-9]+)?|inf(?:inity)?)|nan)$/iu,
   DATE: /^(\d{4})(?:-(\d\d)(?:-(\d\d)(?:[T ](\d\d):(\d\d)(?::(\d\d))?)?)?)?$/u,
-  SPELLINGS: new Map([[true, ["yes", "true"]], [false, ["no", "false"]], [null, ["none", "null"]]]),
+  SPELLINGS: new Map([
+    [true, ["yes", "true"]],
+    [false, ["no", "false"]],
+    [null, ["none", "null"]],
+  ]),
   ORDER: { "<": (a, b) => a < b, "<=": (a, b) => a <= b, ">": (a, b) => a > b, ">=": (a, b) => a >= b },
 
   get FIELDS() {
@@ -19,10 +34,12 @@ const names = {
   // Return the rows of the runs that match a query; loads the metrics' values if it names a metric.
   async find(text) {
     const term = query.parse(text);
-    const tests = new Map(query.comparisons(term).map((comparison) => {
-      const name = names.resolve(comparison.name, text);
-      return [comparison, { name, matches: names.predicate(comparison, name, text) }];
-    }));
+    const tests = new Map(
+      query.comparisons(term).map((comparison) => {
+        const name = names.resolve(comparison.name, text);
+        return [comparison, { name, matches: names.predicate(comparison, name, text) }];
+      }),
+    );
     const named = [...new Map([...tests.values()].map(({ name }) => [name.title, name])).values()];
     if (named.some(({ kind }) => kind === "last" || kind === "best")) await runs.loadMetrics();
     const test = (row) => (comparison) => {
@@ -62,7 +79,11 @@ const names = {
     const known = { flag: flags, last: metrics, best: metrics }[name.kind];
     const expected = { "": "flag, metric or field", flag: "flag" }[name.kind] ?? "metric";
     const candidates = known?.length ? known : [...names.FIELDS, ...flags, ...metrics];
-    const hint = names.close(name.text, candidates).slice(0, 1).map((best) => `, did you mean ${best}?`).join("");
+    const hint = names
+      .close(name.text, candidates)
+      .slice(0, 1)
+      .map((best) => `, did you mean ${best}?`)
+      .join("");
     throw new QueryError(text, name.at, `no run has a ${expected} ${name.text}${hint}`);
   },
 
@@ -78,9 +99,12 @@ const names = {
   // Return the test of a comparison's value.
   predicate({ operator, value, at }, { kind, key }, text) {
     if (!operator) return () => true;
-    const fail = (problem) => { throw new QueryError(text, at, problem); };
+    const fail = (problem) => {
+      throw new QueryError(text, at, problem);
+    };
     if (kind === "flag") return names.flagTest(operator, value, fail);
-    if (kind !== "field" || names.NUMBERS.includes(key)) return names.numberTest(kind, key, operator, value, fail);
+    if (kind !== "field" || names.NUMBERS.includes(key))
+      return names.numberTest(kind, key, operator, value, fail);
     if (key === "started") return names.dateTest(operator, value, fail);
     if (operator in names.ORDER) fail(`${operator} compares numbers and dates, ${key} is text (= != ~)`);
     if (operator === "~") return names.containsTest(value);
@@ -91,7 +115,8 @@ const names = {
       const status = names.status(value, fail);
       return names.equalOrNot(operator, (actual) => actual === status);
     }
-    if (names.IDS.includes(key)) return names.equalOrNot(operator, (actual) => actual.startsWith(value.toLowerCase()));
+    if (names.IDS.includes(key))
+      return names.equalOrNot(operator, (actual) => actual.startsWith(value.toLowerCase()));
     return names.equalOrNot(operator, (actual) => actual === value);
   },
 
@@ -111,7 +136,7 @@ const names = {
     return names.equalOrNot(operator, (text) => {
       const actual = valueOf(text);
       if (names.SPELLINGS.has(actual)) return names.SPELLINGS.get(actual).includes(value.toLowerCase());
-      // eslint-disable-next-line eqeqeq -- a number may be a BigInt
+    
       return typeof actual === "number" ? number !== null && actual == number : actual === value;
     });
   },
@@ -148,12 +173,17 @@ const names = {
     }
     const match = names.DATE.exec(value);
     if (match === null) return null;
-    const parts = match.slice(1).filter((part) => part !== undefined).map(Number);
+    const parts = match
+      .slice(1)
+      .filter((part) => part !== undefined)
+      .map(Number);
     const begin = names.date(parts);
     if (begin === null) return null;
     if (parts.length > 2) return [begin, begin + { 3: day, 5: 60_000, 6: 1000 }[parts.length]];
-    const end = parts.length === 1 ? names.date([parts[0] + 1]) : names.date(
-      parts[1] === 12 ? [parts[0] + 1, 1] : [parts[0], parts[1] + 1]);
+    const end =
+      parts.length === 1
+        ? names.date([parts[0] + 1])
+        : names.date(parts[1] === 12 ? [parts[0] + 1, 1] : [parts[0], parts[1] + 1]);
     return end === null ? null : [begin, end];
   },
 
@@ -169,7 +199,11 @@ const names = {
   status(value, fail) {
     const upper = value.toUpperCase();
     if (!names.STATUSES.includes(upper)) {
-      const hint = names.close(value, names.STATUSES).slice(0, 1).map((best) => `, did you mean ${best}?`).join("");
+      const hint = names
+        .close(value, names.STATUSES)
+        .slice(0, 1)
+        .map((best) => `, did you mean ${best}?`)
+        .join("");
       fail(`no status ${value}${hint || `: one of ${names.STATUSES.join(", ")}`}`);
     }
     return upper;
@@ -192,7 +226,12 @@ const names = {
       const value = Number(text);
       return Number.isSafeInteger(value) ? value : BigInt(text.replace(/^\+/, ""));
     }
-    return Number(text.toLowerCase().replace(/^([+-]?)inf(inity)?$/, "$1Infinity").replace("nan", "NaN"));
+    return Number(
+      text
+        .toLowerCase()
+        .replace(/^([+-]?)inf(inity)?$/, "$1Infinity")
+        .replace("nan", "NaN"),
+    );
   },
 
   // Return a suggestion for the first text value that no run has, "" if every value occurs.
@@ -209,7 +248,10 @@ const names = {
       const isText = (value) => typeof (name.kind === "flag" ? columns.parseFlag(value) : value) === "string";
       const texts = new Set(actual.filter(isText));
       texts.delete(comparison.value);
-      const shown = names.close(comparison.value, [...texts]).slice(0, 1).map((best) => `, did you mean ${best}?`);
+      const shown = names
+        .close(comparison.value, [...texts])
+        .slice(0, 1)
+        .map((best) => `, did you mean ${best}?`);
       return `${name.title} is never ${comparison.value}${shown.join("")}`;
     }
     return "";
@@ -237,7 +279,9 @@ const names = {
   // Similarity of two texts in [0, 1] (Ratcliff and Obershelp), as Python's difflib.
   similarity(a, b) {
     const matching = (aFrom, aTo, bFrom, bTo) => {
-      let best = 0, bestA = aFrom, bestB = bFrom;
+      let best = 0,
+        bestA = aFrom,
+        bestB = bFrom;
       let lengths = new Map();
       for (let i = aFrom; i < aTo; i++) {
         const next = new Map();

@@ -18,7 +18,8 @@ class QueryError extends Error {
 const query = {
   OPERATORS: ["=", "!=", "<", "<=", ">", ">=", "~"],
   MAX_DEPTH: 50, // nested parentheses and nots
-  TOKEN: /\s*(?:(?<operator>!=|<=|>=|[=<>~])|(?<bracket>[()])|(?<word>(?:[^\s()'"=!<>~]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+))/suy,
+  TOKEN:
+    /\s*(?:(?<operator>!=|<=|>=|[=<>~])|(?<bracket>[()])|(?<word>(?:[^\s()'"=!<>~]|"(?:[^"\\]|\\.)*"|'(?:[^'\\]|\\.)*')+))/suy,
   PART: /"((?:[^"\\]|\\.)*)"|'((?:[^'\\]|\\.)*)'|([^'"]+)/gsu,
   KIND: /^(flag|last|best):(?=.)/su,
 
@@ -107,7 +108,8 @@ class QueryParser {
     } else if (token.kind === "bracket" && token.text === "(") {
       term = this.anyOf();
       const closing = this.take();
-      if (closing.kind !== "bracket" || closing.text !== ")") this.fail(closing.at, "`)`, `and` or `or` is expected");
+      if (closing.kind !== "bracket" || closing.text !== ")")
+        this.fail(closing.at, "`)`, `and` or `or` is expected");
     } else {
       term = this.comparison(token);
     }

@@ -36,13 +36,23 @@ const runTable = {
   stateElement(row) {
     const state = runTable.state(row);
     const local = runs.local.has(row) ? elements.make("span", { class: "tag" }, "local") : null;
-    return elements.make("span", {}, elements.make("span", { class: `state ${state}` }, state), local ? " " : null, local);
+    return elements.make(
+      "span",
+      {},
+      elements.make("span", { class: `state ${state}` }, state),
+      local ? " " : null,
+      local,
+    );
   },
 
   // Show rows in an element. Names: those in the query, each shown as a column.
   async show(box, rows, queried) {
     runTable.clear();
-    const shown = queried.filter(({ kind, key }) => kind !== "field" || !["run", "operation", "label", "status", "study", "seed", "started"].includes(key));
+    const shown = queried.filter(
+      ({ kind, key }) =>
+        kind !== "field" ||
+        !["run", "operation", "label", "status", "study", "seed", "started"].includes(key),
+    );
     runTable.table = new Tabulator(box, {
       data: rows.map(runTable.dataOf),
       columns: runTable.columns(shown),
@@ -56,7 +66,9 @@ const runTable = {
       reactiveData: false,
       columnDefaults: { resizable: "header" },
     });
-    await new Promise((resolve) => { runTable.table.on("tableBuilt", resolve); });
+    await new Promise((resolve) => {
+      runTable.table.on("tableBuilt", resolve);
+    });
     // Its links and boxes are reached by keys; a grid must not have a focusable child between it and its rows.
     box.querySelector(".tabulator-tableholder").removeAttribute("tabindex");
     box.setAttribute("aria-label", "Runs");
@@ -75,28 +87,107 @@ const runTable = {
   columns(queried) {
     const text = (read) => (cell) => document.createTextNode(read(cell.getData()));
     const more = queried.map((name, i) => ({
-      field: `query${i}`, minWidth: Math.min(180, Math.max(80, 40 + 7 * name.title.length)), widthGrow: 1, responsive: 0, sorter: runTable.byValue(name),
+      field: `query${i}`,
+      minWidth: Math.min(180, Math.max(80, 40 + 7 * name.title.length)),
+      widthGrow: 1,
+      responsive: 0,
+      sorter: runTable.byValue(name),
       titleFormatter: () => document.createTextNode(name.title),
       formatter: text((data) => runTable.cell(names.value(data.row, name), name)),
     }));
     return [
-      { field: "select", width: 40, minWidth: 40, headerSort: false, responsive: 0, formatter: runTable.checkbox,
-        titleFormatter: () => elements.make("span", { class: "unseen" }, "compare") },
-      { title: "started (UTC)", field: "started", width: 148, minWidth: 148, sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
-        responsive: 3, formatter: text((data) => (data.started === null ? "" : formats.time(data.started))) },
-      { title: "run", field: "run", width: 92, minWidth: 92, responsive: 0,
-        formatter: (cell) => elements.link(runs.address(cell.getData().row), cell.getData().run.slice(0, 8)) },
-      { title: "operation", field: "operation", minWidth: 110, widthGrow: 2, responsive: 1, formatter: text((data) => data.operation) },
-      { title: "label", field: "label", minWidth: 120, widthGrow: 2, responsive: 4, formatter: text((data) => data.label) },
+      {
+        field: "select",
+        width: 40,
+        minWidth: 40,
+        headerSort: false,
+        responsive: 0,
+        formatter: runTable.checkbox,
+        titleFormatter: () => elements.make("span", { class: "unseen" }, "compare"),
+      },
+      {
+        title: "started (UTC)",
+        field: "started",
+        width: 148,
+        minWidth: 148,
+        sorter: "number",
+        sorterParams: { alignEmptyValues: "bottom" },
+        responsive: 3,
+        formatter: text((data) => (data.started === null ? "" : formats.time(data.started))),
+      },
+      {
+        title: "run",
+        field: "run",
+        width: 92,
+        minWidth: 92,
+        responsive: 0,
+        formatter: (cell) => elements.link(runs.address(cell.getData().row), cell.getData().run.slice(0, 8)),
+      },
+      {
+        title: "operation",
+        field: "operation",
+        minWidth: 110,
+        widthGrow: 2,
+        responsive: 1,
+        formatter: text((data) => data.operation),
+      },
+      {
+        title: "label",
+        field: "label",
+        minWidth: 120,
+        widthGrow: 2,
+        responsive: 4,
+        formatter: text((data) => data.label),
+      },
       ...more,
-      { title: "state", field: "state", width: 104, minWidth: 104, responsive: 2, formatter: (cell) => runTable.stateElement(cell.getData().row) },
-      { title: "value", field: "value", width: 88, minWidth: 88, responsive: 1, hozAlign: "right", sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
-        formatter: text(({ row }) => runTable.objective(row)) },
-      { title: "result", field: "result", minWidth: 240, widthGrow: 6, responsive: 2, formatter: text((data) => data.result) },
-      { title: "seed", field: "seed", width: 70, minWidth: 70, responsive: 5, hozAlign: "right", sorter: runTable.bySize("seed"),
-        formatter: text((data) => (data.seed === null ? "" : String(data.seed))) },
-      { title: "took", field: "took", width: 102, minWidth: 102, responsive: 6, hozAlign: "right", sorter: "number", sorterParams: { alignEmptyValues: "bottom" },
-        formatter: text((data) => (data.took === null ? "" : formats.duration(data.took))) },
+      {
+        title: "state",
+        field: "state",
+        width: 104,
+        minWidth: 104,
+        responsive: 2,
+        formatter: (cell) => runTable.stateElement(cell.getData().row),
+      },
+      {
+        title: "value",
+        field: "value",
+        width: 88,
+        minWidth: 88,
+        responsive: 1,
+        hozAlign: "right",
+        sorter: "number",
+        sorterParams: { alignEmptyValues: "bottom" },
+        formatter: text(({ row }) => runTable.objective(row)),
+      },
+      {
+        title: "result",
+        field: "result",
+        minWidth: 240,
+        widthGrow: 6,
+        responsive: 2,
+        formatter: text((data) => data.result),
+      },
+      {
+        title: "seed",
+        field: "seed",
+        width: 70,
+        minWidth: 70,
+        responsive: 5,
+        hozAlign: "right",
+        sorter: runTable.bySize("seed"),
+        formatter: text((data) => (data.seed === null ? "" : String(data.seed))),
+      },
+      {
+        title: "took",
+        field: "took",
+        width: 102,
+        minWidth: 102,
+        responsive: 6,
+        hozAlign: "right",
+        sorter: "number",
+        sorterParams: { alignEmptyValues: "bottom" },
+        formatter: text((data) => (data.took === null ? "" : formats.duration(data.took))),
+      },
     ];
   },
 

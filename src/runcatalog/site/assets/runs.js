@@ -14,14 +14,27 @@ const runs = {
 
   // Called by data/index.js.
   index(facts) {
-    Object.assign(runs, { facts, ids: facts.runs, count: facts.runs.length, loaded: new Map(), metricValues: null });
+    Object.assign(runs, {
+      facts,
+      ids: facts.runs,
+      count: facts.runs.length,
+      loaded: new Map(),
+      metricValues: null,
+    });
     runs.columns = {};
-    for (const [name, column] of Object.entries(facts.texts)) runs.columns[name] = columns.texts(column, runs.count);
+    for (const [name, column] of Object.entries(facts.texts))
+      runs.columns[name] = columns.texts(column, runs.count);
     for (const [name, column] of Object.entries(facts.numbers)) runs.columns[name] = columns.numbers(column);
     runs.columns.result = columns.texts(facts.result, runs.count);
-    runs.flags = new Map(Object.entries(facts.flags).map(([name, column]) => [name, columns.texts(column, runs.count)]));
-    runs.objectiveColumns = Object.fromEntries(Object.entries(facts.objective).map(([name, column]) =>
-      [name, Array.isArray(column) ? columns.numbers(column) : columns.texts(column, runs.count)]));
+    runs.flags = new Map(
+      Object.entries(facts.flags).map(([name, column]) => [name, columns.texts(column, runs.count)]),
+    );
+    runs.objectiveColumns = Object.fromEntries(
+      Object.entries(facts.objective).map(([name, column]) => [
+        name,
+        Array.isArray(column) ? columns.numbers(column) : columns.texts(column, runs.count),
+      ]),
+    );
     runs.rowOf = new Map(runs.ids.map((run, row) => [run, row]));
     runs.local = new Set(facts.local);
     runs.batches = new Set(facts.batches);
@@ -88,7 +101,8 @@ const runs = {
   // Whether the run counts: it and its batch are neither superseded nor retracted.
   isCurrent(row) {
     const batch = runs.rowOf.get(runs.fact(row, "batch"));
-    const marked = (each) => runs.fact(each, "superseded_by") !== undefined || runs.fact(each, "retracted") !== undefined;
+    const marked = (each) =>
+      runs.fact(each, "superseded_by") !== undefined || runs.fact(each, "retracted") !== undefined;
     return !marked(row) && (batch === undefined || !marked(batch));
   },
 
@@ -112,8 +126,13 @@ const runs = {
     const run = runs.ids[row];
     if (!runs.loaded.has(run)) {
       const block = document.getElementById(`runs-${Math.floor(row / runs.BLOCK)}`);
-      runs.loaded.set(run, (block ? runs.unpacked(block).then((pages) => pages[run]) : runs.requested(run))
-        .then((page) => ({ ...page, curves: runs.curves(page.curves) })));
+      runs.loaded.set(
+        run,
+        (block ? runs.unpacked(block).then((pages) => pages[run]) : runs.requested(run)).then((page) => ({
+          ...page,
+          curves: runs.curves(page.curves),
+        })),
+      );
     }
     return runs.loaded.get(run);
   },
@@ -149,8 +168,12 @@ const runs = {
       let step = 0;
       return differences.map((difference) => (step += Number(difference)));
     });
-    return new Map(Object.entries(values).map(([name, [at, ...points]]) =>
-      [name, { steps: shared[at], values: points.map((point) => Number(columns.number(point))) }]));
+    return new Map(
+      Object.entries(values).map(([name, [at, ...points]]) => [
+        name,
+        { steps: shared[at], values: points.map((point) => Number(columns.number(point))) },
+      ]),
+    );
   },
 
   // Return a promise that the metrics' values are there.

@@ -14,12 +14,21 @@ const runsPage = {
     const note = elements.make("p", { class: "note", id: "note", role: "status" });
     const compare = elements.make("button", { type: "button", class: "compare", disabled: true }, "Compare");
     const clear = elements.make("button", { type: "button", disabled: true }, "Clear");
-    const bar = elements.make("div", { class: "bar" }, note, elements.make("label", {}, marked, " superseded and retracted too"), compare, clear);
+    const bar = elements.make(
+      "div",
+      { class: "bar" },
+      note,
+      elements.make("label", {}, marked, " superseded and retracted too"),
+      compare,
+      clear,
+    );
     const box = elements.make("div", { id: "runs" });
     elements.add(main, elements.make("h1", {}, "All runs"), bar, box);
     const selection = () => runsPage.offer(compare, clear);
     runTable.onSelection = selection;
-    compare.addEventListener("click", () => { location.hash = comparePage.address([...runTable.selected]); });
+    compare.addEventListener("click", () => {
+      location.hash = comparePage.address([...runTable.selected]);
+    });
     clear.addEventListener("click", () => {
       runTable.selected.clear();
       runTable.table.redraw(true);
@@ -56,13 +65,20 @@ const runsPage = {
     }
     note.classList.remove("wrong");
     field.removeAttribute("aria-invalid");
-    const withMarked = document.getElementById("marked").checked || found.names.some(({ key }) => ["superseded_by", "retracted", "run"].includes(key));
+    const withMarked =
+      document.getElementById("marked").checked ||
+      found.names.some(({ key }) => ["superseded_by", "retracted", "run"].includes(key));
     const rows = withMarked ? found.rows : found.rows.filter(runs.isCurrent);
     const hidden = found.rows.length - rows.length;
-    note.textContent = `${rows.length} of ${runs.count} runs and batches${hidden ? `; ${hidden} superseded or retracted are hidden` : ""}`
-      + `${found.hint ? `: ${found.hint}` : ""}${found.words ? `: those with ${found.words.map((word) => `“${word}”`).join(" and ")}` : ""}`;
+    note.textContent =
+      `${rows.length} of ${runs.count} runs and batches${hidden ? `; ${hidden} superseded or retracted are hidden` : ""}` +
+      `${found.hint ? `: ${found.hint}` : ""}${found.words ? `: those with ${found.words.map((word) => `“${word}”`).join(" and ")}` : ""}`;
     const columnsOf = (each) => JSON.stringify(each.map(({ title }) => title));
-    if (runTable.table && box.classList.contains("tabulator") && columnsOf(found.names) === runsPage.shownColumns) {
+    if (
+      runTable.table &&
+      box.classList.contains("tabulator") &&
+      columnsOf(found.names) === runsPage.shownColumns
+    ) {
       await runTable.table.setData(rows.map(runTable.dataOf));
     } else {
       runsPage.shownColumns = columnsOf(found.names);
@@ -90,7 +106,9 @@ const runsPage = {
   words(row) {
     if (!runsPage.texts.has(row)) {
       const facts = ["operation", "label", "study", "reason"].map((name) => runs.fact(row, name) ?? "");
-      const shown = [runs.ids[row], runTable.state(row), runs.columns.result.at(row), ...facts].join(" ").toLowerCase();
+      const shown = [runs.ids[row], runTable.state(row), runs.columns.result.at(row), ...facts]
+        .join(" ")
+        .toLowerCase();
       runsPage.texts.set(row, shown);
     }
     return runsPage.texts.get(row);

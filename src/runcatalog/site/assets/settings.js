@@ -6,23 +6,28 @@ const settings = {
 
   // Return the names of the flags in which runs differ, except the seed.
   varying(rows) {
-    return [...runs.flags.keys()].filter((name) =>
-      !settings.NOT_COMPARED.has(name) && new Set(rows.map((row) => runs.flag(row, name))).size > 1);
+    return [...runs.flags.keys()].filter(
+      (name) => !settings.NOT_COMPARED.has(name) && new Set(rows.map((row) => runs.flag(row, name))).size > 1,
+    );
   },
 
   // Return the settings of runs: {flags, rows, objectives, mean, bounds}, the best first, those without a value last.
   of(rows, flags = settings.varying(rows)) {
     const byPoint = new Map();
     for (const row of rows) {
-      const key = JSON.stringify([...flags.map((name) => runs.flag(row, name) ?? null), runs.fact(row, "operation")]);
+      const key = JSON.stringify([
+        ...flags.map((name) => runs.flag(row, name) ?? null),
+        runs.fact(row, "operation"),
+      ]);
       if (!byPoint.has(key)) byPoint.set(key, []);
       byPoint.get(key).push(row);
     }
     const found = [...byPoint.values()].map((members) => settings.summary(members, flags));
     const sign = settings.isMinimized(rows) ? 1 : -1;
     const noValue = (setting) => Number(setting.mean === null);
-    return found.sort((a, b) => noValue(a) - noValue(b) || sign * (a.mean - b.mean)
-      || settings.byFlags(a, b, flags));
+    return found.sort(
+      (a, b) => noValue(a) - noValue(b) || sign * (a.mean - b.mean) || settings.byFlags(a, b, flags),
+    );
   },
 
   summary(rows, flags) {
@@ -69,7 +74,9 @@ const settings = {
 
   // Return "lr=5e-3, clip=0.3"; the operation where there is no flag.
   title({ flags, operation }, withOperation = false) {
-    const parts = [...flags].map(([name, text]) => `${name}=${text === undefined ? "–" : formats.flag(text)}`);
+    const parts = [...flags].map(
+      ([name, text]) => `${name}=${text === undefined ? "–" : formats.flag(text)}`,
+    );
     const shown = parts.join(", ");
     return withOperation || !shown ? [operation, shown].filter(Boolean).join(" ") : shown;
   },
@@ -80,10 +87,13 @@ const settings = {
     const begin = Math.max(...curves.map(({ steps }) => steps[0]));
     const end = Math.max(...curves.map(({ steps }) => steps.at(-1)));
     const steps = [...new Set(curves.flatMap((curve) => curve.steps))]
-      .filter((step) => step >= begin && step <= end).sort((a, b) => a - b);
-    const at = steps.map((step) => curves
-      .map((curve, i) => settings.interpolated(curve, step, finished[i]))
-      .filter((value) => value !== null && Number.isFinite(value)));
+      .filter((step) => step >= begin && step <= end)
+      .sort((a, b) => a - b);
+    const at = steps.map((step) =>
+      curves
+        .map((curve, i) => settings.interpolated(curve, step, finished[i]))
+        .filter((value) => value !== null && Number.isFinite(value)),
+    );
     const over = (reduce) => at.map((values) => (values.length ? reduce(values) : null));
     return {
       steps,
@@ -96,7 +106,8 @@ const settings = {
   interpolated({ steps, values }, step, finished) {
     if (step > steps.at(-1)) return finished ? values.at(-1) : null;
     if (step < steps[0]) return null;
-    let low = 0, high = steps.length - 1;
+    let low = 0,
+      high = steps.length - 1;
     while (high - low > 1) {
       const middle = (low + high) >> 1;
       if (steps[middle] <= step) low = middle;

@@ -23,7 +23,9 @@ const site = {
     let typing;
     field.addEventListener("input", () => {
       clearTimeout(typing);
-      typing = setTimeout(() => { if (site.page().name === "runs") site.search(field.value); }, 150);
+      typing = setTimeout(() => {
+        if (site.page().name === "runs") site.search(field.value);
+      }, 150);
     });
     document.addEventListener("keydown", (event) => {
       const writing = /^(INPUT|TEXTAREA|SELECT)$/.test(document.activeElement?.tagName ?? "");
@@ -78,7 +80,13 @@ const site = {
     try {
       await (site.PAGES[name] ?? site.PAGES[""])(page, rest);
     } catch (error) {
-      page.append(elements.make("p", { class: "warning", role: "alert" }, `This page cannot be shown: ${error.message}`));
+      page.append(
+        elements.make(
+          "p",
+          { class: "warning", role: "alert" },
+          `This page cannot be shown: ${error.message}`,
+        ),
+      );
     }
     if (number !== site.shown) return;
     const title = page.querySelector("h1")?.textContent;
