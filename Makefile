@@ -42,7 +42,7 @@ format: .venv/.set-up ## let ruff format and fix
 ui: .venv/.set-up ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages arranged
 	@$(BIN)/catalog ui --serve $(PORT) --tracking-uri "$(TRACKING_URI)"
 
-catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine's runs, render runs_catalog.md and runs_local.md
+catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine's runs, render the pages
 	@$(BIN)/catalog import
 	@$(BIN)/catalog sync
 	@$(BIN)/python src/cartpole/bc_redraw.py

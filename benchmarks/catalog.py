@@ -111,6 +111,8 @@ def measure(root: Path, sizes: Sequence[int], repeats: int) -> list[Size]:
         for _ in range(repeats):
             costs["sync"].append(run_catalog(root, "sync", "-q"))
             (root / "runs_catalog.md").unlink(missing_ok=True)
+            for folder in ("catalog", "runs_local"):
+                shutil.rmtree(root / folder, ignore_errors=True)
             costs["render"].append(run_catalog(root, "render"))
             costs["search"].append(run_catalog(root, "search", SEARCH))
         measured.append(Size(size, size - before, fill, costs))

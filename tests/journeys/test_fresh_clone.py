@@ -50,6 +50,8 @@ def test_neither_sync_and_render_nor_redrawing_changes_a_committed_file(clone: P
     changed = clone.good("git status --porcelain").split()[1::2]
     assert set(changed) == {
         "runs_catalog.md",
+        "catalog/door.md",
+        "catalog/door_runs.md",
         "experiments/door/figures/train_hnppo.svg",
         f"experiments/records/door/{run.name[:8]}.json",
     }

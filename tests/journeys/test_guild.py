@@ -13,6 +13,7 @@ import pytest
 import yaml
 
 from journeys.shell import Project
+from rendered import committed, local
 
 SMALL = "task=pull env-steps=4096 num-envs=8 num-steps=64 eval-interval=0 save-interval=2 video=no"
 
@@ -86,14 +87,15 @@ def test_a_run_is_journal_scalars_mlflow_and_row(project: Project) -> None:
     assert cells["run"] == run.name[:8]
     assert float(cells["opening_rate"]) == pytest.approx(result["result"]["objective"]["value"])
 
-    committed = (project.root / "runs_catalog.md").read_bytes()
+    before = committed(project.root)
     project.good("catalog sync")
     project.good("catalog render")
     row = project.good(f"catalog row {run.name[:8]}")
     assert run.name[:8] in row
-    assert f"{100 * result['result']['objective']['value']:.0f} % opening rate" in row
-    assert f"{run.name[:8]} *local*" in (project.root / "runs_local.md").read_text()
-    assert (project.root / "runs_catalog.md").read_bytes() == committed
+    assert "| opening rate |" in row
+    assert f"| {100 * result['result']['objective']['value']:.0f} % |" in row
+    assert f"{run.name[:8]} *local*" in local(project.root)
+    assert committed(project.root) == before
 
 
 def test_a_killed_run_is_told_and_restarts_to_the_same_bits(project: Project) -> None:

@@ -16,6 +16,7 @@ import pytest
 
 import ends_table
 import prepared
+from rendered import committed
 from runcatalog.record.journal import read_json
 from runcatalog.record.lifecycle.process import process_state
 from runcatalog.record.lifecycle.status import last_session
@@ -258,8 +259,8 @@ def test_told_in_one_sync(group, case):
     ends_table.check(case, record["status"], record["reason"])
     (row,) = [
         line
-        for line in (group.root / "runs_catalog.md").read_text().splitlines()
-        if f"| {record['run'][:8]} |" in line
+        for line in committed(group.root).splitlines()
+        if f'<a id="{record["run"][:8]}">' in line
     ]
     for word in record["reason"].replace("_", " ").replace("'", " ").split():
         assert word in row.replace("\\", "").replace("_", " "), row

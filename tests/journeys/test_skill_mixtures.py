@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from journeys.shell import Project, written
+from rendered import committed
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are in test_guild.py
 SHORT = (
@@ -76,7 +77,7 @@ def _all_of_them_are_benchmarked_and_drawn(
         == written(student)["result"]["metrics"]["success/greedy"]
     )
     project.good("catalog sync && catalog export && python src/skills/redraw.py && catalog render")
-    text = (project.root / "runs_catalog.md").read_text()
+    text = committed(project.root)
     for name in ("benchmark_agents", "benchmark_ways", "gate"):
         assert (project.root / f"experiments/skills/figures/{name}.svg").stat().st_size > 2000
         assert f"experiments/skills/figures/{name}.svg)" in text

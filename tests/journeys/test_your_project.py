@@ -14,6 +14,7 @@ import pytest
 
 import prepared
 from journeys.shell import ROOT, Project
+from rendered import committed
 
 PAGE = ROOT / "docs/your-project.md"
 
@@ -83,7 +84,7 @@ class Own(Project):
 
     @property
     def page(self) -> str:
-        return (self.root / "runs_catalog.md").read_text()
+        return committed(self.root)
 
     def records(self) -> list[dict]:
         return [json.loads(p.read_text()) for p in self.root.glob("experiments/records/*/*.json")]
@@ -148,7 +149,9 @@ def test_the_page_as_typed(environment: Environment, tmp_path: Path) -> None:
     assert "## Clouds" in page
     assert "guild run train lr='[0.01,0.1]' steps=50 seed=1 -y" in page
     assert "train (gp)" in page
-    assert re.search(r"\| recorded \|.*accuracy", page)
+    assert re.search(r"\| setting \| accuracy \|", page)
+    assert re.search(r"\| recorded \| 9\d % \|", page)
+    assert re.search(r"\| recorded \| 3 runs, mean 9\d % accuracy \|", page)
     assert "not declared" not in page
     assert "with no result" not in page
     assert "agrees with" in own.good("catalog check")

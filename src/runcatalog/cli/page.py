@@ -1,4 +1,4 @@
-"""`catalog render`, `check` and `row`: the generated page."""
+"""`catalog render`, `check` and `row`: the generated pages."""
 
 from __future__ import annotations
 
@@ -142,12 +142,12 @@ def add(commands: Commands) -> None:
     sub = commands.add(
         "render",
         render,
-        f"write {CATALOG_FILE} and its figures",
+        f"write {CATALOG_FILE}, the pages of catalog/ and their figures",
         "From experiments/records; the prose is from experiments/*/catalog.md.j2. Runs in MLflow without a record "
-        f"are written, together with all others, to {LOCAL_FILE}, which is not committed.",
+        f"are listed in {LOCAL_FILE} and shown beside the others in runs_local/, which are not committed.",
         "catalog sync && catalog render                     runs of this machine: runs_local.md\n"
         "catalog sync && catalog export && catalog render   the same runs in runs_catalog.md\n"
-        "catalog render --server http://mlflow.lab:8080     every id a link to the run's page there",
+        "catalog render --server http://mlflow.lab:8080     every run linked to its page there",
         uses_mlflow=True,
     )
     sub.add_argument(
@@ -161,12 +161,12 @@ def add(commands: Commands) -> None:
         "--server",
         default=os.environ.get("MLFLOW_UI", ""),
         metavar="URL",
-        help="where MLflow's pages are served: ids become links ($MLFLOW_UI; by default none)",
+        help="where MLflow's pages are served: runs are linked to them ($MLFLOW_UI; by default none)",
     )
     sub = commands.add(
         "check",
         check,
-        f"check that {CATALOG_FILE} and the cited numbers of the docs agree with the committed records",
+        "check that the pages and the cited numbers of the docs agree with the committed records",
         "If not, print the first row that differs, and every number in README.md and docs/ that differs from the "
         "record that it cites (`79.6 %<!-- =success; run: 3bf9dfdd -->`), and exit with 1. Records are append-only: "
         "one that was committed once and is missing now, or has other numbers, is an error too. MLflow is not needed.",

@@ -105,8 +105,14 @@ def after(objectives: Sequence[dict[str, Any]]) -> str:
     return f"{markdown.amount(ats[0])}–{last}" if len(ats) > 1 else last
 
 
-def outcome(data: PageData, setting: Setting, declared_goal: str = "") -> str:
-    """Return what the value of a setting does not say: failures, a replication that failed, the evaluation set."""
+def outcome(data: PageData, setting: Setting, summary: bool = True) -> str:
+    """Return what the value of a setting does not say: failures, a replication that failed, the evaluation set.
+
+    Args:
+        data: All records.
+        setting: The setting.
+        summary: Whether the script's own sentence is part of it.
+    """
     members, parts = setting.members, []
     lost = [m for m in members if m.status in (FAILED, KILLED)]
     running = sum(m.status == RUNNING for m in members)
@@ -127,10 +133,10 @@ def outcome(data: PageData, setting: Setting, declared_goal: str = "") -> str:
             parts.append(f"the batch {sentences.failure(batch)}")
     if verdict := not_replicated(data.reported.get(setting.operation), setting):
         parts.append(verdict)
-    if len(members) == 1 and (summary := (members[0].result or {}).get("summary")):
-        if members[0].status == FINISHED:
-            parts.append(markdown.escape(summary, WIDEST))
-    elif any(m.status == FINISHED and not m.objective for m in members):
+    sentence = (members[0].result or {}).get("summary") if len(members) == 1 else ""
+    if sentence and members[0].status == FINISHED and (summary or not setting.objectives):
+        parts.append(markdown.escape(sentence, WIDEST))
+    elif not sentence and any(m.status == FINISHED and not m.objective for m in members):
         parts.append("finished, with no result")
     batch = setting.batches[0] if len(setting.batches) == 1 else None
     parts.append(evaluation_marks.mark(data.opened, batch, members).removeprefix("; "))

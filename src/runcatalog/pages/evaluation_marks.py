@@ -10,10 +10,9 @@ from runcatalog.record.evaluation import TEST
 from runcatalog.text import markdown
 
 LEGEND = """\
-A result names its evaluation set (training, validation or test), where its run declares one; behind a test set stands
-how many runs of this configuration (operation and flags, any seed) were evaluated on it, superseded ones included.
-“Chosen on the reported set” marks a result that was selected on the very set that it is of, such as the best trial of
-a search: it is biased upwards. The best point of a grid is selected in the same way, among the points beside it.
+**Test set, opened n times**: how many runs of this configuration, of any seed and superseded ones too, were evaluated
+on it. **Chosen on the reported set**: selected on the very set that the result is of, such as the best trial of a
+search, and so biased upwards.
 """
 _CHOSEN = "chosen on the reported set"
 

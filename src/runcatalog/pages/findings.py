@@ -172,7 +172,11 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
     if len(own) == count:
         return f"**{sentence}, and is told apart from all other values there.**"
     names = [markdown.flag_value(line.name) for line in own]
-    where = f"only on {_listed(names)}" if names else "nowhere"
+    if not names:
+        return (
+            f"**{sentence}, but is nowhere told apart from all others: the best is undetermined.**"
+        )
+    where = f"only on {_listed(names)}"
     return f"**{sentence}; it is told apart from all others {where}, elsewhere the best is undetermined.**"
 
 

@@ -9,7 +9,7 @@ from dataclasses import dataclass
 from datetime import UTC, datetime
 
 from runcatalog import numbers
-from runcatalog.analysis import headline_numbers, headlines
+from runcatalog.analysis import groups, headline_numbers, headlines
 from runcatalog.analysis.headline_numbers import Measured, Number
 from runcatalog.analysis.headlines import Headline
 from runcatalog.model.project import CATALOG_FILE, Project
@@ -27,11 +27,11 @@ _LEGEND = """\
 - **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds a bootstrap interval of the mean, never \
 narrower than the Wilson interval of the pooled counts.
 - **Same setting?** says whether the environment, budget and reward are the source's, and if not, what differs.
-- **Not replicated**: the measured interval lies wholly on the worse side of the reported number. **Undecided**: the \
-interval of the difference contains 0, or there are fewer than three seeds.
+- **Not replicated**: the measured interval lies wholly on the worse side of the reported number.
+- **Undetermined**: the interval of the difference contains 0, or there are fewer than three seeds.
 - **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
 """
-_LEGEND += f"- **Sets**: {' '.join(evaluation_marks.LEGEND.split())}"
+_LEGEND += f"- {' '.join(evaluation_marks.LEGEND.split())}"
 _ENDS = (
     (FINISHED, "finished"),
     (FAILED, "failed"),
@@ -203,7 +203,7 @@ def measured_text(measured: Measured) -> str:
         return "not run yet"
     if headline.compared_flag:
         shown = [_point_text(headline, n) for n in (number, *measured.ties)[:3]]
-        text = f"undecided: {', '.join(shown)}" if measured.ties else f"**best** {shown[0]}"
+        text = f"undetermined: {', '.join(shown)}" if measured.ties else f"**best** {shown[0]}"
     else:
         text = number_text(headline, number, bold=True)
         text += "" if number.bounds else ", no interval"
@@ -285,7 +285,13 @@ def _outcome(data: PageData, record: RunRecord) -> str:
     if record.status != FINISHED:
         return _end(record)
     if data.is_batch(record) or record.batch:
-        return numbers.count(len(data.members(record)), "run")
+        trials = data.members(record)
+        shown = numbers.count(len(trials), "run")
+        grouped = groups.groups(trials)
+        if len(grouped) == 1 and grouped[0].value is not None:
+            objective = grouped[0].objectives[0]
+            shown += f", mean {sentences.objective_text(objective, grouped[0].value)}"
+        return shown
     objective = record.objective
     if objective is None:
         summary = (record.result or {}).get("summary")

@@ -87,6 +87,8 @@ def sweep_table(
         runs = dict.fromkeys(m.batch or m.run for s in line.settings.values() for m in s.members)
         row = [markdown.flag_value(line.name) if y else markdown.escape(x), *shown, _verdict(line)]
         rows.append([*row, *reports[id(line)], cells.id_links(data, list(runs))])
+    short, reason = tables.same_settings([row[-2] for row in rows])
+    rows = [[*row[:-2], text, row[-1]] for row, text in zip(rows, short, strict=True)]
     names = [f"{markdown.escape(y)} \\ {markdown.escape(x)}" if y else ""]
     names += [markdown.flag_value(c) for c in columns]
     names += [f"best {markdown.escape(x)}", tables.REPORTED, tables.SAME, tables.ID]
@@ -106,7 +108,7 @@ def sweep_table(
     )
     if objective.get("goal") == "min":
         caption = caption.replace("highest", "lowest")
-    return f"{table}\n\n{caption}"
+    return "\n\n".join(filter(None, (table, caption, reason)))
 
 
 def _cell(line: Line, column: Any) -> str:
@@ -186,10 +188,13 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
                     *[""] * 3,
                 ]
             )
+    short, reason = tables.same_settings([row[-2] for row in rows])
+    rows = [[*row[:-2], text, row[-1]] for row, text in zip(rows, short, strict=True)]
     names = ["series", *tasks, "accuracy", "remembering", "seeds"]
     names += [tables.SAME, tables.ID]
     kept = [i for i in range(len(names)) if any(row[i] for row in rows)]
-    return tables.pipes([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    table = tables.pipes([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    return f"{table}\n\n{reason}".strip()
 
 
 def pooled(data: PageData, operation: str) -> Setting | None:

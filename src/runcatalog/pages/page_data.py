@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from typing import Any
 
 from runcatalog.analysis import groups
 from runcatalog.model import marks
@@ -31,6 +32,7 @@ class PageData:
         trials: Current trials by the id of their batch.
         opened: The runs that opened test sets, see `evaluation_marks.openings`; by default those of `records`.
         marked: The superseded and retracted records by id, in order of their start.
+        settings: Settings of the operations whose settings have been asked for; see `pages.settings`.
         cpus: Kinds of CPU of a machine, in order of the first run on each; bits may differ between them.
     """
 
@@ -46,6 +48,7 @@ class PageData:
     by_id: dict[str, RunRecord] = field(init=False)
     trials: dict[str, list[RunRecord]] = field(init=False)
     marked: dict[str, RunRecord] = field(init=False)
+    settings: dict[str, list[Any]] = field(init=False, default_factory=dict)
     cpus: dict[str, list[str]] = field(init=False)
     _by_operation: dict[str, list[RunRecord]] = field(init=False)
 

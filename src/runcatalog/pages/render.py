@@ -90,6 +90,8 @@ class Catalog:
         }
         for pages in of_runs.values():
             self.data.addresses |= pages.addresses
+        if both := sorted(set(operations) & {f"{study}_runs" for study in operations}):
+            raise CatalogError(f"study {both[0]}: its page would have the name of another page")
         templates = {path.parent.name: path for path in self.project.templates()}
         # All templates first: an operation that any of them names is not listed with the others.
         sections = {study: self._section(path) for study, path in templates.items()}
@@ -155,12 +157,13 @@ class Catalog:
         reused: Mapping[str, str] | None = None,
         fresh: Mapping[str, str] | None = None,
         titles: Mapping[str, str] | None = None,
+        summary: bool = True,
     ) -> str:
         """Return the table of operations, a row for each setting; see :func:`runcatalog.pages.tables.rows`.
 
         If `flags` is a mapping to a value or a list of values, these values are not shown. Searches have a table of
         their own; `fresh` names, by search, the operation that trains with the best point and other seeds. `titles`
-        renames columns.
+        renames columns. Without `summary` the sentences of the scripts are on the page of runs alone.
         """
         names = _list(operations)
         self.shown.update(names)
@@ -168,9 +171,12 @@ class Catalog:
             name: value if isinstance(value, list) else [value]
             for name, value in (flags.items() if isinstance(flags, Mapping) else ())
         }
-        rows = tables.rows(self.data, names, flags=flags, reused=reused, hidden=hidden)
+        flags = None if isinstance(flags, Mapping) else flags
+        rows = tables.rows(
+            self.data, names, flags=flags, reused=reused, hidden=hidden, summary=summary
+        )
         parts = [
-            tables.common(self.data, names),
+            tables.common(self.data, names, flags),
             tables.as_markdown(rows, titles),
             search_tables.search_table(self.data, names, fresh),
             self._marked_count(names),

@@ -23,13 +23,14 @@ def details(data: tables.PageData, operations: Sequence[str], folded: bool = Tru
     for operation in operations:
         heads = data.heads(operation)
         varying = settings.varying(heads)
+        hidden = tables.usual([Setting(operation, (head,)) for head in heads])
         for head in heads:
             entry = (head.result or {}).get("table")
             for table_data in entry if isinstance(entry, list) else [entry]:
                 if not isinstance(table_data, dict) or not table_data.get("columns"):
                     continue
                 name = tables.short_name(operation, operations)
-                title = tables.setting_cell(Setting(operation, (head,)), name, varying)
+                title = tables.setting_cell(Setting(operation, (head,)), name, varying, hidden)
                 name_cells = [title, data.id_cell(head.run)]
                 computed.append(
                     (

@@ -20,11 +20,8 @@ from runcatalog.pages import (
 from runcatalog.pages.page_data import PageData
 from runcatalog.text import markdown, sentences, terminal
 
-COLUMNS = (
-    *("run", "started (UTC)", "label", "seed", "result", "command", "commit", "machine", "CPU"),
-    *("duration", "checksums"),
-)
-MAX_BYTES = 200_000  # of a page; GitHub shows larger ones slowly
+COLUMNS = ("run", "started (UTC)", "result", "command", "commit, machine, duration, checksums")
+MAX_BYTES = 400_000  # of a page; GitHub shows Markdown up to 512 kB
 MAX_ENTRIES = 400  # of a page of one operation
 SUPERSEDED = "superseded-and-retracted"  # anchor of the list
 _COMMIT = 7  # digits of a commit
@@ -62,7 +59,8 @@ def runs_pages(data: PageData, study: str, operations: Sequence[str], folder: st
     path = f"{folder}/{study}_runs.md"
     entries = {name: heads for name in operations if (heads := data.heads(name))}
     marked = [record for record in data.marked.values() if record.study == study]
-    sections = {name: _section(data, name, heads) for name, heads in entries.items()}
+    results = {head.run: _result(data, head) for heads in entries.values() for head in heads}
+    sections = {name: _section(data, name, heads, results) for name, heads in entries.items()}
     rest = [_marked(data, marked), reproduced.section(_of_study(data, study))]
     head = (
         f"# Runs of {study}\n\n[Tables and figures]({links.to(f'{folder}/{study}.md')}). {_LEGEND}"
@@ -86,7 +84,7 @@ def runs_pages(data: PageData, study: str, operations: Sequence[str], folder: st
                 addresses |= _addresses(data, part, page)
                 title = f"# Runs of {markdown.escape(name)}\n\n"
                 back = f"[Tables and figures]({links.to(f'{folder}/{study}.md')}). {_LEGEND}"
-                pages[page] = f"{title}{back}\n{_section(data, name, part)}\n"
+                pages[page] = f"{title}{back}\n{_section(data, name, part, results)}\n"
                 addressed.append(f"[{len(part)} runs]({links.to(page)})")
             lines.append([markdown.escape(name), ", ".join(addressed)])
         parts = [head, tables.pipes(["operation", "runs"], lines)]
@@ -120,12 +118,14 @@ def _addresses(data: PageData, heads: Sequence[RunRecord], page: str) -> dict[st
     return addresses
 
 
-def _section(data: PageData, operation: str, heads: Sequence[RunRecord]) -> str:
+def _section(
+    data: PageData, operation: str, heads: Sequence[RunRecord], results: Mapping[str, str]
+) -> str:
     """Return the table of an operation's runs, and what its source reported."""
     reruns = [rerun_command.rerun(data.operations, head, data.members(head)) for head in heads]
     commands, shared = rerun_command.shortened(reruns)
     lines = [
-        _line(data, head, command or again.note, bool(command))
+        _line(data, head, results[head.run], command or again.note, bool(command))
         for head, again, command in zip(heads, reruns, commands, strict=True)
     ]
     kept = [i for i in range(len(COLUMNS)) if i < 2 or any(line[i] for line in lines)]
@@ -136,11 +136,10 @@ def _section(data: PageData, operation: str, heads: Sequence[RunRecord]) -> str:
     return "\n\n".join(filter(None, parts))
 
 
-def _line(data: PageData, head: RunRecord, again: str, is_command: bool) -> list[str]:
+def _result(data: PageData, head: RunRecord) -> str:
+    """Return the whole result of a run or batch."""
     trials = data.members(head)
-    runs = trials or [head]
     batch = None if head.batch and trials else head
-    run = batch.run if batch else head.batch
     if batch and not trials:
         result = sentences.sentence(batch)
     else:
@@ -148,19 +147,31 @@ def _line(data: PageData, head: RunRecord, again: str, is_command: bool) -> list
         comparison, peer = search_tables.compared(data, batch, trials)
         if comparison is not None:
             result += f"; {batch_summary.comparison_text(comparison, data.id_cell(peer))}"
-    result += evaluation_marks.mark(data.opened, batch, trials)
+    return result + evaluation_marks.mark(data.opened, batch, trials)
+
+
+def _line(data: PageData, head: RunRecord, result: str, again: str, is_command: bool) -> list[str]:
+    trials = data.members(head)
+    runs = trials or [head]
+    batch = None if head.batch and trials else head
+    run = batch.run if batch else head.batch
+    seeds = cells.distinct(seed for r in runs for seed in cells.seeds(r))
+    label = markdown.escape(head.label) if not trials or batch else ""
+    machines = cells.distinct(data.machine(r) for r in runs)
+    facts = (
+        f"“{label}”" if label else "",
+        f"seed{'s' * (not seeds.isdigit())} {seeds}" if seeds else "",
+        _joined(_code(data, r) for r in runs),
+        ", ".join(filter(None, (machines, _joined(_hardware(r) for r in runs)))),
+        _duration(batch, trials),
+        _checksums(head) if not trials else "",
+    )
     return [
         f'<a id="{run[:8]}"></a>{record_link(data, batch, run)}',
         terminal.when(min((r.started for r in runs if r.started is not None), default=None)),
-        markdown.escape(head.label) if not trials or batch else "",
-        cells.distinct(seed for r in runs for seed in cells.seeds(r)),
         result,
         markdown.code(again) if is_command else markdown.escape(again, 300),
-        _joined(_code(data, r) for r in runs),
-        cells.distinct(data.machine(r) for r in runs),
-        _joined(_hardware(r) for r in runs),
-        _duration(batch, trials),
-        _checksums(head) if not trials else "",
+        "; ".join(filter(None, facts)),
     ]
 
 

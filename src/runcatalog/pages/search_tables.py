@@ -9,10 +9,10 @@ from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RUNNING, RunRecord
 from runcatalog.pages import cells, settings, tables
 from runcatalog.pages.page_data import PageData
-from runcatalog.text import markdown, sentences
+from runcatalog.text import markdown, sentences, terminal
 
 SEARCH, POINT, BEST, FRESH = "search", "best point", "its value in the search", "on fresh seeds"
-MATTERS, RANDOM, TRIALS = "what matters", "better than random search?", "trials"
+MATTERS, RANDOM, TRIALS = "what matters", "better than random search (one pair)?", "trials"
 
 
 def search_table(
@@ -42,8 +42,14 @@ def search_table(
                 line[tables.REPORTED] = cells.report(report)
                 line[tables.SAME] = markdown.escape(report.same_setting, cells.WIDEST)
             lines.append(line)
+    if not lines:
+        return ""
+    short, reason = tables.same_settings([line.get(tables.SAME, "") for line in lines])
+    for line, text in zip(lines, short, strict=True):
+        line[tables.SAME] = text
     kept = [c for c in columns if any(line.get(c) for line in lines)]
-    return tables.pipes(kept, [[line.get(c, "") for c in kept] for line in lines]) if lines else ""
+    table = tables.pipes(kept, [[line.get(c, "") for c in kept] for line in lines])
+    return f"{table}\n\n{reason}".strip()
 
 
 def _row(data: PageData, head: RunRecord, name: str, fresh: str) -> dict[str, str]:
@@ -94,7 +100,12 @@ def _point(batch: RunRecord | None, best: RunRecord, names: Sequence[str]) -> st
         value = markdown.flag_value(values.parse_flag(best.flags.get(name)))
         edge = f" ({edges[name]} edge)" if name in edges else ""
         parts.append(f"{markdown.escape(name)} {value}{edge}")
-    return ", ".join(parts)
+    shown = parts[:1]
+    for part in parts[1:]:
+        if len(terminal.plain(", ".join([*shown, part]))) > cells.WIDEST - 3:
+            return f"{', '.join(shown)}, …"
+        shown.append(part)
+    return ", ".join(shown)
 
 
 def on_fresh_seeds(data: PageData, operation: str, best: RunRecord, names: Sequence[str]) -> str:
@@ -140,7 +151,7 @@ def against_random(data: PageData, batch: RunRecord | None, members: Sequence[Ru
         for value in (comparison.best, comparison.random)
     )
     word = "better" if is_better(comparison) else "**not better**"
-    return f"{word}: {best} against {random} ({comparison.trials} trials, one search each)"
+    return f"{word}: {best} against {random}, {comparison.trials} trials"
 
 
 def compared(

@@ -14,6 +14,7 @@ from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord
 from runcatalog.pages.page_data import PageData
 
 _SEEDS = frozenset({"seed", "resume"})
+_SEED = re.compile(r"[ ,;]*\bseed[ =:]*(-?\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -59,6 +60,12 @@ class Setting:
 
 def settings(data: PageData, operation: str) -> list[Setting]:
     """Return the settings of an operation's current runs, by their first start; trials of searches are left out."""
+    if operation not in data.settings:
+        data.settings[operation] = _settings(data, operation)
+    return data.settings[operation]
+
+
+def _settings(data: PageData, operation: str) -> list[Setting]:
     members, batches = [], {}
     for head in data.heads(operation):
         trials = data.members(head)
@@ -106,7 +113,8 @@ def varying(runs: Sequence[RunRecord]) -> list[str]:
 
 def label(record: RunRecord) -> str:
     """Return the label without the seed, in which runs of a setting differ."""
-    return re.sub(rf"[ ,;]*\bseed[ =:]*{record.seed}\b", "", record.label).strip()
+    own = str(record.seed)
+    return _SEED.sub(lambda m: "" if m[1] == own else m[0], record.label).strip()
 
 
 def _flags(record: RunRecord) -> dict[str, Any]:

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import re
+from collections import Counter
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
@@ -12,12 +13,15 @@ from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages import cells, settings
 from runcatalog.pages.page_data import PageData as PageData
 from runcatalog.pages.settings import Setting
-from runcatalog.text import markdown, sentences
+from runcatalog.text import markdown, sentences, terminal
 
 SHOWN = 12  # rows of an operation that a table shows; earlier rows are folded
+_FEW, _MOST = 4, 2 / 3  # from 4 settings on, what more than two thirds of them share is usual
+_WIDEST = 80  # characters of a setting, without the number of its other flags
+_USUAL = 8  # flags that a sentence lists
 _OPTIONS = 4  # columns of options
 _WORD = re.compile(r"\S+?='[^']*'|'[^']*'|\S+")
-_FLAGS = 4  # flags that a setting shows; its entry has the command with all
+_FLAGS = 5  # flags that a setting shows; its entry has the command with all
 _FURTHER = 3  # columns of further numbers
 _MLFLOW = re.compile(r" \[MLflow\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
 
@@ -52,6 +56,7 @@ def rows(
     flags: Sequence[str] | None = None,
     reused: Mapping[str, str] | None = None,
     hidden: Mapping[str, Sequence[Any]] | None = None,
+    summary: bool = True,
 ) -> list[Row]:
     """Return the rows of a table, a row for each setting; searches have a table of their own.
 
@@ -61,6 +66,7 @@ def rows(
         flags: Flags to show with the names; by default all in which the settings of an operation differ.
         reused: Series by operation, for operations whose run is reused from that series.
         hidden: Values by flag that are not shown.
+        summary: Whether the outcome has the sentence of a script beside its value.
     """
     grouped = {name: settings.settings(data, name) for name in operations}
     done = [s for each in grouped.values() for s in each]
@@ -70,9 +76,10 @@ def rows(
         name = short_name(operation, operations)
         single = [m for setting in grouped[operation] for m in setting.members]
         shown = settings.varying(single) if flags is None else flags
-        fixed = _fixed(done) if flags is None else {}
+        fixed = (_fixed(done) if flags is None else {}) | usual(grouped[operation], flags)
         new = [
-            _row(data, s, name, shown, fixed | (hidden or {}), variants) for s in grouped[operation]
+            _row(data, s, name, shown, fixed | (hidden or {}), variants, summary)
+            for s in grouped[operation]
         ]
         new += [_empty_batch(data, head, name) for head in _without_trials(data, operation)]
         if reused and operation in reused:
@@ -93,12 +100,13 @@ def _row(
     shown: Sequence[str],
     hidden: Mapping[str, Sequence[Any]],
     variants: Sequence[str],
+    summary: bool,
 ) -> Row:
     objectives = setting.objectives
     row = {
         SETTING: setting_cell(setting, name, shown, hidden),
         COUNT: cells.count(setting),
-        OUTCOME: cells.outcome(data, setting),
+        OUTCOME: cells.outcome(data, setting, summary),
         STARTED: cells.day(setting.newest),
         ID: cells.ids(data, setting),
     }
@@ -139,12 +147,21 @@ def setting_cell(
         if first.flags.get(n) not in (None, "", name, *hidden.get(n, ()))
     }
     title = f"{name} “{markdown.escape(rest)}”" if rest else name
-    kept = list(flags)[:_FLAGS]
-    parts = [f"{markdown.escape(n)} {markdown.flag_value(flags[n])}" for n in kept]
-    if len(flags) > len(kept):
-        more = len(flags) - len(kept)
-        parts.append(f"{more} more flag{'s' * (more != 1)}")
-    return f"{title} {', '.join(parts)}" if parts else title
+    parts = [f"{markdown.escape(n)} {_flag_value(v)}" for n, v in flags.items()]
+    kept = []
+    for part in parts[:_FLAGS]:
+        if kept and len(terminal.plain(" ".join([title, *kept, part]))) > _WIDEST:
+            break
+        kept.append(part)
+    if more := len(parts) - len(kept):
+        kept.append(f"{more} more flag{'s' * (more != 1)}")
+    return f"{title} {', '.join(kept)}" if kept else title
+
+
+def _flag_value(value: Any) -> str:
+    """Format a flag's value; of a run's id its first digits, as everywhere."""
+    is_id = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32}", value)
+    return markdown.flag_value(value[:8] if is_id else value)
 
 
 def _label_flags(record: RunRecord) -> tuple[list[str], str]:
@@ -172,6 +189,29 @@ def _fixed(grouped: Sequence[Setting]) -> dict[str, list[Any]]:
     return {n: [v] for n, v in first.items() if all(n in o and o[n] == v for o in others)}
 
 
+def usual(grouped: Sequence[Setting], flags: Sequence[str] | None = None) -> dict[str, list[Any]]:
+    """Return the value that most settings of an operation have, by flag: a row names only other values.
+
+    So a setting with a new value adds its row and leaves the others as they are.
+
+    Args:
+        grouped: The settings.
+        flags: Flags that rows show; by default all in which they differ.
+    """
+    if len(grouped) < _FEW:
+        return {}
+    found = {}
+    varying = settings.varying([setting.members[0] for setting in grouped])
+    for name in varying if flags is None else flags:
+        counts = Counter(repr(s.flags[name]) for s in grouped if name in s.flags)
+        if not counts:
+            continue
+        value, count = counts.most_common(1)[0]
+        if count > _MOST * len(grouped):
+            found[name] = [next(v for s in grouped if repr(v := s.flags.get(name)) == value)]
+    return found
+
+
 def _variant(record: RunRecord) -> dict[str, str]:
     """Return the options in the result's `variant` as text, by name; without those that are flags."""
     variant = (record.result or {}).get("variant")
@@ -190,8 +230,14 @@ def _varying_variants(grouped: Sequence[Setting]) -> list[str]:
     return varying[:_OPTIONS]
 
 
-def common(data: PageData, operations: Sequence[str]) -> str:
-    """Return the options and main flags that all settings of a table share: "All rows: robot floatinghook."."""
+def common(data: PageData, operations: Sequence[str], flags: Sequence[str] | None = None) -> str:
+    """Return the options and main flags that all settings of a table share, and what most of them share.
+
+    Args:
+        data: All records.
+        operations: Names.
+        flags: As for :func:`rows`.
+    """
     grouped = [s for name in operations for s in settings.settings(data, name)]
     done = [setting.members[0] for setting in grouped if setting.finished]
     if len(done) < 2:
@@ -209,8 +255,21 @@ def common(data: PageData, operations: Sequence[str]) -> str:
             and first not in (None, "")
             and all(r.flags.get(name) == first for r in done)
         ):
-            shared.append(f"{markdown.escape(name)} {markdown.flag_value(first)}")
-    return f"All rows: {', '.join(dict.fromkeys(shared))}." if shared else ""
+            shared.append(f"{markdown.escape(name)} {_flag_value(first)}")
+    texts = [f"All rows: {', '.join(dict.fromkeys(shared))}."] if shared else []
+    for name in operations:
+        if shared_by_most := usual(settings.settings(data, name), flags):
+            named = [
+                f"{markdown.escape(n)} {_flag_value(v)}"
+                for n, (v,) in shared_by_most.items()
+                if v not in (None, "")
+            ]
+            if not named:
+                continue
+            named = named[:_USUAL] + ["…"] * (len(named) > _USUAL)
+            of = f"{short_name(name, operations)}, u" if len(operations) > 1 else "U"
+            texts.append(f"{of}nless a row says otherwise: {', '.join(named)}.")
+    return " ".join(texts)
 
 
 def _without_trials(data: PageData, operation: str) -> list[RunRecord]:
@@ -269,6 +328,10 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
     """
     if not rows:
         return ""
+    short, reason = same_settings([row.cells.get(SAME, "") for row in rows])
+    rows = [
+        replace(row, cells={**row.cells, SAME: text}) for row, text in zip(rows, short, strict=True)
+    ]
     objectives = {row.objective for row in rows if row.objective}
     only = objectives.pop() if len(objectives) == 1 else ""
     further = list(dict.fromkeys(name for row in rows for name in row.further))
@@ -304,9 +367,25 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
 
     shown = table([row for row in rows if not row.folded])
     folded = [row for row in rows if row.folded]
+    if reason:
+        shown += f"\n\n{reason}"
     if not folded:
         return shown
     return f"{shown}\n\n{fold(f'{len(folded)} earlier rows', table(folded))}"
+
+
+def same_settings(texts: Sequence[str]) -> tuple[list[str], str]:
+    """Return the cells "same setting?" of a table, and the reason as a sentence where it is the same in all of them.
+
+    Args:
+        texts: "yes", "no" or "no: reason" by row; "" for none.
+    """
+    (only, *others) = {text for text in texts if text} or {""}
+    word, colon, reason = only.partition(": ")
+    if others or not colon or sum(map(bool, texts)) < 2:
+        return list(texts), ""
+    start = "Not the source's setting" if word == "no" else "The source's setting"
+    return [word if text else "" for text in texts], f"{start}: {reason}."
 
 
 def without_links(content: str) -> str:

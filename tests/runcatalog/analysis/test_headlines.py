@@ -1,6 +1,7 @@
 """Headlines of reported.yml: their numbers against plain arithmetic, and what is wrong in an entry."""
 
 import statistics
+from pathlib import Path
 
 import pytest
 
@@ -10,6 +11,7 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.marks import current
 from runcatalog.model.project import Reported
 
+ROOT = Path(__file__).parents[3]
 ENTRY = "question: How often?\n    operation: toy:train\n    "
 
 
@@ -232,3 +234,15 @@ def test_a_finding_that_is_wrong(project, finding: str, problem: str):
     with pytest.raises(CatalogError, match=r"experiments/toy/reported\.yml: finding: ") as error:
         headlines.declared(project)
     assert problem in str(error.value)
+
+
+def test_the_example_of_contributing(project):
+    text = (ROOT / "CONTRIBUTING.md").read_text().partition("## Headlines and findings")[2]
+    example = text.partition("```yaml\n")[2].partition("```")[0]
+    (project.experiments / "toy/reported.yml").write_text(example)
+    declared = headlines.declared(project)
+    accuracy, best_lr = declared.headlines["toy"]
+    assert accuracy.reported_span == (0.73, 0.73)
+    assert accuracy.flags == {"seed": (1, 2, 3)}
+    assert best_lr.compared_flag == "lr"
+    assert [str(c) for c in declared.findings["toy"].conditions] == ["accuracy > 0.9"]

@@ -33,13 +33,15 @@ def records(project, git, make):
     git("commit", "--allow-empty", "-qm", "more")
     lost = git("rev-parse", "HEAD")
     git("commit", "--amend", "--allow-empty", "-qm", "more, amended")
-    return [make(1, value=0.1, commit=kept), make(2, value=0.2, commit=lost), make(3, value=0.3)]
+    runs = ((0.1, {"commit": kept}), (0.2, {"commit": lost}), (0.3, {}))
+    return [make(n, value=value, lr=n, **more) for n, (value, more) in enumerate(runs, 1)]
 
 
 def rows(project, records):
     """Returns the cells of the rows of the toy's table, by id."""
-    cells = [line.split(" | ") for line in joined(Catalog(project, records)).splitlines()]
-    return {row[1]: row for row in cells if len(row) > 3 and row[1].isdigit()}
+    lines = Catalog(project, records).table(["toy:train"]).splitlines()
+    cells = [line.strip("| ").split(" | ") for line in lines]
+    return {row[-1]: row for row in cells if row[-1].isdigit()}
 
 
 def test_the_row_of_a_lost_commit_is_marked_in_every_clone(project, records, git, tmp_path):

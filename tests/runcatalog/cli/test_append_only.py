@@ -5,6 +5,7 @@ import re
 
 import pytest
 
+from rendered import committed
 from runcatalog.model.marks import marked
 from runcatalog.model.record_files import dumps, read, write_all
 from runcatalog.store.client import Store
@@ -29,7 +30,7 @@ def texts(shell):
 
 
 def page(shell):
-    return (shell.root / "runs_catalog.md").read_text()
+    return committed(shell.root)
 
 
 def stored(shell, number):
@@ -102,7 +103,7 @@ def test_a_batch_is_marked_with_its_trials_and_ranked_no_more(lab, make):
 def test_a_trial_that_is_retracted_is_left_out_of_its_batch(lab):
     lab.inside("forget 00000002 --why bug")
     lab.inside("render")
-    assert re.search(r"\| sweep \| 00000001 \|.*30 % opening rate", page(lab))
+    assert re.search(r"\| sweep \| 30 % \|.*\[00000001\]", page(lab))
     assert "1 superseded or retracted" in lab.inside("best toy:sweep")
 
 

@@ -73,7 +73,7 @@ def test_the_best_value_is_said_only_where_the_interval_says_so(declared, make):
     )
     assert clear[1].startswith("**best** lr 5e-3 (0.910 [")
     assert "1e-3" not in clear[1]
-    assert open_[1].startswith("undecided: lr 5e-3 (0.910 [")
+    assert open_[1].startswith("undetermined: lr 5e-3 (0.910 [")
     assert "lr 1e-3 (0.700 [0.100, 1.000])" in open_[1]
     assert clear[5] == "[00000001](catalog/toy_runs.md#00000001)"
 

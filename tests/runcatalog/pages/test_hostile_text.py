@@ -10,14 +10,15 @@ from cmarkgfm.cmark import Options
 from hypothesis import HealthCheck, example, given, settings
 from hypothesis import strategies as st
 
+from rendered import joined
 from runcatalog.model.project import Reported
-from runcatalog.pages import render
+from runcatalog.pages import cells, render
 from runcatalog.text import markdown
 
 # What the catalog itself makes.
 OWN = {
     "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "span", "strong",
-    "details", "summary", "a", "br",
+    "details", "summary", "a", "br", "h3", "pre", "em", "ul", "li",
 }  # fmt: skip
 ODD = (
     "|", "\\", "\\|", "`", "``", "<b>", "</td>", "</table>", "<script>alert(1)</script>", "<!--", "-->",
@@ -95,7 +96,7 @@ def records(make, names):
 @example(dict.fromkeys(FIELDS, "".join(ODD)))
 @example(dict.fromkeys(FIELDS, "@_www.x.example"))
 def test_a_file_keeps_its_shape(make, project, names):
-    source = '{{ table(["toy:train"]) }}\n\n{{ details(["toy:train"]) }}\n'
+    source = '{{ table(["toy:train"], flags=[]) }}\n\n{{ details(["toy:train"]) }}\n'
     (project.experiments / "toy" / "catalog.md.j2").write_text(source)
     catalog = render.Catalog(project, records(make, names))
     catalog.data.reported = {"toy:train": Reported(names["report"], "a list")}
@@ -103,21 +104,21 @@ def test_a_file_keeps_its_shape(make, project, names):
     page = Page(text)
 
     assert page.kinds <= OWN
-    record = "experiments/records/toy/0000000{}.json"
-    assert set(page.links) <= {record.format(1), record.format(2)}
-    _machines, main, facts, details, *others = page.tables
-    assert len(others) == 1  # operations that no section names; no table that a name opened
-    assert [len(table) for table in (main, facts, details)] == [3, 3, 3]
+    by_columns = {tuple(table[0][:2]): table for table in page.tables}
+    main = next(t for t in page.tables if t[0][0] == "setting" and "n" in t[0])
+    details = next(t for t in page.tables if t[0][:3] == ["setting", "id", "what"])
+    entries = by_columns["run", "started (UTC)"]
+    assert [len(table) for table in (main, details, entries)] == [3, 3, 3]
     for table in page.tables:
         assert {len(row) for row in table} == {len(table[0])}
     column = main[0].index
-    assert [row[1] for row in main[1:]] == ["00000001", "00000002"]
-    title, summary = meant(names["label"]), meant(names["summary"], markdown.MAX_RESULT)
-    assert seen(main[1][0]).startswith(f"train“{title}”" if title else "train")
-    assert seen(main[1][column("result")]) == (summary or "finished,withnoresult")
-    assert seen(main[2][column("machine")]) == meant(names["machine"])
-    report = meant(names["report"], markdown.MAX_RESULT)
-    assert seen(main[1][column("reported")]) == report + "(alist)"
+    assert [row[-1] for row in main[1:]] == ["00000001", "00000002"]
+    summary = meant(names["summary"], markdown.MAX_RESULT)
+    assert seen(entries[1][entries[0].index("result")]) == (summary or "finished,withnoresult")
+    assert meant(names["machine"]) in seen(entries[2][-1])
+    label = meant(names["label"])
+    assert seen(entries[1][-1]).startswith(f"“{label}”" if label else "seed3")
+    assert len(main[1][column("reported")]) <= cells.WIDEST + 10
     assert seen(details[1][2]) == meant(names["cell"])
     assert [row[3] for row in details[1:]] == ["end", "end"]
     no_command_of_a_reader(page)
@@ -142,7 +143,8 @@ def test_what_is_not_escaped_is_seen(make, project, monkeypatch, summary):
     monkeypatch.setattr(markdown, "escape", lambda value, limit=0: str(value))
     names = {**dict.fromkeys(FIELDS, "x"), "summary": summary}
     page = Page(joined(render.Catalog(project, records(make, names))))
-    whole = page.tables[1][1][page.tables[1][0].index("result")] == summary
+    table = next(t for t in page.tables if t[0][0] == "run" and "result" in t[0])
+    whole = table[1][table[0].index("result")] == summary
     if whole and page.kinds <= OWN and not any("x.example" in link for link in page.links):
         with pytest.raises(AssertionError):
             no_command_of_a_reader(page)

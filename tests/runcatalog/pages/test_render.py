@@ -1,14 +1,18 @@
 """The file: sections, rows in place, the same bytes, and what `check` says."""
 
+import difflib
+import posixpath
 import random
 import re
 
 import pytest
 
+from rendered import joined
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Reported
+from runcatalog.model.record_files import write_all
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages import check, render
+from runcatalog.pages import check, links, render, runs_page
 
 
 def rows(markdown: str, name: str) -> list[list[str]]:
@@ -37,23 +41,36 @@ def records(make) -> list[RunRecord]:
     ]
 
 
-def test_the_whole_file(project, records):
-    catalog = render.Catalog(project, records)
-    text = joined(catalog)
-    assert rows(text, "box7") == [["box7", "–", "RTX 2070", "1", "no access"]]
-    assert rows(text, "box1") == [["box1", "a \\| b", "–", "4", ""]]
-    (sweep,) = rows(text, "sweep")
-    assert sweep[1:4] == ["00000001", "box1", "1, 2"]
-    assert "best **5e-3**" in sweep[4]
-    assert sweep[-1] == "5e-3 opens (a list)"
-    assert "declared, not run: `guild run toy:never -y`" in rows(text, "never")[0][-2]
-    killed = rows(text, "train “&lt;b&gt;\\| \\*x\\*” lr=0.1")
-    assert len(killed) == 1
+def test_the_pages_of_a_project(project, records):
+    pages = render.Catalog(project, records).pages
+    assert list(pages) == ["catalog/toy.md", "catalog/toy_runs.md", "runs_catalog.md"]
+    text, runs, front = pages.values()
+    low, high = rows(text, "sweep")
+    assert low[:4] == ["sweep lr 1e-3", "90 %", "[85, 93]", "2"] or low[3] == "2"
+    assert high[-1] == "[00000001](toy_runs.md#00000001)"
+    assert low[-3] == "5e-3 opens (a list)"
+    assert "declared, not run" in rows(text, "never")[0]
+    assert len(rows(text, "train “&lt;b&gt;\\| \\*x\\*”")) == 1
     assert "## Other operations" in text
-    assert rows(text, "thing")[0][1] == "00000020"
-    assert "![opening rate, sweep](experiments/toy/figures/sweep.svg)" in text
-    # Empty in all rows of the second table.
-    assert "task id" not in text
+    assert "(toy_runs.md#00000020)" in rows(text, "thing")[0][-1]
+    assert "![opening rate, sweep](../experiments/toy/figures/sweep.svg)" in text
+    entries = [line[0] for line in rows(runs, '<a id="')]
+    assert len(entries) == 4  # the batch with its trials, three single runs
+    assert "[Toy](catalog/toy.md" in front or "(catalog/toy.md" in front
+
+
+def test_every_link_between_pages_leads_somewhere(project, records):
+    render.write(project, records)
+    write_all(records, project.records)
+    for page in [*project.root.glob("catalog/**/*.md"), project.catalog]:
+        for address in re.findall(r"\]\(([^)\s]+)\)", page.read_text()):
+            path, _, anchor = address.partition("#")
+            target = page.parent / path if path else page
+            assert target.exists(), f"{page}: {address}"
+            if anchor:
+                text = target.read_text()
+                anchors = {links.anchor(h) for n in (1, 2, 3) for h in links.headings(text, n)}
+                assert anchor in anchors or f'id="{anchor}"' in text, f"{page}: {address}"
 
 
 def test_a_machine_with_several_kinds_of_cpu_is_no_single_machine(project, make):
@@ -61,11 +78,11 @@ def test_a_machine_with_several_kinds_of_cpu_is_no_single_machine(project, make)
     others = [make(n, value=0.2, machine="box7", host_cpu="new", lr=n) for n in (2, 3)]
     retracted = make(4, value=0.3, machine="box7", host_cpu="old", lr=4, retracted="a bug")
     text = joined(render.Catalog(project, [first, *others, retracted]))
-    assert [row[:4] for row in rows(text, "box7")] == [
-        ["box7 (CPU 1)", "old", "RTX 2070", "1"],
-        ["box7 (CPU 2)", "new", "RTX 2070", "2"],
+    entries = [row for row in rows(text, '<a id="') if "retracted" not in row]
+    assert [row[-1].split("; ")[-1] for row in entries] == [
+        "box7 (CPU 1), old",
+        *["box7 (CPU 2), new"] * 2,
     ]
-    assert [row[2] for row in rows(text, "train")] == ["box7 (CPU 1)", *["box7 (CPU 2)"] * 2]
 
 
 def test_why_an_operation_waits(project, records):
@@ -73,7 +90,7 @@ def test_why_an_operation_waits(project, records):
     reasons.write_text("toy:never: six hours | one core\ntoy:sweep: it has a run\n")
     text = joined(render.Catalog(project, records))
     (never,) = rows(text, "never")
-    assert never[-2] == "declared, not run (six hours \\| one core): `guild run toy:never -y`"
+    assert "declared, not run (six hours \\| one core)" in never
     assert "it has a run" not in text
     for wrong in ("toy:nowhere: soon\n", "- toy:never\n"):
         reasons.write_text(wrong)
@@ -91,23 +108,37 @@ def test_writing_twice_writes_once(project, records):
     assert {path.name for path in render.write(project, records)} == {
         "sweep.svg",
         "runs_catalog.md",
+        "toy.md",
+        "toy_runs.md",
     }
     assert render.write(project, records) == []
     assert check.difference(project, records) == []
+
+
+def test_pages_of_other_origin_are_kept_and_outdated_ones_removed(project, records, make):
+    other = make(0x70, operation="other:train", study="other", value=0.5)
+    mine = project.root / "catalog" / "mine.md"
+    mine.parent.mkdir()
+    mine.write_text("# Written by hand\n")
+    render.write(project, [*records, other])
+    assert (project.root / "catalog/other.md").is_file()
+    assert any("other.md has no study" in line for line in check.difference(project, records))
+    changed = {path.name for path in render.write(project, records)}
+    assert {"other.md", "other_runs.md"} <= changed
+    assert sorted(p.name for p in mine.parent.iterdir()) == ["mine.md", "toy.md", "toy_runs.md"]
 
 
 def test_check_names_the_first_row_that_differs(project, records, make):
     render.write(project, records)
     changed = [r for r in records if r.run != records[-3].run]
     told = check.difference(project, changed)
-    assert re.match(r"runs_catalog.md:\d+: row “train.*93 % opening rate", told[0])
+    assert re.match(r"catalog/toy.md:\d+: row “train.*93 %.*; \d more pages differ", told[0])
     assert "without a record (`catalog export`" in told[1]
     assert records[-3].id8 in told[1]
 
     going = make(0x90, status="RUNNING", result=None)
     render.write(project, [*records, going])
-    first, advice = check.difference(project, records)
-    assert "row “train | 00000090" in first
+    _, advice = check.difference(project, records)
     assert "run 00000090, still running" in advice
     assert "`catalog render` leaves it out" in advice
     assert "catalog export" not in advice
@@ -117,9 +148,12 @@ def test_check_names_the_first_row_that_differs(project, records, make):
     assert "run 00000091, still running" in check.difference(project, records)[-1]
     render.write(project, records)
 
-    project.catalog.write_text(project.catalog.read_text() + "typed by hand\n")
+    page = project.root / "catalog/toy.md"
+    page.write_text(page.read_text() + "typed by hand\n")
     (line,) = check.difference(project, records)
     assert "typed by hand" in line
+    page.unlink()
+    assert check.difference(project, records) == ["catalog/toy.md is missing"]
     project.catalog.unlink()
     with pytest.raises(CatalogError, match="missing; `catalog render` writes it"):
         check.difference(project, records)
@@ -140,21 +174,22 @@ def test_a_wrong_template_is_named(project, template, words):
         joined(render.Catalog(project, []))
 
 
-def test_seeds_share_a_row_where_asked_for(project, make):
-    template = '{{ table(["toy:train"], group=true, flags=["lr"]) }}'
+def test_seeds_share_a_row(project, make):
+    template = '{{ table(["toy:train"], flags=["lr"]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     runs = [make(i, value=0.9, lr=0.1, seed=i) for i in (1, 2, 3, 4)] + [
         make(9, value=0.1, lr=0.2, seed=1)
     ]
     found = rows(joined(render.Catalog(project, runs)), "train")
-    assert [line[0] for line in found] == ["train lr=0.1", "train lr=0.2"]
-    assert found[0][1] == "00000001, 00000002, 00000003, 00000004"
-    assert found[0][2] == "1–4"
-    assert "mean of 4 seeds" in found[0][3]
+    assert [line[:5] for line in found] == [
+        ["train lr 0.1", "90 %", "[87, 93]", "4", "360 updates"],
+        ["train lr 0.2", "10 %", "[6, 17]", "1", "360 updates"],
+    ]
+    assert found[0][-1].endswith("[00000003](toy_runs.md#00000003) and 1 more")
 
 
 def test_runs_of_seeds_share_a_row_though_each_began_from_a_run_of_its_own_seed(project, make):
-    template = '{{ table(["toy:train"], group=true, flags=[]) }}'
+    template = '{{ table(["toy:train"], flags=[]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     parents = [make(i, value=0.5, operation="toy:opt", seed=i) for i in (1, 2)]
     other = make(3, value=0.5, operation="toy:opt", seed=1, lr=0.5)
@@ -166,13 +201,13 @@ def test_runs_of_seeds_share_a_row_though_each_began_from_a_run_of_its_own_seed(
     runs.append(make(20, value=0.9, seed=2, parents=(parents[0].run,)))
     runs.append(make(21, value=0.9, seed=2, parents=("f" * 32,)))
     found = rows(joined(render.Catalog(project, [*parents, other, *runs])), "train")
-    assert [line[1].split(", ") for line in found] == [
+    assert [re.findall(r"\[([0-9a-f]{8})\]", line[-1]) for line in found] == [
         [runs[0].id8, runs[1].id8, runs[3].id8], [runs[2].id8], [runs[4].id8], [runs[5].id8],
     ]  # fmt: skip
 
 
 def test_runs_that_all_began_from_one_share_a_row_though_it_has_the_seed_of_one(project, make):
-    template = '{{ table(["toy:train"], group=true, flags=[]) }}'
+    template = '{{ table(["toy:train"], flags=[]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     parents = [make(i, value=0.5, operation="toy:opt", seed=1, lr=i) for i in (1, 2)]
     runs = [
@@ -181,7 +216,7 @@ def test_runs_that_all_began_from_one_share_a_row_though_it_has_the_seed_of_one(
         for n in (0, 1)
     ]
     found = rows(joined(render.Catalog(project, [*parents, *runs])), "train")
-    assert [line[2] for line in found] == ["1, 2, 3", "1, 2, 3"]
+    assert [line[3] for line in found] == ["3", "3"]
 
 
 def test_a_flag_is_shown_where_it_differs_from_what_the_template_leaves_unsaid(project, make):
@@ -193,11 +228,11 @@ def test_a_flag_is_shown_where_it_differs_from_what_the_template_leaves_unsaid(p
         for n, more in enumerate(({}, {"lr": 0.1}, {"updates": 60}))
     ]
     found = rows(joined(render.Catalog(project, runs)), "train")
-    assert [line[0] for line in found] == ["train", "train lr=0.1", "train updates=60"]
+    assert [line[0] for line in found] == ["train", "train lr 0.1", "train updates 60"]
 
 
 def test_the_seed_in_a_label_parts_no_row_and_nothing_is_said_twice(project, make):
-    template = '{{ table(["toy:train"], group=true) }}'
+    template = '{{ table(["toy:train"]) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     runs = [
         make(10 * n + seed, value=0.9, lr=lr, seed=seed, label=f"lr={lr} seed={seed}")
@@ -205,24 +240,26 @@ def test_the_seed_in_a_label_parts_no_row_and_nothing_is_said_twice(project, mak
         for seed in (1, 12)
     ]
     found = rows(joined(render.Catalog(project, runs)), "train")
-    assert [line[0] for line in found] == ["train “lr=0.1”", "train “lr=0.2”"]
-    assert found[0][2] == "1, 12"
+    assert [line[0] for line in found] == ["train lr 0.1", "train lr 0.2"]
+    assert found[0][3] == "2"
 
 
 def test_a_run_used_again_says_so(project, make):
     template = '{{ table(["toy:train"], reused={"toy:train": "series3"}) }}'
     (project.experiments / "toy" / "catalog.md.j2").write_text(template)
     (line,) = rows(joined(render.Catalog(project, [make(1, value=0.5)])), "train")
-    assert line[1:] == ["00000001", "reused from series3"]
+    assert "reused from series3" in line
 
 
 def test_a_search_by_option_is_named_and_trials_are_no_rows(project, make):
     batch = make(1, operation="toy:train", result={"batch": True, "method": "gp"})
     trials = [make(i, value=i / 10, batch=batch.run, lr=i / 100) for i in (2, 3)]
-    found = rows(joined(render.Catalog(project, [batch, *trials])), "train")
-    assert [line[0] for line in found] == ["train (gp)"]
-    orphans = rows(joined(render.Catalog(project, trials)), "train")
-    assert [line[1] for line in orphans] == [batch.id8]
+    (found,) = rows(render.Catalog(project, [batch, *trials]).table(["toy:train"]), "train")
+    assert found[:3] == ["train (gp)", "lr 3e-2", "30 % opening rate [22, 40]"]
+    # Without the batch's record its trials are points of a grid.
+    orphans = render.Catalog(project, trials).pages["catalog/toy_runs.md"]
+    assert len(rows(orphans, '<a id="')) == 1
+    assert f'<a id="{batch.id8}"></a>' in orphans
 
 
 def test_operations_of_odd_guild_files(project):
@@ -257,10 +294,12 @@ def test_tables_that_runs_computed_are_put_together(project, make):
     )
     text = joined(catalog)
     # Those whose columns another has are put into it; a name stands on the first of its lines.
-    assert rows(text, "train lr=0.1")[0][1:] == ["00000001", "a\\|b", "", "3 \\[2, 4\\]"]
-    assert rows(text, "train lr=0.2")[0][1:] == ["00000002", "d", "5", "6"]
+    link = "[{0}](toy_runs.md#{0})"
+    first, second = (rows(text, f"train lr {lr}")[0][1:] for lr in (0.1, 0.2))
+    assert first == [link.format("00000001"), "a\\|b", "", "3 \\[2, 4\\]"]
+    assert second == [link.format("00000002"), "d", "5", "6"]
     assert [line[2:] for line in rows(text, "") if line[2:3] == ["c"]] == [["c", "", "never"]]
-    headers = [line[2:] for line in rows(text, "Name")][:2]
+    headers = [line[2:] for line in rows(text, "setting") if line[1] == "id"][:2]
     assert headers == [["who", "mean", "median"], ["what"]]
     assert text.count("<details><summary>13 lines: what</summary>") == 1  # the long one
     (project.experiments / "toy" / "catalog.md.j2").write_text(
@@ -268,30 +307,34 @@ def test_tables_that_runs_computed_are_put_together(project, make):
     )
     both = {"table": [told, other | {"rows": [["x"]] * 20}]}  # one run, two tables
     text = joined(render.Catalog(project, [make(1, value=0.5, result=both)]))
-    assert [line[2:] for line in rows(text, "Name")][:2] == [["who", "median"], ["what"]]
+    assert [line[2:] for line in rows(text, "setting") if line[1] == "id"][:2] == [
+        ["who", "median"],
+        ["what"],
+    ]
     assert len([line for line in rows(text, "") if line[2:3] == ["x"]]) == 20
     assert "20 lines" not in text
 
 
-def test_of_many_runs_the_last_are_shown_and_the_others_folded(project, make):
+def test_of_many_settings_the_last_are_shown_and_the_others_folded(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ table(["toy:train", "toy:sweep"]) }}'
     )
-    runs = [make(i, value=0.5, seed=i) for i in range(1, 24)]
-    runs[4] = make(5, status="FAILED", reason="out of memory", seed=5)
+    runs = [make(i, value=0.5, lr=i) for i in range(1, 24)]
+    runs[4] = make(5, status="FAILED", reason="out of memory", lr=5)
     catalog = render.Catalog(project, [*runs, make(99, value=0.5, operation="toy:sweep")])
     catalog.data.reported = {"toy:train": Reported("what the source says")}
-    shown, earlier, facts = joined(catalog).split("## Other operations")[0].split("<details>")
-    assert [line[2] for line in rows(shown, "train")] == [str(seed) for seed in range(14, 24)]
-    assert [line[2] for line in rows(earlier, "train")] == [str(seed) for seed in range(1, 14)]
+    shown, earlier = (
+        catalog.pages["catalog/toy.md"].split("## Other operations")[0].split("<details>")
+    )
+    assert [line[0] for line in rows(shown, "train")] == [f"train lr {n}" for n in range(12, 24)]
+    assert [line[0] for line in rows(earlier, "train")] == [f"train lr {n}" for n in range(1, 12)]
     assert "failed: out of memory" in rows(earlier, "train")[4]
-    assert earlier.startswith("<summary>13 earlier rows</summary>\n\n|")
+    assert earlier.startswith("<summary>11 earlier rows</summary>\n\n|")
     assert len(rows(shown, "sweep")) == 1
-    assert rows(shown, "train")[0][-1] == "what the source says"
-    assert len(rows(facts, "[000000")) == 24
+    assert "what the source says" in rows(shown, "train")[0]
 
 
-def test_what_a_row_leaves_out_is_folded(project, make):
+def test_what_a_row_leaves_out_is_in_the_entry_of_its_run(project, make):
     (project.experiments / "toy" / "catalog.md.j2").write_text(
         '{{ table(["toy:train", "toy:sweep"]) }}'
     )
@@ -306,43 +349,44 @@ def test_what_a_row_leaves_out_is_folded(project, make):
         wall_seconds=61.2, host_cpu="a cpu", digest={"metrics": "0123456789"},
     )  # fmt: skip
     running = make(2, status="RUNNING", flags={"seed": 4})
-    text = joined(render.Catalog(project, [single, running, batch, *trials]))
-    facts = {line[0]: line[1:] for line in rows(text, "[0000") + rows(text, "00000002")}
-    assert facts["[00000001](experiments/records/toy/00000001.json)"] == [
-        "`guild run toy:train lr=0.25 seed=3 -y`", "`abcdef0` with changes `feed5678`", "a cpu", "1 min 1 s",
+    pages = render.Catalog(project, [single, running, batch, *trials]).pages
+    runs = pages["catalog/toy_runs.md"]
+    entries = {line[0]: line for line in rows(runs, "<a id=")}
+    record = '<a id="{0}"></a>[{0}](../experiments/records/toy/{0}.json)'
+    shown = entries[record.format("00000001")]
+    for expected in (
+        "`guild run toy:train lr=0.25 seed=3 -y`", "`abcdef0` with uncommitted code `feed5678`", "a cpu", "1 min 1 s",
         "metrics `01234567`",
-    ]  # fmt: skip
-    assert facts["00000002"][0] == "`guild run toy:train seed=4 -y`"  # no record of what goes on
-    assert facts["[00000009](experiments/records/toy/00000009.json)"] == [
-        "`guild run toy:sweep lr='[0.1,0.2]' seed=1 -y`", "`aaaaaaa`, `bbbbbbb`", "RTX 3090", "1 h 6 min", "",
-    ]  # fmt: skip
-    assert rows(text, "train")[0][-2].endswith("; uncommitted code")
-    assert text.count("uncommitted code") == 1
-    assert text.startswith(
-        render.HEADER + "\n4 runs: 3 finished, 1 running; 1 batch: 1 finished. "
-        "2 declared operations were never run."
-    )
+    ):  # fmt: skip
+        assert expected in " | ".join(shown)
+    # No record of what goes on.
+    assert "`guild run toy:train seed=4 -y`" in entries['<a id="00000002"></a>00000002']
+    for expected in (
+        "`guild run toy:sweep lr='[0.1,0.2]' seed=1 -y`", "`aaaaaaa`, `bbbbbbb`", "RTX 3090", "1 h 6 min",
+    ):  # fmt: skip
+        assert expected in " | ".join(entries[record.format("00000009")])
+    assert "uncommitted code" in rows(pages["catalog/toy.md"], "train")[0]
 
 
-def test_ids_are_links_where_a_server_is_given(project, records):
-    plain = joined(render.Catalog(project, records))
-    links = {r.run: f"http://mlflow.lab:8080/#/experiments/1/runs/{r.run}" for r in records}
-    render.write(project, records, links)
-    linked = project.catalog.read_text()
-    assert f"| [{records[0].id8}]({links[records[0].run]}) | box1 |" in linked
+def test_entries_are_linked_with_mlflow_where_a_server_is_given(project, records):
+    plain = render.Catalog(project, records).pages
+    addresses = {r.run: f"http://mlflow.lab:8080/#/experiments/1/runs/{r.run}" for r in records}
+    render.write(project, records, addresses)
+    page = project.root / "catalog/toy_runs.md"
+    linked = page.read_text()
+    assert f" [MLflow]({addresses[records[0].run]}) |" in linked
     assert linked.count("](http://") == len([r for r in records if not r.batch])
     assert check.difference(project, records) == []  # who has another server has other links
     render.write(project, records)
-    assert project.catalog.read_text() == plain
+    assert page.read_text() == plain["catalog/toy_runs.md"]
 
 
-def test_a_long_result_has_a_line_for_each_part(project, make):
-    (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
-    long, short = "; ".join(["x" * 30] * 6), "a; b"
-    runs = [make(i, result={"summary": s}, lr=i / 10) for i, s in enumerate((long, short), 1)]
-    first, second = rows(joined(render.Catalog(project, runs)), "train")
-    assert first[-1].split(";<br>") == ["x" * 30] * 6
-    assert second[-1] == short
+def test_a_long_result_is_cut_and_whole_in_its_entry(project, make):
+    long = "; ".join(["x" * 30] * 6)
+    pages = render.Catalog(project, [make(1, result={"summary": long})]).pages
+    (row,) = rows(pages["catalog/toy.md"], "train")
+    assert max(len(cell.partition("](")[0]) for cell in row) <= 101
+    assert long in pages["catalog/toy_runs.md"]
 
 
 def test_quotes_that_guild_puts_round_numbers_are_gone(project, make):
@@ -350,4 +394,57 @@ def test_quotes_that_guild_puts_round_numbers_are_gone(project, make):
     run = make(1, value=0.5, label="value lr='0.02' hidden='8 4' name='x'", lr=0.02, seed=1)
     other = make(2, value=0.5, label="lr='1e-3'", lr=1e-3)
     names = [line[0] for line in rows(joined(render.Catalog(project, [run, other])), "train")]
-    assert names == ["train “value lr=0.02 hidden='8 4' name='x'”", "train “lr=1e-3” lr=1e-3"]
+    assert names == ["train “value hidden='8 4' name='x'” lr 2e-2", "train lr 1e-3"]
+
+
+def test_a_new_run_changes_few_lines(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ finding("toy:train") }}\n\n{{ table(["toy:train"]) }}'
+    )
+    runs = [
+        make(100 * n + seed, value=0.9, lr=n, width=64, clip=0.2, seed=seed)
+        for n in range(1, 30)
+        for seed in (1, 2, 3)
+    ]
+    before = render.Catalog(project, runs).pages
+    for new in (make(9001, value=0.5, lr=3, width=64, clip=0.2, seed=9),  # another seed
+                make(9002, value=0.5, lr=77, width=32, clip=0.2, seed=9)):  # another setting  # fmt: skip
+        after = render.Catalog(project, [*runs, new]).pages
+        assert list(after) == list(before)
+        changed = sum(
+            line[0] in "+-" and not line.startswith(("+++", "---"))
+            for path in after
+            for line in difflib.unified_diff(
+                before[path].splitlines(), after[path].splitlines(), n=0, lineterm=""
+            )
+        )
+        assert 0 < changed < 40
+
+
+def test_long_pages_are_split_and_every_id_leads_to_its_entry(project, make, monkeypatch):
+    monkeypatch.setattr(render, "MAX_BYTES", 500)
+    monkeypatch.setattr(runs_page, "MAX_BYTES", 500)
+    monkeypatch.setattr(runs_page, "MAX_ENTRIES", 4)
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '# Toy\n\nAbout.\n\n## First\n\n{{ table(["toy:train"]) }}\n\n## Second\n\n'
+        '{{ table(["toy:sweep"]) }}\n\n{{ figure("sweep", ["toy:sweep"], "opening_rate") }}'
+    )
+    runs = [make(n, value=0.5, lr=n) for n in range(1, 10)]
+    sweep = make(99, value=0.5, operation="toy:sweep").with_points({"opening_rate": [(1, 0.5)]})
+    pages = render.Catalog(project, [*runs, sweep]).pages
+    assert list(pages)[:4] == [
+        "catalog/toy.md", "catalog/toy/first.md", "catalog/toy/second.md", "catalog/toy/other-operations.md",
+    ]  # fmt: skip
+    assert "[First](toy/first.md)" in pages["catalog/toy.md"]
+    assert "(../../experiments/toy/figures/sweep.svg)" in pages["catalog/toy/second.md"]
+    for n in range(1, 10):
+        (address,) = set(re.findall(rf"\[{n:08x}\]\(([^)]*)\)", pages["catalog/toy/first.md"]))
+        path, _, anchor = address.partition("#")
+        assert f'<a id="{anchor}"></a>' in pages[posixpath.normpath(f"catalog/toy/{path}")]
+
+
+def test_studies_whose_pages_would_have_one_name_are_refused(project, make):
+    runs = [make(1, study=s, operation=f"{s}:train", value=0.5) for s in ("a", "a_runs")]
+    runs[1] = make(2, study="a_runs", operation="a_runs:train", value=0.5)
+    with pytest.raises(CatalogError, match="a_runs"):
+        render.Catalog(project, runs).pages  # noqa: B018

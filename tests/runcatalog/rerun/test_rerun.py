@@ -115,7 +115,7 @@ def test_a_run_gives_the_same_bits_at_its_commit(recorded):
     ]
     assert len(recorded("git worktree list").splitlines()) == 1
     recorded.inside("render")
-    page = (recorded.root / "runs_catalog.md").read_text()
+    page = (recorded.root / "catalog/toy_runs.md").read_text()
     assert "## Reproduced" in page
     assert "1 runs were repeated, 1 with equal bits" in page
     recorded("git checkout -q experiments && git clean -fdq")

@@ -11,6 +11,7 @@ from pathlib import Path
 
 import pytest
 
+from rendered import local
 from runcatalog.model.record_files import read_all
 from runcatalog.record.delivery.mlflow_client import connect
 
@@ -47,15 +48,15 @@ def rows(shell):
     records, aside = shell.root / "experiments" / "records", shell.root.parent / "aside"
     records.mkdir(exist_ok=True)
     records.rename(aside)
-    (shell.root / "runs_catalog.md").unlink(missing_ok=True)  # its rows would be missed
+    (shell.root / "runs_catalog.md").unlink(missing_ok=True)  # their rows would be missed
+    shutil.rmtree(shell.root / "catalog", ignore_errors=True)
     shell.inside("render")
     aside.rename(records)
     found = {}
-    for line in (shell.root / "runs_local.md").read_text().splitlines():
-        cells = [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
-        if len(cells) > 3 and (local := re.fullmatch(r"([0-9a-f]{8}) \*local\*", cells[1])):
-            assert local[1] not in found, line
-            found[local[1]] = line
+    for line in local(shell.root).splitlines():
+        if entry := re.match(r'\| <a id="([0-9a-f]{8})"></a>[0-9a-f]{8} \*local\* \|', line):
+            assert entry[1] not in found, line
+            found[entry[1]] = line
     return found
 
 

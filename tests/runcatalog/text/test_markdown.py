@@ -43,7 +43,9 @@ def plain(value: str) -> str:
 @example("# heading")
 @example("- item | 1. x\\")
 def test_a_cell_renders_its_text_literally(value):
-    made = tables.as_markdown([tables.Row({"Name": markdown.escape(value, 200), "result": "end"})])
+    made = tables.as_markdown(
+        [tables.Row({"setting": markdown.escape(value, 200), "outcome": "end"})]
+    )
     rows, kinds = parsed_table(made)
     assert [len(row) for row in rows] == [2, 2]
     assert rows[1][0].replace("\u200b", "").split() == plain(value).split()
@@ -57,7 +59,7 @@ def test_a_cell_renders_its_text_literally(value):
 @given(st.text(max_size=1000), st.integers(2, 400))
 def test_a_cell_is_truncated(value, limit):
     rows, _ = parsed_table(
-        tables.as_markdown([tables.Row({"Name": markdown.escape(value, limit), "result": "x"})])
+        tables.as_markdown([tables.Row({"setting": markdown.escape(value, limit), "outcome": "x"})])
     )
     assert len(rows[1][0].replace("\u200b", "")) <= limit
 
@@ -65,7 +67,7 @@ def test_a_cell_is_truncated(value, limit):
 @given(st.text(max_size=40))
 def test_code_is_code_or_escaped(value):
     rows, kinds = parsed_table(
-        tables.as_markdown([tables.Row({"Name": markdown.code(value), "result": "end"})])
+        tables.as_markdown([tables.Row({"setting": markdown.code(value), "outcome": "end"})])
     )
     assert rows[1][1] == "end"
     assert "html_inline" not in kinds

@@ -1,0 +1,201 @@
+"""Tables of a study's page: sweeps, series, searches, what was not replicated, lengths of cells."""
+
+import html
+import re
+import statistics
+from pathlib import Path
+
+import pytest
+
+from runcatalog.pages import findings, render
+from runcatalog.pages.cells import WIDEST
+
+ROOT = Path(__file__).parents[3]
+
+
+def rows(text):
+    """Cells of all lines of tables."""
+    lines = [line for line in text.splitlines() if line.startswith("|")]
+    return [[cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]] for line in lines]
+
+
+def seen(cell):
+    """What a reader sees of a cell."""
+    shown = re.sub(r"\[([^\]]*)\]\([^)]*\)|<[^>]*>", r"\1", cell)
+    return re.sub(r"\\(.)", r"\1", html.unescape(shown).replace("\u200b", "").replace("**", ""))
+
+
+def test_no_cell_of_the_studies_pages_is_long():
+    pages = [p for p in ROOT.glob("catalog/*.md") if not p.stem.endswith("_runs")]
+    assert len(pages) == 5
+    cells = [seen(cell) for page in pages for row in rows(page.read_text()) for cell in row]
+    cells = [cell for cell in cells if cell and set(cell) != {"-"}]
+    assert max(map(len, cells)) <= WIDEST
+    assert statistics.median(map(len, cells)) < 60
+
+
+@pytest.fixture
+def sweep(make):
+    values = {
+        ("pull", 1e-3): (0.99, 1.0, 1.0), ("pull", 5e-3): (0.1, 0.12, 0.11),
+        ("lever", 1e-3): (0.5, 0.9, 0.7), ("lever", 5e-3): (0.6, 0.8, 0.9),
+    }  # fmt: skip
+    return [
+        make(100 * i + seed, value=value, operation="toy:sweep", task=task, lr=lr, seed=seed)
+        for i, ((task, lr), found) in enumerate(values.items(), 1)
+        for seed, value in enumerate(found, 1)
+    ]
+
+
+def test_a_sweep_is_a_matrix_that_names_a_best_value_only_where_it_is_determined(project, sweep):
+    catalog = render.Catalog(project, sweep)
+    shown = rows(catalog.sweep(["toy:sweep"], x="lr", y="task"))
+    assert shown[0][:4] == ["task \\ lr", "1e-3", "5e-3", "best lr"]
+    pull, lever = shown[2:]
+    assert pull[:2] == ["pull", "**99.7** [98.1, 100]"]
+    assert pull[3] == "1e-3"
+    assert lever[3] == "undetermined: 1e-3, 5e-3"
+    assert "**" not in "".join(lever)
+    assert catalog.finding("toy:sweep", x="lr", y="task") == (
+        "**lr 1e-3 has the best mean on 1 of 2 tasks, and is told apart from all other values there.**"
+    )
+    tied = [run for run in sweep if run.flags["task"] == "lever"]
+    said = render.Catalog(project, tied).finding("toy:sweep", x="lr", y="task")
+    assert said.endswith("but is nowhere told apart from all others: the best is undetermined.**")
+
+
+def test_a_failed_run_of_a_sweep_is_counted_in_its_cell(project, sweep, make):
+    lost = make(
+        900, operation="toy:sweep", status="FAILED", reason="exploded", task="pull", lr=1e-3, seed=4
+    )
+    shown = render.Catalog(project, [*sweep, lost]).sweep(["toy:sweep"], x="lr", y="task")
+    assert "(1 of 4 failed)" in shown
+
+
+def test_a_series_has_a_row_with_its_tasks_and_what_was_reported(project, make):
+    (project.experiments / "toy/reported.yml").write_text(
+        "toy:metrics:\n  text: long ago\n  source: thesis\n  same_setting: 'no: other doors'\n"
+        "  numbers: {after_training: [1.0, 0.69], accuracy: 0.73, remembering: 1.0}\n"
+    )
+    also = [{"name": "remembering", "value": 0.5, "kind": "rate"}]
+    metrics = {"objective": {"name": "accuracy", "value": 0.75, "kind": "rate", "also": also}}
+    runs = [
+        make(1, value=1.0, operation="toy:first", seed=1),
+        make(2, value=0.5, operation="toy:second", seed=1),
+        make(3, value=0.7, operation="toy:second", seed=2),
+        make(4, operation="toy:metrics", result=metrics, seed=1),
+    ]
+    entry = {"name": "A", "steps": ["toy:first", "toy:second"], "metrics": "toy:metrics"}
+    shown = rows(render.Catalog(project, runs).series([entry], ["pull", "lever", "round"]))
+    assert shown[0] == [
+        "series",
+        "pull",
+        "lever",
+        "accuracy",
+        "remembering",
+        "seeds",
+        "same setting?",
+        "id",
+    ]
+    assert shown[2] == [
+        "A",
+        "100 [96, 100]",
+        "60 [50, 70]",
+        "75",
+        "50",
+        "1–2",
+        "no: other doors",
+        "00000004",
+    ]
+    assert shown[3] == ["… reported (thesis)", "100", "69", "73", "100", "", "", ""]
+
+
+@pytest.mark.parametrize(
+    ("value", "goal", "reported", "missed"),
+    [
+        (0.0, "max", 0.9, True), (0.95, "max", 0.9, False), (0.88, "max", 0.9, False),
+        (0.5, "max", [1.0, 0.8], True), (0.5, "min", 0.1, True), (0.05, "min", 0.1, False),
+    ],
+)  # fmt: skip
+def test_a_reported_number_outside_of_the_interval_on_the_worse_side_is_not_replicated(
+    project, make, value, goal, reported, missed
+):
+    (project.experiments / "toy/reported.yml").write_text(
+        f"toy:train:\n  text: x\n  numbers: {{opening_rate: {reported}}}\n"
+    )
+    objective = {"name": "opening_rate", "value": value, "kind": "rate", "count": 100, "goal": goal}
+    catalog = render.Catalog(project, [make(1, result={"objective": objective})])
+    assert ("**not replicated**" in catalog.table("toy:train")) is missed
+    assert ("**Not replicated**" in catalog.finding("toy:train")) is missed
+
+
+def test_the_same_setting_of_all_operations_and_of_one(project, make):
+    (project.experiments / "toy/reported.yml").write_text(
+        "same_setting: 'no: other doors'\ntoy:train: {text: a}\ntoy:sweep: {text: b, same_setting: true}\n"
+        "toy:never: {text: c}\n"
+    )
+    runs = [make(1, value=0.5), make(2, value=0.5, operation="toy:sweep")]
+    catalog = render.Catalog(project, runs)
+    header, _, *body = rows(catalog.table(["toy:train", "toy:sweep"]))
+    column = header.index("same setting?")
+    assert [row[column] for row in body] == ["no: other doors", "yes"]
+    shown = catalog.table(["toy:train", "toy:never"])
+    assert "Not the source's setting: other doors." in shown
+    assert [row[rows(shown)[0].index("same setting?")] for row in rows(shown)[2:]] == ["no", "no"]
+
+
+def test_runs_with_the_best_point_and_other_seeds_stand_beside_a_search(project, make):
+    batch = make(1, operation="toy:opt", result={"batch": True, "method": "gp"})
+    trials = [make(10 + i, value=i / 10, batch=batch.run, lr=i / 100, seed=1) for i in range(1, 6)]
+    fresh = [make(50 + i, value=0.4, operation="toy:train", lr=0.05, seed=i) for i in (2, 3)]
+    other = make(60, value=0.9, operation="toy:train", lr=0.04, seed=2)
+    catalog = render.Catalog(project, [batch, *trials, *fresh, other])
+    header, _, row = rows(catalog.table(["toy:opt"], fresh={"toy:opt": "toy:train"}))
+    cells = dict(zip(header, row, strict=True))
+    assert cells["best point"] == "lr 5e-2"
+    assert cells["on fresh seeds"] == "40 % [33, 47], 2 seeds"
+    alone = render.Catalog(project, [batch, *trials])
+    assert "not run" in alone.table(["toy:opt"], fresh={"toy:opt": "toy:train"})
+
+
+def test_importance_is_undetermined_where_the_model_predicts_nothing(project, make):
+    def row(r2, low):
+        share = {"share": 0.6, "low": low, "high": 0.9}
+        importance = {"r2": r2, "trials": 5, "parameters": {"lr": share}}
+        told = {"batch": True, "method": "gp", "importance": importance}
+        batch = make(1, operation="toy:opt", result=told)
+        trials = [make(10 + i, value=i / 10, batch=batch.run, lr=i / 100) for i in range(1, 6)]
+        header, _, shown = rows(render.Catalog(project, [batch, *trials]).table(["toy:opt"]))
+        return dict(zip(header, shown, strict=True))["what matters"]
+
+    assert row(0.5, 0.3) == "lr 60 % [30, 90] of the variance (R² 0.5)"
+    assert row(0.5, 0.0) == "undetermined (R² 0.5)"
+    assert row(-0.2, 0.3) == "undetermined: the model predicts nothing (R² −0.2)"
+
+
+def test_numbers_for_prose(project, make):
+    told = {"columns": ["who", "median"], "rows": [["a", "3 [2, 4]"], ["b", "9 [5, never]"]]}
+    runs = [
+        make(i, value=v, lr=lr, seed=i)
+        for i, (v, lr) in enumerate(((0.9, 1), (0.8, 1), (0.1, 2)), 1)
+    ]
+    objective = {"name": "x", "value": 1}
+    table = make(9, operation="toy:sweep", result={"table": told, "objective": objective})
+    catalog = render.Catalog(project, [*runs, table])
+    assert catalog.value("toy:train", lr=1) == "85 % [79, 90] (2 seeds)"
+    assert catalog.value("toy:train", lr=7) == "not run"
+    assert catalog.value("toy:nowhere") == "not run"
+    assert catalog.cell("toy:sweep", "b", "median") == "9 \\[5, never\\]"
+    assert catalog.cell("toy:sweep", "c", "median") == "not run"
+    overlap = findings.apart(*(catalog.cell("toy:sweep", who, "median") for who in "ab"))
+    assert overlap == "their intervals do not overlap"
+    assert findings.apart("3 [2, 6]", "9 [5, 12]") == "their intervals overlap: undetermined"
+    assert findings.apart("3", "9 [5, 12]") == "undetermined: no interval"
+
+
+def test_why_a_section_has_no_result(project, make):
+    (project.experiments / "toy/pending.yml").write_text("toy:never: needs a GPU\n")
+    lost = make(1, status="KILLED", reason="SIGTERM")
+    catalog = render.Catalog(project, [lost])
+    assert catalog.finding("toy:never") == "**Not run: needs a GPU.**"
+    assert catalog.finding("toy:train") == "**No run has a result: killed: SIGTERM.**"
