@@ -8,9 +8,6 @@ import pytest
 from runcatalog.model.record_files import write_all
 
 ROOT = Path(__file__).parents[3]
-AXE = pytest.importorskip(
-    "axe_playwright_python.sync_playwright", reason="no axe-playwright-python"
-)
 
 
 @pytest.fixture
@@ -154,12 +151,14 @@ def test_keys_alone(browser, page_file):
 
 @pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
 def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_file, width, theme):
+    from axe_playwright_python.sync_playwright import Axe
+
     page = browser.open(page_file, width=width, theme=theme)
     compared = "#/compare/00000001,00000002,00000004"
     lists = ["#/failures", "#/never", "#/superseded"]
     for route in ["#/", "#/runs?lr", "#/run/0000000a", "#/run/ba7c", compared, *lists]:
         browser.go(page, route)
-        found = AXE.Axe().run(page).response["violations"]
+        found = Axe().run(page).response["violations"]
         found = [each for each in found if each["impact"] in ("serious", "critical")]
         serious = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
         assert not serious, (route, serious)
