@@ -186,7 +186,9 @@ def _write_journal(
         "started": begin,
     }
     (journal / "run.json").write_text(json.dumps(facts, indent=1, sort_keys=True) + "\n")
-    (journal / "sessions.jsonl").write_text(_compact({**template.session, "started": begin}))
+    # Without number and checksum, which would be those of the template's line.
+    session = {k: v for k, v in template.session.items() if k not in ("n", "crc")}
+    (journal / "sessions.jsonl").write_text(_compact({**session, "started": begin}))
     finished = end[0] == "FINISHED"
     result = {
         **template.result,

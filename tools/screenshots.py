@@ -1,8 +1,9 @@
-"""Take the pictures of MLflow's pages in docs/ from the committed records, with headless Chromium.
+"""Take the pictures of pages in docs/ from the committed records, with headless Chromium.
 
-    python tools/screenshots.py [--to docs]
+    python tools/screenshots.py [mlflow site] [--to docs]
 
-Imports the records into a temporary MLflow, serves it, and opens the newest batch of learning rates.
+"mlflow" imports the records into a temporary MLflow, serves it, and opens the newest batch of learning rates.
+"site" writes the site of `catalog site` and opens its pages from disk, at two widths, light and dark.
 Chromium is taken from the path, or from $CHROMIUM.
 """
 
@@ -10,6 +11,8 @@ from __future__ import annotations
 
 import argparse
 import contextlib
+import io
+import itertools
 import json
 import os
 import shutil
@@ -20,7 +23,7 @@ import sys
 import tempfile
 import time
 import urllib.request
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import TYPE_CHECKING
 
@@ -36,6 +39,15 @@ PATIENCE = (
     600_000  # ms; MLflow's pages load megabytes of script, which takes minutes on a busy machine
 )
 SETTLE = 4_000  # ms; duration of animations
+WIDTHS = {1280: 900, 390: 844}  # width and height of a laptop's page and of a phone's [pixels]
+THEMES = ("light", "dark")
+MAX_BYTES = 150_000  # of a picture
+SITE_PAGES = {
+    "front": "#/",
+    "table": "#/runs?operation=hnppo:train and task=lever and opening_rate>0.9",
+    "run": "#/run/7623993d",
+    "compare": "#/compare/07ae805e,558f454c,a79a9a0b,ce37135d,7623993d,a1c1e6cd",
+}
 LOCAL_STORAGE = {
     "mlflow.assistant.fab.autoOpenedOnFirstLoad_v1": "true",
     "mlflow.assistant.panelOpen_v1": "false",
@@ -178,27 +190,83 @@ def newest(operation: str) -> tuple[str, list[str]]:
 
 
 def main() -> None:
-    """Take both pictures."""
+    """Take the pictures."""
     parser = argparse.ArgumentParser(description=__doc__.splitlines()[0])
+    parser.add_argument(
+        "what", nargs="*", metavar="WHAT", help=f"{', '.join(PICTURES)}; by default all"
+    )
     parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the pictures")
-    to = parser.parse_args().to
+    options = parser.parse_args()
+    if unknown := set(options.what) - set(PICTURES):
+        parser.error(f"no pictures {', '.join(sorted(unknown))}: {', '.join(PICTURES)}")
     executable = chromium()
     if executable is None:
         sys.exit("no Chromium: apt-get install chromium fonts-liberation, or $CHROMIUM=PATH")
-    with tempfile.TemporaryDirectory() as folder:
-        uri = f"sqlite:///{folder}/mlflow.db"
-        command = [
-            sys.executable,
-            "-m",
-            "runcatalog.cli.main",
-            "import",
-            "-q",
-            "--tracking-uri",
-            uri,
-        ]
-        subprocess.run(command, cwd=ROOT, check=True)
-        with served(uri, Path(folder)) as address, browser_page(executable, address) as page:
-            _take(page, address, uri, to)
+    for name in options.what or PICTURES:
+        with tempfile.TemporaryDirectory() as folder:
+            PICTURES[name](executable, Path(folder), options.to)
+
+
+def _catalog(*words: str) -> None:
+    command = [sys.executable, "-m", "runcatalog.cli.main", *words]
+    subprocess.run(command, cwd=ROOT, check=True)
+
+
+def mlflow_pictures(executable: str, folder: Path, to: Path) -> None:
+    """Take the pictures of MLflow's pages.
+
+    Args:
+        executable: The browser.
+        folder: An empty folder to work in.
+        to: Folder of the pictures.
+    """
+    uri = f"sqlite:///{folder}/mlflow.db"
+    _catalog("import", "-q", "--tracking-uri", uri)
+    with served(uri, folder) as address, browser_page(executable, address) as page:
+        _take(page, address, uri, to)
+
+
+def site_pictures(executable: str, folder: Path, to: Path) -> None:
+    """Take the pictures of the site's pages, to/screenshots/site-PAGE-WIDTH-THEME.webp; see `mlflow_pictures`."""
+    _catalog("site", "-o", str(folder / "site"), "--title", "Experiments")
+    address = (folder / "site/index.html").as_uri()
+    take_pages(
+        executable,
+        {f"site-{name}": address + route for name, route in SITE_PAGES.items()},
+        to / "screenshots",
+        "main[data-ready]",
+    )
+
+
+def take_pages(executable: str, addresses: Mapping[str, str], to: Path, ready: str) -> None:
+    """Take a picture of every page at every width and in every theme, as WebP.
+
+    Args:
+        executable: The browser.
+        addresses: Address of a page by name of its picture.
+        to: Folder of the pictures.
+        ready: Selector of an element that is there once a page is shown.
+    """
+    from PIL import Image
+    from playwright.sync_api import sync_playwright
+
+    to.mkdir(parents=True, exist_ok=True)
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable)
+        for (width, height), theme in itertools.product(WIDTHS.items(), THEMES):
+            page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
+            for name, address in addresses.items():
+                page.goto("about:blank")
+                page.goto(address)
+                page.locator(ready).wait_for()
+                page.wait_for_timeout(500)  # the charts in sight are drawn
+                path = to / f"{name}-{width}-{theme}.webp"
+                Image.open(io.BytesIO(page.screenshot())).save(path, quality=80, method=6)
+                if path.stat().st_size > MAX_BYTES:
+                    raise RuntimeError(f"{path}: {path.stat().st_size} bytes, at most {MAX_BYTES}")
+                print(f"wrote {path}")
+            page.close()
+        browser.close()
 
 
 def _take(page: Page, address: str, uri: str, to: Path) -> None:
@@ -222,6 +290,8 @@ def _take(page: Page, address: str, uri: str, to: Path) -> None:
     page.screenshot(path=to / "mlflow-compare.png", clip=upper)
     print(f"wrote {to}/mlflow-sweep.png and mlflow-compare.png")
 
+
+PICTURES = {"mlflow": mlflow_pictures, "site": site_pictures}
 
 if __name__ == "__main__":
     main()

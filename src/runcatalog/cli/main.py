@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from runcatalog.cli import completion, init, keep, page, read, rerun, ui, verify
+from runcatalog.cli import completion, init, keep, page, read, rerun, site, ui, verify
 from runcatalog.cli.common import Commands, Help
 from runcatalog.model.errors import CatalogError
 
@@ -28,6 +28,7 @@ for every experiment:
   catalog export                          records to commit: experiments/records/
   catalog render                          runs_catalog.md and its figures, from the records;
                                           runs without a record go into runs_local.md
+  catalog site                            a site of all runs, opened from disk
   catalog check                           does the page agree with the records?
   catalog verify                          do journals, MLflow and records agree?
   catalog rerun 7623993d                  does a recorded run give the same again?
@@ -86,6 +87,7 @@ def parser() -> argparse.ArgumentParser:
     read.add(commands)
     rerun.add(commands)
     verify.add(commands)
+    site.add(commands)
     ui.add(commands)
     return top
 

@@ -1,0 +1,1 @@
+"""A static site of the catalog that opens from disk, without a server."""

@@ -1,0 +1,84 @@
+"use strict";
+// The page of a batch: its result, a matrix of two flags where it is a grid, its settings, their curves.
+
+const batchPage = {
+  async show(main, row, id) {
+    const members = runs.trials.get(id) ?? [];
+    const page = row === undefined ? {} : await runs.load(row);
+    if (row !== undefined) {
+      elements.add(
+        main,
+        runPage.title(row),
+        runPage.facts(row),
+        ...runPage.marks(row),
+        elements.make("p", { class: "result" }, runs.columns.result.at(row)),
+        runPage.again(row, page),
+      );
+    } else {
+      elements.add(main, elements.make("h1", {}, `Batch ${id.slice(0, 8)}`));
+    }
+    if (!members.length) return;
+    const groups = settings.of(members);
+    elements.add(
+      main,
+      batchPage.matrix(groups, settings.varying(members)),
+      comparePage.table(groups, members),
+    );
+    await batchPage.curves(main, groups);
+    elements.add(main, comparePage.runsTable(groups, members), runPage.media(page));
+  },
+
+  // Add the curves of the best settings, as many as can be told apart.
+  async curves(main, groups) {
+    const finished = groups.filter(({ mean }) => mean !== null);
+    const drawn = (finished.length ? finished : groups).slice(0, runsPage.MOST);
+    if (drawn.flatMap(({ rows }) => rows).length > comparePage.MOST_RUNS) return;
+    await comparePage.curves(main, drawn);
+    if (drawn.length < groups.length) {
+      elements.add(
+        main,
+        elements.make(
+          "p",
+          { class: "note" },
+          `Curves of the best ${drawn.length} of ${groups.length} settings.`,
+        ),
+      );
+    }
+  },
+
+  // Return the matrix of a sweep over two flags: mean and interval per cell; null for other batches.
+  matrix(groups, flags) {
+    if (flags.length !== 2) return null;
+    const distinct = (name) =>
+      [...new Set(groups.map((setting) => setting.flags.get(name)))].sort(settings.byValue);
+    const [down, across] = [...flags]
+      .sort((a, b) => distinct(b).length - distinct(a).length)
+      .map((name) => ({ name, texts: distinct(name) }));
+    const cells = down.texts.length * across.texts.length;
+    if (across.texts.length < 2 || across.texts.length > 12 || groups.length < cells / 2) return null;
+    const shown = (text) => (text === undefined ? "–" : formats.flag(text));
+    const best = groups[0].mean === null ? null : groups[0];
+    const rows = down.texts.map((text) => [
+      elements.make("strong", {}, shown(text)),
+      ...across.texts.map((other) => {
+        const setting = groups.find(
+          ({ flags: point }) => point.get(down.name) === text && point.get(across.name) === other,
+        );
+        if (!setting) return "";
+        const value = setting.mean === null ? "–" : formats.value(setting.mean, setting.kind);
+        const interval = formats.interval(setting.bounds, setting.kind);
+        return elements.make(
+          "span",
+          {},
+          setting === best ? elements.make("strong", {}, value) : value,
+          interval ? elements.make("small", {}, ` ${interval}`) : "",
+        );
+      }),
+    ]);
+    const heads = [
+      { title: `${down.name} ↓ ${across.name} →` },
+      ...across.texts.map((text) => ({ title: shown(text), right: true })),
+    ];
+    return elements.section(`${down.name} × ${across.name}: mean and 95 % interval`, heads, rows);
+  },
+};

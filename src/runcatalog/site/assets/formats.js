@@ -1,0 +1,94 @@
+"use strict";
+// Numbers, rates, times and values of flags as text, as `runcatalog.numbers` and `text.markdown` write them.
+
+const formats = {
+  number(value, digits = 4) {
+    if (typeof value === "bigint") return String(value);
+    if (Number.isNaN(value)) return "NaN";
+    if (!Number.isFinite(value)) return value > 0 ? "∞" : "−∞";
+    if (Number.isInteger(value) && Math.abs(value) < 1e6) return formats.minus(String(value));
+    const size = Math.abs(value);
+    if (size >= 10 ** digits && size < 1e6) return formats.minus(value.toFixed(0));
+    const exponent = size === 0 ? 0 : Math.floor(Math.log10(size));
+    const text =
+      exponent < -4 || exponent >= digits ? value.toExponential(digits - 1) : value.toPrecision(digits);
+    return formats.minus(formats.short(text));
+  },
+
+  // Without trailing zeros and without the exponent's plus sign.
+  short(text) {
+    const [mantissa, exponent] = text.split("e");
+    const plain = mantissa.includes(".") ? mantissa.replace(/\.?0+$/, "") : mantissa;
+    return exponent === undefined ? plain : `${plain}e${Number(exponent)}`;
+  },
+
+  minus(text) {
+    return text.startsWith("-") ? `−${text.slice(1)}` : text;
+  },
+
+  // A rate as whole per cent; only a rate of exactly 1 gives 100.
+  rate(value) {
+    if (!Number.isFinite(value)) return formats.number(value);
+    if (value > 1) return `${(value * 100).toFixed(0)} %`;
+    let whole = Math.floor(100 * value + 0.5);
+    if (whole >= 100 && value < 1) whole = 99;
+    return whole <= 0 && value > 0 ? "<1 %" : `${formats.minus(String(whole))} %`;
+  },
+
+  value(value, kind) {
+    return kind === "rate" ? formats.rate(value) : formats.number(value);
+  },
+
+  interval(bounds, kind) {
+    if (!bounds) return "";
+    const percent = (each) => formats.number(Math.round(100 * each));
+    const shown = bounds.map(kind === "rate" ? percent : (each) => formats.number(each));
+    return `[${shown[0]}, ${shown[1]}]`;
+  },
+
+  duration(seconds) {
+    const whole = Math.round(seconds);
+    if (whole < 1) return "under 1 s";
+    const parts = [
+      [Math.floor(whole / 86400), "d"],
+      [Math.floor(whole / 3600) % 24, "h"],
+      [Math.floor(whole / 60) % 60, "min"],
+      [whole % 60, "s"],
+    ];
+    while (!parts[0][0]) parts.shift();
+    return parts
+      .slice(0, 2)
+      .filter(([count]) => count)
+      .map(([count, unit]) => `${count} ${unit}`)
+      .join(" ");
+  },
+
+  // Milliseconds since the epoch as "2026-11-24 03:39" (UTC).
+  time(milliseconds) {
+    return new Date(milliseconds).toISOString().slice(0, 16).replace("T", " ");
+  },
+
+  count(number, name) {
+    return number === 1 ? `1 ${name}` : `${formats.number(number)} ${name}${name.endsWith("s") ? "" : "s"}`;
+  },
+
+  words(name) {
+    return name.replaceAll("_", " ").trim();
+  },
+
+  // A flag's value, given as text: 5e-3, 0.33, 64 64.
+  flag(text) {
+    const value = columns.parseFlag(text);
+    if (typeof value === "boolean") return value ? "yes" : "no";
+    if (value === null) return "none";
+    if (value === "") return "''";
+    if (typeof value !== "number" || !columns.isFloat(text)) return text;
+    if (value !== 0 && Math.abs(value) < 0.1) return formats.minus(formats.short(value.toExponential(2)));
+    return formats.minus(formats.short(formats.general(value)));
+  },
+
+  // Three significant digits, in exponential form above 1000.
+  general(value) {
+    return Math.abs(value) >= 999.5 ? value.toExponential(2) : value.toPrecision(3);
+  },
+};

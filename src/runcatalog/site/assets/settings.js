@@ -1,0 +1,120 @@
+"use strict";
+// Settings: runs of equal flags, which differ in their seed alone. As `runcatalog.analysis.groups`.
+
+const settings = {
+  NOT_COMPARED: new Set(["seed", "resume", "save-name", "save_name"]), // do not change what a run computes
+
+  // Return the names of the flags in which runs differ, except the seed.
+  varying(rows) {
+    return [...runs.flags.keys()].filter(
+      (name) => !settings.NOT_COMPARED.has(name) && new Set(rows.map((row) => runs.flag(row, name))).size > 1,
+    );
+  },
+
+  // Return the settings of runs: {flags, rows, objectives, mean, bounds}, the best first, those without a value last.
+  of(rows, flags = settings.varying(rows)) {
+    const byPoint = new Map();
+    for (const row of rows) {
+      const key = JSON.stringify([
+        ...flags.map((name) => runs.flag(row, name) ?? null),
+        runs.fact(row, "operation"),
+      ]);
+      if (!byPoint.has(key)) byPoint.set(key, []);
+      byPoint.get(key).push(row);
+    }
+    const found = [...byPoint.values()].map((members) => settings.summary(members, flags));
+    const sign = settings.isMinimized(rows) ? 1 : -1;
+    const noValue = (setting) => Number(setting.mean === null);
+    return found.sort(
+      (a, b) => noValue(a) - noValue(b) || sign * (a.mean - b.mean) || settings.byFlags(a, b, flags),
+    );
+  },
+
+  summary(rows, flags) {
+    const finished = rows.filter((row) => runs.status(row) === "FINISHED");
+    const objectives = finished.map(runs.objective).filter((objective) => objective !== null);
+    const values = objectives.map(({ value }) => value);
+    const finite = values.length > 0 && values.every(Number.isFinite);
+    return {
+      rows,
+      objectives,
+      flags: new Map(flags.map((name) => [name, runs.flag(rows[0], name)])),
+      operation: runs.fact(rows[0], "operation"),
+      failed: rows.filter((row) => ["FAILED", "KILLED"].includes(runs.status(row))).length,
+      mean: finite ? statistics.mean(values) : null,
+      bounds: finite ? statistics.bounds(objectives) : null,
+      kind: objectives[0]?.kind,
+    };
+  },
+
+  isMinimized(rows) {
+    return rows.map(runs.objective).find((objective) => objective !== null)?.goal === "min";
+  },
+
+  byFlags(a, b, flags) {
+    for (const name of flags) {
+      const order = settings.byValue(a.flags.get(name), b.flags.get(name));
+      if (order) return order;
+    }
+    return 0;
+  },
+
+  // Order of two flags' texts: numbers by size, then text by its leading integer.
+  byValue(a, b) {
+    const key = (text) => {
+      const value = text === undefined ? "" : columns.parseFlag(text);
+      if (typeof value === "number") return [0, value, ""];
+      const first = String(text ?? "").split(" ")[0];
+      return [1, /^\d+$/.test(first) ? Number(first) : Infinity, String(text ?? "")];
+    };
+    const [first, second] = [key(a), key(b)];
+    const i = first.findIndex((each, n) => each !== second[n]);
+    return i < 0 ? 0 : names.byCodePoint(first[i], second[i]);
+  },
+
+  // Return "lr=5e-3, clip=0.3"; the operation where there is no flag.
+  title({ flags, operation }, withOperation = false) {
+    const parts = [...flags].map(
+      ([name, text]) => `${name}=${text === undefined ? "–" : formats.flag(text)}`,
+    );
+    const shown = parts.join(", ");
+    return withOperation || !shown ? [operation, shown].filter(Boolean).join(" ") : shown;
+  },
+
+  // Return the points of runs' curves over a common grid of steps: {steps, mean, low, high}.
+  // A run that stopped early stays at its last value; a run that failed is not continued.
+  band(curves, finished) {
+    const begin = Math.max(...curves.map(({ steps }) => steps[0]));
+    const end = Math.max(...curves.map(({ steps }) => steps.at(-1)));
+    const steps = [...new Set(curves.flatMap((curve) => curve.steps))]
+      .filter((step) => step >= begin && step <= end)
+      .sort((a, b) => a - b);
+    const at = steps.map((step) =>
+      curves
+        .map((curve, i) => settings.interpolated(curve, step, finished[i]))
+        .filter((value) => value !== null && Number.isFinite(value)),
+    );
+    const over = (reduce) => at.map((values) => (values.length ? reduce(values) : null));
+    return {
+      steps,
+      mean: over(statistics.mean),
+      low: over((values) => Math.min(...values)),
+      high: over((values) => Math.max(...values)),
+    };
+  },
+
+  interpolated({ steps, values }, step, finished) {
+    if (step > steps.at(-1)) return finished ? values.at(-1) : null;
+    if (step < steps[0]) return null;
+    let low = 0,
+      high = steps.length - 1;
+    while (high - low > 1) {
+      const middle = (low + high) >> 1;
+      if (steps[middle] <= step) low = middle;
+      else high = middle;
+    }
+    if (steps[high] <= step) return values[high];
+    const share = (step - steps[low]) / (steps[high] - steps[low]);
+    return values[low] + share * (values[high] - values[low]);
+  },
+};

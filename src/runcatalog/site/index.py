@@ -1,0 +1,141 @@
+"""Index of all runs: facts, flags and results by column, and the metrics' last and best values."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Sequence
+from typing import Any
+
+from runcatalog.model import values
+from runcatalog.model.project import Operation, Project
+from runcatalog.model.run_record import RunRecord
+from runcatalog.pages import batch_summary
+from runcatalog.site import columns
+from runcatalog.text import sentences, terminal
+
+_TEXTS = (
+    *("operation", "label", "study", "status", "reason", "machine", "gpu", "host_cpu"),
+    *("reported_by", "retracted", "superseded_by", "superseded_why", "split", "commit", "dirty"),
+    "batch",
+)
+_NUMBERS = ("seed", "started", "wall_seconds", "env_steps")
+_OBJECTIVE_TEXTS = ("name", "kind", "goal", "axis")
+_OBJECTIVE_NUMBERS = ("value", "count", "at")
+
+
+def index(
+    project: Project, records: Sequence[RunRecord], local: Collection[str] = ()
+) -> dict[str, Any]:
+    """Return what the site knows of every run without its curves.
+
+    Args:
+        project: The project.
+        records: All records, in the order of the rows.
+        local: Ids of the runs that have no up-to-date committed record.
+    """
+    trials: dict[str, list[RunRecord]] = {}
+    for record in records:
+        if record.batch:
+            trials.setdefault(record.batch, []).append(record)
+    objectives = [record.objective or {} for record in records]
+    return {
+        "runs": [record.run for record in records],
+        "local": [row for row, record in enumerate(records) if record.run in local],
+        "texts": {
+            name: columns.texts(getattr(record, name) or None for record in records)
+            for name in _TEXTS
+        },
+        "numbers": {
+            name: columns.numbers(getattr(record, name) for record in records) for name in _NUMBERS
+        },
+        "result": columns.texts(_result(record, trials) for record in records),
+        "objective": {
+            **{n: columns.texts(_text(o, n) for o in objectives) for n in _OBJECTIVE_TEXTS},
+            **{n: columns.numbers(_number(o, n) for o in objectives) for n in _OBJECTIVE_NUMBERS},
+        },
+        "batches": [row for row, r in enumerate(records) if (r.result or {}).get("batch")],
+        "flags": _flags(records),
+        "metrics": sorted({name for record in records for name in record.metrics}),
+        "operations": _operations(project, records),
+        "studies": _studies(project, records),
+    }
+
+
+def metrics(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """Return last and best value of every metric, each with the rows of the runs that have it."""
+    rows: dict[str, list[int]] = {}
+    for row, record in enumerate(records):
+        for name in record.metrics:
+            rows.setdefault(name, []).append(row)
+    return {
+        name: {
+            "rows": columns.sparse(having),
+            "last": [columns.number(records[row].metrics[name].last) for row in having],
+            "best": [columns.number(records[row].metrics[name].best) for row in having],
+        }
+        for name, having in sorted(rows.items())
+    }
+
+
+def _result(record: RunRecord, trials: dict[str, list[RunRecord]]) -> str:
+    """Return the result of a run or batch as a sentence."""
+    members = trials.get(record.run, [])
+    is_batch = members or (record.result or {}).get("batch")
+    shown = batch_summary.summary(record, members) if is_batch else sentences.sentence(record)
+    return terminal.plain(shown)
+
+
+def _flags(records: Sequence[RunRecord]) -> dict[str, Any]:
+    """Return the flags as texts, as MLflow stores them: the site parses them as `values.parse_flag` does."""
+    names = sorted({name for record in records for name in record.flags})
+    return {
+        name: columns.texts(
+            values.flag_text(record.flags[name]) if name in record.flags else None
+            for record in records
+        )
+        for name in names
+    }
+
+
+def _operations(project: Project, records: Iterable[RunRecord]) -> dict[str, Any]:
+    """Return what is declared of the operations: study, description, defaults, what the source reported."""
+    reported, pending = project.reported(), project.pending()
+    run = {record.operation for record in records}
+    declared = project.operations()
+    return {
+        name: {
+            "study": operation.study,
+            "description": operation.description,
+            "flags": _defaults(operation),
+            "reported": reported[name].text if name in reported else "",
+            "source": reported[name].source if name in reported else "",
+            "same_setting": reported[name].same_setting if name in reported else "",
+            "never": name not in run,
+            "why": pending.get(name, ""),
+        }
+        for name, operation in sorted(declared.items())
+    }
+
+
+def _defaults(operation: Operation) -> dict[str, str]:
+    """Return an operation's own defaults; a flag with a list starts a batch and has none."""
+    return {
+        name: values.flag_text(values.parse_flag(value))
+        for name, value in operation.flags.items()
+        if not isinstance(value, list)
+    }
+
+
+def _studies(project: Project, records: Iterable[RunRecord]) -> list[str]:
+    """Return the names of the studies: those with a template in their order, then all others."""
+    ordered = [path.parent.name for path in project.templates()]
+    return list(dict.fromkeys([*ordered, *sorted({record.study for record in records})]))
+
+
+def _text(objective: dict[str, Any], name: str) -> str | None:
+    value = objective.get(name)
+    return value if isinstance(value, str) else None
+
+
+def _number(objective: dict[str, Any], name: str) -> float | None:
+    value = objective.get(name)
+    return value if isinstance(value, int | float) and not isinstance(value, bool) else None

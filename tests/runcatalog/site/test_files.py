@@ -1,0 +1,170 @@
+"""Files of the site: what is written, copied and removed, runs of this machine, the single file, watching."""
+
+import json
+import os
+import re
+import signal
+import subprocess
+import time
+import tomllib
+
+import pytest
+
+import prepared
+from runcatalog.model.record_files import write_all
+from runcatalog.site import columns
+from runcatalog.site.write import ROOM, SCRIPTS, STYLES, Site
+
+
+@pytest.fixture
+def records(make):
+    return [
+        make(n, value=n / 10, lr=n / 1000).with_points({"rate": [(0, 0.0), (n, 0.5)]})
+        for n in (1, 2, 3)
+    ]
+
+
+def names(folder):
+    return sorted(path.name for path in (folder / "data/runs").iterdir())
+
+
+def test_only_what_changed_is_written_and_files_of_removed_runs_go(project, records, tmp_path):
+    folder = tmp_path / "site"
+    first = Site(project, records).write(folder)
+    assert first == sum(path.is_file() for path in folder.rglob("*"))
+    assert Site(project, records).write(folder) == 0
+    kept = folder / "data/runs/notes.txt"
+    kept.write_text("mine")
+    # One run less: its file, the index, the metrics and the version.
+    assert Site(project, records[:2]).write(folder) == 4
+    assert names(folder) == [f"{records[0].run}.js", f"{records[1].run}.js", "notes.txt"]
+
+
+def test_a_folder_with_other_files_is_left_alone(shell, tmp_path):
+    (tmp_path / "mine").mkdir()
+    (tmp_path / "mine/thesis.tex").write_text("x")
+    printed = shell.catalog(f"site -o {tmp_path}/mine", code=1)
+    assert (
+        printed
+        == f"catalog: {tmp_path}/mine holds other files: -o names a new folder, or one of a site\n"
+    )
+    assert [path.name for path in (tmp_path / "mine").iterdir()] == ["thesis.tex"]
+    assert shell.catalog(f"site -o {tmp_path}/mine/thesis.tex", code=1).endswith(
+        "a folder is expected\n"
+    )
+    assert "has no --watch" in shell.catalog("site --one-file --watch", code=1)
+
+
+def test_a_project_without_runs_has_a_site(browser, site_of):
+    page = browser.open(site_of([]))
+    assert "0\nruns" in page.locator(".cards").inner_text()
+    for route in ("#/runs", "#/failures", "#/superseded", "#/compare/", "#/run/", "#/run/12345678"):
+        browser.go(page, route)
+    assert "There is no run 12345678" in page.locator("main").inner_text()
+
+
+def test_every_file_is_listed_licensed_and_in_the_wheel():
+    listed = {*SCRIPTS, *STYLES, "assets/page.html"}
+    files = [path for folder in ("assets", "vendor") for path in (ROOM / folder).rglob("*")]
+    found = {path.relative_to(ROOM).as_posix() for path in files if path.is_file()}
+    licences = {name for name in found if name.endswith("/LICENSE")}
+    assert found - licences == listed
+    vendors = {name.rpartition("/")[0] for name in listed if name.startswith("vendor")}
+    assert {name.rpartition("/")[0] for name in licences} == vendors
+    assert all("MIT License" in (ROOM / name).read_text() for name in licences)
+    settings = tomllib.loads((ROOM.parents[2] / "pyproject.toml").read_text())
+    patterns = settings["tool"]["setuptools"]["package-data"]["runcatalog.site"]
+    packed = {path for pattern in patterns for path in ROOM.glob(pattern)}
+    assert packed == {ROOM / name for name in found}
+
+
+def test_the_single_file_has_every_page(browser, shell, records):
+    write_all(records, shell.root / "experiments/records")
+    assert re.fullmatch(
+        r"site.html of 3 runs and batches: 0\.\d MB\n", shell.catalog("site --one-file")
+    )
+    page = browser.open(shell.root / "site.html", f"#/run/{records[1].run[:8]}")
+    assert page.locator("figure.chart").count() == 1
+    browser.go(page, "#/runs?rate>=0.5 and lr>1e-3")
+    assert page.locator("#note").inner_text() == "2 of 3 runs and batches"
+
+
+def test_figures_videos_and_pictures_of_a_run(browser, shell, make):
+    curves = {"opening_rate": [(0, 0.0), (9, 0.5)]}
+    sweep = [
+        make(n, value=0.5, lr=n, operation="toy:sweep", batch="ba7c" * 8).with_points(curves)
+        for n in (1, 2)
+    ]
+    batch = make(3, run="ba7c" * 8, operation="toy:sweep", result={"batch": True})
+    write_all([*sweep, batch], shell.root / "experiments/records")
+    shell.catalog("render")
+    directory = shell.root.parent / "guild/runs" / sweep[0].run
+    (directory / "videos").mkdir(parents=True)
+    (directory / "videos/door.mp4").write_bytes(b"\0" * 9)
+    (directory / "rooms.png").write_bytes(b"\0")
+    (directory / "a b.png").write_bytes(b"\0")  # no plain name
+    shell.catalog("site --media")
+    page = browser.open(shell.root / "site/index.html", f"#/run/{sweep[0].run}")
+    shown = page.locator(".media img, .media video").evaluate_all(
+        "all => all.map((e) => e.getAttribute('src'))"
+    )
+    run = sweep[0].run
+    assert shown == [
+        "data/figures/toy/sweep.svg",
+        f"data/media/{run}/rooms.png",
+        f"data/media/{run}/door.mp4",
+    ]
+    assert all((shell.root / "site" / path).is_file() for path in shown)
+    browser.go(page, f"#/run/{sweep[1].run}")
+    assert page.locator(".media img").count() == 1
+    browser.go(page, "#/run/ba7c")
+    assert page.locator(".media img").count() == 1
+
+
+def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, records):
+    write_all(records, shell.root / "experiments/records")
+    shell.new_mlflow(shell.root / "mlflow.db")
+    command = [prepared.python(), "-m", "runcatalog.cli.main", "site", "--watch", "0.2"]
+    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
+    with subprocess.Popen(command, cwd=shell.root, env=shell.env, **quiet) as watching:
+        page_file = shell.root / "site/index.html"
+        until = time.monotonic() + 60
+        while not (page_file.parent / "data/version.js").exists():
+            assert time.monotonic() < until
+            time.sleep(0.05)
+        page = browser.open(page_file, "#/runs")
+        assert page.locator("#note").inner_text().startswith("3 of 3")
+        shell("guild run toy:train updates=3 seed=7 -y")
+        shell.inside("sync -q")
+        page.wait_for_function("document.getElementById('note')?.textContent.startsWith('4 of 4')")
+        row = page.locator(".tabulator-row", has_text="local")
+        assert "finished" in row.inner_text()
+        os.kill(watching.pid, signal.SIGINT)
+        printed = watching.communicate(timeout=60)[0]
+    assert "Ctrl-C ends this" in printed
+    assert "4 runs and batches, 0 running" in printed
+    assert "Traceback" not in printed
+    # Without --local, the site is of the committed records again.
+    assert "of 3 runs" in shell.catalog("site")
+
+
+@pytest.mark.parametrize(
+    "codes", [[], ["a"], ["a", None, "a", "b"], ["a"] * 5 + [None] * 3, list("abcabc")]
+)
+def test_columns_are_read_back(browser, site_of, codes):
+    page = browser.open(site_of([]))
+    read = """([column, n]) => {
+      const read = columns.texts(column, n);
+      return [...Array(n).keys()].map((row) => read.at(row) ?? null);
+    }"""
+    assert page.evaluate(read, [columns.texts(codes), len(codes)]) == codes
+    rows = [i for i, code in enumerate(codes) if code]
+    position = "([pairs, n]) => [...Array(n).keys()].map((row) => columns.position(pairs, row))"
+    positions = page.evaluate(position, [columns.sparse(rows), len(codes)])
+    assert positions == [rows.index(i) if i in rows else -1 for i in range(len(codes))]
+
+
+def test_numbers_that_javascript_cannot_hold_are_text():
+    numbers = [1, 2**53, 2**53 + 1, -(2**63), 0.5, 3.0, float("nan"), float("-inf"), None]
+    written = [1, 2**53, str(2**53 + 1), str(-(2**63)), 0.5, 3, "NaN", "-Infinity", None]
+    assert json.dumps(columns.numbers(numbers)) == json.dumps(written)

@@ -1,0 +1,165 @@
+"""What a reader does: `catalog site`, open it from disk, filter, read a run, compare; keys alone; axe."""
+
+import re
+from pathlib import Path
+
+import pytest
+
+from runcatalog.model.record_files import write_all
+
+ROOT = Path(__file__).parents[3]
+
+
+@pytest.fixture
+def records(make):
+    """A sweep of two learning rates with three seeds, a failure, a superseded run, single runs."""
+    batch = "ba7c" * 8
+    sweep = []
+    for n in range(6):
+        lr, seed = (1e-3, 5e-3)[n // 3], n % 3 + 1
+        run = make(
+            n + 1,
+            value=0.8 + n / 50,
+            lr=lr,
+            seed=seed,
+            batch=batch,
+            operation="toy:sweep",
+            label=f"lr={lr} seed={seed}",
+        )
+        curve = [(step, min(1.0, step * lr * 10 + seed / 100)) for step in range(1, 40)]
+        sweep.append(
+            run.with_points({"opening_rate": curve, "loss": [(s, 1 / s) for s in range(1, 40)]})
+        )
+    return [
+        *sweep,
+        make(9, run=batch, operation="toy:sweep", result={"batch": True, "method": "grid"}),
+        make(10, value=0.3, lr=1e-2, task="pull", commit="0123456789abcdef", wall_seconds=75.0),
+        make(11, status="FAILED", reason="gradient explosion at update 12: log_std"),
+        make(12, value=0.1, superseded_by="0000000a" * 4, superseded_why="a wrong reward"),
+    ]
+
+
+@pytest.fixture
+def page_file(shell, records):
+    """The site that `catalog site` writes of these records."""
+    write_all(records, shell.root / "experiments/records")
+    printed = shell.catalog("site")
+    assert re.fullmatch(
+        rf"site/index.html of {len(records)} runs and batches: \d+ files written\n", printed
+    )
+    assert "up to date" in shell.catalog("site")
+    return shell.root / "site/index.html"
+
+
+def test_front_filter_run_comparison(browser, page_file):
+    page = browser.open(page_file)
+    cards = " ".join(page.locator(".cards").inner_text().split())
+    assert cards.startswith("8 runs 1 failed or killed 2 declared, never run 1970-01-01 00:00")
+    assert "gradient explosion" in page.get_by_role("region", name="Failures").inner_text()
+
+    # Filter as one types: the table and the address follow.
+    page.get_by_role("searchbox").fill("lr>2e-3 and opening_rate>0.5")
+    page.keyboard.press("Enter")
+    page.wait_for_function("document.getElementById('note')?.textContent.startsWith('3 of 10')")
+    assert page.url.endswith("#/runs?lr%3E2e-3%20and%20opening_rate%3E0.5")
+    heads = page.locator(".tabulator-col-title").all_inner_texts()
+    assert {"lr", "opening_rate", "state", "result"} <= set(heads)
+    page.get_by_role("searchbox").fill("lr>2e-3 and tusk=lever")
+    page.wait_for_function(
+        "document.getElementById('note').textContent.includes('did you mean task?')"
+    )
+    page.get_by_role("searchbox").fill("pull")  # words, where it is no query
+    page.wait_for_function("document.getElementById('note').textContent.includes('“pull”')")
+
+    # A run: its result, the command, the curves, flags.
+    page.get_by_role("searchbox").fill("lr=1e-2")
+    page.wait_for_function("document.getElementById('note').textContent.startsWith('1 of 10')")
+    page.get_by_role("link", name="0000000a").click()
+    page.wait_for_selector("main[data-ready=run]")
+    main = page.locator("main").inner_text()
+    assert "30 %" in main
+    assert "95 % interval [22, 40], after 360 updates" in main
+    assert "guild run toy:train lr=0.01 task=pull -y" in main
+    assert "at commit 0123456789ab" in main
+
+    # Two settings compared: means over three seeds, a curve each.
+    browser.go(page, "#/runs?operation=toy:sweep and seed")
+    for box in page.get_by_role("checkbox", name=re.compile("Compare")).all():
+        box.check()
+    page.get_by_role("button", name="Compare 6").click()
+    page.wait_for_selector("main[data-ready=compare]")
+    rows = (
+        page.get_by_role("region", name="Settings, seeds together")
+        .locator("tbody tr")
+        .all_inner_texts()
+    )
+    assert [row.split("\t")[1:3] for row in rows] == [["lr=5e-3", "88 %"], ["lr=1e-3", "82 %"]]
+    page.wait_for_selector("figure.chart canvas")
+    assert page.locator("figure.chart").count() == 2
+    page.get_by_role("radio", name="every run").check()
+    page.wait_for_selector("figure.chart canvas")
+    label = page.get_by_role("img", name=re.compile("opening rate")).get_attribute("aria-label")
+    assert "lr=5e-3 seed 1: from 6 % to 100 %" in label
+    assert "and 2 more lines" in label
+
+    # Its batch shows the same; the way back works.
+    page.get_by_role("link", name="00000004").click()
+    page.get_by_role("link", name="ba7cba7c").click()
+    page.wait_for_selector("main[data-ready=run]")
+    assert "82 %" in page.get_by_role("region", name="Settings, seeds together").inner_text()
+    page.go_back()
+    page.go_back()
+    page.wait_for_selector("main[data-ready=compare]")
+
+
+def test_the_lists(browser, page_file):
+    page = browser.open(page_file, "#/failures")
+    assert "0000000b" in page.locator("main").inner_text()
+    browser.go(page, "#/never")
+    assert "toy:never" in page.locator("main").inner_text()
+    browser.go(page, "#/superseded")
+    assert "a wrong reward" in page.locator("main").inner_text()
+    assert page.get_by_role("link", name="0000000a").count() == 1
+    browser.go(page, "#/run/0000000c")
+    assert "Superseded by 0000000a: a wrong reward" in page.locator(".warning").inner_text()
+    browser.go(page, "#/runs")
+    assert "1 superseded or retracted are hidden" in page.locator("#note").inner_text()
+    page.get_by_label("superseded and retracted too").check()
+    page.wait_for_function(
+        "document.getElementById('note').textContent === '10 of 10 runs and batches'"
+    )
+
+
+def test_keys_alone(browser, page_file):
+    page = browser.open(page_file)
+    page.keyboard.press("/")
+    page.keyboard.type("lr=1e-2")
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main[data-ready=runs]")
+    reached = []
+    for _ in range(30):
+        page.keyboard.press("Tab")
+        reached.append(
+            page.evaluate("document.activeElement.textContent || document.activeElement.ariaLabel")
+        )
+        if reached[-1] == "0000000a":
+            break
+    assert reached[-1] == "0000000a", reached
+    page.keyboard.press("Enter")
+    page.wait_for_selector("main[data-ready=run]")
+
+
+@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_file, width, theme):
+    from axe_playwright_python.sync_playwright import Axe
+
+    page = browser.open(page_file, width=width, theme=theme)
+    compared = "#/compare/00000001,00000002,00000004"
+    lists = ["#/failures", "#/never", "#/superseded"]
+    for route in ["#/", "#/runs?lr", "#/run/0000000a", "#/run/ba7c", compared, *lists]:
+        browser.go(page, route)
+        found = Axe().run(page).response["violations"]
+        found = [each for each in found if each["impact"] in ("serious", "critical")]
+        serious = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
+        assert not serious, (route, serious)
+        assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), route

@@ -1,0 +1,70 @@
+"""Numbers and intervals in the browser are those of the pages."""
+
+import math
+import random
+
+import pytest
+
+from runcatalog import numbers
+from runcatalog.model import statistics, values
+from runcatalog.record.delivery import outcome
+from runcatalog.text import markdown
+
+
+def objectives(draw: random.Random) -> list[dict]:
+    count = draw.choice([1, 2, 3, 5, 20, 60])
+    kind = draw.choice(["rate", "mean"])
+    trials = draw.choice([None, 100, 10])
+    made = []
+    for _ in range(count):
+        value = draw.choice([draw.random(), 1.0, 0.0]) if kind == "rate" else draw.gauss(0, 100)
+        if kind == "rate" and trials:
+            value = round(value * trials) / trials
+        each = {"name": "x", "value": value, "kind": kind}
+        made.append(each | ({"count": trials} if trials else {}))
+    return made
+
+
+def test_intervals_are_those_of_the_pages(browser, site_of):
+    draw = random.Random(1)
+    cases = [objectives(draw) for _ in range(60)]
+    shown = browser.open(site_of([])).evaluate("cases => cases.map(statistics.bounds)", cases)
+    for case, found in zip(cases, shown, strict=True):
+        expected = statistics.bounds(case)
+        assert (found is None) is (expected is None)
+        if expected:
+            assert found == pytest.approx(expected, rel=1e-12, abs=1e-12)
+
+
+def test_texts_of_numbers_are_those_of_the_pages(browser, site_of):
+    draw = random.Random(2)
+    floats = [draw.choice([1, -1]) * 10 ** draw.uniform(-7, 7) for _ in range(300)]
+    floats += [
+        0.0,
+        1.0,
+        -3.0,
+        1e6,
+        999999.5,
+        0.1,
+        0.09999,
+        12345.6,
+        100000.0,
+        1e-4,
+        9.9995,
+        123456789.0,
+    ]
+    page = browser.open(site_of([]))
+    assert page.evaluate("v => v.map((x) => formats.number(x))", floats) == [
+        numbers.number(x) for x in floats
+    ]
+    texts = [values.flag_text(x) for x in (*floats, True, False, None, "", "64 64", 7, -12)]
+    assert page.evaluate("v => v.map(formats.flag)", texts) == [
+        markdown.flag_value(values.parse_flag(text)) for text in texts
+    ]
+    rates = [draw.random() for _ in range(100)] + [0.0, 1.0, 0.999, 0.0001, 0.995, 1.01, 0.125]
+    assert page.evaluate("v => v.map(formats.rate)", rates) == [outcome.rate_text(x) for x in rates]
+    seconds = [0.2, 1, 59.6, 60, 3600, 3661, 90000, 531, 11 * 86400]
+    assert page.evaluate("v => v.map(formats.duration)", seconds) == [
+        numbers.duration(s) for s in seconds
+    ]
+    assert page.evaluate("() => formats.number(NaN)") == numbers.number(math.nan)
