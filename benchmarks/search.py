@@ -57,15 +57,39 @@ def hartmann6(point: Point) -> float:
     return float(-ALPHA @ np.exp(-np.sum(WIDTHS * (x - CENTRES) ** 2, axis=1)))
 
 
+def levy4(point: Point) -> float:
+    """Levy's function in four dimensions; many local minima, one minimum."""
+    w = 1 + (np.array([point[f"x{i}"] for i in range(4)]) - 1) / 4
+    inner = (w[:-1] - 1) ** 2 * (1 + 10 * np.sin(np.pi * w[:-1] + 1) ** 2)
+    last = (w[-1] - 1) ** 2 * (1 + np.sin(2 * np.pi * w[-1]) ** 2)
+    return float(np.sin(np.pi * w[0]) ** 2 + inner.sum() + last)
+
+
+def ackley4(point: Point) -> float:
+    """Ackley's function in four dimensions; a funnel with many local minima."""
+    x = np.array([point[f"x{i}"] for i in range(4)])
+    funnel = -20 * np.exp(-0.2 * np.sqrt(np.mean(x**2)))
+    return float(funnel - np.exp(np.mean(np.cos(2 * np.pi * x))) + 20 + np.e)
+
+
 @dataclass(frozen=True)
 class Surface:
-    """A function to minimise, its space, its minimum and the number of trials."""
+    """A function to minimise, its space, its minimum and the number of trials.
+
+    `noise` is the standard deviation of a normal error in the values that a search gets.
+    """
 
     name: str
     function: Callable[[Point], float]
     dimensions: list[Dimension]
     minimum: float
     trials: int
+    noise: float = 0.0
+
+    def measured(self, point: Point, seed: int, index: int) -> float:
+        """Return the value of trial `index`, with its error."""
+        error = np.random.default_rng([seed, index]).normal() if self.noise else 0.0
+        return self.function(point) + self.noise * error
 
 
 SURFACES = (
@@ -82,6 +106,21 @@ SURFACES = (
         [Dimension(f"x{i}", "real", 0, 1) for i in range(6)],
         -3.32237,
         40,
+    ),
+    Surface(
+        "Levy 4",
+        levy4,
+        [Dimension(f"x{i}", "real", -10, 10) for i in range(4)],
+        0.0,
+        40,
+    ),
+    Surface(
+        "Ackley 4 with noise",
+        ackley4,
+        [Dimension(f"x{i}", "real", -15, 30) for i in range(4)],
+        0.0,
+        40,
+        noise=0.5,
     ),
 )
 
