@@ -7,6 +7,12 @@ The surrogate is a Gaussian process with a Matern 5/2 kernel, a length scale per
 white noise; the next point maximises expected improvement (Jones, Schonlau and Welch 1998,
 "Efficient global optimization of expensive black-box functions", section 4). Fit and acquisition
 are scikit-optimize's.
+
+While other trials are pending, their predicted means stand for their values (the Kriging believer of
+Ginsbourger, Le Riche and Carraro 2010, "Kriging is well-suited to parallelize optimization"); the
+kernel is fitted to finished trials alone. The acquisition is then maximised by a local search that
+starts from random points and from the best trials: scikit-optimize's, from random points alone, misses the
+narrow maximum near the best trials in six dimensions.
 """
 
 import itertools
@@ -34,6 +40,15 @@ RESOLUTION = 1e-3
 # Candidate points, enumerated (discrete space) or drawn (continuous), that are ranked by the
 # acquisition function when its optimum has been tried already.
 MAX_CANDIDATES = 4096
+
+# Local search for the maximum of the acquisition function while trials are pending.
+STARTS = 1500  # random points
+BEST_TRIALS = 3  # whose neighbourhoods are starts too
+NEIGHBOURS = 40  # points drawn around a centre in a round
+START_STEPS = (0.1, 0.02)  # standard deviations, as fractions of a range
+STEP = 0.1  # in the first round
+SHRINKAGE = 0.6  # of the step in each further round
+ROUNDS = 8
 
 
 @dataclass(frozen=True)
@@ -96,22 +111,27 @@ def propose(
     history: Sequence[Observation],
     index: int,
     settings: Settings,
+    pending: Sequence[Point] = (),
 ) -> Proposal | None:
     """Return the point for trial `index` (from 0); None when every point of the space has been tried.
+
+    `pending` are the points of trials with a smaller index that have not ended; none of them is
+    proposed again. The first fit waits until `random_starts` trials have ended.
 
     A failed trial gets the worst value of the successful ones. Without it the search could return to
     the same point, and a large constant penalty would be an outlier that distorts the fit.
     """
-    tried = {key(dimensions, observation.point) for observation in history}
+    points = [*(observation.point for observation in history), *pending]
+    tried = {key(dimensions, point) for point in points}
     if len(tried) >= size(dimensions):
         return None
     random_state = _random_state(settings.seed, index)
     values = [observation.value for observation in history if observation.value is not None]
     if settings.method == "random":
         return Proposal(_random_point(dimensions, index, settings, tried), "random", random_state)
-    if index < settings.random_starts or len(values) < 2:
+    if index - len(pending) < settings.random_starts or len(values) < 2:
         return Proposal(_initial_point(dimensions, index, settings, tried), "initial", random_state)
-    return _gp_proposal(dimensions, history, settings, random_state, tried)
+    return _gp_proposal(dimensions, history, settings, random_state, tried, pending)
 
 
 def _check(name: str, valid: bool, expected: str, actual: object) -> None:
@@ -184,6 +204,7 @@ class _Surrogate:
         history: Sequence[Observation],
         settings: Settings,
         random_state: int,
+        acq_optimizer: str = "lbfgs",
     ) -> None:
         import skopt
 
@@ -206,13 +227,30 @@ class _Surrogate:
             n_initial_points=0,
             acq_func=settings.acq_func,
             acq_func_kwargs={"xi": settings.xi, "kappa": settings.kappa},
-            acq_optimizer="lbfgs",
+            acq_optimizer=acq_optimizer,
+            acq_optimizer_kwargs={"n_points": 1} if acq_optimizer == "sampling" else None,
             random_state=random_state,
         )
         self.optimizer.tell(
             [self.encode(observation.point) for observation in history], self.values
         )
         self.model = self.optimizer.models[-1]
+        self.conditioned: Any = None
+
+    def believe(self, points: Sequence[Point]) -> None:
+        """Take the predicted means at `points` as values there; the kernel stays.
+
+        The predicted mean is the same with them as without; the deviation is smaller near them.
+        """
+        from sklearn.gaussian_process import GaussianProcessRegressor
+
+        rows = np.vstack([self.model.X_train_, self._rows(points)])
+        self.conditioned = GaussianProcessRegressor(
+            self.model.kernel_, alpha=max(self.model.noise_, 1e-10), optimizer=None
+        ).fit(rows, np.zeros(len(rows)))
+        # The model standardises its values once more, which matters if trials have failed.
+        self.deviation = float(np.std(self.values)) or 1.0
+        self.values = [*self.values, *self.predict(points)[0].tolist()]
 
     def encode(self, point: Point) -> list[Any]:
         """Encode a point for scikit-optimize, choices by index."""
@@ -231,14 +269,22 @@ class _Surrogate:
 
     def predict(self, points: Sequence[Point]) -> tuple[np.ndarray, np.ndarray]:
         """Return means and standard deviations, standardised, arrays of shape (points,)."""
-        rows = self.optimizer.space.transform([self.encode(point) for point in points])
-        return self.model.predict(rows, return_std=True)
+        return self.model.predict(self._rows(points), return_std=True)
+
+    def _rows(self, points: Sequence[Point]) -> np.ndarray:
+        """Return points as the model's inputs, an array of shape (points, features)."""
+        return self.optimizer.space.transform([self.encode(point) for point in points])
 
     def acquisition(self, points: Sequence[Point]) -> np.ndarray:
         """Return the acquisition function, larger is better, an array of shape (points,)."""
         from scipy.stats import norm
 
-        mean, std = self.predict(points)
+        if self.conditioned is None:
+            mean, std = self.predict(points)
+        else:
+            rows = self._rows(points)
+            mean = self.model.predict(rows)
+            std = self.conditioned.predict(rows, return_std=True)[1] * self.deviation
         if self.settings.acq_func == "LCB":
             return self.settings.kappa * std - mean
         gain = min(self.values) - mean - self.settings.xi
@@ -277,6 +323,7 @@ def _gp_proposal(
     settings: Settings,
     random_state: int,
     tried: set,
+    pending: Sequence[Point],
 ) -> Proposal:
     import skopt  # noqa: F401  (threadpool_limits affects only libraries that are loaded already)
     from threadpoolctl import threadpool_limits
@@ -286,8 +333,14 @@ def _gp_proposal(
         warnings.simplefilter(
             "ignore"
         )  # hyperparameters at their bounds are normal with few points
-        surrogate = _Surrogate(dimensions, history, settings, random_state)
-        point = surrogate.ask()
+        if pending:
+            # A single sample: the maximum without the pending trials is not needed.
+            surrogate = _Surrogate(dimensions, history, settings, random_state, "sampling")
+            surrogate.believe(pending)
+            point = _believers_point(surrogate, history, pending, random_state, tried)
+        else:
+            surrogate = _Surrogate(dimensions, history, settings, random_state)
+            point = surrogate.ask()
         if any(_close(dimensions, point, observation.point) for observation in history):
             point = _best_untried(surrogate, random_state, tried)
         mean, std = surrogate.predict([point])
@@ -302,6 +355,61 @@ def _gp_proposal(
             hyperparameters=hyperparameters,
             acquisition=float(surrogate.acquisition([point])[0]),
         )
+
+
+def _believers_point(
+    surrogate: _Surrogate,
+    history: Sequence[Observation],
+    pending: Sequence[Point],
+    random_state: int,
+    tried: set,
+) -> Point:
+    """Return the point with the best acquisition that a local search finds away from all trials."""
+    dimensions = surrogate.dimensions
+    if size(dimensions) <= MAX_CANDIDATES:
+        return _best_untried(surrogate, random_state, tried)
+    rng = np.random.default_rng([random_state, len(tried)])
+    order = np.argsort(surrogate.values[: len(history)], kind="stable")[:BEST_TRIALS]
+    best = [_fractions(dimensions, history[i].point) for i in order]
+    pool = [rng.random((STARTS, len(dimensions)))]
+    pool += [_neighbours(dimensions, centre, step, rng) for centre in best for step in START_STEPS]
+    fractions, points = _ranked(surrogate, np.vstack(pool))
+    for round_ in range(ROUNDS):
+        centres = fractions[:BEST_TRIALS]
+        step = STEP * SHRINKAGE**round_
+        pool = [centres, *(_neighbours(dimensions, centre, step, rng) for centre in centres)]
+        fractions, points = _ranked(surrogate, np.vstack(pool))
+    others = [*(observation.point for observation in history), *pending]
+    for point in points:
+        if not any(_close(dimensions, point, other) for other in others):
+            return point
+    return _best_untried(surrogate, random_state, tried)
+
+
+def _ranked(surrogate: _Surrogate, fractions: np.ndarray) -> tuple[np.ndarray, list[Point]]:
+    """Return fractions, shape (points, dimensions), and their points, by falling acquisition."""
+    points = [_point_at(surrogate.dimensions, row) for row in fractions]
+    order = np.argsort(-surrogate.acquisition(points), kind="stable")
+    return fractions[order], [points[i] for i in order]
+
+
+def _fractions(dimensions: Sequence[Dimension], point: Point) -> np.ndarray:
+    return np.array([d.fraction(point[d.name]) for d in dimensions])
+
+
+def _neighbours(
+    dimensions: Sequence[Dimension], centre: np.ndarray, step: float, rng: np.random.Generator
+) -> np.ndarray:
+    """Return NEIGHBOURS rows of fractions, each with about half of the coordinates of `centre` moved.
+
+    A number moves by a normal step; a choice, which has no order, is drawn anew.
+    """
+    shape = (NEIGHBOURS, len(dimensions))
+    moved = centre + step * rng.standard_normal(shape)
+    is_choice = np.array([d.kind == "choice" for d in dimensions])
+    moved = np.where(is_choice, rng.random(shape), moved)
+    moves = rng.random(shape) < max(0.5, 2 / len(dimensions))
+    return np.clip(np.where(moves, moved, centre), 0.0, 1.0)
 
 
 def _close(dimensions: Sequence[Dimension], a: Point, b: Point) -> bool:

@@ -8,6 +8,7 @@ import fcntl
 import math
 import os
 import signal
+import subprocess
 import sys
 import threading
 import time
@@ -24,6 +25,7 @@ from runcatalog.search.trials import Objective, Trial
 
 DEFAULT_TRIALS = 20
 SHOWN_TRIALS = 5  # in the table at the end
+POLL_SECONDS = 0.1  # between checks of parallel trials
 PRIOR_MODES = ("batch", "operation", "sourcecode")
 
 
@@ -74,8 +76,10 @@ def seed_of(batch: Any, seed: int | None) -> int:
     return int(batch.get("random_seed") or 0) if seed is None else seed
 
 
-def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, Any]:
-    """Run the remaining trials of a batch; return its result.
+def run(
+    batch: Any, settings: Settings, prior_mode: str = "batch", parallel: int = 1
+) -> dict[str, Any]:
+    """Run the remaining trials of a batch, up to `parallel` at once; return its result.
 
     Raises SearchError if the batch's flags, objective or settings are invalid, if another process is running the
     batch, and at the end if no trial succeeded.
@@ -87,12 +91,17 @@ def run(batch: Any, settings: Settings, prior_mode: str = "batch") -> dict[str, 
         raise SearchError(
             "a search cannot list its trials: every trial depends on the results before it"
         )
+    if parallel < 1:
+        raise SearchError(f"parallel must be at least 1, got {parallel}")
     dimensions = from_flags(batch.batch_proto.get("flags") or {})
     objective = trials.objective_of(batch)
     count = int(batch.get("max_trials") or DEFAULT_TRIALS)
-    with _locked(batch), _stopping() as stop:
+    with _locked(batch), _stopping(parallel) as stop:
         prior = trials.prior_observations(batch, dimensions, objective, prior_mode)
-        _run_missing(batch, dimensions, objective, count, settings, prior, stop)
+        if parallel == 1:
+            _run_missing(batch, dimensions, objective, count, settings, prior, stop)
+        else:
+            _run_parallel(batch, dimensions, objective, count, settings, prior, stop, parallel)
         done = trials.read(batch, objective)
     result = {"method": settings.method} | _result(done, objective, count)
     if importance := _importance(done, dimensions, objective):
@@ -121,8 +130,8 @@ def _locked(batch: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stopping() -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM sets; the signal also ends the running trial.
+def _stopping(parallel: int) -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM sets; the signal also ends the running trials.
 
     The death of the parent process, `guild run`, counts as SIGTERM.
     """
@@ -130,9 +139,20 @@ def _stopping() -> Iterator[threading.Event]:
 
     stop = threading.Event()
 
+    def scripts() -> list[psutil.Process]:
+        children = psutil.Process().children()
+        if parallel == 1:
+            return children
+        # Each child is a Guild process, which records the end of its script.
+        processes = []
+        for child in children:
+            with contextlib.suppress(psutil.Error):
+                processes += child.children()
+        return processes
+
     def end_trials() -> None:
         while True:  # until this process ends, since another trial may be starting
-            trials.stop(psutil.Process().children())
+            trials.stop(scripts())
             time.sleep(0.1)
 
     def handler(_signal: int, _frame: object) -> None:
@@ -162,9 +182,7 @@ def _run_missing(
 
     for trial in trials.read(batch, objective):
         if trial.state == "pending":
-            print(f"search: trial {trial.number} was interrupted, continuing it", flush=True)
-            trials.stop_orphan(trial.run)
-            trials.rewrite_attributes(batch, trial)
+            _prepare_restart(batch, trial)
             _run_trial(trial.run, stop)
     while True:
         ended = trials.read(batch, objective)
@@ -190,6 +208,103 @@ def _run_missing(
         )
         trial_run = _new_trial(batch, dimensions, proposal, number, ended, objective, settings)
         _run_trial(trial_run, stop)
+
+
+def _prepare_restart(batch: Any, trial: Trial) -> None:
+    print(f"search: trial {trial.number} was interrupted, continuing it", flush=True)
+    trials.stop_orphan(trial.run)
+    trials.rewrite_attributes(batch, trial)
+
+
+def _run_parallel(
+    batch: Any,
+    dimensions: Sequence[Dimension],
+    objective: Objective,
+    count: int,
+    settings: Settings,
+    prior: Sequence[Observation],
+    stop: threading.Event,
+    parallel: int,
+) -> None:
+    """Continue interrupted trials and run new ones, up to `parallel` at once, until there are `count`.
+
+    A new trial starts as soon as another one ends; its proposal takes the points of those that run.
+    """
+    from runcatalog.guild import child_runs
+    from runcatalog.guild.compat import batch_util
+
+    waiting = [t for t in trials.read(batch, objective) if t.state == "pending"]
+    running: dict[str, tuple[Any, subprocess.Popen[bytes]]] = {}
+    exhausted = False
+    try:
+        while True:
+            while waiting and len(running) < parallel:
+                trial = waiting.pop(0)
+                _prepare_restart(batch, trial)
+                running[trial.run.id] = trial.run, _start_trial(trial.run)
+            known = trials.read(batch, objective)
+            failed = [t for t in known if t.state == "failed"]
+            if failed and batch_util.fail_on_trial_error(batch):
+                raise SearchError(f"trial {failed[0].number} failed: {failed[0].reason}")
+            if hint := trials.missing_objective_hint(batch, known, objective):
+                raise SearchError(hint)
+            if len(known) < count and len(running) < parallel and not exhausted:
+                history = [*prior, *trials.observations(known, objective)]
+                number = known[-1].number + 1 if known else 1
+                pending = [t.point for t in known if t.state == "pending"]
+                proposal = propose(dimensions, history, number - 1, settings, pending)
+                if proposal is not None:
+                    best = _best_so_far(known, objective)
+                    text = f"trial {number} of {count}, {_describe(proposal, objective)}{best}"
+                    print(f"search: {text}", flush=True)
+                    trial_run = _new_trial(
+                        batch, dimensions, proposal, number, known, objective, settings
+                    )
+                    running[trial_run.id] = trial_run, _start_trial(trial_run)
+                    continue
+                print("search: every point of the space has been tried", flush=True)
+                exhausted = True
+            if not running:
+                return
+            _wait_for_any(running, stop)
+    finally:
+        for _, process in running.values():
+            child_runs.stop(process)
+
+
+def _start_trial(trial_run: Any) -> subprocess.Popen[bytes]:
+    """Start a trial in a Guild process of its own: Guild runs one trial at a time in a process."""
+    from runcatalog.guild import child_environment
+    from runcatalog.guild.compat import COMMAND
+
+    for attr in ("exit_status", "stopped"):
+        Path(trial_run.guild_path("attrs", attr)).unlink(missing_ok=True)
+    return subprocess.Popen(
+        [sys.executable, "-P", "-m", COMMAND, "run", "--yes", "--restart", trial_run.id],
+        cwd=os.environ.get("PROJECT_DIR", "."),
+        env=child_environment.environment(),
+        preexec_fn=die_with_parent,
+    )
+
+
+def _wait_for_any(
+    running: dict[str, tuple[Any, subprocess.Popen[bytes]]], stop: threading.Event
+) -> None:
+    """Wait until a trial ends and remove it; raise Stopped once all have ended if the search is stopped."""
+    while True:
+        if stop.is_set():
+            for _, process in running.values():
+                process.wait()
+            raise Stopped(signal.SIGTERM)
+        ended = [name for name, (_, process) in running.items() if process.poll() is not None]
+        for name in ended:
+            trial_run, process = running.pop(name)
+            if trial_run.get("exit_status") is None:
+                # A failure before the script was started, such as a missing dependency.
+                trial_run.write_attr("exit_status", process.returncode or 1)
+        if ended:
+            return
+        time.sleep(POLL_SECONDS)
 
 
 def _new_trial(
@@ -226,6 +341,7 @@ def _new_trial(
         "random_state": proposal.random_state,
         "told": [t.number for t in ended if t.state == "done"],
         "told_failed": [t.number for t in ended if t.state == "failed"],
+        "pending": [t.number for t in ended if t.state == "pending"],
     }
     trial_run.write_attr("search", {"kind": proposal.kind, "predicted": predicted})
     # Last, since a trial without its note counts as not completely set up.

@@ -12,7 +12,7 @@ def main() -> None:
     arguments = parser.parse_args()
     batch = driver.current_batch()
     settings = options.settings(arguments, "gp", driver.seed_of(batch, arguments.seed))
-    driver.run(batch, settings, arguments.prev_trials)
+    driver.run(batch, settings, arguments.prev_trials, arguments.parallel)
 
 
 if __name__ == "__main__":

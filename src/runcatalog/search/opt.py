@@ -49,7 +49,7 @@ def main() -> None:
     settings = options.settings(arguments, arguments.method, seed)
     if run.batch_proto is None:
         _become_batch(run, arguments, fixed)
-    driver.run(driver.current_batch(), settings, arguments.prev_trials)
+    driver.run(driver.current_batch(), settings, arguments.prev_trials, arguments.parallel)
 
 
 def _flags(arguments: Sequence[str], typed: Mapping[str, Any]) -> dict[str, str]:

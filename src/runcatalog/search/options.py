@@ -31,6 +31,9 @@ def add(parser: argparse.ArgumentParser, method: str) -> None:
             " or the same source code",
         )
     parser.add_argument(
+        "--parallel", type=int, default=1, help="trials that run at once on this machine"
+    )
+    parser.add_argument(
         "--seed", type=int, default=None, help="seed of the search (none: Guild's random seed)"
     )
 

@@ -11,7 +11,8 @@ def main() -> None:
     options.add(parser, "random")
     arguments = parser.parse_args()
     batch = driver.current_batch()
-    driver.run(batch, options.settings(arguments, "random", driver.seed_of(batch, arguments.seed)))
+    settings = options.settings(arguments, "random", driver.seed_of(batch, arguments.seed))
+    driver.run(batch, settings, parallel=arguments.parallel)
 
 
 if __name__ == "__main__":

@@ -55,6 +55,16 @@ class Dimension:
         linear = low + fraction * (high - low)
         return self.rounded(low * (high / low) ** fraction if self.log else linear)
 
+    def fraction(self, value: Value) -> float:
+        """Return the fraction in [0, 1] at which `at` gives `value`; for integers and choices the middle."""
+        if self.kind == "choice":
+            return (self.choices.index(value) + 0.5) / len(self.choices)
+        edge = 0.5 if self.kind == "integer" else 0.0
+        low, high = self.low - edge, self.high + edge
+        if self.log:
+            return math.log(value / low) / math.log(high / low)
+        return (value - low) / (high - low)
+
     def rounded(self, value: Value) -> Value:
         """Return `value` as passed to a trial: within the bounds, at most six significant digits."""
         if self.kind == "choice":
