@@ -254,7 +254,7 @@ def _run_parallel(
                 pending = [t.point for t in known if t.state == "pending"]
                 proposal = propose(dimensions, history, number - 1, settings, pending)
                 if proposal is not None:
-                    best = _best_so_far(known, objective)
+                    best = report.best_so_far(known, objective)
                     text = f"trial {number} of {count}, {_describe(proposal, objective)}{best}"
                     print(f"search: {text}", flush=True)
                     trial_run = _new_trial(
