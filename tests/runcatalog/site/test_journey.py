@@ -163,3 +163,29 @@ def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_fi
         serious = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
         assert not serious, (route, serious)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), route
+
+
+def test_a_grid_of_two_flags_is_a_matrix(browser, site_of, make):
+    batch = "ba7c" * 8
+    cells = {
+        (lr, task): 0.5 + lr + 0.1 * (task == "pull")
+        for lr in (1, 2, 3)
+        for task in ("pull", "push")
+    }
+    trials = [
+        make(n + 1, value=value / 4, lr=lr, task=task, seed=seed, batch=batch)
+        for n, ((lr, task), value, seed) in enumerate(
+            (point, value, seed) for point, value in cells.items() for seed in (1, 2)
+        )
+    ]
+    page = browser.open(site_of(trials), f"#/run/{batch}")  # the batch has no record of its own
+    table = page.get_by_role("region", name="lr × task: mean and 95 % interval")
+    assert table.locator("thead").inner_text().split() == ["lr", "↓", "task", "→", "pull", "push"]
+    rows = [row.split("\t") for row in table.locator("tbody tr").all_inner_texts()]
+    assert [row[0] for row in rows] == ["1", "2", "3"]
+    assert [[cell.split()[0] for cell in row[1:]] for row in rows] == [
+        ["40", "38"],
+        ["65", "63"],
+        ["90", "88"],
+    ]
+    assert table.locator("td strong", has_text="90 %").count() == 1  # the best one
