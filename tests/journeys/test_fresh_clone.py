@@ -36,7 +36,7 @@ def test_demo_changes_no_committed_file_and_shows_its_run(clone: Project) -> Non
     shown = (clone.root / "runs_local/door.md").read_text()
     assert "(door/figures/train_hnppo.svg)" in shown
     assert f"[{run.name[:8]}](door_runs.md#{run.name[:8]}) *local*" in shown
-    assert "(experiments/door/figures/train_ppo.svg)" in page.read_text()
+    assert "(../experiments/door/figures/train_ppo.svg)" in shown
 
 
 def test_neither_sync_and_render_nor_redrawing_changes_a_committed_file(clone: Project) -> None:
