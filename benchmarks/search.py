@@ -179,9 +179,7 @@ def rows(surface: Surface, seeds: int) -> list[dict]:
         )
     last = [curve.regrets[-1] for curve in sequential]
     workers = [curve.regrets[-1] for curve in parallel]
-    same_time = [
-        one.at(four.times[-1]) for one, four in zip(sequential, parallel, strict=True)
-    ]
+    same_time = [one.at(four.times[-1]) for one, four in zip(sequential, parallel, strict=True)]
     after = f"median regret after {surface.trials} trials, {seeds} seeds"
     four = f"{surface.name}, {WORKERS} workers"
     return [

@@ -79,9 +79,7 @@ def pending_proposals(history, count, options, space=SPACE):
     """Propose points one after another while all earlier ones of them are pending."""
     pending = []
     for _ in range(count):
-        pending.append(
-            propose(space, history, len(history) + len(pending), options, pending).point
-        )
+        pending.append(propose(space, history, len(history) + len(pending), options, pending).point)
     return pending
 
 
