@@ -185,7 +185,12 @@ def rows(surface: Surface, seeds: int) -> list[dict]:
     return [
         compare(f"{surface.name}: {after}", last, [c.regrets[-1] for c in random], "random search"),
         compare(f"{four}: {after}", workers, last, "one worker, as many trials", target=2.0),
-        compare(f"{four}: {after}", workers, same_time, "one worker, the same time"),
+        compare(
+            f"{four}: median regret when trial {surface.trials} ends, {seeds} seeds",
+            workers,
+            same_time,
+            "one worker, the same time",
+        ),
     ]
 
 
