@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from runcatalog import numbers
 from runcatalog.analysis import groups
 from runcatalog.model import statistics
 from runcatalog.model.project import Reported
@@ -140,6 +141,9 @@ def outcome(data: PageData, setting: Setting, summary: bool = True) -> str:
         parts.append("finished, with no result")
     batch = setting.batches[0] if len(setting.batches) == 1 else None
     parts.append(evaluation_marks.mark(data.opened, batch, members).removeprefix("; "))
+    if setting.repeated:
+        runs = numbers.count(setting.repeated, "older run")
+        parts.append(f"{runs} of the same seed left out")
     parts += provenance(data, members)
     return joined(parts)
 
