@@ -224,12 +224,13 @@ def _supported(condition: Condition, measured: Mapping[str, Measured]) -> bool:
     if left is None:
         return False
     if is_number(condition.right):
-        low = high = float(condition.right)
+        other = (float(condition.right),) * 3
     elif (right := measured[condition.right].number) is not None:
-        low, high = right.low, right.high
+        other = right.value, right.low, right.high
     else:
         return False
-    above, below = left.low > high, left.high < low
+    lower, upper = best.difference(other, (left.value, left.low, left.high))
+    above, below = lower > 0, upper < 0
     return {">": above, "<": below, "~": not above and not below}[condition.sign]
 
 

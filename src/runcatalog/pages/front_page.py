@@ -23,19 +23,21 @@ MAX_LINES, MAX_BYTES = 118, 14_850
 # Rows of a list, of which a page that is too long shows fewer.
 _LENGTHS = (10, 6, 4, 2, 1)
 _LEGEND = """\
-- **Run it again**: an id leads to the run's entry with its command, commit, hardware, duration and checksums.
+- **Run it again**: `catalog rerun ID` checks out the run's commit, repeats the run and compares. By hand: an id leads \
+to the run's entry; check out its commit, paste the array above the table, then the command.
 - **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds a bootstrap interval of the mean, never \
 narrower than the Wilson interval of the pooled counts.
 - **Same setting?** says whether the environment, budget and reward are the source's, and if not, what differs.
 - **Not replicated**: the measured interval lies wholly on the worse side of the reported number.
-- **Undetermined**: the interval of the difference contains 0, or there are fewer than three seeds.
+- **Undetermined**: the 95 % interval of the difference contains 0, or a side has fewer than three seeds; for what \
+matters in a search, the model's R² is below 0.1.
 - **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
 """
 _LEGEND += f"- {' '.join(evaluation_marks.LEGEND.split())}"
 _ENDS = (
     (FINISHED, "finished"),
     (FAILED, "failed"),
-    (KILLED, "killed or lost"),
+    (KILLED, "killed"),
     (RUNNING, "running"),
 )
 

@@ -31,6 +31,7 @@ _ACTIVE = re.compile(
     r"|(?P<issue>#)(?=[0-9])"
 )
 _LONG = re.compile(rf"\S{{{UNBROKEN}}}(?=\S)")
+_WRAP = "\ue001"  # placeholder of a possible line break
 _BREAK = "\ue000"  # placeholder of the zero-width space while the rest is escaped; literal() removes it from input
 
 
@@ -53,12 +54,14 @@ def escape(value: object, limit: int = MAX_NAME) -> str:
 @lru_cache(10_000)  # rows repeat the same names
 def _escaped(value: str, limit: int) -> str:
     text = _ACTIVE.sub(lambda match: match[0] + _BREAK, literal(value, limit))
-    text = _LONG.sub(lambda match: match[0] + _BREAK, text)
+    text = _LONG.sub(lambda match: match[0] + _WRAP, text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = _MARKUP.sub(r"\\\1", text)
     text = _UNDERSCORE.sub(r"\\_", text)
     # GitHub renders $x$ as mathematics even after a backslash; an element around the sign prevents it.
-    return text.replace(_BREAK, "&#8203;").replace("$", "<span>$</span>")
+    # Unlike a zero-width space, <wbr> is not copied with the text.
+    text = text.replace(_BREAK, "&#8203;").replace(_WRAP, "<wbr>")
+    return text.replace("$", "<span>$</span>")
 
 
 def code(value: object) -> str:

@@ -174,9 +174,7 @@ def test_a_search_is_compared_with_the_random_one_of_equal_budget(project, make)
     (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:opt@gp"]) }}')
     expected = "with 4 trials, best 5 against 2.5 of random search (cccccccc), whose best was reached after 3 trials"
     assert expected in joined(render.Catalog(project, [*own, *chance, *other]))
-    assert "better: 5 against 2.5, 4 trials" in joined(
-        render.Catalog(project, [*own, *chance, *other])
-    )
+    assert "| 5 against 2.5, 4 trials |" in joined(render.Catalog(project, [*own, *chance, *other]))
     alone = render.Catalog(project, [*own, *other]).pages
     assert not any("random search" in page for path, page in alone.items() if "toy" in path)
     comparison = searches.against_random(chance[1:], own[1:])
