@@ -31,7 +31,8 @@ def interval(objectives: Sequence[dict[str, Any]]) -> str:
     if objectives[0].get("kind") == "rate":
         low, high = (_percent(bound, _is_narrow(bounds)) for bound in bounds)
         return f"[{low}, {high}]"
-    return f"[{markdown.number(bounds[0])}, {markdown.number(bounds[1])}]"
+    low, high = (numbers.thousands(markdown.number(bound)) for bound in bounds)
+    return f"[{low}, {high}]"
 
 
 def _is_narrow(bounds: tuple[float, float] | None) -> bool:
@@ -71,7 +72,7 @@ def further(setting: Setting) -> dict[str, list[dict[str, Any]]]:
 def mean_text(objectives: Sequence[dict[str, Any]]) -> str:
     """Return the mean of objectives with its unit, "93 %" or "7696"."""
     mean = statistics.mean([o["value"] for o in objectives])
-    shown = sentences.value_text(objectives[0], mean)
+    shown = numbers.thousands(sentences.value_text(objectives[0], mean))
     if objectives[0].get("kind") == "rate" and _is_narrow(interval_of(objectives)):
         shown = f"{_percent(mean, True)} %"
     too_high = objectives[0].get("kind") == "rate" and mean > 1
@@ -103,7 +104,7 @@ def after(objectives: Sequence[dict[str, Any]]) -> str:
     if not ats:
         return ""
     last = markdown.count(ats[-1], str(objectives[0].get("axis") or "step"))
-    return f"{markdown.amount(ats[0])}–{last}" if len(ats) > 1 else last
+    return f"{numbers.thousands(markdown.amount(ats[0]))}–{last}" if len(ats) > 1 else last
 
 
 def outcome(data: PageData, setting: Setting, summary: bool = True) -> str:

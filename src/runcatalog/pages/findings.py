@@ -69,7 +69,7 @@ def cell(data: PageData, operation: str, row: str, column: str, **flags: Any) ->
                 continue
             for line in table.get("rows", []):
                 if line and row in (str(line[0]), " ".join(map(str, line[:2]))):
-                    return markdown.escape(line[columns.index(column)])
+                    return markdown.computed(line[columns.index(column)])
     return "not run"
 
 

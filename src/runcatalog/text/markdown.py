@@ -19,6 +19,7 @@ MAX_NAME = 120
 MAX_RESULT = 600
 UNBROKEN = 40  # characters; longer words may wrap, so that a column does not fill the page
 
+_NUMBERS = re.compile(r"(?:[-−\d.,%\[\] ]|never|of)+")
 _SPACES = re.compile(r"\s+")
 _MARKUP = re.compile(r"([\\`*\[\]|~])")
 _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
@@ -89,7 +90,18 @@ def flag_value(value: object) -> str:
 
 def count(number_: float, unit: str) -> str:
     """Return "1 update", "360 updates", "0.4 M env steps"."""
-    return numbers.count(number_, escape(unit.replace("_", " "), 40) or "step")
+    shown = numbers.count(number_, escape(unit.replace("_", " "), 40) or "step")
+    return numbers.thousands(shown)
+
+
+def computed(value: object) -> str:
+    """Escape a cell of a table that a script wrote; one of numbers alone gets separators and minus signs."""
+    text = str(value)
+    if _NUMBERS.fullmatch(text):
+        text = re.sub(r"(?<=\d)-(?=\d)", "–", text)  # a range
+        text = re.sub(r"-(?=[\d.])", "−", text)
+        text = numbers.thousands(re.sub(r"−(?=0(\.0*)?(?![\d.]))", "", text))
+    return escape(text)
 
 
 def words(name: str) -> str:
