@@ -143,7 +143,7 @@ def importance_text(batch: RunRecord | None) -> str:
     if importance.r2 <= 0:
         return f"the model predicts nothing ({fit}), so no ranking of parameters"
     if importance.r2 < searches.MIN_R2:
-        return f"importance is undetermined: the model predicts less than {searches.MIN_R2} of the variance ({fit})"
+        return f"the effect of every parameter is undetermined, R² being below {searches.MIN_R2} ({fit})"
     determined = importance.determined
     if not determined:
         return f"the effect of every parameter is undetermined ({fit})"
