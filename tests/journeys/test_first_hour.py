@@ -114,12 +114,14 @@ def test_demo_changes_no_committed_file_and_shows_its_run(clone: Project) -> Non
     assert f"| {run.name[:8]} |" in told.stdout
     page = clone.root / "runs_local.md"
     assert str(page) in told.stdout
-    assert f"{run.name[:8]} *local*" in page.read_text()
+    assert f"[{run.name[:8]}](runs_local/door_runs.md#{run.name[:8]})" in page.read_text()
     # The figure in which it stands beside the committed runs is another one than theirs.
     figures = [path.name for path in (clone.root / "runs_local").rglob("*.svg")]
     assert figures == ["train_hnppo.svg"]
-    assert "(runs_local/door/figures/train_hnppo.svg)" in page.read_text()
-    assert "(experiments/door/figures/train_ppo.svg)" in page.read_text()
+    shown = (clone.root / "runs_local/door.md").read_text()
+    assert "(door/figures/train_hnppo.svg)" in shown
+    assert f"[{run.name[:8]}](door_runs.md#{run.name[:8]}) *local*" in shown
+    assert "(../experiments/door/figures/train_ppo.svg)" in shown
 
 
 def test_neither_sync_and_render_nor_redrawing_changes_a_committed_file(clone: Project) -> None:

@@ -195,4 +195,4 @@ def test_a_machine_without_guild_and_mlflow_leaves_what_import_takes_in(project:
     result = json.loads((run / "result.json").read_text())
     project.good(f"mkdir elsewhere && mv {run} elsewhere/copied && catalog import elsewhere/copied")
     row = project.good(f"catalog row {run.name}")
-    assert f"{100 * result['result']['objective']['value']:.0f} % opening rate" in row
+    assert f"| {100 * result['result']['objective']['value']:.0f} % |" in row

@@ -131,7 +131,7 @@ def _locked(batch: Any) -> Iterator[None]:
 
 @contextlib.contextmanager
 def _stopping(parallel: int) -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM sets; the signal also ends the running trials.
+    """Yield an event that SIGTERM sets; the signal also ends the running trial of a sequential search.
 
     The death of the parent process, `guild run`, counts as SIGTERM.
     """
@@ -139,26 +139,16 @@ def _stopping(parallel: int) -> Iterator[threading.Event]:
 
     stop = threading.Event()
 
-    def scripts() -> list[psutil.Process]:
-        children = psutil.Process().children()
-        if parallel == 1:
-            return children
-        # Each child is a Guild process, which records the end of its script.
-        processes = []
-        for child in children:
-            with contextlib.suppress(psutil.Error):
-                processes += child.children()
-        return processes
-
     def end_trials() -> None:
         while True:  # until this process ends, since another trial may be starting
-            trials.stop(scripts())
+            trials.stop(psutil.Process().children())
             time.sleep(0.1)
 
     def handler(_signal: int, _frame: object) -> None:
         if not stop.is_set():
             stop.set()
-            threading.Thread(target=end_trials, daemon=True).start()
+            if parallel == 1:
+                threading.Thread(target=end_trials, daemon=True).start()
 
     before = signal.signal(signal.SIGTERM, handler)
     die_with_parent()
@@ -230,7 +220,6 @@ def _run_parallel(
 
     A new trial starts as soon as another one ends; its proposal takes the points of those that run.
     """
-    from runcatalog.guild import child_runs
     from runcatalog.guild.compat import batch_util
 
     waiting = [t for t in trials.read(batch, objective) if t.state == "pending"]
@@ -268,8 +257,7 @@ def _run_parallel(
                 return
             _wait_for_any(running, stop)
     finally:
-        for _, process in running.values():
-            child_runs.stop(process)
+        _stop_all(running)
 
 
 def _start_trial(trial_run: Any) -> subprocess.Popen[bytes]:
@@ -290,11 +278,9 @@ def _start_trial(trial_run: Any) -> subprocess.Popen[bytes]:
 def _wait_for_any(
     running: dict[str, tuple[Any, subprocess.Popen[bytes]]], stop: threading.Event
 ) -> None:
-    """Wait until a trial ends and remove it; raise Stopped once all have ended if the search is stopped."""
+    """Wait until a trial ends and remove it; raise Stopped if the search is stopped."""
     while True:
         if stop.is_set():
-            for _, process in running.values():
-                process.wait()
             raise Stopped(signal.SIGTERM)
         ended = [name for name, (_, process) in running.items() if process.poll() is not None]
         for name in ended:
@@ -304,6 +290,14 @@ def _wait_for_any(
                 trial_run.write_attr("exit_status", process.returncode or 1)
         if ended:
             return
+        time.sleep(POLL_SECONDS)
+
+
+def _stop_all(running: dict[str, tuple[Any, subprocess.Popen[bytes]]]) -> None:
+    """Stop the scripts of trials and wait for their Guild processes, which record the end."""
+    while alive := [r for r, process in running.values() if process.poll() is None]:
+        # Repeated, since a script may not have been started yet.
+        trials.stop([p for p in map(trials.process_of, alive) if p is not None])
         time.sleep(POLL_SECONDS)
 
 

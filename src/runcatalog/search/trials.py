@@ -242,17 +242,25 @@ def stop_orphan(trial_run: Any) -> None:
     """Stop the process of a trial whose search was killed.
 
     No process reads its output any more, so its scalars would be lost; it continues from its last
-    checkpoint instead. An unrelated process that reuses the pid is left alone.
+    checkpoint instead.
+    """
+    process = process_of(trial_run)
+    if process is not None:
+        stop([process])
+
+
+def process_of(trial_run: Any) -> Any:
+    """Return the process of a trial's script; None if it does not run.
+
+    An unrelated process that reuses the pid is left alone.
     """
     import psutil
 
     try:
         process = psutil.Process(int(Path(trial_run.guild_path("LOCK")).read_text()))
-        is_trial = process.environ().get("RUN_ID") == trial_run.id
+        return process if process.environ().get("RUN_ID") == trial_run.id else None
     except (OSError, ValueError, psutil.Error):
-        return
-    if is_trial:
-        stop([process])
+        return None
 
 
 def stop(processes: Sequence[Any], seconds: float = STOP_SECONDS) -> None:

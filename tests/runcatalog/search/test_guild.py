@@ -49,6 +49,7 @@ GUILD_YML = """
         note: none given
         loud: yes
         sleep: 0.0
+        parallel: 1
         trials: 6
         seed: 3
 """
@@ -247,6 +248,42 @@ def test_a_stopped_search_continues_and_can_be_extended(project):
     assert project.attr(stopped, "exit_status") in ("0", "1")
     # With nothing missing, a restart runs nothing.
     assert "trial" not in project.run("--restart", batch.name).partition("best score")[0]
+
+
+def test_trials_run_side_by_side(project):
+    project.run("toy:opt@gp", "trials=6", "parallel=2", "sleep=0.5")
+    trials = notes(project.batch())
+    assert [t["trial"] for t in trials] == [1, 2, 3, 4, 5, 6]
+    assert [t["pending"] for t in trials[:2]] == [[], [1]]
+    assert trials[-1]["kind"] == "gp"
+    assert all(len(t["pending"]) <= 1 for t in trials)
+    for t in trials:
+        known = [*t["told"], *t["told_failed"], *t["pending"]]
+        assert sorted(known) == list(range(1, t["trial"]))
+    assert result(project.batch())["metrics"]["trials"] == 6
+
+
+def test_a_stopped_search_ends_all_its_trials_and_continues_them(project):
+    search = project.start("toy:opt@gp", "trials=3", "parallel=2", "sleep=600", "seed=1")
+
+    def running() -> list[Path]:
+        """Directories of the trials with a process."""
+        locks = (project.home / "runs").glob("*/.guild/LOCK")
+        return [p.parents[1] for p in locks if (p.parents[1] / "search.json").exists()]
+
+    wait_for(lambda: len(running()) == 2)
+    stopped, batch = running(), project.batch()
+    psutil.Process(int((batch / ".guild" / "LOCK").read_text())).terminate()
+    search.communicate(timeout=120)
+    assert [project.attr(run, "exit_status") for run in stopped] == ["-15", "-15"]
+    assert project.attr(batch, "exit_status") == "-15"
+    for flags in [run / ".guild" / "attrs" / "flags" for run in stopped] + [
+        batch / ".guild" / "proto" / ".guild" / "attrs" / "flags"
+    ]:
+        flags.write_text(flags.read_text().replace("sleep: 600", "sleep: 0"))
+    project.run("--restart", batch.name)
+    assert len(notes(batch)) == 3
+    assert all(project.attr(run, "exit_status") in ("0", "1") for run in trial_runs(batch))
 
 
 def test_ending_a_trial_leaves_its_exit_status_to_its_parent():

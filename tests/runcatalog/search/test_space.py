@@ -79,6 +79,17 @@ def test_every_fraction_is_a_value_of_the_dimension(dimension, fraction):
     assert dimension.rounded(value) == value
 
 
+@given(dimensions, st.floats(0, 1, exclude_max=True))
+def test_the_fraction_of_a_value_gives_the_value(dimension, fraction):
+    value = dimension.at(fraction)
+    assert 0 <= dimension.fraction(value) <= 1
+    again = dimension.at(dimension.fraction(value))
+    if dimension.kind == "real":
+        assert dimension.distance(again, value) <= 1e-3 or again == pytest.approx(value, rel=2e-6)
+    else:
+        assert again == value
+
+
 @given(st.integers(-50, 50), st.integers(1, 12))
 def test_integers_are_drawn_evenly(low, width):
     dimension = Dimension("d", "integer", low, low + width)
