@@ -144,7 +144,7 @@ def _why_not(data: PageData, operations: Sequence[str], grouped: Sequence[Settin
         return f"no run has a result: {sentences.state(runs[-1])}"
     reasons = dict.fromkeys(data.pending[name] for name in operations if name in data.pending)
     return (
-        f"not run: {_listed([markdown.escape(reason) for reason in reasons])}"
+        f"not run: {'; '.join(markdown.escape(reason) for reason in list(reasons)[:_FEW])}"
         if reasons
         else "not run"
     )
