@@ -3,7 +3,9 @@
 from __future__ import annotations
 
 import math
+import re
 
+_THOUSANDS = re.compile(r"(?<![\w.,])[1-9]\d{3,6}(?!\w|,\d)")
 Z95 = 1.959963984540054  # 97.5 % quantile of the standard normal distribution
 
 
@@ -37,10 +39,10 @@ def count(value: float, name: str) -> str:
 
 
 def percent(rate: float) -> str:
-    """Format a rate in [0, 1] as whole per cent; only a rate of exactly 1 gives 100."""
+    """Format a rate in [0, 1] as whole per cent; only a rate of exactly 1 gives 100, others up to 99.9."""
     whole = math.floor(100 * rate + 0.5)
     if whole >= 100 and rate < 1:
-        whole = 99
+        return f"{min(99.9, 100 * rate):.1f}"
     if whole <= 0 and rate > 0:
         return "<1"
     return minus(str(whole))
@@ -86,6 +88,11 @@ def short_exponent(text: str) -> str:
     """Return a number's text with an exponent without leading zeros: 1e-05 → 1e-5."""
     mantissa, e, exponent = text.partition("e")
     return f"{mantissa}e{int(exponent)}" if e else text
+
+
+def thousands(text: str) -> str:
+    """Return a text of numbers with separators from 1,000 on; longer digits than 7 are ids."""
+    return _THOUSANDS.sub(lambda match: f"{int(match[0]):,}", text)
 
 
 def minus(text: str) -> str:

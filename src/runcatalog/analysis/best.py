@@ -48,9 +48,21 @@ def differ(first: Objectives, second: Objectives) -> bool:
     # A few seeds that happen to agree give too narrow an interval: Newcombe's of the pooled counts leaves 0 out too
     # (Newcombe 1998, Statistics in Medicine 17, 873-890, method 10).
     p, q = (statistics.mean(x) for x in (a, b))
-    (p_low, p_high), (q_low, q_high) = (
-        statistics.wilson(min(x * n, n), n) for x, n in zip((p, q), counts, strict=True)
-    )
+    own = (statistics.wilson(min(x * n, n), n) for x, n in zip((p, q), counts, strict=True))
+    lower, upper = difference((p, *next(own)), (q, *next(own)))
+    return not lower <= 0 <= upper
+
+
+def difference(
+    first: tuple[float, float, float], second: tuple[float, float, float]
+) -> tuple[float, float]:
+    """Return the 95 % interval of second minus first, from the value, lower and upper bound of each.
+
+    Newcombe 1998, method 10; for other intervals than Wilson's: Zou and Donner 2008, Statistics in Medicine 27,
+    1693-1702.
+    """
+    p, p_low, p_high = first
+    q, q_low, q_high = second
     lower = (q - p) - math.hypot(q - q_low, p_high - p)
     upper = (q - p) + math.hypot(q_high - q, p - p_low)
-    return not lower <= 0 <= upper
+    return lower, upper

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 import math
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from runcatalog.model import statistics, values
-from runcatalog.model.run_record import FINISHED, RunRecord
+from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord
 
 # Flags that do not change what a run computes, only how it starts or ends: groups do not differ by them.
 _NOT_COMPARED = {"seed", "resume", "save-name", "save_name"}
@@ -66,6 +66,37 @@ def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> l
         return value is None, sign * (value or 0.0), point
 
     return sorted(grouped, key=rank)
+
+
+def without_repetitions(
+    runs: Sequence[RunRecord], known: Mapping[str, RunRecord]
+) -> list[RunRecord]:
+    """Return the newest of the runs that agree in seed, flags and what they started from; by start.
+
+    Args:
+        runs: The runs.
+        known: Records by id, for the settings of the runs that they started from.
+    """
+    kept: dict[str, RunRecord] = {}
+    for run in sorted(runs, key=order):
+        parents = [lineage(run, parent, known) for parent in run.parents]
+        key = run.run if run.seed is None else repr((run.seed, compared(run), parents))
+        kept[key] = run
+    return sorted(kept.values(), key=order)
+
+
+def lineage(run: RunRecord, parent: str, known: Mapping[str, RunRecord]) -> object:
+    """Return the identity of a parent: operation and flags if its seed is the run's, else its id."""
+    record = known.get(parent)
+    if record is None or record.seed != run.seed:
+        return parent
+    return record.operation, compared(record), record.reported_by
+
+
+def compared(run: RunRecord) -> dict[str, values.Scalar]:
+    """Return the flags that may change a run's result, without its seed, in order of their names."""
+    left_out = NEUTRAL_FLAGS | {"seed"}
+    return {n: v for n, v in sorted(run.flags.items()) if n not in left_out}
 
 
 def order(record: RunRecord) -> tuple[int, int, str]:

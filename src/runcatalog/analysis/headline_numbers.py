@@ -136,7 +136,7 @@ class Runs:
             kept += len(chosen)
             numbers.append(_number(headline, chosen))
         numbers.sort(key=lambda n: -n.value if maximize else n.value)
-        repeated = len(scored) - len(_without_repetitions(scored))
+        repeated = len(scored) - len(groups.without_repetitions(scored, self._by_id))
         return Measured(headline, tuple(numbers), maximize, len(scored) - repeated - kept)
 
     def _of(self, headline: Headline) -> list[RunRecord]:
@@ -158,7 +158,7 @@ class Runs:
         """Return the runs of the setting with most runs, of several the first; one run per seed."""
         pooled = {flag for flag, accepted in headline.flags.items() if len(accepted) > 1}
         names = set(groups.varying(runs)) - NEUTRAL_FLAGS - pooled
-        grouped = groups.groups(_without_repetitions(runs), sorted(names))
+        grouped = groups.groups(groups.without_repetitions(runs, self._by_id), sorted(names))
         most = min(grouped, key=lambda group: (-len(group.trials), groups.order(group.trials[0])))
         return list(most.trials)
 
@@ -202,7 +202,7 @@ class Runs:
             maximize = _maximize(headline, runs[0])
             settings = [
                 Measured(headline, (_number(headline, group.trials),), maximize)
-                for group in groups.groups(_without_repetitions(runs), names)
+                for group in groups.groups(groups.without_repetitions(runs, self._by_id), names)
             ]
             if settings and all(setting.falls_short for setting in settings):
                 short.append(settings[0])
@@ -224,12 +224,13 @@ def _supported(condition: Condition, measured: Mapping[str, Measured]) -> bool:
     if left is None:
         return False
     if is_number(condition.right):
-        low = high = float(condition.right)
+        other = (float(condition.right),) * 3
     elif (right := measured[condition.right].number) is not None:
-        low, high = right.low, right.high
+        other = right.value, right.low, right.high
     else:
         return False
-    above, below = left.low > high, left.high < low
+    lower, upper = best.difference(other, (left.value, left.low, left.high))
+    above, below = lower > 0, upper < 0
     return {">": above, "<": below, "~": not above and not below}[condition.sign]
 
 
@@ -265,16 +266,6 @@ def _fits(run: RunRecord, flags: Mapping[str, tuple[values.Scalar, ...]]) -> boo
         values.flag_text(run.flags.get(flag)) in map(values.flag_text, accepted)
         for flag, accepted in flags.items()
     )
-
-
-def _without_repetitions(runs: Sequence[RunRecord]) -> list[RunRecord]:
-    """Keep the newest of the runs that agree in seed, flags and the runs that they started from."""
-    kept: dict[str, RunRecord] = {}
-    for run in sorted(runs, key=groups.order):
-        flags = {n: v for n, v in run.flags.items() if n not in NEUTRAL_FLAGS}
-        key = run.run if run.seed is None else repr((run.seed, flags, run.parents))
-        kept[key] = run
-    return sorted(kept.values(), key=groups.order)
 
 
 def _repetitions(value: values.Scalar) -> int:

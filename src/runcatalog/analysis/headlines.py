@@ -82,7 +82,7 @@ class Headline:
 
 @dataclass(frozen=True)
 class Condition:
-    """A headline's interval lies above (>) or below (<) another or a number, or overlaps with it (~)."""
+    """The interval of a headline minus another or a number lies above 0 (>), below it (<), or contains it (~)."""
 
     left: str
     sign: str

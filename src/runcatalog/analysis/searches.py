@@ -17,6 +17,9 @@ from runcatalog.text import sentences
 QUARTILE = 0.25
 LINK = 0.2
 EDGE = 0.02  # share of a range that counts as its edge
+# Below this cross-validated R² the model misses over nine tenths of the variance of trials that it has not seen, so
+# that shares computed from it say little about the search: they count as undetermined.
+MIN_R2 = 0.1
 RANDOM = "@random"  # suffix of the name of the random search that a search is compared with
 
 
@@ -90,7 +93,7 @@ class Share:
     """A parameter's share of the objective's variance, with its 95 % interval.
 
     Attributes:
-        determined: Whether the model predicts anything and the interval is above 0.
+        determined: Whether the model's R² is at least MIN_R2 and the interval is above 0.
     """
 
     name: str
@@ -116,7 +119,7 @@ class Importance:
 
     @property
     def determined(self) -> tuple[Share, ...]:
-        """Shares whose interval is above 0; empty where the model predicts nothing."""
+        """Shares whose interval is above 0; empty where the model's R² is below MIN_R2."""
         return tuple(share for share in self.shares if share.determined)
 
 
@@ -134,7 +137,7 @@ def importance_of(batch: RunRecord | None) -> Importance | None:
     if not numbers or not all(math.isfinite(v) for row in ([r2], *numbers.values()) for v in row):
         return None
     order = sorted(numbers, key=lambda name: (-numbers[name][0], name))
-    shares = (Share(name, *numbers[name], r2 > 0 and numbers[name][1] > 0) for name in order)
+    shares = (Share(name, *numbers[name], r2 >= MIN_R2 and numbers[name][1] > 0) for name in order)
     return Importance(tuple(shares), r2, trials)
 
 

@@ -389,7 +389,8 @@ def figures_of(project: Project, study: str) -> list[tuple[Path, list[str]]]:
 
 def plain_text(marked_up: str) -> str:
     """Return a Markdown cell as plain text, since MLflow's list of runs does not render Markdown."""
-    text = marked_up.replace("<span>$</span>", "$").replace("&#8203;", "").replace("**", "")
+    text = marked_up.replace("<span>$</span>", "$").replace("**", "")
+    text = text.replace("&#8203;", "").replace("<wbr>", "")
     return html.unescape(re.sub(r"\\([\\`*\[\]|~_])", r"\1", text))
 
 

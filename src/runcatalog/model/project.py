@@ -20,6 +20,7 @@ SETTINGS_FILE = (
 )
 # Entries of reported.yml that are no operations.
 HEADLINE, FINDING, SAME_SETTING = "headline", "finding", "same_setting"
+INTERVAL = "interval"
 _NAME = re.compile(r"[A-Za-z0-9_-]{1,100}")
 
 
@@ -264,7 +265,7 @@ class Project:
             if not isinstance(content, dict):
                 raise CatalogError(f"{path}: a mapping of operations is expected")
             for name, entry in content.items():
-                if name in (HEADLINE, FINDING, SAME_SETTING):
+                if name in (HEADLINE, FINDING, SAME_SETTING, INTERVAL):
                     continue
                 body = entry if isinstance(entry, dict) else {"text": entry}
                 numbers = body.get("numbers")
@@ -275,6 +276,23 @@ class Project:
                     _yes_or_no(body.get(SAME_SETTING, content.get(SAME_SETTING))),
                 )
         return results
+
+    def intervals(self) -> dict[str, str]:
+        """Return the cell that states the interval of a run's objective, by operation (experiments/*/reported.yml).
+
+        Raises:
+            CatalogError: `interval` is not a mapping of operations to cells.
+        """
+        found: dict[str, str] = {}
+        for path in sorted(self.experiments.glob("*/reported.yml")):
+            content = load_yaml(path)
+            entries = content.get(INTERVAL) if isinstance(content, dict) else None
+            if not isinstance(entries, dict | None):
+                raise CatalogError(
+                    f"{path}: {INTERVAL}: a mapping of operations to cells is expected"
+                )
+            found |= {str(name): str(cell) for name, cell in (entries or {}).items()}
+        return found
 
     def pending(self) -> dict[str, str]:
         """Return the reasons why operations have not been run yet (experiments/*/pending.yml), by operation.

@@ -55,8 +55,12 @@ def bounds(objectives: Sequence[dict[str, Any]]) -> tuple[float, float] | None:
     """Return the 95 % interval of objectives over seeds: bootstrap of the mean; None without one.
 
     A few seeds that happen to agree would give too narrow an interval. Where successes were counted, it is therefore at
-    least as wide as the Wilson interval of the pooled counts. For a single run it is that interval.
+    least as wide as the Wilson interval of the pooled counts. For a single run it is that interval, or the `interval`
+    that the objective states.
     """
+    if len(objectives) == 1 and "interval" in objectives[0]:
+        low, high = objectives[0]["interval"]
+        return low, high
     numbers = [o["value"] for o in objectives]
     if not all(math.isfinite(v) for v in numbers):
         return None

@@ -142,6 +142,8 @@ def importance_text(batch: RunRecord | None) -> str:
     fit = f"cross-validated R² {markdown.number(importance.r2, 2)} over {importance.trials} trials"
     if importance.r2 <= 0:
         return f"the model predicts nothing ({fit}), so no ranking of parameters"
+    if importance.r2 < searches.MIN_R2:
+        return f"the effect of every parameter is undetermined, R² being below {searches.MIN_R2} ({fit})"
     determined = importance.determined
     if not determined:
         return f"the effect of every parameter is undetermined ({fit})"

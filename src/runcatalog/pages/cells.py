@@ -9,6 +9,7 @@ from collections.abc import Iterable, Sequence
 from datetime import UTC, datetime
 from typing import Any
 
+from runcatalog import numbers
 from runcatalog.analysis import groups
 from runcatalog.model import statistics
 from runcatalog.model.project import Reported
@@ -30,7 +31,8 @@ def interval(objectives: Sequence[dict[str, Any]]) -> str:
     if objectives[0].get("kind") == "rate":
         low, high = (_percent(bound, _is_narrow(bounds)) for bound in bounds)
         return f"[{low}, {high}]"
-    return f"[{markdown.number(bounds[0])}, {markdown.number(bounds[1])}]"
+    low, high = (numbers.thousands(markdown.number(bound)) for bound in bounds)
+    return f"[{low}, {high}]"
 
 
 def _is_narrow(bounds: tuple[float, float] | None) -> bool:
@@ -70,7 +72,7 @@ def further(setting: Setting) -> dict[str, list[dict[str, Any]]]:
 def mean_text(objectives: Sequence[dict[str, Any]]) -> str:
     """Return the mean of objectives with its unit, "93 %" or "7696"."""
     mean = statistics.mean([o["value"] for o in objectives])
-    shown = sentences.value_text(objectives[0], mean)
+    shown = numbers.thousands(sentences.value_text(objectives[0], mean))
     if objectives[0].get("kind") == "rate" and _is_narrow(interval_of(objectives)):
         shown = f"{_percent(mean, True)} %"
     too_high = objectives[0].get("kind") == "rate" and mean > 1
@@ -102,7 +104,7 @@ def after(objectives: Sequence[dict[str, Any]]) -> str:
     if not ats:
         return ""
     last = markdown.count(ats[-1], str(objectives[0].get("axis") or "step"))
-    return f"{markdown.amount(ats[0])}–{last}" if len(ats) > 1 else last
+    return f"{numbers.thousands(markdown.amount(ats[0]))}–{last}" if len(ats) > 1 else last
 
 
 def outcome(data: PageData, setting: Setting, summary: bool = True) -> str:
@@ -140,6 +142,9 @@ def outcome(data: PageData, setting: Setting, summary: bool = True) -> str:
         parts.append("finished, with no result")
     batch = setting.batches[0] if len(setting.batches) == 1 else None
     parts.append(evaluation_marks.mark(data.opened, batch, members).removeprefix("; "))
+    if setting.repeated:
+        runs = numbers.count(setting.repeated, "older run")
+        parts.append(f"{runs} of the same seed left out")
     parts += provenance(data, members)
     return joined(parts)
 

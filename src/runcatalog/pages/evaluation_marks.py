@@ -10,9 +10,8 @@ from runcatalog.record.evaluation import TEST
 from runcatalog.text import markdown
 
 LEGEND = """\
-**Test set, opened n times**: how many runs of this configuration, of any seed and superseded ones too, were evaluated
-on it. **Chosen on the reported set**: selected on the very set that the result is of, such as the best trial of a
-search, and so biased upwards.
+**Test set, opened n times**: runs of this configuration, of any seed and superseded ones too, evaluated on it. **Chosen
+on the reported set**: selected on the set that the result is of, such as a search's best trial, so biased upwards.
 """
 _CHOSEN = "chosen on the reported set"
 

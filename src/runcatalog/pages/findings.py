@@ -8,15 +8,19 @@ from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
+from runcatalog.analysis.best import MIN_SEEDS, differ, difference
+from runcatalog.analysis.record_numbers import plain
 from runcatalog.analysis.searches import RANDOM, importance_of
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RunRecord
-from runcatalog.pages import cells, matrices, search_tables, settings
+from runcatalog.pages import cells, matrices, search_tables, settings, tables
 from runcatalog.pages.page_data import PageData
 from runcatalog.pages.settings import Setting
 from runcatalog.text import markdown, sentences
 
 _FEW = 4  # names in a sentence
+_NUMBER = r"([-−\d.,]*\d|never)"
+_WITH_INTERVAL = re.compile(rf"{_NUMBER}(?: %)? \\?\[{_NUMBER}, {_NUMBER}\\?\]")
 
 
 def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> str:
@@ -65,7 +69,7 @@ def cell(data: PageData, operation: str, row: str, column: str, **flags: Any) ->
                 continue
             for line in table.get("rows", []):
                 if line and row in (str(line[0]), " ".join(map(str, line[:2]))):
-                    return markdown.escape(line[columns.index(column)])
+                    return markdown.computed(line[columns.index(column)])
     return "not run"
 
 
@@ -89,19 +93,49 @@ def over_settings(data: PageData, operations: Sequence[str]) -> str:
         by_name.setdefault(str(setting.objectives[0]["name"]), []).append(setting)
     parts = []
     for name, same in list(by_name.items())[:2]:
-        ordered = sorted(same, key=lambda s: s.value or 0.0)
-        low, high = (cells.mean_text(s.objectives) for s in (ordered[0], ordered[-1]))
-        if len(same) == 1:
-            only = f"{low} {cells.interval(same[0].objectives)}".strip()
-            parts.append(f"{markdown.words(name)}: {only}")
-        else:
-            reach = low if low == high else f"{low.removesuffix(' %')} to {high}"
-            parts.append(f"{markdown.words(name)}: {reach} over {len(same)} settings")
+        parts.append(f"{markdown.words(name)}: {_reach(same)}")
     text = "; ".join(parts)
     runs = [m for s in grouped for m in s.members]
     lost = sum(m.status in (FAILED, KILLED) for m in runs)
     text += f"; {lost} of {len(runs)} runs failed" if lost else ""
     return f"{_bold(text)}{replication(data, operations)}"
+
+
+def _reach(grouped: Sequence[Setting]) -> str:
+    """Return the lowest and highest mean of settings, what these differ in, and whether they can be told apart."""
+    ordered = sorted(grouped, key=lambda s: s.value or 0.0)
+    ends = ordered[0], ordered[-1]
+    low, high = (f"{cells.mean_text(s.objectives)} {cells.interval(s.objectives)}" for s in ends)
+    if len(ordered) == 1:
+        return low.strip()
+    if cells.mean_text(ends[0].objectives) == cells.mean_text(ends[1].objectives):
+        return f"{cells.mean_text(ends[0].objectives)} in all {len(ordered)} settings"
+    names = _difference(*ends)
+    shown = [f"{text.strip()}{name}" for text, name in zip((low, high), names, strict=True)]
+    text = f"{shown[0]} to {shown[1]} over {len(ordered)} settings"
+    apart_ = differ(*(s.objectives for s in ends))
+    if apart_:
+        return text
+    few = min(len(s.objectives) for s in ends) < MIN_SEEDS
+    why = f" (fewer than {MIN_SEEDS} seeds)" if few else ""
+    return f"{text}; whether these two differ is undetermined{why}"
+
+
+def _difference(first: Setting, second: Setting) -> list[str]:
+    """Return in what two settings differ, for each of them: " (lr 5e-3)"; their operations, or the first two flags."""
+    if first.operation != second.operation:
+        return [
+            f" ({tables.short_name(s.operation, [first.operation, second.operation])})"
+            for s in (first, second)
+        ]
+    names = settings.varying([first.members[0], second.members[0]])
+    labelled = [n for n in names if n in tables.label_flags(first.members[0])]
+    names = [*labelled, *(n for n in names if n not in labelled)][:2]
+    texts = [
+        ", ".join(f"{markdown.escape(n)} {tables.flag_text(s.flags.get(n))}" for n in names)
+        for s in (first, second)
+    ]
+    return [f" ({text})" if text else "" for text in texts]
 
 
 def _why_not(data: PageData, operations: Sequence[str], grouped: Sequence[Setting]) -> str:
@@ -110,32 +144,30 @@ def _why_not(data: PageData, operations: Sequence[str], grouped: Sequence[Settin
         return f"no run has a result: {sentences.state(runs[-1])}"
     reasons = dict.fromkeys(data.pending[name] for name in operations if name in data.pending)
     return (
-        f"not run: {_listed([markdown.escape(reason) for reason in reasons])}"
+        f"not run: {'; '.join(markdown.escape(reason) for reason in list(reasons)[:_FEW])}"
         if reasons
         else "not run"
     )
 
 
 def apart(first: str, second: str) -> str:
-    """Return whether two values with intervals in brackets can be told apart: "their intervals overlap: undetermined".
+    """Return whether the 95 % interval of the difference of two values leaves 0 out, as a clause.
 
     Args:
-        first: Text with "[low, high]".
+        first: Text with "value [low, high]".
         second: Another.
     """
-    bounds = []
+    values_ = []
     for text in (first, second):
-        found = re.search(r"\[([-−\d.]+), ([-−\d.]+|never)\\?\]", text)
+        found = _WITH_INTERVAL.search(text)
         if found is None:
             return "undetermined: no interval"
-        low, high = (
-            math.inf if x == "never" else float(x.replace("−", "-")) for x in found.groups()
-        )
-        bounds.append((low, high))
-    (low, high), (other_low, other_high) = bounds
-    if low <= other_high and other_low <= high:
-        return "their intervals overlap: undetermined"
-    return "their intervals do not overlap"
+        numbers = (math.inf if x == "never" else float(plain(x)) for x in found.groups())
+        values_.append(tuple(numbers))
+    lower, upper = difference(*values_)
+    if lower <= 0 <= upper or math.isnan(lower) or math.isnan(upper):
+        return "the interval of the difference contains 0: undetermined"
+    return "the interval of the difference leaves 0 out"
 
 
 def replication(data: PageData, operations: Sequence[str]) -> str:
@@ -153,7 +185,7 @@ def replication(data: PageData, operations: Sequence[str]) -> str:
     if not compared:
         return ""
     if not missed:
-        return f" Every reported number ({compared}) was reached."
+        return f" Every reported number above 0 ({compared}) was reached."
     return f" **Not replicated**: {_listed(missed)} ({len(missed)} of {compared} reported numbers)."
 
 
@@ -199,7 +231,8 @@ def search(data: PageData, operations: Sequence[str]) -> str:
     parts = []
     if total:
         parts.append(
-            f"the Gaussian process found a better point than random search in {better} of {total} pairs of searches"
+            f"the Gaussian process found a better point than random search in {better} of {total} pairs; "
+            "a pair is one search each, so which method is better is undetermined"
         )
     if known:
         what = (

@@ -23,19 +23,20 @@ MAX_LINES, MAX_BYTES = 118, 14_850
 # Rows of a list, of which a page that is too long shows fewer.
 _LENGTHS = (10, 6, 4, 2, 1)
 _LEGEND = """\
-- **Run it again**: an id leads to the run's entry with its command, commit, hardware, duration and checksums.
+- **Run it again**: `catalog rerun ID` checks out the run's commit, repeats it and compares. By hand: the id leads to \
+its entry; check out its commit, paste the array above the table, then the command.
 - **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds a bootstrap interval of the mean, never \
 narrower than the Wilson interval of the pooled counts.
-- **Same setting?** says whether the environment, budget and reward are the source's, and if not, what differs.
+- **Same setting?** says whether environment, budget and reward are the source's, else what differs.
 - **Not replicated**: the measured interval lies wholly on the worse side of the reported number.
-- **Undetermined**: the interval of the difference contains 0, or there are fewer than three seeds.
+- **Undetermined**: the interval of the difference contains 0, or a side has fewer than three seeds.
 - **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
 """
 _LEGEND += f"- {' '.join(evaluation_marks.LEGEND.split())}"
 _ENDS = (
     (FINISHED, "finished"),
     (FAILED, "failed"),
-    (KILLED, "killed or lost"),
+    (KILLED, "killed"),
     (RUNNING, "running"),
 )
 
@@ -233,7 +234,7 @@ def _digits(headline: Headline, *values: float) -> list[str]:
         return [numbers.minus(f"{100 * value:.1f}".removesuffix(".0")) for value in values]
     first = abs(values[0])
     if all(value == int(value) for value in values) or not 1e-3 <= first < 100:
-        return [numbers.number(value, 3) for value in values]
+        return [numbers.thousands(numbers.number(value, 3)) for value in values]
     decimals = min(3, 2 - math.floor(math.log10(first)))
     return [numbers.minus(f"{value:.{decimals}f}") for value in values]
 
@@ -380,8 +381,8 @@ def _summary(data: PageData) -> str:
         counts += f" The newest started on {newest} UTC."
     if data.marked:
         counts += (
-            f" {len(data.marked)} further records are superseded or retracted: they count in no row and no figure, and "
-            "are listed with the runs of their study."
+            f" {len(data.marked)} further records are superseded or retracted: they count in no row and no figure, "
+            "and are listed with their study's runs."
         )
     return counts
 
@@ -390,4 +391,4 @@ def _ends(records: Sequence[RunRecord], words: tuple[str, str]) -> str:
     """Return "3 runs: 2 finished, 1 failed"; "" without records."""
     ends = Counter(record.status for record in records)
     parts = ", ".join(f"{ends[status]} {end}" for status, end in _ENDS if ends[status])
-    return f"{len(records)} {words[len(records) != 1]}: {parts}" if records else ""
+    return f"{len(records):,} {words[len(records) != 1]}: {parts}" if records else ""

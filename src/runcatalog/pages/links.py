@@ -44,5 +44,5 @@ def headings(content: str, level: int) -> list[str]:
 
 def anchor(heading: str) -> str:
     """Return the anchor that GitHub gives to a heading."""
-    kept = re.sub(r"[^\w\- ]", "", heading.strip().lower())
+    kept = re.sub(r"[^\w\- ]", "", heading.replace("<wbr>", "").strip().lower())
     return kept.replace(" ", "-")

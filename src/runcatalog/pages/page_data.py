@@ -3,10 +3,10 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any
 
-from runcatalog.analysis import groups
+from runcatalog.analysis import groups, record_numbers
 from runcatalog.model import marks
 from runcatalog.model.project import Operation, Reported
 from runcatalog.model.run_record import RunRecord
@@ -26,6 +26,8 @@ class PageData:
         links: Addresses of the runs' pages in MLflow, by run id.
         local: Ids of the runs and batches that are marked as not exported.
         missing_commits: Commits of runs that are not in the project's git history.
+        intervals: By operation, the cell of a run's table with its objective and 95 % interval, where the script
+            computed it from several seeds; see `record_numbers.cell`.
         addresses: Path and anchor of the entries in the pages of runs, by run id.
         by_id: Current records by id, in order of their start: neither superseded nor retracted. Tables, figures and
             counts are of these alone.
@@ -43,6 +45,7 @@ class PageData:
     links: Mapping[str, str] = field(default_factory=dict)
     local: Collection[str] = ()
     missing_commits: Collection[str] = ()
+    intervals: Mapping[str, str] = field(default_factory=dict)
     addresses: dict[str, str] = field(default_factory=dict)
     opened: evaluation_marks.Openings = field(default_factory=dict)
     by_id: dict[str, RunRecord] = field(init=False)
@@ -53,7 +56,8 @@ class PageData:
     _by_operation: dict[str, list[RunRecord]] = field(init=False)
 
     def __post_init__(self) -> None:
-        ordered = sorted(self.records, key=groups.order)
+        stated = (_with_interval(r, self.intervals.get(r.operation, "")) for r in self.records)
+        ordered = sorted(stated, key=groups.order)
         self.opened = self.opened or evaluation_marks.openings(ordered)
         self.by_id = {record.run: record for record in marks.current(ordered)}
         self.marked = {r.run: r for r in ordered if r.run not in self.by_id}
@@ -114,3 +118,14 @@ class PageData:
     def members(self, head: RunRecord) -> list[RunRecord]:
         """Return the trials of a head; none for a single run."""
         return self.trials.get(head.batch or head.run, [])
+
+
+def _with_interval(record: RunRecord, cell: str) -> RunRecord:
+    """Return a record whose objective has the interval that a cell of its table states."""
+    objective = record.objective
+    numbers = record_numbers.cell(record, record_numbers.TABLE + cell) if cell else []
+    if objective is None or len(numbers) != 3:
+        return record
+    scale = 0.01 if objective.get("kind") == "rate" else 1.0
+    stated = {**objective, "interval": [scale * number for number in numbers[1:]]}
+    return replace(record, result={**(record.result or {}), "objective": stated})

@@ -70,8 +70,10 @@ class Catalog:
             mlflow or {},
             self.local | {r.batch for r in records if r.run in self.local},
             missing_commits.listed(project),
+            project.intervals(),
         )
         self.shown: set[str] = set()
+        self._counted: set[str] = set()
         self.figures: dict[Path, Drawing] = {}
         self._study = ""
         self._folder = LOCAL_FOLDER if self.local else CATALOG_FOLDER
@@ -176,7 +178,7 @@ class Catalog:
             self.data, names, flags=flags, reused=reused, hidden=hidden, summary=summary
         )
         parts = [
-            tables.common(self.data, names, flags),
+            tables.common(self.data, names, flags, titles),
             tables.as_markdown(rows, titles),
             search_tables.search_table(self.data, names, fresh),
             self._marked_count(names),
@@ -206,7 +208,10 @@ class Catalog:
 
     def _marked_count(self, operations: Sequence[str]) -> str:
         """Return "3 superseded or retracted", a link to the list with the runs of their study."""
-        by_study = Counter(r.study for name in operations for r in self.data.marked_of(name))
+        marked = {r.run: r for name in operations for r in self.data.marked_of(name)}
+        # An operation may be in several tables of a page; its records are counted below the first.
+        by_study = Counter(r.study for run, r in marked.items() if run not in self._counted)
+        self._counted |= set(marked)
         shown = []
         for study, count in sorted(by_study.items()):
             address = f"{self._folder}/{study}_runs.md#{runs_page.SUPERSEDED}"
@@ -479,6 +484,12 @@ class Catalog:
         if others:
             title = "Other operations" if links.headings(content, 2) else "Operations"
             content += f"\n\n## {title}\n\n{self.table(others)}"
+        rest = [
+            r.run for r in data.marked.values() if r.study == study and r.run not in self._counted
+        ]
+        if content.strip() and rest:
+            address = links.to(f"{self._folder}/{study}_runs.md#{runs_page.SUPERSEDED}")
+            content += f"\n\n[{len(rest)} further superseded or retracted]({address})"
         return content
 
     def _split(
@@ -550,6 +561,8 @@ def _finished(content: str, path: str) -> str:
     """Return a page as it is written: its origin first, links relative to it, single empty lines."""
     origin = f"{GENERATED} From experiments/records and experiments/*/catalog.md.j2. -->"
     joined = f"{origin}\n\n{links.relative(content, path).strip()}\n"
+    # Markdown directly behind an HTML element would be part of it.
+    joined = re.sub(r"</details>\n?(?=[^\n])", "</details>\n\n", joined)
     return re.sub(r"\n{3,}", "\n\n", joined)
 
 

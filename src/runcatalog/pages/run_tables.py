@@ -73,6 +73,11 @@ def _lines(
     """Return the lines of one run's table, with the run's name in the first."""
     lines = []
     for i, row in enumerate(rows):
-        cells = dict(zip(table_columns, map(markdown.escape, row), strict=False))
+        written = [
+            # Seeds are names, not amounts.
+            markdown.escape(text) if "seed" in column else markdown.computed(text)
+            for column, text in zip(table_columns, row, strict=False)
+        ]
+        cells = dict(zip(table_columns, written, strict=False))
         lines.append([*(name_cells if i == 0 else ["", ""]), *(cells.get(c, "") for c in columns)])
     return lines

@@ -12,7 +12,11 @@ from runcatalog.pages.page_data import PageData
 from runcatalog.text import markdown, sentences, terminal
 
 SEARCH, POINT, BEST, FRESH = "search", "best point", "its value in the search", "on fresh seeds"
-MATTERS, RANDOM, TRIALS = "what matters", "better than random search (one pair)?", "trials"
+MATTERS, RANDOM, TRIALS = (
+    "what matters",
+    "best value against random search's (one pair each: undetermined)",
+    "trials",
+)
 
 
 def search_table(
@@ -130,6 +134,8 @@ def importance(batch: RunRecord | None) -> str:
     r2 = markdown.number(stored.r2, 2)
     if stored.r2 <= 0:
         return f"undetermined: the model predicts nothing (R² {r2})"
+    if stored.r2 < searches.MIN_R2:
+        return f"undetermined: R² {r2} is below {searches.MIN_R2}"
     if not stored.determined:
         return f"undetermined (R² {r2})"
     shares = []
@@ -142,7 +148,7 @@ def importance(batch: RunRecord | None) -> str:
 
 
 def against_random(data: PageData, batch: RunRecord | None, members: Sequence[RunRecord]) -> str:
-    """Return how a search compares with the random search of the same name; "" without one."""
+    """Return the best values of a search and of the random search of the same name; "" without one."""
     comparison, _ = compared(data, batch, members)
     if comparison is None:
         return ""
@@ -150,8 +156,7 @@ def against_random(data: PageData, batch: RunRecord | None, members: Sequence[Ru
         sentences.value_text(comparison.objective, value)
         for value in (comparison.best, comparison.random)
     )
-    word = "better" if is_better(comparison) else "**not better**"
-    return f"{word}: {best} against {random}, {comparison.trials} trials"
+    return f"{best} against {random}, {comparison.trials} trials"
 
 
 def compared(

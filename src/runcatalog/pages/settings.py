@@ -23,18 +23,21 @@ class Setting:
 
     Attributes:
         operation: Their operation.
-        members: The runs, single ones and trials of batches, by start.
+        members: The runs, single ones and trials of batches, by start; of finished runs with the same seed, flags and
+            parents the newest, as for the headlines.
         batches: Records of their batches.
+        repeated: Number of older runs with the same seed that are left out.
     """
 
     operation: str
     members: tuple[RunRecord, ...]
     batches: tuple[RunRecord, ...] = ()
+    repeated: int = 0
 
     @property
     def flags(self) -> dict[str, Any]:
         """The flags that make the setting."""
-        return _flags(self.members[0])
+        return groups.compared(self.members[0])
 
     @cached_property
     def finished(self) -> list[RunRecord]:
@@ -76,10 +79,14 @@ def _settings(data: PageData, operation: str) -> list[Setting]:
         members += trials or [head]
         if trials and not head.batch:
             batches[head.run] = head
-    grouped = []
+    grouped, known = [], data.marked | data.by_id
     for runs in _by_flags(data, members):
-        of = dict.fromkeys(r.batch for r in runs if r.batch in batches)
-        grouped.append(Setting(operation, tuple(runs), tuple(batches[b] for b in of)))
+        finished = [r for r in runs if r.status == FINISHED and r.objective]
+        newest = {r.run for r in groups.without_repetitions(finished, known)}
+        older = {r.run for r in finished} - newest
+        kept = tuple(r for r in runs if r.run not in older)
+        of = dict.fromkeys(r.batch for r in kept if r.batch in batches)
+        grouped.append(Setting(operation, kept, tuple(batches[b] for b in of), len(older)))
     return sorted(grouped, key=lambda setting: groups.order(setting.members[0]))
 
 
@@ -117,15 +124,12 @@ def label(record: RunRecord) -> str:
     return _SEED.sub(lambda m: "" if m[1] == own else m[0], record.label).strip()
 
 
-def _flags(record: RunRecord) -> dict[str, Any]:
-    return {k: v for k, v in record.flags.items() if k not in _SEEDS and k not in NEUTRAL_FLAGS}
-
-
 def _by_flags(data: PageData, runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
     """Group runs that differ only in their seed, and whose parents differ only in their seed; members by start."""
     by_lineage: dict[str, list[RunRecord]] = {}
+    known = data.marked | data.by_id
     for record in runs:
-        parents = [_lineage(data, record, parent) for parent in record.parents]
+        parents = [groups.lineage(record, parent, known) for parent in record.parents]
         by_lineage.setdefault(repr((_key(record), parents)), []).append(record)
     # Runs with the same parent belong together too, although the parent has the same seed as only some of them.
     merged: dict[str, list[RunRecord]] = {}
@@ -138,12 +142,4 @@ def _by_flags(data: PageData, runs: Sequence[RunRecord]) -> list[list[RunRecord]
 
 
 def _key(record: RunRecord) -> tuple[object, ...]:
-    return _flags(record), label(record), record.reported_by
-
-
-def _lineage(data: PageData, record: RunRecord, parent: str) -> object:
-    """Return the identity of a parent: operation and flags if its seed is the record's, else its id."""
-    known = data.by_id.get(parent) or data.marked.get(parent)
-    if known is None or known.seed != record.seed:
-        return parent
-    return known.operation, _flags(known), known.reported_by
+    return groups.compared(record), label(record), record.reported_by

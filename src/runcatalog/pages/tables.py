@@ -77,10 +77,9 @@ def rows(
         single = [m for setting in grouped[operation] for m in setting.members]
         shown = settings.varying(single) if flags is None else flags
         fixed = (_fixed(done) if flags is None else {}) | usual(grouped[operation], flags)
-        new = [
-            _row(data, s, name, shown, fixed | (hidden or {}), variants, summary)
-            for s in grouped[operation]
-        ]
+        left_out = fixed | (hidden or {})
+        new = [_row(data, s, name, shown, left_out, variants, summary) for s in grouped[operation]]
+        new = _distinct(new, grouped[operation], name, shown, left_out)
         new += [_empty_batch(data, head, name) for head in _without_trials(data, operation)]
         if reused and operation in reused:
             note = f"reused from {markdown.escape(reused[operation])}"
@@ -125,11 +124,43 @@ def _row(
     return Row(row, further, options, str(objectives[0]["name"]))
 
 
+def _distinct(
+    new: Sequence[Row],
+    grouped: Sequence[Setting],
+    name: str,
+    shown: Sequence[str],
+    hidden: Mapping[str, Sequence[Any]],
+) -> list[Row]:
+    """Return rows whose names are the same with the flags first in which they differ, else with their parents."""
+    by_name: dict[str, list[int]] = {}
+    for i, row in enumerate(new):
+        by_name.setdefault(row.cells[SETTING], []).append(i)
+    named = list(new)
+    for same in by_name.values():
+        if len(same) < 2:
+            continue
+        first = settings.varying([grouped[i].members[0] for i in same])
+        texts = [setting_cell(grouped[i], name, shown, hidden, first) for i in same]
+        for i, text in zip(same, texts, strict=True):
+            members = grouped[i].members
+            parents = list(dict.fromkeys(parent for m in members for parent in m.parents[:1]))
+            if texts.count(text) == 1 or not parents:
+                cell = text
+            else:
+                origin = f" from {', '.join(parent[:8] for parent in parents[:2])}"
+                room = _WIDEST - len(origin)
+                cell = setting_cell(grouped[i], name, shown, hidden, first, room) + origin
+            named[i] = replace(new[i], cells={**new[i].cells, SETTING: cell})
+    return named
+
+
 def setting_cell(
     setting: Setting,
     name: str,
     shown: Sequence[str],
     hidden: Mapping[str, Sequence[Any]] | None = None,
+    differing: Sequence[str] = (),
+    room: int = _WIDEST,
 ) -> str:
     """Return the name of a setting: operation, flags, and what its label says besides.
 
@@ -138,19 +169,22 @@ def setting_cell(
         name: The operation, as shown.
         shown: Flags to show, besides those that the label names.
         hidden: Values by flag that are not shown.
+        differing: Flags that tell the setting from another with the same name: shown first, with any value.
+        room: Characters, without the number of further flags.
     """
     first, hidden = setting.members[0], hidden or {}
     named, rest = _label_flags(first)
     flags = {
         n: first.flags[n]
-        for n in dict.fromkeys((*named, *shown))
-        if first.flags.get(n) not in (None, "", name, *hidden.get(n, ()))
+        for n in dict.fromkeys((*differing, *named, *shown))
+        if (n in differing and n in first.flags)
+        or first.flags.get(n) not in (None, "", name, *hidden.get(n, ()))
     }
     title = f"{name} “{markdown.escape(rest)}”" if rest else name
-    parts = [f"{markdown.escape(n)} {_flag_value(v)}" for n, v in flags.items()]
+    parts = [f"{markdown.escape(n)} {flag_text(v)}" for n, v in flags.items()]
     kept = []
     for part in parts[:_FLAGS]:
-        if kept and len(terminal.plain(" ".join([title, *kept, part]))) > _WIDEST:
+        if kept and len(terminal.plain(" ".join([title, *kept, part]))) > room:
             break
         kept.append(part)
     if more := len(parts) - len(kept):
@@ -158,10 +192,15 @@ def setting_cell(
     return f"{title} {', '.join(kept)}" if kept else title
 
 
-def _flag_value(value: Any) -> str:
+def flag_text(value: Any) -> str:
     """Format a flag's value; of a run's id its first digits, as everywhere."""
     is_id = isinstance(value, str) and re.fullmatch(r"[0-9a-f]{32}", value)
     return markdown.flag_value(value[:8] if is_id else value)
+
+
+def label_flags(record: RunRecord) -> list[str]:
+    """Return the flags that a run's label names."""
+    return _label_flags(record)[0]
 
 
 def _label_flags(record: RunRecord) -> tuple[list[str], str]:
@@ -230,13 +269,19 @@ def _varying_variants(grouped: Sequence[Setting]) -> list[str]:
     return varying[:_OPTIONS]
 
 
-def common(data: PageData, operations: Sequence[str], flags: Sequence[str] | None = None) -> str:
+def common(
+    data: PageData,
+    operations: Sequence[str],
+    flags: Sequence[str] | None = None,
+    titles: Mapping[str, str] | None = None,
+) -> str:
     """Return the options and main flags that all settings of a table share, and what most of them share.
 
     Args:
         data: All records.
         operations: Names.
         flags: As for :func:`rows`.
+        titles: Names of options, as for :func:`as_markdown`.
     """
     grouped = [s for name in operations for s in settings.settings(data, name)]
     done = [setting.members[0] for setting in grouped if setting.finished]
@@ -244,7 +289,9 @@ def common(data: PageData, operations: Sequence[str], flags: Sequence[str] | Non
         return ""
     options = [_variant(record) for record in done]
     shared = [
-        text for name, text in options[0].items() if all(o.get(name) == text for o in options)
+        f"{markdown.escape((titles or {}).get(name, name.replace('_', ' ')))} {text}"
+        for name, text in options[0].items()
+        if all(o.get(name) == text for o in options)
     ]
     declared = (data.operations[name].compare for name in operations if name in data.operations)
     main = dict.fromkeys(c[1:] for compare in declared for c in compare if c.startswith("="))
@@ -255,12 +302,12 @@ def common(data: PageData, operations: Sequence[str], flags: Sequence[str] | Non
             and first not in (None, "")
             and all(r.flags.get(name) == first for r in done)
         ):
-            shared.append(f"{markdown.escape(name)} {_flag_value(first)}")
+            shared.append(f"{markdown.escape(name)} {flag_text(first)}")
     texts = [f"All rows: {', '.join(dict.fromkeys(shared))}."] if shared else []
     for name in operations:
         if shared_by_most := usual(settings.settings(data, name), flags):
             named = [
-                f"{markdown.escape(n)} {_flag_value(v)}"
+                f"{markdown.escape(n)} {flag_text(v)}"
                 for n, (v,) in shared_by_most.items()
                 if v not in (None, "")
             ]

@@ -19,6 +19,7 @@ MAX_NAME = 120
 MAX_RESULT = 600
 UNBROKEN = 40  # characters; longer words may wrap, so that a column does not fill the page
 
+_NUMBERS = re.compile(r"(?:[-−\d.,%\[\] ]|never|of)+")
 _SPACES = re.compile(r"\s+")
 _MARKUP = re.compile(r"([\\`*\[\]|~])")
 _UNDERSCORE = re.compile(r"(?<![^\W_])_|_(?![^\W_])")
@@ -31,6 +32,7 @@ _ACTIVE = re.compile(
     r"|(?P<issue>#)(?=[0-9])"
 )
 _LONG = re.compile(rf"\S{{{UNBROKEN}}}(?=\S)")
+_WRAP = "\ue001"  # placeholder of a possible line break
 _BREAK = "\ue000"  # placeholder of the zero-width space while the rest is escaped; literal() removes it from input
 
 
@@ -53,12 +55,14 @@ def escape(value: object, limit: int = MAX_NAME) -> str:
 @lru_cache(10_000)  # rows repeat the same names
 def _escaped(value: str, limit: int) -> str:
     text = _ACTIVE.sub(lambda match: match[0] + _BREAK, literal(value, limit))
-    text = _LONG.sub(lambda match: match[0] + _BREAK, text)
+    text = _LONG.sub(lambda match: match[0] + _WRAP, text)
     text = text.replace("&", "&amp;").replace("<", "&lt;").replace(">", "&gt;")
     text = _MARKUP.sub(r"\\\1", text)
     text = _UNDERSCORE.sub(r"\\_", text)
     # GitHub renders $x$ as mathematics even after a backslash; an element around the sign prevents it.
-    return text.replace(_BREAK, "&#8203;").replace("$", "<span>$</span>")
+    # Unlike a zero-width space, <wbr> is not copied with the text.
+    text = text.replace(_BREAK, "&#8203;").replace(_WRAP, "<wbr>")
+    return text.replace("$", "<span>$</span>")
 
 
 def code(value: object) -> str:
@@ -86,7 +90,18 @@ def flag_value(value: object) -> str:
 
 def count(number_: float, unit: str) -> str:
     """Return "1 update", "360 updates", "0.4 M env steps"."""
-    return numbers.count(number_, escape(unit.replace("_", " "), 40) or "step")
+    shown = numbers.count(number_, escape(unit.replace("_", " "), 40) or "step")
+    return numbers.thousands(shown)
+
+
+def computed(value: object) -> str:
+    """Escape a cell of a table that a script wrote; one of numbers alone gets separators and minus signs."""
+    text = str(value)
+    if _NUMBERS.fullmatch(text):
+        text = re.sub(r"(?<=\d)-(?=\d)", "–", text)  # a range
+        text = re.sub(r"-(?=[\d.])", "−", text)
+        text = numbers.thousands(re.sub(r"−(?=0(\.0*)?(?![\d.]))", "", text))
+    return escape(text)
 
 
 def words(name: str) -> str:

@@ -134,5 +134,5 @@ def duration(seconds: float | None) -> str:
 
 def plain(markdown: str) -> str:
     """Return the text of a Markdown cell without its markup."""
-    shown = html.unescape(markdown).replace("\u200b", "").replace("**", "")
+    shown = html.unescape(markdown.replace("<wbr>", "")).replace("\u200b", "").replace("**", "")
     return clean(re.sub(r"\\([\\`*\[\]|~_])", r"\1", shown))

@@ -174,9 +174,7 @@ def test_a_search_is_compared_with_the_random_one_of_equal_budget(project, make)
     (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:opt@gp"]) }}')
     expected = "with 4 trials, best 5 against 2.5 of random search (cccccccc), whose best was reached after 3 trials"
     assert expected in joined(render.Catalog(project, [*own, *chance, *other]))
-    assert "better: 5 against 2.5, 4 trials" in joined(
-        render.Catalog(project, [*own, *chance, *other])
-    )
+    assert "| 5 against 2.5, 4 trials |" in joined(render.Catalog(project, [*own, *chance, *other]))
     alone = render.Catalog(project, [*own, *other]).pages
     assert not any("random search" in page for path, page in alone.items() if "toy" in path)
     comparison = searches.against_random(chance[1:], own[1:])
@@ -200,6 +198,8 @@ def with_importance(make, r2, **shares):
     [
         (0.41, {"clip": (0.02, -0.1, 0.1), "lr": (0.81, 0.63, 1.1)},
          "importance: lr 81 % [63, 100] of the variance (cross-validated R² 0.41 over 20 trials)"),
+        (0.09, {"lr": (0.6, 0.4, 0.8)},
+         "the effect of every parameter is undetermined, R² being below 0.1 (cross-validated R² 0.09 over 20 trials)"),
         (0.5, {"clip": (0.1, 0.02, 0.2), "lr": (0.6, 0.4, 0.8)},
          "importance: lr 60 % [40, 80] of the variance, clip 10 % [2, 20] (cross-validated R² 0.5 over 20 trials)"),
         (0.2, {"clip": (0.1, -0.1, 0.2), "lr": (0.6, -0.1, 1.8)},

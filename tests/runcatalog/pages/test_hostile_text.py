@@ -18,7 +18,7 @@ from runcatalog.text import markdown
 # What the catalog itself makes.
 OWN = {
     "h1", "h2", "p", "table", "thead", "tbody", "tr", "th", "td", "code", "span", "strong",
-    "details", "summary", "a", "br", "h3", "pre", "em", "ul", "li",
+    "details", "summary", "a", "br", "wbr", "h3", "pre", "em", "ul", "li",
 }  # fmt: skip
 ODD = (
     "|", "\\", "\\|", "`", "``", "<b>", "</td>", "</table>", "<script>alert(1)</script>", "<!--", "-->",
@@ -47,7 +47,7 @@ class Page(HTMLParser):
 
     def handle_starttag(self, tag, attributes):
         self.kinds.add(tag)
-        if tag not in ("br", "img", "input"):
+        if tag not in ("br", "img", "input", "wbr"):
             self._open.append(tag)
         self.links += [value for name, value in attributes if name in ("href", "src")]
         if tag == "table":

@@ -188,8 +188,10 @@ def test_numbers_for_prose(project, make):
     assert catalog.cell("toy:sweep", "b", "median") == "9 \\[5, never\\]"
     assert catalog.cell("toy:sweep", "c", "median") == "not run"
     overlap = findings.apart(*(catalog.cell("toy:sweep", who, "median") for who in "ab"))
-    assert overlap == "their intervals do not overlap"
-    assert findings.apart("3 [2, 6]", "9 [5, 12]") == "their intervals overlap: undetermined"
+    assert overlap == "the interval of the difference leaves 0 out"
+    assert findings.apart("3 [2, 6]", "9 [5, 12]") == "the interval of the difference leaves 0 out"
+    undetermined = "the interval of the difference contains 0: undetermined"
+    assert findings.apart("1,003 [1,002, 1,006]", "1,007 [1,004, 1,012]") == undetermined
     assert findings.apart("3", "9 [5, 12]") == "undetermined: no interval"
 
 
@@ -199,3 +201,30 @@ def test_why_a_section_has_no_result(project, make):
     catalog = render.Catalog(project, [lost])
     assert catalog.finding("toy:never") == "**Not run: needs a GPU.**"
     assert catalog.finding("toy:train") == "**No run has a result: killed: SIGTERM.**"
+
+
+def test_rows_with_the_same_name_show_in_what_they_differ(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text(
+        '{{ table(["toy:train"], flags=[]) }}'
+    )
+    runs = [make(i, value=0.9, lr=lr, seed=1) for i, lr in ((1, 0.1), (2, 0.2))]
+    runs.append(make(3, value=0.9, lr=0.2, seed=1, parents=(runs[0].run,)))
+    runs.append(make(4, value=0.9, lr=0.2, seed=1, parents=("f" * 32,)))
+    page = render.Catalog(project, runs).pages["catalog/toy.md"]
+    names = [row[0] for row in rows(page) if row[0].startswith("train")]
+    assert len(set(names)) == 4
+    assert names[0] == "train lr 0.1"
+    assert names[3] == "train lr 0.2 from ffffffff"
+
+
+def test_an_interval_that_a_table_states_replaces_that_of_the_counted_rate(project, make):
+    (project.experiments / "toy" / "catalog.md.j2").write_text('{{ table(["toy:train"]) }}')
+    (project.experiments / "toy" / "reported.yml").write_text(
+        'interval: {"toy:train": "none :: reach"}'
+    )
+    objective = {"name": "survival", "value": 0.764, "kind": "rate", "count": 24000}
+    table = {"columns": ["who", "reach"], "rows": [["none", "76.4 % [63.1, 85.9]"]]}
+    run = make(1, result={"objective": objective, "table": table})
+    pages = render.Catalog(project, [run]).pages
+    for path in ("catalog/toy.md", "catalog/toy_runs.md", "runs_catalog.md"):
+        assert "[63, 86]" in pages[path].replace("\\", ""), path

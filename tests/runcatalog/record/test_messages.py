@@ -25,7 +25,7 @@ from runcatalog.text import sentences
 
 def plain(markdown):
     """Return a cell of the catalog without its escapes."""
-    text = re.sub(r"&#8203;|</?span>", "", markdown)
+    text = re.sub(r"&#8203;|<wbr>|</?span>", "", markdown)
     for name, sign in (("&lt;", "<"), ("&gt;", ">"), ("&amp;", "&")):
         text = text.replace(name, sign)
     return re.sub(r"\\([\\`*\[\]|~_])", r"\1", text)

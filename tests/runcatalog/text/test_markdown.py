@@ -113,7 +113,7 @@ def test_only_a_rate_of_one_is_100_per_cent():
         "0",
         "<1",
         "93",
-        "99",
+        "99.5",
         "100",
     ]
 
@@ -123,3 +123,18 @@ def test_counts():
         markdown.count(n, unit) for n, unit in ((1, "update"), (360, "update"), (4e5, "env_step"))
     ]
     assert texts == ["1 update", "360 updates", "0.4 M env steps"]
+
+
+@pytest.mark.parametrize(
+    ("written", "shown"),
+    [
+        ("1748 [1604, 2470]", "1,748 \\[1,604, 2,470\\]"), ("2960 [2412, never]", "2,960 \\[2,412, never\\]"),
+        ("-0 %", "0 %"), ("-0.06", "−0.06"), ("-1.06", "−1.06"), ("1-3", "1–3"), ("0.00", "0.00"),
+        ("1234.5", "1,234.5"),
+        ("0.12345", "0.12345"), ("200,000, 10,000", "200,000, 10,000"), ("02410825", "02410825"),
+        ("92450312", "92450312"),
+        ("run 1748", "run 1748"), ("a-1", "a-1"),
+    ],
+)  # fmt: skip
+def test_numbers_that_a_script_wrote(written, shown):
+    assert markdown.computed(written) == shown

@@ -26,12 +26,12 @@ const formats = {
     return text.startsWith("-") ? `−${text.slice(1)}` : text;
   },
 
-  // A rate as whole per cent; only a rate of exactly 1 gives 100.
+  // A rate as whole per cent; only a rate of exactly 1 gives 100, others up to 99.9.
   rate(value) {
     if (!Number.isFinite(value)) return formats.number(value);
     if (value > 1) return `${(value * 100).toFixed(0)} %`;
-    let whole = Math.floor(100 * value + 0.5);
-    if (whole >= 100 && value < 1) whole = 99;
+    const whole = Math.floor(100 * value + 0.5);
+    if (whole >= 100 && value < 1) return `${Math.min(99.9, 100 * value).toFixed(1)} %`;
     return whole <= 0 && value > 0 ? "<1 %" : `${formats.minus(String(whole))} %`;
   },
 
