@@ -457,7 +457,10 @@ class Run:
         project = environment.project_root()
         facts = environment.run_facts(self.config, self.study, self.id, project)
         static = self._hide.value(facts)  # a later sender of the run may not know the secrets
-        if static["dirty"]:
+        folder = environment.submitted()
+        if folder and (folder / patch.NAME).exists():
+            self.artifact(folder / patch.NAME)
+        elif static["dirty"] and not folder:
             patch.write(project, static["commit"], self.artifact(patch.NAME))
         journal.write_json(path, static)
         return static

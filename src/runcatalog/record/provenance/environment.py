@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import platform
 import re
@@ -90,8 +91,22 @@ def script(config: Config) -> str:
     return Path(sys.argv[0]).stem if module == "__main__" else module.rpartition(".")[2]
 
 
+def submitted() -> Path | None:
+    """Return the folder with the submitter's facts, for a run that another machine has submitted."""
+    named = os.environ.get("RECORD_SUBMITTED")
+    return Path(named) if named else None
+
+
 def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
-    """Return the facts of a run at its first start: the content of ``run.json``."""
+    """Return the facts of a run at its first start: the content of ``run.json``.
+
+    Project and commit of a submitted run are the submitter's.
+    """
+    folder = submitted()
+    facts = {
+        "project": str(project),
+        **(json.loads((folder / "facts.json").read_text()) if folder else commit_facts(project)),
+    }
     return {
         "id": run_id,
         "study": study,
@@ -101,12 +116,11 @@ def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[st
         "seed": config.seed,
         "command": shlex.join([Path(sys.executable).name, *sys.argv]),
         "started": int(time.time() * 1000),
-        "project": str(project),
         "versions": versions(),
         "environment": redact.allowed(os.environ),
         "mlflow_run_id": os.environ.get("MLFLOW_RUN_ID", ""),
         **machine_facts(project),
-        **commit_facts(project),
+        **facts,
     }
 
 
@@ -115,7 +129,7 @@ def machine_facts(project: Path) -> dict[str, Any]:
     host = socket.gethostname()
     return {
         "host": host,
-        "machine": machine_name(project, host),
+        "machine": os.environ.get("RECORD_MACHINE") or machine_name(project, host),
         "host_cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
