@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from runcatalog.cli import completion, init, keep, page, read, rerun, ui, verify
+from runcatalog.cli import completion, init, keep, page, read, rerun, ui, verify, workers
 from runcatalog.cli.common import Commands, Help
 from runcatalog.model.errors import CatalogError
 
@@ -34,6 +34,8 @@ for every experiment:
   catalog forget 7623993d --why TEXT      out of the tables, with the reason
 in a clone without runs:
   catalog import                          the committed records into MLflow
+on other machines (docs/cluster.md):
+  catalog workers                         machines, hardware, health, what runs where
 questions:
   catalog search 'lr>1e-3 and task=pull'  which runs?
   catalog best ppo:train                  which flags are best, over seeds?
@@ -87,6 +89,7 @@ def parser() -> argparse.ArgumentParser:
     rerun.add(commands)
     verify.add(commands)
     ui.add(commands)
+    workers.add(commands)
     return top
 
 

@@ -34,7 +34,8 @@ from runcatalog.cluster.engine import (
 )
 from runcatalog.cluster.mirror import Mirror
 from runcatalog.record import journal
-from runcatalog.record.delivery.sender import start_sender
+from runcatalog.record.delivery import mlflow_client
+from runcatalog.record.delivery.sender import is_sent, start_sender
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import status
 from runcatalog.record.lifecycle.signals import die_with_parent
@@ -216,7 +217,6 @@ class Proxy:
             "GUILD_HOME": node.HOME,
             "PROJECT_DIR": node.PROJECT,
             "CMD_DIR": node.PROJECT,
-            "RECORD_MLFLOW": "off",
             "RECORD_SUBMITTED": node.SUBMITTED,
         }
         return Job(
@@ -262,7 +262,9 @@ class Proxy:
         facts = {"project": str(self._project), **environment.commit_facts(self._project)}
         submitted = folder / "submitted"
         submitted.mkdir()
-        journal.write_json(submitted / "facts.json", facts)
+        uri = mlflow_client.shown(mlflow_client.tracking_uri()) if is_sent() else ""
+        uri = uri.removeprefix(f"sqlite:///{self._project}/")
+        journal.write_json(submitted / "facts.json", {"facts": facts, "mlflow": uri})
         if facts["dirty"] and session is None:
             patch.write(self._project, facts["commit"], submitted / patch.NAME)
         yield "submitted", submitted, [path.name for path in submitted.iterdir()]

@@ -18,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runcatalog.record.config import Config, flags_of
 from runcatalog.record.provenance import redact
@@ -91,10 +91,27 @@ def script(config: Config) -> str:
     return Path(sys.argv[0]).stem if module == "__main__" else module.rpartition(".")[2]
 
 
-def submitted() -> Path | None:
-    """Return the folder with the submitter's facts, for a run that another machine has submitted."""
+class Submitted(NamedTuple):
+    """What a run gets from another machine that has submitted it.
+
+    Attributes:
+        facts: Project, commit and uncommitted changes there.
+        mlflow: MLflow to which the run is sent from there, as shown; "" if it is not sent.
+        patch: The uncommitted changes; the file is missing without any.
+    """
+
+    facts: dict[str, str]
+    mlflow: str
+    patch: Path
+
+
+def submitted() -> Submitted | None:
+    """Return what the submitter has sent along; None for a run that was started on this machine."""
     named = os.environ.get("RECORD_SUBMITTED")
-    return Path(named) if named else None
+    if not named:
+        return None
+    content = json.loads((Path(named) / "facts.json").read_text(encoding="utf-8"))
+    return Submitted(content["facts"], content["mlflow"], Path(named) / "dirty.patch")
 
 
 def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
@@ -102,11 +119,8 @@ def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[st
 
     Project and commit of a submitted run are the submitter's.
     """
-    folder = submitted()
-    facts = {
-        "project": str(project),
-        **(json.loads((folder / "facts.json").read_text()) if folder else commit_facts(project)),
-    }
+    given = submitted()
+    facts = given.facts if given else {"project": str(project), **commit_facts(project)}
     return {
         "id": run_id,
         "study": study,
