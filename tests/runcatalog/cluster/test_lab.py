@@ -1,0 +1,128 @@
+"""Unchanged commands on other machines: a scheduler and two workers as processes of this one."""
+
+import json
+import os
+import signal
+
+import psutil
+
+from runcatalog.record.journal import read_points
+from runcatalog.record.lifecycle.status import last_session
+
+
+def result(run):
+    return json.loads((run / "result.json").read_text())
+
+
+def new_run(lab, known):
+    """Waits for a run that is none of `known` and has begun elsewhere."""
+
+    def begun():
+        fresh = [run for run in lab.runs if run not in known]
+        return fresh[0] if fresh and (fresh[0] / "journal/sessions.jsonl").exists() else None
+
+    return lab.wait(begun)
+
+
+def place_of(run):
+    return json.loads((run / ".guild/engine.json").read_text())["place"]["machine"]
+
+
+def test_a_run_goes_to_a_worker_and_comes_home(lab, engine):
+    out = lab.good("guild run small:train updates=6 -y", ENGINE="lab")
+    run = lab.runs[-1]
+    facts = json.loads((run / "journal/run.json").read_text())
+    assert f"engine: on {facts['machine']}" in out
+    assert facts["machine"] in ("box1", "box2")
+    assert facts["project"] == str(lab.root)
+    assert facts["id"] == run.name
+    assert "finished" in out
+    assert result(run)["status"] == "FINISHED"
+    assert [point.step for point in read_points(run / "journal/metrics.jsonl")][-1] == 6
+    assert (run / ".guild/attrs/exit_status").read_text().strip() == "0"
+    assert not list((lab.settings.scratch).glob("box*/trials/*"))  # nothing is left there
+    here = lab.good("guild run small:train updates=6 -y")  # without ENGINE
+    assert "engine:" not in here
+    assert result(lab.runs[-1])["digest"] == result(run)["digest"]
+
+
+def test_a_script_that_fails_is_not_repeated_and_its_status_is_guilds(lab, engine):
+    done = lab.type("guild run small:train fail=2 -y", ENGINE="lab")
+    run = lab.runs[-1]
+    assert done.returncode == 1
+    assert "it fails" in done.stdout
+    assert result(run)["reason"] == "as it was told"
+    assert json.loads((run / ".guild/engine.json").read_text())["attempt"] == 1
+
+
+def test_the_trials_of_a_batch_run_side_by_side(lab, engine):
+    before = set(lab.runs)
+    lab.good("guild run small:train seed=[1,2] updates=20 pause=0.4 -y", ENGINE="lab")
+    trials = [run for run in lab.runs if run not in before]
+    # A free box1 comes first, so the second trial began while the first was running.
+    assert {place_of(run) for run in trials} == {"box1", "box2"}
+    assert len({result(run)["digest"]["metrics"] for run in trials}) == 2
+
+
+def test_a_killed_worker_costs_what_came_after_the_last_checkpoint(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
+    before = set(lab.runs)
+    flags = "updates=60 every=10 seed=3"
+    running = lab.background(f"guild run small:train {flags} pause=0.1 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
+    lost = place_of(run)
+    trial = psutil.Process(last_session(run)["pid"])
+    lab.kill(lost)
+    out, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, out
+    assert not trial.is_running()
+    assert f"{lost} does not answer" in out
+    assert last_session(run)["session"] == 2
+    assert result(run)["resume_mismatch"] == 0
+    machines = json.loads((run / ".guild/engine.json").read_text())["machines"]
+    assert [each["machine"] for each in machines] == [lost, *({"box1", "box2"} - {lost})]
+    lab.good(f"guild run small:train {flags} -y")
+    assert result(lab.runs[-1])["digest"] == result(run)["digest"]
+    lab.start(lost)
+    lab.wait_for_workers(engine, "box1", "box2")
+
+
+def test_stop_reaches_the_run(lab, engine):
+    before = set(lab.runs)
+    running = lab.background("guild run small:train updates=100000 pause=0.05 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    trial = psutil.Process(last_session(run)["pid"])
+    lab.good(f"guild stop {run.name} -y")
+    running.communicate(timeout=60)
+    assert (run / ".guild/attrs/exit_status").read_text().strip() == str(-signal.SIGTERM)
+    assert result(run)["reason"] == "SIGTERM"
+    trial.wait(30)
+
+
+def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engine):
+    before = set(lab.runs)
+    running = lab.background("guild run small:train updates=40 every=10 pause=0.1 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
+    trial = psutil.Process(last_session(run)["pid"])
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    trial.wait(60)
+    assert not (run / "result.json").exists()  # nobody was here to fetch it
+    out = lab.good(f"guild run --restart {run.name} -y", ENGINE="lab")
+    assert "engine: on" in out
+    assert last_session(run)["session"] == 2
+    assert result(run)["status"] == "FINISHED"
+    assert result(run)["resume_mismatch"] == 0
+
+
+def test_a_script_that_starts_runs_stays_and_they_go(lab, engine):
+    before = set(lab.runs)
+    out = lab.good("guild run small:pairs updates=3 -y", ENGINE="lab")
+    started = [run for run in lab.runs if run not in before]
+    pair = {run for run in started if (run / "pairs.json").exists()}
+    assert len(started) == 3
+    assert {run for run in started if not (run / ".guild/engine.json").exists()} == pair
+    assert out.count("engine: on") == 2
+    assert {result(run)["status"] for run in started} == {"FINISHED"}
