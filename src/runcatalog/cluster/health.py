@@ -7,6 +7,7 @@ GPU that fails takes the process down.
 from __future__ import annotations
 
 import json
+import os
 import shutil
 import subprocess
 import sys
@@ -51,8 +52,6 @@ def gpus() -> list[tuple[str, float]]:
     Raises:
         OSError: The driver does not answer.
     """
-    import os
-
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible in ("", "-1") or not shutil.which("nvidia-smi"):
         return []
@@ -117,7 +116,7 @@ def _products(demands: Mapping[str, Any]) -> str:
     expected = left.astype(np.float64) @ right.astype(np.float64)
     end = time.monotonic() + float(demands.get("seconds", 0))
     try:
-        multiply = _on_gpu(left, right) if demands.get("gpu") else lambda: left @ right
+        multiply = (_on_gpu if demands.get("gpu") else _on_cpu)(left, right)
         first = multiply()
         if (difference := float(np.abs(first - expected).max())) > _TOLERANCE:
             return f"a matrix product is wrong by {difference:.3g}"
@@ -128,6 +127,10 @@ def _products(demands: Mapping[str, Any]) -> str:
         text = " ".join(str(error).split())[:200]
         return f"matrix products fail: {type(error).__name__}: {text}"
     return ""
+
+
+def _on_cpu(left: Any, right: Any) -> Any:
+    return lambda: left @ right
 
 
 def _on_gpu(left: Any, right: Any) -> Any:
