@@ -57,7 +57,9 @@ def _show(settings: Settings, as_json: bool) -> int:
     if as_json:
         print(json.dumps(found, indent=1, sort_keys=True))
         return 0
-    print("\n".join(table(found, time.time())) or "no worker; `catalog workers start NAME` starts one")
+    print(
+        "\n".join(table(found, time.time())) or "no worker; `catalog workers start NAME` starts one"
+    )
     return 0
 
 

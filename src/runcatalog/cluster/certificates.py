@@ -1,7 +1,7 @@
 """The lab's own certificate authority, and a certificate for each user and machine.
 
-A TLS folder holds `ca.pem`, and `NAME.pem` with `NAME.key` for each name used there. `authority.key`, which signs, stays
-on one machine: a machine or user gets a copy of `ca.pem` and of its own two files, nothing else.
+A TLS folder holds `ca.pem`, and `NAME.pem` with `NAME.key` for each name used there. `authority.key`, which signs,
+stays on one machine: a machine or user gets a copy of `ca.pem` and of its own two files, nothing else.
 """
 
 from __future__ import annotations
@@ -134,6 +134,4 @@ def _write(folder: Path, certificate_name: str, key_name: str, certificate: Any,
     descriptor = os.open(folder / key_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
     with open(descriptor, "wb") as file:
         file.write(content)
-    (folder / certificate_name).write_bytes(
-        certificate.public_bytes(serialization.Encoding.PEM)
-    )
+    (folder / certificate_name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))

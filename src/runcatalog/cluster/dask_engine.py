@@ -50,7 +50,12 @@ def security(settings: Settings, name: str) -> Any:
     roles = ("client", "worker", "scheduler")
     own = {f"tls_{role}_cert": certificate for role in roles}
     own |= {f"tls_{role}_key": key for role in roles}
-    return Security(require_encryption=True, tls_ca_file=authority, tls_min_version=ssl.TLSVersion.TLSv1_3, **own)
+    return Security(
+        require_encryption=True,
+        tls_ca_file=authority,
+        tls_min_version=ssl.TLSVersion.TLSv1_3,
+        **own,
+    )
 
 
 class DaskEngine:
@@ -99,7 +104,7 @@ class DaskEngine:
         if not answer:
             answer = self._call(
                 place.address, "trial_start", _CLAIM, archive=job.archive, digest=job.digest,
-                command=list(job.command), environment=job.environment, **name,
+                command=list(job.command), environment=job.environment, links=job.links, **name,
             )  # fmt: skip
         return _checked(answer).get("refused", "")
 
@@ -158,9 +163,14 @@ class DaskEngine:
 
     def close(self) -> None:
         """Close the connections."""
-        for remote in self._remotes.values():
-            remote.close_comms()
-        self._loop.run_until_complete(asyncio.sleep(0))
+        for address in list(self._remotes):
+            self._loop.run_until_complete(self._forget(address))
+        self._loop.close()
+
+    async def _forget(self, address: str) -> None:
+        """Close a connection; it needs a running loop for that."""
+        self._remotes.pop(address).close_comms()
+        await asyncio.sleep(0)
 
     def _patiently(self, place: Place, call: str, **arguments: Any) -> Any:
         """Call a worker until it answers.
@@ -192,7 +202,7 @@ class DaskEngine:
             return self._loop.run_until_complete(asyncio.wait_for(remote(**arguments), seconds))
         except (OSError, TimeoutError) as error:
             # A connection whose answer is still outstanding cannot be used again.
-            self._remotes.pop(address).close_comms()
+            self._loop.run_until_complete(self._forget(address))
             text = " ".join(str(error).split()) or "no answer"
             if "certificate" in text.lower() or "TLS" in text:
                 text = f"TLS refused: {text}"

@@ -34,6 +34,7 @@ class Job:
         command: Command in the run's directory; paths begin with the placeholders of `runcatalog.cluster.node`.
         environment: Environment variables, with the same placeholders.
         versions: Versions of packages by name, which the machine must have too.
+        links: Links of the run's directory into other runs: RUN/PATH by name.
     """
 
     run: str
@@ -44,6 +45,7 @@ class Job:
     command: Sequence[str]
     environment: dict[str, str]
     versions: dict[str, str] = field(default_factory=dict)
+    links: dict[str, str] = field(default_factory=dict)
 
 
 @dataclass(frozen=True)

@@ -43,9 +43,8 @@ def stamps(root: Path) -> dict[str, Stamp]:
         folders[:] = [name for name in folders if not is_local(name)]
         for name in names:
             path = Path(folder, name)
-            if not is_local(name) and path.is_file():
-                if (stamp := stamp_of(path)) is not None:
-                    found[path.relative_to(root).as_posix()] = stamp
+            if not is_local(name) and path.is_file() and (stamp := stamp_of(path)) is not None:
+                found[path.relative_to(root).as_posix()] = stamp
     return found
 
 

@@ -19,7 +19,9 @@ from typing import Any
 
 CLOCK_ERROR = 60.0  # s by which a machine's clock may differ from the submitter's
 _SIDE = 512  # of the matrices
-_TOLERANCE = 1e-2  # of an element; float32 sums of 512 products of normal numbers differ by less than 1e-3
+_TOLERANCE = (
+    1e-2  # of an element; float32 sums of 512 products of normal numbers differ by less than 1e-3
+)
 _GB = 1e9
 
 
@@ -55,7 +57,11 @@ def gpus() -> list[tuple[str, float]]:
     visible = os.environ.get("CUDA_VISIBLE_DEVICES")
     if visible in ("", "-1") or not shutil.which("nvidia-smi"):
         return []
-    query = ["nvidia-smi", "--query-gpu=index,uuid,name,memory.total", "--format=csv,noheader,nounits"]
+    query = [
+        "nvidia-smi",
+        "--query-gpu=index,uuid,name,memory.total",
+        "--format=csv,noheader,nounits",
+    ]
     try:
         done = subprocess.run(query, capture_output=True, text=True, timeout=20)
     except subprocess.TimeoutExpired:

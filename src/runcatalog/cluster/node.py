@@ -11,6 +11,7 @@ import json
 import os
 import shutil
 import signal
+import socket
 import subprocess
 import sys
 import threading
@@ -25,11 +26,16 @@ from runcatalog.record import journal
 from runcatalog.record.errors import UserError
 
 # Stand for paths of the machine in commands and environments.
-RUN, HOME, PROJECT, SUBMITTED, PYTHON = (f"\x01{n}\x01" for n in ("run", "home", "project", "submitted", "python"))
+RUN, HOME, PROJECT, SUBMITTED, PYTHON = (
+    f"\x01{n}\x01" for n in ("run", "home", "project", "submitted", "python")
+)
 _KEPT = 24 * 3600.0  # s for which an ended attempt waits for its submitter
 _KNOWN_ATTEMPTS = 10_000
 _GRACE = 20.0  # s from SIGTERM to SIGKILL
-_INHERITED = ("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "SSL_CERT_FILE", "CUDA_VISIBLE_DEVICES")
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL"),
+    *("LD_LIBRARY_PATH", "SSL_CERT_FILE", "CUDA_VISIBLE_DEVICES"),
+)
 # Dies with the worker, also before the command has begun.
 _LAUNCH = """
 import ctypes, os, sys
@@ -63,7 +69,14 @@ class Trial:
         self._shipped: dict[str, Stamp] = {}
         self._child: subprocess.Popen[bytes] | None = None
 
-    def start(self, archive: bytes, digest: str, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def start(
+        self,
+        archive: bytes,
+        digest: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        links: Mapping[str, str],
+    ) -> None:
         """Unpack the archive and start the command.
 
         Raises:
@@ -71,6 +84,10 @@ class Trial:
             OSError: The command cannot be started, or the disk is full.
         """
         files.unpack(archive, digest, self.root)
+        for name, target in links.items():
+            link = files.inside(self.directory, name)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(files.inside(self.directory.parent, target))
         self._shipped = files.stamps(self.directory)
         paths = {
             RUN: str(self.directory),
@@ -94,7 +111,10 @@ class Trial:
         def run() -> None:
             # The thread that starts a process with a parent-death signal has to outlive it (prctl(2)).
             try:
-                with (self.root / "output").open("wb") as out, (self.root / "errors").open("wb") as err:
+                with (
+                    (self.root / "output").open("wb") as out,
+                    (self.root / "errors").open("wb") as err,
+                ):
                     launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid())]
                     self._child = subprocess.Popen(
                         [*launch, *map(here, command)], cwd=self.directory, env=variables, stdout=out, stderr=err,
@@ -139,7 +159,9 @@ class Trial:
         late.daemon = True
         late.start()
 
-    def look(self, wanted: Sequence[Wanted], printed: Sequence[int], digests: bool) -> dict[str, Any]:
+    def look(
+        self, wanted: Sequence[Wanted], printed: Sequence[int], digests: bool
+    ) -> dict[str, Any]:
         """Return the fields of `runcatalog.cluster.engine.Look`."""
         code, reason = self.code, self.reason  # before the files: after the end they change no more
         now = files.stamps(self.directory)
@@ -226,7 +248,13 @@ class Node:
         return {f"trial_{call.__name__}": call for call in calls}
 
     async def claim(
-        self, run: str, attempt: int, operation: str, demands: dict[str, Any], clock: float, lease: float
+        self,
+        run: str,
+        attempt: int,
+        operation: str,
+        demands: dict[str, Any],
+        clock: float,
+        lease: float,
     ) -> dict[str, str]:
         """Reserve a slot for an attempt, after the checks of the machine; `refused` says why not."""
         if attempt <= self._attempts.get(run, 0):
@@ -277,14 +305,21 @@ class Node:
             return f"its check ended with status {process.returncode}: {last[0][:200]}"
 
     async def start(
-        self, run: str, attempt: int, archive: bytes, digest: str, command: list[str], environment: dict[str, str]
+        self,
+        run: str,
+        attempt: int,
+        archive: bytes,
+        digest: str,
+        command: list[str],
+        environment: dict[str, str],
+        links: dict[str, str],
     ) -> dict[str, str]:
         """Start a claimed attempt."""
         trial, problem = self._trial(run, attempt)
         if trial is None:
             return problem
         try:
-            await asyncio.to_thread(trial.start, archive, digest, command, environment)
+            await asyncio.to_thread(trial.start, archive, digest, command, environment, links)
         except (OSError, ValueError) as error:
             trial.end(str(error))
             return {"refused": str(error)}
@@ -379,9 +414,11 @@ def hardware() -> dict[str, Any]:
     except OSError as error:
         gpus, problem = [], str(error)
     return {
-        "host": __import__("socket").gethostname(),
+        "host": socket.gethostname(),
         "cpu": environment.cpu_name(),
-        "cores": len(os.sched_getaffinity(0)) if hasattr(os, "sched_getaffinity") else os.cpu_count(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
         "memory": psutil.virtual_memory().total / 1e9,
         "gpus": [name for name, _ in gpus],
         "gpu_memory": min((memory for _, memory in gpus), default=0.0),

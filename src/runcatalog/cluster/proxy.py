@@ -42,11 +42,16 @@ from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.record.provenance import environment, patch, redact
 
 VARIABLES = "ENGINE_VARIABLES"  # names of the variables that the operation declares
+RECORDS = "ENGINE_RECORDS"  # set if the script may read the project's records
 LOSSES = 3  # after which a run is given up
 STATE = "engine.json"  # in the folder .guild of a run
 _LOCK_SECONDS = 60.0
 _RUN_ID = re.compile("[0-9a-f]{8,32}")
 _PROJECT_FILES = ("guild.yml", "catalog.yml", "experiments/machines.yml", "experiments/*/guild.yml")
+# Which run it is, and with which result.
+_FACTS = re.compile(
+    r"\.guild/(opref|attrs/(id|op|flags|label|exit_status|started|stopped))|result.json|journal/run.json"
+)
 # Guild's own, of the submitter; `env` is its whole environment.
 _NOT_SHIPPED = re.compile(r"\.guild/(output.*|LOCK.*|engine\..*|attrs/env|.*tfevents.*)")
 _NOT_PASSED = re.compile(r"MLFLOW_.*|ENGINE.*|GUILD_HOME|GUILD_PLUGINS|PROJECT_DIR|CMD_DIR|RUN_.*")
@@ -65,6 +70,7 @@ class Proxy:
         self._settings, self._engine, self._command = settings, engine, command
         self._root, self._run = Path(os.environ["RUN_DIR"]), os.environ["RUN_ID"]
         self._project = Path(os.environ.get("PROJECT_DIR") or os.environ["CMD_DIR"]).resolve()
+        self._runs = Path(os.path.realpath(Path(os.environ["GUILD_HOME"]) / "runs"))
         self._operation = os.environ.get("GUILD_OP", "")
         self._state_file = self._root / ".guild" / STATE
         self._attempt = 0
@@ -209,7 +215,9 @@ class Proxy:
             if not _NOT_PASSED.fullmatch(name)
         }
         # What lies outside of the run is not there.
-        paths = [p for p in variables.pop("PYTHONPATH", "").split(os.pathsep) if p.startswith(node.RUN)]
+        paths = [
+            p for p in variables.pop("PYTHONPATH", "").split(os.pathsep) if p.startswith(node.RUN)
+        ]
         variables |= {
             "PYTHONPATH": os.pathsep.join(paths),
             "RUN_DIR": node.RUN,
@@ -228,11 +236,17 @@ class Proxy:
             command=[self._there(word) for word in self._command],
             environment=variables,
             versions=_versions(self._project),
+            links=self._links(),
         )
 
     def _parts(self, folder: Path) -> Iterator[tuple[str, Path, list[str]]]:
         """Yield what is shipped: the run, runs that its flags name, files of the project, facts of the submitter."""
-        names = [name for name in files.stamps(self._root) if not _NOT_SHIPPED.fullmatch(name)]
+        links = self._links()
+        names = [
+            name
+            for name in files.stamps(self._root)
+            if not _NOT_SHIPPED.fullmatch(name) and not any(_is_below(name, link) for link in links)
+        ]
         session = status.last_session(self._root)
         if session is not None:
             # A session that is over, whatever its machine knows of it: this attempt has its number.
@@ -245,20 +259,23 @@ class Proxy:
             names = [name for name in names if name not in {f".guild/attrs/{n}" for n in values}]
             yield f"home/runs/{self._run}/.guild/attrs", attributes, list(values)
         yield f"home/runs/{self._run}", self._root, names
-        runs = Path(os.environ["GUILD_HOME"]) / "runs"
-        for word in filter(_RUN_ID.fullmatch, dict.fromkeys(self._command)):
-            matches = list(runs.glob(f"{word}*"))
-            if len(matches) == 1 and matches[0] != self._root:
-                needed = files.stamps(matches[0])
-                kept = [name for name in needed if not _NOT_SHIPPED.fullmatch(name)]
-                yield f"home/runs/{matches[0].name}", matches[0], kept
-        found = {p for pattern in _PROJECT_FILES for p in self._project.glob(pattern) if p.is_file()}
+        for run, wanted in self._other_runs(links).items():
+            yield f"home/runs/{run}", self._runs / run, wanted
+        patterns = [
+            *_PROJECT_FILES,
+            *(["experiments/records/*/*.json"] if os.environ.get(RECORDS) else []),
+        ]
+        found = {p for pattern in patterns for p in self._project.glob(pattern) if p.is_file()}
         found_names = [path.relative_to(self._project).as_posix() for path in sorted(found)]
         marker = folder / "project"
         marker.mkdir()
         (marker / "guild.yml").touch()
         prefix = f"project/{self._project.name or 'project'}"
-        yield prefix, self._project if "guild.yml" in found_names else marker, found_names or ["guild.yml"]
+        yield (
+            prefix,
+            self._project if "guild.yml" in found_names else marker,
+            found_names or ["guild.yml"],
+        )
         facts = {"project": str(self._project), **environment.commit_facts(self._project)}
         submitted = folder / "submitted"
         submitted.mkdir()
@@ -269,9 +286,45 @@ class Proxy:
             patch.write(self._project, facts["commit"], submitted / patch.NAME)
         yield "submitted", submitted, [path.name for path in submitted.iterdir()]
 
+    def _links(self) -> dict[str, str]:
+        """Return the links of the run's directory into other runs: RUN/PATH by the path here."""
+        found = {}
+        for folder, folders, names in os.walk(self._root):
+            for name in (*folders, *names):
+                path = Path(folder, name)
+                if path.is_symlink():
+                    target = Path(os.path.realpath(path))
+                    if target.exists() and target.is_relative_to(self._runs):
+                        inside = target.relative_to(self._runs).as_posix()
+                        if not _is_below(inside, self._run):
+                            found[path.relative_to(self._root).as_posix()] = inside
+        return found
+
+    def _other_runs(self, links: dict[str, str]) -> dict[str, list[str]]:
+        """Return the files of other runs that this one needs, by run: those that it links to, and all of those whose
+        id is a flag."""
+        needed: dict[str, set[str]] = {}
+        named = [word for word in dict.fromkeys(self._command) if _RUN_ID.fullmatch(word)]
+        for matches in (list(self._runs.glob(f"{word}*")) for word in named):
+            if len(matches) == 1 and matches[0].name != self._run:
+                needed[matches[0].name] = set(files.stamps(matches[0]))
+        for target in links.values():
+            run, _, wanted = target.partition("/")
+            known = files.stamps(self._runs / run)
+            kept = {name for name in known if _is_below(name, wanted) or _FACTS.fullmatch(name)}
+            needed.setdefault(run, set()).update(kept)
+        return {
+            run: [name for name in names if not _NOT_SHIPPED.fullmatch(name)]
+            for run, names in needed.items()
+        }
+
     def _there(self, text: str) -> str:
         """Return a text with placeholders for the paths of this machine."""
-        paths = {str(self._root): node.RUN, os.path.realpath(self._root): node.RUN, sys.executable: node.PYTHON}
+        paths = {
+            str(self._root): node.RUN,
+            os.path.realpath(self._root): node.RUN,
+            sys.executable: node.PYTHON,
+        }
         paths |= {str(self._project): node.PROJECT}
         for path in sorted(paths, key=len, reverse=True):
             text = re.sub(rf"{re.escape(path)}(?=$|[/:,;'\" ])", paths[path], text)
@@ -296,12 +349,15 @@ class Proxy:
                 raise StaleAttempt("a newer attempt of this run has begun")
             if place := changed.get("place"):
                 known = state.get("machines", [])
-                changed["machines"] = [*known, {"attempt": self._attempt, "machine": place["machine"]}]
+                changed["machines"] = [
+                    *known,
+                    {"attempt": self._attempt, "machine": place["machine"]},
+                ]
             journal.write_json(self._state_file, state | changed)
 
 
 def _versions(project: Path) -> dict[str, str]:
-    """Return the versions of the project's lock for the packages that are installed here, else those that runs record."""
+    """Return the versions of the project's lock for packages that are installed here, else those that runs record."""
     from packaging.requirements import InvalidRequirement, Requirement
 
     try:
@@ -311,12 +367,19 @@ def _versions(project: Path) -> dict[str, str]:
     locked = {}
     for line in lines:
         if re.match(r"[A-Za-z0-9]", line):
-            with contextlib.suppress(InvalidRequirement, metadata.PackageNotFoundError, StopIteration):
+            with contextlib.suppress(
+                InvalidRequirement, metadata.PackageNotFoundError, StopIteration
+            ):
                 wanted = Requirement(line.rstrip("\\ "))
                 if wanted.marker is None or wanted.marker.evaluate():
                     metadata.version(wanted.name)
                     locked[wanted.name] = next(iter(wanted.specifier)).version
     return locked
+
+
+def _is_below(name: str, folder: str) -> bool:
+    """Return whether a path is that of a file or folder, or in it; "" is the folder of all."""
+    return not folder or name == folder or name.startswith(f"{folder}/")
 
 
 def _say(text: str) -> None:

@@ -1,4 +1,4 @@
-"""The processes of a lab: `python -m runcatalog.cluster.serve scheduler|worker NAME …`, started by `catalog workers start`."""
+"""The processes of a lab, scheduler and workers, which `catalog workers start` starts."""
 
 from __future__ import annotations
 

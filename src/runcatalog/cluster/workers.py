@@ -22,7 +22,13 @@ _STOP_SECONDS = 60.0
 
 
 def start(
-    project: Path, settings: engines.Settings, name: str, slots: int, *, foreground: bool, as_root: bool
+    project: Path,
+    settings: engines.Settings,
+    name: str,
+    slots: int,
+    *,
+    foreground: bool,
+    as_root: bool,
 ) -> str:
     """Start the scheduler or a worker on this machine; return a line that says so.
 
@@ -51,7 +57,15 @@ def start(
         if name == certificates.SCHEDULER:
             return f"{name} runs already"
         return _take_again(settings, name)
-    command = [sys.executable, "-m", "runcatalog.cluster.serve", str(project), settings.name, name, str(slots)]
+    command = [
+        sys.executable,
+        "-m",
+        "runcatalog.cluster.serve",
+        str(project),
+        settings.name,
+        name,
+        str(slots),
+    ]
     variables = {n: v for n, v in os.environ.items() if n not in (engines.VARIABLE, "PYTHONPATH")}
     if foreground:
         os.execve(command[0], command, variables)

@@ -7,6 +7,7 @@ Guild loads no plugins for `guild run --restart`, nor in the process that runs t
 from __future__ import annotations
 
 import ast
+import contextlib
 import importlib.util
 import os
 import signal
@@ -23,7 +24,7 @@ VARIABLE = "ENGINE"
 _PROXY = "runcatalog.cluster.proxy"
 _RUN_MODULE = "guild.op_main"  # its first argument is the operation's script
 # A script that imports these starts other runs, or looks for them in the Guild home: it stays, they go.
-_STAYS = ("runcatalog.guild.child_runs", "runcatalog.guild.child_environment", "runcatalog.search.driver")
+_STAYS = {"runcatalog.guild.child_runs", "runcatalog.search.driver"}
 _POLL_SECONDS = 0.1
 
 
@@ -61,6 +62,19 @@ def install() -> None:
             change(sys.modules[name])
 
 
+def require() -> None:
+    """End with a line if $ENGINE is set, but Python has not loaded this module where it started.
+
+    Without that, restarted runs and trials would silently run here.
+    """
+    name = "runcatalog_engine.pth"
+    folders = {Path(path) for path in sys.path if path}
+    if os.environ.get(VARIABLE) and not any((folder / name).is_file() for folder in folders):
+        raise SystemExit(
+            f"{VARIABLE} is set, but {name} is not installed beside the packages: `make setup` puts it there"
+        )
+
+
 def places() -> int:
     """Return how many runs the engine runs at once.
 
@@ -88,11 +102,16 @@ def _change_op(op: ModuleType) -> None:
     start = op._op_start_proc
 
     def start_elsewhere(operation: Any, run: Any, quiet: bool, extra_env: Any) -> Any:
-        if os.environ.get(VARIABLE) and not stays(operation.cmd_args, Path(run.dir), run.batch_proto):
-            _refuse_bad_settings(operation)
-            names = ",".join(operation.cmd_env)
-            operation.cmd_env = {**operation.cmd_env, "ENGINE_VARIABLES": names}
-            operation.cmd_args = [sys.executable, "-P", "-um", _PROXY, *operation.cmd_args]
+        if not os.environ.get(VARIABLE):
+            return start(operation, run, quiet, extra_env)
+        _refuse_bad_settings(operation)
+        command, directory = operation.cmd_args, Path(run.dir)
+        if not stays(command, directory, run.batch_proto):
+            added = {"ENGINE_VARIABLES": ",".join(operation.cmd_env)}
+            if reads_records(command, directory):
+                added["ENGINE_RECORDS"] = "1"
+            operation.cmd_env = {**operation.cmd_env, **added}
+            operation.cmd_args = [sys.executable, "-P", "-um", _PROXY, *command]
         return start(operation, run, quiet, extra_env)
 
     op._op_start_proc = start_elsewhere
@@ -120,38 +139,55 @@ def stays(command: Sequence[str], directory: Path, proto: Any = None) -> bool:
     """
     if proto is not None or _RUN_MODULE not in command:
         return proto is not None or any(word.startswith("guild.") for word in command)
+    return not _STAYS.isdisjoint(_imports(command, directory))
+
+
+def reads_records(command: Sequence[str], directory: Path) -> bool:
+    """Return whether a run's script, or a module of the project that it imports, names the folder of records."""
+    found = _imports(command, directory).values() if _RUN_MODULE in command else ()
+    return any(path is not None and b'"records"' in path.read_bytes() for path in found)
+
+
+def _imports(command: Sequence[str], directory: Path) -> dict[str, Path | None]:
+    """Return the modules that a run's script imports, directly or through modules of the project.
+
+    Returns:
+        Their files by name; None for modules of other packages.
+    """
     main = command[list(command).index(_RUN_MODULE) + 1]
-    if main.startswith("guild."):
-        return True
     folder, _, module = main.rpartition("/")
-    return _reaches(module, [directory / folder, directory], set())
+    folders, found, waiting = (directory / folder, directory), dict[str, Path | None](), [module]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name] = path = _file_of(name, folders)
+        if path is not None:
+            waiting += _imported_by(path)
+    return found
 
 
-def _reaches(module: str, folders: Sequence[Path], seen: set[str]) -> bool:
-    """Return whether a module imports one of `_STAYS`, directly or through modules of the project."""
-    if module in _STAYS:
-        return True
-    if module in seen:
-        return False
-    seen.add(module)
-    parts = module.split(".")
+def _file_of(module: str, folders: Sequence[Path]) -> Path | None:
+    if module.startswith(
+        "runcatalog."
+    ):  # the library's own modules start no runs, but for searches
+        known = module.startswith("runcatalog.search.") and importlib.util.find_spec(module)
+        return Path(known.origin) if known and known.origin else None
+    path = Path(*module.split("."))
     candidates = [
-        folder.joinpath(*parts[:-1], last)
+        folder / each
         for folder in folders
-        for last in (f"{parts[-1]}.py", f"{parts[-1]}/__init__.py")
+        for each in (path.with_suffix(".py"), path / "__init__.py")
     ]
-    if module.startswith("runcatalog.search."):
-        found = importlib.util.find_spec(module)
-        candidates += [Path(found.origin)] if found and found.origin else []
-    elif parts[0] == "runcatalog":
-        return False  # the library's own modules start no runs
-    path = next((path for path in candidates if path.is_file()), None)
-    if path is None:
-        return False
+    return next((each for each in candidates if each.is_file()), None)
+
+
+def _imported_by(path: Path) -> list[str]:
+    """Return the modules, and names in modules, that a file imports."""
     try:
         tree = ast.parse(path.read_bytes())
     except (SyntaxError, ValueError):
-        return False  # the run will say so
+        return []  # the run will say so
     names: list[str] = []
     for statement in ast.walk(tree):
         if isinstance(statement, ast.Import):
@@ -159,7 +195,7 @@ def _reaches(module: str, folders: Sequence[Path], seen: set[str]) -> bool:
         elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
             names.append(statement.module)
             names += [f"{statement.module}.{alias.name}" for alias in statement.names]
-    return any(_reaches(name, folders, seen) for name in names)
+    return names
 
 
 def _change_batches(batch_util: ModuleType) -> None:
@@ -183,7 +219,7 @@ def run_side_by_side(runs: Sequence[str], count: int, stop_on_failure: bool) -> 
     Raises:
         SystemExit: One failed and `stop_on_failure` is set.
     """
-    from runcatalog.guild import child_environment, child_runs
+    from runcatalog.guild import child_environment
     from runcatalog.guild.compat import COMMAND
 
     waiting, stopped, failed = list(runs), list[int](), 0
@@ -193,15 +229,29 @@ def run_side_by_side(runs: Sequence[str], count: int, stop_on_failure: bool) -> 
     before = signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
     try:
         while running or (waiting and not stopped):
-            while waiting and len(running) < count and not stopped and not (failed and stop_on_failure):
-                command = [sys.executable, "-P", "-m", COMMAND, "run", "--yes", "--restart", waiting.pop(0)]
+            while (
+                waiting
+                and len(running) < count
+                and not stopped
+                and not (failed and stop_on_failure)
+            ):
+                command = [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    COMMAND,
+                    "run",
+                    "--yes",
+                    "--restart",
+                    waiting.pop(0),
+                ]
                 running.append(subprocess.Popen(command, cwd=folder, env=variables))
             if not running:
                 break
             time.sleep(_POLL_SECONDS)
             if stopped:
                 for process in running:
-                    child_runs.stop(process)
+                    _stop(process)
             failed = next((p.returncode for p in running if p.poll()), failed)
             running = [process for process in running if process.returncode is None]
     except KeyboardInterrupt:  # which the runs have got too
@@ -217,9 +267,19 @@ def run_side_by_side(runs: Sequence[str], count: int, stop_on_failure: bool) -> 
         raise SystemExit(failed)
 
 
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop what a Guild process runs, so that Guild notes its end."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children():
+            child.terminate()
+
+
 _CHANGES: dict[str, Callable[[ModuleType], None]] = {
     "guild.op": _change_op,
     "guild.batch_util": _change_batches,
 }
 
-install()
+if os.environ.get(VARIABLE):
+    install()

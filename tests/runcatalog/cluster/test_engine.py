@@ -69,7 +69,9 @@ def test_files_output_status_and_signals(engine, job):
 
 
 def test_a_lease_that_is_not_renewed_ends_an_attempt(lab, engine, job):
-    sent = job("import time; open('pid', 'w').write(str(__import__('os').getpid())); time.sleep(600)")
+    sent = job(
+        "import time; open('pid', 'w').write(str(__import__('os').getpid())); time.sleep(600)"
+    )
     short = DaskEngine(replace(lab.settings, lease=0.3))
     place = short.submit(sent)
     short.close()
@@ -88,6 +90,8 @@ def test_a_stale_attempt_is_refused(lab, engine, job):
     while not isinstance(again := one.submit(second), Place):  # while the first is ending
         assert time.monotonic() < end, again
         time.sleep(0.1)
+    until(engine, again, second, lambda look: look.code is not None)
+    lab.wait_for_workers(engine, "box1", "box2")
     for call in (lambda: engine.poll(place, first.run, 1), lambda: one.submit(first)):
         with pytest.raises(StaleAttempt):
             call()

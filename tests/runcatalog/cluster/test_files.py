@@ -125,7 +125,12 @@ def test_an_archive_arrives_whole_or_not_at_all(tmp_path):
 
 @pytest.mark.parametrize(
     ("name", "kind"),
-    [("../out", tarfile.REGTYPE), ("a", tarfile.SYMTYPE), ("a", tarfile.LNKTYPE), ("a", tarfile.CHRTYPE)],
+    [
+        ("../out", tarfile.REGTYPE),
+        ("a", tarfile.SYMTYPE),
+        ("a", tarfile.LNKTYPE),
+        ("a", tarfile.CHRTYPE),
+    ],
 )
 def test_an_archive_with_other_things_is_refused(tmp_path, name, kind):
     buffer = io.BytesIO()

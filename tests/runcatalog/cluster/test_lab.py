@@ -117,6 +117,28 @@ def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engi
     assert result(run)["resume_mismatch"] == 0
 
 
+def test_a_required_run_and_the_records_are_there(lab, engine):
+    required = next(run for run in reversed(lab.runs) if (run / "result.json").exists())
+    folder = lab.root / "experiments/records/small"
+    folder.mkdir(parents=True)
+    (folder / "7623993d.json").write_text("{}")
+    out = lab.good(f"guild run small:check operation:small:train={required.name} -y", ENGINE="lab")
+    assert "engine: on" in out
+    assert f"requires {required.name}" in out
+    assert "records 1" in out
+
+
+def test_the_trials_of_a_search_go_to_workers(lab, engine):
+    before = set(lab.runs)
+    flags = "updates=[2:9] --optimizer gp --max-trials 2 --minimize distance"
+    out = lab.good(f"guild run small:train {flags} -y", ENGINE="lab")
+    started = [run for run in lab.runs if run not in before]
+    trials = [run for run in started if (run / "search.json").exists()]
+    assert len(trials) == 2
+    assert all((run / ".guild/engine.json").exists() for run in trials)
+    assert "best distance" in out
+
+
 def test_a_script_that_starts_runs_stays_and_they_go(lab, engine):
     before = set(lab.runs)
     out = lab.good("guild run small:pairs updates=3 -y", ENGINE="lab")

@@ -73,7 +73,9 @@ def test_certificates_are_of_one_authority_and_keys_are_private(tmp_path):
         assert stat.S_IMODE(os.stat(path).st_mode) == 0o600
     signed = x509.load_pem_x509_certificate(certificate.read_bytes())
     signed.verify_directly_issued_by(x509.load_pem_x509_certificate(authority.read_bytes()))
-    assert signed.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + datetime.timedelta(700)
+    assert signed.not_valid_after_utc > datetime.datetime.now(datetime.UTC) + datetime.timedelta(
+        700
+    )
     assert not signed.extensions.get_extension_for_class(x509.BasicConstraints).value.ca
     with pytest.raises(UserError, match="exists"):
         certificates.issue(tmp_path / "tls", "anna")

@@ -34,7 +34,7 @@ def is_sent() -> bool:
 
 
 def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | None:
-    """Start the sender of a run; return None if MLflow is not installed, RECORD_MLFLOW=off, or another machine sends it.
+    """Start the sender of a run; return None if it is not sent, or not from here.
 
     Args:
         directory: The run's directory.
