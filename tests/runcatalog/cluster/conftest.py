@@ -77,10 +77,12 @@ class Lab:
     def wait_for_workers(self, engine: DaskEngine, *names: str) -> list[dict]:
         """Waits until the scheduler knows these workers and no others, with free slots."""
 
+        wanted = set(names)
+
         def known():
             with contextlib.suppress(Exception):
                 found = engine.workers()
-                if [w["name"] for w in found if not w["running"]] == sorted(names):
+                if {w["name"] for w in found if not w["running"]} == wanted:
                     return found
             return None
 

@@ -118,11 +118,12 @@ def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engi
 
 
 def test_a_required_run_and_the_records_are_there(lab, engine):
-    required = next(run for run in reversed(lab.runs) if (run / "result.json").exists())
+    lab.good("guild run small:train updates=2 -y")
+    required = lab.runs[-1]
     folder = lab.root / "experiments/records/small"
     folder.mkdir(parents=True)
     (folder / "7623993d.json").write_text("{}")
-    out = lab.good(f"guild run small:check operation:small:train={required.name} -y", ENGINE="lab")
+    out = lab.good(f"guild run small:check earlier={required.name} -y", ENGINE="lab")
     assert "engine: on" in out
     assert f"requires {required.name}" in out
     assert "records 1" in out
@@ -148,3 +149,49 @@ def test_a_script_that_starts_runs_stays_and_they_go(lab, engine):
     assert {run for run in started if not (run / ".guild/engine.json").exists()} == pair
     assert out.count("engine: on") == 2
     assert {result(run)["status"] for run in started} == {"FINISHED"}
+
+
+def test_workers_are_shown_drained_and_stopped_by_command(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
+    shown = lab.good("catalog workers").splitlines()
+    assert [line.split()[0] for line in shown] == ["name", "box1", "box2"]
+    assert "box2 takes no more runs" in lab.good("catalog workers drain box2 --why 'new fan'")
+
+    def drained(name):
+        return next(w["drained"] for w in engine.workers() if w["name"] == name)
+
+    lab.wait(lambda: drained("box2") == "new fan")
+    assert json.loads(lab.good("catalog workers --json"))[1]["drained"] == "new fan"
+    assert "takes runs" in lab.good("catalog workers start box2 --as-root")
+    lab.wait(lambda: not drained("box2"))
+    assert "box2 is stopped" in lab.good("catalog workers stop box2")
+    lab.wait_for_workers(engine, "box1")
+    assert "listens on tls://" in lab.good("catalog workers start box2 --as-root")
+    lab.wait_for_workers(engine, "box1", "box2")
+    lab.good("catalog workers stop box2")
+    lab.start("box2")
+    lab.wait_for_workers(engine, "box1", "box2")
+
+
+def test_runs_go_on_while_the_scheduler_is_restarted(lab, engine):
+    before = set(lab.runs)
+    running = lab.background("guild run small:train updates=30 pause=0.2 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    lab.kill("scheduler")
+    lab.start("scheduler")
+    lab.wait_for_workers(engine, *({"box1", "box2"} - {place_of(run)}))
+    out, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, out
+    assert last_session(run)["session"] == 1
+
+
+def test_bad_settings_and_bad_names_are_one_line(lab):
+    for line, words in (
+        ("ENGINE=nowhere guild run small:train -y", "ENGINE=nowhere: experiments/engines.yml"),
+        ("catalog workers start box9", "box9.pem is missing; `catalog workers certificate box9`"),
+        ("catalog workers drain", "the name is missing"),
+    ):
+        done = lab.type(line)
+        assert done.returncode == 1
+        assert words in done.stdout
+        assert "Traceback" not in done.stdout
