@@ -125,6 +125,8 @@ class Trial:
                 return
             finally:
                 ready.set()
+            if self.reason:  # ended while it was unpacked
+                self._child.kill()
             code = self._child.wait()
             with contextlib.suppress(OSError):  # what it has left behind
                 os.killpg(self._child.pid, signal.SIGKILL)
@@ -318,6 +320,7 @@ class Node:
         trial, problem = self._trial(run, attempt)
         if trial is None:
             return problem
+        trial.renewed = time.monotonic()
         try:
             await asyncio.to_thread(trial.start, archive, digest, command, environment, links)
         except (OSError, ValueError) as error:

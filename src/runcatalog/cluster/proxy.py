@@ -214,6 +214,12 @@ class Proxy:
             for name in passed & os.environ.keys()
             if not _NOT_PASSED.fullmatch(name)
         }
+        # A secret in the command is hidden there as here if its variable is known.
+        variables |= {
+            name: value
+            for name, value in os.environ.items()
+            if redact.is_secret_variable(name) and value and any(value in w for w in self._command)
+        }
         # What lies outside of the run is not there.
         paths = [
             p for p in variables.pop("PYTHONPATH", "").split(os.pathsep) if p.startswith(node.RUN)

@@ -111,7 +111,8 @@ def _change_op(op: ModuleType) -> None:
             if reads_records(command, directory):
                 added["ENGINE_RECORDS"] = "1"
             operation.cmd_env = {**operation.cmd_env, **added}
-            operation.cmd_args = [sys.executable, "-P", "-um", _PROXY, *command]
+            # The installed library: the run's own copy may be older.
+            operation.cmd_args = [sys.executable, "-I", "-um", _PROXY, *command]
         return start(operation, run, quiet, extra_env)
 
     op._op_start_proc = start_elsewhere

@@ -80,6 +80,7 @@ def test_a_killed_worker_costs_what_came_after_the_last_checkpoint(lab, engine):
     assert f"{lost} does not answer" in out
     assert last_session(run)["session"] == 2
     assert result(run)["resume_mismatch"] == 0
+    assert last_session(run)["moved"]["machine"] == place_of(run)
     machines = json.loads((run / ".guild/engine.json").read_text())["machines"]
     assert [each["machine"] for each in machines] == [lost, *({"box1", "box2"} - {lost})]
     lab.good(f"guild run small:train {flags} -y")

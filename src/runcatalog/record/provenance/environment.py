@@ -153,6 +153,18 @@ def machine_facts(project: Path) -> dict[str, Any]:
     }
 
 
+def moved_facts(stored: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the machine's facts if a run goes on elsewhere than where it began; {} otherwise.
+
+    Args:
+        stored: Facts of the run's first start; None before that.
+    """
+    if stored is None or (submitted() is None and socket.gethostname() == stored.get("host")):
+        return {}
+    facts = machine_facts(project_root())
+    return {} if all(stored.get(name) == value for name, value in facts.items()) else facts
+
+
 def machine_name(project: Path, host: str) -> str:
     """Return the name of a host in the inventory; the host itself if it is not listed."""
     path = project / "experiments" / "machines.yml"
