@@ -164,9 +164,18 @@ class Proxy:
                     stream.flush()
             output += len(look.output)
             errors += len(look.errors)
-            if mirror.wanted(look):
+            arrived = {piece.name for piece in look.pieces if piece.complete}
+            incomplete = any(
+                each.name in look.files and each.name not in arrived for each in wanted
+            )
+            changed = mirror.wanted(look)
+            # A file that is written all the time changes with every look; it has to wait for the next one.
+            if incomplete or (changed and (not wanted or look.code is not None)):
                 continue
-            mirror.remove(look)
+            if all(
+                files.grows(each.name) for each in changed
+            ):  # no new checkpoint is still missing
+                mirror.remove(look)
             self._send()
             if look.code is None:
                 self._sleep(self._settings.poll)
