@@ -154,9 +154,10 @@ class Proxy:
                 self._engine.stop(place, self._run, self._attempt, number)
                 passed += 1
             wanted = mirror.wanted(look) if look else []
+            has_ended = look is not None and look.code is not None
             look = self._engine.poll(
-                place, self._run, self._attempt, wanted, (output, errors), look is not None and look.code is not None
-            )  # fmt: skip
+                place, self._run, self._attempt, wanted, (output, errors), has_ended
+            )
             mirror.take(look.pieces)
             for text, stream in ((look.output, sys.stdout), (look.errors, sys.stderr)):
                 with contextlib.suppress(OSError):  # nobody reads it any more
@@ -179,7 +180,7 @@ class Proxy:
             self._send()
             if look.code is None:
                 self._sleep(self._settings.poll)
-            elif look.digests and not (look.output or look.errors):
+            elif has_ended and not (look.output or look.errors):
                 if not (different := mirror.forget_different(look.digests)):
                     return look
                 repeated += 1
