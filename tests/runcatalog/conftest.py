@@ -152,7 +152,7 @@ def shell(shell_in, tmp_path: Path) -> Shell:
 def wait_until():
     """Returns a function that waits for a condition, and fails if it never comes."""
 
-    def wait(condition, seconds=90):
+    def wait(condition, seconds=240):
         end = time.monotonic() + seconds
         while not condition():
             assert time.monotonic() < end, "waited in vain"

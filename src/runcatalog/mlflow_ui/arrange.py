@@ -131,6 +131,7 @@ class _Study:
         self.operations = {n: o for n, o in operations.items() if o.study == name}
         self.heads, self.batches = _group_batches(runs)
         self.experiment = store.experiment(name)
+        self.notes: dict[str, dict[str, str]] = {}  # tags by the MLflow id of a run
 
     def arrange(self) -> list[Page]:
         """Write what has changed; return the pages."""
@@ -144,6 +145,7 @@ class _Study:
         for run in self.heads:
             if run.run not in batch_ids:
                 self._write_run(run)
+        self.store.tag_all(self.notes)
         return [
             Page(self.name, view.name, view.path(self.experiment, charts=bool(batch)), batch)
             for view, batch in named.values()
@@ -230,7 +232,7 @@ class _Study:
         written = _digests(run.tags.get(WRITTEN))
         if due := _tags_to_write({NOTE: note}, run.tags, written):
             written[NOTE] = _digest(due[NOTE])
-            self.store.tag(run.id, {**due, WRITTEN: json.dumps(written)})
+            self.notes[run.id] = {**due, WRITTEN: json.dumps(written)}
 
     def _write_batch(self, batch: _Batch, view: View) -> None:
         """Write a batch's note and name, and the names of imported trials."""

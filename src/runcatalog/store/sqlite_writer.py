@@ -13,9 +13,11 @@ import sqlite3
 import tempfile
 import time
 import uuid
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
+from functools import cached_property, lru_cache
 from itertools import chain, islice, repeat
+from operator import itemgetter
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
@@ -31,6 +33,14 @@ CACHE = (
     64 * 1024
 )  # KiB; with SQLite's default of 2 MiB, a large transaction is written to disk twice
 _ROWS = 100  # rows per statement
+# Columns of a point that differ within a curve.
+_POINT = ("step", "timestamp", "value", "is_nan")
+_INDEXES = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'metrics' AND sql IS NOT NULL"
+_SET_TAG = """
+INSERT INTO tags (key, value, run_uuid)
+SELECT ?, ?, run_uuid FROM runs WHERE run_uuid = ? AND lifecycle_stage = 'active'
+ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value
+"""
 _RUN_ID = re.compile(r"tags\.run_id = '([0-9a-f]+)'")
 
 
@@ -95,9 +105,13 @@ class NewRun:
         """Number of points."""
         return sum(len(points.steps) for points in self.metrics.values())
 
+    @cached_property
+    def stored(self) -> dict[str, tuple[Sequence[float], Iterable[bool]]]:
+        """Values as MLflow stores them, and whether they are NaN, by metric."""
+        return {key: _storable(points.values) for key, points in self.metrics.items()}
+
     def rows(self) -> dict[str, Iterator[tuple[Any, ...]]]:
-        """Return its rows by table, in the order of `compat.WRITTEN_COLUMNS`."""
-        stored = {key: _storable(points.values) for key, points in self.metrics.items()}
+        """Return its rows by table, except those of points, in the order of `compat.WRITTEN_COLUMNS`."""
         run = (
             self.id,
             self.name,
@@ -118,23 +132,19 @@ class NewRun:
             "runs": iter([run]),
             "tags": ((key, value, self.id) for key, value in self.tags.items()),
             "params": ((key, value, self.id) for key, value in self.params.items()),
-            "metrics": chain.from_iterable(
-                zip(repeat(key), *self._columns(key, stored[key]), strict=False)
-                for key in self.metrics
-            ),
-            "latest_metrics": (self._latest(key, stored[key]) for key in self.metrics),
+            "latest_metrics": (self._latest(key) for key in self.metrics),
         }
 
-    def _columns(
-        self, key: str, stored: tuple[Sequence[float], Iterable[bool]]
-    ) -> tuple[Iterable[Any], ...]:
-        steps, times, _ = self.metrics[key]
-        values, is_nan = stored
-        return values, times, repeat(self.id), steps, is_nan
+    def points(self) -> Iterator[tuple[str, str, Iterable[tuple[Any, ...]]]]:
+        """Yield the (key, MLflow id, rows of `_POINT`) of each metric."""
+        for key, (steps, times, _) in self.metrics.items():
+            values, is_nan = self.stored[key]
+            yield key, self.id, zip(steps, times, values, is_nan, strict=False)
 
-    def _latest(self, key: str, stored: tuple[Sequence[float], Iterable[bool]]) -> tuple[Any, ...]:
+    def _latest(self, key: str) -> tuple[Any, ...]:
         """Return the row of the point that MLflow shows, the largest by (step, time, value)."""
         steps, times, _ = self.metrics[key]
+        stored = self.stored[key]
         order = list(zip(steps, times, stored[0], strict=True))
         last = max(range(len(order)), key=order.__getitem__)
         step, timestamp, value = order[last]
@@ -204,7 +214,9 @@ class Tables:
                 ids.setdefault(run.run_id, self.mlflow_id(run.run_id) or run.id)
             rows = [run.rows() for run in runs if ids[run.run_id] == run.id]
             for table, columns in compat.WRITTEN_COLUMNS.items():
-                _insert(connection, table, columns, chain.from_iterable(r[table] for r in rows))
+                if table != "metrics":
+                    _insert(connection, table, columns, chain.from_iterable(r[table] for r in rows))
+            self._insert_points([run for run in runs if ids[run.run_id] == run.id])
             for experiment in {run.experiment.experiment_id for run in runs}:
                 if not self._has_experiment(experiment):
                     raise sqlite3.IntegrityError(f"experiment {experiment} is no longer in MLflow")
@@ -214,6 +226,37 @@ class Tables:
             raise
         self._ids |= ids
         return [ids[run.run_id] for run in runs]
+
+    def _insert_points(self, runs: Sequence[NewRun]) -> None:
+        """Insert the points of runs; where most of the table is new, its indexes are made last."""
+        connection = self._connection
+        (before,) = connection.execute("SELECT COALESCE(MAX(rowid), 0) FROM metrics").fetchone()
+        indexes = []
+        if sum(run.count for run in runs) > before:
+            indexes = connection.execute(_INDEXES).fetchall()
+        for name, _ in indexes:
+            connection.execute(f'DROP INDEX "{name}"')
+        # In the order of the primary key, whose index then grows at its end alone.
+        runs = sorted(runs, key=lambda run: (run.started, run.id))
+        curves = chain.from_iterable(run.points() for run in runs)
+        for key, id, rows in sorted(curves, key=itemgetter(0)):
+            _insert_curve(connection, key, id, rows)
+        for _, command in indexes:
+            connection.execute(command)
+
+    def tag(self, tags: Mapping[str, Mapping[str, str]]) -> None:
+        """Set tags of active runs in a single transaction.
+
+        Args:
+            tags: Tags by MLflow id, with names and lengths that MLflow accepts; the run's name is not among them.
+
+        Raises:
+            sqlite3.Error: The database cannot be written.
+        """
+        rows = [(key, value, id) for id, of_run in tags.items() for key, value in of_run.items()]
+        with self._connection as connection:
+            connection.execute("BEGIN IMMEDIATE")
+            connection.executemany(_SET_TAG, rows)
 
     def _has_experiment(self, experiment_id: str) -> bool:
         query = "SELECT 1 FROM experiments WHERE experiment_id = ?"
@@ -392,13 +435,32 @@ def _insert(
     rows: Iterator[tuple[Any, ...]],
 ) -> None:
     """Insert rows, `_ROWS` per statement, which halves the time spent outside of SQLite."""
-    # Duplicate points are stored once.
-    command = "INSERT OR IGNORE" if table == "metrics" else "INSERT"
-    query = f"{command} INTO {table} ({', '.join(columns)}) VALUES "
+    query = f"INSERT INTO {table} ({', '.join(columns)}) VALUES "
     places = f"({', '.join('?' * len(columns))})"
     values = chain.from_iterable(rows)
     while group := list(islice(values, _ROWS * len(columns))):
         connection.execute(query + ", ".join([places] * (len(group) // len(columns))), group)
+
+
+def _insert_curve(
+    connection: sqlite3.Connection, key: str, id: str, rows: Iterable[tuple[Any, ...]]
+) -> None:
+    """Insert points of a metric of a run, `_ROWS` per statement; duplicate points are stored once."""
+    values = chain.from_iterable(rows)
+    while group := list(islice(values, _ROWS * len(_POINT))):
+        connection.execute(_curve_command(len(group) // len(_POINT)), [key, id, *group])
+
+
+@lru_cache(_ROWS)
+def _curve_command(rows: int) -> str:
+    """Return the statement that inserts points of a curve; key and run are bound once, which saves a third."""
+    columns, first, last = ", ".join(_POINT), "?, ?, ?, ?", len(_POINT)
+    points = ", ".join([f"({first})"] * rows)
+    names = ", ".join(f"column{number}" for number in range(1, last + 1))
+    return (
+        f"INSERT OR IGNORE INTO metrics (key, run_uuid, {columns}) "
+        f"SELECT ?1, ?2, {names} FROM (VALUES {points})"
+    )
 
 
 def _storable(values: Sequence[float]) -> tuple[Sequence[float], Iterable[bool]]:

@@ -16,6 +16,7 @@ from runcatalog.model.record_files import write_all
 from runcatalog.model.run_record import RunRecord
 from runcatalog.record.errors import UserError
 from runcatalog.store import client as store_client
+from runcatalog.store import sqlite_writer
 from runcatalog.store.client import Addition, Store
 from runcatalog.store.sqlite_reader import reader
 from runcatalog.store.sqlite_writer import RunExists, Tables
@@ -227,6 +228,48 @@ def test_an_experiment_that_was_removed_gets_no_run(store, make):
     store.write(record)  # into a new one
 
 
+def indexes(path: Path) -> list:
+    """The definitions of the points' indexes."""
+    with sqlite3.connect(path) as database:
+        query = "SELECT name, sql FROM sqlite_master WHERE type = 'index' AND tbl_name = 'metrics'"
+        return sorted(database.execute(query), key=str)
+
+
+@pytest.mark.parametrize("killed", [False, True])
+def test_the_indexes_of_points_stay(tmp_path, make, killed, monkeypatch):
+    store = Store(f"sqlite:///{tmp_path}/mlflow.db")
+    store.experiment("door")
+    expected = indexes(tmp_path / "mlflow.db")
+    assert len(expected) >= 3
+    record = make(0x600, run="6" * 32, study="door").with_points({"loss": [(1, 0.5), (2, 0.25)]})
+    if killed:
+        monkeypatch.setattr(sqlite_writer, "_insert_curve", broken)
+        with pytest.raises(UserError):
+            store.write(record)
+    else:
+        store.write(record)
+    assert indexes(tmp_path / "mlflow.db") == expected
+    assert len(reader(store.uri).runs()) == (0 if killed else 1)
+
+
+def broken(*_):
+    raise sqlite3.DatabaseError("disk I/O error")
+
+
+def test_tags_of_many_runs_are_those_that_the_client_sets(store, make):
+    ids = [store.write(make(0x700 + n, run=f"7{n}" * 16)) for n in range(3)]
+    new = {"mlflow.note.content": "a 'note' | 🚪", "label": ""}
+    store.client.delete_run(ids[2])
+    store.tag(ids[0], new)
+    store.tag_all({ids[1]: new, ids[2]: new})
+    changed = [store.client.get_run(id).data.tags for id in ids]
+    assert {name: changed[0][name] for name in new} == new
+    own = {"run_id", "started", "catalog.record"}
+    first, second = ({k: v for k, v in tags.items() if k not in own} for tags in changed[:2])
+    assert first == second
+    assert "mlflow.note.content" not in changed[2]  # the client refuses it for a deleted run
+
+
 KILLED = """
 import os, signal, sys
 from pathlib import Path
@@ -235,18 +278,17 @@ from runcatalog.store import client, sqlite_writer
 from runcatalog.sync.imports import put_records
 
 client.TRANSACTION = 300  # points
-insert, calls = sqlite_writer._insert, []
+insert, calls = sqlite_writer.Tables._insert_points, []
 
-def killed_at_the_third(connection, table, columns, rows):
-    insert(connection, table, columns, rows)
-    if table == "metrics":
-        calls.append(table)
-        if len(calls) == 3:
-            connection.execute("PRAGMA cache_spill = 1")
-            os.kill(os.getpid(), signal.SIGKILL)
+def killed_at_the_third(tables, runs):
+    insert(tables, runs)
+    calls.append(runs)
+    if len(calls) == 3:
+        tables._connection.execute("PRAGMA cache_spill = 1")
+        os.kill(os.getpid(), signal.SIGKILL)
 
 if sys.argv[3:]:
-    sqlite_writer._insert = killed_at_the_third
+    sqlite_writer.Tables._insert_points = killed_at_the_third
 counts = put_records(client.Store(sys.argv[1]), read_all(Path(sys.argv[2])), print)
 print(counts.added)
 """

@@ -6,6 +6,7 @@ import contextlib
 import logging
 import os
 import re
+import shutil
 import socket
 import sqlite3
 import urllib.parse
@@ -145,10 +146,52 @@ def _make_database(path: Path) -> None:
                 # MLflow makes its tables in many steps; a kill in between leaves a database that never opens.
                 new = path.with_name(f"{path.name}.new")
                 new.unlink(missing_ok=True)
+                is_copy = _copy_empty(new)
                 MlflowClient(f"sqlite:///{new}", registry_uri=f"sqlite:///{new}")
+                if not is_copy:
+                    _keep_empty(new)
                 new.replace(path)
     except TimeoutError:
         raise MlflowError(f"{path}: another process has been making it for ten minutes") from None
+
+
+def _empty_database() -> Path:
+    """Return where the user's empty database of this version of MLflow is kept; its migrations take seconds."""
+    import mlflow
+
+    cache = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache")
+    return cache / "runcatalog" / f"mlflow-{mlflow.__version__}.db"
+
+
+def _copy_empty(new: Path) -> bool:
+    """Copy the empty database that is kept; return whether there is an undamaged one."""
+    try:
+        shutil.copyfile(_empty_database(), new)
+        with contextlib.closing(sqlite3.connect(new)) as database:
+            (answer,) = database.execute("PRAGMA integrity_check").fetchone()
+            (tables,) = database.execute(
+                "SELECT COUNT(*) FROM sqlite_master WHERE name = 'alembic_version'"
+            ).fetchone()
+    except (OSError, RuntimeError, sqlite3.Error):  # RuntimeError: the user has no home
+        answer, tables = "", 0
+    if answer == "ok" and tables:
+        return True
+    new.unlink(missing_ok=True)
+    return False
+
+
+def _keep_empty(made: Path) -> None:
+    """Keep a copy of a new database, without the default experiment, which MLflow adds where it is missing."""
+    with contextlib.suppress(OSError, RuntimeError, sqlite3.Error):
+        kept = _empty_database()
+        kept.parent.mkdir(parents=True, exist_ok=True)
+        copy = kept.with_name(f"{kept.name}.{os.getpid()}")
+        shutil.copyfile(made, copy)
+        with contextlib.closing(sqlite3.connect(copy)) as database, database:
+            database.execute(
+                "DELETE FROM experiments"
+            )  # its artifacts are in this process's folder
+        copy.replace(kept)
 
 
 def _has_content(path: Path) -> bool:

@@ -13,6 +13,7 @@ import re
 import select
 import subprocess
 import sys
+import threading
 import time
 from pathlib import Path
 
@@ -156,6 +157,18 @@ def _wait(file: int, seconds: float) -> bool:
     return bool(ready)
 
 
+def _restore_priority_at_end(end_of_run: int) -> None:
+    """Wait for the end of the training; then nothing is disturbed by sending the rest at the usual priority."""
+    select.select([end_of_run], [], [])
+    _set_priority_of_session(0)
+
+
+def _set_priority_of_session(niceness: int) -> None:
+    """Set the priority of this session beside others, on Linux with autogroups."""
+    with contextlib.suppress(OSError):
+        Path("/proc/self/autogroup").write_text(f"{niceness}\n", encoding="ascii")
+
+
 def main() -> None:
     """Send the run in the directory given as the argument."""
     directory = Path(sys.argv[1])
@@ -168,8 +181,10 @@ def main() -> None:
         os.sched_setscheduler(0, os.SCHED_IDLE, os.sched_param(0))
     # Linux schedules sessions against one another first (sched(7), "The autogroup feature"): both settings above count
     # within the sender's own session only.
-    with contextlib.suppress(OSError):
-        Path("/proc/self/autogroup").write_text(f"{_LOWEST_PRIORITY}\n", encoding="ascii")
+    _set_priority_of_session(_LOWEST_PRIORITY)
+    threading.Thread(
+        target=_restore_priority_at_end, args=(sys.stdin.fileno(),), daemon=True
+    ).start()
     if not send_until_end(directory, sys.stdin.fileno()):
         raise SystemExit(1)
 

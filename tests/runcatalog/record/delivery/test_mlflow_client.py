@@ -15,6 +15,7 @@ from runcatalog.record import UserError
 from runcatalog.record.delivery.mlflow_client import (
     MlflowError,
     MlflowInternalError,
+    _copy_empty,
     connect,
     experiment_id,
     one_line_errors,
@@ -37,6 +38,28 @@ def test_eight_processes_open_one_new_database(tmp_path):
     (experiment,) = [e for e in client.search_experiments() if e.name == "toy"]
     found = client.search_runs([experiment.experiment_id])
     assert [run.data.metrics for run in found] == [{"loss": 1.0}] * 8
+
+
+def test_a_copied_new_database_is_the_one_that_mlflow_makes(tmp_path, monkeypatch):
+    monkeypatch.setenv("XDG_CACHE_HOME", str(tmp_path / "cache"))
+    dumps = []
+    for name, folder in (("made", "one"), ("copied", "two")):
+        (tmp_path / folder).mkdir()
+        monkeypatch.chdir(tmp_path / folder)  # the place of the default experiment's artifacts
+        connect(f"sqlite:///{tmp_path}/{name}.db")
+        with sqlite3.connect(tmp_path / f"{name}.db") as database:
+            database.execute("UPDATE experiments SET creation_time = 0, last_update_time = 0")
+            dumps.append("\n".join(database.iterdump()))
+    assert str(tmp_path / "two") in dumps[1]
+    assert dumps[1] == dumps[0].replace(str(tmp_path / "one"), str(tmp_path / "two"))
+    (kept,) = (tmp_path / "cache" / "runcatalog").iterdir()
+    content = kept.read_bytes()
+    for damaged in (b"", content[:5000], b"\0" * len(content)):
+        kept.write_bytes(damaged)
+        assert not _copy_empty(tmp_path / "new.db")
+        assert not (tmp_path / "new.db").exists()
+    kept.write_bytes(content)
+    assert _copy_empty(tmp_path / "new.db")
 
 
 def test_a_ready_database_is_opened_without_waiting(tmp_path):
