@@ -120,10 +120,14 @@ def test_a_suspended_worker_is_lost_and_what_it_ran_ends_when_it_wakes(lab, engi
 
 def test_a_worker_that_fails_its_check_drains_itself(lab, engine, job):
     sent = job("print(1)", versions={"numpy": "1.0"})
-    refused = engine.submit(sent)
-    while "numpy" not in refused:  # it was busy, or its news has not arrived
-        refused = engine.submit(sent)
-    drained = lab.wait(lambda: [w for w in engine.workers() if w["drained"]])
+    lab.wait_for_workers(engine, "box1", "box2")
+    assert "numpy" in engine.submit(sent)
+
+    def both():
+        found = [w for w in engine.workers() if w["drained"]]
+        return found if len(found) == 2 else None
+
+    drained = lab.wait(both)
     for worker in drained:
         assert "instead of 1.0" in worker["drained"]
         engine.drain(Place(worker["name"], worker["address"]), "")
