@@ -29,7 +29,7 @@ from runcatalog.cluster.engines import Needs, Settings
 from runcatalog.record.errors import UserError
 
 METRIC = "runcatalog"  # name under which the scheduler holds a worker's description
-_ANSWER = 30.0  # s to wait for an answer, at most `lost_after`
+_ANSWER = 10.0  # s to wait for an answer of the scheduler
 _CLAIM = 300.0  # s to wait for the check of a machine
 T = TypeVar("T")
 

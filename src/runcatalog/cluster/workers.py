@@ -48,15 +48,15 @@ def start(
     if slots < 1:
         raise UserError(f"--slots must be at least 1, not {slots}")
     certificates.files_of(settings.tls, name)
-    if os.geteuid() == 0 and name != certificates.SCHEDULER and not as_root:
-        raise UserError(
-            "a worker runs scripts of others: start it as an ordinary user, or in a container with --as-root"
-        )
     folder = scratch_of(settings.scratch, name)
     if is_alive(folder):
         if name == certificates.SCHEDULER:
             return f"{name} runs already"
         return _take_again(settings, name)
+    if os.geteuid() == 0 and name != certificates.SCHEDULER and not as_root:
+        raise UserError(
+            "a worker runs scripts of others: start it as an ordinary user, or in a container with --as-root"
+        )
     command = [
         sys.executable,
         "-m",

@@ -163,7 +163,7 @@ def test_workers_are_shown_drained_and_stopped_by_command(lab, engine):
 
     lab.wait(lambda: drained("box2") == "new fan")
     assert json.loads(lab.good("catalog workers --json"))[1]["drained"] == "new fan"
-    assert "takes runs" in lab.good("catalog workers start box2 --as-root")
+    assert "takes runs" in lab.good("catalog workers start box2")
     lab.wait(lambda: not drained("box2"))
     assert "box2 is stopped" in lab.good("catalog workers stop box2")
     lab.wait_for_workers(engine, "box1")
