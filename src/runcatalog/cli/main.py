@@ -10,7 +10,7 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from runcatalog.cli import completion, init, keep, page, read, rerun, site, ui, verify
+from runcatalog.cli import completion, init, keep, page, read, rerun, site, ui, verify, workers
 from runcatalog.cli.common import Commands, Help
 from runcatalog.model.errors import CatalogError
 
@@ -35,6 +35,8 @@ for every experiment:
   catalog forget 7623993d --why TEXT      out of the tables, with the reason
 in a clone without runs:
   catalog import                          the committed records into MLflow
+on other machines (docs/cluster.md):
+  catalog workers                         machines, hardware, health, what runs where
 questions:
   catalog search 'lr>1e-3 and task=pull'  which runs?
   catalog best ppo:train                  which flags are best, over seeds?
@@ -89,6 +91,7 @@ def parser() -> argparse.ArgumentParser:
     verify.add(commands)
     site.add(commands)
     ui.add(commands)
+    workers.add(commands)
     return top
 
 

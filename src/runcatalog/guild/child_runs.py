@@ -13,7 +13,7 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
-from runcatalog.guild import child_environment
+from runcatalog.guild import child_environment, elsewhere
 from runcatalog.guild.compat import COMMAND
 from runcatalog.model.run_record import NEUTRAL_FLAGS
 from runcatalog.record import journal
@@ -280,6 +280,8 @@ def run_all(
     Raises:
         RunFailed: A run failed, and `on_failure` is None; the other runs are stopped.
     """
+    if os.environ.get(elsewhere.VARIABLE):  # the places of this machine do not count
+        places = elsewhere.places()
     free_places = [dict(place) for place in ([{}] * places if isinstance(places, int) else places)]
     running: dict[str, tuple[subprocess.Popen[bytes], dict[str, str]]] = {}
     skipped: set[str] = set()

@@ -12,6 +12,7 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
 - Limits. A Guild file whose aliases unfold to gigabytes is refused, before Guild unfolds them.
 - Required runs. See `runcatalog.guild.dependencies`.
+- Other machines. See `runcatalog.guild.elsewhere`.
 - Progress. Guild passes a run's output on through a pipe, so a variable says whether a terminal shows it.
 - Secrets. Their values are in the environment of the shell that starts a run, but perhaps not of the one that
   publishes it, so they are removed from the label and the output when Guild stores these.
@@ -36,7 +37,7 @@ import yaml
 from guild.plugin import Plugin
 
 from runcatalog import terminal_output
-from runcatalog.guild import dependencies
+from runcatalog.guild import dependencies, elsewhere
 from runcatalog.guild.compat import FLAG_READER
 from runcatalog.record.untrusted import check_unfolded
 
@@ -56,6 +57,7 @@ class GuildPlugin(Plugin):
         terminal_output.tell_children()
         _hide_secrets()
         dependencies.install()
+        elsewhere.require()
         if not hasattr(model.ModelImporter, "find_spec"):
             model.ModelImporter.find_spec = _find_no_spec
         guildfile.FlagDef.__deepcopy__ = _copy_flag

@@ -424,6 +424,8 @@ class Run:
         from runcatalog.record.delivery import mlflow_client
 
         uri = mlflow_client.shown(mlflow_client.tracking_uri()) if self._sender else ""
+        if given := environment.submitted():
+            uri = given.mlflow
         uri = uri.removeprefix(f"sqlite:///{environment.project_root()}/")
         operation = os.environ.get("GUILD_OP") or environment.script(self.config)
         _print(messages.started(self.id, operation, self._hide.text(uri)))
@@ -457,7 +459,10 @@ class Run:
         project = environment.project_root()
         facts = environment.run_facts(self.config, self.study, self.id, project)
         static = self._hide.value(facts)  # a later sender of the run may not know the secrets
-        if static["dirty"]:
+        given = environment.submitted()
+        if given and given.patch.exists():
+            self.artifact(given.patch)
+        elif static["dirty"] and not given:
             patch.write(project, static["commit"], self.artifact(patch.NAME))
         journal.write_json(path, static)
         return static

@@ -18,6 +18,7 @@ import time
 from pathlib import Path
 
 from runcatalog.record.lifecycle.signals import RUNNING
+from runcatalog.record.provenance.environment import submitted
 
 INTERVAL = 5.0  # s between batches
 SHARE = 0.01  # largest share of a core that sending uses during the run
@@ -27,8 +28,14 @@ _LOWEST_PRIORITY = 19
 _DATE = re.compile(r"\d{4}-\d\d-\d\d \d\d:\d\d:\d\d ")  # before an error in the log
 
 
+def is_sent() -> bool:
+    """Return whether runs are sent to MLflow from here: it is installed, and RECORD_MLFLOW is not off."""
+    off = os.environ.get("RECORD_MLFLOW", "").lower() in ("off", "0", "no")
+    return not off and importlib.util.find_spec("mlflow") is not None
+
+
 def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | None:
-    """Start the sender of a run; return None if MLflow is not installed or RECORD_MLFLOW=off.
+    """Start the sender of a run; return None if it is not sent, or not from here.
 
     Args:
         directory: The run's directory.
@@ -37,8 +44,7 @@ def start_sender(directory: Path, project: Path) -> subprocess.Popen[bytes] | No
     Returns:
         The process. It ends by itself; closing its standard input signals the end of the run.
     """
-    off = os.environ.get("RECORD_MLFLOW", "").lower() in ("off", "0", "no")
-    if off or importlib.util.find_spec("mlflow") is None:
+    if submitted() is not None or not is_sent():
         return None
     source = Path(__file__).resolve().parents[3]
     paths = [str(source), *filter(None, [os.environ.get("PYTHONPATH")])]

@@ -27,6 +27,10 @@ def run_tags(
         label: Label given by the user.
     """
     session = last_session(directory) or {}
+    if isinstance(moved := session.get("moved"), dict):  # it went on elsewhere than where it began
+        facts = facts | {
+            n: str(moved[n]) for n in ("machine", "host", "gpu", "host_cpu") if n in moved
+        }
     current = result if result.get("session") == session.get("session") else {}
     parents = (journal.read_json(directory / "journal" / "parents.json") or {}).get("parents", [])
     digest = current.get("digest", {})

@@ -106,6 +106,8 @@ def start_session(directory: Path) -> Session:
         "offset": metrics.stat().st_size if metrics.exists() else 0,
         **out_of_memory.counts(),
     }
+    if moved := environment.moved_facts(journal.read_json(directory / "journal" / "run.json")):
+        line["moved"] = moved
     journal.append_line(path, line)
     return session
 

@@ -5,6 +5,7 @@ from __future__ import annotations
 import contextlib
 import functools
 import hashlib
+import json
 import os
 import platform
 import re
@@ -17,7 +18,7 @@ import time
 from collections.abc import Mapping, Sequence
 from importlib import metadata
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runcatalog.record.config import Config, flags_of
 from runcatalog.record.provenance import redact
@@ -90,8 +91,36 @@ def script(config: Config) -> str:
     return Path(sys.argv[0]).stem if module == "__main__" else module.rpartition(".")[2]
 
 
+class Submitted(NamedTuple):
+    """What a run gets from another machine that has submitted it.
+
+    Attributes:
+        facts: Project, commit and uncommitted changes there.
+        mlflow: MLflow to which the run is sent from there, as shown; "" if it is not sent.
+        patch: The uncommitted changes; the file is missing without any.
+    """
+
+    facts: dict[str, str]
+    mlflow: str
+    patch: Path
+
+
+def submitted() -> Submitted | None:
+    """Return what the submitter has sent along; None for a run that was started on this machine."""
+    named = os.environ.get("RECORD_SUBMITTED")
+    if not named:
+        return None
+    content = json.loads((Path(named) / "facts.json").read_text(encoding="utf-8"))
+    return Submitted(content["facts"], content["mlflow"], Path(named) / "dirty.patch")
+
+
 def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
-    """Return the facts of a run at its first start: the content of ``run.json``."""
+    """Return the facts of a run at its first start: the content of ``run.json``.
+
+    Project and commit of a submitted run are the submitter's.
+    """
+    given = submitted()
+    facts = given.facts if given else {"project": str(project), **commit_facts(project)}
     return {
         "id": run_id,
         "study": study,
@@ -101,12 +130,11 @@ def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[st
         "seed": config.seed,
         "command": shlex.join([Path(sys.executable).name, *sys.argv]),
         "started": int(time.time() * 1000),
-        "project": str(project),
         "versions": versions(),
         "environment": redact.allowed(os.environ),
         "mlflow_run_id": os.environ.get("MLFLOW_RUN_ID", ""),
         **machine_facts(project),
-        **commit_facts(project),
+        **facts,
     }
 
 
@@ -115,7 +143,7 @@ def machine_facts(project: Path) -> dict[str, Any]:
     host = socket.gethostname()
     return {
         "host": host,
-        "machine": machine_name(project, host),
+        "machine": os.environ.get("RECORD_MACHINE") or machine_name(project, host),
         "host_cpu": cpu_name(),
         "cores": len(os.sched_getaffinity(0))
         if hasattr(os, "sched_getaffinity")
@@ -123,6 +151,18 @@ def machine_facts(project: Path) -> dict[str, Any]:
         "gpu": gpu_name(),
         "platform": platform.platform(),
     }
+
+
+def moved_facts(stored: Mapping[str, Any] | None) -> dict[str, Any]:
+    """Return the machine's facts if a run goes on elsewhere than where it began; {} otherwise.
+
+    Args:
+        stored: Facts of the run's first start; None before that.
+    """
+    if stored is None or (submitted() is None and socket.gethostname() == stored.get("host")):
+        return {}
+    facts = machine_facts(project_root())
+    return {} if all(stored.get(name) == value for name, value in facts.items()) else facts
 
 
 def machine_name(project: Path, host: str) -> str:

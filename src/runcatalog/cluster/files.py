@@ -1,0 +1,142 @@
+"""Directories as archives, and files in pieces.
+
+A run's directory goes to a machine as one archive with a digest. What changes there comes back in pieces: the tail of a
+file that grows, the whole of any other.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+import tarfile
+import zlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path, PurePosixPath
+
+from runcatalog.cluster.engine import Piece, Stamp, Wanted
+
+PIECE_BYTES = 8 << 20  # of a file in an answer
+ANSWER_BYTES = 32 << 20  # of all pieces of an answer
+CHECKED_BYTES = 4096  # before an offset, compared before a tail is sent
+_GROWING = (".jsonl", ".log", ".txt", ".csv")  # files that are appended to
+_WRITING = ".writing-"  # begin of the name of what is not complete
+# Of a process on one machine, or of the submitter: neither shipped nor mirrored.
+_LOCAL = {"LOCK", "reserve", "sender.log", "mlflow.json", "__pycache__", "ENV"}
+
+
+def is_local(name: str) -> bool:
+    """Return whether a file, or folder, of this name stays where it is."""
+    return name in _LOCAL or name.startswith(_WRITING) or name.endswith((".lock", ".tmp"))
+
+
+def grows(name: str) -> bool:
+    """Return whether a file of this name is appended to."""
+    last = name.rpartition("/")[2]
+    return last.endswith(_GROWING) or ".tfevents." in last
+
+
+def stamps(root: Path) -> dict[str, Stamp]:
+    """Return the files of a directory by their path in it; links are followed."""
+    found: dict[str, Stamp] = {}
+    for folder, folders, names in os.walk(root, followlinks=True):
+        folders[:] = [name for name in folders if not is_local(name)]
+        for name in names:
+            path = Path(folder, name)
+            if not is_local(name) and path.is_file() and (stamp := stamp_of(path)) is not None:
+                found[path.relative_to(root).as_posix()] = stamp
+    return found
+
+
+def stamp_of(path: Path) -> Stamp | None:
+    """Return a file's stamp; None where it is gone."""
+    try:
+        state = path.stat()
+    except OSError:
+        return None
+    return state.st_size, state.st_mtime_ns, state.st_ino
+
+
+def pack(parts: Iterable[tuple[str, Path, Iterable[str]]]) -> tuple[bytes, str]:
+    """Return an archive and its digest.
+
+    Args:
+        parts: (prefix in the archive, folder, names of files in it); links become files.
+    """
+    buffer = io.BytesIO()
+    with tarfile.open(fileobj=buffer, mode="w:gz", compresslevel=1, dereference=True) as archive:
+        for prefix, root, names in parts:
+            for name in sorted(names):
+                try:
+                    archive.add(root / name, f"{prefix}/{name}", recursive=False)
+                except FileNotFoundError:
+                    continue  # removed meanwhile
+    data = buffer.getvalue()
+    return data, hashlib.sha256(data).hexdigest()
+
+
+def unpack(data: bytes, digest: str, root: Path) -> None:
+    """Unpack an archive of `pack` into a new directory.
+
+    Raises:
+        ValueError: Its digest is another, or something in it is no plain file in the directory.
+    """
+    if hashlib.sha256(data).hexdigest() != digest:
+        raise ValueError("the archive has another digest than was said: refused")
+    with tarfile.open(fileobj=io.BytesIO(data), mode="r:gz") as archive:
+        for member in archive:
+            if not member.isfile() and not member.isdir():
+                raise ValueError(f"{member.name!r} in the archive is no plain file: refused")
+            try:
+                archive.extract(member, root, filter="data")
+            except tarfile.FilterError as error:
+                raise ValueError(f"refused: {error}") from None
+
+
+def read(root: Path, wanted: Iterable[Wanted]) -> Iterator[Piece]:
+    """Yield pieces of files in a directory, until an answer is full; files that are gone are left out."""
+    space = ANSWER_BYTES
+    for each in wanted:
+        if space <= 0:
+            return
+        path = inside(root, each.name)
+        try:
+            with path.open("rb") as file:
+                state = os.fstat(file.fileno())
+                stamp = (state.st_size, state.st_mtime_ns, state.st_ino)
+                offset = each.offset
+                is_other = each.stamp is not None and each.stamp != stamp
+                if offset and (is_other or check(file, offset) != each.check):
+                    offset = 0
+                file.seek(offset)
+                data = file.read(min(PIECE_BYTES, space))
+                size = os.fstat(file.fileno()).st_size
+        except OSError:
+            continue
+        space -= len(data)
+        yield Piece(each.name, offset, data, stamp, offset + len(data) >= size)
+
+
+def check(file: io.BufferedIOBase, offset: int) -> int:
+    """Return the CRC-32 of the last bytes before an offset."""
+    begin = max(0, offset - CHECKED_BYTES)
+    file.seek(begin)
+    return zlib.crc32(file.read(offset - begin))
+
+
+def digest(path: Path) -> str:
+    """Return the SHA-256 of a file, in hex."""
+    with path.open("rb") as file:
+        return hashlib.file_digest(file, "sha256").hexdigest()
+
+
+def inside(root: Path, name: str) -> Path:
+    """Return the path of a file in a directory.
+
+    Raises:
+        ValueError: The name leads out of the directory.
+    """
+    path = PurePosixPath(name)
+    if not name or path.is_absolute() or ".." in path.parts or "\0" in name:
+        raise ValueError(f"{name!r} leads out of the run's directory: refused")
+    return root / path

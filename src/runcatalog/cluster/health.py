@@ -1,0 +1,168 @@
+"""Is a machine fit for a run? Driver, matrix products, free memory and disk, versions of packages.
+
+`python -m runcatalog.cluster.health` reads the demands as JSON and prints what is wrong; a process of its own, since a
+GPU that fails takes the process down.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import shutil
+import subprocess
+import sys
+import time
+from collections.abc import Mapping
+from importlib import metadata
+from pathlib import Path
+from typing import Any
+
+CLOCK_ERROR = 60.0  # s by which a machine's clock may differ from the submitter's
+_SIDE = 512  # of the matrices
+_TOLERANCE = (
+    1e-2  # of an element; float32 sums of 512 products of normal numbers differ by less than 1e-3
+)
+_GB = 1e9
+
+
+def problem(demands: Mapping[str, Any]) -> str:
+    """Return what is wrong with this machine in a line; "" if it is fit.
+
+    Args:
+        demands: `gpu`, `memory` [GB], `disk` [GB], `scratch` (folder), `seconds` (of matrix products) and
+            `versions` (by package).
+    """
+    checks = (_driver, _memory, _disk, _versions, _products)
+    return next(filter(None, (check(demands) for check in checks)), "")
+
+
+def clock_problem(here: float, submitter: float) -> str:
+    """Return what is wrong with this machine's clock; "" if nothing is.
+
+    Args:
+        here, submitter: Seconds since the epoch.
+    """
+    difference = here - submitter
+    if abs(difference) <= CLOCK_ERROR:
+        return ""
+    return f"its clock is {abs(difference):.0f} s {'ahead of' if difference > 0 else 'behind'} the submitter's"
+
+
+def gpus() -> list[tuple[str, float]]:
+    """Return name and memory [GB] of the GPUs that this process may use, by the driver.
+
+    Raises:
+        OSError: The driver does not answer.
+    """
+    visible = os.environ.get("CUDA_VISIBLE_DEVICES")
+    if visible in ("", "-1") or not shutil.which("nvidia-smi"):
+        return []
+    query = [
+        "nvidia-smi",
+        "--query-gpu=index,uuid,name,memory.total",
+        "--format=csv,noheader,nounits",
+    ]
+    try:
+        done = subprocess.run(query, capture_output=True, text=True, timeout=20)
+    except subprocess.TimeoutExpired:
+        raise OSError("nvidia-smi does not answer within 20 s") from None
+    if done.returncode:
+        raise OSError(f"nvidia-smi: {' '.join((done.stdout + done.stderr).split())[:200]}")
+    rows = [[cell.strip() for cell in line.split(",")] for line in done.stdout.splitlines()]
+    wanted = visible.split(",") if visible else None
+    chosen = [row for row in rows if wanted is None or row[0] in wanted or row[1] in wanted]
+    return [(row[2], float(row[3]) * (1 << 20) / _GB) for row in chosen]
+
+
+def _driver(demands: Mapping[str, Any]) -> str:
+    try:
+        found = len(gpus())
+    except OSError as error:
+        return str(error)
+    needed = int(demands.get("gpu", 0))
+    return f"it has {found} GPUs that answer, not {needed}" if found < needed else ""
+
+
+def _memory(demands: Mapping[str, Any]) -> str:
+    import psutil
+
+    free = psutil.virtual_memory().available / _GB
+    return _too_little("memory", free, float(demands.get("memory", 0)))
+
+
+def _disk(demands: Mapping[str, Any]) -> str:
+    free = shutil.disk_usage(demands["scratch"]).free / _GB
+    return _too_little("disk", free, float(demands.get("disk", 0)))
+
+
+def _too_little(what: str, free: float, needed: float) -> str:
+    return f"{free:.1f} GB of {what} are free, {needed:g} GB are needed" if free < needed else ""
+
+
+def _versions(demands: Mapping[str, Any]) -> str:
+    wrong = []
+    for name, version in sorted(demands.get("versions", {}).items()):
+        try:
+            installed = metadata.version(name)
+        except metadata.PackageNotFoundError:
+            installed = "none"
+        # A build for a GPU or a CPU adds +cu130 or +cpu to the same version.
+        if installed.partition("+")[0] != version.partition("+")[0]:
+            wrong.append(f"{name} {installed} instead of {version}")
+    more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
+    return f"other versions: {', '.join(wrong[:3])}{more}" if wrong else ""
+
+
+def _products(demands: Mapping[str, Any]) -> str:
+    """Multiply matrices for some seconds, on the GPU if one is needed, and compare with the CPU's product."""
+    import numpy as np
+
+    rng = np.random.default_rng(0)
+    left, right = (rng.standard_normal((_SIDE, _SIDE)).astype(np.float32) for _ in range(2))
+    expected = left.astype(np.float64) @ right.astype(np.float64)
+    end = time.monotonic() + float(demands.get("seconds", 0))
+    try:
+        multiply = (_on_gpu if demands.get("gpu") else _on_cpu)(left, right)
+        first = multiply()
+        if (difference := float(np.abs(first - expected).max())) > _TOLERANCE:
+            return f"a matrix product is wrong by {difference:.3g}"
+        while time.monotonic() < end:
+            if not np.array_equal(multiply(), first):
+                return "the same matrix product differs from one time to the next"
+    except Exception as error:  # whatever a broken GPU throws
+        text = " ".join(str(error).split())[:200]
+        return f"matrix products fail: {type(error).__name__}: {text}"
+    return ""
+
+
+def _on_cpu(left: Any, right: Any) -> Any:
+    return lambda: left @ right
+
+
+def _on_gpu(left: Any, right: Any) -> Any:
+    import torch
+
+    torch.backends.cuda.matmul.allow_tf32 = False
+    torch.set_float32_matmul_precision("highest")
+    pairs = [
+        (torch.from_numpy(left).to(device), torch.from_numpy(right).to(device))
+        for device in map(torch.device, range(torch.cuda.device_count()))
+    ]
+    turn = iter(range(1 << 62))
+
+    def multiply() -> Any:
+        a, b = pairs[next(turn) % len(pairs)]
+        return (a @ b).cpu().numpy()
+
+    return multiply
+
+
+def main() -> None:
+    """Print what is wrong as the last line of the output."""
+    demands = json.load(sys.stdin)
+    demands["scratch"] = str(Path(demands["scratch"]))
+    print(json.dumps({"problem": problem(demands)}), flush=True)
+
+
+if __name__ == "__main__":
+    main()

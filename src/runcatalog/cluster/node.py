@@ -1,0 +1,452 @@
+"""What a worker does: it takes attempts of runs, runs each in a directory of its own, and shows what changes there.
+
+Nothing leaves a machine by itself: the submitter asks. An attempt that nobody asks for is ended when its lease is over.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import contextlib
+import json
+import os
+import shutil
+import signal
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+from typing import Any
+
+from runcatalog.cluster import files, health
+from runcatalog.cluster.engine import Stamp, Wanted
+from runcatalog.record import journal
+from runcatalog.record.errors import UserError
+
+# Stand for paths of the machine in commands and environments.
+RUN, HOME, PROJECT, SUBMITTED, PYTHON = (
+    f"\x01{n}\x01" for n in ("run", "home", "project", "submitted", "python")
+)
+_KEPT = 24 * 3600.0  # s for which an ended attempt waits for its submitter
+_KNOWN_ATTEMPTS = 10_000
+_GRACE = 20.0  # s from SIGTERM to SIGKILL
+_INHERITED = (
+    *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL"),
+    *("LD_LIBRARY_PATH", "SSL_CERT_FILE", "CUDA_VISIBLE_DEVICES"),
+)
+# Dies with the worker, also before the command has begun.
+_LAUNCH = """
+import ctypes, os, sys
+ctypes.CDLL(None).prctl(1, 9, 0, 0, 0)
+if os.getppid() != int(sys.argv[1]): os._exit(1)
+try: os.execvp(sys.argv[2], sys.argv[2:])
+except OSError as error: sys.exit(f"{sys.argv[2]}: {error.strerror}")
+"""
+
+
+class Trial:
+    """An attempt of a run on this machine.
+
+    Attributes:
+        run, attempt, operation: See `runcatalog.cluster.engine.Job`.
+        code: Exit status; None before the end.
+        reason: Why the worker ended it; "" otherwise.
+        lease: Seconds without a look after which it is ended.
+    """
+
+    def __init__(
+        self, root: Path, machine: str, run: str, attempt: int, operation: str, lease: float
+    ) -> None:
+        self.root, self.machine = root, machine
+        self.run, self.attempt, self.operation, self.lease = run, attempt, operation, lease
+        self.code: int | None = None
+        self.reason = ""
+        self.since = time.time()
+        self.renewed = time.monotonic()
+        self.directory = root / "home" / "runs" / run
+        self._shipped: dict[str, Stamp] = {}
+        self._child: subprocess.Popen[bytes] | None = None
+
+    def start(
+        self,
+        archive: bytes,
+        digest: str,
+        command: Sequence[str],
+        environment: Mapping[str, str],
+        links: Mapping[str, str],
+    ) -> None:
+        """Unpack the archive and start the command.
+
+        Raises:
+            ValueError: The archive is not what was said.
+            OSError: The command cannot be started, or the disk is full.
+        """
+        files.unpack(archive, digest, self.root)
+        for name, target in links.items():
+            link = files.inside(self.directory, name)
+            link.parent.mkdir(parents=True, exist_ok=True)
+            link.symlink_to(files.inside(self.directory.parent, target))
+        self._shipped = files.stamps(self.directory)
+        paths = {
+            RUN: str(self.directory),
+            HOME: str(self.root / "home"),
+            PROJECT: str(next((self.root / "project").iterdir())),
+            SUBMITTED: str(self.root / "submitted"),
+            PYTHON: sys.executable,
+        }
+
+        def here(text: str) -> str:
+            for placeholder, path in paths.items():
+                text = text.replace(placeholder, path)
+            return text
+
+        variables = {n: os.environ[n] for n in _INHERITED if n in os.environ}
+        variables |= {name: here(value) for name, value in environment.items()}
+        variables["RECORD_MACHINE"] = self.machine
+        started: list[BaseException | None] = []
+        ready = threading.Event()
+
+        def run() -> None:
+            # The thread that starts a process with a parent-death signal has to outlive it (prctl(2)).
+            try:
+                with (
+                    (self.root / "output").open("wb") as out,
+                    (self.root / "errors").open("wb") as err,
+                ):
+                    launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid())]
+                    self._child = subprocess.Popen(
+                        [*launch, *map(here, command)], cwd=self.directory, env=variables, stdout=out, stderr=err,
+                        stdin=subprocess.DEVNULL, start_new_session=True,
+                    )  # fmt: skip
+            except OSError as error:
+                started.append(error)
+                return
+            finally:
+                ready.set()
+            if self.reason:  # ended while it was unpacked
+                self._child.kill()
+            code = self._child.wait()
+            with contextlib.suppress(OSError):  # what it has left behind
+                os.killpg(self._child.pid, signal.SIGKILL)
+            self.code = code
+
+        threading.Thread(target=run, name=f"trial-{self.run[:8]}", daemon=True).start()
+        ready.wait()
+        if started and started[0]:
+            raise started[0]
+
+    @property
+    def is_running(self) -> bool:
+        """Whether it occupies its slot."""
+        return self.code is None
+
+    def signal(self, number: int) -> None:
+        """Send a signal to its process."""
+        if self._child is not None and self.code is None:
+            with contextlib.suppress(ProcessLookupError):
+                self._child.send_signal(number)
+
+    def end(self, reason: str) -> None:
+        """End it: SIGTERM, and SIGKILL later. A reason that is given says that the worker ends it."""
+        if self._child is None:
+            self.code, self.reason = -signal.SIGKILL, reason
+        if self.code is not None:
+            return
+        self.reason = reason
+        self.signal(signal.SIGTERM)
+        self.signal(signal.SIGCONT)  # a process that was suspended would not end
+        late = threading.Timer(_GRACE, self.signal, [signal.SIGKILL])
+        late.daemon = True
+        late.start()
+
+    def look(
+        self, wanted: Sequence[Wanted], printed: Sequence[int], digests: bool
+    ) -> dict[str, Any]:
+        """Return the fields of `runcatalog.cluster.engine.Look`."""
+        code, reason = self.code, self.reason  # before the files: after the end they change no more
+        now = files.stamps(self.directory)
+        changed = {name: stamp for name, stamp in now.items() if self._shipped.get(name) != stamp}
+        pieces = [vars(piece) for piece in files.read(self.directory, wanted)]
+        output, errors = (
+            self._printed(name, at) for name, at in zip(("output", "errors"), printed, strict=True)
+        )
+        return {
+            "code": code,
+            "reason": reason,
+            "files": changed,
+            "gone": [name for name in self._shipped if name not in now],
+            "pieces": pieces,
+            "output": output,
+            "errors": errors,
+            "digests": {n: files.digest(self.directory / n) for n in changed} if digests else {},
+        }
+
+    def _printed(self, name: str, offset: int) -> bytes:
+        try:
+            with (self.root / name).open("rb") as file:
+                file.seek(offset)
+                return file.read(files.PIECE_BYTES)
+        except OSError:
+            return b""
+
+    def remove(self) -> None:
+        """Remove its directory."""
+        shutil.rmtree(self.root, ignore_errors=True)
+
+
+class Node:
+    """A worker of a machine.
+
+    Args:
+        name: Its name in the lab.
+        scratch: Its own folder; what earlier processes have left there is removed.
+        slots: Attempts that run at once.
+
+    Attributes:
+        drained: Why it takes no more attempts; "" if it does.
+        stopping: Set when it is to end.
+    """
+
+    def __init__(self, name: str, scratch: Path, slots: int = 1) -> None:
+        self.name, self.scratch, self.slots = name, scratch, slots
+        self.address = ""
+        self.drained = ""
+        self.stopping = asyncio.Event()
+        self._trials: dict[str, Trial] = {}
+        self._attempts_file = scratch / "attempts.json"
+        scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
+        scratch.chmod(0o700)
+        _kill_left_behind(scratch)
+        shutil.rmtree(scratch / "trials", ignore_errors=True)
+        self._attempts: dict[str, int] = journal.read_json(self._attempts_file) or {}
+        self._hardware = hardware()
+        self._checking = asyncio.Lock()
+
+    def describe(self) -> dict[str, Any]:
+        """Return the worker's line of the inventory."""
+        import psutil
+
+        return {
+            "name": self.name,
+            "address": self.address,
+            "pid": os.getpid(),
+            "slots": self.slots,
+            "drained": self.drained,
+            "running": [
+                {"run": t.run, "attempt": t.attempt, "operation": t.operation, "since": t.since}
+                for t in self._trials.values()
+                if t.is_running
+            ],
+            "free_memory": psutil.virtual_memory().available / 1e9,
+            "free_disk": shutil.disk_usage(self.scratch).free / 1e9,
+            **self._hardware,
+        }
+
+    def handlers(self) -> dict[str, Any]:
+        """Return what a submitter may call, by name."""
+        calls = (self.claim, self.start, self.poll, self.stop, self.release, self.drain, self.end)
+        return {f"trial_{call.__name__}": call for call in calls}
+
+    async def claim(
+        self,
+        run: str,
+        attempt: int,
+        operation: str,
+        demands: dict[str, Any],
+        clock: float,
+        lease: float,
+    ) -> dict[str, str]:
+        """Reserve a slot for an attempt, after the checks of the machine; `refused` says why not."""
+        if attempt <= self._attempts.get(run, 0):
+            return {"stale": "a newer attempt is known"}
+        async with self._checking:
+            if self.stopping.is_set():
+                return {"refused": "it is being stopped"}
+            if self.drained:
+                return {"refused": f"drained: {self.drained}"}
+            older = self._trials.get(run)
+            if older is not None and older.is_running:
+                older.end("a newer attempt has begun")
+                return {"refused": "an older attempt is ending"}
+            if sum(trial.is_running for trial in self._trials.values()) >= self.slots:
+                return {"refused": "no slot is free"}
+            problem = health.clock_problem(time.time(), clock) or await self._problem(demands)
+            if problem:
+                self.drained = problem
+                print(f"{self.name}: drained: {problem}", flush=True)
+                return {"refused": f"drained: {problem}"}
+            if older is not None:
+                older.remove()
+            self._attempts[run] = attempt
+            kept = dict(list(self._attempts.items())[-_KNOWN_ATTEMPTS:])
+            journal.write_json(self._attempts_file, kept)
+            root = self.scratch / "trials" / f"{run}-{attempt}"
+            shutil.rmtree(root, ignore_errors=True)
+            root.mkdir(parents=True, mode=0o700)
+            self._trials[run] = Trial(root, self.name, run, attempt, operation, lease)
+        return {}
+
+    async def _problem(self, demands: dict[str, Any]) -> str:
+        """Run the checks in a process of their own."""
+        command = [sys.executable, "-m", "runcatalog.cluster.health"]
+        given = json.dumps(demands | {"scratch": str(self.scratch)}).encode()
+        limit = 120 + float(demands.get("seconds", 0))
+        process = await asyncio.create_subprocess_exec(
+            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
+        )
+        try:
+            out, err = await asyncio.wait_for(process.communicate(given), limit)
+            return str(json.loads(out.decode().splitlines()[-1])["problem"])
+        except TimeoutError:
+            process.kill()
+            return f"its check does not end within {limit:.0f} s"
+        except (ValueError, LookupError):
+            last = err.decode(errors="replace").strip().splitlines()[-1:] or [""]
+            return f"its check ended with status {process.returncode}: {last[0][:200]}"
+
+    async def start(
+        self,
+        run: str,
+        attempt: int,
+        archive: bytes,
+        digest: str,
+        command: list[str],
+        environment: dict[str, str],
+        links: dict[str, str],
+    ) -> dict[str, str]:
+        """Start a claimed attempt."""
+        trial, problem = self._trial(run, attempt)
+        if trial is None:
+            return problem
+        trial.renewed = time.monotonic()
+        try:
+            await asyncio.to_thread(trial.start, archive, digest, command, environment, links)
+        except (OSError, ValueError) as error:
+            trial.end(str(error))
+            return {"refused": str(error)}
+        trial.renewed = time.monotonic()
+        return {}
+
+    async def poll(
+        self, run: str, attempt: int, wanted: list[list[Any]], printed: list[int], digests: bool
+    ) -> dict[str, Any]:
+        """Show an attempt, and renew its lease."""
+        trial, problem = self._trial(run, attempt)
+        if trial is None:
+            return problem
+        trial.renewed = time.monotonic()
+        asked = [Wanted(*each[:3], stamp=tuple(each[3]) if each[3] else None) for each in wanted]
+        try:
+            return await asyncio.to_thread(trial.look, asked, printed, digests)
+        finally:
+            trial.renewed = time.monotonic()
+
+    async def stop(self, run: str, attempt: int, number: int) -> dict[str, str]:
+        """Send a signal to an attempt."""
+        trial, problem = self._trial(run, attempt)
+        if trial is not None:
+            trial.signal(number)
+        return problem
+
+    async def release(self, run: str, attempt: int) -> dict[str, str]:
+        """Forget an attempt that has ended."""
+        trial, problem = self._trial(run, attempt)
+        if trial is not None and not trial.is_running:
+            del self._trials[run]
+            await asyncio.to_thread(trial.remove)
+        return problem
+
+    async def drain(self, reason: str) -> dict[str, str]:
+        """Take no more attempts; "" takes them again."""
+        self.drained = reason
+        return {}
+
+    async def end(self) -> dict[str, str]:
+        """End the worker."""
+        self.stopping.set()
+        return {}
+
+    def _trial(self, run: str, attempt: int) -> tuple[Trial | None, dict[str, str]]:
+        if attempt < self._attempts.get(run, 0):
+            return None, {"stale": "a newer attempt is known"}
+        trial = self._trials.get(run)
+        if trial is None or trial.attempt != attempt:
+            return None, {"lost": "it does not know the attempt"}
+        return trial, {}
+
+    async def watch_leases(self) -> None:
+        """End attempts whose submitter is silent, and forget old ones; runs for ever."""
+        while True:
+            await asyncio.sleep(0.2)
+            for trial in list(self._trials.values()):
+                silent = time.monotonic() - trial.renewed
+                if trial.is_running and not trial.reason and silent > trial.lease:
+                    trial.end(f"its submitter was silent for {trial.lease:g} s")
+                elif not trial.is_running and silent > trial.lease + _KEPT:
+                    self._trials.pop(trial.run, None)
+                    trial.remove()
+
+    async def finish(self) -> None:
+        """End all attempts; wait until they have, and a while for their submitters."""
+        for trial in self._trials.values():
+            if trial.is_running:
+                trial.end(f"the worker {self.name} was stopped")
+        until = time.monotonic() + _GRACE + 5
+        while any(t.is_running for t in self._trials.values()) and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+        until = time.monotonic() + 10
+        while self._recent() and time.monotonic() < until:
+            await asyncio.sleep(0.05)
+
+    def _recent(self) -> bool:
+        """Return whether a submitter is still about to fetch the end of an attempt."""
+        return any(time.monotonic() - t.renewed < 10 for t in self._trials.values())
+
+
+def hardware() -> dict[str, Any]:
+    """Return what the inventory says of this machine."""
+    import psutil
+
+    from runcatalog.record.provenance import environment
+
+    try:
+        gpus = health.gpus()
+        problem = ""
+    except OSError as error:
+        gpus, problem = [], str(error)
+    return {
+        "host": socket.gethostname(),
+        "cpu": environment.cpu_name(),
+        "cores": len(os.sched_getaffinity(0))
+        if hasattr(os, "sched_getaffinity")
+        else os.cpu_count(),
+        "memory": psutil.virtual_memory().total / 1e9,
+        "gpus": [name for name, _ in gpus],
+        "gpu_memory": min((memory for _, memory in gpus), default=0.0),
+        "gpu_problem": problem,
+    }
+
+
+def scratch_of(folder: Path, name: str) -> Path:
+    """Return the scratch folder of a worker.
+
+    Raises:
+        UserError: It belongs to another user.
+    """
+    path = folder / name
+    if path.exists() and path.stat().st_uid != os.getuid():
+        raise UserError(f"{path} belongs to another user")
+    return path
+
+
+def _kill_left_behind(scratch: Path) -> None:
+    """Kill processes that an earlier worker has started and that outlived it."""
+    import psutil
+
+    begin = f"{scratch}{os.sep}"
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error, OSError):
+            if process.environ().get("RUN_DIR", "").startswith(begin):
+                process.kill()

@@ -1,0 +1,152 @@
+"""The processes of a lab, scheduler and workers, which `catalog workers start` starts."""
+
+from __future__ import annotations
+
+import argparse
+import asyncio
+import contextlib
+import os
+import signal
+import sys
+from pathlib import Path
+from typing import Any
+
+from runcatalog.cluster import certificates, dask_engine, engines
+from runcatalog.cluster.node import Node, scratch_of
+from runcatalog.record import journal
+from runcatalog.record.errors import UserError
+from runcatalog.record.lifecycle.process import process_state
+
+STATE = "process.json"  # in the folder of a process: its number, start and address
+# Dask measures itself for its web page, which takes a tenth of a core.
+_UNMEASURED = {
+    "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
+    "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "60s",
+    "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+}
+_AGAIN = 1.0  # s until a worker asks for its scheduler again
+
+
+async def scheduler(settings: engines.Settings, folder: Path) -> None:
+    """Run the scheduler until a signal ends it."""
+    from distributed import Scheduler
+
+    class Quiet(Scheduler):
+        """Without Dask's web page, which speaks no TLS."""
+
+        def start_http_server(self, *arguments: Any, **options: Any) -> None:
+            """Start nothing."""
+
+    security = dask_engine.security(settings, certificates.SCHEDULER)
+    host, port = settings.scheduler.removeprefix("tls://").rsplit(":", 1)
+    # Without names: only numbers can be listened on.
+    async with Quiet(
+        security=security, protocol="tls", host=host, port=int(port), dashboard=False
+    ) as running:
+        _write_state(folder, running.address)
+        stop = _stop_signal()
+        finished = asyncio.ensure_future(running.finished())
+        stopped = asyncio.ensure_future(stop.wait())
+        await asyncio.wait([finished, stopped], return_when=asyncio.FIRST_COMPLETED)
+
+
+async def worker(settings: engines.Settings, name: str, folder: Path, slots: int) -> None:
+    """Run a worker until a signal or `catalog workers stop` ends it; a scheduler that is gone is awaited."""
+    from distributed import Worker
+    from distributed.core import Server
+    from distributed.utils import get_ip
+
+    class Quiet(Worker):
+        """Without Dask's web page, which speaks no TLS."""
+
+        def start_http_server(self, *arguments: Any, **options: Any) -> None:
+            """Start nothing."""
+
+    security = dask_engine.security(settings, name)
+    node = Node(name, folder, slots)
+    # A listener of its own: attempts and their submitters do not notice that a scheduler is restarted.
+    server = Server(
+        node.handlers(), connection_args=security.get_connection_args("worker"), needs_workdir=False,
+        local_directory=str(folder / "dask"),
+    )  # fmt: skip
+    scheduler_host = settings.scheduler.removeprefix("tls://").rpartition(":")[0]
+    await server.listen(f"tls://{get_ip(scheduler_host)}", **security.get_listen_args("worker"))
+    node.address = server.address
+    _write_state(folder, server.address)
+    stop = _stop_signal()
+    leases = asyncio.ensure_future(node.watch_leases())
+
+    async def describe(_: Worker) -> dict[str, Any]:
+        return node.describe()
+
+    async def stay() -> None:
+        while True:
+            with contextlib.suppress(OSError, TimeoutError):
+                # Dask's own tasks are not used.
+                async with Quiet(
+                    settings.scheduler, name=name, nthreads=1, memory_limit=0, security=security,
+                    metrics={dask_engine.METRIC: describe}, local_directory=str(folder / "dask"),
+                    death_timeout=_AGAIN * 10, host=get_ip(scheduler_host),
+                ) as running:  # fmt: skip
+                    await running.finished()
+            await asyncio.sleep(_AGAIN)
+
+    staying = asyncio.ensure_future(stay())
+    waits = [asyncio.ensure_future(each.wait()) for each in (stop, node.stopping)]
+    await asyncio.wait([*waits, staying, leases], return_when=asyncio.FIRST_COMPLETED)
+    for task in (staying, leases):
+        if task.done():
+            task.result()  # an error that ends the worker
+    node.stopping.set()
+    await node.finish()
+    staying.cancel()
+    leases.cancel()
+    await asyncio.gather(staying, leases, return_exceptions=True)
+    await server.close()
+
+
+def is_alive(folder: Path) -> dict[str, Any] | None:
+    """Return the state of the process whose folder this is; None where it does not run on this machine."""
+    state = journal.read_json(folder / STATE)
+    if not state or process_state(state["pid"])[1] != state["started"]:
+        return None
+    return state if process_state(state["pid"])[0] not in ("Z", "X") else None
+
+
+def _write_state(folder: Path, address: str) -> None:
+    state = {"pid": os.getpid(), "started": process_state(os.getpid())[1], "address": address}
+    journal.write_json(folder / STATE, state)
+    print(f"listening on {address}", flush=True)
+
+
+def _stop_signal() -> asyncio.Event:
+    stop = asyncio.Event()
+    for number in (signal.SIGTERM, signal.SIGINT):
+        asyncio.get_running_loop().add_signal_handler(number, stop.set)
+    return stop
+
+
+def main() -> None:
+    """Run the process that the arguments name."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("project", type=Path)
+    parser.add_argument("engine")
+    parser.add_argument("name")
+    parser.add_argument("slots", type=int)
+    arguments = parser.parse_args()
+    try:
+        settings = engines.read(arguments.project, arguments.engine)
+        folder = scratch_of(settings.scratch, arguments.name)
+        folder.mkdir(parents=True, exist_ok=True, mode=0o700)
+        (folder / STATE).unlink(missing_ok=True)
+        os.environ.update(_UNMEASURED)  # before Dask is imported
+        if arguments.name == certificates.SCHEDULER:
+            asyncio.run(scheduler(settings, folder))
+        else:
+            asyncio.run(worker(settings, arguments.name, folder, arguments.slots))
+    except (UserError, OSError, ValueError) as error:
+        sys.exit(f"{arguments.name}: {error}")
+
+
+if __name__ == "__main__":
+    main()

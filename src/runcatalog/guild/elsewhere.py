@@ -1,0 +1,286 @@
+"""Runs on other machines: with $ENGINE set, Guild starts `runcatalog.cluster.proxy` in place of a run's process.
+
+Guild loads no plugins for `guild run --restart`, nor in the process that runs the trials of a batch. So
+`runcatalog_engine.pth` imports this module where Python starts, and it waits for Guild's modules.
+"""
+
+from __future__ import annotations
+
+import ast
+import contextlib
+import importlib.util
+import os
+import signal
+import subprocess
+import sys
+import time
+from collections.abc import Callable, Sequence
+from importlib.machinery import ModuleSpec
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+VARIABLE = "ENGINE"
+_PROXY = "runcatalog.cluster.proxy"
+_RUN_MODULE = "guild.op_main"  # its first argument is the operation's script
+# A script that imports these starts other runs, or looks for them in the Guild home: it stays, they go.
+_STAYS = {"runcatalog.guild.child_runs", "runcatalog.search.driver"}
+_POLL_SECONDS = 0.1
+
+
+class _Changes:
+    """An import hook that changes modules of Guild when they have been loaded."""
+
+    def find_spec(self, name: str, path: Any = None, target: Any = None) -> ModuleSpec | None:
+        """Return the module's spec, with a loader that changes it; None for other modules."""
+        change = _CHANGES.get(name)
+        if change is None:
+            return None
+        sys.meta_path.remove(self)
+        try:
+            spec = importlib.util.find_spec(name)
+        finally:
+            sys.meta_path.insert(0, self)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def execute_and_change(module: ModuleType) -> None:
+                execute(module)
+                change(module)
+
+            spec.loader.exec_module = execute_and_change  # type: ignore[method-assign]
+        return spec
+
+
+def install() -> None:
+    """Wait for Guild's modules; at once for those that are loaded."""
+    if any(isinstance(finder, _Changes) for finder in sys.meta_path):
+        return
+    sys.meta_path.insert(0, _Changes())  # type: ignore[arg-type]
+    for name, change in _CHANGES.items():
+        if name in sys.modules:
+            change(sys.modules[name])
+
+
+def require() -> None:
+    """End with a line if $ENGINE is set, but Python has not loaded this module where it started.
+
+    Without that, restarted runs and trials would silently run here.
+    """
+    name = "runcatalog_engine.pth"
+    folders = {Path(path) for path in sys.path if path}
+    if os.environ.get(VARIABLE) and not any((folder / name).is_file() for folder in folders):
+        raise SystemExit(
+            f"{VARIABLE} is set, but {name} is not installed beside the packages: `make setup` puts it there"
+        )
+
+
+def places() -> int:
+    """Return how many runs the engine runs at once.
+
+    Raises:
+        SystemExit: It cannot be reached.
+    """
+    from runcatalog.cluster import dask_engine
+    from runcatalog.cluster.engine import EngineError
+    from runcatalog.record.errors import UserError
+
+    try:
+        return dask_engine.places(_settings())
+    except (EngineError, UserError) as error:
+        raise SystemExit(f"engine: {error}") from None
+
+
+def _settings() -> Any:
+    from runcatalog.cluster import engines
+    from runcatalog.record.provenance.environment import project_root
+
+    return engines.read(project_root())
+
+
+def _change_op(op: ModuleType) -> None:
+    start = op._op_start_proc
+
+    def start_elsewhere(operation: Any, run: Any, quiet: bool, extra_env: Any) -> Any:
+        if not os.environ.get(VARIABLE):
+            return start(operation, run, quiet, extra_env)
+        _refuse_bad_settings(operation)
+        command, directory = operation.cmd_args, Path(run.dir)
+        if not stays(command, directory, run.batch_proto):
+            added = {"ENGINE_VARIABLES": ",".join(operation.cmd_env)}
+            if reads_records(command, directory):
+                added["ENGINE_RECORDS"] = "1"
+            operation.cmd_env = {**operation.cmd_env, **added}
+            # The installed library: the run's own copy may be older.
+            operation.cmd_args = [sys.executable, "-I", "-um", _PROXY, *command]
+        return start(operation, run, quiet, extra_env)
+
+    op._op_start_proc = start_elsewhere
+
+
+def _refuse_bad_settings(operation: Any) -> None:
+    """End with a line where `engines.yml` is wrong."""
+    from runcatalog.cluster import engines
+    from runcatalog.record.errors import UserError
+
+    project = operation.cmd_env.get("PROJECT_DIR") or os.environ.get("PROJECT_DIR") or os.getcwd()
+    try:
+        engines.read(Path(project))
+    except UserError as error:
+        raise SystemExit(str(error)) from None
+
+
+def stays(command: Sequence[str], directory: Path, proto: Any = None) -> bool:
+    """Return whether a run's process stays here: a batch, steps, or a script that starts or looks for other runs.
+
+    Args:
+        command: The run's command.
+        directory: Its directory, with its copy of the code.
+        proto: The prototype of the trials, for a batch.
+    """
+    if proto is not None or _RUN_MODULE not in command:
+        return proto is not None or any(word.startswith("guild.") for word in command)
+    return not _STAYS.isdisjoint(_imports(command, directory))
+
+
+def reads_records(command: Sequence[str], directory: Path) -> bool:
+    """Return whether a run's script, or a module of the project that it imports, names the folder of records."""
+    found = _imports(command, directory).values() if _RUN_MODULE in command else ()
+    return any(path is not None and b'"records"' in path.read_bytes() for path in found)
+
+
+def _imports(command: Sequence[str], directory: Path) -> dict[str, Path | None]:
+    """Return the modules that a run's script imports, directly or through modules of the project.
+
+    Returns:
+        Their files by name; None for modules of other packages.
+    """
+    main = command[list(command).index(_RUN_MODULE) + 1]
+    folder, _, module = main.rpartition("/")
+    folders, found, waiting = (directory / folder, directory), dict[str, Path | None](), [module]
+    while waiting:
+        name = waiting.pop()
+        if name in found:
+            continue
+        found[name] = path = _file_of(name, folders)
+        if path is not None:
+            waiting += _imported_by(path)
+    return found
+
+
+def _file_of(module: str, folders: Sequence[Path]) -> Path | None:
+    if module.startswith(
+        "runcatalog."
+    ):  # the library's own modules start no runs, but for searches
+        known = module.startswith("runcatalog.search.") and importlib.util.find_spec(module)
+        return Path(known.origin) if known and known.origin else None
+    path = Path(*module.split("."))
+    candidates = [
+        folder / each
+        for folder in folders
+        for each in (path.with_suffix(".py"), path / "__init__.py")
+    ]
+    return next((each for each in candidates if each.is_file()), None)
+
+
+def _imported_by(path: Path) -> list[str]:
+    """Return the modules, and names in modules, that a file imports."""
+    try:
+        tree = ast.parse(path.read_bytes())
+    except (SyntaxError, ValueError):
+        return []  # the run will say so
+    names: list[str] = []
+    for statement in ast.walk(tree):
+        if isinstance(statement, ast.Import):
+            names += [alias.name for alias in statement.names]
+        elif isinstance(statement, ast.ImportFrom) and statement.module and not statement.level:
+            names.append(statement.module)
+            names += [f"{statement.module}.{alias.name}" for alias in statement.names]
+    return names
+
+
+def _change_batches(batch_util: ModuleType) -> None:
+    def run_trials(batch_run: Any, trials: Any) -> None:
+        runs = batch_util._init_trial_runs(batch_run, trials)
+        fails = batch_util.fail_on_trial_error(batch_run)
+        run_side_by_side([run.id for run in runs if run.status == "pending"], places(), fails)
+
+    if os.environ.get(VARIABLE):
+        batch_util._run_trials = run_trials
+
+
+def run_side_by_side(runs: Sequence[str], count: int, stop_on_failure: bool) -> None:
+    """Restart runs with Guild, several at once; SIGTERM stops all.
+
+    Args:
+        runs: Their ids.
+        count: How many at once.
+        stop_on_failure: Whether none is started after one that failed.
+
+    Raises:
+        SystemExit: One failed and `stop_on_failure` is set.
+    """
+    from runcatalog.guild import child_environment
+    from runcatalog.guild.compat import COMMAND
+
+    waiting, stopped, failed = list(runs), list[int](), 0
+    running: list[subprocess.Popen[bytes]] = []
+    folder = os.environ.get("PROJECT_DIR") or os.environ.get("CMD_DIR")
+    variables = child_environment.environment()
+    before = signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    try:
+        while running or (waiting and not stopped):
+            while (
+                waiting
+                and len(running) < count
+                and not stopped
+                and not (failed and stop_on_failure)
+            ):
+                command = [
+                    sys.executable,
+                    "-P",
+                    "-m",
+                    COMMAND,
+                    "run",
+                    "--yes",
+                    "--restart",
+                    waiting.pop(0),
+                ]
+                running.append(subprocess.Popen(command, cwd=folder, env=variables))
+            if not running:
+                break
+            time.sleep(_POLL_SECONDS)
+            if stopped:
+                for process in running:
+                    _stop(process)
+            failed = next((p.returncode for p in running if p.poll()), failed)
+            running = [process for process in running if process.returncode is None]
+    except KeyboardInterrupt:  # which the runs have got too
+        for process in running:
+            process.wait()
+        raise
+    finally:
+        signal.signal(signal.SIGTERM, before)
+    if stopped:
+        signal.signal(signal.SIGTERM, signal.SIG_DFL)
+        os.kill(os.getpid(), signal.SIGTERM)
+    if failed and stop_on_failure:
+        raise SystemExit(failed)
+
+
+def _stop(process: subprocess.Popen[bytes]) -> None:
+    """Stop what a Guild process runs, so that Guild notes its end."""
+    import psutil
+
+    with contextlib.suppress(psutil.NoSuchProcess):
+        for child in psutil.Process(process.pid).children():
+            child.terminate()
+
+
+_CHANGES: dict[str, Callable[[ModuleType], None]] = {
+    "guild.op": _change_op,
+    "guild.batch_util": _change_batches,
+}
+
+if os.environ.get(VARIABLE):
+    install()

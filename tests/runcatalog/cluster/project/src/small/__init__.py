@@ -1,0 +1,1 @@
+"""A study of runs that take a second."""

@@ -1,0 +1,178 @@
+"""What the engine promises, with small commands in place of runs: leases, stale attempts, health, certificates."""
+
+import asyncio
+import signal
+import time
+import uuid
+from dataclasses import replace
+
+import psutil
+import pytest
+from distributed.core import rpc
+
+from runcatalog.cluster import certificates, files, node
+from runcatalog.cluster.dask_engine import DaskEngine, fits, places
+from runcatalog.cluster.engine import EngineError, Job, MachineLost, Place, StaleAttempt
+from runcatalog.cluster.engines import Needs
+
+
+@pytest.fixture
+def job(tmp_path):
+    """Returns a function that makes an attempt of a run whose command is Python code."""
+
+    def make(code: str, run: str = "", attempt: int = 1, **fields) -> Job:
+        run = run or uuid.uuid4().hex
+        (tmp_path / "guild.yml").touch()
+        (tmp_path / "given.txt").write_text("given")
+        names = ["guild.yml", "given.txt"]
+        parts = [(f"home/runs/{run}", tmp_path, names), ("project/p", tmp_path, names)]
+        archive, digest = files.pack(parts)
+        command = [node.PYTHON, "-c", code]
+        made = Job(run, attempt, "small:code", archive, digest, command, {"RUN_DIR": node.RUN})
+        return replace(made, **fields)
+
+    return make
+
+
+def until(engine, place, job, condition, seconds=30):
+    """Looks at a run until a condition holds; returns the look."""
+    end = time.monotonic() + seconds
+    while not condition(look := engine.poll(place, job.run, job.attempt)):
+        assert time.monotonic() < end, "waited in vain"
+        time.sleep(0.05)
+    return look
+
+
+def test_files_output_status_and_signals(engine, job):
+    code = """if True:
+        import os, pathlib, signal, sys
+        print(pathlib.Path("given.txt").read_text(), os.environ["RUN_DIR"] == os.getcwd(), flush=True)
+        print("to stderr", file=sys.stderr, flush=True)
+        pathlib.Path("a").mkdir(); pathlib.Path("a/new.txt").write_text("new"); os.unlink("guild.yml")
+        signal.signal(signal.SIGUSR1, lambda *_: sys.exit(7))
+        pathlib.Path("ready").touch()
+        signal.pause()
+    """
+    sent = job(code)
+    place = engine.submit(sent)
+    assert isinstance(place, Place), place
+    look = until(engine, place, sent, lambda look: "ready" in look.files)
+    assert set(look.files) == {"a/new.txt", "ready"}
+    assert look.gone == ["guild.yml"] or tuple(look.gone) == ("guild.yml",)
+    engine.stop(place, sent.run, 1, signal.SIGUSR1)
+    look = until(engine, place, sent, lambda look: look.code is not None)
+    assert (look.code, look.reason) == (7, "")
+    assert (look.output, look.errors) == (b"given True\n", b"to stderr\n")
+    engine.release(place, sent.run, 1)
+    with pytest.raises(MachineLost):
+        engine.poll(place, sent.run, 1)
+
+
+def test_a_lease_that_is_not_renewed_ends_an_attempt(lab, engine, job):
+    sent = job(
+        "import time; open('pid', 'w').write(str(__import__('os').getpid())); time.sleep(600)"
+    )
+    short = DaskEngine(replace(lab.settings, lease=0.3))
+    place = short.submit(sent)
+    short.close()
+    look = until(engine, place, sent, lambda look: look.code is not None or time.sleep(1))
+    assert look.code == -signal.SIGTERM
+    assert "silent for 0.3 s" in look.reason
+    engine.release(place, sent.run, 1)
+
+
+def test_a_stale_attempt_is_refused(lab, engine, job):
+    first = job("import time; time.sleep(600)")
+    place = engine.submit(first)
+    one = DaskEngine(replace(lab.settings, needs=Needs(machine=place.machine, disk=0)))
+    second = job("print('second')", run=first.run, attempt=2)
+    end = time.monotonic() + 60
+    while not isinstance(again := one.submit(second), Place):  # while the first is ending
+        assert time.monotonic() < end, again
+        time.sleep(0.1)
+    until(engine, again, second, lambda look: look.code is not None)
+    lab.wait_for_workers(engine, "box1", "box2")
+    for call in (lambda: engine.poll(place, first.run, 1), lambda: one.submit(first)):
+        with pytest.raises(StaleAttempt):
+            call()
+    with pytest.raises(StaleAttempt):
+        engine.stop(place, first.run, 1, signal.SIGTERM)
+    look = until(engine, again, second, lambda look: look.code is not None)
+    assert (look.code, look.output) == (0, b"second\n")
+    engine.release(again, second.run, 2)
+    one.close()
+
+
+def test_a_suspended_worker_is_lost_and_what_it_ran_ends_when_it_wakes(lab, engine, job):
+    sent = job("import time; time.sleep(600)")
+    place = engine.submit(sent)
+    process = psutil.Process(lab.processes[place.machine].pid)
+    (trial,) = [c for c in process.children() if "sleep" in " ".join(c.cmdline())]
+    process.suspend()
+    try:
+        with pytest.raises(MachineLost):
+            engine.poll(place, sent.run, 1)
+    finally:
+        process.resume()
+    trial.wait(60)  # its lease is over
+    engine.release(place, sent.run, 1)
+
+
+def test_a_worker_that_fails_its_check_drains_itself(lab, engine, job):
+    sent = job("print(1)", versions={"numpy": "1.0"})
+    lab.wait_for_workers(engine, "box1", "box2")
+    assert "numpy" in engine.submit(sent)
+
+    def both():
+        found = [w for w in engine.workers() if w["drained"]]
+        return found if len(found) == 2 else None
+
+    drained = lab.wait(both)
+    for worker in drained:
+        assert "instead of 1.0" in worker["drained"]
+        engine.drain(Place(worker["name"], worker["address"]), "")
+    lab.wait(lambda: not any(w["drained"] for w in engine.workers()))
+
+
+def test_needs_select_workers(lab, engine, job):
+    sent = job("print(1)")
+    for needs in (Needs(gpu=64), Needs(memory=1e6), Needs(machine="box3")):
+        other = DaskEngine(replace(lab.settings, needs=needs))
+        assert other.submit(sent) == "no worker has what the run needs"
+        other.close()
+    assert places(lab.settings) == 2
+    assert places(replace(lab.settings, needs=Needs(machine="box1"))) == 1
+
+
+@pytest.mark.parametrize("given", ["none", "of another lab"])
+def test_without_a_certificate_of_the_lab_nothing_is_answered(lab, engine, tmp_path, given):
+    if given == "none":
+        address = engine.workers()[0]["address"].replace("tls://", "tcp://")
+
+        async def ask_plainly():
+            remote = rpc(address, timeout=2)
+            try:
+                await asyncio.wait_for(remote.identity(), 3)
+            finally:
+                remote.close_comms()
+
+        with pytest.raises((OSError, TimeoutError)):
+            asyncio.run(ask_plainly())
+        return
+    certificates.issue(tmp_path, "anna")
+    other = DaskEngine(replace(lab.settings, tls=tmp_path))
+    with pytest.raises(EngineError):
+        other.workers()
+    place = Place("box1", engine.workers()[0]["address"])
+    with pytest.raises(MachineLost):
+        other.poll(place, "0" * 32, 1)
+    other.close()
+
+
+def test_what_fits():
+    worker = {"name": "gpu7", "gpus": ["NVIDIA RTX 3090"], "gpu_memory": 25.8, "memory": 64.0}
+    assert fits(worker, Needs(gpu=1, gpu_memory=24, memory=32, machine="gpu7"))
+    assert not fits(worker, Needs(gpu=2))
+    assert not fits(worker, Needs(gpu=1, gpu_memory=40))
+    assert not fits(worker, Needs(memory=65))
+    assert not fits(worker, Needs(machine="gpu8"))

@@ -1,0 +1,198 @@
+"""Unchanged commands on other machines: a scheduler and two workers as processes of this one."""
+
+import json
+import os
+import signal
+
+import psutil
+
+from runcatalog.record.journal import read_points
+from runcatalog.record.lifecycle.status import last_session
+
+
+def result(run):
+    return json.loads((run / "result.json").read_text())
+
+
+def new_run(lab, known):
+    """Waits for a run that is none of `known` and has begun elsewhere."""
+
+    def begun():
+        fresh = [run for run in lab.runs if run not in known]
+        return fresh[0] if fresh and (fresh[0] / "journal/sessions.jsonl").exists() else None
+
+    return lab.wait(begun)
+
+
+def place_of(run):
+    return json.loads((run / ".guild/engine.json").read_text())["place"]["machine"]
+
+
+def test_a_run_goes_to_a_worker_and_comes_home(lab, engine):
+    out = lab.good("guild run small:train updates=6 -y", ENGINE="lab")
+    run = lab.runs[-1]
+    facts = json.loads((run / "journal/run.json").read_text())
+    assert f"engine: on {facts['machine']}" in out
+    assert facts["machine"] in ("box1", "box2")
+    assert facts["project"] == str(lab.root)
+    assert facts["id"] == run.name
+    assert "finished" in out
+    assert result(run)["status"] == "FINISHED"
+    assert [point.step for point in read_points(run / "journal/metrics.jsonl")][-1] == 6
+    assert (run / ".guild/attrs/exit_status").read_text().strip() == "0"
+    assert not list((lab.settings.scratch).glob("box*/trials/*"))  # nothing is left there
+    here = lab.good("guild run small:train updates=6 -y")  # without ENGINE
+    assert "engine:" not in here
+    assert result(lab.runs[-1])["digest"] == result(run)["digest"]
+
+
+def test_a_script_that_fails_is_not_repeated_and_its_status_is_guilds(lab, engine):
+    done = lab.type("guild run small:train fail=2 -y", ENGINE="lab")
+    run = lab.runs[-1]
+    assert done.returncode == 1
+    assert "it fails" in done.stdout
+    assert result(run)["reason"] == "as it was told"
+    assert json.loads((run / ".guild/engine.json").read_text())["attempt"] == 1
+
+
+def test_the_trials_of_a_batch_run_side_by_side(lab, engine):
+    before = set(lab.runs)
+    lab.good("guild run small:train seed=[1,2] updates=20 pause=0.4 -y", ENGINE="lab")
+    trials = [run for run in lab.runs if run not in before]
+    # A free box1 comes first, so the second trial began while the first was running.
+    assert {place_of(run) for run in trials} == {"box1", "box2"}
+    assert len({result(run)["digest"]["metrics"] for run in trials}) == 2
+
+
+def test_a_killed_worker_costs_what_came_after_the_last_checkpoint(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
+    before = set(lab.runs)
+    flags = "updates=60 every=10 seed=3"
+    running = lab.background(f"guild run small:train {flags} pause=0.1 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
+    lost = place_of(run)
+    trial = psutil.Process(last_session(run)["pid"])
+    lab.kill(lost)
+    out, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, out
+    assert not trial.is_running()
+    assert f"{lost} does not answer" in out
+    assert last_session(run)["session"] == 2
+    assert result(run)["resume_mismatch"] == 0
+    assert last_session(run)["moved"]["machine"] == place_of(run)
+    machines = json.loads((run / ".guild/engine.json").read_text())["machines"]
+    assert [each["machine"] for each in machines] == [lost, *({"box1", "box2"} - {lost})]
+    lab.good(f"guild run small:train {flags} -y")
+    assert result(lab.runs[-1])["digest"] == result(run)["digest"]
+    lab.start(lost)
+    lab.wait_for_workers(engine, "box1", "box2")
+
+
+def test_stop_reaches_the_run(lab, engine):
+    before = set(lab.runs)
+    running = lab.background("guild run small:train updates=100000 pause=0.05 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    trial = psutil.Process(last_session(run)["pid"])
+    lab.good(f"guild stop {run.name} -y")
+    running.communicate(timeout=60)
+    assert (run / ".guild/attrs/exit_status").read_text().strip() == str(-signal.SIGTERM)
+    assert result(run)["reason"] == "SIGTERM"
+    trial.wait(30)
+
+
+def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engine):
+    before = set(lab.runs)
+    running = lab.background("guild run small:train updates=40 every=10 pause=0.1 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
+    trial = psutil.Process(last_session(run)["pid"])
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    trial.wait(60)
+    assert not (run / "result.json").exists()  # nobody was here to fetch it
+    out = lab.good(f"guild run --restart {run.name} -y", ENGINE="lab")
+    assert "engine: on" in out
+    assert last_session(run)["session"] == 2
+    assert result(run)["status"] == "FINISHED"
+    assert result(run)["resume_mismatch"] == 0
+
+
+def test_a_required_run_and_the_records_are_there(lab, engine):
+    lab.good("guild run small:train updates=2 -y")
+    required = lab.runs[-1]
+    folder = lab.root / "experiments/records/small"
+    folder.mkdir(parents=True)
+    (folder / "7623993d.json").write_text("{}")
+    out = lab.good(f"guild run small:check earlier={required.name} -y", ENGINE="lab")
+    assert "engine: on" in out
+    assert f"requires {required.name}" in out
+    assert "records 1" in out
+
+
+def test_the_trials_of_a_search_go_to_workers(lab, engine):
+    before = set(lab.runs)
+    flags = "updates=[2:9] --optimizer gp --max-trials 2 --minimize distance"
+    out = lab.good(f"guild run small:train {flags} -y", ENGINE="lab")
+    started = [run for run in lab.runs if run not in before]
+    trials = [run for run in started if (run / "search.json").exists()]
+    assert len(trials) == 2
+    assert all((run / ".guild/engine.json").exists() for run in trials)
+    assert "best distance" in out
+
+
+def test_a_script_that_starts_runs_stays_and_they_go(lab, engine):
+    before = set(lab.runs)
+    out = lab.good("guild run small:pairs updates=3 -y", ENGINE="lab")
+    started = [run for run in lab.runs if run not in before]
+    pair = {run for run in started if (run / "pairs.json").exists()}
+    assert len(started) == 3
+    assert {run for run in started if not (run / ".guild/engine.json").exists()} == pair
+    assert out.count("engine: on") == 2
+    assert {result(run)["status"] for run in started} == {"FINISHED"}
+
+
+def test_workers_are_shown_drained_and_stopped_by_command(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
+    shown = lab.good("catalog workers").splitlines()
+    assert [line.split()[0] for line in shown] == ["name", "box1", "box2"]
+    assert "box2 takes no more runs" in lab.good("catalog workers drain box2 --why 'new fan'")
+
+    def drained(name):
+        return next(w["drained"] for w in engine.workers() if w["name"] == name)
+
+    lab.wait(lambda: drained("box2") == "new fan")
+    assert json.loads(lab.good("catalog workers --json"))[1]["drained"] == "new fan"
+    assert "takes runs" in lab.good("catalog workers start box2")
+    lab.wait(lambda: not drained("box2"))
+    assert "box2 is stopped" in lab.good("catalog workers stop box2")
+    lab.wait_for_workers(engine, "box1")
+    assert "listens on tls://" in lab.good("catalog workers start box2 --as-root")
+    lab.wait_for_workers(engine, "box1", "box2")
+    lab.good("catalog workers stop box2")
+    lab.start("box2")
+    lab.wait_for_workers(engine, "box1", "box2")
+
+
+def test_runs_go_on_while_the_scheduler_is_restarted(lab, engine):
+    before = set(lab.runs)
+    running = lab.background("guild run small:train updates=30 pause=0.2 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    lab.kill("scheduler")
+    lab.start("scheduler")
+    lab.wait_for_workers(engine, *({"box1", "box2"} - {place_of(run)}))
+    out, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, out
+    assert last_session(run)["session"] == 1
+
+
+def test_bad_settings_and_bad_names_are_one_line(lab):
+    for line, words in (
+        ("ENGINE=nowhere guild run small:train -y", "ENGINE=nowhere: experiments/engines.yml"),
+        ("catalog workers start box9", "box9.pem is missing; `catalog workers certificate box9`"),
+        ("catalog workers drain", "the name is missing"),
+    ):
+        done = lab.type(line)
+        assert done.returncode == 1
+        assert words in done.stdout
+        assert "Traceback" not in done.stdout
