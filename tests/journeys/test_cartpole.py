@@ -6,6 +6,7 @@ from pathlib import Path
 import pytest
 
 from journeys.shell import Project
+from rendered import local
 
 ENVIRONMENT = {"RECORD_MLFLOW": "off"}  # `catalog sync` sends; senders are tested in test_guild.py
 CLONES = "episodes=10 horizon=50 updates=20 orders=1 starts=20"
@@ -66,7 +67,7 @@ def page(project: Project, study: Path, clones: Path, restrictions: Path, search
     """The page of local runs, with all of these runs."""
     project.good("catalog sync")
     project.good("catalog render")
-    return (project.root / "runs_local.md").read_text()
+    return local(project.root)
 
 
 def test_clones_use_the_last_experts_and_name_them_as_parents(experts: Path, clones: Path) -> None:
@@ -109,8 +110,7 @@ def test_the_page_has_rows_tables_and_figures(
     project: Project, page: str, study: Path, restrictions: Path
 ) -> None:
     section = page.split("## Four algorithms")[1].split("\n## ")[0]
-    assert f"| {study.name[:8]} *local* |" in section
-    assert _result(study)["result"]["summary"].partition(":")[0] in section
+    assert f"[{study.name[:8]}](cartpole_runs.md#{study.name[:8]}) *local* |" in section
     assert section.count("0 of 3") >= 4
     assert (project.root / "runs_local/cartpole/figures/compare_episodes.svg").exists()
     assert len(_result(restrictions)["result"]["table"]["rows"]) == 5
@@ -122,7 +122,7 @@ def test_a_row_of_clones_names_their_experts(
 ) -> None:
     row = project.good(f"catalog row {clones.name[:8]}")
     assert "of 20 starts reach 500 steps, 2 experts" in row
-    assert f"from {experts.name[:8]}" in row
+    assert f" expert={experts.name[:8]} " in row
     assert "episodes to plateau" in project.good(f"catalog row {search.name[:8]}")
 
 

@@ -155,7 +155,8 @@ def test_mistakes_get_a_line_and_leave_nothing(clone: Project) -> None:
     clone.bad(f"catalog sync --tracking-uri sqlite:///{nowhere}/x.db", "no/such")
     assert not nowhere.parent.exists()
     clone.good("catalog sync")
-    rows = clone.good("catalog search 'started>=today and (status=FAILED or status=KILLED)'")
+    ended_badly = "started>=today and (status=FAILED or status=KILLED)"
+    rows = clone.good(f"catalog search '{ended_badly}'", COLUMNS="200")
     assert "hnppo:train" not in rows
     assert "never started: needs a run of a2c:histories_return" in " ".join(rows.split())
     assert "process gone" not in rows

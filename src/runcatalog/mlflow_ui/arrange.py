@@ -41,9 +41,7 @@ _COMMAND = (
     80  # characters; a longer line would push the run's other facts off a screen of 1280 pixels
 )
 FIGURES = "catalog.figures"  # tag: digest of the figures among a run's artifacts, by file name
-_FIGURE = re.compile(
-    r'(?:figure|landscape|importances|heatmap|image)\("([\w-]+)", (\[[^\]]*\]|"[^"]*")'
-)
+_FIGURES = ("figure", "landscape", "importances", "heatmap", "image")  # functions of the template
 _LOCAL = "http://127.0.0.1:5000"
 
 
@@ -377,14 +375,31 @@ def _introduction(project: Project, study: str) -> str:
 
 def figures_of(project: Project, study: str) -> list[tuple[Path, list[str]]]:
     """Return the files of a study's figures, each with the operations that its call in the template names."""
+    import jinja2
+
+    class Ignored(jinja2.ChainableUndefined):
+        """What the template names besides figures."""
+
+        def __call__(self, *_: object, **__: object) -> Ignored:
+            return self
+
     folder = project.experiments / study
+    figures: list[tuple[Path, list[str]]] = []
+
+    def note(name: str, operations: Sequence[str] | str, *_: object, **__: object) -> str:
+        path = folder / "figures" / f"{name}.svg"
+        if path.is_file():
+            figures.append((path, [operations] if isinstance(operations, str) else [*operations]))
+        return ""
+
+    environment = jinja2.Environment(undefined=Ignored)
+    environment.globals.update(dict.fromkeys(_FIGURES, note))
+    environment.globals["folded"] = lambda _title, caller: caller()
     try:
-        source = (folder / "catalog.md.j2").read_text(encoding="utf-8")
-    except OSError:
+        environment.from_string((folder / "catalog.md.j2").read_text(encoding="utf-8")).render()
+    except (OSError, jinja2.TemplateError):  # a mistake is named by `catalog render`
         return []
-    calls = ((call[1], re.findall(r'"([^"]+)"', call[2])) for call in _FIGURE.finditer(source))
-    paths = ((folder / "figures" / f"{name}.svg", operations) for name, operations in calls)
-    return [(path, operations) for path, operations in paths if path.is_file()]
+    return figures
 
 
 def plain_text(marked_up: str) -> str:

@@ -96,4 +96,4 @@ def test_refused_flags_leave_no_run(study):
     study.catalog("row latest", code=1)
     run = next(iter(run_ids(study)))
     study(f"guild run --restart {run} steps=1 -y")
-    assert "| score 1 |" in study.catalog("sync") + study.catalog("row latest")
+    assert "| make | 1 |" in study.catalog("sync") + study.catalog("row latest")

@@ -55,7 +55,7 @@ class Browser:
             self.asked.append(address)
 
 
-@pytest.fixture(scope="session")
+@pytest.fixture(scope="module")  # while it runs, no other test of the process can use asyncio
 def _chromium():
     executable = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
     if executable is None:

@@ -5,12 +5,12 @@ import os
 import re
 import signal
 import subprocess
+import sys
 import time
 import tomllib
 
 import pytest
 
-import prepared
 from runcatalog.model.record_files import write_all
 from runcatalog.site import columns
 from runcatalog.site.write import ROOM, SCRIPTS, STYLES, Site
@@ -124,9 +124,13 @@ def test_figures_videos_and_pictures_of_a_run(browser, shell, make):
 def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, records):
     write_all(records, shell.root / "experiments/records")
     shell.new_mlflow(shell.root / "mlflow.db")
-    command = [prepared.python(), "-m", "runcatalog.cli.main", "site", "--watch", "0.2"]
-    quiet = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True}
-    with subprocess.Popen(command, cwd=shell.root, env=shell.env, **quiet) as watching:
+    command = [sys.executable, "-m", "runcatalog.cli.main", "site", "--watch", "0.2"]
+    watching = subprocess.Popen(
+        command, cwd=shell.root, env=shell.env, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
+        # Ctrl-C is ignored where the tests run in the background.
+        preexec_fn=lambda: signal.signal(signal.SIGINT, signal.SIG_DFL),
+    )  # fmt: skip
+    try:
         page_file = shell.root / "site/index.html"
         until = time.monotonic() + 60
         while not (page_file.parent / "data/version.js").exists():
@@ -141,6 +145,8 @@ def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, r
         assert "finished" in row.inner_text()
         os.kill(watching.pid, signal.SIGINT)
         printed = watching.communicate(timeout=60)[0]
+    finally:
+        watching.kill()
     assert "Ctrl-C ends this" in printed
     assert "4 runs and batches, 0 running" in printed
     assert "Traceback" not in printed

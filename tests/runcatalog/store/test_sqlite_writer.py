@@ -264,7 +264,7 @@ def test_tags_of_many_runs_are_those_that_the_client_sets(store, make):
     store.tag_all({ids[1]: new, ids[2]: new})
     changed = [store.client.get_run(id).data.tags for id in ids]
     assert {name: changed[0][name] for name in new} == new
-    own = {"run_id", "started", "catalog.record"}
+    own = {"run_id", "mlflow.catalog.started", "mlflow.catalog.record", "catalog.record"}
     first, second = ({k: v for k, v in tags.items() if k not in own} for tags in changed[:2])
     assert first == second
     assert "mlflow.note.content" not in changed[2]  # the client refuses it for a deleted run

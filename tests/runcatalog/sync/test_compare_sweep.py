@@ -7,11 +7,14 @@ import re
 COMPARE = "[=lr, =seed, opening_rate, opening_rate step as updates, .result, .host]"
 
 
-def cells(printed: str) -> dict[str, str]:
-    """The cells of a table of one row, by column."""
-    table = [line for line in printed.splitlines() if line.startswith("|")]
-    header, row = (re.split(r"(?<!\\)\|", table[i])[1:-1] for i in (0, 2))
-    return {name.strip(): cell.strip() for name, cell in zip(header, row, strict=True)}
+def settings(printed: str) -> dict[str, dict[str, str]]:
+    """The cells of a table by setting and column."""
+    table = [
+        [cell.strip() for cell in re.split(r"(?<!\\)\|", line)[1:-1]]
+        for line in printed.splitlines()
+        if line.startswith("|")
+    ]
+    return {row[0]: dict(zip(table[0], row, strict=True)) for row in table[2:]}
 
 
 def test_a_sweep_there_and_back(shell, tmp_path):
@@ -22,8 +25,10 @@ def test_a_sweep_there_and_back(shell, tmp_path):
     # Half of the trials explode, by a flag that is none of the declared columns.
     shell("guild run toy:sweep lr=5e-3 explode=[0,7] -y", RECORD_MLFLOW="off")
     shell.catalog("sync -q")
-    synced = cells(shell.inside("row latest"))
-    assert "7 failed 2 of 2: gradient explosion" in synced["result"]
+    synced = settings(shell.inside("row latest"))
+    assert set(synced) == {"sweep explode 0", "sweep explode 7"}
+    assert "gradient explosion" in synced["sweep explode 7"]["outcome"]
+    batch = synced["sweep explode 0"]["id"]
 
     shown = shell("guild compare --operation toy:sweep --table")
     assert "gradient explosion at update 7" in shown
@@ -35,17 +40,14 @@ def test_a_sweep_there_and_back(shell, tmp_path):
 
     # MLflow knows these runs: nothing is told twice.
     shell.inside(f"import {path} -q")
-    assert cells(shell.inside("row latest")) == synced
+    assert settings(shell.inside("row latest")) == synced
     shell.inside("render")
-    assert (shell.root / "runs_local.md").read_text().count("gradient explosion") == 1
+    assert (shell.root / "runs_local/toy.md").read_text().count("gradient explosion") == 1
 
     # Another one does not, and gets the same row; only the batch's id is not in the file.
     shell.new_mlflow(tmp_path / "other.db")
-    shell.inside(f"import {path} -q --batch {synced['batch id']}")
-    imported = cells(shell.inside(f"row {synced['batch id']}"))
-    assert (
-        imported["result"].removesuffix("; imported: guild compare, sweep.csv")
-        in (synced["result"])
-    )
-    for name in ("Name", "batch id", "machine", "seed", "task id"):
-        assert imported[name] == synced[name], name
+    shell.inside(f"import {path} -q --batch {batch}")
+    imported = settings(shell.inside(f"row {batch}"))
+    for setting, row in synced.items():
+        for name in ("opening rate", "95 %", "n", "after"):
+            assert imported[setting][name] == row[name], name
