@@ -13,12 +13,15 @@ import tarfile
 import zlib
 from collections.abc import Iterable, Iterator
 from pathlib import Path, PurePosixPath
+from typing import Any
 
 from runcatalog.cluster.engine import Piece, Stamp, Wanted
 
 PIECE_BYTES = 8 << 20  # of a file in an answer
 ANSWER_BYTES = 32 << 20  # of all pieces of an answer
 CHECKED_BYTES = 4096  # before an offset, compared before a tail is sent
+# Python 3.11 before 3.11.4 has no filters; the checks of `unpack` come first everywhere.
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _GROWING = (".jsonl", ".log", ".txt", ".csv")  # files that are appended to
 _WRITING = ".writing-"  # begin of the name of what is not complete
 # Of a process on one machine, or of the submitter: neither shipped nor mirrored.
@@ -87,9 +90,13 @@ def unpack(data: bytes, digest: str, root: Path) -> None:
         for member in archive:
             if not member.isfile() and not member.isdir():
                 raise ValueError(f"{member.name!r} in the archive is no plain file: refused")
+            name = PurePosixPath(member.name)
+            if name.is_absolute() or ".." in name.parts:
+                raise ValueError(f"{member.name!r} in the archive leaves its directory: refused")
+            member.mode &= 0o755
             try:
-                archive.extract(member, root, filter="data")
-            except tarfile.FilterError as error:
+                archive.extract(member, root, **_FILTER)
+            except tarfile.TarError as error:
                 raise ValueError(f"refused: {error}") from None
 
 

@@ -141,8 +141,8 @@ def test_a_watched_page_shows_a_run_of_this_machine_as_it_ends(browser, shell, r
         shell("guild run toy:train updates=3 seed=7 -y")
         shell.inside("sync -q")
         page.wait_for_function("document.getElementById('note')?.textContent.startsWith('4 of 4')")
-        row = page.locator(".tabulator-row", has_text="local")
-        assert "finished" in row.inner_text()
+        row = page.locator(".tabulator-row", has_text="local").filter(has_text="finished")
+        row.wait_for()
         os.kill(watching.pid, signal.SIGINT)
         printed = watching.communicate(timeout=60)[0]
     finally:
