@@ -25,7 +25,8 @@ import uuid
 
 import pytest
 
-from journeys.shell import ROOT, Project
+from browser import BROWSER, TOOL
+from journeys.shell import Project
 
 REDRAWN = ("cartpole/bc", "door/series", "darkroom/ad")
 SMALL = "env-steps=2048 num-envs=8 num-steps=64 eval-interval=4 video=no"
@@ -98,22 +99,22 @@ def test_records_can_be_read_before_any_run(clone: Project) -> None:
 
 def test_demo_changes_no_committed_file_and_shows_its_run(clone: Project) -> None:
     """The first command rewrote the committed page and figure; a run ended without its result."""
-    told = clone.type(f"tools/demo {SMALL}")
-    assert told.returncode == 1, told.stdout  # so short a training does not open the door
-    assert "at least 0.95 is required" in told.stdout
+    printed = clone.type(f"tools/demo {SMALL}")
+    assert printed.returncode == 1, printed.stdout  # so short a training does not open the door
+    assert "at least 0.95 is required" in printed.stdout
     assert clone.good("git status --porcelain") == ""
     run = clone.finished("train")
-    lines = told.stdout.splitlines()
+    lines = printed.stdout.splitlines()
     begin = next(i for i, line in enumerate(lines) if line.startswith("run "))
     assert lines[begin].startswith(f"run {run.name[:8]} of hnppo:train, sent to MLflow at ")
     assert lines[begin + 1] == "  to follow it: catalog watch"
     assert re.search(
-        rf"^run {run.name[:8]} finished after .*: \d+ % opening rate", told.stdout, re.M
+        rf"^run {run.name[:8]} finished after .*: \d+ % opening rate", printed.stdout, re.M
     )
     assert f"  to show it: catalog row {run.name[:8]}" in lines
-    assert f"| {run.name[:8]} |" in told.stdout
+    assert f"| {run.name[:8]} |" in printed.stdout
     page = clone.root / "runs_local.md"
-    assert str(page) in told.stdout
+    assert str(page) in printed.stdout
     assert f"[{run.name[:8]}](runs_local/door_runs.md#{run.name[:8]})" in page.read_text()
     # The figure in which it stands beside the committed runs is another one than theirs.
     figures = [path.name for path in (clone.root / "runs_local").rglob("*.svg")]
@@ -149,8 +150,8 @@ def test_neither_sync_and_render_nor_redrawing_changes_a_committed_file(clone: P
 def test_mistakes_get_a_line_and_leave_nothing(clone: Project) -> None:
     """A typo became a row for ever; a missing run was recorded as a killed one; MLflow's folders were created."""
     clone.bad("guild run hnppo:train lr=-1 -y", "--lr", "-1", "(0, 1]")
-    told = clone.bad("guild run ad:train -y", "needs a run of a2c:histories_return")
-    assert "guild run a2c:histories_return" in told
+    printed = clone.bad("guild run ad:train -y", "needs a run of a2c:histories_return")
+    assert "guild run a2c:histories_return" in printed
     nowhere = clone.root.parent / "no" / "such"
     clone.bad(f"catalog sync --tracking-uri sqlite:///{nowhere}/x.db", "no/such")
     assert not nowhere.parent.exists()
@@ -163,7 +164,7 @@ def test_mistakes_get_a_line_and_leave_nothing(clone: Project) -> None:
 
 
 def test_no_page_tells_to_type_what_fails(clone: Project) -> None:
-    """`guild help` knows packages alone; an operation's flags are told by `guild run OPERATION --help-op`."""
+    """`guild help` knows packages alone; an operation's flags are listed by `guild run OPERATION --help-op`."""
     kinds = {".md", ".yml", ".j2", ".py", ".toml", ".html", ""}
     paths = [path for path in clone.root.rglob("*") if path.suffix in kinds and path.is_file()]
     own = [
@@ -177,23 +178,23 @@ def test_no_page_tells_to_type_what_fails(clone: Project) -> None:
         asked |= set(re.findall(r"guild run (\S+:\S+) --help-op", text))
     assert asked
     for operation in sorted(asked - {"MODEL:OPERATION", "MODEL:OP"}):
-        told = clone.good(f"guild run {operation} --help-op")
-        assert f"Usage: guild run [OPTIONS] {operation}" in told
-        assert "Flags:" in told
+        printed = clone.good(f"guild run {operation} --help-op")
+        assert f"Usage: guild run [OPTIONS] {operation}" in printed
+        assert "Flags:" in printed
 
 
 def test_a_sweep_tells_its_trials_and_their_table(clone: Project) -> None:
     """Batches ended mute as well."""
     line = "guild run pg:train algo=value updates=2 lr=[0.01,0.02] -y"
-    told = clone.good(line, RECORD_MLFLOW="off").splitlines()
-    said = [text for text in told if text.startswith("batch:")]
+    printed = clone.good(line, RECORD_MLFLOW="off").splitlines()
+    said = [text for text in printed if text.startswith("batch:")]
     assert said[0] == "batch: trial 1 of 2, lr 0.01"
     assert said[1].startswith("batch: trial 2 of 2, lr 0.02; best so far ")
     assert said[2] == "batch: 2 of 2 trials finished"
-    assert re.fullmatch(r"  trial  length_mean100  lr", told[told.index(said[2]) + 1])
-    key = told[-1].split()[-1]
-    assert told[-1] == f"  to show it: catalog sync && catalog row {key}"
-    row = clone.good(told[-1].partition(": ")[2])
+    assert re.fullmatch(r"  trial  length_mean100  lr", printed[printed.index(said[2]) + 1])
+    key = printed[-1].split()[-1]
+    assert printed[-1] == f"  to show it: catalog sync && catalog row {key}"
+    row = clone.good(printed[-1].partition(": ")[2])
     assert "length mean100" in row
 
 
@@ -239,18 +240,6 @@ def test_a_run_shows_its_progress_and_after_ctrl_c_how_to_go_on(clone: Project) 
     assert "\r" not in kept
 
 
-def _tool():
-    """tools/screenshots.py, which has the browser."""
-    spec = importlib.util.spec_from_file_location("screenshots", ROOT / "tools/screenshots.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = _tool()
-BROWSER = TOOL.chromium()
-
-
 @pytest.mark.timeout(1800)  # MLflow's pages are megabytes of script; half a minute on an idle core
 def test_make_ui_opens_the_studies_with_their_objective(clone: Project) -> None:
     """A busy port was found after 92 s with status 0; 75 lines came before the address, which was MLflow's home."""
@@ -258,8 +247,8 @@ def test_make_ui_opens_the_studies_with_their_objective(clone: Project) -> None:
         busy.bind(("127.0.0.1", 0))
         busy.listen()
         port = busy.getsockname()[1]
-        told = clone.bad(f"catalog ui --serve {port}", f"port {port}", "make ui PORT=")
-        assert len(told.splitlines()) == 1
+        printed = clone.bad(f"catalog ui --serve {port}", f"port {port}", "make ui PORT=")
+        assert len(printed.splitlines()) == 1
     assert "catalog ui --serve $(PORT)" in (clone.root / "Makefile").read_text()
     server = subprocess.Popen(
         ["catalog", "ui", "--serve", str(port)], cwd=clone.root,

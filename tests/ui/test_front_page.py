@@ -1,6 +1,5 @@
 """The questions of a reader, each answered on the catalog's front page or one click from it, in a real browser."""
 
-import importlib.util
 import re
 from collections.abc import Iterator
 from pathlib import Path
@@ -8,6 +7,7 @@ from urllib.parse import urlsplit
 
 import pytest
 
+from browser import BROWSER, TOOL
 from runcatalog.model import marks, record_files
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import FAILED, KILLED, RunRecord
@@ -16,15 +16,6 @@ ROOT = Path(__file__).parents[2]
 FRONT, ADDRESS = "runs_catalog.md", "http://catalog.test"
 
 
-def _tool():
-    spec = importlib.util.spec_from_file_location("screenshots", ROOT / "tools/screenshots.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = _tool()
-BROWSER = TOOL.chromium()
 pytestmark = [
     pytest.mark.skipif(BROWSER is None, reason="no Chromium on the path (tools/setup-browser)"),
     pytest.mark.timeout(600),

@@ -1,14 +1,14 @@
 """MLflow's pages of a sweep in a real browser: its runs and columns, its batch, two runs compared."""
 
-import importlib.util
 from pathlib import Path
 
 import pytest
 
+from browser import BROWSER, TOOL
 from runcatalog.mlflow_ui.arrange import arrange
 from runcatalog.model.project import Project
 from runcatalog.store.client import Store
-from ui.sweep import ROOT, Sweep
+from ui.sweep import Sweep
 
 METRIC = "validation_opening_rate"
 
@@ -21,17 +21,6 @@ STROKES = """() => [...document.querySelectorAll('.scatterlayer .trace path.js-l
     .filter(path => path.getTotalLength() > 0)
     .map(path => getComputedStyle(path).stroke)
     .filter(stroke => /^rgb[(]/.test(stroke))"""
-
-
-def _tool():
-    spec = importlib.util.spec_from_file_location("screenshots", ROOT / "tools/screenshots.py")
-    module = importlib.util.module_from_spec(spec)
-    spec.loader.exec_module(module)
-    return module
-
-
-TOOL = _tool()
-BROWSER = TOOL.chromium()
 
 
 def shown(page) -> list[str]:

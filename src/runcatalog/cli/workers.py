@@ -10,10 +10,12 @@ from typing import TYPE_CHECKING, Any
 from runcatalog.cli.common import Commands
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
+from runcatalog.text import terminal
 
 if TYPE_CHECKING:
     from runcatalog.cluster.engines import Settings
 
+_COLUMNS = ("name", "hardware", "free", "slots", "health", "runs")
 ACTIONS = ("start", "stop", "drain", "certificate")
 
 
@@ -70,9 +72,7 @@ def table(found: list[dict[str, Any]], now: float) -> list[str]:
         found: See `runcatalog.cluster.engine.Engine.workers`.
         now: Seconds since the epoch.
     """
-    from runcatalog.record.untrusted import printable
-
-    rows = [["name", "hardware", "free", "slots", "health", "runs"]]
+    rows = []
     for worker in found:
         gpus = ", ".join(worker["gpus"])
         hardware = f"{gpus}, " if gpus else ""
@@ -87,14 +87,7 @@ def table(found: list[dict[str, Any]], now: float) -> list[str]:
         free = f"{worker['free_memory']:.0f} GB, disk {worker['free_disk']:.0f} GB"
         slots = f"{len(running)} of {worker['slots']}"
         rows.append([worker["name"], hardware, free, slots, health, "; ".join(running) or "-"])
-    if len(rows) == 1:
-        return []
-    rows = [[" ".join(printable(cell).split()) for cell in row] for row in rows]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    return [
-        "  ".join(cell.ljust(width) for cell, width in zip(row, widths, strict=True)).rstrip()
-        for row in rows
-    ]
+    return terminal.table(_COLUMNS, rows) if rows else []
 
 
 def _duration(seconds: float) -> str:

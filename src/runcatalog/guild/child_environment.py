@@ -1,10 +1,13 @@
-"""Environment for a run that starts `guild` itself."""
+"""Environment and commands for a run that starts `guild` itself."""
 
 from __future__ import annotations
 
 import os
+import sys
+from collections.abc import Sequence
 
 from runcatalog import terminal_output
+from runcatalog.guild.compat import COMMAND
 
 # Variables that Guild adds to the environment of a run.
 _GUILD_VARIABLES = ("RUN_DIR", "RUN_ID", "GUILD_OP", "GUILD_SOURCECODE", "GUILD_PLUGINS", "CMD_DIR")
@@ -31,3 +34,13 @@ def environment() -> dict[str, str]:
     # The progress of this run is shown, not that of its parallel children.
     variables[terminal_output.VARIABLE] = terminal_output.OF_CHILD
     return variables
+
+
+def command(arguments: Sequence[str]) -> list[str]:
+    """Return the command that runs Guild with these arguments, in this Python."""
+    return [sys.executable, "-P", "-m", COMMAND, *arguments]
+
+
+def restart(run: str) -> list[str]:
+    """Return the command that restarts a run."""
+    return command(["run", "--yes", "--restart", run])

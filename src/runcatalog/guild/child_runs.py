@@ -5,7 +5,6 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import sys
 import time
 import uuid
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
@@ -14,7 +13,6 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog.guild import child_environment, elsewhere
-from runcatalog.guild.compat import COMMAND
 from runcatalog.model.run_record import NEUTRAL_FLAGS
 from runcatalog.record import journal
 from runcatalog.record.delivery.outcome import sentence
@@ -71,11 +69,11 @@ class ChildRun:
         # Guild rewrites its attributes in place at every start; a kill at that moment leaves them empty or missing.
         # A restart without them would use the default flags, or fail.
         if self._can_restart():
-            arguments = ["run", "--yes", "--restart", self.run]
+            command = child_environment.restart(self.run)
         else:
             arguments = ["run", "--yes", self.operation, "--run-dir", str(self.directory)]
-        arguments += [f"{name}={value}" for name, value in flags.items()]
-        command = [sys.executable, "-P", "-m", COMMAND, *arguments]
+            command = child_environment.command(arguments)
+        command += [f"{name}={value}" for name, value in flags.items()]
         folder = os.environ.get("PROJECT_DIR", ".")
         return subprocess.Popen(
             command, cwd=folder, env={**child_environment.environment(), **(environment or {})}

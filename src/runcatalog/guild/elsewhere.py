@@ -221,7 +221,6 @@ def run_side_by_side(runs: Sequence[str], count: int, stop_on_failure: bool) -> 
         SystemExit: One failed and `stop_on_failure` is set.
     """
     from runcatalog.guild import child_environment
-    from runcatalog.guild.compat import COMMAND
 
     waiting, stopped, failed = list(runs), list[int](), 0
     running: list[subprocess.Popen[bytes]] = []
@@ -236,16 +235,7 @@ def run_side_by_side(runs: Sequence[str], count: int, stop_on_failure: bool) -> 
                 and not stopped
                 and not (failed and stop_on_failure)
             ):
-                command = [
-                    sys.executable,
-                    "-P",
-                    "-m",
-                    COMMAND,
-                    "run",
-                    "--yes",
-                    "--restart",
-                    waiting.pop(0),
-                ]
+                command = child_environment.restart(waiting.pop(0))
                 running.append(subprocess.Popen(command, cwd=folder, env=variables))
             if not running:
                 break

@@ -183,20 +183,9 @@ def _run_missing(
             raise SearchError(hint)
         if len(ended) >= count:
             return
-        history = [*prior, *trials.observations(ended, objective)]
-        number = (
-            ended[-1].number + 1 if ended else 1
-        )  # not the count: a trial may have been deleted
-        proposal = propose(dimensions, history, number - 1, settings)
-        if proposal is None:
-            print("search: every point of the space has been tried", flush=True)
+        trial_run = _next_trial(batch, dimensions, objective, count, settings, prior, ended)
+        if trial_run is None:
             return
-        # Printed before the trial, whose own output follows.
-        best = report.best_so_far(ended, objective)
-        print(
-            f"search: trial {number} of {count}, {_describe(proposal, objective)}{best}", flush=True
-        )
-        trial_run = _new_trial(batch, dimensions, proposal, number, ended, objective, settings)
         _run_trial(trial_run, stop)
 
 
@@ -238,20 +227,10 @@ def _run_parallel(
             if hint := trials.missing_objective_hint(batch, known, objective):
                 raise SearchError(hint)
             if len(known) < count and len(running) < parallel and not exhausted:
-                history = [*prior, *trials.observations(known, objective)]
-                number = known[-1].number + 1 if known else 1
-                pending = [t.point for t in known if t.state == "pending"]
-                proposal = propose(dimensions, history, number - 1, settings, pending)
-                if proposal is not None:
-                    best = report.best_so_far(known, objective)
-                    text = f"trial {number} of {count}, {_describe(proposal, objective)}{best}"
-                    print(f"search: {text}", flush=True)
-                    trial_run = _new_trial(
-                        batch, dimensions, proposal, number, known, objective, settings
-                    )
+                trial_run = _next_trial(batch, dimensions, objective, count, settings, prior, known)
+                if trial_run is not None:
                     running[trial_run.id] = trial_run, _start_trial(trial_run)
                     continue
-                print("search: every point of the space has been tried", flush=True)
                 exhausted = True
             if not running:
                 return
@@ -260,15 +239,37 @@ def _run_parallel(
         _stop_all(running)
 
 
+def _next_trial(
+    batch: Any,
+    dimensions: Sequence[Dimension],
+    objective: Objective,
+    count: int,
+    settings: Settings,
+    prior: Sequence[Observation],
+    known: Sequence[Trial],
+) -> Any:
+    """Create the Guild run of the next trial and print what it tries; None if every point has been tried."""
+    history = [*prior, *trials.observations(known, objective)]
+    number = known[-1].number + 1 if known else 1  # not the count: a trial may have been deleted
+    pending = [t.point for t in known if t.state == "pending"]
+    proposal = propose(dimensions, history, number - 1, settings, pending)
+    if proposal is None:
+        print("search: every point of the space has been tried", flush=True)
+        return None
+    # Printed before the trial, whose own output follows.
+    best = report.best_so_far(known, objective)
+    print(f"search: trial {number} of {count}, {_describe(proposal, objective)}{best}", flush=True)
+    return _new_trial(batch, dimensions, proposal, number, known, objective, settings)
+
+
 def _start_trial(trial_run: Any) -> subprocess.Popen[bytes]:
     """Start a trial in a Guild process of its own: Guild runs one trial at a time in a process."""
     from runcatalog.guild import child_environment
-    from runcatalog.guild.compat import COMMAND
 
     for attr in ("exit_status", "stopped"):
         Path(trial_run.guild_path("attrs", attr)).unlink(missing_ok=True)
     return subprocess.Popen(
-        [sys.executable, "-P", "-m", COMMAND, "run", "--yes", "--restart", trial_run.id],
+        child_environment.restart(trial_run.id),
         cwd=os.environ.get("PROJECT_DIR", "."),
         env=child_environment.environment(),
         preexec_fn=die_with_parent,

@@ -6,6 +6,7 @@ from collections.abc import Sequence
 
 from runcatalog.search.space import Point
 from runcatalog.search.trials import Objective, Trial
+from runcatalog.text import terminal
 
 
 def ranked(ended: Sequence[Trial], objective: Objective) -> list[Trial]:
@@ -36,12 +37,7 @@ def table(ended: Sequence[Trial], objective: Objective, shown: int) -> list[str]
         [str(t.number), f"{t.value:.4g}", *(_value(t.point.get(n)) for n in rows[0][2:])]
         for t in best
     ]
-    widths = [max(map(len, column)) for column in zip(*rows, strict=True)]
-    lines = []
-    for row in rows:
-        cells = (cell.ljust(width) for cell, width in zip(row, widths, strict=True))
-        lines.append(f"  {'  '.join(cells)}".rstrip())
-    return lines
+    return [f"  {line}" for line in terminal.table(rows[0], rows[1:])]
 
 
 def flags_text(point: Point) -> str:

@@ -1,14 +1,11 @@
 """A headless Chromium, and sites that it opens from disk."""
 
-import os
-import shutil
 from pathlib import Path
 
 import pytest
 
+from browser import BROWSER
 from runcatalog.site.write import Site
-
-NAMES = ("chromium", "chromium-browser", "google-chrome")
 
 
 class Browser:
@@ -57,12 +54,11 @@ class Browser:
 
 @pytest.fixture(scope="module")  # while it runs, no other test of the process can use asyncio
 def _chromium():
-    executable = os.environ.get("CHROMIUM") or next(filter(None, map(shutil.which, NAMES)), None)
-    if executable is None:
+    if BROWSER is None:
         pytest.skip("no Chromium on the path (tools/setup-browser)")
     playwright = pytest.importorskip("playwright.sync_api", reason="playwright is not installed")
     with playwright.sync_playwright() as started:
-        chromium = started.chromium.launch(executable_path=executable)
+        chromium = started.chromium.launch(executable_path=BROWSER)
         yield chromium
         chromium.close()
 
