@@ -17,8 +17,9 @@ import prepared
 from prepared import database
 
 # A machine that is busy is slow, not wrong; pytest's own timeout ends what hangs.
-settings.register_profile("project", deadline=None)
-settings.load_profile("project")
+settings.register_profile("project", deadline=None, derandomize=True)  # a commit passes always or never
+settings.register_profile("random", deadline=None)  # HYPOTHESIS_PROFILE=random looks further
+settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "project"))
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")
 COSTS = "seconds of files"  # entry of pytest's cache
