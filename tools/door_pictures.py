@@ -21,7 +21,7 @@ from door.env.robots import ROBOTS, get_robot
 from door.env.scripted import ScriptedGripper, ScriptedHook
 from door.env.tasks import TASKS
 from door.env.worlds import Settings, sample_world
-from runcatalog.record.seeds import Seeds
+from runcatalog.record import Seeds
 
 ROOT = Path(__file__).parents[1]
 SEEDS = 1, 9  # of the worlds; of the robots, with a light door

@@ -12,7 +12,7 @@ from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.env import MAX_STEPS, CartPoleBatch, random_starts
 from cartpole.policy_gradient.networks import Shape, greedy
 from runcatalog import record
-from runcatalog.record.checkpoint import save_checkpoint
+from runcatalog.record.training.checkpoint import save_checkpoint
 
 SMALL = {
     "episodes": 20, "horizon": 30, "limit": 40, "updates": 20, "batch_size": 5, "orders": 2,

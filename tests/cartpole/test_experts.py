@@ -10,7 +10,7 @@ from cartpole.cloning import expert_policies
 from cartpole.policy_gradient import networks
 from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
-from runcatalog.record.checkpoint import save_checkpoint
+from runcatalog.record.training.checkpoint import save_checkpoint
 
 
 def policies(count, hidden=(8, 4)):

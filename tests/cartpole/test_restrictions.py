@@ -15,7 +15,7 @@ from cartpole.policy_gradient.networks import Shape
 from runcatalog import record
 from runcatalog.model import committed
 from runcatalog.numbers import wilson
-from runcatalog.record.checkpoint import save_checkpoint
+from runcatalog.record.training.checkpoint import save_checkpoint
 
 SMALL = {
     "episodes": 12, "horizon": 40, "updates": 20, "batch_size": 5, "orders": 2, "starts": 20,

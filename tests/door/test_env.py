@@ -13,7 +13,7 @@ from door.env.mujoco_models import BOLT_RELEASE
 from door.env.reward import RewardConfig
 from door.env.scripted import ScriptedHook
 from door.env.tasks import TASKS
-from runcatalog.record.seeds import Seeds
+from runcatalog.record import Seeds
 
 
 def commands(env: DoorVecEnv, steps: int, seed: int = 0) -> np.ndarray:

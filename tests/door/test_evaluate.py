@@ -7,7 +7,7 @@ from door.env.door_env import DoorVecEnv
 from door.env.scripted import ScriptedGripper, ScriptedHook
 from door.env.worlds import DECISION
 from door.training.evaluation import DECISIONS, WORLDS, evaluate
-from runcatalog.record.seeds import Seeds
+from runcatalog.record import Seeds
 
 
 @pytest.mark.parametrize(

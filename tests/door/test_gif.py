@@ -14,7 +14,7 @@ from door.training import snapshots
 from rl.normalise import ObservationNormaliser
 from rl.policy import Policy
 from runcatalog import record
-from runcatalog.record.seeds import Seeds
+from runcatalog.record import Seeds
 
 
 def test_a_scene_becomes_an_animation(tmp_path: Path):

@@ -12,7 +12,7 @@ from gymnasium.utils.env_checker import check_env
 import door
 from door.env.door_env import DoorVecEnv
 from door.env.reward import RewardConfig
-from runcatalog.record.seeds import Seeds
+from runcatalog.record import Seeds
 
 
 @pytest.mark.parametrize("robot", ["floatinghook", "floatinggripper"])

@@ -14,7 +14,7 @@ from door.env.robots import ROBOTS
 from door.env.stress import KINDS, play, player
 from door.env.tasks import TASKS
 from door.env.worlds import Settings, sample_world
-from runcatalog.record.seeds import Seeds
+from runcatalog.record import Seeds
 
 PENETRATION = 0.003  # m
 # The hook on all doors, the gripper on a door of every kind; `benchmarks/physics.py` has all pairs.

@@ -10,7 +10,7 @@ import pytest
 from door.env.render import draw, film, record_video, world_of
 from door.env.tasks import TASKS
 from door.env.worlds import sample_world
-from runcatalog.record.seeds import Seeds
+from runcatalog.record import Seeds
 
 
 def idle(obs: np.ndarray) -> np.ndarray:

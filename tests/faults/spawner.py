@@ -21,7 +21,7 @@ import sitecustomize
 
 LOADED = (
     "numpy",
-    "runcatalog.record.checkpoint",
+    "runcatalog.record.training.checkpoint",
     "runcatalog.record.delivery.publish",
     "mlflow.tracking.client",
     "mlflow.store.tracking.sqlalchemy_store",

@@ -6,6 +6,7 @@ import torch
 
 from ppo_settings import ppo_settings
 from runcatalog import record
+from runcatalog.record.training.checkpoint import save_checkpoint
 from skills.agents import checkpoints, mixture_kernels
 from skills.agents.evaluation import play
 from skills.agents.mixture import Mixture, Switch
@@ -214,7 +215,7 @@ def test_a_mixture_is_loaded_from_its_checkpoint_alone(tmp_path) -> None:
         tensors |= checkpoints.named_tensors(each.network, name)
     about = checkpoints.description(mixture.gate.network.shape, "all0")
     about["experts"] = checkpoints.expert_descriptions(experts)
-    record.checkpoint.save_checkpoint(tmp_path / "checkpoints", 1, tensors, about, run_id="ab")
+    save_checkpoint(tmp_path / "checkpoints", 1, tensors, about, run_id="ab")
     loaded = checkpoints.load(tmp_path)
     assert (loaded.stage, loaded.run_id, list(loaded.experts)) == ("all0", "ab", ["gtg", "gto"])
     assert [each.run_id for each in loaded.experts.values()] == [f"{i:032x}" for i in (1, 2)]

@@ -11,6 +11,7 @@ from PIL import Image
 
 from runcatalog import record
 from runcatalog.model import committed
+from runcatalog.record.training.checkpoint import save_checkpoint
 from skills import benchmark, distill, moe, redraw
 from skills.agents import checkpoints, evaluation, mixture_kernels
 from skills.agents.evaluation import play
@@ -41,7 +42,7 @@ def specialists(tmp_path_factory) -> dict[str, str]:
         network = Network(shape, initial_weights(shape, torch.Generator().manual_seed(number)))
         network.weights["head"][:-1] *= 300  # decided ones, each in its own way
         folder = tmp_path_factory.mktemp("agents") / verb
-        record.checkpoint.save_checkpoint(
+        save_checkpoint(
             folder / "checkpoints", 1, checkpoints.named_tensors(network), checkpoints.description(shape, stage),
             run_id=f"{number:032x}",
         )  # fmt: skip

@@ -11,6 +11,7 @@ import torch
 
 from chat_server import ChatServer, options_of
 from runcatalog import record
+from runcatalog.record.training.checkpoint import save_checkpoint
 from skills import llm
 from skills.agents import checkpoints
 from skills.agents.evaluation import play
@@ -348,7 +349,7 @@ def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(played, tmp_
     shape = Shape(4, 16, 8)
     network = Network(shape, initial_weights(shape, torch.Generator().manual_seed(1)))
     for stage in ("nlm1", "pkp4"):
-        record.checkpoint.save_checkpoint(
+        save_checkpoint(
             tmp_path / stage / "checkpoints", 1, checkpoints.named_tensors(network),
             checkpoints.description(shape, stage),
         )  # fmt: skip

@@ -10,6 +10,7 @@ import torch
 
 from runcatalog import record
 from runcatalog.record import UserError
+from runcatalog.record.training.checkpoint import save_checkpoint
 from textgames import train
 from textgames.learning import rollout
 from textgames.learning.ppo import Learner
@@ -115,7 +116,7 @@ def test_a_checkpoint_without_unlogged_metrics_can_be_resumed(trained, monkeypat
     folder = interrupted(tmp_path, 2)
     old = record.load_checkpoint(tmp_path / folder)
     state = {name: value for name, value in old.state.items() if name != "seen"}
-    record.checkpoint.save_checkpoint(old.path.parent, 2, old.tensors, state, run_id=old.run_id)
+    save_checkpoint(old.path.parent, 2, old.tensors, state, run_id=old.run_id)
     assert trained(TINY, folder)["result"] == whole["result"]
 
 

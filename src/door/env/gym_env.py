@@ -15,7 +15,7 @@ from gymnasium import spaces
 from door.env.door_env import HORIZON, DoorVecEnv
 from door.env.reward import RewardConfig
 from door.env.worlds import DECISION
-from runcatalog.record.seeds import Seeds
+from runcatalog.record import Seeds
 
 
 class DoorEnv(gymnasium.Env[np.ndarray, np.ndarray]):

@@ -15,7 +15,7 @@ from runcatalog.guild.runs import GuildRun
 from runcatalog.model.project import Project
 from runcatalog.record.journal import points_of, read_json, read_lines
 from runcatalog.record.lifecycle.status import RUNNING, Status, last_session, status_of
-from runcatalog.record.progress import RECENT, Speed
+from runcatalog.record.output.progress import RECENT, Speed
 
 TAIL = 1 << 16  # bytes at the end of a journal that are read for a new run
 RESCAN = 2.0  # s between scans for new runs

@@ -15,9 +15,9 @@ from typing import Any
 from runcatalog.guild import child_environment, elsewhere
 from runcatalog.model.run_record import NEUTRAL_FLAGS
 from runcatalog.record import journal
-from runcatalog.record.delivery.outcome import sentence
 from runcatalog.record.errors import RunFailed, UserError
 from runcatalog.record.evaluation import declared
+from runcatalog.record.output.outcome import sentence
 from runcatalog.record.run import Run
 
 POLL_SECONDS = 0.5  # between checks of the running processes

@@ -125,7 +125,7 @@ def _without_secrets(attribute: str, value: Any) -> Any:
 
 def _hide_in(directory: Path) -> None:
     """Remove secrets from the label and the output that Guild stores for a run."""
-    from runcatalog.record.delivery.outcome import hide_label
+    from runcatalog.record.output.outcome import hide_label
 
     hide_label(directory, _redactor().text)
     path = directory / ".guild" / "output"

@@ -9,10 +9,12 @@ from pathlib import Path
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import CATALOG_FILE, Project
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages import render, tables
+from runcatalog.pages import render
 
-# The wording of text.sentences for a running run, and of pages.batch_summary for a running batch.
+# The wording of text.sentences for a running run, and of tables.batch_summary for a running batch.
 _RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
+# Links to MLflow depend on the server.
+_MLFLOW = re.compile(r" \[MLflow\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
 
 
 def difference(project: Project, records: Sequence[RunRecord]) -> list[str]:
@@ -57,9 +59,10 @@ def lost_rows(project: Project, records: Sequence[RunRecord]) -> str:
 def _content(path: Path) -> str | None:
     """Return a page without links to MLflow; None without the page."""
     try:
-        return tables.without_links(path.read_bytes().decode("utf-8", "replace"))
+        content = path.read_bytes().decode("utf-8", "replace")
     except OSError:
         return None
+    return _MLFLOW.sub("", content)
 
 
 def _without_record(project: Project, records: Sequence[RunRecord], running: bool) -> list[str]:

@@ -13,9 +13,9 @@ from runcatalog.analysis.record_numbers import plain
 from runcatalog.analysis.searches import RANDOM, importance_of
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RunRecord
-from runcatalog.pages import cells, matrices, search_tables, settings, tables
-from runcatalog.pages.page_data import PageData
-from runcatalog.pages.settings import Setting
+from runcatalog.tables import cells, matrices, search_table, setting_table, settings
+from runcatalog.tables.page_data import PageData
+from runcatalog.tables.settings import Setting
 from runcatalog.text import markdown, sentences
 
 _FEW = 4  # names in a sentence
@@ -125,14 +125,14 @@ def _difference(first: Setting, second: Setting) -> list[str]:
     """Return in what two settings differ, for each of them: " (lr 5e-3)"; their operations, or the first two flags."""
     if first.operation != second.operation:
         return [
-            f" ({tables.short_name(s.operation, [first.operation, second.operation])})"
+            f" ({setting_table.short_name(s.operation, [first.operation, second.operation])})"
             for s in (first, second)
         ]
     names = settings.varying([first.members[0], second.members[0]])
-    labelled = [n for n in names if n in tables.label_flags(first.members[0])]
+    labelled = [n for n in names if n in setting_table.label_flags(first.members[0])]
     names = [*labelled, *(n for n in names if n not in labelled)][:2]
     texts = [
-        ", ".join(f"{markdown.escape(n)} {tables.flag_text(s.flags.get(n))}" for n in names)
+        ", ".join(f"{markdown.escape(n)} {setting_table.flag_text(s.flags.get(n))}" for n in names)
         for s in (first, second)
     ]
     return [f" ({text})" if text else "" for text in texts]
@@ -220,10 +220,10 @@ def search(data: PageData, operations: Sequence[str]) -> str:
     for name in operations:
         for head in settings.search_heads(data, name)[-1:]:
             batch = settings.batch_of(head)
-            comparison, _ = search_tables.compared(data, batch, data.members(head))
+            comparison, _ = search_table.compared(data, batch, data.members(head))
             if comparison is not None:
                 total += 1
-                better += search_tables.is_better(comparison)
+                better += search_table.is_better(comparison)
             if (stored := importance_of(batch)) and not name.endswith(RANDOM):
                 known += 1
                 predicts += bool(stored.determined)

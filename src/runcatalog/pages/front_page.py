@@ -14,9 +14,10 @@ from runcatalog.analysis.headline_numbers import Measured, Number
 from runcatalog.analysis.headlines import Headline
 from runcatalog.model.project import CATALOG_FILE, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.pages import evaluation_marks, links, machines, tables
-from runcatalog.pages.page_data import PageData
-from runcatalog.text import markdown, sentences
+from runcatalog.pages import machines
+from runcatalog.tables import evaluation_marks
+from runcatalog.tables.page_data import PageData
+from runcatalog.text import links, markdown, sentences
 
 # With the comment above the page, it has at most 120 lines and 15 kB.
 MAX_LINES, MAX_BYTES = 118, 14_850
@@ -152,7 +153,7 @@ def _results(results: Results, data: PageData, studies: Sequence[StudyPage], len
             lines.append([f"**{link}**", *[""] * 5])
             lines += [_result_row(results, data, entry) for entry in entries[: 2 * length]]
     columns = ["question", "measured, 95 %", "reported", "seeds", "same setting?", "runs"]
-    table = tables.pipes(columns, lines) if lines else ""
+    table = markdown.table(columns, lines) if lines else ""
     return "\n\n".join(filter(None, ["\n".join(findings), table]))
 
 
@@ -273,7 +274,7 @@ def _newest(data: PageData, length: int) -> str:
         for id, r in heads.items()
     ]
     columns = ["started (UTC)", "run", "operation", "result"]
-    return tables.pipes(columns, lines) if lines else ""
+    return markdown.table(columns, lines) if lines else ""
 
 
 def _operation(record: RunRecord) -> str:
@@ -323,7 +324,7 @@ def _failures(results: Results, data: PageData, length: int) -> str:
             for m in short[:length]
         ]
         columns = ["not replicated", "measured, 95 %", "reported", "same setting?", "runs"]
-        parts.append(tables.pipes(columns, lines) + tables.more(len(short) - length))
+        parts.append(markdown.table(columns, lines) + markdown.more(len(short) - length))
     failed = [r for r in reversed(data.by_id.values()) if r.status in (FAILED, KILLED)]
     if failed:
         lines = [
@@ -331,7 +332,7 @@ def _failures(results: Results, data: PageData, length: int) -> str:
         ]
         columns = ["started (UTC)", "run", "operation", "what happened"]
         hint = "`catalog search 'status=FAILED or status=KILLED'` lists all"
-        parts.append(tables.pipes(columns, lines) + tables.more(len(failed) - length, hint))
+        parts.append(markdown.table(columns, lines) + markdown.more(len(failed) - length, hint))
     return "\n\n".join(parts)
 
 
@@ -355,8 +356,8 @@ def _never_run(data: PageData, length: int) -> str:
         for reason, names in ordered[:length]
     ]
     columns = ["why", "number", "operations"]
-    more = tables.more(len(ordered) - length)
-    return f"{tables.pipes(columns, lines)}{more}"
+    more = markdown.more(len(ordered) - length)
+    return f"{markdown.table(columns, lines)}{more}"
 
 
 def _date(record: RunRecord) -> str:

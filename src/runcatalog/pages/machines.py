@@ -5,13 +5,13 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runcatalog.model.project import Machine, Project
-from runcatalog.pages import tables
+from runcatalog.tables.page_data import PageData
 from runcatalog.text import markdown
 
 COLUMNS = ("machine", "CPU", "GPU", "runs", "note")
 
 
-def inventory(project: Project, data: tables.PageData, length: int) -> str:
+def inventory(project: Project, data: PageData, length: int) -> str:
     """Return the table of the machines, a row for each kind of processor; "" without machines.
 
     Args:
@@ -42,5 +42,5 @@ def inventory(project: Project, data: tables.PageData, length: int) -> str:
     if not lines:
         return ""
     most = sorted(range(len(lines)), key=lambda row: -int(lines[row][3]))[:length]
-    table = tables.pipes(list(COLUMNS), [lines[row] for row in sorted(most)])
-    return table + tables.more(len(lines) - length)
+    table = markdown.table(list(COLUMNS), [lines[row] for row in sorted(most)])
+    return table + markdown.more(len(lines) - length)

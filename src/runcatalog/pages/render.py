@@ -17,21 +17,10 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import CATALOG_FILE, LOCAL_FILE, Project
 from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import FINISHED, RunRecord
-from runcatalog.pages import (
-    cells,
-    figure_files,
-    findings,
-    front_page,
-    links,
-    matrices,
-    rerun_command,
-    run_tables,
-    runs_page,
-    search_tables,
-    settings,
-    tables,
-)
-from runcatalog.text import markdown, sentences, terminal
+from runcatalog.pages import figure_files, findings, front_page, rerun_command, runs_page
+from runcatalog.tables import cells, matrices, search_table, setting_table, settings, stored_tables
+from runcatalog.tables.page_data import PageData
+from runcatalog.text import links, markdown, sentences, terminal
 
 if TYPE_CHECKING:
     from runcatalog.plots.curves import Drawing
@@ -62,7 +51,7 @@ class Catalog:
     ) -> None:
         self.project = project
         self.local = frozenset(local)
-        self.data = tables.PageData(
+        self.data = PageData(
             records,
             project.operations(),
             project.reported(),
@@ -140,8 +129,8 @@ class Catalog:
         record = shown[0]
         reduced = replace(self.data, records=shown)
         name = record.operation
-        shown_rows = tables.as_markdown(tables.rows(reduced, [name]))
-        parts = [shown_rows, search_tables.search_table(reduced, [name])]
+        shown_rows = setting_table.as_markdown(setting_table.rows(reduced, [name]))
+        parts = [shown_rows, search_table.search_table(reduced, [name])]
         again = rerun_command.rerun(reduced.operations, shown[0], shown[1:])
         table = "\n\n".join(filter(None, (*parts, mark)))
         if not again.command:
@@ -161,7 +150,7 @@ class Catalog:
         titles: Mapping[str, str] | None = None,
         summary: bool = True,
     ) -> str:
-        """Return the table of operations, a row for each setting; see :func:`runcatalog.pages.tables.rows`.
+        """Return the table of operations, a row for each setting; see :func:`runcatalog.tables.setting_table.rows`.
 
         If `flags` is a mapping to a value or a list of values, these values are not shown. Searches have a table of
         their own; `fresh` names, by search, the operation that trains with the best point and other seeds. `titles`
@@ -174,13 +163,13 @@ class Catalog:
             for name, value in (flags.items() if isinstance(flags, Mapping) else ())
         }
         flags = None if isinstance(flags, Mapping) else flags
-        rows = tables.rows(
+        rows = setting_table.rows(
             self.data, names, flags=flags, reused=reused, hidden=hidden, summary=summary
         )
         parts = [
-            tables.common(self.data, names, flags, titles),
-            tables.as_markdown(rows, titles),
-            search_tables.search_table(self.data, names, fresh),
+            setting_table.common(self.data, names, flags, titles),
+            setting_table.as_markdown(rows, titles),
+            search_table.search_table(self.data, names, fresh),
             self._marked_count(names),
         ]
         return "\n\n".join(filter(None, parts))
@@ -199,7 +188,7 @@ class Catalog:
         return "\n\n".join(filter(None, parts))
 
     def series(self, series: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
-        """Return a row for each series of tasks; see :func:`runcatalog.pages.matrices.series_table`."""
+        """Return a row for each series of tasks; see :func:`runcatalog.tables.matrices.series_table`."""
         for entry in series:
             self.shown.update(
                 filter(None, [*entry["steps"], entry.get("metrics"), *entry.get("also", ())])
@@ -219,10 +208,10 @@ class Catalog:
         return ", ".join(shown)
 
     def details(self, operations: Sequence[str] | str, folded: bool = True) -> str:
-        """Return the tables in the results of operations' runs; see `run_tables.details`."""
+        """Return the tables in the results of operations' runs; see `stored_tables.details`."""
         names = _list(operations)
         self.shown.update(name for name in names if self.data.heads(name))
-        return run_tables.details(self.data, names, folded)
+        return stored_tables.details(self.data, names, folded)
 
     def figure(
         self,
@@ -431,7 +420,7 @@ class Catalog:
             series=self.series,
             reported=self.reported,
             finding=self.finding,
-            folded=lambda title, caller: tables.fold(markdown.escape(title), caller().strip()),
+            folded=lambda title, caller: markdown.fold(markdown.escape(title), caller().strip()),
             value=self.value,
             cell=self.cell,
             apart=findings.apart,
@@ -520,7 +509,7 @@ class Catalog:
         return front_page.StudyPage(study, title, path, runs_path, tuple(listed)), pages
 
 
-def local_front_page(data: tables.PageData, studies: Sequence[front_page.StudyPage]) -> str:
+def local_front_page(data: PageData, studies: Sequence[front_page.StudyPage]) -> str:
     """Return the first page of this machine's runs: those that are not exported, with links to their entries."""
     lines = [
         [
@@ -538,7 +527,7 @@ def local_front_page(data: tables.PageData, studies: Sequence[front_page.StudyPa
             "# Runs of this machine that are not exported",
             "`catalog export` writes their records; then `catalog render` adds them to `runs_catalog.md`. Together "
             f"with the committed runs, and marked *local* there: {pages}.",
-            tables.pipes(["run", "operation", "started (UTC)", "result"], lines),
+            markdown.table(["run", "operation", "started (UTC)", "result"], lines),
         )
     )
 

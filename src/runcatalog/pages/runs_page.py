@@ -7,18 +7,10 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from runcatalog.model.run_record import RUNNING, RunRecord
-from runcatalog.pages import (
-    batch_summary,
-    cells,
-    evaluation_marks,
-    links,
-    reproduced,
-    rerun_command,
-    search_tables,
-    tables,
-)
-from runcatalog.pages.page_data import PageData
-from runcatalog.text import markdown, sentences, terminal
+from runcatalog.pages import reproduced, rerun_command
+from runcatalog.tables import batch_summary, cells, evaluation_marks, search_table
+from runcatalog.tables.page_data import PageData
+from runcatalog.text import links, markdown, sentences, terminal
 
 COLUMNS = ("run", "started (UTC)", "result", "command", "commit, machine, duration, checksums")
 MAX_BYTES = 400_000  # of a page; GitHub shows Markdown up to 512 kB
@@ -88,7 +80,7 @@ def runs_pages(data: PageData, study: str, operations: Sequence[str], folder: st
                 pages[page] = f"{title}{back}\n{_section(data, name, part, results)}\n"
                 addressed.append(f"[{len(part)} runs]({links.to(page)})")
             lines.append([markdown.escape(name), ", ".join(addressed)])
-        parts = [head, tables.pipes(["operation", "runs"], lines)]
+        parts = [head, markdown.table(["operation", "runs"], lines)]
     parts += rest
     pages[path] = "\n\n".join(part.strip() for part in parts if part.strip()) + "\n"
     return RunsPages(path, pages, addresses)
@@ -130,7 +122,7 @@ def _section(
         for head, again, command in zip(heads, reruns, commands, strict=True)
     ]
     kept = [i for i in range(len(COLUMNS)) if i < 2 or any(line[i] for line in lines)]
-    table = tables.pipes([COLUMNS[i] for i in kept], [[line[i] for i in kept] for line in lines])
+    table = markdown.table([COLUMNS[i] for i in kept], [[line[i] for i in kept] for line in lines])
     parts = ["\n".join(["```bash", *shared, "```"]) if shared else "", table]
     if report := data.reported.get(operation):
         parts.insert(0, f"Reported: {cells.whole_report(report)}.")
@@ -145,7 +137,7 @@ def _result(data: PageData, head: RunRecord) -> str:
         result = sentences.sentence(batch)
     else:
         result = batch_summary.summary(batch, trials)
-        comparison, peer = search_tables.compared(data, batch, trials)
+        comparison, peer = search_table.compared(data, batch, trials)
         if comparison is not None:
             result += f"; {batch_summary.comparison_text(comparison, data.id_cell(peer))}"
     return result + evaluation_marks.mark(data.opened, batch, trials)
@@ -215,7 +207,7 @@ def _marked(data: PageData, records: Sequence[RunRecord]) -> str:
             ]
         )
     count = f"{len(records)} records count in no row, mean or figure:"
-    return f"## Superseded and retracted\n\n{count}\n\n{tables.pipes(columns, lines)}"
+    return f"## Superseded and retracted\n\n{count}\n\n{markdown.table(columns, lines)}"
 
 
 def _code(data: PageData, record: RunRecord) -> str:

@@ -7,13 +7,13 @@
 Importing it is fast: torch and MLflow are loaded on use, MLflow in a separate process.
 """
 
-from runcatalog.record.checkpoint import Checkpoint, load_checkpoint
 from runcatalog.record.config import Config, assignments, option, parse, run_script
 from runcatalog.record.errors import NumericalError, RunFailed, UserError, check_finite
 from runcatalog.record.optional import optional
 from runcatalog.record.run import Run, start
-from runcatalog.record.seeds import Seeds
-from runcatalog.record.training_loop import is_due, log_interval, mean_metrics, reached_target
+from runcatalog.record.training.checkpoint import Checkpoint, load_checkpoint
+from runcatalog.record.training.loop import is_due, log_interval, mean_metrics, reached_target
+from runcatalog.record.training.seeds import Seeds
 
 __all__ = [
     "Checkpoint",

@@ -16,25 +16,25 @@ from collections.abc import Iterable, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
-from runcatalog.record import journal, messages
+from runcatalog.record import journal
 from runcatalog.record.config import REFUSED, Config, check_same_flags, flags_of
-from runcatalog.record.console import OutputCopy
-from runcatalog.record.delivery import outcome
 from runcatalog.record.digest import weights_digest
 from runcatalog.record.errors import NumericalError, OwnershipLost, RunFailed, UserError
 from runcatalog.record.evaluation import EvaluationSet, evaluation_set
 from runcatalog.record.lifecycle import session, signals, status
 from runcatalog.record.lifecycle.crash import CrashReport
 from runcatalog.record.lifecycle.ownership import LOCK, LOCK_TIMEOUT
-from runcatalog.record.progress import ProgressLine
+from runcatalog.record.output import messages, outcome
+from runcatalog.record.output.console import OutputCopy
+from runcatalog.record.output.progress import ProgressLine
 from runcatalog.record.provenance import environment, patch, redact
-from runcatalog.record.seeds import Seeds
+from runcatalog.record.training.seeds import Seeds
 
 if TYPE_CHECKING:
     from types import TracebackType
 
-    from runcatalog.record.checkpoint import Checkpoint
     from runcatalog.record.delivery.tensorboard import EventFile
+    from runcatalog.record.training.checkpoint import Checkpoint
 
 HEARTBEAT = 30.0  # s between heartbeats; see status.LOST_AFTER
 _START_TIMEOUT = 60.0  # s to wait for another process that starts, saves or ends the run
@@ -192,7 +192,7 @@ class Run:
             step: Step to continue from.
             tensors: Weights by name.
             state: Further state that a bit-equal continuation needs; see
-                :func:`runcatalog.record.checkpoint.save_checkpoint`.
+                :func:`runcatalog.record.training.checkpoint.save_checkpoint`.
             keep: Number of newest checkpoints to keep; None keeps all.
 
         Returns:
@@ -202,7 +202,7 @@ class Run:
             RunFailed: The disk is full; older checkpoints are unchanged.
             OwnershipLost: Another process has continued the run, or its directory was deleted.
         """
-        from runcatalog.record.checkpoint import save_checkpoint
+        from runcatalog.record.training.checkpoint import save_checkpoint
 
         folder = self.directory / "checkpoints"
         assert self._metrics is not None
@@ -233,7 +233,7 @@ class Run:
         """Return the newest complete checkpoint of a resumed run, or None."""
         if not self.resumed:
             return None
-        from runcatalog.record.checkpoint import newest_checkpoint
+        from runcatalog.record.training.checkpoint import newest_checkpoint
 
         return newest_checkpoint(self.directory / "checkpoints")
 
@@ -317,7 +317,7 @@ class Run:
             at = self._metrics.last_step if objective.get("at") is None else objective["at"]
             self.log({"objective": objective["value"]}, at)
         if not self._weights:
-            from runcatalog.record.checkpoint import newest_checkpoint
+            from runcatalog.record.training.checkpoint import newest_checkpoint
 
             last = newest_checkpoint(self.directory / "checkpoints")
             self._weights = weights_digest(last.tensors) if last else ""
@@ -360,7 +360,7 @@ class Run:
         self._report_damage()
 
     def _refuse_damaged_metrics(self, metrics: Path) -> None:
-        from runcatalog.record.checkpoint import refuse_damaged_metrics
+        from runcatalog.record.training.checkpoint import refuse_damaged_metrics
 
         hint = "start a new run"
         if hasattr(self.config, "pretrained"):

@@ -16,8 +16,8 @@ from collections.abc import Callable, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
-from runcatalog.record.delivery.outcome import write_guild_result
 from runcatalog.record.lifecycle.signals import die_with_parent
+from runcatalog.record.output.outcome import write_guild_result
 from runcatalog.search import report, trials
 from runcatalog.search.core import Observation, Proposal, Settings, is_value, propose
 from runcatalog.search.space import Dimension, SearchError, from_flags

@@ -36,9 +36,10 @@ SCRIPTS = (
     *(
         f"assets/{name}.js"
         for name in (
-            *("elements", "formats", "statistics", "columns", "runs", "query", "names", "settings"),
-            *("charts", "run_table", "front_page", "runs_page", "run_page", "compare_page"),
-            *("batch_page", "list_pages", "site"),
+            *("elements", "formats", "records/statistics", "records/columns", "records/runs"),
+            *("records/query", "records/names", "records/settings", "charts", "run_table"),
+            *("pages/front", "pages/runs", "pages/run", "pages/compare", "pages/batch"),
+            *("pages/lists", "site"),
         )
     ),
 )

@@ -1,7 +1,7 @@
 """Import of `guild compare --csv` exports: the trials of a batch as records.
 
 An operation's `compare:` attribute identifies flags, metrics and the unit of the steps, and the column `result`
-(`record.delivery.outcome`) contains the outcome of a run of this project. Exports of other projects have neither:
+(`record.output.outcome`) contains the outcome of a run of this project. Exports of other projects have neither:
 there, flags are recognised by position and labels, and the objective is guessed by name.
 """
 
@@ -24,7 +24,7 @@ from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.guild_columns import ATTRIBUTE, FLAG, SCALAR, Column
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RunRecord
-from runcatalog.record.delivery import outcome
+from runcatalog.record.output import outcome
 
 _FACTS = ("run", "operation", "started", "time", "status", "label", "sourcecode")
 _RESULT, _HOST = "result", "host"  # attributes with the outcome and the machine

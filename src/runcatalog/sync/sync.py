@@ -23,12 +23,12 @@ from runcatalog.model.marks import with_marks
 from runcatalog.model.project import Objective, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, Point, RunRecord
 from runcatalog.record import journal
-from runcatalog.record.console import last_lines, output_path
 from runcatalog.record.delivery.mlflow_client import MlflowError, MlflowInternalError
 from runcatalog.record.delivery.publish import PATIENCE, Published, RunIsBusy, publish
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle.signals import GONE
 from runcatalog.record.lifecycle.status import last_session, status_of
+from runcatalog.record.output.console import last_lines, output_path
 from runcatalog.record.provenance.redact import still_hidden
 from runcatalog.record.untrusted import inside
 from runcatalog.store.client import BATCH_KEY, DIGEST, INCOMPLETE, Store

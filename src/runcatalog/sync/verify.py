@@ -14,11 +14,12 @@ from runcatalog.guild.runs import GuildRun
 from runcatalog.model import values
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RUNNING, RunRecord, to_json
-from runcatalog.record import checkpoint, journal
+from runcatalog.record import journal
 from runcatalog.record.delivery.mlflow_client import shown
 from runcatalog.record.errors import UserError
 from runcatalog.record.journal import Point
 from runcatalog.record.lifecycle.status import Status, has_other_points, status_of
+from runcatalog.record.training import checkpoint
 from runcatalog.store.run_rows import Reader, StoredRun, groups
 from runcatalog.sync.ownership import GuildHome, own, own_ids
 

@@ -14,8 +14,8 @@ from typing import Any
 from runcatalog.guild.runs import WEIGHTS_ONLY, GuildRun
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import FINISHED, RunRecord
-from runcatalog.record import checkpoint
 from runcatalog.record.digest import weights_digest
+from runcatalog.record.training import checkpoint
 
 MAX_BYTES = 1_000_000  # bytes of one run's files
 _ATTRIBUTES = ("id", "flags", "label", "initialized", "started", "stopped", "exit_status")

@@ -1,10 +1,11 @@
-"""Text for Markdown cells: escaped names, and numbers in fixed formats."""
+"""Markdown: escaped names and numbers in fixed formats for cells, tables, folded content."""
 
 from __future__ import annotations
 
 import math
 import re
 import unicodedata
+from collections.abc import Sequence
 from functools import lru_cache
 
 from runcatalog import numbers
@@ -107,3 +108,21 @@ def computed(value: object) -> str:
 def words(name: str) -> str:
     """Return a metric's name as words: opening_rate → opening rate."""
     return escape(name.replace("_", " ").strip(), 60)
+
+
+def table(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
+    """Return a Markdown table of Markdown cells."""
+    head = [list(columns), ["---"] * len(columns)]
+    return "\n".join("| " + " | ".join(line) + " |" for line in (*head, *lines))
+
+
+def more(count: int, hint: str = "") -> str:
+    """Return a line that says how many rows a table leaves out, to be put behind it; "" for none."""
+    if count <= 0:
+        return ""
+    return f"\n\n{count} more{f'; {hint}' if hint else ''}."
+
+
+def fold(summary: str, content: str) -> str:
+    """Return folded content; the summary is HTML."""
+    return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"

@@ -9,8 +9,8 @@ from typing import Any
 
 from runcatalog.model import statistics, values
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.record.delivery import outcome as result_text
 from runcatalog.record.lifecycle.signals import NEVER_STARTED
+from runcatalog.record.output import outcome as result_text
 from runcatalog.text import markdown
 
 _AT = re.compile(r"(?P<what>.+?) at (?P<axis>[a-z][a-z _]*?) (?P<step>\d+)(?:: (?P<more>.*))?")

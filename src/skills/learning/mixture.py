@@ -15,7 +15,7 @@ from numpy.typing import NDArray
 
 from rl.ppo import PPOSettings
 from runcatalog import record
-from runcatalog.record.checkpoint import find_checkpoint
+from runcatalog.record.training.checkpoint import find_checkpoint
 from skills.agents import checkpoints, kernels, mixture_kernels
 from skills.agents.evaluation import TEST_SEEDS, Episodes, play, play_sampled_and_greedy
 from skills.agents.mixture import Mixture, Switch, entropy, expert_policies

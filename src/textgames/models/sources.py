@@ -10,8 +10,8 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog import record
-from runcatalog.record.checkpoint import find_checkpoint
 from runcatalog.record.config import RUN_ID, find_folder
+from runcatalog.record.training.checkpoint import find_checkpoint
 
 TINY = "tiny"
 FIRST = "first_model"  # in a run's folder: the tiny model that it started from

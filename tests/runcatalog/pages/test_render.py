@@ -12,7 +12,8 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Reported
 from runcatalog.model.record_files import write_all
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages import check, links, render, runs_page
+from runcatalog.pages import check, render, runs_page
+from runcatalog.text import links
 
 
 def rows(markdown: str, name: str) -> list[list[str]]:

@@ -10,8 +10,8 @@ import yaml
 
 from runcatalog import record
 from runcatalog.record import journal
-from runcatalog.record.checkpoint import save_checkpoint
 from runcatalog.record.delivery.publish import publish
+from runcatalog.record.training.checkpoint import save_checkpoint
 from runcatalog.record.untrusted import checked_facts, guild_attribute, load_yaml, printable
 
 MARK = "a line of the file outside"

@@ -7,8 +7,8 @@ from pathlib import Path
 import numpy as np
 import pytest
 
-from runcatalog.record import checkpoint
 from runcatalog.record.errors import UserError
+from runcatalog.record.training import checkpoint
 
 SCRIPT = """
 import sys

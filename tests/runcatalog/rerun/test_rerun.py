@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from pathlib import Path
 import numpy as np
 from runcatalog import record
-from runcatalog.record.checkpoint import load_checkpoint
+from runcatalog.record.training.checkpoint import load_checkpoint
 
 @dataclass(frozen=True)
 class Config(record.Config):

@@ -74,7 +74,7 @@ def test_every_file_is_listed_licensed_and_in_the_wheel():
     assert all("MIT License" in (ROOM / name).read_text() for name in licences)
     settings = tomllib.loads((ROOM.parents[2] / "pyproject.toml").read_text())
     patterns = settings["tool"]["setuptools"]["package-data"]["runcatalog.site"]
-    packed = {path for pattern in patterns for path in ROOM.glob(pattern)}
+    packed = {path for pattern in patterns for path in ROOM.glob(pattern) if path.is_file()}
     assert packed == {ROOM / name for name in found}
 
 

@@ -7,7 +7,7 @@ import pytest
 
 from runcatalog import numbers
 from runcatalog.model import statistics, values
-from runcatalog.record.delivery import outcome
+from runcatalog.record.output import outcome
 from runcatalog.text import markdown
 
 

@@ -12,8 +12,8 @@ from runcatalog.guild import runs
 from runcatalog.guild.runs import GuildRun
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.run_record import RunRecord
-from runcatalog.record.checkpoint import save_checkpoint
 from runcatalog.record.digest import weights_digest
+from runcatalog.record.training.checkpoint import save_checkpoint
 from runcatalog.sync import weights
 
 RUN = "7623993d" * 4

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from runcatalog.pages import tables
+from runcatalog.tables import setting_table
 from runcatalog.text import markdown
 
 READER = MarkdownIt("commonmark").enable("table")
@@ -23,7 +23,9 @@ def parsed_table(text: str) -> tuple[list[list[str]], set[str]]:
             rows.append([])
         if token.type == "inline":
             # escape() puts these elements around dollar signs and into long words.
-            children = [c for c in token.children if c.content not in ("<span>", "</span>", "<wbr>")]
+            children = [
+                c for c in token.children if c.content not in ("<span>", "</span>", "<wbr>")
+            ]
             kinds.update(child.type for child in children)
             if rows:
                 rows[-1].append("".join(child.content for child in children))
@@ -44,8 +46,8 @@ def plain(value: str) -> str:
 @example("- item | 1. x\\")
 @example("0" * 80)
 def test_a_cell_renders_its_text_literally(value):
-    made = tables.as_markdown(
-        [tables.Row({"setting": markdown.escape(value, 200), "outcome": "end"})]
+    made = setting_table.as_markdown(
+        [setting_table.Row({"setting": markdown.escape(value, 200), "outcome": "end"})]
     )
     rows, kinds = parsed_table(made)
     assert [len(row) for row in rows] == [2, 2]
@@ -61,7 +63,9 @@ def test_a_cell_renders_its_text_literally(value):
 @example("0" * 41, 41)
 def test_a_cell_is_truncated(value, limit):
     rows, _ = parsed_table(
-        tables.as_markdown([tables.Row({"setting": markdown.escape(value, limit), "outcome": "x"})])
+        setting_table.as_markdown(
+            [setting_table.Row({"setting": markdown.escape(value, limit), "outcome": "x"})]
+        )
     )
     assert len(rows[1][0].replace("\u200b", "")) <= limit
 
@@ -69,7 +73,9 @@ def test_a_cell_is_truncated(value, limit):
 @given(st.text(max_size=40))
 def test_code_is_code_or_escaped(value):
     rows, kinds = parsed_table(
-        tables.as_markdown([tables.Row({"setting": markdown.code(value), "outcome": "end"})])
+        setting_table.as_markdown(
+            [setting_table.Row({"setting": markdown.code(value), "outcome": "end"})]
+        )
     )
     assert rows[1][1] == "end"
     assert "html_inline" not in kinds

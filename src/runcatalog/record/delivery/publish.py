@@ -14,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import TYPE_CHECKING, Any, NamedTuple
 
-from runcatalog.record import console, journal
+from runcatalog.record import journal
 from runcatalog.record.delivery.hidden_tags import plain_names, stored_names
 from runcatalog.record.delivery.mlflow_client import (
     MlflowError,
@@ -31,6 +31,7 @@ from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import crash
 from runcatalog.record.lifecycle.signals import FAILED, FINISHED, KILLED, RUNNING
 from runcatalog.record.lifecycle.status import Status, has_other_points, last_session, status_of
+from runcatalog.record.output import console
 from runcatalog.record.provenance import patch
 from runcatalog.record.provenance.redact import Redactor, still_hidden
 from runcatalog.record.untrusted import checked_facts, guild_attribute, inside

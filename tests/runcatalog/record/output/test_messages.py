@@ -17,9 +17,8 @@ from runcatalog import terminal_output
 from runcatalog.model.record_files import read_all
 from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import count
-from runcatalog.record import progress
-from runcatalog.record.delivery import outcome
-from runcatalog.record.progress import ProgressLine, Speed, progress_text
+from runcatalog.record.output import outcome, progress
+from runcatalog.record.output.progress import ProgressLine, Speed, progress_text
 from runcatalog.text import sentences
 
 
@@ -32,7 +31,7 @@ def plain(markdown):
 
 
 def test_a_result_is_printed_as_its_row_in_the_catalog_has_it():
-    records = read_all(Path(__file__).parents[3] / "experiments" / "records")
+    records = read_all(Path(__file__).parents[4] / "experiments" / "records")
     finished = [r for r in records if r.status == "FINISHED"]
     assert len(finished) > 500
     without_summary = 0

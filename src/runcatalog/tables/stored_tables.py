@@ -5,14 +5,15 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runcatalog.pages import settings, tables
-from runcatalog.pages.settings import Setting
+from runcatalog.tables import setting_table, settings
+from runcatalog.tables.page_data import PageData
+from runcatalog.tables.settings import Setting
 from runcatalog.text import markdown
 
 UNFOLDED = 12  # lines; longer tables are folded
 
 
-def details(data: tables.PageData, operations: Sequence[str], folded: bool = True) -> str:
+def details(data: PageData, operations: Sequence[str], folded: bool = True) -> str:
     """Return the tables in the results of runs as Markdown; "" without tables.
 
     A result may contain a `table` with `columns`, a list of text, and `rows`, a list of lists of text; or a list of
@@ -23,14 +24,16 @@ def details(data: tables.PageData, operations: Sequence[str], folded: bool = Tru
     for operation in operations:
         heads = data.heads(operation)
         varying = settings.varying(heads)
-        hidden = tables.usual([Setting(operation, (head,)) for head in heads])
+        hidden = setting_table.usual([Setting(operation, (head,)) for head in heads])
         for head in heads:
             entry = (head.result or {}).get("table")
             for table_data in entry if isinstance(entry, list) else [entry]:
                 if not isinstance(table_data, dict) or not table_data.get("columns"):
                     continue
-                name = tables.short_name(operation, operations)
-                title = tables.setting_cell(Setting(operation, (head,)), name, varying, hidden)
+                name = setting_table.short_name(operation, operations)
+                title = setting_table.setting_cell(
+                    Setting(operation, (head,)), name, varying, hidden
+                )
                 name_cells = [title, data.id_cell(head.run)]
                 computed.append(
                     (
@@ -48,9 +51,9 @@ def details(data: tables.PageData, operations: Sequence[str], folded: bool = Tru
             if widest[shape] == columns
             for line in _lines(columns, shape, name_cells, rows)
         ]
-        table = tables.pipes([tables.SETTING, tables.ID, *columns], lines)
+        table = markdown.table([setting_table.SETTING, setting_table.ID, *columns], lines)
         if folded and len(lines) > UNFOLDED:
-            table = tables.fold(f"{len(lines)} lines: {', '.join(columns)}", table)
+            table = markdown.fold(f"{len(lines)} lines: {', '.join(columns)}", table)
         sections.append(table)
     return "\n\n".join(sections)
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
-from runcatalog.pages import cells, settings
-from runcatalog.pages.page_data import PageData as PageData
-from runcatalog.pages.settings import Setting
+from runcatalog.tables import cells, settings
+from runcatalog.tables.page_data import PageData
+from runcatalog.tables.settings import Setting
 from runcatalog.text import markdown, sentences, terminal
 
 SHOWN = 12  # rows of an operation that a table shows; earlier rows are folded
@@ -23,7 +23,6 @@ _OPTIONS = 4  # columns of options
 _WORD = re.compile(r"\S+?='[^']*'|'[^']*'|\S+")
 _FLAGS = 5  # flags that a setting shows; its entry has the command with all
 _FURTHER = 3  # columns of further numbers
-_MLFLOW = re.compile(r" \[MLflow\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")
 
 SETTING, VALUE, INTERVAL, COUNT, AFTER = "setting", "value", "95 %", "n", "after"
 OUTCOME, REPORTED, SAME = "outcome", "reported", "same setting?"
@@ -410,7 +409,7 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
     names = [title(column) for column in columns]
 
     def table(part: Sequence[Row]) -> str:
-        return pipes(names, [[cell(row, column) for column in columns] for row in part])
+        return markdown.table(names, [[cell(row, column) for column in columns] for row in part])
 
     shown = table([row for row in rows if not row.folded])
     folded = [row for row in rows if row.folded]
@@ -418,7 +417,7 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
         shown += f"\n\n{reason}"
     if not folded:
         return shown
-    return f"{shown}\n\n{fold(f'{len(folded)} earlier rows', table(folded))}"
+    return f"{shown}\n\n{markdown.fold(f'{len(folded)} earlier rows', table(folded))}"
 
 
 def same_settings(texts: Sequence[str]) -> tuple[list[str], str]:
@@ -433,29 +432,6 @@ def same_settings(texts: Sequence[str]) -> tuple[list[str], str]:
         return list(texts), ""
     start = "Not the source's setting" if word == "no" else "The source's setting"
     return [word if text else "" for text in texts], f"{start}: {reason}."
-
-
-def without_links(content: str) -> str:
-    """Return a page without links to MLflow, which depend on the server."""
-    return _MLFLOW.sub("", content)
-
-
-def pipes(columns: Sequence[str], lines: Sequence[Sequence[str]]) -> str:
-    """Return a Markdown table of Markdown cells."""
-    table = [list(columns), ["---"] * len(columns), *lines]
-    return "\n".join("| " + " | ".join(line) + " |" for line in table)
-
-
-def more(count: int, hint: str = "") -> str:
-    """Return a line that says how many rows a table leaves out, to be put behind it; "" for none."""
-    if count <= 0:
-        return ""
-    return f"\n\n{count} more{f'; {hint}' if hint else ''}."
-
-
-def fold(summary: str, content: str) -> str:
-    """Return folded content; the summary is HTML."""
-    return f"<details><summary>{summary}</summary>\n\n{content}\n\n</details>"
 
 
 def short_name(operation: str, operations: Sequence[str]) -> str:

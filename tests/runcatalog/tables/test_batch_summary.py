@@ -7,8 +7,9 @@ import pytest
 from rendered import joined
 from runcatalog.analysis import searches
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages import batch_summary, render
+from runcatalog.pages import render
 from runcatalog.plots.style import COLOURS
+from runcatalog.tables import batch_summary
 from runcatalog.text import sentences
 
 SIZES = ("128 128", "64 64", "64 64 64")

@@ -11,9 +11,9 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog.numbers import duration
-from runcatalog.record.delivery import outcome
 from runcatalog.record.lifecycle import signals
-from runcatalog.record.progress import done_text
+from runcatalog.record.output import outcome
+from runcatalog.record.output.progress import done_text
 from runcatalog.record.provenance import patch
 
 _SHOWN = 6  # names of files

@@ -10,8 +10,8 @@ from runcatalog.analysis import groups, record_numbers
 from runcatalog.model import marks
 from runcatalog.model.project import Operation, Reported
 from runcatalog.model.run_record import RunRecord
-from runcatalog.pages import evaluation_marks
-from runcatalog.pages import links as page_links
+from runcatalog.tables import evaluation_marks
+from runcatalog.text import links as page_links
 
 
 @dataclass
@@ -34,7 +34,7 @@ class PageData:
         trials: Current trials by the id of their batch.
         opened: The runs that opened test sets, see `evaluation_marks.openings`; by default those of `records`.
         marked: The superseded and retracted records by id, in order of their start.
-        settings: Settings of the operations whose settings have been asked for; see `pages.settings`.
+        settings: Settings of the operations whose settings have been asked for; see `tables.settings`.
         cpus: Kinds of CPU of a machine, in order of the first run on each; bits may differ between them.
     """
 

@@ -9,9 +9,9 @@ from typing import Any
 from runcatalog.analysis import best as ranking
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED
-from runcatalog.pages import cells, settings, tables
-from runcatalog.pages.page_data import PageData
-from runcatalog.pages.settings import Setting
+from runcatalog.tables import cells, setting_table, settings
+from runcatalog.tables.page_data import PageData
+from runcatalog.tables.settings import Setting
 from runcatalog.text import markdown
 
 
@@ -87,13 +87,18 @@ def sweep_table(
         runs = dict.fromkeys(m.batch or m.run for s in line.settings.values() for m in s.members)
         row = [markdown.flag_value(line.name) if y else markdown.escape(x), *shown, _verdict(line)]
         rows.append([*row, *reports[id(line)], cells.id_links(data, list(runs))])
-    short, reason = tables.same_settings([row[-2] for row in rows])
+    short, reason = setting_table.same_settings([row[-2] for row in rows])
     rows = [[*row[:-2], text, row[-1]] for row, text in zip(rows, short, strict=True)]
     names = [f"{markdown.escape(y)} \\ {markdown.escape(x)}" if y else ""]
     names += [markdown.flag_value(c) for c in columns]
-    names += [f"best {markdown.escape(x)}", tables.REPORTED, tables.SAME, tables.ID]
+    names += [
+        f"best {markdown.escape(x)}",
+        setting_table.REPORTED,
+        setting_table.SAME,
+        setting_table.ID,
+    ]
     kept = [i for i in range(len(names)) if any(row[i] for row in rows)]
-    table = tables.pipes([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    table = markdown.table([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
     unit = ", %" if objective.get("kind") == "rate" else ""
     seeds = {len(s.finished) for line in found for s in line.settings.values() if s.finished}
     of = (
@@ -188,12 +193,12 @@ def series_table(data: PageData, series: Sequence[Mapping[str, Any]], tasks: Seq
                     *[""] * 3,
                 ]
             )
-    short, reason = tables.same_settings([row[-2] for row in rows])
+    short, reason = setting_table.same_settings([row[-2] for row in rows])
     rows = [[*row[:-2], text, row[-1]] for row, text in zip(rows, short, strict=True)]
     names = ["series", *tasks, "accuracy", "remembering", "seeds"]
-    names += [tables.SAME, tables.ID]
+    names += [setting_table.SAME, setting_table.ID]
     kept = [i for i in range(len(names)) if any(row[i] for row in rows)]
-    table = tables.pipes([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
+    table = markdown.table([names[i] for i in kept], [[row[i] for i in kept] for row in rows])
     return f"{table}\n\n{reason}".strip()
 
 

@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from runcatalog.analysis import groups, searches
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RUNNING, RunRecord
-from runcatalog.pages import cells, settings, tables
-from runcatalog.pages.page_data import PageData
+from runcatalog.tables import cells, setting_table, settings
+from runcatalog.tables.page_data import PageData
 from runcatalog.text import markdown, sentences, terminal
 
 SEARCH, POINT, BEST, FRESH = "search", "best point", "its value in the search", "on fresh seeds"
@@ -30,7 +30,13 @@ def search_table(
         fresh: By operation, the one that trains with the best point and other seeds.
     """
     columns = (SEARCH, POINT, BEST, FRESH, MATTERS, RANDOM, TRIALS)
-    columns += (tables.OUTCOME, tables.REPORTED, tables.SAME, tables.STARTED, tables.ID)
+    columns += (
+        setting_table.OUTCOME,
+        setting_table.REPORTED,
+        setting_table.SAME,
+        setting_table.STARTED,
+        setting_table.ID,
+    )
     lines = []
     for operation in operations:
         heads = settings.search_heads(data, operation)
@@ -38,21 +44,23 @@ def search_table(
             line = _row(
                 data,
                 head,
-                tables.short_name(operation, operations),
+                setting_table.short_name(operation, operations),
                 (fresh or {}).get(operation, ""),
             )
             report = data.reported.get(operation)
             if report is not None and head is heads[-1]:
-                line[tables.REPORTED] = cells.report(report)
-                line[tables.SAME] = markdown.escape(report.same_setting, cells.WIDEST)
+                line[setting_table.REPORTED] = cells.report(report)
+                line[setting_table.SAME] = markdown.escape(report.same_setting, cells.WIDEST)
             lines.append(line)
     if not lines:
         return ""
-    short, reason = tables.same_settings([line.get(tables.SAME, "") for line in lines])
+    short, reason = setting_table.same_settings(
+        [line.get(setting_table.SAME, "") for line in lines]
+    )
     for line, text in zip(lines, short, strict=True):
-        line[tables.SAME] = text
+        line[setting_table.SAME] = text
     kept = [c for c in columns if any(line.get(c) for line in lines)]
-    table = tables.pipes(kept, [[line.get(c, "") for c in kept] for line in lines])
+    table = markdown.table(kept, [[line.get(c, "") for c in kept] for line in lines])
     return f"{table}\n\n{reason}".strip()
 
 
@@ -68,8 +76,10 @@ def _row(data: PageData, head: RunRecord, name: str, fresh: str) -> dict[str, st
         MATTERS: importance(batch),
         RANDOM: against_random(data, batch, members),
         TRIALS: f"{len(trials)}, {lost} failed" if lost else str(len(trials)),
-        tables.STARTED: cells.day(max((t.started for t in trials if t.started), default=None)),
-        tables.ID: data.id_cell(head.batch or head.run),
+        setting_table.STARTED: cells.day(
+            max((t.started for t in trials if t.started), default=None)
+        ),
+        setting_table.ID: data.id_cell(head.batch or head.run),
     }
     running = sum(t.status == RUNNING for t in trials)
     parts = [f"{running} of {len(trials)} still running"] if running else []
@@ -79,7 +89,7 @@ def _row(data: PageData, head: RunRecord, name: str, fresh: str) -> dict[str, st
         parts.append(f"the batch {sentences.failure(batch)}")
     if not ranked:
         parts.insert(0, "no trial finished with a result")
-    row[tables.OUTCOME] = cells.joined([*parts, *cells.provenance(data, members)])
+    row[setting_table.OUTCOME] = cells.joined([*parts, *cells.provenance(data, members)])
     if ranked:
         best = ranked[0]
         objective = best.objective or {}

@@ -14,9 +14,9 @@ from runcatalog.analysis import groups
 from runcatalog.model import statistics
 from runcatalog.model.project import Reported
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.pages import evaluation_marks
-from runcatalog.pages.page_data import PageData
-from runcatalog.pages.settings import Setting
+from runcatalog.tables import evaluation_marks
+from runcatalog.tables.page_data import PageData
+from runcatalog.tables.settings import Setting
 from runcatalog.text import markdown, sentences, terminal
 
 WIDEST = 100  # characters of a cell; the entry of the run has the rest

@@ -8,7 +8,7 @@ import yaml
 from hypothesis import given
 from hypothesis import strategies as st
 
-from runcatalog.record.delivery import outcome
+from runcatalog.record.output import outcome
 
 WORDS = st.text("abcdefghijklmnopqrstuvwxyz_/", min_size=1, max_size=12)
 OBJECTIVES = st.fixed_dictionaries(

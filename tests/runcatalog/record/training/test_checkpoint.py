@@ -7,7 +7,7 @@ import pytest
 import torch
 
 from runcatalog import record
-from runcatalog.record.checkpoint import newest_checkpoint, save_checkpoint
+from runcatalog.record.training.checkpoint import newest_checkpoint, save_checkpoint
 
 
 def test_round_trip(tmp_path):
