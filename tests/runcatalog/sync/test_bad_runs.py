@@ -1,6 +1,7 @@
 """A run that cannot be sent is a line of the report; the others are sent. Points that MLflow lost come back."""
 
 import json
+import sys
 import shutil
 import sqlite3
 
@@ -65,8 +66,9 @@ def damage(runs):
         "digest": {"digest": "none"},
         "wall": {"wall_seconds": "long"},
         "ended": {"ended": 1e30},
-        "nested": {"result": {"summary": nested(600)}},
     }
+    if sys.version_info < (3, 12):  # later versions read this
+        results["nested"] = {"result": {"summary": nested(600)}}
     bad = []
     for name, fields in results.items():
         bad.append(runs(f"bad-{name}"))
