@@ -17,7 +17,9 @@ import prepared
 from prepared import database
 
 # A machine that is busy is slow, not wrong; pytest's own timeout ends what hangs.
-settings.register_profile("project", deadline=None, derandomize=True)  # a commit passes always or never
+settings.register_profile(
+    "project", deadline=None, derandomize=True
+)  # a commit passes always or never
 settings.register_profile("random", deadline=None)  # HYPOTHESIS_PROFILE=random looks further
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "project"))
 

@@ -1,9 +1,9 @@
 """A run that cannot be sent is a line of the report; the others are sent. Points that MLflow lost come back."""
 
 import json
-import sys
 import shutil
 import sqlite3
+import sys
 
 import pytest
 

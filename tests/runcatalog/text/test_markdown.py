@@ -23,7 +23,9 @@ def parsed_table(text: str) -> tuple[list[list[str]], set[str]]:
             rows.append([])
         if token.type == "inline":
             # escape() puts these elements around dollar signs and into long words.
-            children = [c for c in token.children if c.content not in ("<span>", "</span>", "<wbr>")]
+            children = [
+                c for c in token.children if c.content not in ("<span>", "</span>", "<wbr>")
+            ]
             kinds.update(child.type for child in children)
             if rows:
                 rows[-1].append("".join(child.content for child in children))
