@@ -17,6 +17,7 @@ PASSED_ON = (signal.SIGINT, signal.SIGTERM, signal.SIGHUP, signal.SIGQUIT, signa
 READ_AT_START = ("PYTHON", "LD_", "MALLOC_", "KMP_", "CUDA_LAUNCH")
 PARENT_COUNTS = ("TEXTGAMES_STARTED_BY",)  # the script compares its parent, which a fork has not
 READ_AGAIN = ("PYTHONPATH", "PYTHONWARNINGS", "PYTHONUNBUFFERED", "PYTHONDONTWRITEBYTECODE")
+FOR_MAKE = ("PYTHON",)  # which interpreter the set-up takes
 SET_BY_SKLEARN = (
     "KMP_DUPLICATE_LIB_OK",
     "KMP_INIT_AT_FORK",
@@ -50,7 +51,7 @@ def main():
         n
         for n in os.environ
         if n.startswith((*READ_AT_START, *PARENT_COUNTS))
-        and n not in (*READ_AGAIN, *SET_BY_SKLEARN)
+        and n not in (*READ_AGAIN, *FOR_MAKE, *SET_BY_SKLEARN)
     ]
     script = parsed and not parsed[0][0].startswith("-")
     if parsed is None or odd or (script and not os.path.isfile(parsed[0][0])):

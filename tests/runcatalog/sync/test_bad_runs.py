@@ -3,6 +3,7 @@
 import json
 import shutil
 import sqlite3
+import sys
 
 import pytest
 
@@ -65,8 +66,9 @@ def damage(runs):
         "digest": {"digest": "none"},
         "wall": {"wall_seconds": "long"},
         "ended": {"ended": 1e30},
-        "nested": {"result": {"summary": nested(600)}},
     }
+    if sys.version_info < (3, 12):  # later versions read this
+        results["nested"] = {"result": {"summary": nested(600)}}
     bad = []
     for name, fields in results.items():
         bad.append(runs(f"bad-{name}"))
