@@ -5,6 +5,7 @@ from __future__ import annotations
 import argparse
 import json
 import time
+from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.cli.common import Commands
@@ -41,6 +42,8 @@ def workers(options: argparse.Namespace) -> int:
                 processes.start(
                     project.root, settings, options.name, options.slots,
                     foreground=options.foreground, as_root=options.as_root,
+                    certificate=options.certificate or "", scratch=options.scratch,
+                    limits={"death-timeout": options.death_timeout, "idle-timeout": options.idle_timeout},
                 )
             )  # fmt: skip
         elif options.action == "stop":
@@ -118,3 +121,13 @@ def add(commands: Commands) -> None:
     sub.add_argument("--why", default="by hand", help="reason of a drain")
     sub.add_argument("--foreground", action="store_true", help="start in the foreground")
     sub.add_argument("--as-root", action="store_true", help="start a worker as root")
+    sub.add_argument("--certificate", metavar="NAME", help="of the process; by default its own name")
+    sub.add_argument(
+        "--scratch", type=Path, metavar="DIR", help="for a worker's runs, in place of the entry's; removed at its end"
+    )
+    sub.add_argument(
+        "--death-timeout", type=float, metavar="SECONDS", help="a worker ends after so long without a scheduler"
+    )
+    sub.add_argument(
+        "--idle-timeout", type=float, metavar="SECONDS", help="a worker ends after so long without a run"
+    )

@@ -224,6 +224,11 @@ class Node:
         self._hardware = hardware()
         self._checking = asyncio.Lock()
 
+    @property
+    def is_busy(self) -> bool:
+        """Whether an attempt occupies a slot, or its submitter is still fetching its end."""
+        return any(trial.is_running for trial in self._trials.values()) or self._recent()
+
     def describe(self) -> dict[str, Any]:
         """Return the worker's line of the inventory."""
         import psutil

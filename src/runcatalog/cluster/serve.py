@@ -5,9 +5,13 @@ from __future__ import annotations
 import argparse
 import asyncio
 import contextlib
+import math
 import os
+import shutil
 import signal
 import sys
+import time
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import Any
 
@@ -25,6 +29,19 @@ _UNMEASURED = {
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
 }
 _AGAIN = 1.0  # s until a worker asks for its scheduler again
+
+
+@dataclass(frozen=True)
+class Limits:
+    """When a worker without runs ends by itself.
+
+    Attributes:
+        death_timeout: Seconds without a scheduler.
+        idle_timeout: Seconds without a run.
+    """
+
+    death_timeout: float = math.inf
+    idle_timeout: float = math.inf
 
 
 async def scheduler(settings: engines.Settings, folder: Path) -> None:
@@ -50,8 +67,24 @@ async def scheduler(settings: engines.Settings, folder: Path) -> None:
         await asyncio.wait([finished, stopped], return_when=asyncio.FIRST_COMPLETED)
 
 
-async def worker(settings: engines.Settings, name: str, folder: Path, slots: int) -> None:
-    """Run a worker until a signal or `catalog workers stop` ends it; a scheduler that is gone is awaited."""
+async def worker(
+    settings: engines.Settings,
+    name: str,
+    folder: Path,
+    slots: int,
+    certificate: str = "",
+    limits: Limits = Limits(),  # noqa: B008 – it never changes
+) -> None:
+    """Run a worker until a signal, `catalog workers stop` or a limit ends it; a scheduler that is gone is awaited.
+
+    Args:
+        settings: The entry of `engines.yml`.
+        name: The worker's name.
+        folder: Its scratch folder.
+        slots: Runs that it takes at once.
+        certificate: Name of its certificate; by default its own.
+        limits: When it ends by itself.
+    """
     from distributed import Worker
     from distributed.core import Server
     from distributed.utils import get_ip
@@ -62,7 +95,7 @@ async def worker(settings: engines.Settings, name: str, folder: Path, slots: int
         def start_http_server(self, *arguments: Any, **options: Any) -> None:
             """Start nothing."""
 
-    security = dask_engine.security(settings, name)
+    security = dask_engine.security(settings, certificate or name)
     node = Node(name, folder, slots)
     # A listener of its own: attempts and their submitters do not notice that a scheduler is restarted.
     server = Server(
@@ -79,7 +112,10 @@ async def worker(settings: engines.Settings, name: str, folder: Path, slots: int
     async def describe(_: Worker) -> dict[str, Any]:
         return node.describe()
 
+    connected = False
+
     async def stay() -> None:
+        nonlocal connected
         while True:
             with contextlib.suppress(OSError, TimeoutError):
                 # Dask's own tasks are not used.
@@ -88,20 +124,37 @@ async def worker(settings: engines.Settings, name: str, folder: Path, slots: int
                     metrics={dask_engine.METRIC: describe}, local_directory=str(folder / "dask"),
                     death_timeout=_AGAIN * 10, host=get_ip(scheduler_host),
                 ) as running:  # fmt: skip
+                    connected = True
                     await running.finished()
+            connected = False
             await asyncio.sleep(_AGAIN)
 
+    async def wait_for_limit() -> None:
+        known = used = time.monotonic()
+        while True:
+            await asyncio.sleep(_AGAIN)
+            now, busy = time.monotonic(), node.is_busy
+            known, used = (now if connected or busy else known), (now if busy else used)
+            for silent, limit, why in (
+                (now - known, limits.death_timeout, "without a scheduler"),
+                (now - used, limits.idle_timeout, "without a run"),
+            ):
+                if silent > limit:
+                    print(f"{name}: ends after {limit:g} s {why}", flush=True)
+                    return
+
     staying = asyncio.ensure_future(stay())
+    limit = asyncio.ensure_future(wait_for_limit())
     waits = [asyncio.ensure_future(each.wait()) for each in (stop, node.stopping)]
-    await asyncio.wait([*waits, staying, leases], return_when=asyncio.FIRST_COMPLETED)
+    await asyncio.wait([*waits, staying, leases, limit], return_when=asyncio.FIRST_COMPLETED)
     for task in (staying, leases):
         if task.done():
             task.result()  # an error that ends the worker
     node.stopping.set()
     await node.finish()
-    staying.cancel()
-    leases.cancel()
-    await asyncio.gather(staying, leases, return_exceptions=True)
+    for task in (staying, leases, limit):
+        task.cancel()
+    await asyncio.gather(staying, leases, limit, return_exceptions=True)
     await server.close()
 
 
@@ -133,9 +186,15 @@ def main() -> None:
     parser.add_argument("engine")
     parser.add_argument("name")
     parser.add_argument("slots", type=int)
+    parser.add_argument("--certificate", default="")
+    parser.add_argument("--scratch", type=Path)
+    parser.add_argument("--death-timeout", type=float, default=math.inf)
+    parser.add_argument("--idle-timeout", type=float, default=math.inf)
     arguments = parser.parse_args()
     try:
         settings = engines.read(arguments.project, arguments.engine)
+        if arguments.scratch:
+            settings = replace(settings, scratch=arguments.scratch)
         folder = scratch_of(settings.scratch, arguments.name)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (folder / STATE).unlink(missing_ok=True)
@@ -143,7 +202,19 @@ def main() -> None:
         if arguments.name == certificates.SCHEDULER:
             asyncio.run(scheduler(settings, folder))
         else:
-            asyncio.run(worker(settings, arguments.name, folder, arguments.slots))
+            limits = Limits(arguments.death_timeout, arguments.idle_timeout)
+            asyncio.run(
+                worker(
+                    settings,
+                    arguments.name,
+                    folder,
+                    arguments.slots,
+                    arguments.certificate,
+                    limits,
+                )
+            )
+            if arguments.scratch:  # of this worker alone
+                shutil.rmtree(folder, ignore_errors=True)
     except (UserError, OSError, ValueError) as error:
         sys.exit(f"{arguments.name}: {error}")
 

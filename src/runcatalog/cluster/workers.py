@@ -7,7 +7,9 @@ import signal
 import subprocess
 import sys
 import time
+from collections.abc import Mapping
 from pathlib import Path
+from types import MappingProxyType
 
 from runcatalog.cluster import certificates, engines
 from runcatalog.cluster.dask_engine import DaskEngine
@@ -29,6 +31,9 @@ def start(
     *,
     foreground: bool,
     as_root: bool,
+    certificate: str = "",
+    scratch: Path | None = None,
+    limits: Mapping[str, float | None] = MappingProxyType({}),
 ) -> str:
     """Start the scheduler or a worker on this machine; return a line that says so.
 
@@ -39,6 +44,9 @@ def start(
         slots: Runs that the worker takes at once.
         foreground: Whether to become that process, which does not return.
         as_root: Whether a worker may run as root.
+        certificate: Name of the process's certificate; by default its own.
+        scratch: A worker's folder in place of the entry's; the part that it uses is removed at its end.
+        limits: `death-timeout` and `idle-timeout`, see `runcatalog.cluster.serve.Limits`.
 
     Raises:
         UserError: It ends at once, has no certificate, or would run as root.
@@ -47,8 +55,11 @@ def start(
         raise UserError(f"{name!r} is no name of a machine: letters, digits, _, - and .")
     if slots < 1:
         raise UserError(f"--slots must be at least 1, not {slots}")
-    certificates.files_of(settings.tls, name)
-    folder = scratch_of(settings.scratch, name)
+    for option, seconds in limits.items():
+        if seconds is not None and not seconds > 0:
+            raise UserError(f"--{option} must be above 0 seconds, not {seconds:g}")
+    certificates.files_of(settings.tls, certificate or name)
+    folder = scratch_of(scratch or settings.scratch, name)
     if is_alive(folder):
         if name == certificates.SCHEDULER:
             return f"{name} runs already"
@@ -65,6 +76,9 @@ def start(
         settings.name,
         name,
         str(slots),
+        *(["--certificate", certificate] if certificate else []),
+        *(["--scratch", str(scratch.resolve())] if scratch else []),
+        *(f"--{option}={seconds}" for option, seconds in limits.items() if seconds is not None),
     ]
     variables = {n: v for n, v in os.environ.items() if n not in (engines.VARIABLE, "PYTHONPATH")}
     if foreground:

@@ -29,7 +29,7 @@ def main(config: Config) -> dict:
             if config.fail == update:
                 print("it fails", file=sys.stderr)
                 raise record.RunFailed("as it was told")
-            if config.every and update % config.every == 0:
+            if run.checkpoint_due(update, config.every):
                 import torch
 
                 run.checkpoint(update, {"position": torch.from_numpy(position)}, {})
