@@ -44,7 +44,7 @@ GresTypes=gpu
 ReturnToService=2
 SlurmdTimeout=5
 KillWait=45
-SchedulerParameters=batch_sched_delay=0,sched_interval=1,requeue_delay=1
+SchedulerParameters=batch_sched_delay=0,sched_interval=1
 NodeName={nodes} NodeHostname={host} NodeAddr=127.0.0.1 Port={ports} CPUs=1 RealMemory=100 Gres=gpu:{gpus} State=UNKNOWN
 PartitionName=all Nodes=ALL Default=YES State=UP
 """

@@ -7,6 +7,7 @@ interrupted have to give the digests of a run that was not. It takes three minut
 least one, and skips with a line where Slurm is not installed.
 """
 
+import contextlib
 import json
 import shutil
 import sys
@@ -23,6 +24,7 @@ from conftest import Lab  # noqa: E402
 
 from runcatalog.cluster import certificates  # noqa: E402
 from runcatalog.cluster.dask_engine import DaskEngine  # noqa: E402
+from runcatalog.cluster.engine import EngineError  # noqa: E402
 from runcatalog.record.lifecycle.status import last_session  # noqa: E402
 from slurm import MISSING, Slurm  # noqa: E402
 
@@ -65,11 +67,14 @@ class Cluster:
         return path.read_text() if path.exists() else ""
 
     def workers(self):
-        """Return the names of the workers that take runs."""
-        return {worker["name"] for worker in self.engine.workers() if not worker["drained"]}
+        """Return the names of the workers that take runs; None while the scheduler starts."""
+        with contextlib.suppress(EngineError):
+            return {worker["name"] for worker in self.engine.workers() if not worker["drained"]}
+        return None
 
     def wait_for_workers(self, *names):
-        self.slurm.wait(lambda: self.workers() == set(names), f"workers {names}, not {self.workers()}")
+        """Wait until these workers take runs, and no others."""
+        self.slurm.wait(lambda: self.workers() == set(names), f"the workers {names}")
 
     def begin(self, flags):
         """Start a run; return its process and its directory once its first points are known here."""
@@ -102,6 +107,12 @@ class Cluster:
         """Wait until a checkpoint of a run is known here."""
         known = lambda: any((run / "checkpoints").glob("*/checkpoint.json"))  # noqa: E731
         self.slurm.wait(known, "a checkpoint")
+
+    def start_now(self, job):
+        """Start a job that Slurm has queued again, which would otherwise wait for two minutes."""
+        pending = lambda: self.slurm.state(job) == "PENDING"  # noqa: E731
+        self.slurm.wait(pending, "a requeued job", 120)
+        self.slurm.run("scontrol", "update", f"JobId={job}", "StartTime=now")
 
     def cancel(self, *jobs):
         """Cancel jobs and wait until their workers are gone."""
@@ -157,7 +168,7 @@ def node_down(cluster):
     end = cluster.finished(process, run)
     assert end.machines == [f"node1-{first}", f"node2-{second}"], end.machines
     cluster.check(end, flags)
-    cluster.slurm.wait(lambda: cluster.slurm.state(first) == "PENDING", "the lost job in the queue", 120)
+    cluster.start_now(first)  # not before the node is back
     cluster.slurm.start_node("node1")
     cluster.wait_for_workers(f"node1-{first}-r1", f"node2-{second}")
     cluster.cancel(first, second)
@@ -174,6 +185,7 @@ def preempted(cluster):
     end = cluster.finished(process, run)
     assert end.machines == [f"node1-{first}", f"node2-{second}"], end.machines
     cluster.check(end, flags)
+    cluster.start_now(first)
     cluster.wait_for_workers(f"node1-{first}-r1", f"node2-{second}")
     cluster.cancel(first, second)
 
