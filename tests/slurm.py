@@ -77,7 +77,10 @@ class Slurm:
         )  # fmt: skip
         devices = "/dev/zero,/dev/full"
         (folder / "gres.conf").write_text(f"Name=gpu Count={GPUS} File={devices}\n")
-        options = {name: folder / "munge" / name for name in ("socket", "pid-file", "log-file", "seed-file")}
+        options = {
+            name: folder / "munge" / name
+            for name in ("socket", "pid-file", "log-file", "seed-file")
+        }
         self._start("munged", "--foreground", "--key-file", folder / "munge/key",
                     *(word for name, path in options.items() for word in (f"--{name}", path)))  # fmt: skip
         self.wait((folder / "munge/socket").exists, "munge")
@@ -111,7 +114,10 @@ class Slurm:
             process for process in psutil.process_iter(["name", "cmdline"])
             if process.info["name"] == "slurmstepd" and self._is_step_of(process, node)
         ]  # fmt: skip
-        doomed = [daemon, *(each for step in steps for each in (step, *step.children(recursive=True)))]
+        doomed = [
+            daemon,
+            *(each for step in steps for each in (step, *step.children(recursive=True))),
+        ]
         for process in doomed:
             process.suspend()
         for process in doomed:
@@ -124,7 +130,10 @@ class Slurm:
                 variables = process.environ()
             except psutil.Error:
                 continue
-            if variables.get("SLURMD_NODENAME") == node and variables.get("SLURM_CONF") == self.environment["SLURM_CONF"]:
+            if (
+                variables.get("SLURMD_NODENAME") == node
+                and variables.get("SLURM_CONF") == self.environment["SLURM_CONF"]
+            ):
                 return True
         return False
 

@@ -121,13 +121,24 @@ def add(commands: Commands) -> None:
     sub.add_argument("--why", default="by hand", help="reason of a drain")
     sub.add_argument("--foreground", action="store_true", help="start in the foreground")
     sub.add_argument("--as-root", action="store_true", help="start a worker as root")
-    sub.add_argument("--certificate", metavar="NAME", help="of the process; by default its own name")
     sub.add_argument(
-        "--scratch", type=Path, metavar="DIR", help="for a worker's runs, in place of the entry's; removed at its end"
+        "--certificate", metavar="NAME", help="of the process; by default its own name"
     )
     sub.add_argument(
-        "--death-timeout", type=float, metavar="SECONDS", help="a worker ends after so long without a scheduler"
+        "--scratch",
+        type=Path,
+        metavar="DIR",
+        help="for a worker's runs, in place of the entry's; removed at its end",
     )
     sub.add_argument(
-        "--idle-timeout", type=float, metavar="SECONDS", help="a worker ends after so long without a run"
+        "--death-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="a worker ends after so long without a scheduler",
+    )
+    sub.add_argument(
+        "--idle-timeout",
+        type=float,
+        metavar="SECONDS",
+        help="a worker ends after so long without a run",
     )

@@ -73,7 +73,7 @@ async def worker(
     folder: Path,
     slots: int,
     certificate: str = "",
-    limits: Limits = Limits(),  # noqa: B008 – it never changes
+    limits: Limits = Limits(),
 ) -> None:
     """Run a worker until a signal, `catalog workers stop` or a limit ends it; a scheduler that is gone is awaited.
 

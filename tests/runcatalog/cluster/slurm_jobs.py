@@ -21,7 +21,6 @@ ROOT = HERE.parents[2]
 sys.path[:0] = [str(HERE), str(ROOT / "tests")]  # run as a script, not by pytest
 
 from conftest import Lab  # noqa: E402
-
 from runcatalog.cluster import certificates  # noqa: E402
 from runcatalog.cluster.dask_engine import DaskEngine  # noqa: E402
 from runcatalog.cluster.engine import EngineError  # noqa: E402
@@ -48,7 +47,9 @@ class Cluster:
         self.scratch.mkdir()
         self.lab = Lab(folder / "project")
         certificates.issue(self.lab.settings.tls, CERTIFICATE)
-        shutil.copytree(ROOT / "tools", self.lab.root / "tools", ignore=shutil.ignore_patterns("__pycache__"))
+        shutil.copytree(
+            ROOT / "tools", self.lab.root / "tools", ignore=shutil.ignore_patterns("__pycache__")
+        )
         (folder / "slurm").mkdir()
         self.slurm = Slurm(folder / "slurm")
         self.lab.start(certificates.SCHEDULER)
@@ -101,7 +102,10 @@ class Cluster:
         assert end.sessions == 2
         assert end.result["resume_mismatch"] == 0
         self.lab.good(f"guild run small:train {flags} pause=0 -y")
-        assert json.loads((self.lab.runs[-1] / "result.json").read_text())["digest"] == end.result["digest"]
+        assert (
+            json.loads((self.lab.runs[-1] / "result.json").read_text())["digest"]
+            == end.result["digest"]
+        )
 
     def wait_for_checkpoint(self, run):
         """Wait until a checkpoint of a run is known here."""
@@ -117,7 +121,9 @@ class Cluster:
     def cancel(self, *jobs):
         """Cancel jobs and wait until their workers are gone."""
         self.slurm.run("scancel", *jobs)
-        self.slurm.wait(lambda: not self.slurm.run("squeue", "--noheader").strip(), "the end of jobs", 120)
+        self.slurm.wait(
+            lambda: not self.slurm.run("squeue", "--noheader").strip(), "the end of jobs", 120
+        )
         self.wait_for_workers()
 
     def close(self):
@@ -195,7 +201,9 @@ def limits_of_a_worker(cluster):
     idle = cluster.submit("--nodelist=node1", worker=("--as-root", "--idle-timeout=5"))
     lost = cluster.submit("--nodelist=node2", worker=("--as-root", "--death-timeout=5"))
     cluster.wait_for_workers(f"node1-{idle}", f"node2-{lost}")
-    cluster.slurm.wait(lambda: cluster.slurm.state(idle) == "COMPLETED", "the end of an idle worker")
+    cluster.slurm.wait(
+        lambda: cluster.slurm.state(idle) == "COMPLETED", "the end of an idle worker"
+    )
     process, run = cluster.begin("updates=150 pause=0.1 seed=5")
     cluster.lab.kill(certificates.SCHEDULER)
     assert cluster.finished(process, run).machines == [f"node2-{lost}"]
@@ -216,7 +224,11 @@ def main():
     folder = Path(tempfile.mkdtemp(prefix="slurm-"))
     folder.chmod(0o755)
     cluster = Cluster(folder)
-    chosen = [scenario for scenario in SCENARIOS if scenario.__name__ in (sys.argv[1:] or [scenario.__name__])]
+    chosen = [
+        scenario
+        for scenario in SCENARIOS
+        if scenario.__name__ in (sys.argv[1:] or [scenario.__name__])
+    ]
     try:
         for scenario in chosen:
             begin = time.monotonic()
