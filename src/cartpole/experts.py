@@ -87,7 +87,7 @@ def train(run: record.Run, config: Config) -> tuple[BestPolicies, int]:
                 },
                 update,
             )
-        if record.is_due(update, config.save_interval, config.updates):
+        if run.checkpoint_due(update, config.save_interval, config.updates):
             tensors = learner.tensors() | {f"expert.{n}": v for n, v in best.policies.items()}
             state = {"learner": learner.state(), "chosen": best.state() | {"steps": env_steps}}
             run.checkpoint(update, tensors, state)

@@ -46,7 +46,7 @@ def main(config: Config) -> dict[str, Any]:
             if is_point(learner.updates, config.update_count, CONSOLE_LINES):
                 print_progress(run, learner.updates, lengths)
             run.progress(learner.updates, config.update_count, "update")
-            if record.is_due(learner.updates, config.save_interval, config.update_count):
+            if run.checkpoint_due(learner.updates, config.save_interval, config.update_count):
                 save(run, learner, lengths, config)
         greedy = greedy_length(learner.policy, run.seeds.generator("evaluation"))
         episodes = lengths.reshape(-1)[: config.episode_count]

@@ -70,7 +70,7 @@ def main(config: Config) -> dict[str, Any]:
                 run.event(f"update {update}: {values}")
                 meter.restart_clock()
             run.progress(update, settings.updates, "update")
-            if record.is_due(update, config.save_interval, settings.updates):
+            if run.checkpoint_due(update, config.save_interval, settings.updates):
                 state = {"learner": learner.state(), "played": scores, "about": description}
                 run.checkpoint(update, learner.model.state_dict(), state)
 

@@ -143,7 +143,7 @@ def main(config: Config) -> dict[str, Any]:
                 if curves.points % record.log_interval(POINTS, PRINTED) == 0:
                     report(run, update, means)
             run.progress(update, config.updates, "update")
-            if record.is_due(update, config.save_interval, config.updates):
+            if run.checkpoint_due(update, config.save_interval, config.updates):
                 histories.flush()
                 state = {"agents": agents.state(), "curves": curves.state()}
                 run.checkpoint(update, weights(agents), state)

@@ -246,7 +246,7 @@ def train(
         last = stopped or progress.update == config.updates
         if not last and record.is_due(progress.update, config.test_freq):
             validate(config, run, loaded, learner, validation_seeds, progress.update)
-        if last or record.is_due(progress.update, config.save_freq):
+        if last or run.checkpoint_due(progress.update, config.save_freq):
             save(run, loaded, learner, progress, detector)
     return result(config, run, loaded, learner, progress, detector)
 

@@ -218,7 +218,7 @@ class Trainer:
     def checkpoint_if_due(self, agent: DoorAgent) -> None:
         """Save a checkpoint every `save_interval` updates and after the last one."""
         last = self.stopped or self.update == self.total
-        if not last and not record.is_due(self.update, self.config.save_interval):
+        if not last and not self.run.checkpoint_due(self.update, self.config.save_interval):
             return
         state = {
             "update": self.update,

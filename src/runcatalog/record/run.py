@@ -29,6 +29,7 @@ from runcatalog.record.lifecycle.ownership import LOCK, LOCK_TIMEOUT
 from runcatalog.record.progress import ProgressLine
 from runcatalog.record.provenance import environment, patch, redact
 from runcatalog.record.seeds import Seeds
+from runcatalog.record.training_loop import is_due
 
 if TYPE_CHECKING:
     from types import TracebackType
@@ -179,6 +180,15 @@ class Run:
         with self._signals.deferred(), contextlib.suppress(OSError), self._owned():
             journal.append_line(self._journal / journal.EVENTS, line)
 
+    def checkpoint_due(self, update: int, interval: int, total: int = 0) -> bool:
+        """Return whether to write a checkpoint after an update: periodically, or because SIGUSR1 has arrived.
+
+        Args:
+            update, interval, total: See :func:`runcatalog.record.is_due`; with interval 0 none is ever due.
+        """
+        self._signals.can_checkpoint = interval > 0
+        return is_due(update, interval, total) or (interval > 0 and self._signals.warned)
+
     def checkpoint(
         self,
         step: int,
@@ -187,6 +197,8 @@ class Run:
         keep: int | None = 3,
     ) -> Path:
         """Write a checkpoint atomically, and sync the points before it, so that both survive a kill.
+
+        A run that was warned by SIGUSR1 ends after it.
 
         Args:
             step: Step to continue from.
@@ -201,6 +213,7 @@ class Run:
         Raises:
             RunFailed: The disk is full; older checkpoints are unchanged.
             OwnershipLost: Another process has continued the run, or its directory was deleted.
+            Killed: The run was warned.
         """
         from runcatalog.record.checkpoint import save_checkpoint
 
@@ -211,7 +224,7 @@ class Run:
             try:
                 self._metrics.sync()
                 self._tfevents.flush()
-                return save_checkpoint(
+                saved = save_checkpoint(
                     folder,
                     step,
                     tensors,
@@ -228,6 +241,8 @@ class Run:
                 if signals.is_disk_full(error):
                     raise RunFailed(signals.cannot_write(f"checkpoint {step}", error)) from error
                 raise
+        self._signals.end_if_warned()
+        return saved
 
     def restore(self) -> Checkpoint | None:
         """Return the newest complete checkpoint of a resumed run, or None."""
@@ -627,6 +642,10 @@ class DisabledRun(Run):
     def event(self, text: str) -> None:
         """Print the message."""
         print(text, flush=True)
+
+    def checkpoint_due(self, update: int, interval: int, total: int = 0) -> bool:
+        """Return whether one is due periodically."""
+        return is_due(update, interval, total)
 
     def checkpoint(self, step: int, tensors: Any, state: Any, keep: int | None = 3) -> Path:
         """Do nothing."""

@@ -171,7 +171,7 @@ class Trainer(ABC, Generic[LearnerT, ConfigT]):
 
     def checkpoint(self) -> None:
         """Save a checkpoint after every `save_interval` updates, and after the last."""
-        due = record.is_due(self.update, self.config.save_interval, self.config.updates)
+        due = self.run.checkpoint_due(self.update, self.config.save_interval, self.config.updates)
         if not (due or self.stopped):
             return
         state = {

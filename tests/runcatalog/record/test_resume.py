@@ -2,9 +2,11 @@
 
 import random
 import shutil
+import signal
 
 import pytest
 
+import ends_table
 from runcatalog import record
 from runcatalog.record.delivery.publish import publish
 from runcatalog.record.journal import read_json, read_points
@@ -41,6 +43,23 @@ def test_kill_minus_nine_and_restart_end_bit_equal(toys, wait_until, seed, kills
     assert (run.info.status, run.data.tags["reason"]) == ("FINISHED", "")
     points = [p[1:3] for p in read_points(toy.directory / "journal" / "metrics.jsonl")]
     assert len(points) == len(set(points)) == 120 * 3 + 1
+
+
+def test_a_warned_run_checkpoints_ends_and_goes_on_bit_equal(toys, wait_until):
+    calm, toy = toys("calm"), toys("warned")
+    flags = ["--updates", 200, "--every", 10**6]  # no checkpoint is due but for the warning
+    assert calm.run(*flags)[0] == 0
+    process = toy.start(*flags, "--pause", 0.01)
+    wait_until(lambda: toy.lines() > 20)
+    process.send_signal(signal.SIGUSR1)
+    process.communicate(timeout=60)
+    assert process.returncode == -signal.SIGUSR1
+    assert list((toy.directory / "checkpoints").glob("0*"))
+    ends_table.check("queue's warning with checkpoints", *status_of(toy.directory)[:2])
+    assert toy.run(*flags)[0] == 0
+    assert result_of(toy)["session"] == 2
+    assert result_of(toy)["resume_mismatch"] == 0
+    assert result_of(toy)["digest"] == result_of(calm)["digest"]
 
 
 def _in_mlflow(uri, run_id):

@@ -48,7 +48,7 @@ def main(config):
             run.log({"loss": loss, "noise": generator.normal()}, step=update)
             run.log({"time/update": time.time()}, step=update)
             run.progress(update, config.updates, "update")
-            if config.every and update % config.every == 0:
+            if run.checkpoint_due(update, config.every):
                 state = {"generator": generator.bit_generator.state}
                 run.checkpoint(update, {"weights": weights}, state)
             if config.jump and update == config.updates // 2:

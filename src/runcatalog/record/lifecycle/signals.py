@@ -127,9 +127,17 @@ def end_from_exit_status(code: int) -> End | None:
 
 
 class Signals:
-    """Handlers that raise Killed in the main thread on termination signals, but never during a write."""
+    """Handlers that raise Killed in the main thread on termination signals, but never during a write.
+
+    Attributes:
+        can_checkpoint: Whether the script asks after each update if a checkpoint is due. Then SIGUSR1, the warning
+            before a time limit, does not end the run at once.
+        warned: Whether SIGUSR1 has arrived, and a checkpoint is wanted before the end.
+    """
 
     def __init__(self) -> None:
+        self.can_checkpoint = False
+        self.warned = False
         self._pid = os.getpid()
         self._parent = os.getppid()
         self._depth = 0
@@ -164,6 +172,11 @@ class Signals:
                 pending, self._pending = self._pending, None
                 raise pending
 
+    def end_if_warned(self) -> None:
+        """Raise Killed if SIGUSR1 has arrived; called after a checkpoint."""
+        if self.warned:
+            raise Killed(signal.SIGUSR1, signal.SIGUSR1.name)
+
     def ignore(self) -> None:
         """Ignore further signals from now on: the end is being written."""
         self._depth += 1_000_000
@@ -172,6 +185,9 @@ class Signals:
         if os.getpid() != self._pid:  # a forked worker inherited the handler
             signal.signal(number, signal.SIG_DFL)
             os.kill(os.getpid(), number)
+            return
+        if number == signal.SIGUSR1 and self.can_checkpoint:
+            self.warned = True
             return
         reason = "Ctrl-C" if number == signal.SIGINT else signal.Signals(number).name
         if number == signal.SIGTERM and self._is_orphan():
