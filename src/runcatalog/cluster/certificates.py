@@ -61,12 +61,14 @@ def files_of(folder: Path, name: str) -> tuple[Path, Path, Path]:
     """Return the authority's certificate, and certificate and key of a name.
 
     Raises:
-        UserError: One of them is missing.
+        UserError: One of them is missing, or others can read the key.
     """
     files = folder / AUTHORITY, folder / f"{name}.pem", folder / f"{name}.key"
     for path in files:
         if not path.is_file():
             raise UserError(f"{path} is missing; `catalog workers certificate {name}` issues it")
+    if files[2].stat().st_mode & 0o077:
+        raise UserError(f"{files[2]} can be read by others: chmod 600 {files[2]}")
     return files
 
 
@@ -131,7 +133,10 @@ def _write(folder: Path, certificate_name: str, key_name: str, certificate: Any,
         serialization.PrivateFormat.PKCS8,
         serialization.NoEncryption(),
     )
-    descriptor = os.open(folder / key_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    try:
+        descriptor = os.open(folder / key_name, os.O_WRONLY | os.O_CREAT | os.O_EXCL, 0o600)
+    except FileExistsError:
+        raise UserError(f"{folder / key_name} exists; it is being written, or was left") from None
     with open(descriptor, "wb") as file:
         file.write(content)
     (folder / certificate_name).write_bytes(certificate.public_bytes(serialization.Encoding.PEM))

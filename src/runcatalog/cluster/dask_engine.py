@@ -86,10 +86,14 @@ class DaskEngine:
         reason = "all workers that fit are busy or drained"
         for worker in sorted(free, key=lambda w: (len(w["running"]) / w["slots"], w["name"])):
             place = Place(worker["name"], worker["address"])
-            with contextlib.suppress(MachineLost):  # the next one
+            try:
                 if not (refused := self._start(place, job)):
                     return place
-                reason = f"{place.machine}: {refused}"
+            except StaleAttempt:
+                raise
+            except EngineError as error:  # the next one
+                refused = str(error)
+            reason = f"{place.machine}: {refused}"
         return reason
 
     def _start(self, place: Place, job: Job) -> str:
@@ -97,6 +101,7 @@ class DaskEngine:
         settings = self._settings
         demands = asdict(settings.needs) | {"seconds": settings.health, "versions": job.versions}
         name = {"run": job.run, "attempt": job.attempt}
+        self._call(place.address, "trial_ping", _ANSWER)  # a check takes longer than an answer
         answer = self._call(
             place.address, "trial_claim", _CLAIM, operation=job.operation, demands=demands,
             clock=time.time(), lease=settings.lease, **name,
@@ -192,6 +197,7 @@ class DaskEngine:
 
         Raises:
             MachineLost: It does not answer within the time.
+            EngineError: The call fails there.
         """
         if address not in self._remotes:
             self._remotes[address] = self._rpc(
@@ -207,6 +213,9 @@ class DaskEngine:
             if "certificate" in text.lower() or "TLS" in text:
                 text = f"TLS refused: {text}"
             raise MachineLost(text[:300]) from None
+        except Exception as error:  # of the function, sent home
+            text = " ".join(f"{type(error).__name__}: {error}".split())
+            raise EngineError(f"{address}: {text[:300]}") from None
 
 
 def fits(worker: dict[str, Any], needs: Needs) -> bool:

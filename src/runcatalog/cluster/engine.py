@@ -98,6 +98,7 @@ class Look:
     Attributes:
         code: Exit status; negative for a signal; None while it runs.
         reason: Why the machine ended it; "" where it ended by itself.
+        planned: Whether that is because the machine is to be left, which is no loss.
         files: Files that differ from those that were shipped.
         gone: Shipped files that were removed.
         pieces: The parts that were asked for.
@@ -107,6 +108,7 @@ class Look:
 
     code: int | None
     reason: str
+    planned: bool
     files: dict[str, Stamp]
     gone: list[str]
     pieces: list[Piece]

@@ -32,7 +32,7 @@ def problem(demands: Mapping[str, Any]) -> str:
         demands: `gpu`, `memory` [GB], `disk` [GB], `scratch` (folder), `seconds` (of matrix products) and
             `versions` (by package).
     """
-    checks = (_driver, _memory, _disk, _versions, _products)
+    checks = (_driver, lack_of_memory, _disk, _versions, _products)
     return next(filter(None, (check(demands) for check in checks)), "")
 
 
@@ -83,7 +83,8 @@ def _driver(demands: Mapping[str, Any]) -> str:
     return f"it has {found} GPUs that answer, not {needed}" if found < needed else ""
 
 
-def _memory(demands: Mapping[str, Any]) -> str:
+def lack_of_memory(demands: Mapping[str, Any]) -> str:
+    """Return that too little memory is free; "" if it is enough."""
     import psutil
 
     free = psutil.virtual_memory().available / _GB

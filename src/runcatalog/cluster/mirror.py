@@ -6,7 +6,7 @@ import contextlib
 import os
 from collections.abc import Callable, Sequence
 from contextlib import AbstractContextManager
-from pathlib import Path
+from pathlib import Path, PurePosixPath
 
 from runcatalog.cluster import files
 from runcatalog.cluster.engine import Look, Piece, Stamp, Wanted
@@ -18,6 +18,8 @@ _ATTRIBUTES = {f".guild/attrs/{name}" for name in ("result", "label", "refused")
 def is_mirrored(name: str) -> bool:
     """Return whether a file of the run's directory follows the machine's."""
     parts = name.split("/")
+    if name and PurePosixPath(name).as_posix() != name:  # such as ./.guild, which is .guild
+        return False
     if any(files.is_local(part) for part in parts):
         return False
     return parts[0] != ".guild" or name in _ATTRIBUTES

@@ -9,6 +9,7 @@ import asyncio
 import contextlib
 import json
 import os
+import re
 import shutil
 import signal
 import socket
@@ -18,7 +19,7 @@ import threading
 import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from runcatalog.cluster import files, health
 from runcatalog.cluster.engine import Stamp, Wanted
@@ -31,7 +32,10 @@ RUN, HOME, PROJECT, SUBMITTED, PYTHON = (
 )
 _KEPT = 24 * 3600.0  # s for which an ended attempt waits for its submitter
 _KNOWN_ATTEMPTS = 10_000
+_FRESH = 60.0  # s for which a check counts
+_RUN_ID = re.compile("[0-9a-f]{32}")
 _GRACE = 20.0  # s from SIGTERM to SIGKILL
+ENDS_SOON = "the machine ends soon (SIGUSR1)"
 _INHERITED = (
     *("PATH", "HOME", "USER", "LOGNAME", "TMPDIR", "LANG", "LC_ALL"),
     *("LD_LIBRARY_PATH", "SSL_CERT_FILE", "CUDA_VISIBLE_DEVICES"),
@@ -46,6 +50,14 @@ except OSError as error: sys.exit(f"{sys.argv[2]}: {error.strerror}")
 """
 
 
+class _Check(NamedTuple):
+    """A check of the machine that was begun before it is needed."""
+
+    key: str  # its demands
+    began: float
+    problem: asyncio.Future[str]
+
+
 class Trial:
     """An attempt of a run on this machine.
 
@@ -53,21 +65,32 @@ class Trial:
         run, attempt, operation: See `runcatalog.cluster.engine.Job`.
         code: Exit status; None before the end.
         reason: Why the worker ended it; "" otherwise.
+        planned: Whether that is because the worker itself is to end.
         lease: Seconds without a look after which it is ended.
+        demands: Of the check of the machine; emptied when the next one is prepared.
     """
 
     def __init__(
-        self, root: Path, machine: str, run: str, attempt: int, operation: str, lease: float
+        self,
+        root: Path,
+        machine: str,
+        run: str,
+        attempt: int,
+        operation: str,
+        lease: float,
+        demands: dict[str, Any] | None = None,
     ) -> None:
         self.root, self.machine = root, machine
         self.run, self.attempt, self.operation, self.lease = run, attempt, operation, lease
+        self.demands = demands or {}
         self.code: int | None = None
-        self.reason = ""
+        self.reason, self.planned = "", False
         self.since = time.time()
         self.renewed = time.monotonic()
         self.directory = root / "home" / "runs" / run
         self._shipped: dict[str, Stamp] = {}
         self._child: subprocess.Popen[bytes] | None = None
+        self._sent: set[int] = set()  # signals
 
     def start(
         self,
@@ -130,6 +153,7 @@ class Trial:
             code = self._child.wait()
             with contextlib.suppress(OSError):  # what it has left behind
                 os.killpg(self._child.pid, signal.SIGKILL)
+            self.reason = self._reason(code)
             self.code = code
 
         threading.Thread(target=run, name=f"trial-{self.run[:8]}", daemon=True).start()
@@ -142,19 +166,38 @@ class Trial:
         """Whether it occupies its slot."""
         return self.code is None
 
+    def _reason(self, code: int) -> str:
+        """Return why the worker ended it; "" if it has ended by itself, whatever the worker has asked for."""
+        if code == -signal.SIGUSR1 and signal.SIGUSR1 not in self._sent:
+            self.planned = True
+            return ENDS_SOON  # a queue may warn all processes of an allocation, not the worker alone
+        if code == 0 or (self.reason == ENDS_SOON and code > 0):
+            return ""
+        return self.reason
+
     def signal(self, number: int) -> None:
         """Send a signal to its process."""
+        self._sent.add(number)
         if self._child is not None and self.code is None:
             with contextlib.suppress(ProcessLookupError):
                 self._child.send_signal(number)
 
-    def end(self, reason: str) -> None:
-        """End it: SIGTERM, and SIGKILL later. A reason that is given says that the worker ends it."""
+    def warn(self) -> None:
+        """Let it write a checkpoint and end, since the machine ends soon."""
         if self._child is None:
-            self.code, self.reason = -signal.SIGKILL, reason
+            self.end(ENDS_SOON, planned=True)
+        elif self.code is None and not self.reason:
+            self.reason, self.planned = ENDS_SOON, True
+            self.signal(signal.SIGUSR1)
+
+    def end(self, reason: str, planned: bool = False) -> None:
+        """End it: SIGTERM, and SIGKILL later."""
         if self.code is not None:
             return
-        self.reason = reason
+        self.reason, self.planned = reason, planned
+        if self._child is None:
+            self.code = -signal.SIGKILL
+            return
         self.signal(signal.SIGTERM)
         self.signal(signal.SIGCONT)  # a process that was suspended would not end
         late = threading.Timer(_GRACE, self.signal, [signal.SIGKILL])
@@ -175,6 +218,7 @@ class Trial:
         return {
             "code": code,
             "reason": reason,
+            "planned": self.planned and bool(reason),
             "files": changed,
             "gone": [name for name in self._shipped if name not in now],
             "pieces": pieces,
@@ -222,7 +266,10 @@ class Node:
         shutil.rmtree(scratch / "trials", ignore_errors=True)
         self._attempts: dict[str, int] = journal.read_json(self._attempts_file) or {}
         self._hardware = hardware()
-        self._checking = asyncio.Lock()
+        self._claiming = asyncio.Lock()
+        self._claims = 0  # in progress
+        self._leaving = False
+        self._prepared: _Check | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -251,8 +298,12 @@ class Node:
 
     def handlers(self) -> dict[str, Any]:
         """Return what a submitter may call, by name."""
-        calls = (self.claim, self.start, self.poll, self.stop, self.release, self.drain, self.end)
+        calls = (self.ping, self.claim, self.start, self.poll, self.stop, self.release, self.drain, self.end)
         return {f"trial_{call.__name__}": call for call in calls}
+
+    async def ping(self) -> dict[str, str]:
+        """Answer."""
+        return {}
 
     async def claim(
         self,
@@ -264,34 +315,88 @@ class Node:
         lease: float,
     ) -> dict[str, str]:
         """Reserve a slot for an attempt, after the checks of the machine; `refused` says why not."""
-        if attempt <= self._attempts.get(run, 0):
+        if not _RUN_ID.fullmatch(run):
+            return {"refused": f"{run!r} is no id of a run"}
+        if attempt < self._attempts.get(run, 0):
             return {"stale": "a newer attempt is known"}
-        async with self._checking:
-            if self.stopping.is_set():
+        # At once, so that of several submitters all but one go on to another worker.
+        if self._claims + self._running() >= self.slots and run not in self._trials:
+            return {"refused": "no slot is free"}
+        self._claims += 1
+        try:
+            return await self._claim(run, attempt, operation, demands, clock, lease)
+        finally:
+            self._claims -= 1
+
+    def _running(self) -> int:
+        return sum(trial.is_running for trial in self._trials.values())
+
+    async def _claim(
+        self,
+        run: str,
+        attempt: int,
+        operation: str,
+        demands: dict[str, Any],
+        clock: float,
+        lease: float,
+    ) -> dict[str, str]:
+        async with self._claiming:
+            if self.stopping.is_set() or self._leaving:
                 return {"refused": "it is being stopped"}
             if self.drained:
                 return {"refused": f"drained: {self.drained}"}
             older = self._trials.get(run)
             if older is not None and older.is_running:
+                if older.attempt == attempt:  # the answer to its start was lost
+                    return {"refused": "the attempt runs here, unknown to its submitter"}
                 older.end("a newer attempt has begun")
                 return {"refused": "an older attempt is ending"}
-            if sum(trial.is_running for trial in self._trials.values()) >= self.slots:
+            if self._running() >= self.slots:
                 return {"refused": "no slot is free"}
-            problem = health.clock_problem(time.time(), clock) or await self._problem(demands)
-            if problem:
-                self.drained = problem
-                print(f"{self.name}: drained: {problem}", flush=True)
-                return {"refused": f"drained: {problem}"}
+            if lack := health.lack_of_memory(demands):  # another run may have it
+                return {"refused": lack}
+            if problem := health.clock_problem(time.time(), clock):
+                self._drain_for(problem)
+            else:
+                await self._check(demands)
+            if self.drained:
+                return {"refused": f"drained: {self.drained}"}
+            if attempt < self._attempts.get(run, 0):
+                return {"stale": "a newer attempt is known"}
             if older is not None:
                 older.remove()
+            self._attempts.pop(run, None)  # the newest come last
             self._attempts[run] = attempt
             kept = dict(list(self._attempts.items())[-_KNOWN_ATTEMPTS:])
             journal.write_json(self._attempts_file, kept)
             root = self.scratch / "trials" / f"{run}-{attempt}"
             shutil.rmtree(root, ignore_errors=True)
             root.mkdir(parents=True, mode=0o700)
-            self._trials[run] = Trial(root, self.name, run, attempt, operation, lease)
+            self._trials[run] = Trial(root, self.name, run, attempt, operation, lease, demands)
         return {}
+
+    async def _check(self, demands: dict[str, Any]) -> None:
+        """Check the machine, and drain it where it fails.
+
+        Trials of a sweep follow one another: the check before the next one is made while the submitter prepares it.
+        """
+        key = json.dumps(demands, sort_keys=True)
+        prepared, self._prepared = self._prepared, None
+        if prepared and prepared.key == key and time.monotonic() - prepared.began < _FRESH:
+            problem = await prepared.problem
+        else:
+            problem = await self._problem(demands)
+        if problem:
+            self._drain_for(problem)
+
+    def _prepare_check(self, demands: dict[str, Any]) -> None:
+        problem = asyncio.ensure_future(self._problem(demands))
+        key = json.dumps(demands, sort_keys=True)
+        self._prepared = _Check(key, time.monotonic(), problem)
+
+    def _drain_for(self, problem: str) -> None:
+        self.drained = problem
+        print(f"{self.name}: drained: {problem}", flush=True)
 
     async def _problem(self, demands: dict[str, Any]) -> str:
         """Run the checks in a process of their own."""
@@ -387,17 +492,30 @@ class Node:
             await asyncio.sleep(0.2)
             for trial in list(self._trials.values()):
                 silent = time.monotonic() - trial.renewed
+                if not trial.is_running and trial.demands:
+                    if not self.drained and not self.stopping.is_set():
+                        self._prepare_check(trial.demands)
+                    trial.demands = {}
                 if trial.is_running and not trial.reason and silent > trial.lease:
                     trial.end(f"its submitter was silent for {trial.lease:g} s")
                 elif not trial.is_running and silent > trial.lease + _KEPT:
                     self._trials.pop(trial.run, None)
                     trial.remove()
 
+    async def leave(self) -> None:
+        """Take no more attempts, let those that run write a checkpoint, and end when they have gone elsewhere."""
+        self.drained, self._leaving = ENDS_SOON, True
+        for trial in self._trials.values():
+            trial.warn()
+        while self.is_busy:
+            await asyncio.sleep(0.1)
+        self.stopping.set()
+
     async def finish(self) -> None:
         """End all attempts; wait until they have, and a while for their submitters."""
         for trial in self._trials.values():
             if trial.is_running:
-                trial.end(f"the worker {self.name} was stopped")
+                trial.end(f"the worker {self.name} was stopped", planned=True)
         until = time.monotonic() + _GRACE + 5
         while any(t.is_running for t in self._trials.values()) and time.monotonic() < until:
             await asyncio.sleep(0.05)

@@ -88,12 +88,14 @@ class Proxy:
     def run(self) -> int:
         """Run to the end; return the exit status, negative for a signal."""
         redact.keep_private(self._root)
-        self._end_earlier()
-        for losses in range(LOSSES + 1):
+        if self._end_earlier():
+            return 0
+        losses = 0
+        while True:
             job = self._job()
             place = self._place(job)
             self._write_state(place=asdict(place))
-            _say(f"on {place.machine}" + (f", attempt {losses + 1}" if losses else ""))
+            _say(f"on {place.machine}" + (f", attempt {self._attempt}" if self._attempt > 1 else ""))
             mirror = Mirror(self._root, self._owned)
             try:
                 look = self._follow(place, mirror)
@@ -103,14 +105,16 @@ class Proxy:
                         self._engine.release(place, self._run, self._attempt)
                     return int(look.code or 0)
                 reason = look.reason
+                losses += not look.planned
             except MachineLost as error:
                 if self._signals:
                     return -self._signals[0]
                 reason = f"{place.machine} does not answer ({error})"
+                losses += 1
             self._write_state(ended=True)
-            last = losses == LOSSES
-            _say(f"{reason}; {'given up' if last else 'going on elsewhere from what is known'}")
-        raise EngineError(f"its machine was lost {LOSSES + 1} times")
+            if losses > LOSSES:
+                raise EngineError(f"{reason}; its machine was lost {losses} times")
+            _say(f"{reason}; going on elsewhere from what is known")
 
     def close(self) -> None:
         """Tell the sender that the run has ended."""
@@ -195,19 +199,24 @@ class Proxy:
             self._sent_session = session
             self._sender = start_sender(self._root, self._project)
 
-    def _end_earlier(self) -> None:
-        """End an attempt that an earlier process of this run has left behind, and fetch what it has done."""
+    def _end_earlier(self) -> bool:
+        """End an attempt that an earlier process of this run has left behind, and fetch what it has done.
+
+        Returns:
+            Whether it had finished by itself.
+        """
         state = journal.read_json(self._state_file) or {}
         self._attempt = int(state.get("attempt", 0))
         place = state.get("place")
         if not place or state.get("ended"):
-            return
-        earlier = Place(**place)
+            return False
+        earlier, look = Place(**place), None
         with contextlib.suppress(EngineError):
             self._engine.stop(earlier, self._run, self._attempt, signal.SIGTERM)
-            self._follow(earlier, Mirror(self._root, self._owned))
+            look = self._follow(earlier, Mirror(self._root, self._owned))
             self._engine.release(earlier, self._run, self._attempt)
         self._write_state(ended=True)
+        return look is not None and look.code == 0
 
     def _job(self) -> Job:
         """Return the next attempt, with the run as it is here."""

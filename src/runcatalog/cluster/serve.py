@@ -22,11 +22,13 @@ from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle.process import process_state
 
 STATE = "process.json"  # in the folder of a process: its number, start and address
-# Dask measures itself for its web page, which takes a tenth of a core.
-_UNMEASURED = {
+_DASK = {
+    # Dask measures itself for its web page, which takes a tenth of a core.
     "DASK_DISTRIBUTED__WORKER__PROFILE__ENABLED": "False",
     "DASK_DISTRIBUTED__ADMIN__SYSTEM_MONITOR__INTERVAL": "60s",
     "DASK_DISTRIBUTED__ADMIN__TICK__INTERVAL": "1s",
+    # Until then the inventory has a machine whose cable was pulled.
+    "DASK_DISTRIBUTED__SCHEDULER__WORKER_TTL": "30s",
 }
 _AGAIN = 1.0  # s until a worker asks for its scheduler again
 
@@ -77,6 +79,8 @@ async def worker(
 ) -> None:
     """Run a worker until a signal, `catalog workers stop` or a limit ends it; a scheduler that is gone is awaited.
 
+    SIGUSR1, the warning before a time limit, lets its runs write a checkpoint and go on elsewhere; then it ends.
+
     Args:
         settings: The entry of `engines.yml`.
         name: The worker's name.
@@ -107,6 +111,13 @@ async def worker(
     node.address = server.address
     _write_state(folder, server.address)
     stop = _stop_signal()
+    leaving: list[asyncio.Task[None]] = []
+
+    def leave() -> None:
+        if not leaving:
+            leaving.append(asyncio.ensure_future(node.leave()))
+
+    asyncio.get_running_loop().add_signal_handler(signal.SIGUSR1, leave)
     leases = asyncio.ensure_future(node.watch_leases())
 
     async def describe(_: Worker) -> dict[str, Any]:
@@ -152,9 +163,10 @@ async def worker(
             task.result()  # an error that ends the worker
     node.stopping.set()
     await node.finish()
-    for task in (staying, leases, limit):
+    tasks = (staying, leases, limit, *leaving)
+    for task in tasks:
         task.cancel()
-    await asyncio.gather(staying, leases, limit, return_exceptions=True)
+    await asyncio.gather(*tasks, return_exceptions=True)
     await server.close()
 
 
@@ -198,7 +210,7 @@ def main() -> None:
         folder = scratch_of(settings.scratch, arguments.name)
         folder.mkdir(parents=True, exist_ok=True, mode=0o700)
         (folder / STATE).unlink(missing_ok=True)
-        os.environ.update(_UNMEASURED)  # before Dask is imported
+        os.environ.update(_DASK)  # before Dask is imported
         if arguments.name == certificates.SCHEDULER:
             asyncio.run(scheduler(settings, folder))
         else:

@@ -89,6 +89,27 @@ def test_a_killed_worker_costs_what_came_after_the_last_checkpoint(lab, engine):
     lab.wait_for_workers(engine, "box1", "box2")
 
 
+def test_a_worker_that_is_warned_sends_its_runs_elsewhere_and_ends(lab, engine):
+    before = set(lab.runs)
+    flags = "updates=80 every=100000 seed=4"  # no checkpoint is due but for the warning
+    running = lab.background(f"guild run small:train {flags} pause=0.1 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    lab.wait(lambda: (run / "journal/metrics.jsonl").read_text().count("\n") > 5)
+    warned = place_of(run)
+    lab.processes[warned].send_signal(signal.SIGUSR1)
+    out, _ = running.communicate(timeout=120)
+    assert running.returncode == 0, out
+    assert "the machine ends soon (SIGUSR1); going on elsewhere" in out
+    assert place_of(run) != warned
+    assert last_session(run)["session"] == 2
+    assert result(run)["resume_mismatch"] == 0
+    assert lab.processes[warned].wait(30) == 0
+    lab.good(f"guild run small:train {flags} -y")
+    assert result(lab.runs[-1])["digest"] == result(run)["digest"]
+    lab.start(warned)
+    lab.wait_for_workers(engine, "box1", "box2")
+
+
 def test_stop_reaches_the_run(lab, engine):
     before = set(lab.runs)
     running = lab.background("guild run small:train updates=100000 pause=0.05 -y", ENGINE="lab")

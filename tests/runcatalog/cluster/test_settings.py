@@ -81,6 +81,9 @@ def test_certificates_are_of_one_authority_and_keys_are_private(tmp_path):
         certificates.issue(tmp_path / "tls", "anna")
     with pytest.raises(UserError, match="no name"):
         certificates.issue(tmp_path / "tls", "../anna")
+    key.chmod(0o640)
+    with pytest.raises(UserError, match="chmod 600"):
+        certificates.files_of(tmp_path / "tls", "anna")
     (tmp_path / "tls" / certificates.AUTHORITY_KEY).unlink()
     with pytest.raises(UserError, match="issued where the authority was created"):
         certificates.issue(tmp_path / "tls", "ben")

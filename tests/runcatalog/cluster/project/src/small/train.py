@@ -26,7 +26,7 @@ def main(config: Config) -> dict:
         for update in range(begin + 1, config.updates + 1):
             position = position + run.seeds.generator("step", update).standard_normal(3)
             run.log({"distance": float(np.linalg.norm(position))}, step=update)
-            if config.fail == update:
+            if update == config.fail:
                 print("it fails", file=sys.stderr)
                 raise record.RunFailed("as it was told")
             if run.checkpoint_due(update, config.every):
@@ -34,6 +34,7 @@ def main(config: Config) -> dict:
 
                 run.checkpoint(update, {"position": torch.from_numpy(position)}, {})
             time.sleep(config.pause)
+        run.digest_weights({"position": position})
         objective = {"name": "distance", "value": float(np.linalg.norm(position)), "goal": "max"}
         return run.finish({"objective": objective})
 

@@ -1,0 +1,159 @@
+"""What a worker accepts and says, without a scheduler: claims, checks, warnings."""
+
+import asyncio
+import contextlib
+import signal
+import time
+
+import pytest
+
+from runcatalog.cluster import files, node
+from runcatalog.cluster.node import Node
+
+RUN = "7623993d" * 4
+DEMANDS = {"seconds": 0.01, "disk": 0}
+
+
+@pytest.fixture
+def worker(tmp_path):
+    return Node("box", tmp_path / "scratch")
+
+
+@pytest.fixture
+def archive(tmp_path):
+    (tmp_path / "guild.yml").touch()
+    names = ["guild.yml"]
+    return files.pack([(f"home/runs/{RUN}", tmp_path, names), ("project/p", tmp_path, names)])
+
+
+async def claim(worker, run=RUN, attempt=1, **demands):
+    return await worker.claim(run, attempt, "small:code", DEMANDS | demands, time.time(), 60.0)
+
+
+async def start(worker, archive, code, attempt=1):
+    return await worker.start(RUN, attempt, *archive, [node.PYTHON, "-c", code], {}, {})
+
+
+async def look(worker, attempt=1):
+    return await worker.poll(RUN, attempt, [], [0, 0], False)
+
+
+async def end_of(worker, condition=lambda look: look["code"] is not None):
+    while not condition(shown := await look(worker)):
+        await asyncio.sleep(0.02)
+    return shown
+
+
+@contextlib.asynccontextmanager
+async def watched(worker):
+    watch = asyncio.ensure_future(worker.watch_leases())
+    yield
+    watch.cancel()
+
+
+def test_an_attempt_that_could_not_be_started_can_be_claimed_again(worker, archive):
+    async def story():
+        assert await claim(worker) == {}
+        data, digest = archive
+        assert "another digest" in (await start(worker, (data[:-1] + b"x", digest), ""))["refused"]
+        assert await claim(worker) == {}
+        assert await start(worker, archive, "") == {}
+        return await end_of(worker)
+
+    assert asyncio.run(story())["code"] == 0
+
+
+def test_of_two_submitters_at_once_one_goes_on_at_once(worker):
+    async def story():
+        return await asyncio.gather(claim(worker), claim(worker, run="0" * 32))
+
+    assert asyncio.run(story()) == [{}, {"refused": "no slot is free"}]
+
+
+def test_an_attempt_that_runs_is_not_started_twice(worker, archive):
+    async def story():
+        await claim(worker)
+        await start(worker, archive, "import time; time.sleep(600)")
+        answer = await claim(worker)
+        await worker.stop(RUN, 1, signal.SIGKILL)
+        await end_of(worker)
+        return answer
+
+    assert "unknown to its submitter" in asyncio.run(story())["refused"]
+
+
+def test_names_that_are_no_run_are_refused(worker):
+    assert "no id of a run" in asyncio.run(claim(worker, run="../../x"))["refused"]
+
+
+def test_too_little_memory_refuses_a_run_but_drains_nothing(worker):
+    assert "GB of memory" in asyncio.run(claim(worker, memory=1e6))["refused"]
+    assert not worker.drained
+
+
+def test_the_check_before_the_next_run_is_made_when_a_run_ends(worker, archive):
+    async def story():
+        async with watched(worker):
+            await claim(worker)
+            await start(worker, archive, "")
+            await end_of(worker)
+            while worker._prepared is None:
+                await asyncio.sleep(0.02)
+            prepared = worker._prepared
+            await worker.release(RUN, 1)
+            assert await claim(worker, attempt=2) == {}
+            assert prepared.problem.done()
+            assert worker._prepared is None
+
+    asyncio.run(story())
+
+
+def test_a_machine_that_fails_after_a_run_is_drained_before_the_next(worker, archive, monkeypatch):
+    async def story():
+        async with watched(worker):
+            await claim(worker)
+            monkeypatch.setattr(worker, "_problem", lambda demands: asyncio.sleep(0, "it throws"))
+            await start(worker, archive, "")
+            await end_of(worker)
+            await worker.release(RUN, 1)
+            return await claim(worker, attempt=2)
+
+    assert asyncio.run(story()) == {"refused": "drained: it throws"}
+
+
+IGNORES = "import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN); open('ready', 'w'); "
+
+
+@pytest.mark.parametrize(
+    ("code", "end", "reason"),
+    [
+        ("open('ready', 'w'); signal = __import__('signal'); signal.pause()", -10, node.ENDS_SOON),
+        (IGNORES + "__import__('time').sleep(0.5)", 0, ""),  # it has finished
+        (IGNORES + "__import__('time').sleep(0.5); raise SystemExit(3)", 3, ""),  # it has failed
+    ],
+)
+def test_a_warned_run_goes_on_elsewhere_unless_it_ends_by_itself(worker, archive, code, end, reason):
+    async def story():
+        await claim(worker)
+        await start(worker, archive, code)
+        await end_of(worker, lambda look: "ready" in look["files"])
+        leaving = asyncio.ensure_future(worker.leave())
+        shown = await end_of(worker)
+        assert "being stopped" in (await claim(worker, run="0" * 32))["refused"]
+        await worker.release(RUN, 1)
+        await leaving
+        assert worker.stopping.is_set()
+        return shown
+
+    shown = asyncio.run(story())
+    assert (shown["code"], shown["reason"], shown["planned"]) == (end, reason, bool(reason))
+
+
+def test_a_queue_that_warns_all_processes_is_understood(worker, archive):
+    async def story():
+        await claim(worker)
+        await start(worker, archive, "import os, signal; os.kill(os.getpid(), signal.SIGUSR1)")
+        return await end_of(worker)
+
+    shown = asyncio.run(story())
+    assert (shown["reason"], shown["planned"]) == (node.ENDS_SOON, True)
