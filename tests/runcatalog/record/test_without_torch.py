@@ -104,7 +104,7 @@ def test_a_refused_value_leaves_nothing(tmp_path, without_torch):
 def test_a_script_goes_on_to_the_bit(tmp_path):
     (tmp_path / "guild.yml").write_text("")
     (tmp_path / "script.py").write_text(SCRIPT)
-    source = Path(checkpoint.__file__).parents[2]
+    source = Path(checkpoint.__file__).parents[3]
     env = {"PYTHONPATH": str(source), "PATH": "/usr/bin:/bin", "RECORD_MLFLOW": "off"}
 
     def run(*words: str, code: int = 0) -> str:
