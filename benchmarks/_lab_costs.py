@@ -18,11 +18,11 @@ from typing import Any
 
 import numpy as np
 import psutil
-from mlflow_server import free_port
-from postgresql import PostgreSQL
-
 from benchmarks import search
 from tests.runcatalog.cluster.conftest import Lab
+
+from mlflow_server import free_port
+from postgresql import PostgreSQL
 from runcatalog.cluster import certificates
 from runcatalog.cluster.dask_engine import DaskEngine
 from runcatalog.cluster.engine import EngineError
@@ -69,7 +69,9 @@ def proposals() -> dict[str, float]:
     """Return the CPU seconds of a proposal by the number of finished trials, in six dimensions."""
     surface = next(s for s in search.SURFACES if s.name == "Hartmann 6")
     rng = np.random.default_rng(0)
-    points = [{d.name: float(rng.random()) for d in surface.dimensions} for _ in range(max(PROPOSALS))]
+    points = [
+        {d.name: float(rng.random()) for d in surface.dimensions} for _ in range(max(PROPOSALS))
+    ]
     history = [Observation(point, surface.function(point)) for point in points]
     propose(surface.dimensions, history[:20], 20, Settings())  # imports
     seconds = {}
@@ -159,14 +161,18 @@ def _cpu(process: psutil.Process) -> float:
     return times.user + times.system + times.children_user + times.children_system
 
 
-def _batch(lab: Any, worker: psutil.Process, count: int, seconds: float) -> tuple[float, float, float]:
+def _batch(
+    lab: Any, worker: psutil.Process, count: int, seconds: float
+) -> tuple[float, float, float]:
     """Run a batch on one worker; return the CPU seconds of submitter and node, and the duration."""
     seeds = "[" + ",".join(map(str, range(count + 1))) + "]"  # one more: a single seed is no batch
     flags = f"updates={max(1, int(seconds / 0.5))} pause={0.5 if seconds else 0}"
     before, begin, ended = _cpu(worker), time.monotonic(), os.times()
     lab.good(f"guild run small:train seed={seeds} {flags} -y", ENGINE="lab")
     now = os.times()
-    submitter = now.children_user + now.children_system - ended.children_user - ended.children_system
+    submitter = (
+        now.children_user + now.children_system - ended.children_user - ended.children_system
+    )
     return submitter, _cpu(worker) - before, time.monotonic() - begin
 
 
@@ -175,7 +181,10 @@ def _memory(lab: Any) -> dict[str, float]:
     running = lab.background("guild run small:train updates=1000 pause=0.1 -y", ENGINE="lab")
     time.sleep(8)
     sizes = {"guild_memory": 0.0, "proxy_memory": 0.0}
-    for process in (psutil.Process(running.pid), *psutil.Process(running.pid).children(recursive=True)):
+    for process in (
+        psutil.Process(running.pid),
+        *psutil.Process(running.pid).children(recursive=True),
+    ):
         name = "proxy_memory" if "runcatalog.cluster.proxy" in process.cmdline() else "guild_memory"
         sizes[name] += process.memory_full_info().uss / 1e6
     os.killpg(running.pid, 15)

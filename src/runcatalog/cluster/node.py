@@ -170,7 +170,9 @@ class Trial:
         """Return why the worker ended it; "" if it has ended by itself, whatever the worker has asked for."""
         if code == -signal.SIGUSR1 and signal.SIGUSR1 not in self._sent:
             self.planned = True
-            return ENDS_SOON  # a queue may warn all processes of an allocation, not the worker alone
+            return (
+                ENDS_SOON  # a queue may warn all processes of an allocation, not the worker alone
+            )
         if code == 0 or (self.reason == ENDS_SOON and code > 0):
             return ""
         return self.reason
@@ -298,7 +300,16 @@ class Node:
 
     def handlers(self) -> dict[str, Any]:
         """Return what a submitter may call, by name."""
-        calls = (self.ping, self.claim, self.start, self.poll, self.stop, self.release, self.drain, self.end)
+        calls = (
+            self.ping,
+            self.claim,
+            self.start,
+            self.poll,
+            self.stop,
+            self.release,
+            self.drain,
+            self.end,
+        )
         return {f"trial_{call.__name__}": call for call in calls}
 
     async def ping(self) -> dict[str, str]:

@@ -95,7 +95,9 @@ class Proxy:
             job = self._job()
             place = self._place(job)
             self._write_state(place=asdict(place))
-            _say(f"on {place.machine}" + (f", attempt {self._attempt}" if self._attempt > 1 else ""))
+            _say(
+                f"on {place.machine}" + (f", attempt {self._attempt}" if self._attempt > 1 else "")
+            )
             mirror = Mirror(self._root, self._owned)
             try:
                 look = self._follow(place, mirror)

@@ -105,7 +105,14 @@ def test_no_file_is_written_outside_of_the_run(tmp_path, name):
 
 
 def test_what_belongs_to_the_submitter_is_not_overwritten():
-    own = ["./.guild/attrs/flags", ".guild//attrs/flags", ".guild/attrs/exit_status", ".guild/LOCK", ".guild/output", "journal/mlflow.json"]
+    own = [
+        "./.guild/attrs/flags",
+        ".guild//attrs/flags",
+        ".guild/attrs/exit_status",
+        ".guild/LOCK",
+        ".guild/output",
+        "journal/mlflow.json",
+    ]
     assert not any(is_mirrored(name) for name in [*own, "journal/start.lock", "a/.writing-b/c"])
     assert all(is_mirrored(name) for name in [".guild/attrs/result", "result.json"])
 

@@ -132,7 +132,9 @@ IGNORES = "import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN); open('r
         (IGNORES + "__import__('time').sleep(0.5); raise SystemExit(3)", 3, ""),  # it has failed
     ],
 )
-def test_a_warned_run_goes_on_elsewhere_unless_it_ends_by_itself(worker, archive, code, end, reason):
+def test_a_warned_run_goes_on_elsewhere_unless_it_ends_by_itself(
+    worker, archive, code, end, reason
+):
     async def story():
         await claim(worker)
         await start(worker, archive, code)
