@@ -124,7 +124,9 @@ def test_stop_reaches_the_run(lab, engine):
 
 def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engine):
     before = set(lab.runs)
-    running = lab.background("guild run small:train updates=100 every=10 pause=0.1 -y", ENGINE="lab")
+    running = lab.background(
+        "guild run small:train updates=100 every=10 pause=0.1 -y", ENGINE="lab"
+    )
     run = new_run(lab, before)
     lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
     trial = psutil.Process(last_session(run)["pid"])
