@@ -17,10 +17,9 @@ import prepared
 from prepared import database
 
 # A machine that is busy is slow, not wrong; pytest's own timeout ends what hangs.
-settings.register_profile(
-    "project", deadline=None, derandomize=True
-)  # a commit passes always or never
-settings.register_profile("random", deadline=None)  # HYPOTHESIS_PROFILE=random looks further
+# A commit passes always or never; HYPOTHESIS_PROFILE=random looks further.
+settings.register_profile("project", deadline=None, derandomize=True)
+settings.register_profile("random", deadline=None)
 settings.load_profile(os.environ.get("HYPOTHESIS_PROFILE", "project"))
 
 WORKER = os.environ.get("PYTEST_XDIST_WORKER", "main")

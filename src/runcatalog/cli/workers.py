@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import argparse
 import json
+import math
 import time
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
@@ -35,6 +36,7 @@ def workers(options: argparse.Namespace) -> int:
         print(f"{certificates.issue(settings.tls, options.name)} and its key beside it")
         return 0
     from runcatalog.cluster import workers as processes
+    from runcatalog.cluster.serve import Limits
 
     try:
         if options.action == "start":
@@ -43,7 +45,7 @@ def workers(options: argparse.Namespace) -> int:
                     project.root, settings, options.name, options.slots,
                     foreground=options.foreground, as_root=options.as_root,
                     certificate=options.certificate or "", scratch=options.scratch,
-                    limits={"death-timeout": options.death_timeout, "idle-timeout": options.idle_timeout},
+                    limits=Limits(options.death_timeout, options.idle_timeout),
                 )
             )  # fmt: skip
         elif options.action == "stop":
@@ -133,12 +135,14 @@ def add(commands: Commands) -> None:
     sub.add_argument(
         "--death-timeout",
         type=float,
+        default=math.inf,
         metavar="SECONDS",
         help="a worker ends after so long without a scheduler",
     )
     sub.add_argument(
         "--idle-timeout",
         type=float,
+        default=math.inf,
         metavar="SECONDS",
         help="a worker ends after so long without a run",
     )

@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import Mapping, Sequence
+from collections.abc import AsyncIterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -169,10 +169,10 @@ class Trial:
     def _reason(self, code: int) -> str:
         """Return why the worker ended it; "" if it has ended by itself, whatever the worker has asked for."""
         if code == -signal.SIGUSR1 and signal.SIGUSR1 not in self._sent:
-            self.planned = True
-            return (
-                ENDS_SOON  # a queue may warn all processes of an allocation, not the worker alone
+            self.planned = (
+                True  # a queue may warn all processes of an allocation, not the worker alone
             )
+            return ENDS_SOON
         if code == 0 or (self.reason == ENDS_SOON and code > 0):
             return ""
         return self.reason
@@ -276,7 +276,7 @@ class Node:
     @property
     def is_busy(self) -> bool:
         """Whether an attempt occupies a slot, or its submitter is still fetching its end."""
-        return any(trial.is_running for trial in self._trials.values()) or self._recent()
+        return self._running() > 0 or self._recent()
 
     def describe(self) -> dict[str, Any]:
         """Return the worker's line of the inventory."""
@@ -333,25 +333,7 @@ class Node:
         # At once, so that of several submitters all but one go on to another worker.
         if self._claims + self._running() >= self.slots and run not in self._trials:
             return {"refused": "no slot is free"}
-        self._claims += 1
-        try:
-            return await self._claim(run, attempt, operation, demands, clock, lease)
-        finally:
-            self._claims -= 1
-
-    def _running(self) -> int:
-        return sum(trial.is_running for trial in self._trials.values())
-
-    async def _claim(
-        self,
-        run: str,
-        attempt: int,
-        operation: str,
-        demands: dict[str, Any],
-        clock: float,
-        lease: float,
-    ) -> dict[str, str]:
-        async with self._claiming:
+        async with self._turn():
             if self.stopping.is_set() or self._leaving:
                 return {"refused": "it is being stopped"}
             if self.drained:
@@ -385,6 +367,19 @@ class Node:
             root.mkdir(parents=True, mode=0o700)
             self._trials[run] = Trial(root, self.name, run, attempt, operation, lease, demands)
         return {}
+
+    @contextlib.asynccontextmanager
+    async def _turn(self) -> AsyncIterator[None]:
+        """Count a claim while it waits for those before it and is decided."""
+        self._claims += 1
+        try:
+            async with self._claiming:
+                yield
+        finally:
+            self._claims -= 1
+
+    def _running(self) -> int:
+        return sum(trial.is_running for trial in self._trials.values())
 
     async def _check(self, demands: dict[str, Any]) -> None:
         """Check the machine, and drain it where it fails.

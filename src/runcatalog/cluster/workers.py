@@ -7,15 +7,13 @@ import signal
 import subprocess
 import sys
 import time
-from collections.abc import Mapping
 from pathlib import Path
-from types import MappingProxyType
 
 from runcatalog.cluster import certificates, engines
 from runcatalog.cluster.dask_engine import DaskEngine
 from runcatalog.cluster.engine import EngineError, Place
 from runcatalog.cluster.node import scratch_of
-from runcatalog.cluster.serve import is_alive
+from runcatalog.cluster.serve import Limits, is_alive
 from runcatalog.record.errors import UserError
 
 LOG = "log.txt"  # in the folder of a process
@@ -33,7 +31,7 @@ def start(
     as_root: bool,
     certificate: str = "",
     scratch: Path | None = None,
-    limits: Mapping[str, float | None] = MappingProxyType({}),
+    limits: Limits,
 ) -> str:
     """Start the scheduler or a worker on this machine; return a line that says so.
 
@@ -46,7 +44,7 @@ def start(
         as_root: Whether a worker may run as root.
         certificate: Name of the process's certificate; by default its own.
         scratch: A worker's folder in place of the entry's; the part that it uses is removed at its end.
-        limits: `death-timeout` and `idle-timeout`, see `runcatalog.cluster.serve.Limits`.
+        limits: When a worker ends by itself.
 
     Raises:
         UserError: It ends at once, has no certificate, or would run as root.
@@ -55,9 +53,10 @@ def start(
         raise UserError(f"{name!r} is no name of a machine: letters, digits, _, - and .")
     if slots < 1:
         raise UserError(f"--slots must be at least 1, not {slots}")
-    for option, seconds in limits.items():
-        if seconds is not None and not seconds > 0:
-            raise UserError(f"--{option} must be above 0 seconds, not {seconds:g}")
+    timeouts = {f"--{n.replace('_', '-')}": seconds for n, seconds in vars(limits).items()}
+    for option, seconds in timeouts.items():
+        if not seconds > 0:
+            raise UserError(f"{option} must be above 0 seconds, not {seconds:g}")
     certificates.files_of(settings.tls, certificate or name)
     folder = scratch_of(scratch or settings.scratch, name)
     if is_alive(folder):
@@ -78,7 +77,7 @@ def start(
         str(slots),
         *(["--certificate", certificate] if certificate else []),
         *(["--scratch", str(scratch.resolve())] if scratch else []),
-        *(f"--{option}={seconds}" for option, seconds in limits.items() if seconds is not None),
+        *(f"{option}={seconds}" for option, seconds in timeouts.items()),
     ]
     variables = {n: v for n, v in os.environ.items() if n not in (engines.VARIABLE, "PYTHONPATH")}
     if foreground:

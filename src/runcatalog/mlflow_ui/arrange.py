@@ -23,13 +23,13 @@ from runcatalog.model.guild_columns import Column
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages.rerun_command import rerun
+from runcatalog.pages.tables import batch_summary
 from runcatalog.record.delivery.mlflow_client import one_line_errors
 from runcatalog.store import compat
 from runcatalog.store.client import Store, run_name
 from runcatalog.store.run_rows import StoredRun
 from runcatalog.store.sqlite_reader import reader
 from runcatalog.sync.ownership import own
-from runcatalog.tables import batch_summary
 from runcatalog.text import markdown, sentences
 
 NOTE = "mlflow.note.content"

@@ -11,7 +11,7 @@ from runcatalog.model.project import CATALOG_FILE, Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import render
 
-# The wording of text.sentences for a running run, and of tables.batch_summary for a running batch.
+# The wording of text.sentences for a running run, and of pages.tables.batch_summary for a running batch.
 _RUNS = re.compile(r"(?:^|; |\d of \d+ still )running(?:$|[,;])")
 # Links to MLflow depend on the server.
 _MLFLOW = re.compile(r" \[MLflow\]\([a-z]+://[^()\s]*/runs/[^()\s]*\)")

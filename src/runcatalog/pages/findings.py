@@ -13,9 +13,9 @@ from runcatalog.analysis.record_numbers import plain
 from runcatalog.analysis.searches import RANDOM, importance_of
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RunRecord
-from runcatalog.tables import cells, matrices, search_table, setting_table, settings
-from runcatalog.tables.page_data import PageData
-from runcatalog.tables.settings import Setting
+from runcatalog.pages.tables import cells, matrices, search_table, setting_table, settings
+from runcatalog.pages.tables.page_data import PageData
+from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import markdown, sentences
 
 _FEW = 4  # names in a sentence

@@ -15,8 +15,8 @@ from runcatalog.analysis.headlines import Headline
 from runcatalog.model.project import CATALOG_FILE, Project
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
 from runcatalog.pages import machines
-from runcatalog.tables import evaluation_marks
-from runcatalog.tables.page_data import PageData
+from runcatalog.pages.tables import evaluation_marks
+from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import links, markdown, sentences
 
 # With the comment above the page, it has at most 120 lines and 15 kB.

@@ -5,7 +5,7 @@ from __future__ import annotations
 from dataclasses import replace
 
 from runcatalog.model.project import Machine, Project
-from runcatalog.tables.page_data import PageData
+from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import markdown
 
 COLUMNS = ("machine", "CPU", "GPU", "runs", "note")

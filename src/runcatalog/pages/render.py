@@ -18,8 +18,15 @@ from runcatalog.model.project import CATALOG_FILE, LOCAL_FILE, Project
 from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages import figure_files, findings, front_page, rerun_command, runs_page
-from runcatalog.tables import cells, matrices, search_table, setting_table, settings, stored_tables
-from runcatalog.tables.page_data import PageData
+from runcatalog.pages.tables import (
+    cells,
+    matrices,
+    search_table,
+    setting_table,
+    settings,
+    stored_tables,
+)
+from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import links, markdown, sentences, terminal
 
 if TYPE_CHECKING:
@@ -150,7 +157,7 @@ class Catalog:
         titles: Mapping[str, str] | None = None,
         summary: bool = True,
     ) -> str:
-        """Return the table of operations, a row for each setting; see :func:`runcatalog.tables.setting_table.rows`.
+        """Return the table of operations, a row for each setting; see :func:`.tables.setting_table.rows`.
 
         If `flags` is a mapping to a value or a list of values, these values are not shown. Searches have a table of
         their own; `fresh` names, by search, the operation that trains with the best point and other seeds. `titles`
@@ -188,7 +195,7 @@ class Catalog:
         return "\n\n".join(filter(None, parts))
 
     def series(self, series: Sequence[Mapping[str, Any]], tasks: Sequence[str]) -> str:
-        """Return a row for each series of tasks; see :func:`runcatalog.tables.matrices.series_table`."""
+        """Return a row for each series of tasks; see :func:`runcatalog.pages.tables.matrices.series_table`."""
         for entry in series:
             self.shown.update(
                 filter(None, [*entry["steps"], entry.get("metrics"), *entry.get("also", ())])

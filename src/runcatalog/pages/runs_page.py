@@ -8,8 +8,8 @@ from dataclasses import dataclass
 
 from runcatalog.model.run_record import RUNNING, RunRecord
 from runcatalog.pages import reproduced, rerun_command
-from runcatalog.tables import batch_summary, cells, evaluation_marks, search_table
-from runcatalog.tables.page_data import PageData
+from runcatalog.pages.tables import batch_summary, cells, evaluation_marks, search_table
+from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import links, markdown, sentences, terminal
 
 COLUMNS = ("run", "started (UTC)", "result", "command", "commit, machine, duration, checksums")

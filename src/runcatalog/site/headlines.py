@@ -9,7 +9,7 @@ from runcatalog.analysis.headline_numbers import Measured
 from runcatalog.model.project import Project
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import front_page
-from runcatalog.tables.page_data import PageData
+from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import terminal
 
 

@@ -8,8 +8,8 @@ from typing import Any
 from runcatalog.model import values
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.run_record import RunRecord
+from runcatalog.pages.tables import batch_summary
 from runcatalog.site import columns
-from runcatalog.tables import batch_summary
 from runcatalog.text import sentences, terminal
 
 _TEXTS = (

@@ -3,7 +3,7 @@
     python tests/runcatalog/cluster/slurm_jobs.py
 
 A Slurm of its own (munged, slurmctld, two slurmd) is started on this machine, and a lab beside it. Runs that are
-interrupted have to give the digests of a run that was not. It takes three minutes, since a time limit of Slurm has at
+interrupted have to give the digests of a run that was not. It takes five minutes, since a time limit of Slurm has at
 least one, and skips with a line where Slurm is not installed.
 """
 
@@ -112,6 +112,18 @@ class Cluster:
         known = lambda: any((run / "checkpoints").glob("*/checkpoint.json"))  # noqa: E731
         self.slurm.wait(known, "a checkpoint")
 
+    def interrupted(self, flags, interrupt):
+        """Interrupt the first of two jobs while it has a run; return both once the run has ended in the second."""
+        first, second = self.submit("--nodelist=node1"), self.submit("--nodelist=node2")
+        self.wait_for_workers(f"node1-{first}", f"node2-{second}")
+        process, run = self.begin(f"{flags} pause=0.1")
+        self.wait_for_checkpoint(run)
+        interrupt(first)
+        end = self.finished(process, run)
+        assert end.machines == [f"node1-{first}", f"node2-{second}"], end.machines
+        self.check(end, flags)
+        return first, second
+
     def start_now(self, job):
         """Start a job that Slurm has queued again, which would otherwise wait for two minutes."""
         pending = lambda: self.slurm.state(job) == "PENDING"  # noqa: E731
@@ -149,15 +161,9 @@ def time_limit(cluster):
 
 def cancelled(cluster):
     """`scancel`: the run goes on in another job from its last checkpoint."""
-    flags = "updates=150 every=10 seed=2"
-    first, second = cluster.submit("--nodelist=node1"), cluster.submit("--nodelist=node2")
-    cluster.wait_for_workers(f"node1-{first}", f"node2-{second}")
-    process, run = cluster.begin(f"{flags} pause=0.1")
-    cluster.wait_for_checkpoint(run)
-    cluster.slurm.run("scancel", first)
-    end = cluster.finished(process, run)
-    assert end.machines == [f"node1-{first}", f"node2-{second}"], end.machines
-    cluster.check(end, flags)
+    first, second = cluster.interrupted(
+        "updates=150 every=10 seed=2", lambda job: cluster.slurm.run("scancel", job)
+    )
     cluster.slurm.wait(lambda: cluster.slurm.state(first) == "CANCELLED", "the end of a job")
     assert not list(cluster.scratch.glob(f"node1-{first}*"))
     cluster.cancel(second)
@@ -165,15 +171,9 @@ def cancelled(cluster):
 
 def node_down(cluster):
     """A node goes down: the run goes on in another job, Slurm queues the lost one again."""
-    flags = "updates=300 every=10 seed=3"
-    first, second = cluster.submit("--nodelist=node1"), cluster.submit("--nodelist=node2")
-    cluster.wait_for_workers(f"node1-{first}", f"node2-{second}")
-    process, run = cluster.begin(f"{flags} pause=0.1")
-    cluster.wait_for_checkpoint(run)
-    cluster.slurm.kill_node("node1")
-    end = cluster.finished(process, run)
-    assert end.machines == [f"node1-{first}", f"node2-{second}"], end.machines
-    cluster.check(end, flags)
+    first, second = cluster.interrupted(
+        "updates=300 every=10 seed=3", lambda job: cluster.slurm.kill_node("node1")
+    )
     cluster.start_now(first)  # not before the node is back
     cluster.slurm.start_node("node1")
     cluster.wait_for_workers(f"node1-{first}-r1", f"node2-{second}")
@@ -182,15 +182,9 @@ def node_down(cluster):
 
 def preempted(cluster):
     """`scontrol requeue`, as preemption does: the run goes on elsewhere, the job comes back."""
-    flags = "updates=150 every=10 seed=4"
-    first, second = cluster.submit("--nodelist=node1"), cluster.submit("--nodelist=node2")
-    cluster.wait_for_workers(f"node1-{first}", f"node2-{second}")
-    process, run = cluster.begin(f"{flags} pause=0.1")
-    cluster.wait_for_checkpoint(run)
-    cluster.slurm.run("scontrol", "requeue", first)
-    end = cluster.finished(process, run)
-    assert end.machines == [f"node1-{first}", f"node2-{second}"], end.machines
-    cluster.check(end, flags)
+    first, second = cluster.interrupted(
+        "updates=150 every=10 seed=4", lambda job: cluster.slurm.run("scontrol", "requeue", job)
+    )
     cluster.start_now(first)
     cluster.wait_for_workers(f"node1-{first}-r1", f"node2-{second}")
     cluster.cancel(first, second)

@@ -141,6 +141,21 @@ def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engi
     assert result(run)["resume_mismatch"] == 0
 
 
+def test_a_run_that_ended_without_its_submitter_is_fetched_not_repeated(lab, engine):
+    before = set(lab.runs)
+    running = lab.background("guild run small:train updates=20 every=10 pause=0.1 -y", ENGINE="lab")
+    run = new_run(lab, before)
+    lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
+    trial = psutil.Process(last_session(run)["pid"])
+    os.killpg(running.pid, signal.SIGKILL)
+    running.wait()
+    trial.wait(60)
+    assert not (run / "result.json").exists()
+    assert "engine: on" not in lab.good(f"guild run --restart {run.name} -y", ENGINE="lab")
+    assert last_session(run)["session"] == 1
+    assert result(run)["status"] == "FINISHED"
+
+
 def test_a_required_run_and_the_records_are_there(lab, engine):
     lab.good("guild run small:train updates=2 -y")
     required = lab.runs[-1]

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 from rendered import joined
 from runcatalog.model.project import Reported
 from runcatalog.pages import render
-from runcatalog.tables import cells
+from runcatalog.pages.tables import cells
 from runcatalog.text import markdown
 
 # What the catalog itself makes.

@@ -7,9 +7,9 @@ import pytest
 from guild.util import format_timestamp
 
 from runcatalog.model.errors import CatalogError
+from runcatalog.pages.tables import batch_summary
 from runcatalog.sync import compare_csv
 from runcatalog.sync.compare_csv import Options
-from runcatalog.tables import batch_summary
 
 SMALL = Path(__file__).parents[1] / "data" / "compare.csv"
 REAL = Path(__file__).parents[4] / "shared" / "data" / "guild-compare"

@@ -8,7 +8,7 @@ from hypothesis import example, given
 from hypothesis import strategies as st
 from markdown_it import MarkdownIt
 
-from runcatalog.tables import setting_table
+from runcatalog.pages.tables import setting_table
 from runcatalog.text import markdown
 
 READER = MarkdownIt("commonmark").enable("table")

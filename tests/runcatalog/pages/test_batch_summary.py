@@ -8,8 +8,8 @@ from rendered import joined
 from runcatalog.analysis import searches
 from runcatalog.model.run_record import RunRecord
 from runcatalog.pages import render
+from runcatalog.pages.tables import batch_summary
 from runcatalog.plots.style import COLOURS
-from runcatalog.tables import batch_summary
 from runcatalog.text import sentences
 
 SIZES = ("128 128", "64 64", "64 64 64")

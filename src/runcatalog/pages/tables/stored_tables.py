@@ -5,9 +5,9 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-from runcatalog.tables import setting_table, settings
-from runcatalog.tables.page_data import PageData
-from runcatalog.tables.settings import Setting
+from runcatalog.pages.tables import setting_table, settings
+from runcatalog.pages.tables.page_data import PageData
+from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import markdown
 
 UNFOLDED = 12  # lines; longer tables are folded

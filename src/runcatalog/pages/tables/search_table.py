@@ -7,8 +7,8 @@ from collections.abc import Mapping, Sequence
 from runcatalog.analysis import groups, searches
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RUNNING, RunRecord
-from runcatalog.tables import cells, setting_table, settings
-from runcatalog.tables.page_data import PageData
+from runcatalog.pages.tables import cells, setting_table, settings
+from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import markdown, sentences, terminal
 
 SEARCH, POINT, BEST, FRESH = "search", "best point", "its value in the search", "on fresh seeds"

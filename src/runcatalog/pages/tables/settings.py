@@ -11,7 +11,7 @@ from typing import Any
 from runcatalog.analysis import groups, searches
 from runcatalog.model import statistics
 from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord
-from runcatalog.tables.page_data import PageData
+from runcatalog.pages.tables.page_data import PageData
 
 _SEEDS = frozenset({"seed", "resume"})
 _SEED = re.compile(r"[ ,;]*\bseed[ =:]*(-?\d+)\b")

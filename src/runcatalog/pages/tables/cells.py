@@ -6,7 +6,6 @@ import math
 import re
 from collections import Counter
 from collections.abc import Iterable, Sequence
-from datetime import UTC, datetime
 from typing import Any
 
 from runcatalog import numbers
@@ -14,9 +13,9 @@ from runcatalog.analysis import groups
 from runcatalog.model import statistics
 from runcatalog.model.project import Reported
 from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.tables import evaluation_marks
-from runcatalog.tables.page_data import PageData
-from runcatalog.tables.settings import Setting
+from runcatalog.pages.tables import evaluation_marks
+from runcatalog.pages.tables.page_data import PageData
+from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import markdown, sentences, terminal
 
 WIDEST = 100  # characters of a cell; the entry of the run has the rest
@@ -215,12 +214,7 @@ def id_links(data: PageData, runs: Sequence[str]) -> str:
 
 def day(milliseconds: int | None) -> str:
     """Return the UTC day of a time, "2026-11-22"; "" for None."""
-    if milliseconds is None:
-        return ""
-    try:
-        return f"{datetime.fromtimestamp(milliseconds / 1000, UTC):%Y-%m-%d}"
-    except (ValueError, OverflowError, OSError):
-        return ""
+    return terminal.when(milliseconds)[: len("2026-11-22")]
 
 
 def joined(parts: Iterable[str], widest: int = WIDEST) -> str:

@@ -10,7 +10,7 @@ from runcatalog.analysis import groups, record_numbers
 from runcatalog.model import marks
 from runcatalog.model.project import Operation, Reported
 from runcatalog.model.run_record import RunRecord
-from runcatalog.tables import evaluation_marks
+from runcatalog.pages.tables import evaluation_marks
 from runcatalog.text import links as page_links
 
 

@@ -10,9 +10,9 @@ from typing import Any
 
 from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
-from runcatalog.tables import cells, settings
-from runcatalog.tables.page_data import PageData
-from runcatalog.tables.settings import Setting
+from runcatalog.pages.tables import cells, settings
+from runcatalog.pages.tables.page_data import PageData
+from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import markdown, sentences, terminal
 
 SHOWN = 12  # rows of an operation that a table shows; earlier rows are folded

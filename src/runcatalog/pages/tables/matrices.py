@@ -9,9 +9,9 @@ from typing import Any
 from runcatalog.analysis import best as ranking
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED
-from runcatalog.tables import cells, setting_table, settings
-from runcatalog.tables.page_data import PageData
-from runcatalog.tables.settings import Setting
+from runcatalog.pages.tables import cells, setting_table, settings
+from runcatalog.pages.tables.page_data import PageData
+from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import markdown
 
 

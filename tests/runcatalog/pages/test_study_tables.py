@@ -8,7 +8,7 @@ from pathlib import Path
 import pytest
 
 from runcatalog.pages import findings, render
-from runcatalog.tables.cells import WIDEST
+from runcatalog.pages.tables.cells import WIDEST
 
 ROOT = Path(__file__).parents[3]
 
