@@ -3,7 +3,7 @@
     python tests/runcatalog/cluster/slurm_jobs.py
 
 A Slurm of its own (munged, slurmctld, two slurmd) is started on this machine, and a lab beside it. Runs that are
-interrupted have to give the digests of a run that was not. It takes five minutes, since a time limit of Slurm has at
+interrupted have to give the digests of a run that was not. It takes four minutes, since a time limit of Slurm has at
 least one, and skips with a line where Slurm is not installed.
 """
 
