@@ -1,0 +1,1 @@
+from mlflow.server.auth import authenticate_request_basic_auth as authorize
