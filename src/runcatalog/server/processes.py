@@ -18,6 +18,7 @@ import psutil
 from runcatalog.record import journal
 from runcatalog.record.errors import UserError
 from runcatalog.server import postgresql
+from runcatalog.server.app import LOCK
 from runcatalog.server.folder import Folder, Settings, read_credentials, read_secret
 
 HOST = "127.0.0.1"
@@ -114,7 +115,7 @@ def answers(settings: Settings) -> bool:
 
 def _command(folder: Folder, settings: Settings) -> list[str]:
     url = postgresql.url(folder)
-    words = ["-m", "mlflow", "server", "--app-name", "basic-auth", "--host", HOST]
+    words = ["-m", "mlflow", "server", "--app-name", "catalog-server", "--host", HOST]
     words += ["--port", str(settings.port), "--workers", str(settings.workers)]
     words += ["--backend-store-uri", url, "--registry-store-uri", url]
     words += ["--artifacts-destination", folder.artifacts.as_uri(), "--serve-artifacts"]
@@ -145,6 +146,7 @@ def _environment(folder: Folder, settings: Settings) -> dict[str, str]:
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes that judge texts
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
+        LOCK: str(folder.path / "tables.lock"),
         "PGPASSFILE": str(folder.pgpass),
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
