@@ -10,7 +10,19 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from runcatalog.cli import completion, init, keep, page, read, rerun, server, site, ui, verify, workers
+from runcatalog.cli import (
+    completion,
+    init,
+    keep,
+    page,
+    read,
+    rerun,
+    server,
+    site,
+    ui,
+    verify,
+    workers,
+)
 from runcatalog.cli.common import Commands, Help
 from runcatalog.model.errors import CatalogError
 

@@ -83,7 +83,9 @@ class Folder:
                 "start the server as an ordinary user"
             )
         if self.path.is_dir() and not self.lock.exists() and any(self.path.iterdir()):
-            raise UserError(f"{self.path} has other files: --folder names a new or a server's own folder")
+            raise UserError(
+                f"{self.path} has other files: --folder names a new or a server's own folder"
+            )
         self.path.mkdir(parents=True, exist_ok=True)
         self.path.chmod(0o711 if self.account else 0o700)
         self.lock.touch(mode=0o600)
@@ -99,7 +101,9 @@ class Folder:
                     f"the account {self.account} cannot enter {closed[-1]}: name another place with --folder"
                 )
         if not self.pgpass.exists():
-            lines = [f"*:*:*:{name}:{secrets.token_urlsafe(24)}\n" for name in ("postgres", "mlflow")]
+            lines = [
+                f"*:*:*:{name}:{secrets.token_urlsafe(24)}\n" for name in ("postgres", "mlflow")
+            ]
             write_secret(self.pgpass, "".join(lines))
         if not self.session_key.exists():
             write_secret(self.session_key, secrets.token_urlsafe(32))
@@ -135,7 +139,9 @@ class Folder:
         try:
             return Settings(**(journal.read_json(self._settings) or {}))
         except TypeError:
-            raise UserError(f"{self._settings}: damaged; remove it and give the options again") from None
+            raise UserError(
+                f"{self._settings}: damaged; remove it and give the options again"
+            ) from None
 
     def keep(self, settings: Settings) -> None:
         """Keep settings for the next start."""

@@ -62,7 +62,9 @@ def start(folder: Folder) -> None:
         _run(folder, "pg_ctl", "-D", data, "-l", log, "-w", "-t", _WAIT, "start")
     except UserError:
         lines = log.read_text(errors="replace").strip().splitlines() if log.exists() else []
-        raise UserError(f"PostgreSQL did not start: {lines[-1] if lines else 'no log'} ({log})") from None
+        raise UserError(
+            f"PostgreSQL did not start: {lines[-1] if lines else 'no log'} ({log})"
+        ) from None
     _create(folder)
 
 
@@ -98,6 +100,12 @@ def connect(folder: Folder, database: str = NAME, role: str = NAME) -> psycopg.C
         )  # fmt: skip
     except psycopg.OperationalError as error:
         raise UserError(f"the database does not answer ({' '.join(str(error).split())})") from None
+
+
+def size(folder: Folder) -> int:
+    """Return the database's size in bytes."""
+    with connect(folder) as connection:
+        return int(connection.execute("SELECT pg_database_size(current_database())").fetchone()[0])
 
 
 def dump(folder: Folder, path: Path) -> None:
@@ -228,7 +236,13 @@ def _try(folder: Folder, name: str, *words: str | Path) -> subprocess.CompletedP
     # A file, since the started server keeps standard output open.
     with (folder.path / "pg_ctl.log").open("w+") as log:
         code = subprocess.run(
-            command, cwd="/", env=environment, stdin=subprocess.DEVNULL, stdout=log, stderr=log, **other
+            command,
+            cwd="/",
+            env=environment,
+            stdin=subprocess.DEVNULL,
+            stdout=log,
+            stderr=log,
+            **other,
         ).returncode
         log.seek(0)
         return subprocess.CompletedProcess(command, code, "", log.read())

@@ -60,7 +60,7 @@ def start(folder: Folder, settings: Settings) -> str:
         postgresql.start(folder)
         with folder.log.open("wb") as log:
             process = subprocess.Popen(
-                _command(folder, settings), env=_environment(folder, settings), cwd=folder.path,
+                _command(folder, settings), env=environment(folder), cwd=folder.path,
                 stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
             )  # fmt: skip
         _keep_state(folder, process.pid)
@@ -103,6 +103,41 @@ def running(folder: Folder) -> int | None:
     return None
 
 
+def status(folder: Folder) -> list[str]:
+    """Return lines: whether MLflow and the database run, where, and how large they are."""
+    if not folder.exists:
+        return [f"no server in {folder.path}"]
+    settings, pid = folder.settings(), running(folder)
+    if pid is None:
+        lines = [f"MLflow does not run; folder {folder.path}"]
+    else:
+        word = "answers" if answers(settings) else "does not answer"
+        lines = [
+            f"MLflow (process {pid}, {settings.workers} workers) {word} at {address(settings)}"
+        ]
+    if not postgresql.is_running(folder):
+        return [*lines, "PostgreSQL does not run"]
+    size = postgresql.size(folder) / 1e6
+    artifacts = sum(path.stat().st_size for path in folder.artifacts.rglob("*") if path.is_file())
+    return [*lines, f"PostgreSQL runs: {size:.0f} MB; artifacts: {artifacts / 1e6:.0f} MB"]
+
+
+def wait(folder: Folder) -> None:
+    """Wait until MLflow ends or a signal comes, then stop the database too.
+
+    Raises:
+        UserError: MLflow ended by itself.
+    """
+    ended: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: ended.append(number))
+    while running(folder) is not None and not ended:
+        time.sleep(0.5)
+    stop(folder)
+    if not ended:
+        raise UserError(f"MLflow ended: {_last_line(folder.log)} ({folder.log})")
+
+
 def answers(settings: Settings) -> bool:
     """Return whether a server answers at the address."""
     try:
@@ -127,7 +162,8 @@ def _command(folder: Folder, settings: Settings) -> list[str]:
     return [sys.executable, *words]
 
 
-def _environment(folder: Folder, settings: Settings) -> dict[str, str]:
+def environment(folder: Folder) -> dict[str, str]:
+    """Return the environment of MLflow's processes, with the secrets that MLflow reads there."""
     own = ("MLFLOW_", "PYTHONPATH", "PG")
     kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
     name, password = read_credentials(folder.credentials)
@@ -155,9 +191,7 @@ def _environment(folder: Folder, settings: Settings) -> dict[str, str]:
 
 def _keep_state(folder: Folder, pid: int) -> None:
     with contextlib.suppress(psutil.NoSuchProcess):
-        journal.write_json(
-            folder.state, {"pid": pid, "started": psutil.Process(pid).create_time()}
-        )
+        journal.write_json(folder.state, {"pid": pid, "started": psutil.Process(pid).create_time()})
 
 
 def _check_port(port: int) -> None:
@@ -166,7 +200,9 @@ def _check_port(port: int) -> None:
         try:
             probe.bind((HOST, port))
         except OSError as error:
-            raise UserError(f"port {port} of {HOST}: {error.strerror}; name another with --port") from None
+            raise UserError(
+                f"port {port} of {HOST}: {error.strerror}; name another with --port"
+            ) from None
 
 
 def _end(pid: int) -> None:
