@@ -10,11 +10,14 @@ import tarfile
 import tempfile
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 from runcatalog.record.errors import UserError
 from runcatalog.server import postgresql, processes
 from runcatalog.server.folder import Folder
 
+# Python 3.11.4 and later refuse what _unpack refuses too.
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _DUMP, _CREDENTIALS, _ARTIFACTS = "database.dump", "admin.credentials", "artifacts"
 
 
@@ -63,13 +66,7 @@ def restore(folder: Folder, path: Path) -> str:
         settings = folder.settings()
         with tempfile.TemporaryDirectory(dir=folder.path) as name:
             work = Path(name)
-            try:
-                with tarfile.open(path) as archive:
-                    archive.extractall(work, filter="data")
-            except (tarfile.TarError, OSError) as error:
-                raise UserError(f"{path} is no backup of a server ({error})") from None
-            if not all((work / each).exists() for each in (_DUMP, _CREDENTIALS, _ARTIFACTS)):
-                raise UserError(f"{path} is no backup of a server")
+            _unpack(path, work)
             ran = processes.stop_mlflow(folder)
             with _database(folder):
                 postgresql.restore(folder, work / _DUMP)
@@ -111,6 +108,30 @@ def upgrade(folder: Folder, path: Path) -> str:
                     raise UserError(f"{' '.join(words)} failed: {text}; backup: {path}")
     started = f"; {processes.start(folder, settings)}" if ran else ""
     return f"tables are those of the installed MLflow; backup: {line}{started}"
+
+
+def _unpack(path: Path, target: Path) -> None:
+    """Unpack a backup.
+
+    Raises:
+        UserError: It is none, or has links, devices or paths out of its folder.
+    """
+    names = (_DUMP, _CREDENTIALS, _ARTIFACTS)
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                parts = Path(member.name).parts
+                if (
+                    not (member.isfile() or member.isdir())
+                    or ".." in parts
+                    or parts[0] not in names
+                ):
+                    raise UserError(f"{path}: {member.name} is nothing of a backup")
+                archive.extract(member, target, set_attrs=False, **_FILTER)
+    except (tarfile.TarError, OSError) as error:
+        raise UserError(f"{path} is no backup of a server ({error})") from None
+    if not all((target / name).exists() for name in names):
+        raise UserError(f"{path} is no backup of a server")
 
 
 @contextlib.contextmanager
