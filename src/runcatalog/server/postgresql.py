@@ -184,16 +184,12 @@ def _give(folder: Folder, path: Path) -> None:
         os.chown(path, user.pw_uid, user.pw_gid)
 
 
-def _program(folder: Folder, name: str) -> str:
-    """Return the path of a program of PostgreSQL: of the data's version, else the newest.
+def program(name: str, version: str = "") -> str:
+    """Return the path of a program of PostgreSQL, of a major version or of the newest.
 
     Raises:
         UserError: It is not installed.
     """
-    try:
-        version = (_data(folder) / "PG_VERSION").read_text().strip()
-    except FileNotFoundError:
-        version = ""
     if version:
         found = [_DEBIAN / version / "bin" / name]
     else:
@@ -207,6 +203,13 @@ def _program(folder: Folder, name: str) -> str:
         f"PostgreSQL {version + ' ' if version else ''}is not installed: "
         f"apt-get install postgresql{'-' + version if version else ''}"
     )
+
+
+def _program(folder: Folder, name: str) -> str:
+    try:
+        return program(name, (_data(folder) / "PG_VERSION").read_text().strip())
+    except FileNotFoundError:
+        return program(name)
 
 
 def _version_of(program: str) -> str:
