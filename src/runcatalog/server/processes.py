@@ -72,7 +72,8 @@ def launch(folder: Folder, settings: Settings) -> str:
     until = time.monotonic() + _WAIT
     while not answers(settings):
         if process.poll() is not None or time.monotonic() > until:
-            _end(process.pid)
+            stop_mlflow(folder)
+            postgresql.stop(folder)
             raise UserError(f"MLflow did not start: {_last_line(folder.log)} ({folder.log})")
         time.sleep(0.1)
     return f"{address(settings)} (process {process.pid}, folder {folder.path})"
