@@ -110,7 +110,7 @@ def running(folder: Folder) -> int | None:
 
 
 def status(folder: Folder) -> list[str]:
-    """Return lines: whether MLflow and the database run, where, and how large they are."""
+    """Return lines: whether MLflow and the database run, and where."""
     if not folder.exists:
         return [f"no server in {folder.path}"]
     settings, pid = folder.settings(), running(folder)
@@ -121,15 +121,11 @@ def status(folder: Folder) -> list[str]:
         lines = [
             f"MLflow (process {pid}, {settings.workers} workers) {word} at {address(settings)}"
         ]
-    if not postgresql.is_running(folder):
-        return [*lines, "PostgreSQL does not run"]
-    size = postgresql.size(folder) / 1e6
-    artifacts = sum(path.stat().st_size for path in folder.artifacts.rglob("*") if path.is_file())
-    return [*lines, f"PostgreSQL runs: {size:.0f} MB; artifacts: {artifacts / 1e6:.0f} MB"]
+    return [*lines, f"PostgreSQL {'runs' if postgresql.is_running(folder) else 'does not run'}"]
 
 
-def wait(folder: Folder) -> None:
-    """Wait until MLflow ends or a signal comes, then stop the database too.
+def run(folder: Folder, settings: Settings) -> None:
+    """Start the server, stay until it ends or a signal comes, then stop the database too.
 
     Raises:
         UserError: MLflow ended by itself.
@@ -137,6 +133,7 @@ def wait(folder: Folder) -> None:
     ended: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: ended.append(number))
+    print(start(folder, settings), flush=True)
     while not ended:
         time.sleep(0.5)
         if running(folder) is None:
