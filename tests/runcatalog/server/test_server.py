@@ -177,7 +177,7 @@ def test_wrong_points_are_answered_by_mlflow(group, ada):
     run = new_run(group, ada, "ada")
     good = {"key": "loss", "value": 1.5, "timestamp": 1, "step": 1}
     for change in (
-        {"key": "a\nb"}, {"key": "../x"}, {"key": "x" * 300}, {"timestamp": -1}, {"value": "one"},
+        {"key": "a\nb"}, {"key": "../x"}, {"key": "x" * 300}, {"timestamp": -1}, {"value": None},
         {"step": 1 << 64}, {"key": None},
     ):  # fmt: skip
         status, answer = group.ask(
