@@ -22,7 +22,7 @@ from runcatalog.server.app import LOCK
 from runcatalog.server.folder import Folder, Settings, read_credentials, read_secret
 
 HOST = "127.0.0.1"
-_WAIT = 300.0  # s for a start: MLflow's tables are made by all its migrations
+_WAIT = 600.0  # s for a start: MLflow's tables are made by all its migrations
 _LOCK_WAIT = 600.0
 
 
@@ -60,6 +60,7 @@ def start(folder: Folder, settings: Settings) -> str:
 
 def launch(folder: Folder, settings: Settings) -> str:
     """Start a server that does not run; for a command that has locked the folder."""
+    stop_mlflow(folder)
     _check_port(settings.port)
     folder.keep(settings)
     postgresql.start(folder)
@@ -90,12 +91,42 @@ def stop(folder: Folder) -> bool:
 
 
 def stop_mlflow(folder: Folder) -> bool:
-    """Stop MLflow alone; return whether it ran."""
+    """Stop MLflow alone; return whether it ran.
+
+    Raises:
+        UserError: A process does not end.
+    """
     pid = running(folder)
     if pid is not None:
-        _end(pid)
+        top = psutil.Process(pid)
+        left = {top, *top.children(recursive=True), *_processes(folder)}
+    else:  # it was killed, and its workers were not
+        left = set(_processes(folder))
+    for process in left if pid is None else (top,):
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.terminate()
+    _, alive = psutil.wait_procs(left, 30)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    if psutil.wait_procs(alive, 30)[1]:
+        raise UserError(f"MLflow (process {pid or alive[0].pid}) does not end")
     folder.state.unlink(missing_ok=True)
-    return pid is not None
+    return bool(left)
+
+
+def _processes(folder: Folder) -> list[psutil.Process]:
+    """Return the processes of MLflow's server, by their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(LOCK) == _lock_of_tables(folder):
+                found.append(process)
+    return found
+
+
+def _lock_of_tables(folder: Folder) -> str:
+    return str(folder.path / "tables.lock")
 
 
 def running(folder: Folder) -> int | None:
@@ -189,7 +220,7 @@ def environment(folder: Folder) -> dict[str, str]:
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes that judge texts
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
-        LOCK: str(folder.path / "tables.lock"),
+        LOCK: _lock_of_tables(folder),
         "PGPASSFILE": str(folder.pgpass),
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
@@ -210,27 +241,6 @@ def _check_port(port: int) -> None:
             raise UserError(
                 f"port {port} of {HOST}: {error.strerror}; name another with --port"
             ) from None
-
-
-def _end(pid: int) -> None:
-    """End a server and its workers.
-
-    Raises:
-        UserError: One of them does not end.
-    """
-    try:
-        top = psutil.Process(pid)
-        processes = [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    with contextlib.suppress(psutil.NoSuchProcess):
-        top.send_signal(signal.SIGTERM)
-    _, alive = psutil.wait_procs(processes, 30)
-    for process in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    if psutil.wait_procs(alive, 30)[1]:
-        raise UserError(f"MLflow (process {pid}) does not end")
 
 
 def _last_line(path: Path) -> str:
