@@ -192,7 +192,8 @@ def _command(folder: Folder, settings: Settings) -> list[str]:
     words += ["--port", str(settings.port), "--workers", str(settings.workers)]
     words += ["--backend-store-uri", url, "--registry-store-uri", url]
     words += ["--artifacts-destination", folder.artifacts.as_uri(), "--serve-artifacts"]
-    words += ["--uvicorn-opts", "--log-level warning"]
+    # On a busy machine a process takes longer than the default of 5 s to say that it is alive, and would be replaced.
+    words += ["--uvicorn-opts", "--log-level warning --timeout-worker-healthcheck 120"]
     if settings.host:
         local = f"localhost,localhost:*,{HOST},{HOST}:*"
         words += ["--allowed-hosts", f"{settings.host},{settings.host}:*,{local}"]
