@@ -24,6 +24,7 @@ from runcatalog.server.folder import Folder, Settings, read_credentials, read_se
 HOST = "127.0.0.1"
 _WAIT = 600.0  # s for a start: MLflow's tables are made by all its migrations
 _LOCK_WAIT = 600.0
+_END = 30.0  # s for an orderly end
 
 
 def address(settings: Settings) -> str:
@@ -96,23 +97,24 @@ def stop_mlflow(folder: Folder) -> bool:
     Raises:
         UserError: A process does not end.
     """
-    pid = running(folder)
+    pid, left = running(folder), set(_processes(folder))
     if pid is not None:
-        top = psutil.Process(pid)
-        left = {top, *top.children(recursive=True), *_processes(folder)}
-    else:  # it was killed, and its workers were not
-        left = set(_processes(folder))
-    for process in left if pid is None else (top,):
         with contextlib.suppress(psutil.NoSuchProcess):
-            process.terminate()
-    _, alive = psutil.wait_procs(left, 30)
-    for process in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    if psutil.wait_procs(alive, 30)[1]:
-        raise UserError(f"MLflow (process {pid or alive[0].pid}) does not end")
+            top = psutil.Process(pid)
+            left |= {top, *top.children(recursive=True)}
+            top.terminate()
+    ran, patience = bool(left), _END if pid is not None else 0  # s
+    until = time.monotonic() + 2 * _END
+    while left:
+        for process in psutil.wait_procs(left, patience)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, _END)
+        left, patience = set(_processes(folder)), 0  # one may have been started meanwhile
+        if left and time.monotonic() > until:
+            raise UserError(f"MLflow (process {min(each.pid for each in left)}) does not end")
     folder.state.unlink(missing_ok=True)
-    return bool(left)
+    return ran
 
 
 def _processes(folder: Folder) -> list[psutil.Process]:
