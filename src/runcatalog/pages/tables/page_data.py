@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, field
 from typing import Any
 
 from runcatalog.analysis import groups, record_numbers
@@ -54,6 +54,7 @@ class PageData:
     settings: dict[str, list[Any]] = field(init=False, default_factory=dict)
     cpus: dict[str, list[str]] = field(init=False)
     _by_operation: dict[str, list[RunRecord]] = field(init=False)
+    _marked_of: dict[str, list[RunRecord]] = field(init=False)
 
     def __post_init__(self) -> None:
         stated = (_with_interval(r, self.intervals.get(r.operation, "")) for r in self.records)
@@ -66,6 +67,9 @@ class PageData:
             kinds = self.cpus.setdefault(record.machine, [])
             if record.host_cpu and record.host_cpu not in kinds:
                 kinds.append(record.host_cpu)
+        self._marked_of = {}
+        for record in self.marked.values():
+            self._marked_of.setdefault(self.operation_of(record), []).append(record)
         self.trials, self._by_operation = {}, {}
         for record in self.by_id.values():
             self._by_operation.setdefault(record.operation, []).append(record)
@@ -83,7 +87,7 @@ class PageData:
 
     def marked_of(self, operation: str) -> list[RunRecord]:
         """Return the superseded and retracted runs and batches of an operation, with their trials."""
-        return [record for record in self.marked.values() if self.operation_of(record) == operation]
+        return self._marked_of.get(operation, [])
 
     def heads(self, operation: str) -> list[RunRecord]:
         """Return the batches and single runs of an operation, by start; no trials.
@@ -128,4 +132,4 @@ def _with_interval(record: RunRecord, cell: str) -> RunRecord:
         return record
     scale = 0.01 if objective.get("kind") == "rate" else 1.0
     stated = {**objective, "interval": [scale * number for number in numbers[1:]]}
-    return replace(record, result={**(record.result or {}), "objective": stated})
+    return record.with_objective(stated)
