@@ -264,7 +264,7 @@ def run_all(
     """
     free_places = [dict(place) for place in ([{}] * places if isinstance(places, int) else places)]
     count = len(free_places)
-    occupied: dict[str, dict[str, str]] = {}
+    occupied: dict[Path, tuple[PlannedRun, dict[str, str]]] = {}
     skipped: set[str] = set()
     # The places of this machine do not count where the runs are elsewhere.
     engine = elsewhere.Places() if os.environ.get(elsewhere.VARIABLE) else None
@@ -274,31 +274,30 @@ def run_all(
         on_progress(len(runs) - len(unfinished))
         for child in unfinished:
             ready = all(runs[required].finished for required in child.after.values())
-            if ready and child.name not in occupied:
+            if ready and child.directory not in occupied:
                 log(f"{child.name}: {child.operation}, run {child.run[:8]}")
                 run_ids = {flag: runs[required].run for flag, required in child.after.items()}
                 place = {} if engine else free_places.pop(0)
-                process = child.start(child.flags | run_ids, place)
-                occupied[child.name] = place
-                return child.name, process
+                occupied[child.directory] = child, place
+                return child.directory, child.start(child.flags | run_ids, place)
         return None
 
-    def has_ended(name: str, code: int) -> None:
-        free_places.append(occupied.pop(name))
-        if code == 0 and runs[name].finished:
+    def has_ended(directory: Path, code: int) -> None:
+        child, place = occupied.pop(directory)
+        free_places.append(place)
+        if code == 0 and child.finished:
             ended = sum(child.finished for child in runs.values())
-            log(f"{name}: {runs[name].outcome}; {ended} of {len(runs)} runs finished")
+            log(f"{child.name}: {child.outcome}; {ended} of {len(runs)} runs finished")
             return
         if on_failure is None:
             raise RunFailed(
-                f"{name}: {runs[name].operation}, run {runs[name].run[:8]}, "
-                f"ended with status {code}"
+                f"{child.name}: {child.operation}, run {child.run[:8]}, ended with status {code}"
             )
-        skipped.add(name)
-        for child in runs.values():  # in order: every run after those that it requires
-            if skipped.intersection(child.after.values()):
-                skipped.add(child.name)
-        on_failure(runs[name], code)
+        skipped.add(child.name)
+        for other in runs.values():  # in order: every run after those that it requires
+            if skipped.intersection(other.after.values()):
+                skipped.add(other.name)
+        on_failure(child, code)
 
     run_side_by_side(start_next, has_ended, engine or (lambda _: count))
     on_progress(len(runs))

@@ -223,17 +223,17 @@ def _change_batches(batch_util: ModuleType) -> None:
     def run_trials(batch_run: Any, trials: Any) -> None:
         runs = batch_util._init_trial_runs(batch_run, trials)
         fails = batch_util.fail_on_trial_error(batch_run)
-        _run_batch([run.id for run in runs if run.status == "pending"], fails)
+        _run_batch([Path(run.dir) for run in runs if run.status == "pending"], fails)
 
     if os.environ.get(VARIABLE):
         batch_util._run_trials = run_trials
 
 
-def _run_batch(runs: Sequence[str], stop_on_failure: bool) -> None:
+def _run_batch(runs: Sequence[Path], stop_on_failure: bool) -> None:
     """Restart runs with Guild, several at once; SIGTERM stops all.
 
     Args:
-        runs: Their ids.
+        runs: Their directories.
         stop_on_failure: Whether none is started after one that failed.
 
     Raises:
@@ -249,9 +249,9 @@ def _run_batch(runs: Sequence[str], stop_on_failure: bool) -> None:
         if not waiting or (failed and stop_on_failure):
             return None
         run = waiting.pop(0)
-        return run, child_environment.start_again(run, preexec_fn=die_with_parent)
+        return run, child_environment.start_again(run.name, preexec_fn=die_with_parent)
 
-    def has_ended(_run: str, code: int) -> None:
+    def has_ended(_run: Path, code: int) -> None:
         if code:
             failed.append(code)
 

@@ -239,17 +239,18 @@ def _run_parallel(
     """
     from runcatalog.guild import child_environment
 
-    runs: dict[str, Any] = {}
+    runs: dict[Path, Any] = {}
 
     def start_next() -> Started | None:
         trial_run = search.next_run()
         if trial_run is None:
             return None
-        runs[trial_run.id] = trial_run
+        directory = Path(trial_run.dir)
+        runs[directory] = trial_run
         _forget_end(trial_run)
-        return trial_run.id, child_environment.start_again(trial_run.id, preexec_fn=die_with_parent)
+        return directory, child_environment.start_again(directory.name, preexec_fn=die_with_parent)
 
-    def has_ended(run: str, code: int) -> None:
+    def has_ended(run: Path, code: int) -> None:
         _note_end(runs[run], code)
 
     def check() -> None:

@@ -243,23 +243,9 @@ def stop_orphan(trial_run: Any) -> None:
     No process reads its output any more, so its scalars would be lost; it continues from its last
     checkpoint instead.
     """
-    process = process_of(trial_run)
+    process = side_by_side.process_of(Path(trial_run.dir))
     if process is not None:
         side_by_side.stop([process])
-
-
-def process_of(trial_run: Any) -> Any:
-    """Return the process of a trial's script; None if it does not run.
-
-    An unrelated process that reuses the pid is left alone.
-    """
-    import psutil
-
-    try:
-        process = psutil.Process(int(Path(trial_run.guild_path("LOCK")).read_text()))
-        return process if process.environ().get("RUN_ID") == trial_run.id else None
-    except (OSError, ValueError, psutil.Error):
-        return None
 
 
 def load(path: Path) -> Any:

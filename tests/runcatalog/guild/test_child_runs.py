@@ -21,10 +21,11 @@ SCRIPT = """
 import json, os, pathlib, sys, time
 folder, code, seconds = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 begun = time.time()
+(folder / ".guild/attrs").mkdir(parents=True)
+(folder / ".guild/LOCK").write_text(str(os.getpid()))
 time.sleep(seconds)
 report = {"begun": begun, "ended": time.time(), "place": os.environ.get("PLACE", "")}
 (folder / "report.json").write_text(json.dumps(report))
-(folder / ".guild/attrs").mkdir(parents=True)
 (folder / ".guild/attrs/exit_status").write_text(str(code))
 sys.exit(code)
 """
@@ -47,7 +48,9 @@ class Process(PlannedRun):
         words = [sys.executable, "-c", SCRIPT, self.directory, self.code, self.seconds]
         line = shlex.join(map(str, words))
         # The script is a child process of the started one, as under Guild.
-        return subprocess.Popen(["sh", "-c", f"{line}; exit $?"], env=dict(environment or {}))
+        return subprocess.Popen(
+            ["sh", "-c", f"{line}; exit $?"], env={"RUN_ID": self.run, **(environment or {})}
+        )
 
 
 def planned(tmp_path, **options):
