@@ -168,15 +168,34 @@ def test_a_required_run_and_the_records_are_there(lab, engine):
     assert "records 1" in out
 
 
-def test_the_trials_of_a_search_go_to_workers(lab, engine):
+def search_notes(lab, before):
+    """Trials of a search that began after `before`, by number, and their notes."""
+    runs = [run for run in lab.runs if run not in before and (run / "search.json").exists()]
+    notes = [(json.loads((run / "search.json").read_text()), run) for run in runs]
+    return sorted(notes, key=lambda pair: pair[0]["trial"])
+
+
+def test_a_search_fills_the_free_places_of_the_engine(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
     before = set(lab.runs)
-    flags = "updates=[2:9] --optimizer gp --max-trials 2 --minimize distance"
+    flags = "updates=[10:19] pause=0.3 --optimizer gp --max-trials 3 --minimize distance"
     out = lab.good(f"guild run small:train {flags} -y", ENGINE="lab")
-    started = [run for run in lab.runs if run not in before]
-    trials = [run for run in started if (run / "search.json").exists()]
-    assert len(trials) == 2
-    assert all((run / ".guild/engine.json").exists() for run in trials)
+    found = search_notes(lab, before)
+    assert [note["trial"] for note, _ in found] == [1, 2, 3]
+    assert found[1][0]["pending"] == [1]  # proposed while the first one was running
+    assert len(found[2][0]["pending"]) == 1  # no more than there are workers
+    assert {place_of(run) for _, run in found} == {"box1", "box2"}
     assert "best distance" in out
+
+
+def test_a_search_runs_as_many_trials_at_once_as_is_typed(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
+    before = set(lab.runs)
+    flags = "updates=[2:9] --optimizer gp --opt-flag parallel=1 --max-trials 2 --minimize distance"
+    lab.good(f"guild run small:train {flags} -y", ENGINE="lab")
+    found = search_notes(lab, before)
+    assert [note["pending"] for note, _ in found] == [[], []]
+    assert all((run / ".guild/engine.json").exists() for _, run in found)
 
 
 def test_a_script_that_starts_runs_stays_and_they_go(lab, engine):

@@ -21,10 +21,11 @@ SCRIPT = """
 import json, os, pathlib, sys, time
 folder, code, seconds = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 begun = time.time()
+(folder / ".guild/attrs").mkdir(parents=True)
+(folder / ".guild/LOCK").write_text(str(os.getpid()))
 time.sleep(seconds)
 report = {"begun": begun, "ended": time.time(), "place": os.environ.get("PLACE", "")}
 (folder / "report.json").write_text(json.dumps(report))
-(folder / ".guild/attrs").mkdir(parents=True)
 (folder / ".guild/attrs/exit_status").write_text(str(code))
 sys.exit(code)
 """
@@ -47,7 +48,9 @@ class Process(PlannedRun):
         words = [sys.executable, "-c", SCRIPT, self.directory, self.code, self.seconds]
         line = shlex.join(map(str, words))
         # The script is a child process of the started one, as under Guild.
-        return subprocess.Popen(["sh", "-c", f"{line}; exit $?"], env=dict(environment or {}))
+        return subprocess.Popen(
+            ["sh", "-c", f"{line}; exit $?"], env={"RUN_ID": self.run, **(environment or {})}
+        )
 
 
 def planned(tmp_path, **options):
@@ -62,8 +65,7 @@ def report(link):
     return json.loads((link.directory / "report.json").read_text())
 
 
-def test_runs_start_after_those_they_require(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
+def test_runs_start_after_those_they_require(tmp_path):
     runs = planned(tmp_path, a={}, b={"after": {"previous": "a"}}, c={"after": {"previous": "b"}})
     progress = []
     child_runs.run_all(runs, 3, lambda text: None, progress.append)
@@ -73,8 +75,7 @@ def test_runs_start_after_those_they_require(tmp_path, monkeypatch):
     child_runs.run_all(runs, 3, pytest.fail, progress.append)  # nothing is left to be started
 
 
-def test_a_failed_run_stops_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
+def test_a_failed_run_stops_the_others(tmp_path):
     runs = planned(tmp_path, a={"code": 3}, b={"seconds": 60.0})
     begun = time.monotonic()
     with pytest.raises(RunFailed, match="a: m:a, run a, ended with status 3"):
@@ -83,8 +84,7 @@ def test_a_failed_run_stops_the_others(tmp_path, monkeypatch):
     assert not runs["b"].finished
 
 
-def test_failures_are_reported_while_others_continue_in_their_own_slots(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
+def test_failures_are_reported_while_others_continue_in_their_own_slots(tmp_path):
     runs = planned(tmp_path, a={"code": 3}, b={}, c={}, d={"code": 1})
     failed = []
     child_runs.run_all(
@@ -102,7 +102,6 @@ def test_failures_are_reported_while_others_continue_in_their_own_slots(tmp_path
 
 
 def test_runs_that_require_a_failed_run_are_not_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
     needs = {"b": "a", "c": "b", "e": "d"}
     runs = planned(
         tmp_path, a={"code": 3}, d={}, **{n: {"after": {"previous": of}} for n, of in needs.items()}

@@ -17,7 +17,7 @@ import yaml
 
 import prepared
 from runcatalog.guild.runs import GuildRun
-from runcatalog.search.trials import stop
+from runcatalog.guild.side_by_side import stop
 
 SOURCE = Path(__file__).parents[3] / "src"
 GUILD_YML = """
