@@ -10,7 +10,19 @@ import os
 import sys
 from collections.abc import Iterator, Sequence
 
-from runcatalog.cli import completion, init, keep, page, read, rerun, site, ui, verify, workers
+from runcatalog.cli import (
+    completion,
+    init,
+    keep,
+    page,
+    read,
+    rerun,
+    server,
+    site,
+    ui,
+    verify,
+    workers,
+)
 from runcatalog.cli.common import Commands, Help
 from runcatalog.model.errors import CatalogError
 
@@ -92,6 +104,7 @@ def parser() -> argparse.ArgumentParser:
     site.add(commands)
     ui.add(commands)
     workers.add(commands)
+    server.add(commands)
     return top
 
 

@@ -1,0 +1,152 @@
+"""Backups of a group's server in one file, and updates of its tables to a newer MLflow."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import subprocess
+import sys
+import tarfile
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+from runcatalog.record.errors import UserError
+from runcatalog.server import postgresql, processes
+from runcatalog.server.folder import Folder
+
+# Python 3.11.4 and later refuse what _unpack refuses too.
+_FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
+_DUMP, _CREDENTIALS, _ARTIFACTS = "database.dump", "admin.credentials", "artifacts"
+
+
+def backup(folder: Folder, path: Path) -> str:
+    """Write runs, users and artifacts to a new file that only its owner can read; the server goes on.
+
+    Raises:
+        UserError: The file exists, or there is no server.
+    """
+    if path.exists():
+        raise UserError(f"{path} exists: it is not overwritten")
+    if not path.absolute().parent.is_dir():
+        raise UserError(f"{path}: there is no folder {path.absolute().parent}")
+    _check_exists(folder)
+    with _database(folder), tempfile.TemporaryDirectory(dir=folder.path) as work:
+        # The database comes first: whatever artifact it names is then there to be copied.
+        dump = Path(work) / _DUMP
+        postgresql.dump(folder, dump)
+        new = path.with_name(f".{path.name}.new")
+        file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
+        try:
+            with os.fdopen(file, "wb") as opened, tarfile.open(fileobj=opened, mode="w") as archive:
+                archive.add(dump, _DUMP)
+                archive.add(folder.credentials, _CREDENTIALS)
+                archive.add(folder.artifacts, _ARTIFACTS)
+                opened.flush()
+                os.fsync(opened.fileno())
+            new.rename(path)
+        finally:
+            new.unlink(missing_ok=True)
+    return f"{path}: {path.stat().st_size / 1e6:.1f} MB"
+
+
+def restore(folder: Folder, path: Path) -> str:
+    """Replace runs, users and artifacts by those of a backup, in a new folder or in a server's.
+
+    A server that runs is stopped meanwhile. What is replaced is removed only when the backup has been read.
+
+    Raises:
+        UserError: The file is no backup, or damaged.
+    """
+    if not path.is_file():
+        raise UserError(f"{path}: there is no such file")
+    folder.create()
+    with processes.locked(folder):
+        settings = folder.settings()
+        with tempfile.TemporaryDirectory(dir=folder.path) as name:
+            work = Path(name)
+            _unpack(path, work)
+            ran = processes.stop_mlflow(folder)
+            with _database(folder):
+                postgresql.restore(folder, work / _DUMP)
+            old = work / "old"
+            folder.artifacts.rename(old)
+            (work / _ARTIFACTS).rename(folder.artifacts)
+            folder.artifacts.chmod(0o700)
+            (work / _CREDENTIALS).chmod(0o600)
+            (work / _CREDENTIALS).replace(folder.credentials)
+    if ran:
+        return f"restored; {processes.start(folder, settings)}"
+    return "restored; `catalog server start` starts it"
+
+
+def upgrade(folder: Folder, path: Path) -> str:
+    """Bring the tables to the installed version of MLflow, after a backup.
+
+    Args:
+        folder: The server's folder.
+        path: A new file for the backup.
+
+    Raises:
+        UserError: It fails; the backup is the state of before.
+    """
+    line = backup(folder, path)
+    with processes.locked(folder):
+        settings, ran = folder.settings(), processes.stop_mlflow(folder)
+        with _database(folder):
+            for words in (
+                ["mlflow", "db", "upgrade"],
+                ["mlflow.server.auth", "db", "upgrade", "--url"],
+            ):
+                done = subprocess.run(
+                    [sys.executable, "-m", *words, postgresql.url(folder)], cwd=folder.path,
+                    env=processes.environment(folder), capture_output=True, text=True,
+                )  # fmt: skip
+                if done.returncode:
+                    text = (done.stderr.strip() or "no message").splitlines()[-1]
+                    raise UserError(f"{' '.join(words)} failed: {text}; backup: {path}")
+    started = f"; {processes.start(folder, settings)}" if ran else ""
+    return f"tables are those of the installed MLflow; backup: {line}{started}"
+
+
+def _unpack(path: Path, target: Path) -> None:
+    """Unpack a backup.
+
+    Raises:
+        UserError: It is none, or has links, devices or paths out of its folder.
+    """
+    names = (_DUMP, _CREDENTIALS, _ARTIFACTS)
+    try:
+        with tarfile.open(path) as archive:
+            for member in archive:
+                parts = Path(member.name).parts
+                if (
+                    not (member.isfile() or member.isdir())
+                    or ".." in parts
+                    or parts[0] not in names
+                ):
+                    raise UserError(f"{path}: {member.name} is nothing of a backup")
+                archive.extract(member, target, set_attrs=False, **_FILTER)
+    except (tarfile.TarError, OSError) as error:
+        raise UserError(f"{path} is no backup of a server ({error})") from None
+    if not all((target / name).exists() for name in names):
+        raise UserError(f"{path} is no backup of a server")
+
+
+@contextlib.contextmanager
+def _database(folder: Folder) -> Iterator[None]:
+    """Start the database, unless it runs, and stop it again."""
+    ran = postgresql.is_running(folder)
+    postgresql.start(folder)
+    try:
+        yield
+    finally:
+        if not ran and processes.running(folder) is None:
+            postgresql.stop(folder)
+
+
+def _check_exists(folder: Folder) -> None:
+    if not folder.exists:
+        raise UserError(f"{folder.path} is no folder of a server; --folder names another")
+    folder.check_secrets()

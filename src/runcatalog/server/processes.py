@@ -1,0 +1,231 @@
+"""Start, stop and look at a group's server: PostgreSQL, and MLflow on it."""
+
+from __future__ import annotations
+
+import contextlib
+import os
+import signal
+import socket
+import subprocess
+import sys
+import time
+import urllib.request
+from collections.abc import Iterator
+from pathlib import Path
+
+import psutil
+
+from runcatalog.record import journal
+from runcatalog.record.errors import UserError
+from runcatalog.server import postgresql
+from runcatalog.server.app import LOCK
+from runcatalog.server.folder import Folder, Settings, read_credentials, read_secret
+
+HOST = "127.0.0.1"
+_WAIT = 300.0  # s for a start: MLflow's tables are made by all its migrations
+_LOCK_WAIT = 600.0
+
+
+def address(settings: Settings) -> str:
+    """Return the server's address on this machine."""
+    return f"http://{HOST}:{settings.port}"
+
+
+@contextlib.contextmanager
+def locked(folder: Folder) -> Iterator[None]:
+    """Let no other command start, stop or replace the server meanwhile.
+
+    Raises:
+        UserError: Another command has not ended for ten minutes.
+    """
+    try:
+        with journal.locked(folder.lock, timeout=_LOCK_WAIT):
+            yield
+    except TimeoutError:
+        raise UserError(f"another command is at work on {folder.path}") from None
+
+
+def start(folder: Folder, settings: Settings) -> str:
+    """Start the server; return a line with its address.
+
+    Raises:
+        UserError: It does not start; the message is the reason.
+    """
+    folder.create()
+    with locked(folder):
+        if (pid := running(folder)) is not None:
+            return f"runs already: {address(folder.settings())} (process {pid})"
+        _check_port(settings.port)
+        folder.keep(settings)
+        postgresql.start(folder)
+        with folder.log.open("wb") as log:
+            process = subprocess.Popen(
+                _command(folder, settings), env=environment(folder), cwd=folder.path,
+                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+            )  # fmt: skip
+        _keep_state(folder, process.pid)
+        until = time.monotonic() + _WAIT
+        while not answers(settings):
+            if process.poll() is not None or time.monotonic() > until:
+                _end(process.pid)
+                raise UserError(f"MLflow did not start: {_last_line(folder.log)} ({folder.log})")
+            time.sleep(0.1)
+    return f"{address(settings)} (process {process.pid}, folder {folder.path})"
+
+
+def stop(folder: Folder) -> bool:
+    """Stop MLflow and the database; return whether one of them ran.
+
+    Raises:
+        UserError: One does not end.
+    """
+    with locked(folder):
+        return stop_mlflow(folder) | postgresql.stop(folder)
+
+
+def stop_mlflow(folder: Folder) -> bool:
+    """Stop MLflow alone; return whether it ran."""
+    pid = running(folder)
+    if pid is not None:
+        _end(pid)
+    folder.state.unlink(missing_ok=True)
+    return pid is not None
+
+
+def running(folder: Folder) -> int | None:
+    """Return the process id of MLflow's server; None if it does not run."""
+    state = journal.read_json(folder.state) or {}
+    with contextlib.suppress(psutil.Error, KeyError, TypeError, ValueError):
+        process = psutil.Process(state["pid"])
+        alive = process.is_running() and process.status() != psutil.STATUS_ZOMBIE
+        if alive and abs(process.create_time() - state["started"]) < 0.01:
+            return process.pid
+    return None
+
+
+def status(folder: Folder) -> list[str]:
+    """Return lines: whether MLflow and the database run, where, and how large they are."""
+    if not folder.exists:
+        return [f"no server in {folder.path}"]
+    settings, pid = folder.settings(), running(folder)
+    if pid is None:
+        lines = [f"MLflow does not run; folder {folder.path}"]
+    else:
+        word = "answers" if answers(settings) else "does not answer"
+        lines = [
+            f"MLflow (process {pid}, {settings.workers} workers) {word} at {address(settings)}"
+        ]
+    if not postgresql.is_running(folder):
+        return [*lines, "PostgreSQL does not run"]
+    size = postgresql.size(folder) / 1e6
+    artifacts = sum(path.stat().st_size for path in folder.artifacts.rglob("*") if path.is_file())
+    return [*lines, f"PostgreSQL runs: {size:.0f} MB; artifacts: {artifacts / 1e6:.0f} MB"]
+
+
+def wait(folder: Folder) -> None:
+    """Wait until MLflow ends or a signal comes, then stop the database too.
+
+    Raises:
+        UserError: MLflow ended by itself.
+    """
+    ended: list[int] = []
+    for number in (signal.SIGTERM, signal.SIGINT):
+        signal.signal(number, lambda number, frame: ended.append(number))
+    while running(folder) is not None and not ended:
+        time.sleep(0.5)
+    stop(folder)
+    if not ended:
+        raise UserError(f"MLflow ended: {_last_line(folder.log)} ({folder.log})")
+
+
+def answers(settings: Settings) -> bool:
+    """Return whether a server answers at the address."""
+    try:
+        opened = urllib.request.build_opener(urllib.request.ProxyHandler({}))
+        with opened.open(f"{address(settings)}/health", timeout=5) as answer:
+            return bool(answer.status == 200)
+    except OSError:
+        return False
+
+
+def _command(folder: Folder, settings: Settings) -> list[str]:
+    url = postgresql.url(folder)
+    words = ["-m", "mlflow", "server", "--app-name", "catalog-server", "--host", HOST]
+    words += ["--port", str(settings.port), "--workers", str(settings.workers)]
+    words += ["--backend-store-uri", url, "--registry-store-uri", url]
+    words += ["--artifacts-destination", folder.artifacts.as_uri(), "--serve-artifacts"]
+    words += ["--uvicorn-opts", "--log-level warning"]
+    if settings.host:
+        local = f"localhost,localhost:*,{HOST},{HOST}:*"
+        words += ["--allowed-hosts", f"{settings.host},{settings.host}:*,{local}"]
+        words += ["--cors-allowed-origins", f"https://{settings.host}"]
+    return [sys.executable, *words]
+
+
+def environment(folder: Folder) -> dict[str, str]:
+    """Return the environment of MLflow's processes, with the secrets that MLflow reads there."""
+    own = ("MLFLOW_", "PYTHONPATH", "PG")
+    kept = {name: value for name, value in os.environ.items() if not name.startswith(own)}
+    name, password = read_credentials(folder.credentials)
+    config = folder.path / "auth.ini"
+    config.write_text(
+        "[mlflow]\ndefault_permission = READ\n"
+        f"database_uri = {postgresql.url(folder).replace('%', '%%')}\n"
+        "authorization_function = runcatalog.server.authorization:authorize\n"
+    )
+    return kept | {
+        "MLFLOW_AUTH_CONFIG_PATH": str(config),
+        "MLFLOW_AUTH_ADMIN_USERNAME": name,
+        "MLFLOW_AUTH_ADMIN_PASSWORD": password,
+        "MLFLOW_FLASK_SERVER_SECRET_KEY": read_secret(folder.session_key),
+        "MLFLOW_BASIC_AUTH_FAIL_CLOSED": "true",  # a route without a rule is refused
+        "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes that judge texts
+        "MLFLOW_DISABLE_TELEMETRY": "true",
+        "DO_NOT_TRACK": "true",
+        LOCK: str(folder.path / "tables.lock"),
+        "PGPASSFILE": str(folder.pgpass),
+        "PYTHONWARNINGS": "ignore",
+        "OMP_NUM_THREADS": "1",
+    }
+
+
+def _keep_state(folder: Folder, pid: int) -> None:
+    with contextlib.suppress(psutil.NoSuchProcess):
+        journal.write_json(folder.state, {"pid": pid, "started": psutil.Process(pid).create_time()})
+
+
+def _check_port(port: int) -> None:
+    with socket.socket() as probe:
+        probe.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)
+        try:
+            probe.bind((HOST, port))
+        except OSError as error:
+            raise UserError(
+                f"port {port} of {HOST}: {error.strerror}; name another with --port"
+            ) from None
+
+
+def _end(pid: int) -> None:
+    """End a server and its workers.
+
+    Raises:
+        UserError: One of them does not end.
+    """
+    try:
+        top = psutil.Process(pid)
+        processes = [top, *top.children(recursive=True)]
+    except psutil.NoSuchProcess:
+        return
+    with contextlib.suppress(psutil.NoSuchProcess):
+        top.send_signal(signal.SIGTERM)
+    _, alive = psutil.wait_procs(processes, 30)
+    for process in alive:
+        with contextlib.suppress(psutil.NoSuchProcess):
+            process.kill()
+    if psutil.wait_procs(alive, 30)[1]:
+        raise UserError(f"MLflow (process {pid}) does not end")
+
+
+def _last_line(path: Path) -> str:
+    lines = [line for line in path.read_text(errors="replace").splitlines() if line.strip()]
+    return lines[-1].strip() if lines else "no message"

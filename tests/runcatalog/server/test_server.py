@@ -1,0 +1,297 @@
+"""A group's server as its users and its admin meet it."""
+
+import json
+import random
+import re
+import stat
+import urllib.error
+import urllib.request
+
+import pytest
+
+from runcatalog.record.journal import read_points
+
+OPEN = ("/health", "/version", "/favicon.ico", "/static-files", "/server-info")
+
+
+@pytest.fixture(scope="module")
+def ada(group):
+    """A user who may write to the experiments toy and ada."""
+    return group.new_user("ada", "toy", "ada")
+
+
+@pytest.fixture(scope="module")
+def bob(group):
+    """A user who may write to one experiment of his own."""
+    return group.new_user("bob", "bob")
+
+
+def experiment(group, user, name):
+    status, answer = group.ask(user, "GET", f"experiments/get-by-name?experiment_name={name}")
+    assert status == 200
+    return answer["experiment"]["experiment_id"]
+
+
+def new_run(group, user, name):
+    content = {"experiment_id": experiment(group, user, name), "start_time": 1}
+    status, answer = group.ask(user, "POST", "runs/create", content)
+    assert status == 200, answer
+    return answer["run"]["info"]["run_id"]
+
+
+def test_nobody_gets_anything_without_a_password(group):
+    from mlflow.server import app, fastapi_app
+
+    asked = 0
+    for rule in app.url_map.iter_rules():
+        path = re.sub("<[^>]*>", "1", rule.rule)
+        if any(word in path for word in OPEN):
+            continue
+        for method in rule.methods & {"GET", "POST", "PUT", "PATCH", "DELETE"}:
+            content = None if method == "GET" else {}
+            status, _ = group.ask(None, method, path, content)
+            assert status in (401, 403, 405), (method, path, status)
+            asked += 1
+    for route in fastapi_app.app.routes:
+        path = re.sub("{[^}]*}", "1", getattr(route, "path", ""))
+        for method in (getattr(route, "methods", None) or set()) - {"HEAD", "OPTIONS"}:
+            if path and not any(word in path for word in OPEN):
+                status, _ = group.ask(None, method, path, None if method == "GET" else {})
+                assert status in (401, 403), (method, path, status)
+                asked += 1
+    assert asked > 200
+
+
+def test_a_user_reads_all_and_writes_to_experiments_of_the_own(group, ada, bob):
+    run, where = new_run(group, ada, "ada"), experiment(group, bob, "ada")
+    point = {"key": "loss", "value": 1.5, "timestamp": 1, "step": 1}
+    artifact = f"/api/2.0/mlflow-artifacts/artifacts/{where}/{run}/artifacts/x.txt"
+    writes = [
+        ("POST", "runs/create", {"experiment_id": where, "start_time": 1}),
+        ("POST", "runs/log-batch", {"run_id": run, "metrics": [point]}),
+        ("POST", "runs/log-metric", {"run_id": run, **point}),
+        ("POST", "runs/set-tag", {"run_id": run, "key": "a", "value": "b"}),
+        ("POST", "runs/update", {"run_id": run, "status": "FAILED"}),
+        ("POST", "runs/delete", {"run_id": run}),
+        (
+            "POST",
+            "experiments/set-experiment-tag",
+            {"experiment_id": where, "key": "a", "value": "b"},
+        ),
+        ("POST", "experiments/delete", {"experiment_id": where}),
+        ("POST", "experiments/create", {"name": "of bob's own"}),
+        ("PUT", artifact, "text"),
+        ("POST", "users/create", {"username": "eve", "password": "long enough a password"}),
+        ("PATCH", "users/update-admin", {"username": "bob", "is_admin": True}),
+    ]
+    for method, route, content in writes:
+        assert group.ask(bob, method, route, content)[0] == 403, route
+    assert group.ask(ada, "POST", "runs/log-batch", {"run_id": run, "metrics": [point]})[0] == 200
+    assert group.ask(ada, "PUT", artifact, "text")[0] == 200
+    status, answer = group.ask(bob, "GET", f"runs/get?run_id={run}")
+    assert (status, answer["run"]["data"]["metrics"]) == (200, [point])
+    assert group.ask(bob, "GET", artifact) == (200, "text")
+    assert group.catalog("user list").split("\n")[2].split("  ")[0] == "admin"
+
+
+def test_a_users_runs_arrive_by_sync(group, ada):
+    shell = group.project("arrive", ada)
+    directory = group.record(shell, "first", steps=40)
+    shell.inside("sync")
+    query = (
+        "SELECT m.timestamp, m.step, m.key, CASE WHEN m.is_nan THEN 'NaN' ELSE m.value END FROM metrics m "
+        "JOIN tags t USING (run_uuid) WHERE t.key = 'run_id' AND t.value = %s"
+    )
+    run = json.loads((directory / "journal" / "run.json").read_text())["run_id"]
+    stored = [(t, s, k, repr(float(v))) for t, s, k, v in group.rows(query, run)]
+    points = read_points(directory / "journal" / "metrics.jsonl")
+    assert sorted(stored) == sorted((p.time, p.step, p.name, repr(p.value)) for p in points)
+    assert "no differences" in shell.inside("verify")
+
+
+def test_a_wrong_password_is_refused_by_each_process_and_loses_nothing(group, ada):
+    wrong = (ada[0], ada[1][:-1])
+    for user, status in [(ada, 200), (wrong, 401), (("eve", ada[1]), 401)] * 6:
+        assert group.ask(user, "POST", "experiments/search", {"max_results": 1})[0] == status
+    shell = group.project("wrong", wrong)
+    group.record(shell, "first")
+    told = shell.inside("sync", code=1)
+    assert "401" in told
+    assert "Traceback" not in told
+    shell.env["MLFLOW_TRACKING_PASSWORD"] = ada[1]
+    shell.inside("sync")
+    assert "no differences" in shell.inside("verify")
+
+
+def test_a_new_password_counts_at_once_in_each_process(group):
+    first = group.new_user("carl")
+    asked = "POST", "experiments/search", {"max_results": 1}
+    for _ in range(6):
+        assert group.ask(first, *asked)[0] == 200
+    second = group.new_password("carl")
+    for _ in range(6):
+        assert group.ask(first, *asked)[0] == 401
+        assert group.ask(second, *asked)[0] == 200
+    group.catalog("user remove carl")
+    for _ in range(6):
+        assert group.ask(second, *asked)[0] == 401
+
+
+def batches(seed):
+    """Yields batches of points as clients send them, with repetitions and numbers that are none."""
+    chance = random.Random(seed)
+    values = [0, -1, 2.5, 1e300, "NaN", "Infinity", "-Infinity", -0.0, 5e-324]
+    sent = []
+    for _ in range(6):
+        points = [
+            {
+                "key": chance.choice(["loss", "a/b c", "lr-1.x_y"]),
+                "value": chance.choice(values),
+                "timestamp": chance.randrange(3),
+                "step": chance.randrange(-1, 2),
+            }
+            for _ in range(chance.randrange(1, 40))
+        ]
+        points += chance.sample(sent, min(len(sent), 5))
+        sent += points
+        yield points
+
+
+@pytest.mark.parametrize("seed", range(4))
+def test_points_are_stored_as_mlflow_stores_them(group, ada, seed):
+    ours, mlflows = new_run(group, ada, "ada"), new_run(group, ada, "ada")
+    for points in batches(seed):
+        message = {"run_id": ours, "metrics": points}
+        assert group.ask(ada, "POST", "runs/log-batch", message) == (200, {})
+        message = {"run_id": mlflows, "metrics": points, "tags": [{"key": "k", "value": "v"}]}
+        assert group.ask(ada, "POST", "runs/log-batch", message) == (200, {})
+    for table in ("metrics", "latest_metrics"):
+        query = (
+            f"SELECT key, value::text, timestamp, step, is_nan FROM {table} WHERE run_uuid = %s "
+            "ORDER BY 1, 2, 3, 4, 5"
+        )
+        assert group.rows(query, ours) == group.rows(query, mlflows)
+
+
+def test_wrong_points_are_answered_by_mlflow(group, ada):
+    run = new_run(group, ada, "ada")
+    good = {"key": "loss", "value": 1.5, "timestamp": 1, "step": 1}
+    for change in (
+        {"key": "a\nb"}, {"key": "../x"}, {"key": "x" * 300}, {"timestamp": -1}, {"value": "one"},
+        {"step": 1 << 64}, {"key": None},
+    ):  # fmt: skip
+        status, answer = group.ask(
+            ada, "POST", "runs/log-batch", {"run_id": run, "metrics": [good, good | change]}
+        )
+        assert status == 400, change
+        assert answer["error_code"] == "INVALID_PARAMETER_VALUE"
+    many = [good | {"step": step} for step in range(1001)]
+    assert group.ask(ada, "POST", "runs/log-batch", {"run_id": run, "metrics": many})[0] == 400
+    assert (
+        group.ask(ada, "POST", "runs/log-batch", {"run_id": "f" * 32, "metrics": [good]})[0] == 404
+    )
+    assert group.rows("SELECT FROM metrics WHERE run_uuid = %s", run) == []
+    group.ask(ada, "POST", "runs/log-batch", {"run_id": run, "metrics": [good]})
+    admin = read_admin(group)
+    assert group.ask(admin, "POST", "runs/delete", {"run_id": run})[0] == 200
+    status, answer = group.ask(ada, "POST", "runs/log-batch", {"run_id": run, "metrics": [good]})
+    assert status == 400
+    assert "active" in answer["message"]
+
+
+def read_admin(group):
+    from runcatalog.server.folder import read_credentials
+
+    return read_credentials(group.folder.credentials)
+
+
+def test_secrets_are_closed_and_a_looser_one_is_refused(group):
+    secrets = [group.folder.pgpass, group.folder.credentials, group.folder.session_key]
+    secrets += list(group.root.glob("*.credentials"))
+    assert {stat.S_IMODE(path.stat().st_mode) for path in secrets} == {0o600}
+    for path in secrets[:3]:
+        path.chmod(0o640)
+        told = group.catalog("start", code=1)
+        assert f"chmod 600 {path}" in told
+        assert told.count("\n") == 1
+        path.chmod(0o600)
+
+
+def test_a_backup_brings_everything_back(group, ada):
+    shell = group.project("backup", ada)
+    group.record(shell, "first")
+    shell.inside("sync")
+    older = group.root / "older.tar"
+    group.catalog(f"backup {older}")
+    assert stat.S_IMODE(older.stat().st_mode) == 0o600
+    group.record(shell, "second", steps=50)
+    shell.inside("sync")
+    newer = group.root / "newer.tar"
+    group.catalog(f"backup {newer}")
+    damaged = group.root / "damaged.tar"
+    damaged.write_bytes(newer.read_bytes()[:200_000])
+    told = group.catalog(f"restore {damaged}", code=1)
+    assert "is no backup" in told
+    assert told.count("\n") == 1
+    before = sorted(p.relative_to(group.folder.path) for p in group.folder.artifacts.rglob("*"))
+    group.new_user("late")
+    group.catalog(f"restore {newer}")
+    assert "no differences" in shell.inside("verify")
+    after = sorted(p.relative_to(group.folder.path) for p in group.folder.artifacts.rglob("*"))
+    assert after == before
+    assert "late" not in group.catalog("user list")
+    group.catalog(f"restore {older}")
+    shell.inside("verify", code=1)
+    assert "no differences" in shell.inside("verify --repair")
+    assert "exists" in group.catalog(f"backup {older}", code=1)
+
+
+def test_data_stay_when_it_is_stopped(group, ada):
+    run = new_run(group, ada, "ada")
+    counts = "SELECT (SELECT count(*) FROM metrics), (SELECT count(*) FROM runs)"
+    before = group.rows(counts)
+    assert "runs already" in group.catalog("start")
+    assert "stopped" in group.catalog("stop")
+    assert "did not run" in group.catalog("stop")
+    assert "does not run" in group.catalog("status")
+    assert "no server" in group.catalog("user list", code=1)
+    assert group.uri in group.catalog("start")
+    assert group.uri in group.catalog("status")
+    assert group.rows(counts) == before
+    assert group.ask(ada, "GET", f"runs/get?run_id={run}")[0] == 200
+
+
+@pytest.mark.parametrize(
+    ("line", "why"),
+    [
+        ("user add a:b", "no name of a user"),
+        ("user add admin", "the server's own user"),
+        ("user remove nobody", "no user 'nobody'"),
+        ("user add", "the name is missing"),
+        ("restore /nowhere.tar", "there is no such file"),
+        ("backup /nowhere/x.tar", "there is no folder /nowhere"),
+        ("start --port 0", "between 1 and 65535"),
+        ("start --workers 0", "between 1 and 64"),
+        ("start --host-name a/b", "no name of a host"),
+    ],
+)
+def test_bad_input_gets_one_line(group, line, why):
+    told = group.catalog(line, code=1)
+    assert why in told
+    assert told.count("\n") == 1
+
+
+def test_a_proxys_name_is_let_in_and_no_other(group, ada):
+    def status(host):
+        request = urllib.request.Request(f"{group.uri}/api/2.0/mlflow/users/current")
+        request.add_header("Host", host)
+        try:
+            return urllib.request.urlopen(request, timeout=60).status
+        except urllib.error.HTTPError as error:
+            return error.code
+
+    assert status("mlflow.lab") == 403
+    group.catalog("stop")
+    group.catalog("start --host-name mlflow.lab")
+    assert status("mlflow.lab") == 401
+    assert status("other.lab") == 403
