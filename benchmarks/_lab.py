@@ -19,7 +19,7 @@ from runcatalog.cluster.dask_engine import DaskEngine
 from runcatalog.cluster.engine import EngineError
 from runcatalog.record import journal
 
-ENGINE = "lab"
+ENGINE, UNCHECKED = "lab", "unchecked"  # entries of engines.yml
 _GUILD_YML = """\
 - model: bench
   sourcecode:
@@ -31,6 +31,7 @@ _GUILD_YML = """\
   operation-defaults: {pip-freeze: no, output-scalars: no}
   operations:
     sleep: {main: src/sleep, flags-import: all}
+    train: {main: src/train, flags-import: all}
 """
 _SLEEP = '''\
 """Sleeps."""
@@ -44,12 +45,45 @@ if __name__ == "__main__":
     parser.add_argument("--seed", type=int, default=1)
     time.sleep(parser.parse_args().seconds)
 '''
-# The settings are the defaults.
+_TRAIN = '''\
+"""Records points of a random walk."""
+
+import argparse
+import time
+from dataclasses import dataclass
+
+import numpy as np
+
+from runcatalog import record
+
+
+@dataclass(frozen=True)
+class Config(record.Config):
+    points: int = record.option(100, "points", low=1)
+    seconds: float = record.option(0.0, "seconds to sleep", low=0)
+
+
+def main(config):
+    with record.start(config, study="bench") as run:
+        walk = np.random.default_rng(config.seed).normal(size=config.points).cumsum()
+        for step, value in enumerate(walk, 1):
+            run.log({"walk": float(value)}, step)
+        time.sleep(config.seconds)
+        run.finish({"objective": {"name": "walk", "value": float(walk[-1]), "kind": "mean"}})
+
+
+if __name__ == "__main__":
+    record.run_script(main, Config, argparse.ArgumentParser())
+'''
+# The settings are the defaults, but for the entry whose check multiplies no matrices.
 _ENGINES_YML = f"""\
-{ENGINE}:
+{ENGINE}: &defaults
   scheduler: tls://127.0.0.1:PORT
   tls: tls
   scratch: scratch
+{UNCHECKED}:
+  <<: *defaults
+  health: 0.001
 """
 _PATIENCE = 120.0  # s
 
@@ -59,6 +93,11 @@ class Lab:
 
     Args:
         root: A new folder.
+
+    Attributes:
+        root: See above.
+        settings: Its entry of engines.yml.
+        environment: In which users type.
     """
 
     def __init__(self, root: Path) -> None:
@@ -71,13 +110,14 @@ class Lab:
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
+        (root / "src" / "train.py").write_text(_TRAIN)
         (root / engines.FILE).write_text(_ENGINES_YML.replace("PORT", port))
         self.settings = engines.read(root, ENGINE)
         self._workers: list[str] = []
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         # Of the Python that runs this, as an activated environment.
         path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{kept['PATH']}"
-        self._environment = kept | {
+        self.environment = kept | {
             "GUILD_HOME": str(root / "guild"),
             "OMP_NUM_THREADS": "1",
             "PATH": path,
@@ -113,17 +153,28 @@ class Lab:
         except EngineError:
             return []
 
-    def guild(self, *words: str, elsewhere: bool) -> float:
+    def guild(self, *words: str, engine: str = "", **variables: str) -> float:
         """Run a command of Guild; return the seconds from its start to its end.
 
         Args:
             words: The command.
-            elsewhere: Whether its runs go to the workers.
+            engine: Entry of engines.yml; "" runs them here.
+            variables: More environment variables.
         """
-        environment = self._environment | ({engines.VARIABLE: ENGINE} if elsewhere else {})
+        environment = self.environment | ({engines.VARIABLE: engine} if engine else {}) | variables
         begin = time.perf_counter()
         self._typed(["guild", *words], environment)
         return time.perf_counter() - begin
+
+    def begin(
+        self, *words: str, engine: str, **variables: str
+    ) -> subprocess.Popen[bytes]:
+        """Start a command of Guild whose output is not wanted; see `guild`."""
+        environment = self.environment | {engines.VARIABLE: engine} | variables
+        quiet = subprocess.DEVNULL
+        return subprocess.Popen(
+            ["guild", *words], cwd=self.root, env=environment, stdin=quiet, stdout=quiet, stderr=quiet
+        )
 
     def processes(self) -> dict[str, psutil.Process]:
         """Return the processes of the lab by name."""
@@ -142,7 +193,7 @@ class Lab:
         shutil.rmtree(self.settings.scratch, ignore_errors=True)
 
     def _catalog(self, *words: str) -> None:
-        self._typed(["catalog", "workers", *words, "--engine", ENGINE], self._environment)
+        self._typed(["catalog", "workers", *words, "--engine", ENGINE], self.environment)
 
     def _typed(self, command: list[str], environment: dict[str, str]) -> None:
         done = subprocess.run(

@@ -17,7 +17,7 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks import _report  # noqa: E402
-from benchmarks._lab import Lab  # noqa: E402
+from benchmarks._lab import ENGINE, Lab  # noqa: E402
 
 PARTS = ("overhead", "speed-up")
 OVERHEAD = 2.0  # s that a worker may add to a trial
@@ -31,10 +31,10 @@ def overhead_rows(lab: Lab, repeats: int) -> list[dict[str, Any]]:
     lab.set_workers(1)
     single, batch = ["run", "bench:sleep", "-y"], ["run", "bench:sleep", _seeds(TRIALS), "-y"]
     measures = {
-        "run there": lambda: lab.guild(*single, elsewhere=True),
-        "run here": lambda: lab.guild(*single, elsewhere=False),
-        "trials there": lambda: lab.guild(*batch, elsewhere=True),
-        "trials here": lambda: lab.guild(*batch, elsewhere=False),
+        "run there": lambda: lab.guild(*single, engine=ENGINE),
+        "run here": lambda: lab.guild(*single),
+        "trials there": lambda: lab.guild(*batch, engine=ENGINE),
+        "trials here": lambda: lab.guild(*batch),
     }
     for measure in measures.values():  # the flags are imported, files are in the page cache
         measure()
@@ -68,7 +68,7 @@ def speed_up_rows(lab: Lab, seconds: float, repeats: int) -> list[dict[str, Any]
 
     def rate(workers: int) -> float:
         lab.set_workers(workers)
-        return 60 * SLEEPERS / lab.guild("run", "bench:sleep", *flags, "-y", elsewhere=True)
+        return 60 * SLEEPERS / lab.guild("run", "bench:sleep", *flags, "-y", engine=ENGINE)
 
     rates = _report.alternate({"four": lambda: rate(WORKERS), "one": lambda: rate(1)}, repeats)
     return [
