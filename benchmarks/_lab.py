@@ -88,6 +88,11 @@ _ENGINES_YML = f"""\
 _PATIENCE = 120.0  # s
 
 
+def seeds_flag(trials: int) -> str:
+    """Return the flag of a batch with so many trials."""
+    return f"seed=[{','.join(map(str, range(1, trials + 1)))}]"
+
+
 class Lab:
     """A project whose runs may go to workers of this machine.
 
@@ -166,20 +171,25 @@ class Lab:
         self._typed(["guild", *words], environment)
         return time.perf_counter() - begin
 
-    def begin(
-        self, *words: str, engine: str, **variables: str
-    ) -> subprocess.Popen[bytes]:
+    def begin(self, *words: str, engine: str, **variables: str) -> subprocess.Popen[bytes]:
         """Start a command of Guild whose output is not wanted; see `guild`."""
         environment = self.environment | {engines.VARIABLE: engine} | variables
         quiet = subprocess.DEVNULL
         return subprocess.Popen(
-            ["guild", *words], cwd=self.root, env=environment, stdin=quiet, stdout=quiet, stderr=quiet
+            ["guild", *words],
+            cwd=self.root,
+            env=environment,
+            stdin=quiet,
+            stdout=quiet,
+            stderr=quiet,
         )
 
     def processes(self) -> dict[str, psutil.Process]:
         """Return the processes of the lab by name."""
         names = ("scheduler", *self._workers)
-        states = {name: journal.read_json(self.settings.scratch / name / "process.json") for name in names}
+        states = {
+            name: journal.read_json(self.settings.scratch / name / "process.json") for name in names
+        }
         return {name: psutil.Process(state["pid"]) for name, state in states.items() if state}
 
     def runs(self) -> list[Path]:

@@ -22,7 +22,7 @@ from typing import Any
 import numpy as np
 import psutil
 
-from benchmarks._lab import ENGINE, UNCHECKED, Lab
+from benchmarks._lab import ENGINE, UNCHECKED, Lab, seeds_flag
 from benchmarks._lab_simulation import Costs, Linear, Power
 from runcatalog.cluster import engines, files, node
 from runcatalog.cluster.dask_engine import METRIC, DaskEngine, security
@@ -79,19 +79,22 @@ def _trial(lab: Lab) -> tuple[float, float, float]:
     box = lab.processes()["box1"]
 
     def batch(trials: int) -> tuple[float, float]:
-        seeds = f"seed=[{','.join(map(str, range(1, trials + 1)))}]"
         before = _children(), _cpu(box)
-        lab.guild("run", "bench:train", seeds, "-y", engine=UNCHECKED, **quiet)
+        lab.guild("run", "bench:train", seeds_flag(trials), "-y", engine=UNCHECKED, **quiet)
         return _children() - before[0], _cpu(box) - before[1]
 
     batch(_BATCHES[0])  # imports the flags
     few, many = (np.median([batch(trials) for _ in range(2)], axis=0) for trials in _BATCHES)
     submitter, worker = (many - few) / (_BATCHES[1] - _BATCHES[0])
-    running = lab.begin("run", "bench:train", "seed=[1,2]", "seconds=20", "-y", engine=UNCHECKED, **quiet)
+    running = lab.begin(
+        "run", "bench:train", "seed=[1,2]", "seconds=20", "-y", engine=UNCHECKED, **quiet
+    )
     memory = 0.0
     while running.poll() is None:
         with contextlib.suppress(psutil.Error):
-            proxies = [p for p in psutil.Process(running.pid).children(recursive=True) if _is_proxy(p)]
+            proxies = [
+                p for p in psutil.Process(running.pid).children(recursive=True) if _is_proxy(p)
+            ]
             # Guild's process of the trial, and the one that stands in for its script.
             memory = max([memory, *(_memory(p) + _memory(p.parent()) for p in proxies)])
         time.sleep(0.5)
@@ -161,7 +164,8 @@ def _many_workers(lab: Lab, count: int) -> Iterator[DaskEngine]:
     """Give the scheduler so many workers, all in one process."""
     command = [sys.executable, "-m", "benchmarks._lab_costs", str(lab.root), str(count)]
     engine = DaskEngine(lab.settings)
-    with subprocess.Popen(command, cwd=ROOT, stdin=subprocess.PIPE) as process:
+    quiet = subprocess.DEVNULL
+    with subprocess.Popen(command, cwd=ROOT, stdin=quiet, stdout=quiet, stderr=quiet) as process:
         try:
             while _known(engine) != count:
                 if process.poll() is not None:
@@ -244,7 +248,9 @@ def _delivery(lab: Lab, folder: Path) -> tuple[Linear, Linear, Linear, float]:
     ]
     quiet = {"MLFLOW_DISABLE_TELEMETRY": "true", "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false"}
     log = (folder / "server.log").open("wb")
-    server = subprocess.Popen(command, stdout=log, stderr=log, env=os.environ | quiet, start_new_session=True)
+    server = subprocess.Popen(
+        command, stdout=log, stderr=log, env=os.environ | quiet, start_new_session=True
+    )
     try:
         found, memory = [], 0.0
         for turn in range(3):  # the first one makes tables and connections
@@ -301,7 +307,9 @@ def _proposal() -> Power:
     for size in _HISTORIES:
         points = rng.random((size, len(_DIMENSIONS)))
         history = [
-            Observation({f"x{i}": float(x) for i, x in enumerate(point)}, float(((point - 0.3) ** 2).sum()))
+            Observation(
+                {f"x{i}": float(x) for i, x in enumerate(point)}, float(((point - 0.3) ** 2).sum())
+            )
             for point in points
         ]
         begin = time.process_time()

@@ -274,7 +274,9 @@ class _Lab:
                 yield from machine.work(self.costs.proposal.at(index))
             self.environment.process(self._trial(machine, slots, slot))
 
-    def _trial(self, machine: Machine, slots: simpy.Resource, slot: Any) -> Generator[Any, Any, None]:
+    def _trial(
+        self, machine: Machine, slots: simpy.Resource, slot: Any
+    ) -> Generator[Any, Any, None]:
         costs, environment, count = self.costs, self.environment, self.scenario.workers
         self.running += 1
         self.most = max(self.most, self.running)

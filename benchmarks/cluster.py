@@ -17,7 +17,7 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks import _report  # noqa: E402
-from benchmarks._lab import ENGINE, Lab  # noqa: E402
+from benchmarks._lab import ENGINE, Lab, seeds_flag  # noqa: E402
 
 PARTS = ("overhead", "speed-up")
 OVERHEAD = 2.0  # s that a worker may add to a trial
@@ -29,7 +29,7 @@ SLEEPERS = 16
 def overhead_rows(lab: Lab, repeats: int) -> list[dict[str, Any]]:
     """Return the seconds that one worker adds to a run, and to a trial of a batch."""
     lab.set_workers(1)
-    single, batch = ["run", "bench:sleep", "-y"], ["run", "bench:sleep", _seeds(TRIALS), "-y"]
+    single, batch = ["run", "bench:sleep", "-y"], ["run", "bench:sleep", seeds_flag(TRIALS), "-y"]
     measures = {
         "run there": lambda: lab.guild(*single, engine=ENGINE),
         "run here": lambda: lab.guild(*single),
@@ -64,7 +64,7 @@ def overhead_rows(lab: Lab, repeats: int) -> list[dict[str, Any]]:
 
 def speed_up_rows(lab: Lab, seconds: float, repeats: int) -> list[dict[str, Any]]:
     """Return how much faster four workers run a batch of sleeping trials than one."""
-    flags = [f"seconds={seconds:g}", _seeds(SLEEPERS)]
+    flags = [f"seconds={seconds:g}", seeds_flag(SLEEPERS)]
 
     def rate(workers: int) -> float:
         lab.set_workers(workers)
@@ -81,10 +81,6 @@ def speed_up_rows(lab: Lab, seconds: float, repeats: int) -> list[dict[str, Any]
             target=SPEED_UP,
         )
     ]
-
-
-def _seeds(count: int) -> str:
-    return f"seed=[{','.join(map(str, range(1, count + 1)))}]"
 
 
 def main() -> None:

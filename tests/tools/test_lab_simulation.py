@@ -95,7 +95,9 @@ def test_no_trial_waits_for_mlflow_whose_backlog_grows():
 
 def test_a_search_waits_for_its_proposals():
     costs = replace(FREE, proposal=model.Power(0.01, 2.0))
-    outcome = model.simulate(model.Scenario(workers=4, trials=40, seconds=0.1, searches=True), costs)
+    outcome = model.simulate(
+        model.Scenario(workers=4, trials=40, seconds=0.1, searches=True), costs
+    )
     assert outcome.seconds == pytest.approx(sum(0.01 * n**2 for n in range(40)) + 0.1, rel=0.01)
 
 
