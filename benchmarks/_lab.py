@@ -1,4 +1,4 @@
-"""A lab on this machine: a scheduler and workers, started by the commands that users type, and a project to run there."""
+"""A lab on this machine: a scheduler and workers, started by the commands that users type, and a project for them."""
 
 from __future__ import annotations
 
@@ -12,8 +12,8 @@ from pathlib import Path
 from typing import Any
 
 import psutil
-
 from benchmarks._recording_peers import FOREIGN
+
 from runcatalog.cluster import engines
 from runcatalog.cluster.dask_engine import DaskEngine
 from runcatalog.cluster.engine import EngineError

@@ -21,9 +21,9 @@ from typing import Any
 
 import numpy as np
 import psutil
-
 from benchmarks._lab import ENGINE, UNCHECKED, Lab, seeds_flag
 from benchmarks._lab_simulation import Costs, Linear, Power
+
 from runcatalog.cluster import engines, files, node
 from runcatalog.cluster.dask_engine import METRIC, DaskEngine, security
 from runcatalog.cluster.engine import EngineError, Job, Place

@@ -1,8 +1,8 @@
 """A discrete-event model of a lab: submitters, scheduler, workers, MLflow's server, PostgreSQL, proposals, the catalog.
 
 Each part is a machine with some cores and a queue; an operation occupies a core for the CPU seconds that were measured
-(see _lab_costs.py). A trial is started by its submitter, placed with a list of the workers, started on a worker that has
-been checked, looked at until it ends, and delivered to MLflow, which no trial waits for.
+(see _lab_costs.py). A trial is started by its submitter, placed with a list of the workers, started on a worker that
+has been checked, looked at until it ends, and delivered to MLflow, which no trial waits for.
 """
 
 from __future__ import annotations

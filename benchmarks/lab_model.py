@@ -7,7 +7,7 @@ matrix products) and run, so that the cores are busy while the trials sleep.
 
 The part "labs" is of 10, 100 and 1,000 machines, one worker each, with 100,000 trials of 10 minutes and 1,000 points:
 the rate at which each part would be busy all the time compared with the rate at which the workers end trials. A ratio
-below 1 is a part that is too slow. There is one submitter with two cores, MLflow's server and PostgreSQL have four each.
+below 1 is a part that is too slow. There is one submitter with two cores; MLflow's server and PostgreSQL have four.
 """
 
 import json

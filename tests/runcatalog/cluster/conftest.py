@@ -56,12 +56,13 @@ class Lab:
             "RECORD_MLFLOW": "off",
         }
 
-    def start(self, name: str) -> None:
-        """Starts a process of the lab, as `catalog workers start` does."""
-        command = [BIN / "python", "-m", "runcatalog.cluster.serve", self.root, "lab", name, "1"]
+    def start(self, name: str, root: Path | None = None, **env: str) -> None:
+        """Starts a process of the lab, as `catalog workers start` does; in another project's folder if one is given."""
+        root = root or self.root
+        command = [BIN / "python", "-m", "runcatalog.cluster.serve", root, "lab", name, "1"]
         with (self.root / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, env=plain_environment(), cwd=self.root
+                command, stdout=log, stderr=log, env=plain_environment() | env, cwd=root
             )
 
     def wait(self, condition, seconds: float = 45):
@@ -131,6 +132,12 @@ class Lab:
             process.send_signal(signal.SIGTERM)
         for process in self.processes.values():
             process.wait(60)
+
+
+@pytest.fixture(scope="session")
+def new_lab():
+    """Returns the function that makes a lab without processes in a new folder."""
+    return Lab
 
 
 @pytest.fixture(scope="module")
