@@ -14,6 +14,7 @@ import shutil
 import subprocess
 import sys
 import time
+import urllib.request
 import uuid
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -252,6 +253,10 @@ def _delivery(lab: Lab, folder: Path) -> tuple[Linear, Linear, Linear, float]:
         command, stdout=log, stderr=log, env=os.environ | quiet, start_new_session=True
     )
     try:
+        while not _answers(address):
+            if server.poll() is not None:
+                raise SystemExit((folder / "server.log").read_text())
+            time.sleep(0.2)
         found, memory = [], 0.0
         for turn in range(3):  # the first one makes tables and connections
             for run in chosen:
@@ -272,6 +277,13 @@ def _delivery(lab: Lab, folder: Path) -> tuple[Linear, Linear, Linear, float]:
     few, many = (np.median(rows, axis=0) for rows in counted)
     sender, web, sql = (Linear.through(_POINTS, pair) for pair in zip(few, many, strict=True))
     return sender, web, sql, memory
+
+
+def _answers(address: str) -> bool:
+    try:
+        return bool(urllib.request.urlopen(f"{address}/health", timeout=5).status == 200)
+    except OSError:
+        return False
 
 
 def _rename(run: Path) -> None:

@@ -6,6 +6,7 @@ import shutil
 
 import pytest
 
+from lab import Lab
 from runcatalog.cluster import certificates
 from runcatalog.cluster.dask_engine import DaskEngine
 from runcatalog.cluster.engine import Place
@@ -44,10 +45,10 @@ def declare(folder, name):
 
 
 @pytest.fixture(scope="module")
-def nine(tmp_path_factory, new_lab):
+def nine(tmp_path_factory):
     """A lab of nine workers; the folder of the fourth has nothing of the project but its settings."""
     folder = tmp_path_factory.mktemp("nine")
-    lab = new_lab(folder / "project")
+    lab = Lab(folder / "project")
     file = lab.root / "experiments/engines.yml"
     declared = (
         file.read_text()
