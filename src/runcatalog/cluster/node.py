@@ -249,14 +249,15 @@ class Node:
         name: Its name in the lab.
         scratch: Its own folder; what earlier processes have left there is removed.
         slots: Attempts that run at once.
+        probe: See `runcatalog.cluster.engines.Settings`.
 
     Attributes:
         drained: Why it takes no more attempts; "" if it does.
         stopping: Set when it is to end.
     """
 
-    def __init__(self, name: str, scratch: Path, slots: int = 1) -> None:
-        self.name, self.scratch, self.slots = name, scratch, slots
+    def __init__(self, name: str, scratch: Path, slots: int = 1, probe: str = "") -> None:
+        self.name, self.scratch, self.slots, self._probe = name, scratch, slots, probe
         self.address = ""
         self.drained = ""
         self.stopping = asyncio.Event()
@@ -407,7 +408,8 @@ class Node:
     async def _problem(self, demands: dict[str, Any]) -> str:
         """Run the checks in a process of their own."""
         command = [sys.executable, "-m", "runcatalog.cluster.health"]
-        given = json.dumps(demands | {"scratch": str(self.scratch)}).encode()
+        own = {"scratch": str(self.scratch), "probe": self._probe}
+        given = json.dumps(demands | own).encode()
         limit = 120 + float(demands.get("seconds", 0))
         process = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE

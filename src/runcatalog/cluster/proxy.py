@@ -46,6 +46,8 @@ RECORDS = "ENGINE_RECORDS"  # set if the script may read the project's records
 LOSSES = 3  # after which a run is given up
 STATE = "engine.json"  # in the folder .guild of a run
 _LOCK_SECONDS = 60.0
+_FIRST_POLL = 0.1  # s from the first look to the second
+_POLL_SHARE = 0.2  # of a run's time between two looks, so that the end of a short run is seen soon
 _RUN_ID = re.compile("[0-9a-f]{8,32}")
 _PROJECT_FILES = ("guild.yml", "catalog.yml", "experiments/machines.yml", "experiments/*/guild.yml")
 # Which run it is, and with which result.
@@ -155,6 +157,7 @@ class Proxy:
         """Mirror an attempt until it has ended; return the last look."""
         output, errors, passed, repeated = 0, 0, 0, 0
         look: Look | None = None
+        begin = time.monotonic()
         while True:
             for number in self._signals[passed:]:
                 self._engine.stop(place, self._run, self._attempt, number)
@@ -185,7 +188,8 @@ class Proxy:
                 mirror.remove(look)
             self._send()
             if look.code is None:
-                self._sleep(self._settings.poll)
+                known = time.monotonic() - begin
+                self._sleep(min(self._settings.poll, max(_FIRST_POLL, known * _POLL_SHARE)))
             elif has_ended and not (look.output or look.errors):
                 if not (different := mirror.forget_different(look.digests)):
                     return look
