@@ -1,54 +1,8 @@
 """What a reader does: `catalog site`, open it from disk, filter, read a run, compare; keys alone; axe."""
 
 import re
-from pathlib import Path
 
 import pytest
-
-from runcatalog.model.record_files import write_all
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def records(make):
-    """A sweep of two learning rates with three seeds, a failure, a superseded run, single runs."""
-    batch = "ba7c" * 8
-    sweep = []
-    for n in range(6):
-        lr, seed = (1e-3, 5e-3)[n // 3], n % 3 + 1
-        run = make(
-            n + 1,
-            value=0.8 + n / 50,
-            lr=lr,
-            seed=seed,
-            batch=batch,
-            operation="toy:sweep",
-            label=f"lr={lr} seed={seed}",
-        )
-        curve = [(step, min(1.0, step * lr * 10 + seed / 100)) for step in range(1, 40)]
-        sweep.append(
-            run.with_points({"opening_rate": curve, "loss": [(s, 1 / s) for s in range(1, 40)]})
-        )
-    return [
-        *sweep,
-        make(9, run=batch, operation="toy:sweep", result={"batch": True, "method": "grid"}),
-        make(10, value=0.3, lr=1e-2, task="pull", commit="0123456789abcdef", wall_seconds=75.0),
-        make(11, status="FAILED", reason="gradient explosion at update 12: log_std"),
-        make(12, value=0.1, superseded_by="0000000a" * 4, superseded_why="a wrong reward"),
-    ]
-
-
-@pytest.fixture
-def page_file(shell, records):
-    """The site that `catalog site` writes of these records."""
-    write_all(records, shell.root / "experiments/records")
-    printed = shell.catalog("site")
-    assert re.fullmatch(
-        rf"site/index.html of {len(records)} runs and batches: \d+ files written\n", printed
-    )
-    assert "up to date" in shell.catalog("site")
-    return shell.root / "site/index.html"
 
 
 def test_front_filter_run_comparison(browser, page_file):
