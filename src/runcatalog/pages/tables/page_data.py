@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
@@ -56,8 +56,7 @@ class PageData:
     _by_operation: dict[str, list[RunRecord]] = field(init=False)
 
     def __post_init__(self) -> None:
-        stated = (_with_interval(r, self.intervals.get(r.operation, "")) for r in self.records)
-        ordered = sorted(stated, key=groups.order)
+        ordered = sorted(with_intervals(self.records, self.intervals), key=groups.order)
         self.opened = self.opened or evaluation_marks.openings(ordered)
         self.by_id = {record.run: record for record in marks.current(ordered)}
         self.marked = {r.run: r for r in ordered if r.run not in self.by_id}
@@ -118,6 +117,16 @@ class PageData:
     def members(self, head: RunRecord) -> list[RunRecord]:
         """Return the trials of a head; none for a single run."""
         return self.trials.get(head.batch or head.run, [])
+
+
+def with_intervals(records: Iterable[RunRecord], intervals: Mapping[str, str]) -> list[RunRecord]:
+    """Return records whose objectives have the intervals that cells of their tables state.
+
+    Args:
+        records: The records.
+        intervals: The cell by operation; see :meth:`runcatalog.model.project.Project.intervals`.
+    """
+    return [_with_interval(record, intervals.get(record.operation, "")) for record in records]
 
 
 def _with_interval(record: RunRecord, cell: str) -> RunRecord:
