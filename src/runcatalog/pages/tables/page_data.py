@@ -28,7 +28,7 @@ class PageData:
         missing_commits: Commits of runs that are not in the project's git history.
         intervals: By operation, the cell of a run's table with its objective and 95 % interval, where the script
             computed it from several seeds; see `record_numbers.cell`.
-        addresses: Path and anchor of the entries in the pages of runs, by run id.
+        addresses: Path and anchor of the entries in the pages of runs, by run id and by operation.
         by_id: Current records by id, in order of their start: neither superseded nor retracted. Tables, figures and
             counts are of these alone.
         trials: Current trials by the id of their batch.
@@ -106,6 +106,12 @@ class PageData:
             else run[:8]
         )
         return f"{shown} *local*" if run in self.local else shown
+
+    def section_link(self, run: str, text: str) -> str:
+        """Return a text that is linked to the section with all runs of a run's operation."""
+        record = self.by_id.get(run)
+        address = self.addresses.get(self.operation_of(record)) if record else None
+        return f"[{text}]({page_links.to(address)})" if address else text
 
     def machine(self, record: RunRecord) -> str:
         """Return a run's machine, with the number of its kind of CPU if the machine has had several."""
