@@ -31,6 +31,7 @@ narrower than the Wilson interval of the pooled counts.
 - **Same setting?** says whether environment, budget and reward are the source's, else what differs.
 - **Not replicated**: the measured interval lies wholly on the worse side of the reported number.
 - **Undetermined**: the interval of the difference contains 0, or a side has fewer than three seeds.
+- **Seeds**: 10 × 3 are 10 seeds with 3 repetitions each within one run; the tables of the studies count runs.
 - **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
 """
 _LEGEND += f"- {' '.join(evaluation_marks.LEGEND.split())}"
@@ -185,7 +186,9 @@ def _runs_cell(data: PageData, number: Number | None) -> str:
     if first.batch in data.by_id and len(batches) == 1:
         return data.id_cell(first.batch)
     more = len(number.runs) - 1
-    return data.id_cell(first.run) + (f" +{more}" if more else "")
+    return data.id_cell(first.run) + (
+        f" {data.section_link(first.run, f'+{more}')}" if more else ""
+    )
 
 
 def reported_text(headline: Headline) -> str:

@@ -248,7 +248,11 @@ class Catalog:
         ]
         shown = metric.partition("*")[2].strip("/ ") if "*" in metric else metric
         palette = Palette.read(self.project.experiments)
-        drawing = Figure(runs, metric, flags, palette=palette, **more)
+        declared = [
+            self.data.operations[r.operation] for r in runs if r.operation in self.data.operations
+        ]
+        unit = next(filter(None, (operation.unit(metric) for operation in declared)), "")
+        drawing = Figure(runs, metric, flags, palette=palette, unit=unit, **more)
         return self._drawn(name, drawing, more.get("label") or shown)
 
     def landscape(self, name: str, operation: str, batch: str = "", **more: Any) -> str:

@@ -51,6 +51,8 @@ def index(
         "objective": {
             **{n: columns.texts(_text(o, n) for o in objectives) for n in _OBJECTIVE_TEXTS},
             **{n: columns.numbers(_number(o, n) for o in objectives) for n in _OBJECTIVE_NUMBERS},
+            "low": columns.numbers(o.get("interval", (None,))[0] for o in objectives),
+            "high": columns.numbers(o.get("interval", (None,))[-1] for o in objectives),
         },
         "batches": [row for row, r in enumerate(records) if (r.result or {}).get("batch")],
         "flags": _flags(records),
@@ -97,9 +99,11 @@ def _flags(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _operations(project: Project, records: Iterable[RunRecord]) -> dict[str, Any]:
-    """Return what is declared of the operations: study, description, defaults, what the source reported."""
+    """Return what is declared of the operations: study, description, defaults, units, what the source reported."""
     reported, pending = project.reported(), project.pending()
-    run = {record.operation for record in records}
+    metrics: dict[str, set[str]] = {}
+    for record in records:
+        metrics.setdefault(record.operation, set()).update(record.metrics)
     declared = project.operations()
     return {
         name: {
@@ -109,7 +113,12 @@ def _operations(project: Project, records: Iterable[RunRecord]) -> dict[str, Any
             "reported": reported[name].text if name in reported else "",
             "source": reported[name].source if name in reported else "",
             "same_setting": reported[name].same_setting if name in reported else "",
-            "never": name not in run,
+            "units": {
+                metric: unit
+                for metric in sorted(metrics.get(name, ()))
+                if (unit := operation.unit(metric))
+            },
+            "never": name not in metrics,
             "why": pending.get(name, ""),
         }
         for name, operation in sorted(declared.items())

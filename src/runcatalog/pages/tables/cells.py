@@ -208,8 +208,9 @@ def ids(data: PageData, setting: Setting) -> str:
 
 def id_links(data: PageData, runs: Sequence[str]) -> str:
     """Return links to the entries of runs, the first three of them."""
-    shown = [data.id_cell(run) for run in runs[:_IDS]]
-    return ", ".join(shown) + (f" and {len(runs) - _IDS} more" if len(runs) > _IDS else "")
+    shown = ", ".join(data.id_cell(run) for run in runs[:_IDS])
+    more = len(runs) - _IDS
+    return f"{shown} and {data.section_link(runs[0], f'{more} more')}" if more > 0 else shown
 
 
 def day(milliseconds: int | None) -> str:

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from runcatalog.analysis import groups, record_numbers
@@ -28,7 +28,7 @@ class PageData:
         missing_commits: Commits of runs that are not in the project's git history.
         intervals: By operation, the cell of a run's table with its objective and 95 % interval, where the script
             computed it from several seeds; see `record_numbers.cell`.
-        addresses: Path and anchor of the entries in the pages of runs, by run id.
+        addresses: Path and anchor of the entries in the pages of runs, by run id and by operation.
         by_id: Current records by id, in order of their start: neither superseded nor retracted. Tables, figures and
             counts are of these alone.
         trials: Current trials by the id of their batch.
@@ -57,8 +57,7 @@ class PageData:
     _marked_of: dict[str, list[RunRecord]] = field(init=False)
 
     def __post_init__(self) -> None:
-        stated = (_with_interval(r, self.intervals.get(r.operation, "")) for r in self.records)
-        ordered = sorted(stated, key=groups.order)
+        ordered = sorted(with_intervals(self.records, self.intervals), key=groups.order)
         self.opened = self.opened or evaluation_marks.openings(ordered)
         self.by_id = {record.run: record for record in marks.current(ordered)}
         self.marked = {r.run: r for r in ordered if r.run not in self.by_id}
@@ -112,6 +111,12 @@ class PageData:
         )
         return f"{shown} *local*" if run in self.local else shown
 
+    def section_link(self, run: str, text: str) -> str:
+        """Return a text that is linked to the section with all runs of a run's operation."""
+        record = self.by_id.get(run)
+        address = self.addresses.get(self.operation_of(record)) if record else None
+        return f"[{text}]({page_links.to(address)})" if address else text
+
     def machine(self, record: RunRecord) -> str:
         """Return a run's machine, with the number of its kind of CPU if the machine has had several."""
         kinds = self.cpus.get(record.machine, [])
@@ -122,6 +127,16 @@ class PageData:
     def members(self, head: RunRecord) -> list[RunRecord]:
         """Return the trials of a head; none for a single run."""
         return self.trials.get(head.batch or head.run, [])
+
+
+def with_intervals(records: Iterable[RunRecord], intervals: Mapping[str, str]) -> list[RunRecord]:
+    """Return records whose objectives have the intervals that cells of their tables state.
+
+    Args:
+        records: The records.
+        intervals: The cell by operation; see :meth:`runcatalog.model.project.Project.intervals`.
+    """
+    return [_with_interval(record, intervals.get(record.operation, "")) for record in records]
 
 
 def _with_interval(record: RunRecord, cell: str) -> RunRecord:

@@ -24,7 +24,7 @@ _WORD = re.compile(r"\S+?='[^']*'|'[^']*'|\S+")
 _FLAGS = 5  # flags that a setting shows; its entry has the command with all
 _FURTHER = 3  # columns of further numbers
 
-SETTING, VALUE, INTERVAL, COUNT, AFTER = "setting", "value", "95 %", "n", "after"
+SETTING, VALUE, INTERVAL, COUNT, AFTER = "setting", "value", "95 %", "runs", "after"
 OUTCOME, REPORTED, SAME = "outcome", "reported", "same setting?"
 STARTED, ID = "started", "id"
 
@@ -39,6 +39,7 @@ class Row:
         further: Cells of further numbers by their names.
         objective: Name of the value; "" without one.
         folded: Whether the row is folded below the table, as an earlier row of its operation.
+        units: Units of the value and the further numbers by their names.
     """
 
     cells: dict[str, str]
@@ -46,6 +47,7 @@ class Row:
     options: Mapping[str, str] = field(default_factory=dict)
     objective: str = ""
     folded: bool = False
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 def rows(
@@ -120,7 +122,10 @@ def _row(
         key: f"{cells.mean_text(numbers)} {cells.interval(numbers)}".strip()
         for key, numbers in cells.further(setting).items()
     }
-    return Row(row, further, options, str(objectives[0]["name"]))
+    declared = data.operations.get(setting.members[0].operation)
+    name_ = str(objectives[0]["name"])
+    units = {n: declared.unit(n) if declared else "" for n in (name_, *further)}
+    return Row(row, further, options, name_, units=units)
 
 
 def _distinct(
@@ -404,7 +409,10 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
         if column in (*before, *behind) and not (column == VALUE and only):
             return column
         name = only if column == VALUE else column
-        return markdown.escape(named[name]) if name in named else markdown.words(name)
+        if name in named:
+            return markdown.escape(named[name])
+        unit = next((row.units[name] for row in rows if row.units.get(name)), "")
+        return markdown.words(name) + (f" [{markdown.escape(unit)}]" if unit else "")
 
     names = [title(column) for column in columns]
 

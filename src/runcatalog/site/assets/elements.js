@@ -58,6 +58,11 @@ const elements = {
     );
   },
 
+  // Return " [s]" behind a metric's name, null without a unit.
+  unit(unit) {
+    return unit ? elements.make("span", { class: "unit" }, ` [${unit}]`) : null;
+  },
+
   classes(...names) {
     return names.filter(Boolean).join(" ") || null;
   },

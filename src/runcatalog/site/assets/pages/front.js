@@ -88,7 +88,10 @@ const frontPage = {
   links(ids) {
     const rows = ids.map((id) => runs.find(id)).filter((row) => row !== undefined);
     if (!rows.length) return "";
-    if (rows.length === 1) return elements.link(runs.address(rows[0]), runs.ids[rows[0]].slice(0, 8));
+    const batches = new Set(rows.map((row) => runs.fact(row, "batch")));
+    const [batch] = batches;
+    if (batches.size === 1 && batch !== undefined) return listPages.linkTo(batch);
+    if (rows.length === 1) return listPages.linkTo(ids[0]);
     return elements.link(comparePage.address(rows), `${rows.length} runs`);
   },
 
