@@ -10,6 +10,7 @@ from typing import Any
 
 from runcatalog.analysis.best import MIN_SEEDS, differ, difference
 from runcatalog.analysis.record_numbers import plain
+from runcatalog.analysis.replication import reported_numbers
 from runcatalog.analysis.searches import RANDOM, importance_of
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RunRecord
@@ -172,21 +173,24 @@ def apart(first: str, second: str) -> str:
 
 def replication(data: PageData, operations: Sequence[str]) -> str:
     """Return which reported numbers were not reached, as a sentence; "" where all were, or none was reported."""
-    missed, compared = [], 0
-    for name in operations:
-        report = data.reported.get(name)
-        done = [s for s in settings.settings(data, name) if s.objectives]
-        # Where a source reports that nothing was learned, there is nothing to reach.
-        if report is None or not done or not cells.reported_number(report, done[0]):
-            continue
-        compared += 1
-        if all(cells.not_replicated(report, s) for s in done):
-            missed.append(name.rpartition(":")[2])
+    verdicts = {name: is_replicated(data, name) for name in operations}
+    compared = sum(verdict is not None for verdict in verdicts.values())
+    missed = [name.rpartition(":")[2] for name, verdict in verdicts.items() if verdict is False]
     if not compared:
         return ""
     if not missed:
         return f" Every reported number above 0 ({compared}) was reached."
     return f" **Not replicated**: {_listed(missed)} ({len(missed)} of {compared} reported numbers)."
+
+
+def is_replicated(data: PageData, operation: str) -> bool | None:
+    """Return whether a setting of an operation reaches the number reported for its objective; None without both."""
+    report = data.reported.get(operation)
+    done = [s for s in settings.settings(data, operation) if s.objectives]
+    # Where a source reports that nothing was learned, there is nothing to reach.
+    if not done or not any(reported_numbers(report, done[0].objectives[0])):
+        return None
+    return not all(cells.falls_short(report, setting) for setting in done)
 
 
 def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
