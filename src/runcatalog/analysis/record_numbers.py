@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
 from typing import Any
 
+from runcatalog.analysis import best
 from runcatalog.model import statistics
 from runcatalog.model.run_record import RunRecord
 from runcatalog.text import sentences
 
-_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*)?\.?\d+")
+_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*)?\.?\d+|\bnever\b")
 TABLE = "table "  # prefix of the name of a cell
 
 
@@ -55,7 +57,10 @@ def values_of(run: RunRecord, name: str) -> list[float]:
 
 
 def cell(run: RunRecord, name: str) -> list[float]:
-    """Return the numbers in a cell of a table that a run computed: `table ROW :: COLUMN`; [] without one."""
+    """Return the numbers in a cell of a table that a run computed: `table ROW :: COLUMN`; [] without one.
+
+    A bound that was "never" reached is infinite; a value that never was is none.
+    """
     row, _, column = name.removeprefix(TABLE).partition("::")
     tables = (run.result or {}).get("table")
     for table in tables if isinstance(tables, list) else [tables]:
@@ -63,7 +68,9 @@ def cell(run: RunRecord, name: str) -> list[float]:
             place = [str(title) for title in table["columns"]].index(column.strip())
             for cells in table["rows"]:
                 if row.strip() in (" ".join(map(str, cells[:count])) for count in (1, 2, 3)):
-                    return [float(plain(text)) for text in _NUMBER.findall(str(cells[place]))]
+                    found = _NUMBER.findall(str(cells[place]))
+                    numbers = [math.inf if x == "never" else float(plain(x)) for x in found]
+                    return numbers if numbers[:1] != [math.inf] else []
         except (KeyError, TypeError, ValueError, IndexError):
             continue
     return []
@@ -78,11 +85,35 @@ def bounds(runs: Sequence[RunRecord], name: str) -> tuple[float, float] | None:
     """
     if len(runs) == 1:
         if name.startswith(TABLE) and len(numbers := cell(runs[0], name)) == 3:
-            return numbers[1], numbers[2]
+            return (numbers[1], numbers[2]) if math.isfinite(numbers[2]) else None
         low, high = value(runs[0], f"{name}_low"), value(runs[0], f"{name}_high")
         if low is not None and high is not None:
             return low, high
     return statistics.bounds(objectives(runs, name))
+
+
+def bounds_of_difference(
+    first: tuple[Sequence[RunRecord], str], second: tuple[Sequence[RunRecord], str]
+) -> tuple[float, float] | None:
+    """Return the 95 % interval of the number of the second runs minus that of the first; None without one.
+
+    Of single runs it is computed from their intervals, of several from the values of all, see `best`.
+
+    Args:
+        first: Runs and the name of their number, see :func:`values_of`.
+        second: The same of the other side.
+    """
+    if any(len(runs) > 1 for runs, _ in (first, second)):
+        return best.interval_of_difference(objectives(*first), objectives(*second))
+    sides = []
+    for runs, name in (first, second):
+        numbers = cell(runs[0], name) if name.startswith(TABLE) else []
+        own = value(runs[0], name)
+        ends = (numbers[1], numbers[2]) if len(numbers) == 3 else bounds(runs, name)
+        if own is None or ends is None:
+            return None
+        sides.append((own, *ends))
+    return best.difference(*sides)
 
 
 def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:

@@ -60,6 +60,11 @@ def check(project, make):
         "3 [2, 4]<!-- =x; run: 00000001 -->",
         "75 [66, 82] %<!-- =objective; run: 00000002 -->",
         "66 %<!-- =low of objective; run: 00000002 -->",
+        # Newcombe's interval by hand: 75 [66, 82] against 50 [40, 60] of 100 games each.
+        "25 [11.6, 37.2] percentage points"
+        "<!-- =difference of objective; run: 00000002; minus objective; run: 00000001 -->",
+        "−0.25 [−0.37, −0.12]<!-- =difference of objective; run: 00000001; minus objective; run: 00000002 -->",
+        "-9.5<!-- =difference of x; run: 00000001; minus table gtg0 :: steps [M]; run: 00000001 -->",
         "`1 %<!-- =objective; run: 00000001 -->`",
         "```\n1 %<!-- =objective; run: 00000001 -->\n```",
         "1 %<!-- an ordinary comment -->",
@@ -83,6 +88,23 @@ def test_a_number_that_its_record_gives(check, text: str):
         ("90 min<!-- =wall_seconds; run: 00000001 -->", "is 1.5"),
         ("12,345,678 M<!-- =env_steps; run: 00000001 -->", "is 12.3457"),
         ("a word<!-- =objective; run: 00000001 -->", "is not NUMBER"),
+        ("3 %<!-- =difference of objective; run: 00000001 -->", "has no difference of objective"),
+        (
+            "25 [12, 40] %<!-- =difference of objective; run: 00000002; minus objective; run: 00000001 -->",
+            "of 00000001 is 25 [11.6",
+        ),
+        (
+            "1<!-- =difference of x; run: 00000001; minus x; run: 0000abcd -->",
+            "no record of run 0000abcd",
+        ),
+        (
+            "1<!-- =difference of x; run: 00000001; minus x; run: 00000002 -->",
+            "run 00000002 has no x",
+        ),
+        (
+            "1 [0, 2]<!-- =difference of kl; run: 00000002; minus kl; run: 00000001 -->",
+            "[none, none]",
+        ),
         ("50 %<!-- =objective -->", "is not NUMBER"),
     ],
 )
