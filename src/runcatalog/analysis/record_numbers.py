@@ -5,6 +5,7 @@ from __future__ import annotations
 import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
 from runcatalog.analysis import best
@@ -92,27 +93,39 @@ def bounds(runs: Sequence[RunRecord], name: str) -> tuple[float, float] | None:
     return statistics.bounds(objectives(runs, name))
 
 
-def bounds_of_difference(
-    first: tuple[Sequence[RunRecord], str], second: tuple[Sequence[RunRecord], str]
-) -> tuple[float, float] | None:
-    """Return the 95 % interval of the number of the second runs minus that of the first; None without one.
+@dataclass(frozen=True)
+class Side:
+    """A number of runs, as one side of a difference.
+
+    Attributes:
+        runs: Runs that have the number; of several the mean.
+        name: Its name, see :func:`values_of`.
+        scale: Factor that gives both sides the same unit.
+    """
+
+    runs: Sequence[RunRecord]
+    name: str
+    scale: float = 1.0
+
+
+def bounds_of_difference(first: Side, second: Side) -> tuple[float, float] | None:
+    """Return the 95 % interval of the second number minus the first; None without one.
 
     Of single runs it is computed from their intervals, of several from the values of all, see `best`.
-
-    Args:
-        first: Runs and the name of their number, see :func:`values_of`.
-        second: The same of the other side.
     """
-    if any(len(runs) > 1 for runs, _ in (first, second)):
-        return best.interval_of_difference(objectives(*first), objectives(*second))
+    if any(len(side.runs) > 1 for side in (first, second)):
+        found = best.interval_of_difference(*(objectives(s.runs, s.name) for s in (first, second)))
+        same = first.scale == second.scale
+        return (first.scale * found[0], first.scale * found[1]) if found and same else None
     sides = []
-    for runs, name in (first, second):
-        numbers = cell(runs[0], name) if name.startswith(TABLE) else []
-        own = value(runs[0], name)
-        ends = (numbers[1], numbers[2]) if len(numbers) == 3 else bounds(runs, name)
+    for side in (first, second):
+        run, name = side.runs[0], side.name
+        numbers = cell(run, name) if name.startswith(TABLE) else []
+        own = value(run, name)
+        ends = (numbers[1], numbers[2]) if len(numbers) == 3 else bounds(side.runs, name)
         if own is None or ends is None:
             return None
-        sides.append((own, *ends))
+        sides.append((side.scale * own, side.scale * ends[0], side.scale * ends[1]))
     return best.difference(*sides)
 
 

@@ -240,11 +240,18 @@ def _difference_problem(
         other_runs, other_numbers = _numbers(*minus, index)
     except LookupError as error:
         return f"{citation.where}: {error}"
-    value = statistics.mean(numbers) - statistics.mean(other_numbers)
-    bounds = record_numbers.bounds_of_difference((other_runs, minus[0]), (runs, citation.key))
-    scales = _SCALES[citation.unit]
-    if citation.unit and not citation.key.startswith("table "):
-        scales = scales[:1]
+    # Records hold shares; the cells of their tables are in per cent.
+    in_percent = citation.unit in ("%", "percentage points")
+    left, right = (
+        100.0 if in_percent and not key.startswith(record_numbers.TABLE) else 1.0
+        for key in (citation.key, minus[0])
+    )
+    value = left * statistics.mean(numbers) - right * statistics.mean(other_numbers)
+    bounds = record_numbers.bounds_of_difference(
+        record_numbers.Side(other_runs, minus[0], right),
+        record_numbers.Side(runs, citation.key, left),
+    )
+    scales = (1.0,) if in_percent else _SCALES[citation.unit]
     source = f"difference of {citation.key} of {' '.join(citation.ids)} minus {minus[0]} of {' '.join(minus[1])}"
     return _disagreement(citation, source, value, bounds, scales)
 

@@ -98,7 +98,7 @@ def difference(data: PageData, operation: str, row: str, other: str, column: str
         if found is None or number is None:
             return "the difference is undetermined: no value"
         numbers_.append(number)
-        sides.append(([found[0]], key))
+        sides.append(record_numbers.Side([found[0]], key))
     bounds = record_numbers.bounds_of_difference(*sides)
     if bounds is None:
         return "the difference is undetermined: no interval"

@@ -12,7 +12,10 @@ from runcatalog.pages import cited_numbers
 def check(project, make):
     """Return the problems of a text as the project's page."""
     table = {"columns": ["stage", "steps [M]"], "rows": [["gtg0", "12.5 [12, 13]"], ["gtg1", "3"]]}
-    more = {"columns": ["agent", "actions", "ALL"], "rows": [["MOE", "greedy", "5 of 20 [1, 9] %"]]}
+    more = {
+        "columns": ["agent", "actions", "ALL"],
+        "rows": [["MOE", "greedy", "5 of 20 [1, 9] %"], ["MOE", "sampled", "5 % [1, 9]"]],
+    }
     records = [
         make(
             n,
@@ -64,6 +67,9 @@ def check(project, make):
         "25 [11.6, 37.2] percentage points"
         "<!-- =difference of objective; run: 00000002; minus objective; run: 00000001 -->",
         "−0.25 [−0.37, −0.12]<!-- =difference of objective; run: 00000001; minus objective; run: 00000002 -->",
+        # 5 in per cent, [1, 9], against 50 [40.4, 59.6].
+        "-45 [−55.4, −34.6] %"
+        "<!-- =difference of table MOE sampled :: ALL; run: 00000001; minus objective; run: 00000001 -->",
         "-9.5<!-- =difference of x; run: 00000001; minus table gtg0 :: steps [M]; run: 00000001 -->",
         "`1 %<!-- =objective; run: 00000001 -->`",
         "```\n1 %<!-- =objective; run: 00000001 -->\n```",
