@@ -356,6 +356,10 @@ class Catalog:
         """Return a cell of a table that a run computed; see :func:`runcatalog.pages.findings.cell`."""
         return findings.cell(self.data, operation, row, column, **flags)
 
+    def difference(self, operation: str, row: str, other: str, column: str) -> str:
+        """Return a cell minus that of another row; see :func:`runcatalog.pages.findings.difference`."""
+        return findings.difference(self.data, operation, row, other, column)
+
     def finding(self, operations: Sequence[str] | str, x: str = "", y: str = "") -> str:
         """Return a section's finding as a bold sentence: of a sweep over `x`, of searches, else of all settings."""
         names = _list(operations)
@@ -434,7 +438,7 @@ class Catalog:
             folded=lambda title, caller: markdown.fold(markdown.escape(title), caller().strip()),
             value=self.value,
             cell=self.cell,
-            apart=findings.apart,
+            difference=self.difference,
             reported_numbers=self.reported_numbers,
             count=self.count,
         )

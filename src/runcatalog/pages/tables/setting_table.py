@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from runcatalog.analysis import groups
 from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages.tables import cells, settings
@@ -213,7 +214,7 @@ def _label_flags(record: RunRecord) -> tuple[list[str], str]:
         values.flag_text(v): n for n, v in reversed(record.flags.items()) if isinstance(v, str)
     }
     named, rest = [], []
-    for word in _WORD.findall(settings.label(record)):
+    for word in _WORD.findall(groups.label(record)):
         name, equals, _ = word.partition("=")
         if equals and name in record.flags:
             named.append(name)
