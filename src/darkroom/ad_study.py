@@ -186,8 +186,8 @@ def means_of(metrics: Sequence[dict[str, float]]) -> tuple[dict[str, float], dic
     blocks = [key for key in next(iter(by_part.values())) if key.startswith("episode")]
     for part, values in by_part.items():
         row = [part.replace("_", " ")]
-        for key, of_runs in values.items():
-            means[f"{part}/{key}"] = float(of_runs.mean())
+        for key, per_run in values.items():
+            means[f"{part}/{key}"] = float(per_run.mean())
         for key in blocks:
             low, high = scores.interval(values[key])
             means |= {f"{part}/{key}_low": float(low), f"{part}/{key}_high": float(high)}

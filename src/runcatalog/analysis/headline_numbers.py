@@ -71,7 +71,7 @@ class Measured:
 
     @property
     def ties(self) -> tuple[Number, ...]:
-        """The numbers that cannot be told apart from the best one; see `best.differ`."""
+        """The numbers that are indistinguishable from the best one; see `best.differ`."""
         first = self.numbers[:1]
         return tuple(
             n for n in self.numbers[1:] if not best.differ(first[0].objectives, n.objectives)

@@ -228,14 +228,12 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
     total = f"{count} of {len(found)} {markdown.escape(y)}s" if y else f"{count} of {len(found)}"
     sentence = f"{shown} has the best mean on {total}"
     if len(own) == count:
-        return f"**{sentence}, and is told apart from all other values there.**"
+        return f"**{sentence}, and is distinguishable from all other values there.**"
     names = [markdown.flag_value(line.name) for line in own]
     if not names:
-        return (
-            f"**{sentence}, but is nowhere told apart from all others: the best is undetermined.**"
-        )
+        return f"**{sentence}, but is nowhere distinguishable from all others: the best is undetermined.**"
     where = f"only on {_listed(names)}"
-    return f"**{sentence}; it is told apart from all others {where}, elsewhere the best is undetermined.**"
+    return f"**{sentence}; it is distinguishable from all others {where}, elsewhere the best is undetermined.**"
 
 
 def search(data: PageData, operations: Sequence[str]) -> str:

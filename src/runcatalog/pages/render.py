@@ -82,11 +82,11 @@ class Catalog:
             CatalogError: A template is wrong.
         """
         operations = self._operations_by_study()
-        of_runs = {
+        run_listings = {
             study: runs_page.runs_pages(self.data, study, names, self._folder)
             for study, names in operations.items()
         }
-        for pages in of_runs.values():
+        for pages in run_listings.values():
             self.data.addresses |= pages.addresses
         if both := sorted(set(operations) & {f"{study}_runs" for study in operations}):
             raise CatalogError(f"study {both[0]}: its page would have the name of another page")
@@ -99,11 +99,11 @@ class Catalog:
             if self.local and not self._has_local(study, names):
                 continue
             content = self._study_content(study, names, sections.get(study, ""))
-            listed, pages = self._split(study, content, of_runs[study].path)
+            listed, pages = self._split(study, content, run_listings[study].path)
             written |= pages
             studies.append(listed)
         for study in studies:
-            written |= of_runs[study.name].pages
+            written |= run_listings[study.name].pages
         front = LOCAL_FILE if self.local else CATALOG_FILE
         written[front] = (
             local_front_page(self.data, studies)

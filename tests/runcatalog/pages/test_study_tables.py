@@ -57,11 +57,13 @@ def test_a_sweep_is_a_matrix_that_names_a_best_value_only_where_it_is_determined
     assert lever[3] == "undetermined: 1e-3, 5e-3"
     assert "**" not in "".join(lever)
     assert catalog.finding("toy:sweep", x="lr", y="task") == (
-        "**lr 1e-3 has the best mean on 1 of 2 tasks, and is told apart from all other values there.**"
+        "**lr 1e-3 has the best mean on 1 of 2 tasks, and is distinguishable from all other values there.**"
     )
     tied = [run for run in sweep if run.flags["task"] == "lever"]
     said = render.Catalog(project, tied).finding("toy:sweep", x="lr", y="task")
-    assert said.endswith("but is nowhere told apart from all others: the best is undetermined.**")
+    assert said.endswith(
+        "but is nowhere distinguishable from all others: the best is undetermined.**"
+    )
 
 
 def test_a_failed_run_of_a_sweep_is_counted_in_its_cell(project, sweep, make):

@@ -90,10 +90,10 @@ def count(setting: Setting) -> str:
     finished, total = setting.finished, len(setting.members)
     if total > len(finished):
         return f"{len(finished)} of {total}"
-    of_seeds = [seed for member in finished for seed in seeds(member)]
-    if len(set(of_seeds)) < len(of_seeds):
+    all_seeds = [seed for member in finished for seed in seeds(member)]
+    if len(set(all_seeds)) < len(all_seeds):
         return f"{total} runs"
-    return str(max(len(of_seeds), total))
+    return str(max(len(all_seeds), total))
 
 
 def after(objectives: Sequence[dict[str, Any]]) -> str:
