@@ -9,7 +9,7 @@ export MLFLOW_DISABLE_TELEMETRY := true
 TRACKING_URI := $(or $(MLFLOW_TRACKING_URI),sqlite:///$(CURDIR)/mlflow.db)
 PORT ?= 5000
 
-.PHONY: help setup demo test lint format ui catalog bench lock clean
+.PHONY: help setup demo test lint format ui server catalog bench lock clean
 
 help: ## list the targets
 	@sed -n 's/^\([a-z]*\):.*## /  make \1\t/p' Makefile
@@ -41,6 +41,9 @@ format: .venv/.set-up ## let ruff format and fix
 
 ui: .venv/.set-up ## open the MLflow UI on http://127.0.0.1:$(PORT), its pages arranged
 	@$(BIN)/catalog ui --serve $(PORT) --tracking-uri "$(TRACKING_URI)"
+
+server: .venv/.set-up ## start the group's MLflow server, on PostgreSQL and with passwords (docs/server.md)
+	@$(BIN)/catalog server start
 
 catalog: .venv/.set-up ## fill MLflow from experiments/records, add this machine's runs, render the pages
 	@$(BIN)/catalog import

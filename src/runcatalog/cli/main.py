@@ -49,6 +49,8 @@ in a clone without runs:
   catalog import                          the committed records into MLflow
 on other machines (docs/cluster.md):
   catalog workers                         machines, hardware, health, what runs where
+for a group (docs/server.md):
+  catalog server start                    MLflow on PostgreSQL, with users
 questions:
   catalog search 'lr>1e-3 and task=pull'  which runs?
   catalog best ppo:train                  which flags are best, over seeds?

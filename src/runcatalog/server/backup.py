@@ -19,6 +19,7 @@ from runcatalog.server.folder import Folder
 # Python 3.11.4 and later refuse what _unpack refuses too.
 _FILTER: dict[str, Any] = {"filter": "data"} if hasattr(tarfile, "data_filter") else {}
 _DUMP, _CREDENTIALS, _ARTIFACTS = "database.dump", "admin.credentials", "artifacts"
+_END = "complete"  # the last file of a backup, without which it is a part of one
 
 
 def backup(folder: Folder, path: Path) -> str:
@@ -39,10 +40,12 @@ def backup(folder: Folder, path: Path) -> str:
         new = path.with_name(f".{path.name}.new")
         file = os.open(new, os.O_WRONLY | os.O_CREAT | os.O_TRUNC, 0o600)
         try:
-            with os.fdopen(file, "wb") as opened, tarfile.open(fileobj=opened, mode="w") as archive:
-                archive.add(dump, _DUMP)
-                archive.add(folder.credentials, _CREDENTIALS)
-                archive.add(folder.artifacts, _ARTIFACTS)
+            with os.fdopen(file, "wb") as opened:
+                with tarfile.open(fileobj=opened, mode="w") as archive:
+                    archive.add(dump, _DUMP)
+                    archive.add(folder.credentials, _CREDENTIALS)
+                    archive.add(folder.artifacts, _ARTIFACTS)
+                    archive.addfile(tarfile.TarInfo(_END))
                 opened.flush()
                 os.fsync(opened.fileno())
             new.rename(path)
@@ -64,21 +67,21 @@ def restore(folder: Folder, path: Path) -> str:
     folder.create()
     with processes.locked(folder):
         settings = folder.settings()
-        with tempfile.TemporaryDirectory(dir=folder.path) as name:
+        with tempfile.TemporaryDirectory(dir=folder.path) as name, _database(folder):
             work = Path(name)
             _unpack(path, work)
+            postgresql.load(folder, work / _DUMP)
             ran = processes.stop_mlflow(folder)
-            with _database(folder):
-                postgresql.restore(folder, work / _DUMP)
-            old = work / "old"
-            folder.artifacts.rename(old)
+            postgresql.swap(folder)
+            folder.artifacts.rename(work / "old")
             (work / _ARTIFACTS).rename(folder.artifacts)
             folder.artifacts.chmod(0o700)
             (work / _CREDENTIALS).chmod(0o600)
             (work / _CREDENTIALS).replace(folder.credentials)
-    if ran:
-        return f"restored; {processes.start(folder, settings)}"
-    return "restored; `catalog server start` starts it"
+            started = (
+                processes.launch(folder, settings) if ran else "`catalog server start` starts it"
+            )
+    return f"restored; {started}"
 
 
 def upgrade(folder: Folder, path: Path) -> str:
@@ -106,7 +109,7 @@ def upgrade(folder: Folder, path: Path) -> str:
                 if done.returncode:
                     text = (done.stderr.strip() or "no message").splitlines()[-1]
                     raise UserError(f"{' '.join(words)} failed: {text}; backup: {path}")
-    started = f"; {processes.start(folder, settings)}" if ran else ""
+            started = f"; {processes.launch(folder, settings)}" if ran else ""
     return f"tables are those of the installed MLflow; backup: {line}{started}"
 
 
@@ -116,7 +119,7 @@ def _unpack(path: Path, target: Path) -> None:
     Raises:
         UserError: It is none, or has links, devices or paths out of its folder.
     """
-    names = (_DUMP, _CREDENTIALS, _ARTIFACTS)
+    names = (_DUMP, _CREDENTIALS, _ARTIFACTS, _END)
     try:
         with tarfile.open(path) as archive:
             for member in archive:

@@ -19,6 +19,7 @@ if TYPE_CHECKING:
     import psycopg
 
 NAME = "mlflow"  # of the database and of its owner
+_NEW, _OLD = f"{NAME}_new", f"{NAME}_old"
 _SUPERUSER = "postgres"
 _DEBIAN = Path("/usr/lib/postgresql")  # each major version has a folder there
 _SOCKET_BYTES = 107  # longest path of a socket, in bytes, on Linux
@@ -113,24 +114,28 @@ def dump(folder: Folder, path: Path) -> None:
     _client(folder, "pg_dump", "--format=custom", "--no-owner", f"--file={path}", NAME)
 
 
-def restore(folder: Folder, path: Path) -> None:
-    """Replace the database's content by that of a dump; if that fails, the content stays.
+def load(folder: Folder, path: Path) -> None:
+    """Read a dump into a database beside the server's own, for `swap`.
 
     Raises:
         UserError: The dump is damaged, or of a newer PostgreSQL.
     """
-    new, old = f"{NAME}_new", f"{NAME}_old"
     with connect(folder, "postgres") as connection:
-        connection.execute(f"DROP DATABASE IF EXISTS {new}")
-        connection.execute(f"CREATE DATABASE {new}")
+        connection.execute(f"DROP DATABASE IF EXISTS {_NEW}")
+        connection.execute(f"CREATE DATABASE {_NEW}")
         try:
-            _client(folder, "pg_restore", "--no-owner", "--exit-on-error", f"--dbname={new}", path)
+            _client(folder, "pg_restore", "--no-owner", "--exit-on-error", f"--dbname={_NEW}", path)
         except UserError:
-            connection.execute(f"DROP DATABASE {new}")
+            connection.execute(f"DROP DATABASE {_NEW}")
             raise
-        connection.execute(f"ALTER DATABASE {NAME} RENAME TO {old}")
-        connection.execute(f"ALTER DATABASE {new} RENAME TO {NAME}")
-        connection.execute(f"DROP DATABASE {old}")
+
+
+def swap(folder: Folder) -> None:
+    """Replace the database, which nobody may use now, by the loaded one."""
+    with connect(folder, "postgres") as connection:
+        connection.execute(f"ALTER DATABASE {NAME} RENAME TO {_OLD}")
+        connection.execute(f"ALTER DATABASE {_NEW} RENAME TO {NAME}")
+        connection.execute(f"DROP DATABASE {_OLD}")
 
 
 def _initialize(folder: Folder) -> None:
@@ -164,8 +169,8 @@ def _create(folder: Folder) -> None:
             text = f"CREATE ROLE {NAME} LOGIN CREATEDB PASSWORD {{}}"
             connection.execute(sql.SQL(text).format(sql.Literal(folder.password(NAME))))
         names = {row[0] for row in connection.execute("SELECT datname FROM pg_database")}
-        if NAME not in names and f"{NAME}_old" in names:  # a restore was killed between two renames
-            connection.execute(f"ALTER DATABASE {NAME}_old RENAME TO {NAME}")
+        if NAME not in names and _OLD in names:  # a restore was killed between two renames
+            connection.execute(f"ALTER DATABASE {_OLD} RENAME TO {NAME}")
         elif NAME not in names:
             connection.execute(f"CREATE DATABASE {NAME} OWNER {NAME}")
 

@@ -55,21 +55,27 @@ def start(folder: Folder, settings: Settings) -> str:
     with locked(folder):
         if (pid := running(folder)) is not None:
             return f"runs already: {address(folder.settings())} (process {pid})"
-        _check_port(settings.port)
-        folder.keep(settings)
-        postgresql.start(folder)
-        with folder.log.open("wb") as log:
-            process = subprocess.Popen(
-                _command(folder, settings), env=environment(folder), cwd=folder.path,
-                stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
-            )  # fmt: skip
-        _keep_state(folder, process.pid)
-        until = time.monotonic() + _WAIT
-        while not answers(settings):
-            if process.poll() is not None or time.monotonic() > until:
-                _end(process.pid)
-                raise UserError(f"MLflow did not start: {_last_line(folder.log)} ({folder.log})")
-            time.sleep(0.1)
+        return launch(folder, settings)
+
+
+def launch(folder: Folder, settings: Settings) -> str:
+    """Start a server that does not run; for a command that has locked the folder."""
+    _check_port(settings.port)
+    folder.keep(settings)
+    postgresql.start(folder)
+    with folder.log.open("wb") as log:
+        process = subprocess.Popen(
+            _command(folder, settings), env=environment(folder), cwd=folder.path,
+            stdin=subprocess.DEVNULL, stdout=log, stderr=log, start_new_session=True,
+        )  # fmt: skip
+    _keep_state(folder, process.pid)
+    until = time.monotonic() + _WAIT
+    while not answers(settings):
+        if process.poll() is not None or time.monotonic() > until:
+            stop_mlflow(folder)
+            postgresql.stop(folder)
+            raise UserError(f"MLflow did not start: {_last_line(folder.log)} ({folder.log})")
+        time.sleep(0.1)
     return f"{address(settings)} (process {process.pid}, folder {folder.path})"
 
 
@@ -131,8 +137,12 @@ def wait(folder: Folder) -> None:
     ended: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: ended.append(number))
-    while running(folder) is not None and not ended:
+    while not ended:
         time.sleep(0.5)
+        if running(folder) is None:
+            with locked(folder):  # another command may be about to start it again
+                if running(folder) is None:
+                    break
     stop(folder)
     if not ended:
         raise UserError(f"MLflow ended: {_last_line(folder.log)} ({folder.log})")

@@ -28,6 +28,7 @@ _ENVIRONMENT = {
     "DO_NOT_TRACK": "true",
     "MLFLOW_LOGGING_LEVEL": "ERROR",
     "MLFLOW_ENABLE_ARTIFACTS_PROGRESS_BAR": "false",
+    "MLFLOW_SUPPRESS_PRINTING_URL_TO_STDOUT": "true",
     "MLFLOW_HTTP_REQUEST_MAX_RETRIES": "1",  # by default 7, with minutes of waiting in between
     "MLFLOW_HTTP_REQUEST_TIMEOUT": "10",  # s; by default 120
     "PGCONNECT_TIMEOUT": "10",  # s; by default without end
