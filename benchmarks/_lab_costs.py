@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import psutil
 from benchmarks._lab import ENGINE, UNCHECKED, Lab, seeds_flag
-from benchmarks._lab_simulation import Costs, Linear, Power
+from benchmarks._lab_simulation import Costs, Cubic, Linear
 
 from runcatalog.cluster import engines, files, node
 from runcatalog.cluster.dask_engine import METRIC, DaskEngine, security
@@ -312,7 +312,7 @@ def _send(lab: Lab, run: Path, address: str) -> tuple[float, float]:
     return usage.ru_utime + usage.ru_stime, usage.ru_maxrss / 1e3
 
 
-def _proposal() -> Power:
+def _proposal() -> Cubic:
     """Return what a proposal of the Gaussian process costs by the number of trials before it."""
     rng = np.random.default_rng(0)
     seconds = []
@@ -327,7 +327,7 @@ def _proposal() -> Power:
         begin = time.process_time()
         propose(_DIMENSIONS, history, size, Settings(method="gp", seed=0))
         seconds.append(time.process_time() - begin)
-    return Power.through(_HISTORIES, seconds)
+    return Cubic.through(_HISTORIES, seconds)
 
 
 def _children() -> float:

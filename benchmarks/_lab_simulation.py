@@ -41,21 +41,23 @@ class Linear:
 
 
 @dataclass(frozen=True)
-class Power:
-    """Seconds that grow with a power of a number: factor · number ** exponent."""
+class Cubic:
+    """Seconds that grow with the third power of a number, as a Gaussian process's do: base + factor · number³."""
 
+    base: float
     factor: float
-    exponent: float
 
     def at(self, number: float) -> float:
         """Return the seconds."""
-        return self.factor * number**self.exponent if number > 0 else 0.0
+        return self.base + self.factor * number**3
 
     @classmethod
-    def through(cls, numbers: Sequence[float], seconds: Sequence[float]) -> Power:
-        """Return the least-squares fit of the logarithms."""
-        exponent, intercept = np.polyfit(np.log(numbers), np.log(seconds), 1)
-        return cls(float(np.exp(intercept)), float(exponent))
+    def through(cls, numbers: Sequence[float], seconds: Sequence[float]) -> Cubic:
+        """Return the fit with the least squares of relative errors."""
+        measured = np.asarray(seconds, float)
+        terms = np.stack([np.ones_like(measured), np.asarray(numbers, float) ** 3], 1)
+        base, factor = np.linalg.lstsq(terms / measured[:, None], np.ones_like(measured))[0]
+        return cls(max(0.0, float(base)), max(0.0, float(factor)))
 
 
 @dataclass(frozen=True)
@@ -85,7 +87,7 @@ class Costs:
     sender: Linear = Linear(0.0, 0.0)
     server: Linear = Linear(0.0, 0.0)
     database: Linear = Linear(0.0, 0.0)
-    proposal: Power = Power(0.0, 1.0)
+    proposal: Cubic = Cubic(0.0, 0.0)
     catalog: Linear = Linear(0.0, 0.0)
     memory: float = 0.0
     check: float = 0.0

@@ -8,6 +8,7 @@ import socket
 import subprocess
 import sys
 import time
+from collections.abc import Sequence
 from pathlib import Path
 
 from runcatalog.cluster import certificates, engines
@@ -33,7 +34,7 @@ class Lab:
         settings: Its entry of engines.yml.
     """
 
-    def __init__(self, root: Path) -> None:
+    def __init__(self, root: Path, workers: Sequence[str] = WORKERS) -> None:
         self.root = root
         shutil.copytree(HERE / "project", root, ignore=shutil.ignore_patterns("__pycache__"))
         with socket.socket() as free:
@@ -42,8 +43,8 @@ class Lab:
         text = (HERE / "engines.yml").read_text().replace("PORT", str(port))
         (root / "experiments/engines.yml").write_text(text)
         (root / ".guild").mkdir()
-        self.settings = engines.read(root, "lab")
-        for name in (certificates.SCHEDULER, *WORKERS, self.settings.certificate):
+        self.read_settings()
+        for name in (certificates.SCHEDULER, *workers, self.settings.certificate):
             certificates.issue(self.settings.tls, name)
         self.processes: dict[str, subprocess.Popen] = {}
         self.env = plain_environment() | {
@@ -52,10 +53,32 @@ class Lab:
             "RECORD_MLFLOW": "off",
         }
 
-    def start(self, name: str, root: Path | None = None, **env: str) -> None:
-        """Starts a process of the lab, as `catalog workers start` does; in another project's folder if one is given."""
+    def read_settings(self) -> None:
+        """Reads the lab's entry of engines.yml."""
+        self.settings = engines.read(self.root, "lab")
+
+    def start(
+        self, name: str, root: Path | None = None, before: Sequence[str] = (), **env: str
+    ) -> None:
+        """Starts a process of the lab, as `catalog workers start` does.
+
+        Args:
+            name: Its name.
+            root: The project's folder on its machine; by default the project.
+            before: Words before the command.
+            env: More environment variables.
+        """
         root = root or self.root
-        command = [BIN / "python", "-m", "runcatalog.cluster.serve", root, "lab", name, "1"]
+        command = [
+            *before,
+            BIN / "python",
+            "-m",
+            "runcatalog.cluster.serve",
+            root,
+            "lab",
+            name,
+            "1",
+        ]
         with (self.root / f"{name}.log").open("ab") as log:
             self.processes[name] = subprocess.Popen(
                 command, stdout=log, stderr=log, env=plain_environment() | env, cwd=root

@@ -94,11 +94,13 @@ def test_no_trial_waits_for_mlflow_whose_backlog_grows():
 
 
 def test_a_search_waits_for_its_proposals():
-    costs = replace(FREE, proposal=model.Power(0.01, 2.0))
+    costs = replace(FREE, proposal=model.Cubic(0.1, 0.001))
     outcome = model.simulate(
         model.Scenario(workers=4, trials=40, seconds=0.1, searches=True), costs
     )
-    assert outcome.seconds == pytest.approx(sum(0.01 * n**2 for n in range(40)) + 0.1, rel=0.01)
+    assert outcome.seconds == pytest.approx(
+        sum(0.1 + 0.001 * n**3 for n in range(40)) + 0.1, rel=0.01
+    )
 
 
 def test_heartbeats_leave_less_of_the_scheduler():
@@ -115,6 +117,12 @@ def test_a_check_is_made_while_the_next_trial_is_prepared():
     assert outcome.seconds == pytest.approx(1.5 + 10 * (2.0 + 5.0))  # longer than the 1.5 s
 
 
+def test_a_proposals_cost_is_fitted():
+    numbers = [50, 100, 200, 400]
+    fitted = model.Cubic.through(numbers, [2.0 + 1e-7 * n**3 for n in numbers])
+    assert (fitted.base, fitted.factor) == pytest.approx((2.0, 1e-7))
+
+
 def test_costs_come_back_from_json():
-    costs = model.Costs(heartbeat=0.1, server=model.Linear(1, 2), proposal=model.Power(3, 4))
+    costs = model.Costs(heartbeat=0.1, server=model.Linear(1, 2), proposal=model.Cubic(3, 4))
     assert model.Costs.from_json(costs.to_json()) == costs

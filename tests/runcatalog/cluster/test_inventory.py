@@ -48,7 +48,7 @@ def declare(folder, name):
 def nine(tmp_path_factory):
     """A lab of nine workers; the folder of the fourth has nothing of the project but its settings."""
     folder = tmp_path_factory.mktemp("nine")
-    lab = Lab(folder / "project")
+    lab = Lab(folder / "project", GPUS)
     file = lab.root / "experiments/engines.yml"
     declared = (
         file.read_text()
@@ -62,7 +62,6 @@ def nine(tmp_path_factory):
     shutil.copy(file, alone / "experiments")
     lab.start(certificates.SCHEDULER)
     for name in GPUS:
-        certificates.issue(lab.settings.tls, name)
         programs = declare(folder / "machines" / name, name)
         path = f"{programs}{os.pathsep}{os.environ['PATH']}"
         lab.start(name, alone if name == "gpu4" else None, PATH=path)
