@@ -12,7 +12,7 @@ import numpy as np
 
 from darkroom.distillation import ad_options, figures, scores
 from runcatalog import record
-from runcatalog.guild import child_runs
+from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import journal, option
 
@@ -113,7 +113,7 @@ def planned_runs(config: Config) -> list[PlannedRun]:
 
 def _finished_runs(operation: str, flags: dict[str, str]) -> Iterator[str]:
     """Yield finished runs that these flags would repeat today."""
-    for run_id in child_runs.equivalent_runs(operation, flags):
+    for run_id in finished_runs.equivalent_runs(operation, flags):
         child = child_runs.ChildRun(operation, run_id)
         if operation.startswith("ad:train"):
             # A preset may have had other settings then.

@@ -6,14 +6,13 @@ import json
 import os
 import subprocess
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runcatalog.guild import child_environment, elsewhere
 from runcatalog.guild.side_by_side import Started, run_side_by_side
-from runcatalog.model.run_record import NEUTRAL_FLAGS
 from runcatalog.record import journal
 from runcatalog.record.errors import RunFailed, UserError
 from runcatalog.record.evaluation import declared
@@ -90,6 +89,11 @@ class ChildRun:
             return False
 
 
+def are_elsewhere() -> bool:
+    """Return whether child runs go to other machines, whatever the places of this one."""
+    return bool(os.environ.get(elsewhere.VARIABLE))
+
+
 def require_guild(what: str, command: str) -> None:
     """Check that the current process is a Guild run, which alone can start child runs.
 
@@ -102,64 +106,6 @@ def require_guild(what: str, command: str) -> None:
     """
     if not os.environ.get("GUILD_HOME") or not os.environ.get("RUN_DIR"):
         raise UserError(f"{what} runs under Guild: `{command}`")
-
-
-def newest_finished(operation: str, flags: Mapping[str, Any]) -> str | None:
-    """Return the id of the newest finished run of an operation with these flags; other flags may differ.
-
-    Args:
-        operation: Name of the Guild operation.
-        flags: Values by name, as on the command line.
-
-    Returns:
-        32 hex digits; None without such a run.
-    """
-    return next(_finished_runs(operation, _decoded(flags)), None)
-
-
-def equivalent_runs(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ids of finished runs that `guild run OPERATION FLAGS` would repeat, newest first.
-
-    A flag that is not given must have the operation's default, unless it is one of `NEUTRAL_FLAGS`. A flag that an
-    older run lacks counts as its default. Required runs are flags too: their ids must match, and a run with
-    a dependency does not match if none is given.
-
-    Args:
-        operation: Name of a Guild operation of the current project.
-        flags: Values by name, as on the command line; run ids with all 32 hex digits.
-    """
-    from runcatalog.guild.compat import guildfile, op_util
-
-    model, _, name = operation.partition(":")
-    model_definition = guildfile.for_dir(os.environ.get("PROJECT_DIR", ".")).models.get(model)
-    definition = model_definition.get_operation(name) if model_definition else None
-    if definition is None:
-        return
-    typed = _decoded(flags)
-    flag_values = op_util.flag_vals_for_opdef(definition, typed, force=True)
-    compared = {n: v for n, v in flag_values.items() if n in typed or n not in NEUTRAL_FLAGS}
-    defaults = op_util.flag_vals_for_opdef(definition, {}, force=True)
-    yield from _finished_runs(operation, compared, defaults)
-
-
-def _finished_runs(
-    operation: str, flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
-) -> Iterator[str]:
-    """Yield the ids of finished runs with these flags; `defaults` supplies flags that a run lacks."""
-    from runcatalog.guild.compat import var
-
-    for run in var.runs(sort=["-timestamp"]):
-        run_operation = f"{run.opref.model_name}:{run.opref.op_name}"
-        if run.get("exit_status") == 0 and run_operation == operation:
-            run_flags = {**(defaults or {}), **(run.get("flags") or {})}
-            if all(run_flags.get(name) == value for name, value in flags.items()):
-                yield run.id
-
-
-def _decoded(flags: Mapping[str, Any]) -> dict[str, Any]:
-    from runcatalog.guild.compat import flag_util
-
-    return {name: flag_util.decode_flag_val(str(value)) for name, value in flags.items()}
 
 
 @dataclass(kw_only=True)
@@ -253,7 +199,8 @@ def run_all(
 
     Args:
         runs: The runs by name, from :func:`plan`.
-        places: Number of parallel runs; or a list with the environment variables of every parallel slot.
+        places: Number of parallel runs; or a list with the environment variables of every parallel slot. With $ENGINE
+            the places of the engine count instead.
         log: Called with a line when a run starts, and when it has finished.
         on_progress: Called with the number of finished runs.
         on_failure: Called with a failed run and its exit status; runs that require it are skipped, the others
@@ -267,7 +214,7 @@ def run_all(
     occupied: dict[Path, tuple[PlannedRun, dict[str, str]]] = {}
     skipped: set[str] = set()
     # The places of this machine do not count where the runs are elsewhere.
-    engine = elsewhere.Places() if os.environ.get(elsewhere.VARIABLE) else None
+    engine = elsewhere.Places() if are_elsewhere() else None
 
     def start_next() -> Started | None:
         unfinished = [c for c in runs.values() if c.name not in skipped and not c.finished]

@@ -21,8 +21,9 @@ from typing import Any
 VARIABLE = "ENGINE"
 _PROXY = "runcatalog.cluster.proxy"
 _RUN_MODULE = "guild.op_main"  # its first argument is the operation's script
-# A script that imports these starts other runs, or looks for them in the Guild home: it stays, they go.
+# A script that imports these starts other runs: it stays, they go.
 _STAYS = {"runcatalog.guild.child_runs", "runcatalog.search.driver"}
+_LOOKS_UP = "runcatalog.guild.finished_runs"
 
 
 class _Changes:
@@ -130,6 +131,8 @@ def _change_op(op: ModuleType) -> None:
             added = {"ENGINE_VARIABLES": ",".join(operation.cmd_env)}
             if reads_records(command, directory):
                 added["ENGINE_RECORDS"] = "1"
+            if looks_up_runs(command, directory):
+                added["ENGINE_LOOK_UP"] = "1"
             operation.cmd_env = {**operation.cmd_env, **added}
             # The installed library: the run's own copy may be older.
             operation.cmd_args = [sys.executable, "-I", "-um", _PROXY, *command]
@@ -151,7 +154,7 @@ def _refuse_bad_settings(operation: Any) -> None:
 
 
 def stays(command: Sequence[str], directory: Path, proto: Any = None) -> bool:
-    """Return whether a run's process stays here: a batch, steps, or a script that starts or looks for other runs.
+    """Return whether a run's process stays here: a batch, steps, or a script that starts other runs.
 
     Args:
         command: The run's command.
@@ -167,6 +170,11 @@ def reads_records(command: Sequence[str], directory: Path) -> bool:
     """Return whether a run's script, or a module of the project that it imports, names the folder of records."""
     found = _imports(command, directory).values() if _RUN_MODULE in command else ()
     return any(path is not None and b'"records"' in path.read_bytes() for path in found)
+
+
+def looks_up_runs(command: Sequence[str], directory: Path) -> bool:
+    """Return whether a run's script may look for finished runs in the Guild home."""
+    return _RUN_MODULE in command and _LOOKS_UP in _imports(command, directory)
 
 
 def _imports(command: Sequence[str], directory: Path) -> dict[str, Path | None]:

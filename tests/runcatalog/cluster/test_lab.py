@@ -198,15 +198,61 @@ def test_a_search_runs_as_many_trials_at_once_as_is_typed(lab, engine):
     assert all((run / ".guild/engine.json").exists() for _, run in found)
 
 
-def test_a_script_that_starts_runs_stays_and_they_go(lab, engine):
-    before = set(lab.runs)
-    out = lab.good("guild run small:pairs updates=3 -y", ENGINE="lab")
-    started = [run for run in lab.runs if run not in before]
-    pair = {run for run in started if (run / "pairs.json").exists()}
-    assert len(started) == 3
-    assert {run for run in started if not (run / ".guild/engine.json").exists()} == pair
-    assert out.count("engine: on") == 2
-    assert {result(run)["status"] for run in started} == {"FINISHED"}
+def attribute(run, name):
+    return int((run / ".guild/attrs" / name).read_text())
+
+
+def test_pairs_of_two_seeds_run_side_by_side_with_the_same_bits_as_here(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
+
+    def pairs(**env):
+        """The runs of two pairs: the parents, and the children by seed and operation."""
+        before = set(lab.runs)
+        out = lab.good("guild run small:pairs seed=[1,2] updates=8 pause=0.2 -y", **env)
+        runs = [run for run in lab.runs if run not in before]
+        parents = [run for run in runs if (run / "pairs.json").exists()]
+        children = {}
+        for parent in parents:
+            seed = json.loads((parent / "journal/run.json").read_text())["flags"]["seed"]
+            for name, run in json.loads((parent / "pairs.json").read_text()).items():
+                children[seed, name] = lab.root / ".guild/runs" / run
+        assert len(children) == 4
+        assert len(runs) == 6  # Guild removes a batch that has ended
+        return out, parents, children
+
+    out, parents, there = pairs(ENGINE="lab")
+    assert not any((run / ".guild/engine.json").exists() for run in parents)
+    assert out.count("engine: on") == 4
+    for seed in (1, 2):
+        assert attribute(there[seed, "second"], "started") > attribute(
+            there[seed, "first"], "stopped"
+        )
+    first = [there[seed, "first"] for seed in (1, 2)]
+    assert {place_of(run) for run in first} == {"box1", "box2"}
+    assert max(attribute(run, "started") for run in first) < min(
+        attribute(run, "stopped") for run in first
+    )
+    _, _, here = pairs()
+    for name, run in here.items():
+        assert not (run / ".guild/engine.json").exists()
+        assert result(there[name])["digest"] == result(run)["digest"]
+    assert len({result(run)["digest"]["weights"] for run in here.values()}) == 4
+
+
+def test_runs_that_a_script_looks_up_go_with_it(lab, engine):
+    lab.good("guild run small:train updates=2 -y")
+    lab.good("guild run small:train updates=4 -y")
+    older, newest = lab.runs[-2:]
+    flags = f"runs='{older.name[:8]} newest'"
+    assert "2 of 3 runs" in lab.good(f"guild run small:average {flags} -y", ENGINE="lab")
+    there = lab.runs[-1]
+    assert [link.resolve() for link in sorted((there / "runs").iterdir())] == [older, newest]
+    lab.good(f"guild run small:average {flags} -y")
+    assert result(lab.runs[-1])["digest"] == result(there)["digest"]
+    assert result(lab.runs[-1])["result"]["objective"] == result(there)["result"]["objective"]
+    done = lab.type("guild run small:average runs=none -y", ENGINE="lab")
+    assert done.returncode == 2
+    assert "--runs: no run none" in done.stdout
 
 
 def test_workers_are_shown_drained_and_stopped_by_command(lab, engine):

@@ -13,7 +13,7 @@ import pytest
 from guild import guildfile
 
 import prepared
-from runcatalog.guild import child_runs
+from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import RunFailed
 
@@ -169,7 +169,7 @@ def test_runs_are_equivalent_if_all_flags_that_affect_results_are_equal(toy, mon
         monkeypatch.setattr(guildfile, "_cache", {})  # as in a new process
         directories = (
             child_runs.ChildRun("toy:train", run).directory
-            for run in child_runs.equivalent_runs("toy:train", flags)
+            for run in finished_runs.equivalent_runs("toy:train", flags)
         )
         attributes = [(path / ".guild/attrs/flags").read_text() for path in directories]
         return [dict(line.split(": ") for line in text.splitlines()) for text in attributes]
@@ -180,10 +180,10 @@ def test_runs_are_equivalent_if_all_flags_that_affect_results_are_equal(toy, mon
     assert [flags["lr"] for flags in equivalent(seed=2, lr=0.2)] == ["0.2"]
     assert [flags["lazy"] for flags in equivalent(lazy=1)] == ["1"]
     assert equivalent(seed=3) == []
-    assert list(child_runs.equivalent_runs("toy:nothing", {})) == []
+    assert list(finished_runs.equivalent_runs("toy:nothing", {})) == []
     # Other flags may differ: the newest run counts.
     newest = child_runs.ChildRun(
-        "toy:train", child_runs.newest_finished("toy:train", {"seed": 1})
+        "toy:train", finished_runs.newest_finished("toy:train", {"seed": 1})
     ).directory
     assert "lazy: 1" in (newest / ".guild/attrs/flags").read_text()
     # A changed default makes runs differ, a new flag does not.
@@ -205,7 +205,7 @@ def test_equivalent_runs_require_the_same_runs(toy, tmp_path, monkeypatch):
 
     def equivalent(**flags):
         monkeypatch.setattr(guildfile, "_cache", {})
-        return set(child_runs.equivalent_runs("toy:further", flags))
+        return set(finished_runs.equivalent_runs("toy:further", flags))
 
     toy("toy:further")
     (alone,) = ran("further")
