@@ -388,7 +388,15 @@ class Catalog:
     def _runs(self, operations: Sequence[str] | str) -> list[RunRecord]:
         """Return the runs of operations, including trials, by start."""
         names = set(_list(operations))
-        return [r for r in self.data.by_id.values() if self.data.operation_of(r) in names]
+        return sorted((r for n in names for r in self._by_operation.get(n, ())), key=groups.order)
+
+    @functools.cached_property
+    def _by_operation(self) -> dict[str, list[RunRecord]]:
+        """Current runs by operation, trials by that of their batch."""
+        runs: dict[str, list[RunRecord]] = {}
+        for record in self.data.by_id.values():
+            runs.setdefault(self.data.operation_of(record), []).append(record)
+        return runs
 
     def _figure_path(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
