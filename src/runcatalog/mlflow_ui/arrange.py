@@ -216,18 +216,16 @@ class _Study:
         with one_line_errors(self.store.uri):
             tags = dict(client.get_experiment(self.experiment).tags)
             written = _digests(tags.get(WRITTEN))
-            for key, value in _tags_to_write(new, tags, written).items():
-                client.set_experiment_tag(self.experiment, key, value)
-                written[key] = _digest(value)
+            due = _tags_to_write(new, tags, written)
+            written |= {key: _digest(value) for key, value in due.items()}
             for key in _tags_to_delete(new, tags, written):
                 client.delete_experiment_tag(self.experiment, key)
                 del written[key]
-            for key, value in _KIND.items():
-                if key not in tags:
-                    client.set_experiment_tag(self.experiment, key, value)
+            due |= {key: value for key, value in _KIND.items() if key not in tags}
             digests = json.dumps(written, sort_keys=True)
             if digests != tags.get(WRITTEN):
-                client.set_experiment_tag(self.experiment, WRITTEN, digests)
+                due[WRITTEN] = digests
+        self.store.tag_experiment(self.experiment, due)
 
     def _write_run(self, run: StoredRun) -> None:
         """Write a single run's note: its result, its catalog id, and the command that repeats it."""
@@ -254,10 +252,9 @@ class _Study:
             run = newest[operation]
             known = _digests(run.tags.get(FIGURES))
             digests = {path.name: _digest(path.read_text(encoding="utf-8")) for path in paths}
-            with one_line_errors(self.store.uri):
-                for path in paths:
-                    if known.get(path.name) != digests[path.name]:
-                        self.store.client.log_artifact(run.id, str(path), "figures")
+            for path in paths:
+                if known.get(path.name) != digests[path.name]:
+                    self.store.add_file(run.id, path, "figures")
             if known != digests:
                 tags = self.notes.setdefault(run.id, {})
                 tags[FIGURES] = json.dumps(digests, sort_keys=True)
