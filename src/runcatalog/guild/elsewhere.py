@@ -116,7 +116,9 @@ def _settings() -> Any:
     from runcatalog.cluster import engines
     from runcatalog.record.provenance.environment import project_root
 
-    return engines.read(project_root())
+    # Guild's own batches have no project, but a folder in which they were typed.
+    folder = os.environ.get("PROJECT_DIR") or os.environ.get("CMD_DIR")
+    return engines.read(Path(folder) if folder else project_root())
 
 
 def _change_op(op: ModuleType) -> None:

@@ -215,7 +215,7 @@ def test_pairs_of_two_seeds_run_side_by_side_with_the_same_bits_as_here(lab, eng
         for parent in parents:
             seed = json.loads((parent / "journal/run.json").read_text())["flags"]["seed"]
             for name, run in json.loads((parent / "pairs.json").read_text()).items():
-                children[seed, name] = lab.root / ".guild/runs" / run
+                children[seed, name] = lab.home / "runs" / run
         assert len(children) == 4
         assert len(runs) == 6  # Guild removes a batch that has ended
         return out, parents, children
