@@ -6,6 +6,7 @@ import signal
 
 import psutil
 
+from runcatalog.cluster import dask_engine
 from runcatalog.record.journal import read_points
 from runcatalog.record.lifecycle.status import last_session
 
@@ -115,6 +116,10 @@ def test_stop_reaches_the_run(lab, engine):
     running = lab.background("guild run small:train updates=100000 pause=0.05 -y", ENGINE="lab")
     run = new_run(lab, before)
     trial = psutil.Process(last_session(run)["pid"])
+    lab.wait(lambda: any(w["running"] for w in engine.workers()))
+    assert dask_engine.places(lab.settings) == 2
+    assert dask_engine.places(lab.settings, own=[]) == 1
+    assert dask_engine.places(lab.settings, own=[run.name]) == 2
     lab.good(f"guild stop {run.name} -y")
     running.communicate(timeout=60)
     assert (run / ".guild/attrs/exit_status").read_text().strip() == str(-signal.SIGTERM)
