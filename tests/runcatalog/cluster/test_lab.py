@@ -183,12 +183,11 @@ def search_notes(lab, before):
 def test_a_search_fills_the_free_places_of_the_engine(lab, engine):
     lab.wait_for_workers(engine, "box1", "box2")
     before = set(lab.runs)
-    flags = "updates=[10:19] pause=0.3 --optimizer gp --max-trials 3 --minimize distance"
-    out = lab.good(f"guild run small:train {flags} -y", ENGINE="lab")
+    out = lab.good("guild run small:opt@gp -y", ENGINE="lab")
     found = search_notes(lab, before)
     assert [note["trial"] for note, _ in found] == [1, 2, 3]
     assert found[1][0]["pending"] == [1]  # proposed while the first one was running
-    assert len(found[2][0]["pending"]) == 1  # no more than there are workers
+    assert len(found[2][0]["pending"]) <= 1  # no more than there are workers
     assert {place_of(run) for _, run in found} == {"box1", "box2"}
     assert "best distance" in out
 
