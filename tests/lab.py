@@ -31,6 +31,7 @@ class Lab:
 
     Attributes:
         root: The project.
+        home: Guild's home, outside of it.
         settings: Its entry of engines.yml.
     """
 
@@ -42,13 +43,14 @@ class Lab:
             port = free.getsockname()[1]
         text = (HERE / "engines.yml").read_text().replace("PORT", str(port))
         (root / "experiments/engines.yml").write_text(text)
-        (root / ".guild").mkdir()
+        self.home = root.with_name(f"{root.name}-home")
+        self.home.mkdir()
         self.read_settings()
         for name in (certificates.SCHEDULER, *workers, self.settings.certificate):
             certificates.issue(self.settings.tls, name)
         self.processes: dict[str, subprocess.Popen] = {}
         self.env = plain_environment() | {
-            "GUILD_HOME": str(root / ".guild"),
+            "GUILD_HOME": str(self.home),
             "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
             "RECORD_MLFLOW": "off",
         }
@@ -137,7 +139,7 @@ class Lab:
             path = run / ".guild/attrs/initialized"
             return int(path.read_text()) if path.exists() else 0
 
-        return sorted((self.root / ".guild/runs").glob("*"), key=started)
+        return sorted((self.home / "runs").glob("*"), key=started)
 
     def kill(self, name: str) -> None:
         """Kills a process of the lab at once."""

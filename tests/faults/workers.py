@@ -265,7 +265,7 @@ class Storm:
         self.lab.good("catalog sync")
         names = ["distance"]
         return differences(
-            self.lab.root / ".guild/runs", self.postgresql.address, self.lab.root, names
+            self.lab.home / "runs", self.postgresql.address, self.lab.root, names
         )
 
     def close(self):

@@ -116,7 +116,9 @@ def _settings() -> Any:
     from runcatalog.cluster import engines
     from runcatalog.record.provenance.environment import project_root
 
-    return engines.read(project_root())
+    # Guild's own batches have no project, but a folder in which they were typed.
+    folder = os.environ.get("PROJECT_DIR") or os.environ.get("CMD_DIR")
+    return engines.read(Path(folder) if folder else project_root())
 
 
 def _change_op(op: ModuleType) -> None:
@@ -197,11 +199,14 @@ def _imports(command: Sequence[str], directory: Path) -> dict[str, Path | None]:
 
 
 def _file_of(module: str, folders: Sequence[Path]) -> Path | None:
-    if module.startswith(
-        "runcatalog."
-    ):  # the library's own modules start no runs, but for searches
-        known = module.startswith("runcatalog.search.") and importlib.util.find_spec(module)
-        return Path(known.origin) if known and known.origin else None
+    if module.startswith("runcatalog."):
+        # The library's own modules start no runs, but for searches.
+        if not module.startswith("runcatalog.search."):
+            return None
+        with contextlib.suppress(ModuleNotFoundError):  # a name in a module
+            known = importlib.util.find_spec(module)
+            return Path(known.origin) if known and known.origin else None
+        return None
     path = Path(*module.split("."))
     candidates = [
         folder / each

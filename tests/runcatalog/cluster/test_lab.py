@@ -6,6 +6,7 @@ import signal
 
 import psutil
 
+from runcatalog.cluster import dask_engine
 from runcatalog.record.journal import read_points
 from runcatalog.record.lifecycle.status import last_session
 
@@ -115,6 +116,10 @@ def test_stop_reaches_the_run(lab, engine):
     running = lab.background("guild run small:train updates=100000 pause=0.05 -y", ENGINE="lab")
     run = new_run(lab, before)
     trial = psutil.Process(last_session(run)["pid"])
+    lab.wait(lambda: any(w["running"] for w in engine.workers()))
+    assert dask_engine.places(lab.settings) == 2
+    assert dask_engine.places(lab.settings, own=[]) == 1
+    assert dask_engine.places(lab.settings, own=[run.name]) == 2
     lab.good(f"guild stop {run.name} -y")
     running.communicate(timeout=60)
     assert (run / ".guild/attrs/exit_status").read_text().strip() == str(-signal.SIGTERM)
@@ -178,12 +183,11 @@ def search_notes(lab, before):
 def test_a_search_fills_the_free_places_of_the_engine(lab, engine):
     lab.wait_for_workers(engine, "box1", "box2")
     before = set(lab.runs)
-    flags = "updates=[10:19] pause=0.3 --optimizer gp --max-trials 3 --minimize distance"
-    out = lab.good(f"guild run small:train {flags} -y", ENGINE="lab")
+    out = lab.good("guild run small:opt@gp -y", ENGINE="lab")
     found = search_notes(lab, before)
     assert [note["trial"] for note, _ in found] == [1, 2, 3]
     assert found[1][0]["pending"] == [1]  # proposed while the first one was running
-    assert len(found[2][0]["pending"]) == 1  # no more than there are workers
+    assert len(found[2][0]["pending"]) <= 1  # no more than there are workers
     assert {place_of(run) for _, run in found} == {"box1", "box2"}
     assert "best distance" in out
 
@@ -215,7 +219,7 @@ def test_pairs_of_two_seeds_run_side_by_side_with_the_same_bits_as_here(lab, eng
         for parent in parents:
             seed = json.loads((parent / "journal/run.json").read_text())["flags"]["seed"]
             for name, run in json.loads((parent / "pairs.json").read_text()).items():
-                children[seed, name] = lab.root / ".guild/runs" / run
+                children[seed, name] = lab.home / "runs" / run
         assert len(children) == 4
         assert len(runs) == 6  # Guild removes a batch that has ended
         return out, parents, children
