@@ -150,7 +150,12 @@ def _start_peer(
     url = postgresql.url(folder, database)
     command = [sys.executable, "-m", "mlflow", "server", "--host", processes.HOST]
     command += ["--port", str(settings.port), "--workers", str(settings.workers)]
-    command += ["--backend-store-uri", url, "--uvicorn-opts", "--log-level warning"]
+    command += [
+        "--backend-store-uri",
+        url,
+        "--uvicorn-opts",
+        "--log-level warning --timeout-worker-healthcheck 120",
+    ]
     command += ["--artifacts-destination", str(folder.path.parent / database)]
     environment = processes.environment(folder)
     if passwords:

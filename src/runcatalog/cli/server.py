@@ -33,9 +33,10 @@ def _start(folder: Folder, options: argparse.Namespace) -> None:
 
     given = {"port": options.port, "workers": options.workers, "host": options.host_name}
     settings = replace(folder.settings(), **{k: v for k, v in given.items() if v is not None})
-    print(processes.start(folder, settings))
     if options.foreground:
-        processes.wait(folder)
+        processes.run(folder, settings)
+    else:
+        print(processes.start(folder, settings))
 
 
 def _stop(folder: Folder, options: argparse.Namespace) -> None:
@@ -103,7 +104,7 @@ def add(commands: Commands) -> None:
     start.add_argument("--host-name", metavar="NAME", help="its name at the reverse proxy")
     start.add_argument("--foreground", action="store_true", help="stay until it ends, for systemd")
     action("stop", _stop, "stop MLflow and its database")
-    action("status", _status, "does it run, where, how large is it?")
+    action("status", _status, "does it run, and where?")
     user = action("user", _user, "add, list or remove users, or give one a new password")
     user.add_argument("user_action", choices=("add", "list", "password", "remove"))
     user.add_argument("name", nargs="?", metavar="NAME")

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import os
 import pwd
-import re
 import shutil
 import subprocess
 import urllib.parse
@@ -103,12 +102,6 @@ def connect(folder: Folder, database: str = NAME, role: str = NAME) -> psycopg.C
         raise UserError(f"the database does not answer ({' '.join(str(error).split())})") from None
 
 
-def size(folder: Folder) -> int:
-    """Return the database's size in bytes."""
-    with connect(folder) as connection:
-        return int(connection.execute("SELECT pg_database_size(current_database())").fetchone()[0])
-
-
 def dump(folder: Folder, path: Path) -> None:
     """Write the database to a new file, as of one moment; others may write meanwhile."""
     _client(folder, "pg_dump", "--format=custom", "--no-owner", f"--file={path}", NAME)
@@ -195,19 +188,13 @@ def program(name: str, version: str = "") -> str:
     Raises:
         UserError: It is not installed.
     """
-    if version:
-        found = [_DEBIAN / version / "bin" / name]
-    else:
-        numbers = [int(p.name) for p in _DEBIAN.glob("*") if re.fullmatch("[0-9]+", p.name)]
-        found = [_DEBIAN / str(number) / "bin" / name for number in sorted(numbers, reverse=True)]
+    numbers = [int(path.name) for path in _DEBIAN.glob("*") if path.name.isdecimal()]
+    versions = [version] if version else sorted(numbers, reverse=True)
+    found = (_DEBIAN / str(each) / "bin" / name for each in versions)
     if path := next((path for path in found if path.exists()), None):
         return str(path)
-    if (path := shutil.which(name)) and (not version or _version_of(path) == version):
-        return path
-    raise UserError(
-        f"PostgreSQL {version + ' ' if version else ''}is not installed: "
-        f"apt-get install postgresql{'-' + version if version else ''}"
-    )
+    package = f"postgresql-{version}" if version else "postgresql"
+    raise UserError(f"{package} is not installed in {_DEBIAN}: apt-get install {package}")
 
 
 def _program(folder: Folder, name: str) -> str:
@@ -215,12 +202,6 @@ def _program(folder: Folder, name: str) -> str:
         return program(name, (_data(folder) / "PG_VERSION").read_text().strip())
     except FileNotFoundError:
         return program(name)
-
-
-def _version_of(program: str) -> str:
-    text = subprocess.run([program, "--version"], capture_output=True, text=True).stdout
-    found = re.search(r" ([0-9]+)", text)
-    return found[1] if found else ""
 
 
 def _run(folder: Folder, name: str, *words: str | Path) -> None:

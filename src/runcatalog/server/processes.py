@@ -22,8 +22,9 @@ from runcatalog.server.app import LOCK
 from runcatalog.server.folder import Folder, Settings, read_credentials, read_secret
 
 HOST = "127.0.0.1"
-_WAIT = 300.0  # s for a start: MLflow's tables are made by all its migrations
+_WAIT = 600.0  # s for a start: MLflow's tables are made by all its migrations
 _LOCK_WAIT = 600.0
+_END = 30.0  # s for an orderly end
 
 
 def address(settings: Settings) -> str:
@@ -60,6 +61,7 @@ def start(folder: Folder, settings: Settings) -> str:
 
 def launch(folder: Folder, settings: Settings) -> str:
     """Start a server that does not run; for a command that has locked the folder."""
+    stop_mlflow(folder)
     _check_port(settings.port)
     folder.keep(settings)
     postgresql.start(folder)
@@ -90,12 +92,43 @@ def stop(folder: Folder) -> bool:
 
 
 def stop_mlflow(folder: Folder) -> bool:
-    """Stop MLflow alone; return whether it ran."""
-    pid = running(folder)
+    """Stop MLflow alone; return whether it ran.
+
+    Raises:
+        UserError: A process does not end.
+    """
+    pid, left = running(folder), set(_processes(folder))
     if pid is not None:
-        _end(pid)
+        with contextlib.suppress(psutil.NoSuchProcess):
+            top = psutil.Process(pid)
+            left |= {top, *top.children(recursive=True)}
+            top.terminate()
+    ran, patience = bool(left), _END if pid is not None else 0  # s
+    until = time.monotonic() + 2 * _END
+    while left:
+        for process in psutil.wait_procs(left, patience)[1]:
+            with contextlib.suppress(psutil.NoSuchProcess):
+                process.kill()
+        psutil.wait_procs(left, _END)
+        left, patience = set(_processes(folder)), 0  # one may have been started meanwhile
+        if left and time.monotonic() > until:
+            raise UserError(f"MLflow (process {min(each.pid for each in left)}) does not end")
     folder.state.unlink(missing_ok=True)
-    return pid is not None
+    return ran
+
+
+def _processes(folder: Folder) -> list[psutil.Process]:
+    """Return the processes of MLflow's server, by their environment."""
+    found = []
+    for process in psutil.process_iter():
+        with contextlib.suppress(psutil.Error):
+            if process.environ().get(LOCK) == _lock_of_tables(folder):
+                found.append(process)
+    return found
+
+
+def _lock_of_tables(folder: Folder) -> str:
+    return str(folder.path / "tables.lock")
 
 
 def running(folder: Folder) -> int | None:
@@ -110,7 +143,7 @@ def running(folder: Folder) -> int | None:
 
 
 def status(folder: Folder) -> list[str]:
-    """Return lines: whether MLflow and the database run, where, and how large they are."""
+    """Return lines: whether MLflow and the database run, and where."""
     if not folder.exists:
         return [f"no server in {folder.path}"]
     settings, pid = folder.settings(), running(folder)
@@ -121,15 +154,11 @@ def status(folder: Folder) -> list[str]:
         lines = [
             f"MLflow (process {pid}, {settings.workers} workers) {word} at {address(settings)}"
         ]
-    if not postgresql.is_running(folder):
-        return [*lines, "PostgreSQL does not run"]
-    size = postgresql.size(folder) / 1e6
-    artifacts = sum(path.stat().st_size for path in folder.artifacts.rglob("*") if path.is_file())
-    return [*lines, f"PostgreSQL runs: {size:.0f} MB; artifacts: {artifacts / 1e6:.0f} MB"]
+    return [*lines, f"PostgreSQL {'runs' if postgresql.is_running(folder) else 'does not run'}"]
 
 
-def wait(folder: Folder) -> None:
-    """Wait until MLflow ends or a signal comes, then stop the database too.
+def run(folder: Folder, settings: Settings) -> None:
+    """Start the server, stay until it ends or a signal comes, then stop the database too.
 
     Raises:
         UserError: MLflow ended by itself.
@@ -137,6 +166,7 @@ def wait(folder: Folder) -> None:
     ended: list[int] = []
     for number in (signal.SIGTERM, signal.SIGINT):
         signal.signal(number, lambda number, frame: ended.append(number))
+    print(start(folder, settings), flush=True)
     while not ended:
         time.sleep(0.5)
         if running(folder) is None:
@@ -164,7 +194,8 @@ def _command(folder: Folder, settings: Settings) -> list[str]:
     words += ["--port", str(settings.port), "--workers", str(settings.workers)]
     words += ["--backend-store-uri", url, "--registry-store-uri", url]
     words += ["--artifacts-destination", folder.artifacts.as_uri(), "--serve-artifacts"]
-    words += ["--uvicorn-opts", "--log-level warning"]
+    # On a busy machine a process takes longer than the default of 5 s to say that it is alive, and would be replaced.
+    words += ["--uvicorn-opts", "--log-level warning --timeout-worker-healthcheck 120"]
     if settings.host:
         local = f"localhost,localhost:*,{HOST},{HOST}:*"
         words += ["--allowed-hosts", f"{settings.host},{settings.host}:*,{local}"]
@@ -192,7 +223,7 @@ def environment(folder: Folder) -> dict[str, str]:
         "MLFLOW_SERVER_ENABLE_JOB_EXECUTION": "false",  # eight processes that judge texts
         "MLFLOW_DISABLE_TELEMETRY": "true",
         "DO_NOT_TRACK": "true",
-        LOCK: str(folder.path / "tables.lock"),
+        LOCK: _lock_of_tables(folder),
         "PGPASSFILE": str(folder.pgpass),
         "PYTHONWARNINGS": "ignore",
         "OMP_NUM_THREADS": "1",
@@ -213,27 +244,6 @@ def _check_port(port: int) -> None:
             raise UserError(
                 f"port {port} of {HOST}: {error.strerror}; name another with --port"
             ) from None
-
-
-def _end(pid: int) -> None:
-    """End a server and its workers.
-
-    Raises:
-        UserError: One of them does not end.
-    """
-    try:
-        top = psutil.Process(pid)
-        processes = [top, *top.children(recursive=True)]
-    except psutil.NoSuchProcess:
-        return
-    with contextlib.suppress(psutil.NoSuchProcess):
-        top.send_signal(signal.SIGTERM)
-    _, alive = psutil.wait_procs(processes, 30)
-    for process in alive:
-        with contextlib.suppress(psutil.NoSuchProcess):
-            process.kill()
-    if psutil.wait_procs(alive, 30)[1]:
-        raise UserError(f"MLflow (process {pid}) does not end")
 
 
 def _last_line(path: Path) -> str:
