@@ -4,7 +4,7 @@ import pytest
 
 pytest.importorskip("distributed")
 
-from faults.workers import Storm  # noqa: E402
+from faults.workers import Storm
 
 pytestmark = pytest.mark.timeout(900)  # the lab's processes take turns with all else that runs
 
