@@ -135,7 +135,7 @@ class Lab:
 
         def started(run: Path) -> int:
             path = run / ".guild/attrs/initialized"
-            return int(path.read_text()) if path.exists() else 0
+            return int(path.read_text() or 0) if path.exists() else 0
 
         return sorted((self.root / ".guild/runs").glob("*"), key=started)
 

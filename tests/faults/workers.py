@@ -121,7 +121,7 @@ class Storm:
         self.namespaces = Namespaces(self.names) if apart else None
         self.postgresql = PostgreSQL() if database else None
         self.struck, self.late = Counter(), []
-        self.engine = None
+        self.engine = self.running = None
 
     def open(self):
         """Starts all processes."""
@@ -164,7 +164,7 @@ class Storm:
             )
         )
         log = self.lab.root / "sweep.txt"
-        running = self.lab.background(
+        running = self.running = self.lab.background(
             f"guild run small:train {flags} -y > {log} 2>&1", ENGINE="lab"
         )
         for count, strike in enumerate(strikes):
@@ -283,6 +283,8 @@ class Storm:
         """Ends all processes."""
         for timer in self.late:
             timer.join()
+        if self.running and self.running.poll() is None:
+            os.killpg(self.running.pid, signal.SIGKILL)
         if self.engine:
             self.engine.close()
         self.lab.close()
