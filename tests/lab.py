@@ -84,7 +84,7 @@ class Lab:
                 command, stdout=log, stderr=log, env=plain_environment() | env, cwd=root
             )
 
-    def wait(self, condition, seconds: float = 45):
+    def wait(self, condition, seconds: float = 180):
         """Waits until a condition holds; returns what it returns."""
         end = time.monotonic() + seconds
         while not (value := condition()):
