@@ -122,6 +122,7 @@ class Storm:
         self.postgresql = PostgreSQL() if database else None
         self.struck, self.late = Counter(), []
         self.engine = self.running = None
+        self.database_lock = threading.Lock()  # a start is not killed before it has ended
 
     def open(self):
         """Starts all processes."""
@@ -217,8 +218,13 @@ class Storm:
 
     def _strike_database(self):
         self.say("kill PostgreSQL")
-        if self.postgresql.kill():
-            self._later(self.chance.uniform(0, AWAY), self.postgresql.start)
+        with self.database_lock:
+            self.postgresql.kill()
+        self._later(self.chance.uniform(0, AWAY), self._start_database)
+
+    def _start_database(self):
+        with self.database_lock:
+            self.postgresql.start()
 
     def trials(self):
         """Returns the directories of the runs that are no batch."""
