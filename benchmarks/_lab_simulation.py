@@ -15,7 +15,7 @@ from typing import Any
 import numpy as np
 import simpy
 
-_LOOKS = 4  # events in which the looks at a trial are combined
+_LOOKS = 2  # events in which the looks at a trial are combined
 _FRESH = 60.0  # s for which a worker's check counts
 _POLL_SHARE = 0.2  # of a run's time between two looks, at most `poll`
 _HOUR = 3600.0
@@ -143,6 +143,7 @@ class Outcome:
         seconds: Until the last trial ended.
         delivered: Until the last run was in MLflow.
         busy: Share of its cores that each part used until then; `workers` is the share of time with a script.
+        heartbeats: What heartbeats take of the scheduler's share.
         memory: Largest memory of a submitter [MB].
     """
 
@@ -150,6 +151,7 @@ class Outcome:
     seconds: float
     delivered: float
     busy: dict[str, float]
+    heartbeats: float
     memory: float
 
     @property
@@ -159,8 +161,11 @@ class Outcome:
 
     def capacities(self) -> dict[str, float]:
         """Return the trials a second at which each part but the workers would be busy all the time."""
-        parts = {name: busy for name, busy in self.busy.items() if name != "workers" and busy > 0}
-        return {name: self.trials / self.delivered / busy for name, busy in parts.items()}
+        parts = {name: busy for name, busy in self.busy.items() if name != "workers"}
+        # Heartbeats do not grow with the rate; what they leave, a list of workers takes for longer.
+        parts["scheduler"] -= self.heartbeats
+        rate = self.trials / self.delivered
+        return {name: rate / busy for name, busy in parts.items() if busy > 0}
 
 
 @dataclass
@@ -263,7 +268,7 @@ class _Lab:
         busy["scheduler"] += self.heartbeat_load
         busy["workers"] = self.script_seconds / (scenario.workers * self.last_end)
         memory = self.costs.memory * self.most / scenario.submitters
-        return Outcome(scenario.trials, self.last_end, delivered, busy, memory)
+        return Outcome(scenario.trials, self.last_end, delivered, busy, self.heartbeat_load, memory)
 
     def _submit(self, machine: Machine, trials: int) -> Generator[Any, Any, None]:
         """A batch or search: as many trials at once as the submitter's share of the workers."""
@@ -298,7 +303,8 @@ class _Lab:
         for _ in range(_LOOKS):
             yield environment.timeout(seconds / _LOOKS)
             environment.process(machine.work(looks * costs.submitter_poll))
-            environment.process(worker.machine.work(looks * costs.worker_poll))
+            if self.scenario.shared:  # a core of its own is free for it
+                environment.process(worker.machine.work(looks * costs.worker_poll))
         self.script_seconds += seconds
         self._begin_check(worker)
         yield environment.timeout(pause * float(self.rng.random()))  # until the submitter looks

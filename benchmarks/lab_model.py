@@ -7,7 +7,8 @@ matrix products) and run, so that the cores are busy while the trials sleep.
 
 The part "labs" is of 10, 100 and 1,000 machines, one worker each, with 100,000 trials of 10 minutes and 1,000 points:
 the rate at which each part would be busy all the time compared with the rate at which the workers end trials. A ratio
-below 1 is a part that is too slow. There is one submitter with two cores; MLflow's server and PostgreSQL have four.
+below 1 is a part that is too slow. Submitters have two cores each; MLflow's server and PostgreSQL have four. The table
+of docs/cluster.md is written from this part.
 """
 
 import json
@@ -34,8 +35,10 @@ PARTS = ("costs", "validation", "labs")
 COSTS = Path(__file__).with_name("lab_costs.json")
 LOCAL = (2, 4, 8)
 SLEEPERS = 16
-SIZES = (10, 100, 1000)
+LABS = ((10, 1), (100, 1), (1000, 1), (1000, 10))  # workers and submitters
 TRIALS, MINUTES, POINTS = 100_000, 10.0, 1000
+PAGE = Path(__file__).resolve().parent.parent / "docs" / "cluster.md"
+BEGIN, END = "<!-- lab_model.py writes this table -->\n", "<!-- to here -->\n"
 _CATALOG_RUNS = 10_000  # of the rows of catalog.json that are used
 
 
@@ -91,33 +94,54 @@ def beats(workers: int) -> float:
     return workers / heartbeat_interval(workers)
 
 
-def lab_outcome(workers: int, known: Costs, trials: int = TRIALS) -> Outcome:
-    """Return what a lab of so many machines does with the trials."""
-    scenario = Scenario(
-        workers=workers, trials=trials, seconds=60 * MINUTES, spread=0.3, points=POINTS
-    )
-    return simulate(scenario, known, heartbeats=beats(workers))
+def lab_outcomes(known: Costs, trials: int = TRIALS) -> dict[tuple[int, int], Outcome]:
+    """Return what labs of so many workers and submitters do with the trials."""
+    outcomes = {}
+    for workers, submitters in LABS:
+        scenario = Scenario(
+            workers=workers, trials=trials, seconds=60 * MINUTES, spread=0.3, points=POINTS,
+            submitters=submitters,
+        )  # fmt: skip
+        outcomes[workers, submitters] = simulate(scenario, known, heartbeats=beats(workers))
+    return outcomes
 
 
-def lab_rows(known: Costs) -> list[dict[str, Any]]:
-    """Return for each size of a lab the rate that each part could reach, compared with the workers'."""
+def lab_rows(outcomes: dict[tuple[int, int], Outcome]) -> list[dict[str, Any]]:
+    """Return the rate that each part of the labs could reach, compared with the workers'."""
     rows = []
-    for workers in SIZES:
-        outcome = lab_outcome(workers, known)
-        wanted = workers / (60 * MINUTES)
-        print(
-            f"{workers} workers: {outcome.rate:.3f} trials/s, workers busy {outcome.busy['workers']:.0%}, "
-            f"{outcome.seconds / 86400:.1f} days, MLflow complete {outcome.delivered - outcome.seconds:.0f} s later, "
-            f"a submitter's memory {outcome.memory / 1000:.1f} GB",
-            flush=True,
-        )
+    for (workers, submitters), outcome in outcomes.items():
+        wanted = [workers / (60 * MINUTES)]
         shown = {"peer_name": "what the workers end", "unit": "trials/s", "target": None}
+        lab = f"{workers:,} workers, {submitters} submitter{'s' * (submitters > 1)}"
         for part, rate in sorted(outcome.capacities().items(), key=lambda item: item[1]):
-            what = f"{workers:,} workers: {part}"
-            rows.append(_report.row(what, [rate], [wanted], **shown, busy=outcome.busy[part]))
-        what = f"{workers:,} workers: all together"
-        rows.append(_report.row(what, [outcome.rate], [wanted], **shown))
+            rows.append(_report.row(f"{lab}: {part}", [rate], wanted, **shown))
+        rows.append(_report.row(f"{lab}: all together", [outcome.rate], wanted, **shown))
     return rows
+
+
+def table(outcomes: dict[tuple[int, int], Outcome]) -> str:
+    """Return the table of the page."""
+    lines = [
+        "| machines | submitters | trials/s that the machines end | reached | days for 100,000 | at most by submitters "
+        "| by MLflow | by PostgreSQL | by the scheduler | memory of a submitter |",
+        "|---|---|---|---|---|---|---|---|---|---|",
+    ]
+    for (workers, submitters), outcome in outcomes.items():
+        most = outcome.capacities()
+        cells = [f"{workers:,}", str(submitters), f"{workers / (60 * MINUTES):.3g}"]
+        cells += [f"{outcome.rate:.3g}", f"{outcome.seconds / 86400:.3g}"]
+        cells += [
+            f"{most[part]:.3g}" for part in ("submitters", "MLflow", "PostgreSQL", "scheduler")
+        ]
+        lines.append("| " + " | ".join([*cells, f"{outcome.memory / 1000:.2g} GB"]) + " |")
+    return "\n".join(lines) + "\n"
+
+
+def write_table(text: str) -> None:
+    """Replace the table of the page."""
+    page = PAGE.read_text(encoding="utf-8")
+    head, tail = page.split(BEGIN)[0], page.split(END)[1]
+    PAGE.write_text(f"{head}{BEGIN}\n{text}\n{END}{tail}", encoding="utf-8")
 
 
 def main() -> None:
@@ -140,7 +164,11 @@ def main() -> None:
                 finally:
                     lab.close()
             else:
-                rows = lab_rows(costs())
+                outcomes = lab_outcomes(costs())
+                rows = lab_rows(outcomes)
+                print(table(outcomes))
+                if not options.dry_run:
+                    write_table(table(outcomes))
             _report.report_part("lab_model", part, PARTS, rows, dry_run=options.dry_run)
 
 

@@ -86,7 +86,7 @@ class Lab:
                 command, stdout=log, stderr=log, env=plain_environment() | env, cwd=root
             )
 
-    def wait(self, condition, seconds: float = 45):
+    def wait(self, condition, seconds: float = 180):
         """Waits until a condition holds; returns what it returns."""
         end = time.monotonic() + seconds
         while not (value := condition()):
@@ -137,7 +137,7 @@ class Lab:
 
         def started(run: Path) -> int:
             path = run / ".guild/attrs/initialized"
-            return int(path.read_text()) if path.exists() else 0
+            return int(path.read_text() or 0) if path.exists() else 0
 
         return sorted((self.home / "runs").glob("*"), key=started)
 

@@ -103,7 +103,8 @@ def _run(journal, run, stored):
     if run["params"] != wanted:
         told.append(f"params are {run['params']}, the flags {wanted}")
     names = ("operation", "study", "machine", "host", "seed", "command", "started")
-    expected = {name: str(facts[name]) for name in names}
+    moved = journal.sessions[-1].get("moved") or {}  # to another machine than that of run.json
+    expected = {name: str(moved.get(name, facts[name])) for name in names}
     digest = (result or {}).get("digest", {})
     expected["digest_metrics"] = digest.get("metrics", "")
     expected["digest_weights"] = digest.get("weights", "")

@@ -27,6 +27,8 @@ from pathlib import Path
 HERE = Path(__file__).resolve().parent
 sys.path.insert(0, str(HERE.parent))  # run as a script, not by pytest
 
+import psutil  # noqa: E402
+
 from faults.compare import differences  # noqa: E402
 from lab import Lab  # noqa: E402
 from postgresql import MISSING, PostgreSQL  # noqa: E402
@@ -119,7 +121,8 @@ class Storm:
         self.namespaces = Namespaces(self.names) if apart else None
         self.postgresql = PostgreSQL() if database else None
         self.struck, self.late = Counter(), []
-        self.engine = None
+        self.engine = self.running = None
+        self.database_lock = threading.Lock()  # a start is not killed before it has ended
 
     def open(self):
         """Starts all processes."""
@@ -162,7 +165,7 @@ class Storm:
             )
         )
         log = self.lab.root / "sweep.txt"
-        running = self.lab.background(
+        running = self.running = self.lab.background(
             f"guild run small:train {flags} -y > {log} 2>&1", ENGINE="lab"
         )
         for count, strike in enumerate(strikes):
@@ -215,8 +218,13 @@ class Storm:
 
     def _strike_database(self):
         self.say("kill PostgreSQL")
-        if self.postgresql.kill():
-            self._later(self.chance.uniform(0, AWAY), self.postgresql.start)
+        with self.database_lock:
+            self.postgresql.kill()
+        self._later(self.chance.uniform(0, AWAY), self._start_database)
+
+    def _start_database(self):
+        with self.database_lock:
+            self.postgresql.start()
 
     def trials(self):
         """Returns the directories of the runs that are no batch."""
@@ -234,9 +242,9 @@ class Storm:
             result = json.loads(path.read_text()) if path.exists() else {}
             state = (result.get("status"), result.get("resume_mismatch"))
             if state not in {("FINISHED", 0), ("FINISHED", None)}:
-                told.append(f"{run.name}: {state}")
+                others.append(f"{run.name}: {state}")
         if seeds != Counter(range(1, trials + 1)):
-            told.append(f"trials by seed: {dict(seeds)}")
+            others.append(f"trials by seed: {dict(seeds)}")
         left = list(self.lab.settings.scratch.glob("box*/trials/*"))
         return told + [f"{path} is left on a worker" for path in left]
 
@@ -246,7 +254,7 @@ class Storm:
 
     def other_digests(self, runs):
         """Returns the runs whose digests are others than those of the same trial here, undisturbed."""
-        told = []
+        others = []
         for run in runs:
             seed = json.loads((run / "journal/run.json").read_text())["flags"]["seed"]
             flags = f"updates={UPDATES} every=5 seed={seed}"
@@ -256,22 +264,33 @@ class Storm:
             same = max(Path(home, "runs").glob("*"), key=lambda path: path.stat().st_ctime)
             digests = [json.loads((r / "result.json").read_text())["digest"] for r in (run, same)]
             if digests[0] != digests[1]:
-                told.append(f"{run.name}, seed {seed}: {digests[0]}, undisturbed {digests[1]}")
-        return told
+                others.append(f"{run.name}, seed {seed}: {digests[0]}, undisturbed {digests[1]}")
+        return others
 
     def in_mlflow(self):
         """Says how MLflow differs from the journals after a sync."""
         self.postgresql.start()
+        self.lab.wait(lambda: not self._senders(), 300)
         self.lab.good("catalog sync")
-        names = ["distance"]
-        return differences(
-            self.lab.home / "runs", self.postgresql.address, self.lab.root, names
+        lines = differences(
+            self.lab.home / "runs", self.postgresql.address, self.lab.root, ["distance"]
         )
+        without = [line for line in lines if line.endswith("is of no journal")]
+        # The batch itself, which has none.
+        return [line for line in lines if line not in without[:1]]
+
+    def _senders(self):
+        """Returns the processes that still deliver a run."""
+        runs = str(self.lab.home / "runs")
+        found = [p.info["cmdline"] or [] for p in psutil.process_iter(["cmdline"])]
+        return [words for words in found if words[-1:] and words[-1].startswith(runs)]
 
     def close(self):
         """Ends all processes."""
         for timer in self.late:
             timer.join()
+        if self.running and self.running.poll() is None:
+            os.killpg(self.running.pid, signal.SIGKILL)
         if self.engine:
             self.engine.close()
         self.lab.close()

@@ -106,7 +106,9 @@ def test_a_search_waits_for_its_proposals():
 def test_heartbeats_leave_less_of_the_scheduler():
     costs = replace(FREE, heartbeat=0.005, scheduler_list=model.Linear(1.0, 0.0))
     scenario = model.Scenario(workers=50, trials=500, seconds=10.0)
-    assert model.simulate(scenario, costs, heartbeats=100).rate == pytest.approx(0.5, rel=0.05)
+    outcome = model.simulate(scenario, costs, heartbeats=100)
+    assert outcome.rate == pytest.approx(0.5, rel=0.05)
+    assert outcome.capacities()["scheduler"] == pytest.approx(0.5, rel=0.05)
     with pytest.raises(ValueError, match="heartbeats"):
         model.simulate(scenario, costs, heartbeats=200)
 

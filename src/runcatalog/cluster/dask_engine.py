@@ -210,7 +210,7 @@ class DaskEngine:
             # A connection whose answer is still outstanding cannot be used again.
             self._loop.run_until_complete(self._forget(address))
             text = " ".join(str(error).split()) or "no answer"
-            if "certificate" in text.lower() or "TLS" in text:
+            if any(word in text for word in ("certificate", "handshake", "SSL")):
                 text = f"TLS refused: {text}"
             raise MachineLost(text[:300]) from None
         except Exception as error:  # of the function, sent home
