@@ -42,7 +42,8 @@ def test_a_row_of_each_headline(declared, make):
     page = front(declared, records)
     own = cells(page, "How often?")
     assert own[1:5] == ["**99 %** [97.1, 100]", "90 %", "3", "no: other \\| doors"]
-    assert own[5] == "[00000001](catalog/toy_runs.md#00000001) +2"
+    first = "[00000001](catalog/toy_runs.md#00000001)"
+    assert own[5] == f"{first} [+2](catalog/toy_runs.md#toytrain)"
     assert cells(page, "And then?")[1:] == ["not run yet", "15 steps", "–", "–", "–"]
     assert cells(page, "Which lr?")[1] == "not run yet"
     assert "- **[toy](catalog/toy.md)**: It opens 99 % [97.1, 100]." in page

@@ -48,15 +48,15 @@ const frontPage = {
         "li",
         {},
         elements.make("strong", {}, elements.link(runsPage.address(`study=${study}`), study)),
-        `: ${text}`,
+        `: ${formats.unbroken(text)}`,
       ),
     );
     const rows = headlines.map((line) => [
       line.study,
       line.question,
-      line.measured,
-      line.reported,
-      line.seeds,
+      formats.unbroken(line.measured),
+      formats.unbroken(line.reported),
+      elements.make("span", { class: "date" }, line.seeds),
       line.same,
       frontPage.links(line.runs),
     ]);
