@@ -42,7 +42,7 @@ PATIENCE = (
 )
 SETTLE = 4_000  # ms; duration of animations
 WIDTHS = {1280: 900, 390: 844}  # width and height of a laptop's page and of a phone's [pixels]
-LONG = {1280: 1600, 390: 1600}  # of a page that is read downwards
+LONG = {1280: 1300, 390: 1300}  # of a page that is read downwards
 THEMES = ("light", "dark")
 QUALITY = 70  # of WebP, in percent
 MAX_BYTES = 150_000  # of a picture
