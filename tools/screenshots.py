@@ -302,6 +302,7 @@ def take_pages(
         browser = playwright.chromium.launch(executable_path=executable)
         for (width, height), theme in itertools.product(sizes.items(), THEMES):
             page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
+            page.set_default_timeout(PATIENCE)
             for name, address in addresses.items():
                 page.goto("about:blank")
                 page.goto(address)
