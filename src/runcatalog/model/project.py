@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -210,6 +211,11 @@ class Project:
         templates = sorted(self.experiments.glob("*/catalog.md.j2"))
         files = [path.resolve().parent for path in declarations.included(self.root / GUILD_FILE)]
         return sorted(templates, key=lambda p: (_index(files, p.resolve().parent), p.parent.name))
+
+    def ordered_studies(self, names: Iterable[str]) -> list[str]:
+        """Return the studies with a template in the order of their pages, then the others of these names, sorted."""
+        ordered = [path.parent.name for path in self.templates()]
+        return list(dict.fromkeys([*ordered, *sorted(names)]))
 
     def operations(self) -> dict[str, Operation]:
         """Return the operations that the root's guild.yml and its included files declare, by name.

@@ -58,7 +58,7 @@ def index(
         "flags": _flags(records),
         "metrics": sorted({name for record in records for name in record.metrics}),
         "operations": _operations(project, records),
-        "studies": _studies(project, records),
+        "studies": project.ordered_studies(record.study for record in records),
     }
 
 
@@ -132,12 +132,6 @@ def _defaults(operation: Operation) -> dict[str, str]:
         for name, value in operation.flags.items()
         if not isinstance(value, list)
     }
-
-
-def _studies(project: Project, records: Iterable[RunRecord]) -> list[str]:
-    """Return the names of the studies: those with a template in their order, then all others."""
-    ordered = [path.parent.name for path in project.templates()]
-    return list(dict.fromkeys([*ordered, *sorted({record.study for record in records})]))
 
 
 def _text(objective: dict[str, Any], name: str) -> str | None:

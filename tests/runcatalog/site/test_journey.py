@@ -106,7 +106,9 @@ def test_keys_alone(browser, page_file):
     page.wait_for_selector("main[data-ready=run]")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+@pytest.mark.parametrize(
+    ("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+)
 def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_file, width, theme):
     from axe_playwright_python.sync_playwright import Axe
 

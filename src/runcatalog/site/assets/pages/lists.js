@@ -63,7 +63,7 @@ const listPages = {
       { title: "operation" },
       { title: "study" },
       { title: "what it does", kind: "full" },
-      { title: "why not yet", kind: "full" },
+      { title: "why not yet", kind: "full", named: true },
     ];
     const rows = Object.entries(runs.facts.operations)
       .filter(([, operation]) => operation.never)
@@ -77,7 +77,7 @@ const listPages = {
       { title: "run" },
       { title: "operation" },
       { title: "result", kind: "full" },
-      { title: "stands instead" },
+      { title: "stands instead", named: true },
       { title: "why", kind: "full" },
     ];
     const rows = [...runs.ids.keys()]
