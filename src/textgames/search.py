@@ -86,7 +86,7 @@ def main(config: Config) -> dict[str, Any]:
             run, "search.json", planned, places, lambda child, code: failed.add(child.name)
         )
         finished = [child for child in children.values() if child.name not in failed]
-        child_runs.declare_evaluation(run, finished, "validation levels", chosen="best point")
+        child_runs.declare_evaluation(run, finished, "validation levels", chosen="best setting")
         return run.finish(result(config, children, failed))
 
 
@@ -184,7 +184,7 @@ def free_gpus() -> list[dict[str, str]]:
 
 
 def result(config: Config, children: dict[str, PlannedRun], failed: set[str]) -> dict[str, Any]:
-    """Return the best point and a table with a row per run, failed runs included."""
+    """Return the best setting and a table with a row per run, failed runs included."""
     rows, scores = [], {}
     for name, child in children.items():
         if name in failed:

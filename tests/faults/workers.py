@@ -233,7 +233,7 @@ class Storm:
     def problems(self, trials):
         """Says what is wrong after a sweep of so many trials; [] if nothing is."""
         found = self.trials()
-        told = [] if len(found) == trials else [f"{len(found)} runs, not {trials}"]
+        problems = [] if len(found) == trials else [f"{len(found)} runs, not {trials}"]
         seeds = Counter()
         for run in found:
             facts = json.loads((run / "journal/run.json").read_text())
@@ -242,11 +242,11 @@ class Storm:
             result = json.loads(path.read_text()) if path.exists() else {}
             state = (result.get("status"), result.get("resume_mismatch"))
             if state not in {("FINISHED", 0), ("FINISHED", None)}:
-                others.append(f"{run.name}: {state}")
+                problems.append(f"{run.name}: {state}")
         if seeds != Counter(range(1, trials + 1)):
-            others.append(f"trials by seed: {dict(seeds)}")
+            problems.append(f"trials by seed: {dict(seeds)}")
         left = list(self.lab.settings.scratch.glob("box*/trials/*"))
-        return told + [f"{path} is left on a worker" for path in left]
+        return problems + [f"{path} is left on a worker" for path in left]
 
     def moved(self):
         """Returns the runs that went on elsewhere."""
@@ -322,25 +322,25 @@ def main():
         strikes += ["link"] * (CUTS * apart) + ["database"] * (DATABASE_KILLS * database)
         storm.chance.shuffle(strikes)
         code, output = storm.sweep(options.trials, strikes)
-        told = storm.problems(options.trials)
+        problems = storm.problems(options.trials)
         moved = storm.moved()
-        told += storm.other_digests(moved)
-        told += storm.in_mlflow() if database else []
-        told += [f"the batch ended with {code}"] if code else []
+        problems += storm.other_digests(moved)
+        problems += storm.in_mlflow() if database else []
+        problems += [f"the batch ended with {code}"] if code else []
         short = {w: strikes.count(w) - storm.struck[w] for w in set(strikes)}
-        told += [f"{n} strikes fewer: {what}" for what, n in short.items() if n > 0]
+        problems += [f"{n} strikes fewer: {what}" for what, n in short.items() if n > 0]
     finally:
         storm.close()
     print(", ".join(f"{what}: {count}" for what, count in sorted(storm.struck.items())))
     print(
         f"{options.trials} trials, {len(moved)} of them went on elsewhere, {time.monotonic() - begin:.0f} s"
     )
-    print(*told, f"{len(told)} problems", sep="\n")
-    if told:
+    print(*problems, f"{len(problems)} problems", sep="\n")
+    if problems:
         print(output[-5000:])
     else:
         shutil.rmtree(folder)
-    return 1 if told else 0
+    return 1 if problems else 0
 
 
 if __name__ == "__main__":

@@ -143,7 +143,7 @@ def importance_of(batch: RunRecord | None) -> Importance | None:
 
 @dataclass(frozen=True)
 class Edge:
-    """A parameter of the best point within EDGE of a bound of the space.
+    """A parameter of the best setting within EDGE of a bound of the space.
 
     Attributes:
         bound: "lower" or "upper".

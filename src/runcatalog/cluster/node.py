@@ -67,7 +67,8 @@ class Trial:
         reason: Why the worker ended it; "" otherwise.
         planned: Whether that is because the worker itself is to end.
         lease: Seconds without a look after which it is ended.
-        demands: Of the check of the machine; emptied when the next one is prepared.
+        demands: Of the check of the machine.
+        has_next_check: Whether the check for the next run has been prepared, after its end.
     """
 
     def __init__(
@@ -78,11 +79,12 @@ class Trial:
         attempt: int,
         operation: str,
         lease: float,
-        demands: dict[str, Any] | None = None,
+        demands: dict[str, Any],
     ) -> None:
         self.root, self.machine = root, machine
         self.run, self.attempt, self.operation, self.lease = run, attempt, operation, lease
-        self.demands = demands or {}
+        self.demands = demands
+        self.has_next_check = False
         self.code: int | None = None
         self.reason, self.planned = "", False
         self.since = time.time()
@@ -500,10 +502,10 @@ class Node:
             await asyncio.sleep(0.2)
             for trial in list(self._trials.values()):
                 silent = time.monotonic() - trial.renewed
-                if not trial.is_running and trial.demands:
+                if not trial.is_running and not trial.has_next_check:
                     if not self.drained and not self.stopping.is_set():
                         self._prepare_check(trial.demands)
-                    trial.demands = {}
+                    trial.has_next_check = True
                 if trial.is_running and not trial.reason and silent > trial.lease:
                     trial.end(f"its submitter was silent for {trial.lease:g} s")
                 elif not trial.is_running and silent > trial.lease + _KEPT:

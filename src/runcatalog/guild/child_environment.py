@@ -8,8 +8,8 @@ import sys
 from collections.abc import Sequence
 from typing import Any
 
-from runcatalog import terminal_output
 from runcatalog.guild.compat import COMMAND
+from runcatalog.record.output import terminal_output
 
 # Variables that Guild adds to the environment of a run.
 _GUILD_VARIABLES = ("RUN_DIR", "RUN_ID", "GUILD_OP", "GUILD_SOURCECODE", "GUILD_PLUGINS", "CMD_DIR")

@@ -36,9 +36,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 from guild.plugin import Plugin
 
-from runcatalog import terminal_output
 from runcatalog.guild import dependencies, elsewhere
 from runcatalog.guild.compat import FLAG_READER
+from runcatalog.record.output import terminal_output
 from runcatalog.record.untrusted import check_unfolded
 
 if TYPE_CHECKING:

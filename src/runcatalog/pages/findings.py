@@ -237,7 +237,7 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
 
 
 def search(data: PageData, operations: Sequence[str]) -> str:
-    """Return how often searches found a better point than random search, and whose effects are determined."""
+    """Return how often searches found a better setting than random search, and whose effects are determined."""
     better = total = predicts = known = 0
     names: Counter[str] = Counter()
     for name in operations:
@@ -254,7 +254,7 @@ def search(data: PageData, operations: Sequence[str]) -> str:
     parts = []
     if total:
         parts.append(
-            f"the Gaussian process found a better point than random search in {better} of {total} pairs; "
+            f"the Gaussian process found a better setting than random search in {better} of {total} pairs; "
             "a pair is one search each, so which method is better is undetermined"
         )
     if known:

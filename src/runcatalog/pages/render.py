@@ -160,7 +160,7 @@ class Catalog:
         """Return the table of operations, a row for each setting; see :func:`.tables.setting_table.rows`.
 
         If `flags` is a mapping to a value or a list of values, these values are not shown. Searches have a table of
-        their own; `fresh` names, by search, the operation that trains with the best point and other seeds. `titles`
+        their own; `fresh` names, by search, the operation that trains with the best setting and other seeds. `titles`
         renames columns. Without `summary` the sentences of the scripts are on the page of runs alone.
         """
         names = _list(operations)

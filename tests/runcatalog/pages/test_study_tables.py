@@ -154,7 +154,7 @@ def test_runs_with_the_best_point_and_other_seeds_stand_beside_a_search(project,
     catalog = render.Catalog(project, [batch, *trials, *fresh, other])
     header, _, row = rows(catalog.table(["toy:opt"], fresh={"toy:opt": "toy:train"}))
     cells = dict(zip(header, row, strict=True))
-    assert cells["best point"] == "lr 5e-2"
+    assert cells["best setting"] == "lr 5e-2"
     assert cells["on fresh seeds"] == "40 % [33, 47], 2 seeds"
     alone = render.Catalog(project, [batch, *trials])
     assert "not run" in alone.table(["toy:opt"], fresh={"toy:opt": "toy:train"})
