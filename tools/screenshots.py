@@ -40,6 +40,7 @@ METRIC = "validation_opening_rate"
 PATIENCE = (
     600_000  # ms; MLflow's pages load megabytes of script, which takes minutes on a busy machine
 )
+UPPER = 680  # height of MLflow's comparison of two runs [pixels]
 SETTLE = 4_000  # ms; duration of animations
 WIDTHS = {1280: 900, 390: 844}  # width and height of a laptop's page and of a phone's [pixels]
 LONG = {1280: 1300, 390: 1300}  # of a page that is read downwards
@@ -340,7 +341,8 @@ def _take(page: Page, address: str, uri: str, to: Path) -> None:
         page.goto(address)
         wait_for_lines(page, 2)
         page.wait_for_timeout(SETTLE)
-        save(page.screenshot(), to / f"mlflow-compare-{width}-{theme}.webp")
+        upper = {"x": 0, "y": 0, "width": width, "height": UPPER}
+        save(page.screenshot(clip=upper), to / f"mlflow-compare-{width}-{theme}.webp")
 
 
 PICTURES = {"catalog": catalog_pictures, "mlflow": mlflow_pictures, "site": site_pictures}
