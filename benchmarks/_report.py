@@ -266,15 +266,15 @@ def _table(rows: list[dict[str, Any]]) -> str:
         place = [result["cpu"], f"{result['cores']} cores"]
         place += [f"load {result['load']:.1f}"] if "load" in result else []
         place += [result["date"], f"`{result['commit'] or '-'}`"]
-        peer = f"{_number(result['peer'])} ({result['peer_name']})"
-        cells = [result["what"], _number(result["ours"]), peer, result["unit"], _ratio(result)]
+        peer = f"{number(result['peer'])} ({result['peer_name']})"
+        cells = [result["what"], number(result["ours"]), peer, result["unit"], _ratio(result)]
         lines.append("| " + " | ".join([*cells, _target(result), ", ".join(place)]) + " |")
     return "\n".join(lines) + "\n"
 
 
 def line(result: dict[str, Any]) -> str:
     """Return a result row as one line of text."""
-    numbers = f"{_number(result['ours'])} against {_number(result['peer'])} {result['unit']}"
+    numbers = f"{number(result['ours'])} against {number(result['peer'])} {result['unit']}"
     return (
         f"{result['what']}: {numbers} ({result['peer_name']}), ratio {_ratio(result)}, "
         f"target {_target(result)}"
@@ -290,13 +290,14 @@ def _target(result: dict[str, Any]) -> str:
 
 def _ratio(result: dict[str, Any]) -> str:
     ratio = result["ratio"]
-    text = f"{ratio:.4f}" if 0.9 < ratio < 1.1 else _number(ratio)
+    text = f"{ratio:.4f}" if 0.9 < ratio < 1.1 else number(ratio)
     if result.get("interval"):
-        text += " [{}, {}]".format(*map(_number, result["interval"]))
+        text += " [{}, {}]".format(*map(number, result["interval"]))
     return text
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a number with three digits, in groups."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))

@@ -12,6 +12,7 @@ of docs/cluster.md is written from this part.
 """
 
 import json
+import math
 import sys
 import tempfile
 from dataclasses import replace
@@ -37,6 +38,7 @@ LOCAL = (2, 4, 8)
 SLEEPERS = 16
 LABS = ((10, 1), (100, 1), (1000, 1), (1000, 10))  # workers and submitters
 TRIALS, MINUTES, POINTS = 100_000, 10.0, 1000
+SPREAD = 0.3  # of the logarithm of a trial's time; its median is MINUTES
 PAGE = Path(__file__).resolve().parent.parent / "docs" / "cluster.md"
 BEGIN, END = "<!-- lab_model.py writes this table -->\n", "<!-- to here -->\n"
 _CATALOG_RUNS = 10_000  # of the rows of catalog.json that are used
@@ -99,18 +101,23 @@ def lab_outcomes(known: Costs, trials: int = TRIALS) -> dict[tuple[int, int], Ou
     outcomes = {}
     for workers, submitters in LABS:
         scenario = Scenario(
-            workers=workers, trials=trials, seconds=60 * MINUTES, spread=0.3, points=POINTS,
+            workers=workers, trials=trials, seconds=60 * MINUTES, spread=SPREAD, points=POINTS,
             submitters=submitters,
         )  # fmt: skip
         outcomes[workers, submitters] = simulate(scenario, known, heartbeats=beats(workers))
     return outcomes
 
 
+def ended_by(workers: int) -> float:
+    """Return the trials that so many workers end in a second if they wait for nothing."""
+    return workers / (60 * MINUTES * math.exp(SPREAD**2 / 2))
+
+
 def lab_rows(outcomes: dict[tuple[int, int], Outcome]) -> list[dict[str, Any]]:
     """Return the rate that each part of the labs could reach, compared with the workers'."""
     rows = []
     for (workers, submitters), outcome in outcomes.items():
-        wanted = [workers / (60 * MINUTES)]
+        wanted = [ended_by(workers)]
         shown = {"peer_name": "what the workers end", "unit": "trials/s", "target": None}
         lab = f"{workers:,} workers, {submitters} submitter{'s' * (submitters > 1)}"
         for part, rate in sorted(outcome.capacities().items(), key=lambda item: item[1]):
@@ -128,12 +135,13 @@ def table(outcomes: dict[tuple[int, int], Outcome]) -> str:
     ]
     for (workers, submitters), outcome in outcomes.items():
         most = outcome.capacities()
-        cells = [f"{workers:,}", str(submitters), f"{workers / (60 * MINUTES):.3g}"]
-        cells += [f"{outcome.rate:.3g}", f"{outcome.seconds / 86400:.3g}"]
+        cells = [f"{workers:,}", str(submitters), _report.number(ended_by(workers))]
+        cells += [_report.number(outcome.rate), _report.number(outcome.seconds / 86400)]
         cells += [
-            f"{most[part]:.3g}" for part in ("submitters", "MLflow", "PostgreSQL", "scheduler")
+            _report.number(most[part])
+            for part in ("submitters", "MLflow", "PostgreSQL", "scheduler")
         ]
-        lines.append("| " + " | ".join([*cells, f"{outcome.memory / 1000:.2g} GB"]) + " |")
+        lines.append("| " + " | ".join([*cells, f"{outcome.memory / 1000:.0f} GB"]) + " |")
     return "\n".join(lines) + "\n"
 
 
