@@ -59,6 +59,7 @@ bench: .venv/.set-up ## run the benchmarks (minutes each), render benchmarks/REA
 	  case $$script in benchmarks/render.py) ;; *) echo "== $$script"; $(BIN)/python $$script || exit 1;; esac; done
 	@$(BIN)/python benchmarks/render.py
 	@echo "== 100 kills"; $(BIN)/python tests/faults/inject.py --kills 100
+	@echo "== 20 kills of workers"; $(BIN)/python tests/faults/workers.py
 	@echo "== workers in Slurm"; $(BIN)/python tests/runcatalog/cluster/slurm_jobs.py
 
 lock: ## write requirements.lock from pyproject.toml, with uv; LOCK=--upgrade takes newer versions

@@ -31,7 +31,9 @@ _load_before: float | None = None  # load average before the benchmark began
 
 
 class _Parser(argparse.ArgumentParser):
-    """Parser that refuses to start a recorded benchmark on a loaded machine."""
+    """Parser that refuses to start a recorded benchmark on a loaded machine, unless it measures no times."""
+
+    timed = True
 
     def parse_args(self, *arguments: Any, **options: Any) -> argparse.Namespace:  # type: ignore[override]
         """Parse the flags; `dry_run` is true if the results must not be recorded.
@@ -40,18 +42,23 @@ class _Parser(argparse.ArgumentParser):
             SystemExit: The load average is above LOAD_LIMIT, and neither --dry-run nor --force is given.
         """
         parsed = super().parse_args(*arguments, **options)
-        parsed.dry_run = not check_load(dry_run=parsed.dry_run, force=parsed.force)
+        if self.timed:  # the flags stay the same: `make bench` passes them to all
+            parsed.dry_run = not check_load(dry_run=parsed.dry_run, force=parsed.force)
         return parsed
 
 
-def parser(about: str | None, repeats: int | None = REPEATS) -> argparse.ArgumentParser:
+def parser(
+    about: str | None, repeats: int | None = REPEATS, timed: bool = True
+) -> argparse.ArgumentParser:
     """Return a parser with the flags of all benchmarks; its `parse_args` checks the load.
 
     Args:
         about: The benchmark's docstring.
         repeats: Default of --repeats; None leaves this flag out.
+        timed: Whether it measures times; what does not depend on the load is measured at any.
     """
     flags = _Parser(description=about)
+    flags.timed = timed
     if repeats is not None:
         flags.add_argument("--repeats", type=int, default=repeats, help="alternating repeats")
     flags.add_argument("--dry-run", action="store_true", help="print the rows, write nothing")
@@ -233,7 +240,7 @@ def render() -> str:
         "# Benchmarks\n\nThe project and its peers in alternating turns; medians of the turns. This page is "
         "rendered by `python benchmarks/render.py` from `results/`; `make bench` measures again. "
         f"A benchmark starts only at a load average of at most {LOAD_LIMIT}; `--force` also measures above it, "
-        "without recording. Rows with a higher load are older than this limit.\n"
+        "without recording. Rows with a higher load are older than this limit, or no times (`search`).\n"
     ]
     for path in sorted(RESULTS.glob("*.json")):
         rows = json.loads(path.read_text(encoding="utf-8"))
@@ -259,15 +266,15 @@ def _table(rows: list[dict[str, Any]]) -> str:
         place = [result["cpu"], f"{result['cores']} cores"]
         place += [f"load {result['load']:.1f}"] if "load" in result else []
         place += [result["date"], f"`{result['commit'] or '-'}`"]
-        peer = f"{_number(result['peer'])} ({result['peer_name']})"
-        cells = [result["what"], _number(result["ours"]), peer, result["unit"], _ratio(result)]
+        peer = f"{number(result['peer'])} ({result['peer_name']})"
+        cells = [result["what"], number(result["ours"]), peer, result["unit"], _ratio(result)]
         lines.append("| " + " | ".join([*cells, _target(result), ", ".join(place)]) + " |")
     return "\n".join(lines) + "\n"
 
 
 def line(result: dict[str, Any]) -> str:
     """Return a result row as one line of text."""
-    numbers = f"{_number(result['ours'])} against {_number(result['peer'])} {result['unit']}"
+    numbers = f"{number(result['ours'])} against {number(result['peer'])} {result['unit']}"
     return (
         f"{result['what']}: {numbers} ({result['peer_name']}), ratio {_ratio(result)}, "
         f"target {_target(result)}"
@@ -283,13 +290,14 @@ def _target(result: dict[str, Any]) -> str:
 
 def _ratio(result: dict[str, Any]) -> str:
     ratio = result["ratio"]
-    text = f"{ratio:.4f}" if 0.9 < ratio < 1.1 else _number(ratio)
+    text = f"{ratio:.4f}" if 0.9 < ratio < 1.1 else number(ratio)
     if result.get("interval"):
-        text += " [{}, {}]".format(*map(_number, result["interval"]))
+        text += " [{}, {}]".format(*map(number, result["interval"]))
     return text
 
 
-def _number(value: float) -> str:
+def number(value: float) -> str:
+    """Return a number with three digits, in groups."""
     if value == 0 or not math.isfinite(value):
         return f"{value:g}"
     digits = max(0, 2 - math.floor(math.log10(abs(value))))

@@ -7,6 +7,9 @@ logged there too.
 
 The part "import" brings the committed records into a new MLflow, and writes some of them with MLflow's own client for
 comparison: the library's writer of SQLite stays only while it is at least five times as fast.
+
+The part "start" times the first commands of a newcomer: "cold" without any compiled module, those of Python and its
+packages included, and without the flags that Guild keeps; "warm" is the same command again.
 """
 
 import contextlib
@@ -34,7 +37,14 @@ from runcatalog.store.client import Addition, Store  # noqa: E402
 LIMITS = {"sync": 2.0, "render": 10.0, "search": 1.0}  # s
 MEMORY = 1024.0  # MiB
 SEARCH = "lr>1e-3 and task=lever"
-PARTS = ("sizes", "loops", "guild", "import")
+PARTS = ("sizes", "loops", "guild", "import", "start")
+# The first commands of a newcomer; the target of "cold" and of "warm" [s].
+START = {
+    "catalog --help": ("catalog", "--help"),
+    "guild ops": ("guild", "ops"),
+    "guild run hnppo:train --help-op": ("guild", "run", "hnppo:train", "--help-op"),
+}
+COLD, WARM = 5.0, 1.0
 IMPORT = 8.0  # s for the committed records
 FASTER = 5.0  # times MLflow's client, or the library's writer goes
 SAMPLE = 100  # records that both writers write
@@ -194,6 +204,32 @@ def import_rows(folder: Path, repeats: int) -> list[dict[str, Any]]:
     ]
 
 
+def start_rows(folder: Path, repeats: int) -> list[dict[str, Any]]:
+    """Return the rows of commands that start without compiled modules and kept flags, and again with them."""
+    rows = []
+    for name, (program, *words) in START.items():
+        seconds: tuple[list[float], list[float]] = ([], [])
+        for _ in range(repeats):
+            home = Path(tempfile.mkdtemp(dir=folder))
+            (home / "guild").mkdir()
+            own = {"GUILD_HOME": str(home / "guild"), "PYTHONPYCACHEPREFIX": str(home / "compiled")}
+            for measured in seconds:
+                begin = time.perf_counter()
+                subprocess.run(
+                    [sys.executable, str(Path(sys.executable).with_name(program)), *words],
+                    cwd=ROOT,
+                    env=os.environ | own,
+                    stdout=subprocess.DEVNULL,
+                    stderr=subprocess.DEVNULL,
+                    check=True,
+                )
+                measured.append(time.perf_counter() - begin)
+            shutil.rmtree(home)
+        rows.append(_limit(f"{name}, cold", seconds[0], COLD, "s"))
+        rows.append(_limit(f"{name}, warm", seconds[1], WARM, "s"))
+    return rows
+
+
 def _writing(folder: Path, records: Sequence[RunRecord], write: Any) -> float:
     """Seconds to write records into an MLflow that has their experiments and no run."""
     template = folder / "template.db"
@@ -244,6 +280,7 @@ def main() -> None:
             "loops": lambda: _recording_peers.loops(folder / "loops", peers, options.repeats),
             "guild": lambda: [_recording_peers.guild_run(folder / "guild", options.repeats)],
             "import": lambda: import_rows(folder / "import", options.repeats),
+            "start": lambda: start_rows(folder / "start", options.repeats),
         }
         for part in options.parts:
             (folder / part).mkdir()

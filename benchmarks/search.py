@@ -223,7 +223,7 @@ def compare(
 
 def main() -> None:
     """Measure, print the rows and write results/search.json."""
-    parser = _report.parser(__doc__, repeats=None)
+    parser = _report.parser(__doc__, repeats=None, timed=False)
     parser.add_argument("--seeds", type=int, default=20, help="searches per method and surface")
     options = parser.parse_args()
     measured = [row for surface in SURFACES for row in rows(surface, options.seeds)]

@@ -26,13 +26,14 @@ class PostgreSQL:
 
     Attributes:
         address: URL of the database, for SQLAlchemy and psycopg.
+        process: The server; None while it does not run.
     """
 
     def __init__(self):
         user = "postgres" if os.getuid() == 0 else pwd.getpwuid(os.getuid()).pw_name
         port = free_port()
         self.address = f"postgresql://{user}@127.0.0.1:{port}/postgres"
-        self._process = None
+        self.process = None
         # Not in pytest's folder, which other users may not enter.
         folder = self._folder = Path(tempfile.mkdtemp(prefix="postgresql-"))
         self._as_user = {}
@@ -47,16 +48,16 @@ class PostgreSQL:
 
     def start(self):
         """Start the server, unless it runs, and wait until it answers."""
-        if self._process is not None:
+        if self.process is not None:
             return
         import psycopg
 
         with self._log.open("ab") as log:
-            self._process = subprocess.Popen(
+            self.process = subprocess.Popen(
                 self._command, stdout=log, stderr=log, cwd=self._folder, **self._as_user
             )
         while True:
-            if self._process.poll() is not None:
+            if self.process.poll() is not None:
                 raise RuntimeError(f"PostgreSQL ended: {self._log.read_text()}")
             with contextlib.suppress(psycopg.OperationalError):
                 psycopg.connect(self.address).close()
@@ -64,17 +65,17 @@ class PostgreSQL:
 
     def kill(self):
         """Kill all processes of the server; return whether it ran."""
-        if self._process is None:
+        if self.process is None:
             return False
-        server = psutil.Process(self._process.pid)
+        server = psutil.Process(self.process.pid)
         server.suspend()  # it starts no other process meanwhile
         processes = [server, *server.children()]
         for process in processes:
             with contextlib.suppress(psutil.NoSuchProcess):
                 process.kill()
-        self._process.wait()
+        self.process.wait()
         psutil.wait_procs(processes[1:])
-        self._process = None
+        self.process = None
         return True
 
     def close(self):

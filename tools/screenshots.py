@@ -1,9 +1,11 @@
 """Take the pictures of pages in docs/ from the committed records, with headless Chromium.
 
-    python tools/screenshots.py [mlflow site] [--to docs]
+    python tools/screenshots.py [catalog mlflow site] [--to docs/screenshots]
 
+"catalog" takes the front page, the door study's page and README's section of it as GitHub shows them.
 "mlflow" imports the records into a temporary MLflow, serves it, and opens the newest batch of learning rates.
-"site" writes the site of `catalog site` and opens its pages from disk, at two widths, light and dark.
+"site" writes the site of `catalog site` and opens its pages from disk.
+All are taken at two widths, light and dark, except README's section and MLflow's list of a sweep: these at one width.
 Chromium is taken from the path, or from $CHROMIUM.
 """
 
@@ -38,10 +40,15 @@ METRIC = "validation_opening_rate"
 PATIENCE = (
     600_000  # ms; MLflow's pages load megabytes of script, which takes minutes on a busy machine
 )
+UPPER = 680  # height of MLflow's comparison of two runs [pixels]
 SETTLE = 4_000  # ms; duration of animations
 WIDTHS = {1280: 900, 390: 844}  # width and height of a laptop's page and of a phone's [pixels]
+LONG = {1280: 1300, 390: 1300}  # of a page that is read downwards
 THEMES = ("light", "dark")
+QUALITY = 70  # of WebP, in percent
 MAX_BYTES = 150_000  # of a picture
+SECTION = "lr Optimization (hnppo)"  # of the door study's page, in README
+SECTION_WIDTH = 1076  # of a page with GitHub's 1,012 pixels of text
 SITE_PAGES = {
     "front": "#/",
     "table": "#/runs?operation=hnppo:train and task=lever and opening_rate>0.9",
@@ -195,13 +202,16 @@ def main() -> None:
     parser.add_argument(
         "what", nargs="*", metavar="WHAT", help=f"{', '.join(PICTURES)}; by default all"
     )
-    parser.add_argument("--to", type=Path, default=ROOT / "docs", help="folder of the pictures")
+    parser.add_argument(
+        "--to", type=Path, default=ROOT / "docs/screenshots", help="folder of the pictures"
+    )
     options = parser.parse_args()
     if unknown := set(options.what) - set(PICTURES):
         parser.error(f"no pictures {', '.join(sorted(unknown))}: {', '.join(PICTURES)}")
     executable = chromium()
     if executable is None:
         sys.exit("no Chromium: apt-get install chromium fonts-liberation, or $CHROMIUM=PATH")
+    options.to.mkdir(parents=True, exist_ok=True)
     for name in options.what or PICTURES:
         with tempfile.TemporaryDirectory() as folder:
             PICTURES[name](executable, Path(folder), options.to)
@@ -227,18 +237,57 @@ def mlflow_pictures(executable: str, folder: Path, to: Path) -> None:
 
 
 def site_pictures(executable: str, folder: Path, to: Path) -> None:
-    """Take the pictures of the site's pages, to/screenshots/site-PAGE-WIDTH-THEME.webp; see `mlflow_pictures`."""
+    """Take the pictures of the site's pages, site-PAGE-WIDTH-THEME.webp; see `mlflow_pictures`."""
     _catalog("site", "-o", str(folder / "site"), "--title", "Experiments")
     address = (folder / "site/index.html").as_uri()
     take_pages(
         executable,
         {f"site-{name}": address + route for name, route in SITE_PAGES.items()},
-        to / "screenshots",
+        to,
         "main[data-ready]",
     )
 
 
-def take_pages(executable: str, addresses: Mapping[str, str], to: Path, ready: str) -> None:
+def catalog_pictures(executable: str, folder: Path, to: Path) -> None:
+    """Take the pictures of generated pages as GitHub shows them; see `mlflow_pictures`."""
+    import github_page
+    from playwright.sync_api import sync_playwright
+
+    addresses = {}
+    for name, path in (("front", "runs_catalog.md"), ("door", "catalog/door.md")):
+        markdown = (ROOT / path).read_text(encoding="utf-8")
+        file = folder / f"{name}.html"
+        file.write_text(github_page.page(markdown, (ROOT / path).parent), encoding="utf-8")
+        addresses[f"catalog-{name}"] = file.as_uri()
+    take_pages(executable, addresses, to, "h1", LONG)
+    file.write_text(
+        github_page.page(github_page.section(markdown, SECTION), ROOT / "catalog"), encoding="utf-8"
+    )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=executable)
+        page = browser.new_page(viewport={"width": SECTION_WIDTH, "height": 600})
+        page.goto(file.as_uri())
+        save(page.screenshot(full_page=True), to / "catalog-section.webp")
+        browser.close()
+
+
+def save(taken: bytes, path: Path) -> None:
+    """Write a screenshot as WebP."""
+    from PIL import Image
+
+    Image.open(io.BytesIO(taken)).save(path, quality=QUALITY, method=6)
+    if path.stat().st_size > MAX_BYTES:
+        raise RuntimeError(f"{path}: {path.stat().st_size} bytes, at most {MAX_BYTES}")
+    print(f"wrote {path}")
+
+
+def take_pages(
+    executable: str,
+    addresses: Mapping[str, str],
+    to: Path,
+    ready: str,
+    sizes: Mapping[int, int] = WIDTHS,
+) -> None:
     """Take a picture of every page at every width and in every theme, as WebP.
 
     Args:
@@ -246,25 +295,21 @@ def take_pages(executable: str, addresses: Mapping[str, str], to: Path, ready: s
         addresses: Address of a page by name of its picture.
         to: Folder of the pictures.
         ready: Selector of an element that is there once a page is shown.
+        sizes: Heights by width [pixels].
     """
-    from PIL import Image
     from playwright.sync_api import sync_playwright
 
-    to.mkdir(parents=True, exist_ok=True)
     with sync_playwright() as playwright:
         browser = playwright.chromium.launch(executable_path=executable)
-        for (width, height), theme in itertools.product(WIDTHS.items(), THEMES):
+        for (width, height), theme in itertools.product(sizes.items(), THEMES):
             page = browser.new_page(viewport={"width": width, "height": height}, color_scheme=theme)
+            page.set_default_timeout(PATIENCE)
             for name, address in addresses.items():
                 page.goto("about:blank")
                 page.goto(address)
-                page.locator(ready).wait_for()
+                page.locator(ready).first.wait_for()
                 page.wait_for_timeout(500)  # the charts in sight are drawn
-                path = to / f"{name}-{width}-{theme}.webp"
-                Image.open(io.BytesIO(page.screenshot())).save(path, quality=80, method=6)
-                if path.stat().st_size > MAX_BYTES:
-                    raise RuntimeError(f"{path}: {path.stat().st_size} bytes, at most {MAX_BYTES}")
-                print(f"wrote {path}")
+                save(page.screenshot(), to / f"{name}-{width}-{theme}.webp")
             page.close()
         browser.close()
 
@@ -281,17 +326,26 @@ def _take(page: Page, address: str, uri: str, to: Path) -> None:
     wait_for_lines(page, 4)
     page.get_by_role("button", name="Toggle sidebar").click()
     page.wait_for_timeout(SETTLE)
-    page.screenshot(path=to / "mlflow-sweep.png")
+    save(page.screenshot(), to / "mlflow-sweep.webp")
     page.locator("label").filter(has=page.locator("input[value=TABLE]")).click()
     compare(page, [names[0], names[len(names) // 2]])
     open_curves(page, METRIC, 2)
-    page.wait_for_timeout(SETTLE)
-    upper = {"x": 0, "y": 0, "width": 1440, "height": 680}
-    page.screenshot(path=to / "mlflow-compare.png", clip=upper)
-    print(f"wrote {to}/mlflow-sweep.png and mlflow-compare.png")
+    address = page.url
+    for (width, height), theme in itertools.product(WIDTHS.items(), THEMES):
+        dark = json.dumps(theme == "dark")
+        page.evaluate(
+            "dark => localStorage.setItem('_mlflow_dark_mode_toggle_enabled', dark)", dark
+        )
+        page.set_viewport_size({"width": width, "height": height})
+        page.goto("about:blank")
+        page.goto(address)
+        wait_for_lines(page, 2)
+        page.wait_for_timeout(SETTLE)
+        upper = {"x": 0, "y": 0, "width": width, "height": UPPER}
+        save(page.screenshot(clip=upper), to / f"mlflow-compare-{width}-{theme}.webp")
 
 
-PICTURES = {"mlflow": mlflow_pictures, "site": site_pictures}
+PICTURES = {"catalog": catalog_pictures, "mlflow": mlflow_pictures, "site": site_pictures}
 
 if __name__ == "__main__":
     main()

@@ -12,7 +12,7 @@ import numpy as np
 
 from darkroom.distillation import ad_options, figures, scores
 from runcatalog import record
-from runcatalog.guild import child_runs
+from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import journal, option
 
@@ -113,7 +113,7 @@ def planned_runs(config: Config) -> list[PlannedRun]:
 
 def _finished_runs(operation: str, flags: dict[str, str]) -> Iterator[str]:
     """Yield finished runs that these flags would repeat today."""
-    for run_id in child_runs.equivalent_runs(operation, flags):
+    for run_id in finished_runs.equivalent_runs(operation, flags):
         child = child_runs.ChildRun(operation, run_id)
         if operation.startswith("ad:train"):
             # A preset may have had other settings then.
@@ -186,8 +186,8 @@ def means_of(metrics: Sequence[dict[str, float]]) -> tuple[dict[str, float], dic
     blocks = [key for key in next(iter(by_part.values())) if key.startswith("episode")]
     for part, values in by_part.items():
         row = [part.replace("_", " ")]
-        for key, of_runs in values.items():
-            means[f"{part}/{key}"] = float(of_runs.mean())
+        for key, per_run in values.items():
+            means[f"{part}/{key}"] = float(per_run.mean())
         for key in blocks:
             low, high = scores.interval(values[key])
             means |= {f"{part}/{key}_low": float(low), f"{part}/{key}_high": float(high)}

@@ -169,7 +169,7 @@ def choose_parts(config: Config, trained: Trained) -> list[Part]:
     """Return the tasks to evaluate.
 
     A model sees cells relative to the centre and no size. So in rooms of a size that was not trained on, goals at the
-    offset of a training goal (`shown_offset`) are kept apart from the others (`unseen_offset`).
+    offset of a training goal (`shown_offset`) are separate from the others (`unseen_offset`).
 
     Raises:
         UserError: A test task was trained on, or the model cannot be shown these rooms.

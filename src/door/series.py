@@ -11,7 +11,7 @@ from pathlib import Path
 from typing import Any
 
 from runcatalog import record
-from runcatalog.guild import child_runs
+from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import option
 
@@ -107,7 +107,7 @@ def plan(config: Config, file: Path) -> list[Step]:
     for name, operation in zip(names, operations, strict=True):
         step = Step(operation=operation, name=name, flags=flags, run=saved.get(name, ""))
         if not step.run and config.reuse and _model(operation) != _model(operations[-1]):
-            step.run = next(child_runs.equivalent_runs(operation, _results_flags(flags)), "")
+            step.run = next(finished_runs.equivalent_runs(operation, _results_flags(flags)), "")
             step.reused = bool(step.run)
         if steps and config.chain:
             step.after = {"previous": steps[-1].name}

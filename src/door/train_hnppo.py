@@ -46,7 +46,7 @@ class Config(DoorConfig):
     )
     critic_grad_norm: float = option(
         0.5,
-        "limit of the norm of the fresh critic's gradient if it is clipped apart",
+        "limit of the norm of the fresh critic's gradient if it is clipped separately",
         low=0,
         low_open=True,
     )

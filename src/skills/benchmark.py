@@ -53,6 +53,12 @@ class Config(record.Config):
                     f"--stages: no stage {name!r}; there are {', '.join(SCHEDULES)}"
                 )
 
+    def found_agents(self, directory: Path) -> dict[str, Path]:
+        """Return the folders of the agents by name, see `find_agents`."""
+        return find.find_agents("agents", self.agents, directory)
+
+    look_up = found_agents
+
 
 def main(config: Config) -> dict[str, Any]:
     """Play the episodes and return the record's result."""
@@ -68,7 +74,7 @@ def main(config: Config) -> dict[str, Any]:
         }
         level_sets.declare_test(run, config.levels, seeds)
         cells: Cells = {}
-        folders = find.find_agents("agents", config.agents, run)
+        folders = config.found_agents(run.directory)
         (run.directory / "cells").mkdir(exist_ok=True)
         for done, (name, folder) in enumerate(folders.items()):
             agent = checkpoints.load(folder)

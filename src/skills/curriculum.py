@@ -7,7 +7,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runcatalog import record
-from runcatalog.guild import child_runs
+from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import option
 from skills.learning import schedule
@@ -52,7 +52,7 @@ def plan(config: Config) -> list[PlannedRun]:
         previous = {"previous": planned[-1].run} if planned else {}  # whose weights it begins with
         run_id = ""
         if config.reuse and all(previous.values()):
-            run_id = next(child_runs.equivalent_runs(f"skill:{stage}", flags | previous), "")
+            run_id = next(finished_runs.equivalent_runs(f"skill:{stage}", flags | previous), "")
         planned.append(PlannedRun(f"skill:{stage}", run_id, name=stage, flags=flags, after=after))
     return planned
 

@@ -77,6 +77,14 @@ class Config(record.Config):
         if self.uses_language_model:
             chat.check_url(self.address)
 
+    def found_agents(self, directory: Path) -> dict[str, Path]:
+        """Return the folder of the agent by its name, see `find_agents`; {} for shortest paths."""
+        if self.agent == SEARCH:
+            return {}
+        return find.find_agents("agent", AGENTS.get(self.agent, self.agent), directory)
+
+    look_up = found_agents
+
     @property
     def uses_language_model(self) -> bool:
         """Whether the planner is a language model on a server."""
@@ -151,8 +159,7 @@ def make_executor(
 
     if config.agent == SEARCH:
         return SearchExecutor(count, oracle), None
-    word = AGENTS.get(config.agent, config.agent)
-    (folder,) = find.find_agents("agent", word, run).values()
+    (folder,) = config.found_agents(run.directory).values()
     agent = checkpoints.load(folder)
     run.add_parent(agent.run_id)
     if config.planner == "none" and agent.stage not in COMPOSITE:

@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Any
 
 from runcatalog import record
-from runcatalog.guild import child_runs
+from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import option
 from textgames.games.config import GAMES
@@ -73,7 +73,7 @@ def main(config: Config) -> dict[str, Any]:
     """Start the missing runs of a group and return the result."""
     child_runs.require_guild("a search", f"guild run {SEARCH}")
     fixed = fixed_values(config)
-    places = free_gpus() if config.parallel else 1
+    places = free_gpus() if config.parallel and not child_runs.are_elsewhere() else 1
     with record.start(config, study="textgames") as run:
         planned = planned_runs(config, fixed)
         if config.dry_run:
@@ -86,7 +86,7 @@ def main(config: Config) -> dict[str, Any]:
             run, "search.json", planned, places, lambda child, code: failed.add(child.name)
         )
         finished = [child for child in children.values() if child.name not in failed]
-        child_runs.declare_evaluation(run, finished, "validation levels", chosen="best point")
+        child_runs.declare_evaluation(run, finished, "validation levels", chosen="best setting")
         return run.finish(result(config, children, failed))
 
 
@@ -133,7 +133,7 @@ def fixed_values(config: Config) -> dict[str, Any]:
 def best_of(config: Config, group: int) -> dict[str, Any] | None:
     """Return the best values of the newest finished search of a group with the same games and model."""
     flags = {**_shared(config), "group": group, "dry-run": "no"}
-    run_id = child_runs.newest_finished(SEARCH, flags)
+    run_id = finished_runs.newest_finished(SEARCH, flags)
     return child_runs.ChildRun(SEARCH, run_id).result_json["result"]["best"] if run_id else None
 
 
@@ -155,7 +155,9 @@ def planned_runs(config: Config, fixed: dict[str, Any]) -> list[PlannedRun]:
         }  # fmt: skip
         flags |= parameters | record.assignments("train-flags", config.train_flags)
         typed = {name: str(value) for name, value in flags.items()}
-        known = next(child_runs.equivalent_runs(OPERATION, typed), None) if config.reuse else None
+        known = (
+            next(finished_runs.equivalent_runs(OPERATION, typed), None) if config.reuse else None
+        )
         name = " ".join(f"{name}={value}" for name, value in point.items())
         planned.append(PlannedRun(OPERATION, known or "", name=name, flags=typed))
     return planned
@@ -182,7 +184,7 @@ def free_gpus() -> list[dict[str, str]]:
 
 
 def result(config: Config, children: dict[str, PlannedRun], failed: set[str]) -> dict[str, Any]:
-    """Return the best point and a table with a row per run, failed runs included."""
+    """Return the best setting and a table with a row per run, failed runs included."""
     rows, scores = [], {}
     for name, child in children.items():
         if name in failed:

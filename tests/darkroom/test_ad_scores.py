@@ -14,7 +14,7 @@ from darkroom.distillation.rollout import Tasks
 from darkroom.rooms import grid
 from darkroom.rooms.batch import RoomBatch
 from runcatalog import record
-from runcatalog.guild import child_runs
+from runcatalog.guild import child_runs, finished_runs
 from runcatalog.model import committed
 from runcatalog.record import UserError, journal
 
@@ -187,7 +187,7 @@ def test_figures_are_drawn_from_records(tmp_path):
 
 
 def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "equivalent_runs", lambda operation, flags: iter(()))
+    monkeypatch.setattr(finished_runs, "equivalent_runs", lambda operation, flags: iter(()))
     links = ad_study.planned_runs(
         ad_study.Config(splits="4 5", seeds="1 2 3", train_flags="shift=2")
     )
@@ -236,7 +236,7 @@ def test_a_study_reuses_finished_runs_whose_preset_is_still_the_same(tmp_path, m
     def same(operation, flags):
         return (run for run, had in ended[operation] if had.items() <= flags.items())
 
-    monkeypatch.setattr(child_runs, "equivalent_runs", same)
+    monkeypatch.setattr(finished_runs, "equivalent_runs", same)
     reused = {link.name: link.run for link in ad_study.planned_runs(ad_study.Config(splits="4"))}
     assert {name: run for name, run in reused.items() if run} == {
         "histories 9": "recorded", "train split 4 seed 1": "new", "evaluate split 4 seed 1": "played",
@@ -284,7 +284,7 @@ def test_a_part_without_tasks_in_a_split_is_left_out_of_a_study(tmp_path, monkey
 
 @pytest.mark.parametrize("count", [1, 2, 3, 4])
 def test_a_study_of_any_sizes_trains_on_their_histories_alone(monkeypatch, count):
-    monkeypatch.setattr(child_runs, "equivalent_runs", lambda operation, flags: iter(()))
+    monkeypatch.setattr(finished_runs, "equivalent_runs", lambda operation, flags: iter(()))
     text = (ROOT / "experiments/darkroom/guild.yml").read_text()
     model = next(entry for entry in yaml.safe_load(text) if entry.get("model") == "ad")
     declared = model["operations"]["train_mixed"]

@@ -81,6 +81,11 @@ class Journal:
             told.append(f"{self.result['resume_mismatch']} points differ after a restart")
         return told
 
+    def output(self):
+        """Returns what the run has printed, which Guild keeps where it started the run."""
+        places = (self.path / "journal" / "output.txt", self.path / ".guild" / "output")
+        return next(place.read_bytes() for place in places if place.exists())
+
     def files(self):
         """Returns the content of each artifact by name."""
         found = {p.relative_to(self.path / "artifacts"): p for p in _files(self.path / "artifacts")}
@@ -98,7 +103,8 @@ def _run(journal, run, stored):
     if run["params"] != wanted:
         told.append(f"params are {run['params']}, the flags {wanted}")
     names = ("operation", "study", "machine", "host", "seed", "command", "started")
-    expected = {name: str(facts[name]) for name in names}
+    moved = journal.sessions[-1].get("moved") or {}  # to another machine than that of run.json
+    expected = {name: str(moved.get(name, facts[name])) for name in names}
     digest = (result or {}).get("digest", {})
     expected["digest_metrics"] = digest.get("metrics", "")
     expected["digest_weights"] = digest.get("weights", "")
@@ -119,8 +125,8 @@ def _run(journal, run, stored):
     folder = _folder(run["artifact_uri"], stored)
     kept = {p.relative_to(folder).as_posix(): p.read_bytes() for p in _files(folder)}
     # Of a run that was killed, perhaps before it was continued.
-    tail, output = kept.pop("log_tail.txt", b""), journal.path / "journal" / "output.txt"
-    if tail and not set(tail.splitlines()) <= set(output.read_bytes().splitlines()):
+    tail = kept.pop("log_tail.txt", b"")
+    if tail and not set(tail.splitlines()) <= set(journal.output().splitlines()):
         told.append("artifact log_tail.txt has other lines than the output")
     for name, content in journal.files().items():
         if kept.pop(name, None) != content:

@@ -147,7 +147,7 @@ def test_a_gaussian_process_search_as_typed(project: Project) -> None:
         assert trial["point"]["network-size"] in ("128 128", "64 64", "64 64 64")
     project.good("catalog sync")
     assert "best" in project.good(f"catalog row {batch.name[:8]}")
-    # A long run takes the search's best point.
+    # A long run takes the search's best setting.
     line = "guild run ppo:ppo_lever_long env-steps=2048 eval-interval=0 video=no -y"
     project.good(line, **quiet)
     run = project.runs[-1]

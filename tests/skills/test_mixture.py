@@ -68,20 +68,20 @@ def test_gradients_of_a_mixture_are_autograds() -> None:
     outputs = rng.standard_normal((4, 3, experts + 1)).astype(np.float32)
     opinions = rng.dirichlet(np.ones(ACTIONS), (4, 6, experts)).astype(np.float32)
     actions, which = rng.integers(0, ACTIONS, (4, 6)), np.array([5, 1, 2])
-    of_log_probs, of_values = rng.standard_normal((2, 4, 3)).astype(np.float32)
+    grad_log_probs, grad_values = rng.standard_normal((2, 4, 3)).astype(np.float32)
     leaf = torch.from_numpy(outputs.copy()).double().requires_grad_()
     gate = torch.softmax(leaf[..., :experts], -1)
     p = (gate[..., None] * torch.from_numpy(opinions[:, which]).double()).sum(-2)
     taken = p.gather(-1, torch.from_numpy(actions[:, which])[..., None])[..., 0].log()
     entropy = -(p * p.log()).sum(-1)
-    ((taken * torch.from_numpy(of_log_probs)).sum() + 0.3 * entropy.sum()
-     + (leaf[..., experts] * torch.from_numpy(of_values)).sum()).backward()  # fmt: skip
+    ((taken * torch.from_numpy(grad_log_probs)).sum() + 0.3 * entropy.sum()
+     + (leaf[..., experts] * torch.from_numpy(grad_values)).sum()).backward()  # fmt: skip
     log_probs, entropies = np.zeros((2, 4, 3), np.float32)
     mixture_kernels.log_probs_and_entropies(outputs, opinions, actions, which, log_probs, entropies)
     np.testing.assert_allclose(log_probs, taken.detach(), atol=1e-5)
     np.testing.assert_allclose(entropies, entropy.detach(), atol=1e-5)
     mixture_kernels.log_probs_and_entropies_backward(
-        outputs, opinions, actions, which, of_log_probs, np.float32(0.3), of_values
+        outputs, opinions, actions, which, grad_log_probs, np.float32(0.3), grad_values
     )
     np.testing.assert_allclose(outputs, leaf.grad, atol=1e-5)
 

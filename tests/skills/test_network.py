@@ -125,10 +125,10 @@ def test_outputs_and_gradients_are_those_of_a_plain_unroll(
     }
     expected = _plain(seen, codes, shape, weights)
     np.testing.assert_allclose(outputs, expected.detach(), rtol=0, atol=1e-5)
-    of_outputs = rng.standard_normal(outputs.shape).astype(np.float32)
-    (expected * torch.from_numpy(of_outputs)).sum().backward()
+    grad_outputs = rng.standard_normal(outputs.shape).astype(np.float32)
+    (expected * torch.from_numpy(grad_outputs)).sum().backward()
     gradient = np.full_like(flat, 7)  # all of it has to be written
-    network.backward(of_outputs.copy(), named_views(gradient, shape))
+    network.backward(grad_outputs.copy(), named_views(gradient, shape))
     for name, found in named_views(gradient, shape).items():
         wanted = weights[name].grad.numpy()
         np.testing.assert_allclose(
@@ -203,19 +203,19 @@ def test_gradients_of_the_policy_are_autograds() -> None:
     rng = np.random.default_rng(8)
     outputs = rng.standard_normal((4, 3, ACTIONS + 1)).astype(np.float32)
     actions, which = rng.integers(0, ACTIONS, (4, 6)), np.array([5, 1, 2])
-    of_log_probs, of_values = rng.standard_normal((2, 4, 3)).astype(np.float32)
+    grad_log_probs, grad_values = rng.standard_normal((2, 4, 3)).astype(np.float32)
     leaf = torch.from_numpy(outputs.copy()).double().requires_grad_()
     every = torch.log_softmax(leaf[..., :ACTIONS], -1)
     taken = every.gather(-1, torch.from_numpy(actions[:, which])[..., None])[..., 0]
     entropy = -(every.exp() * every).sum(-1)
-    ((taken * torch.from_numpy(of_log_probs)).sum() + 0.3 * entropy.sum()
-     + (leaf[..., ACTIONS] * torch.from_numpy(of_values)).sum()).backward()  # fmt: skip
+    ((taken * torch.from_numpy(grad_log_probs)).sum() + 0.3 * entropy.sum()
+     + (leaf[..., ACTIONS] * torch.from_numpy(grad_values)).sum()).backward()  # fmt: skip
     log_probs, entropies = np.zeros((2, 4, 3), np.float32)
     kernels.log_probs_and_entropies(outputs, actions, which, log_probs, entropies)
     np.testing.assert_allclose(log_probs, taken.detach(), atol=1e-5)
     np.testing.assert_allclose(entropies, entropy.detach(), atol=1e-5)
     kernels.log_probs_and_entropies_backward(
-        outputs, actions, which, entropies, of_log_probs, np.float32(0.3), of_values
+        outputs, actions, which, entropies, grad_log_probs, np.float32(0.3), grad_values
     )
     np.testing.assert_allclose(outputs, leaf.grad, atol=1e-5)
 

@@ -4,7 +4,7 @@ import json
 
 import pytest
 
-from runcatalog.guild import child_runs
+from runcatalog.guild import child_runs, finished_runs
 from runcatalog.record import UserError
 from textgames import search
 from textgames.search import Config
@@ -26,7 +26,7 @@ def finished(tmp_path, monkeypatch):
     def result(child):
         return {"result": {"best": best[int(child.run)]}}
 
-    monkeypatch.setattr(child_runs, "newest_finished", newest)
+    monkeypatch.setattr(finished_runs, "newest_finished", newest)
     monkeypatch.setattr(child_runs.ChildRun, "result_json", property(result))
     return best
 

@@ -22,9 +22,9 @@ def report(tmp_path, monkeypatch):
     return module
 
 
-def measured(report, *flags):
+def measured(report, *flags, **options):
     """Runs a small benchmark; returns the recorded rows, [] without any."""
-    options = report.parser("How fast.").parse_args(list(flags))
+    options = report.parser("How fast.", **options).parse_args(list(flags))
     row = report.row("speed", [2.0], [1.0], peer_name="peer", unit="m/s", target=1.5)
     report.report("speed", [row], dry_run=options.dry_run)
     path = report.RESULTS / "speed.json"
@@ -54,6 +54,13 @@ def test_a_loaded_machine_is_refused_with_one_line(report, monkeypatch):
         measured(report)
     assert "\n" not in str(end.value)
     assert not report.RESULTS.exists()
+
+
+def test_what_is_no_time_is_measured_at_any_load(report, monkeypatch):
+    loads(monkeypatch, 3.2)
+    (row,) = measured(report, timed=False)
+    assert row["load"] == 3.2
+    measured(report, "--dry-run", timed=False)
 
 
 def test_the_load_of_an_earlier_benchmark_may_fall(report, monkeypatch):

@@ -64,6 +64,7 @@ def test_views_descriptions_and_names(sweep, store):
     assert "\\" not in batch.tags[arrange.NOTE]
     assert f"Catalog id {sweep.batch[:8]}" in batch.tags[arrange.NOTE]
     assert "opening_rate is a share from 0 to 1" in batch.tags[arrange.NOTE]
+    assert "opening_time [s]" in batch.tags[arrange.NOTE]
     artifacts = store.client.list_artifacts(batch.id, "figures")
     assert [artifact.path for artifact in artifacts] == ["figures/lr_opt.svg"]
     assert {run.tags["mlflow.parentRunId"] for run in runs.values()} == {batch.id}

@@ -45,7 +45,7 @@ class Tuned:
 
 
 def fill(config: Config, operation: str) -> Tuned | None:
-    """Set the flags of a configuration to the best point of a search, except those that were given.
+    """Set the flags of a configuration to the best setting of a search, except those that were given.
 
     A flag is given if it was typed, or differs from its default.
 
@@ -109,7 +109,7 @@ def _noted(config: Config, operation: str) -> Tuned | None:
 
 
 def _linked(operation: str) -> Tuned | None:
-    """Return the best point of the search that Guild resolved as a requirement of this run, if it has finished."""
+    """Return the best setting of the search that Guild resolved as a requirement of this run, if it has finished."""
     path = Path(os.environ.get("RUN_DIR") or ".") / LINKED
     result = (read_json(path) or {}).get("result") or {}
     if not (result.get("best") and result.get("objective")):
@@ -133,7 +133,7 @@ def _operation_of(directory: Path) -> str:
 
 
 def _recorded(operation: str) -> Tuned | None:
-    """Return the best point of the latest finished search in the committed records."""
+    """Return the best setting of the latest finished search in the committed records."""
     searches = [
         r
         for r in _with(operation)

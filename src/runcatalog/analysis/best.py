@@ -1,4 +1,4 @@
-"""Which of several settings is best, and which cannot be told apart from it."""
+"""Which of several settings is best, and which are indistinguishable from it: intervals of differences."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ Objectives = Sequence[dict[str, Any]]
 
 
 def best(settings: Sequence[Objectives]) -> tuple[int, list[int]]:
-    """Return the index of the setting with the best mean, and the indices of those that cannot be told apart from it.
+    """Return the index of the setting with the best mean, and those of the settings that are indistinguishable from it.
 
     Args:
         settings: Objectives of the seeds of every setting; one without objectives is left out.
@@ -33,24 +33,31 @@ def best(settings: Sequence[Objectives]) -> tuple[int, list[int]]:
 
 
 def differ(first: Objectives, second: Objectives) -> bool:
-    """Return whether the 95 % interval of the difference of two means leaves 0 out; False with too few seeds."""
+    """Return whether the 95 % interval of the difference of two means excludes 0; False with too few seeds."""
+    bounds = interval_of_difference(first, second)
+    return bounds is not None and not bounds[0] <= 0 <= bounds[1]
+
+
+def interval_of_difference(first: Objectives, second: Objectives) -> tuple[float, float] | None:
+    """Return the 95 % interval of the mean of `second` minus the mean of `first`, unpaired.
+
+    The percentile bootstrap over seeds; None with fewer than MIN_SEEDS of them or a value that is not finite.
+    """
     if min(len(first), len(second)) < MIN_SEEDS:
-        return False
+        return None
     a, b = ([o["value"] for o in s] for s in (first, second))
     if not all(map(math.isfinite, [*a, *b])):
-        return False
+        return None
     low, high = statistics.bootstrap_difference(a, b)
-    if low <= 0 <= high:
-        return False
     counts = [sum(statistics.counted(o) for o in s) for s in (first, second)]
-    if not all(counts):
-        return True
-    # A few seeds that happen to agree give too narrow an interval: Newcombe's of the pooled counts leaves 0 out too
-    # (Newcombe 1998, Statistics in Medicine 17, 873-890, method 10).
+    if not all(statistics.counted(o) for o in (*first, *second)):
+        return low, high
+    # A few seeds that happen to agree give too narrow an interval: it is at least as wide as Newcombe's of the pooled
+    # counts (Newcombe 1998, Statistics in Medicine 17, 873-890, method 10).
     p, q = (statistics.mean(x) for x in (a, b))
-    own = (statistics.wilson(min(x * n, n), n) for x, n in zip((p, q), counts, strict=True))
-    lower, upper = difference((p, *next(own)), (q, *next(own)))
-    return not lower <= 0 <= upper
+    own = [statistics.wilson(min(x * n, n), n) for x, n in zip((p, q), counts, strict=True)]
+    lower, upper = difference((p, *own[0]), (q, *own[1]))
+    return min(low, lower), max(high, upper)
 
 
 def difference(

@@ -1,9 +1,10 @@
-"""Runs grouped by equal flags, the best group first."""
+"""Runs grouped by equal flags, the best group first, and by setting: runs that differ only in their seed."""
 
 from __future__ import annotations
 
 import math
-from collections.abc import Mapping, Sequence
+import re
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -12,6 +13,7 @@ from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord
 
 # Flags that do not change what a run computes, only how it starts or ends: groups do not differ by them.
 _NOT_COMPARED = {"seed", "resume", "save-name", "save_name"}
+_SEED = re.compile(r"[ ,;]*\bseed[ =:]*(-?\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -66,6 +68,43 @@ def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> l
         return value is None, sign * (value or 0.0), point
 
     return sorted(grouped, key=rank)
+
+
+def by_setting(
+    runs: Iterable[RunRecord],
+    known: Mapping[str, RunRecord] | None = None,
+    pooled: Collection[str] = (),
+) -> list[list[RunRecord]]:
+    """Group runs that differ only in their seed; members by start.
+
+    Args:
+        runs: The runs.
+        known: Records by id. With them, labels and parents separate settings too, unless these differ only in seeds.
+        pooled: Further flags whose values do not separate settings.
+    """
+
+    def setting(run: RunRecord) -> tuple[object, ...]:
+        flags = {name: value for name, value in compared(run).items() if name not in pooled}
+        return flags, run.reported_by, "" if known is None else label(run)
+
+    by_lineage: dict[str, list[RunRecord]] = {}
+    for run in runs:
+        parents = [lineage(run, parent, known) for parent in run.parents] if known else []
+        by_lineage.setdefault(repr((setting(run), parents)), []).append(run)
+    # Runs with the same parent belong together too, although the parent has the same seed as only some of them.
+    merged: dict[str, list[RunRecord]] = {}
+    for key, members in by_lineage.items():
+        same_parents = known and len({member.parents for member in members}) == 1
+        merged.setdefault(
+            repr((setting(members[0]), members[0].parents)) if same_parents else key, []
+        ).extend(members)
+    return [sorted(members, key=order) for members in merged.values()]
+
+
+def label(record: RunRecord) -> str:
+    """Return the label without the seed, in which runs of a setting differ."""
+    own = str(record.seed)
+    return _SEED.sub(lambda m: "" if m[1] == own else m[0], record.label).strip()
 
 
 def without_repetitions(

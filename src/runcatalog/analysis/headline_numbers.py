@@ -1,4 +1,4 @@
-"""Numbers of declared headlines, computed from records; results that the records do not replicate."""
+"""Numbers of declared headlines, computed from records."""
 
 from __future__ import annotations
 
@@ -7,12 +7,11 @@ from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from runcatalog.analysis import best, groups, record_numbers
+from runcatalog.analysis import best, groups, record_numbers, replication
 from runcatalog.analysis.headlines import Condition, Finding, Headline, hint, is_number
 from runcatalog.model import statistics, values
 from runcatalog.model.errors import CatalogError
-from runcatalog.model.project import Reported
-from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord, is_maximized
+from runcatalog.model.run_record import FINISHED, RunRecord, is_maximized
 
 _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
     "mean": statistics.mean,
@@ -72,7 +71,7 @@ class Measured:
 
     @property
     def ties(self) -> tuple[Number, ...]:
-        """The numbers that cannot be told apart from the best one; see `best.differ`."""
+        """The numbers that are indistinguishable from the best one; see `best.differ`."""
         first = self.numbers[:1]
         return tuple(
             n for n in self.numbers[1:] if not best.differ(first[0].objectives, n.objectives)
@@ -82,9 +81,11 @@ class Measured:
     def falls_short(self) -> bool:
         """Whether the interval excludes the reported number on the worse side, beyond the number's rounding."""
         span, number = self.headline.reported_span, self.number
-        if span is None or number is None or number.bounds is None or self.headline.compared_flag:
+        if span is None or number is None or self.headline.compared_flag:
             return False
-        return _falls_short(number.bounds, span, self.headline.unit == "%", self.maximize)
+        reported = [span[0] if self.maximize else span[1]]
+        share = self.headline.unit == "%"
+        return replication.falls_short(number.bounds, reported, share=share, maximize=self.maximize)
 
 
 class Runs:
@@ -156,11 +157,10 @@ class Runs:
 
     def _setting(self, runs: Sequence[RunRecord], headline: Headline) -> list[RunRecord]:
         """Return the runs of the setting with most runs, of several the first; one run per seed."""
-        pooled = {flag for flag, accepted in headline.flags.items() if len(accepted) > 1}
-        names = set(groups.varying(runs)) - NEUTRAL_FLAGS - pooled
-        grouped = groups.groups(groups.without_repetitions(runs, self._by_id), sorted(names))
-        most = min(grouped, key=lambda group: (-len(group.trials), groups.order(group.trials[0])))
-        return list(most.trials)
+        pooled = [flag for flag, accepted in headline.flags.items() if len(accepted) > 1]
+        newest = groups.without_repetitions(runs, self._by_id)
+        settings = groups.by_setting(newest, pooled=pooled)
+        return min(settings, key=lambda members: (-len(members), groups.order(members[0])))
 
     def seeds(self, headline: Headline, number: Number) -> str:
         """Return how many seeds a number has: "5", or "10 × 3" for several kinds of repetition."""
@@ -179,34 +179,6 @@ class Runs:
                     f"{hint(flag, first.flags)}"
                 )
         return " × ".join(map(str, counts)) or "1"
-
-    def not_replicated(self, reported: Mapping[str, Reported]) -> list[Measured]:
-        """Return the operations whose every setting falls short of a number that reported.yml gives to the objective.
-
-        Args:
-            reported: Results of the sources by operation; a list of numbers are those of its seeds.
-        """
-        short = []
-        for operation, report in reported.items():
-            runs = [r for r in self._by_operation.get(operation, ()) if r.objective]
-            runs = [r for r in runs if r.status == FINISHED]
-            span = _mean_of(report.numbers.get(runs[0].objective["name"])) if runs else None  # type: ignore[index]
-            if span is None:
-                continue
-            rate = runs[0].objective.get("kind") == "rate"  # type: ignore[union-attr]
-            headline = Headline(
-                "", runs[0].study, operation, "", operation, {}, unit="%" if rate else "",
-                reported_span=(span, span),
-            )  # fmt: skip
-            names = sorted(set(groups.varying(runs)) - NEUTRAL_FLAGS)
-            maximize = _maximize(headline, runs[0])
-            settings = [
-                Measured(headline, (_number(headline, group.trials),), maximize)
-                for group in groups.groups(groups.without_repetitions(runs, self._by_id), names)
-            ]
-            if settings and all(setting.falls_short for setting in settings):
-                short.append(settings[0])
-        return short
 
 
 def unsupported(finding: Finding, measured: Mapping[str, Measured]) -> list[Condition]:
@@ -273,22 +245,3 @@ def _repetitions(value: values.Scalar) -> int:
     if isinstance(value, int) and not isinstance(value, bool):
         return value
     return len(str(value).replace(",", " ").split())
-
-
-def _mean_of(numbers: object) -> float | None:
-    """Return a reported number, or the mean of those of its seeds; None for anything else."""
-    listed = numbers if isinstance(numbers, list) else [numbers]
-    try:
-        return statistics.mean([values.number(number) for number in listed])
-    except (ValueError, TypeError, ZeroDivisionError):
-        return None
-
-
-def _falls_short(
-    bounds: tuple[float, float], span: tuple[float, float], rate: bool, maximize: bool
-) -> bool:
-    reported = span[0] if maximize else span[1]
-    # A reported number is known to half a unit of its last digit, a share to half a percent.
-    digits = len(f"{reported:.9f}".rstrip("0").partition(".")[2])
-    half = 0.5 * 10.0 ** -(max(digits, 2) if rate else digits)
-    return bounds[1] < reported - half if maximize else bounds[0] > reported + half

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import hashlib
 import io
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 
 from runcatalog.model import record_files as files
@@ -12,11 +12,11 @@ from runcatalog.model import values
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.marks import changed_numbers
 from runcatalog.model.project import Project
-from runcatalog.model.run_record import from_json
+from runcatalog.model.run_record import RunRecord, from_json
 from runcatalog.record.provenance.environment import git
 
 
-def problems(project: Project) -> tuple[list[str], str]:
+def problems(project: Project, records: Iterable[RunRecord] = ()) -> tuple[list[str], str]:
     """Return (a line per record that vanished or whose numbers changed, why nothing was checked).
 
     All versions of all records in the history of HEAD are compared with the working tree. The second text is ""
@@ -24,6 +24,7 @@ def problems(project: Project) -> tuple[list[str], str]:
 
     Args:
         project: The project.
+        records: The records in the working tree, as far as they have been read.
 
     Raises:
         CatalogError: A record in the working tree is broken.
@@ -35,18 +36,24 @@ def problems(project: Project) -> tuple[list[str], str]:
         return [], "this clone has a part of git's history only"
     paths = files.by_digits(folder)
     present = {_blob(path) for same in paths.values() for path in same}
+    read = {record.run: record for record in records}
     lines: dict[str, None] = {}
     for path, content in _earlier(root, folder, present):
-        lines |= dict.fromkeys(_changes(path, content, paths))
+        lines |= dict.fromkeys(_changes(path, content, paths, read))
     return list(lines), ""
 
 
-def _changes(path: str, content: bytes, paths: Mapping[str, Sequence[Path]]) -> Iterator[str]:
+def _changes(
+    path: str,
+    content: bytes,
+    paths: Mapping[str, Sequence[Path]],
+    read: Mapping[str, RunRecord],
+) -> Iterator[str]:
     try:
         before = from_json(values.parse_json(content.decode()), path)
     except (CatalogError, ValueError, RecursionError):
         return  # what was never a valid record
-    now = files.committed(before.run, paths)
+    now = read.get(before.run) or files.committed(before.run, paths)
     if now is None:
         yield (
             f"{path}: the record of run {before.id8} ({before.operation}) was removed; `git checkout` brings it "

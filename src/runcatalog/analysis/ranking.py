@@ -422,7 +422,7 @@ def _row(group: Group, measure: Measure, again: bool) -> list[str]:
 def _counts(ranking: Ranking) -> str:
     runs = ranking.runs
     total = len(ranking.groups) + len(ranking.empty)
-    parts = [f"{_plural(len(runs), 'run')}, {_plural(total, 'point')}"]
+    parts = [f"{_plural(len(runs), 'run')}, {_plural(total, 'setting')}"]
     failed = sum(group.failed for group in (*ranking.groups, *ranking.empty))
     for count, word in (
         (failed, "failed"),
@@ -457,12 +457,14 @@ def _notes(ranking: Ranking) -> list[str]:
                 f"{place}. reached {reach} with a single seed, which may be chance: run more seeds"
             )
     elif single:
-        lines.append("a single seed per point: no interval over seeds, and the order may be chance")
+        lines.append(
+            "a single seed per setting: no interval over seeds, and the order may be chance"
+        )
     for group in ranking.empty[:5]:
         where = sentences.point_text(group.point, list(group.point), named=True) or "all"
         lines.append(f"{terminal.plain(where)}: no value ({_plural(len(group.runs), 'run')})")
     if len(ranking.empty) > 5:
-        lines.append(f"{len(ranking.empty) - 5} more points without a value")
+        lines.append(f"{len(ranking.empty) - 5} more settings without a value")
     commits = {(run.commit, run.dirty) for run in ranking.runs if run.commit}
     if len(commits) > 1:
         lines.append(f"the runs used {len(commits)} versions of the code (catalog diff shows them)")

@@ -2,15 +2,18 @@
 
 from __future__ import annotations
 
+import math
 import re
 from collections.abc import Sequence
+from dataclasses import dataclass
 from typing import Any
 
+from runcatalog.analysis import best
 from runcatalog.model import statistics
 from runcatalog.model.run_record import RunRecord
 from runcatalog.text import sentences
 
-_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*)?\.?\d+")
+_NUMBER = re.compile(r"[-−+]?(?:\d[\d,]*)?\.?\d+|\bnever\b")
 TABLE = "table "  # prefix of the name of a cell
 
 
@@ -55,7 +58,10 @@ def values_of(run: RunRecord, name: str) -> list[float]:
 
 
 def cell(run: RunRecord, name: str) -> list[float]:
-    """Return the numbers in a cell of a table that a run computed: `table ROW :: COLUMN`; [] without one."""
+    """Return the numbers in a cell of a table that a run computed: `table ROW :: COLUMN`; [] without one.
+
+    A bound that was "never" reached is infinite; a value that never was is none.
+    """
     row, _, column = name.removeprefix(TABLE).partition("::")
     tables = (run.result or {}).get("table")
     for table in tables if isinstance(tables, list) else [tables]:
@@ -63,7 +69,9 @@ def cell(run: RunRecord, name: str) -> list[float]:
             place = [str(title) for title in table["columns"]].index(column.strip())
             for cells in table["rows"]:
                 if row.strip() in (" ".join(map(str, cells[:count])) for count in (1, 2, 3)):
-                    return [float(plain(text)) for text in _NUMBER.findall(str(cells[place]))]
+                    found = _NUMBER.findall(str(cells[place]))
+                    numbers = [math.inf if x == "never" else float(plain(x)) for x in found]
+                    return numbers if numbers[:1] != [math.inf] else []
         except (KeyError, TypeError, ValueError, IndexError):
             continue
     return []
@@ -78,11 +86,47 @@ def bounds(runs: Sequence[RunRecord], name: str) -> tuple[float, float] | None:
     """
     if len(runs) == 1:
         if name.startswith(TABLE) and len(numbers := cell(runs[0], name)) == 3:
-            return numbers[1], numbers[2]
+            return (numbers[1], numbers[2]) if math.isfinite(numbers[2]) else None
         low, high = value(runs[0], f"{name}_low"), value(runs[0], f"{name}_high")
         if low is not None and high is not None:
             return low, high
     return statistics.bounds(objectives(runs, name))
+
+
+@dataclass(frozen=True)
+class Side:
+    """A number of runs, as one side of a difference.
+
+    Attributes:
+        runs: Runs that have the number; of several the mean.
+        name: Its name, see :func:`values_of`.
+        scale: Factor that gives both sides the same unit.
+    """
+
+    runs: Sequence[RunRecord]
+    name: str
+    scale: float = 1.0
+
+
+def bounds_of_difference(first: Side, second: Side) -> tuple[float, float] | None:
+    """Return the 95 % interval of the second number minus the first; None without one.
+
+    Of single runs it is computed from their intervals, of several from the values of all, see `best`.
+    """
+    if any(len(side.runs) > 1 for side in (first, second)):
+        found = best.interval_of_difference(*(objectives(s.runs, s.name) for s in (first, second)))
+        same = first.scale == second.scale
+        return (first.scale * found[0], first.scale * found[1]) if found and same else None
+    sides = []
+    for side in (first, second):
+        run, name = side.runs[0], side.name
+        numbers = cell(run, name) if name.startswith(TABLE) else []
+        own = value(run, name)
+        ends = (numbers[1], numbers[2]) if len(numbers) == 3 else bounds(side.runs, name)
+        if own is None or ends is None:
+            return None
+        sides.append((side.scale * own, side.scale * ends[0], side.scale * ends[1]))
+    return best.difference(*sides)
 
 
 def objectives(runs: Sequence[RunRecord], name: str) -> list[dict[str, Any]]:

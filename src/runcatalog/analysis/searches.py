@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from typing import Any
 
 from runcatalog.analysis import groups
@@ -49,7 +49,7 @@ def as_searched(batch: RunRecord | None, trial: RunRecord) -> RunRecord:
     objective = {"name": name, "value": value, "kind": "mean", "goal": optimised.get("goal", "max")}
     if own is not None:
         objective["also"] = [own, *sentences.further(own).values()]
-    return replace(trial, result={**(trial.result or {}), "objective": objective})
+    return trial.with_objective(objective)
 
 
 def ranked(trials: Sequence[RunRecord]) -> list[RunRecord]:
@@ -143,7 +143,7 @@ def importance_of(batch: RunRecord | None) -> Importance | None:
 
 @dataclass(frozen=True)
 class Edge:
-    """A parameter of the best point within EDGE of a bound of the space.
+    """A parameter of the best setting within EDGE of a bound of the space.
 
     Attributes:
         bound: "lower" or "upper".

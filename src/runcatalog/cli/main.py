@@ -88,6 +88,7 @@ def main(arguments: Sequence[str] | None = None) -> None:
         with contextlib.suppress(OSError):
             os.dup2(os.open(os.devnull, os.O_WRONLY), sys.stdout.fileno())
         code = 1
+    gc.freeze()  # at its end Python would look for cycles among all of them
     sys.exit(code)
 
 

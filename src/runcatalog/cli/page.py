@@ -80,6 +80,7 @@ def check(options: argparse.Namespace) -> int:
     from runcatalog.pages.check import difference
 
     project = Project.find()
+    records: list[RunRecord] = []
     differences, agrees = [], "no record was removed or changed"
     if not options.records:
         records = committed_records(project)
@@ -90,7 +91,7 @@ def check(options: argparse.Namespace) -> int:
         if note:
             print(note)
         agrees = f"{CATALOG_FILE} agrees with {len(records)} records"
-    lost, unchecked = kept_records.problems(project)
+    lost, unchecked = kept_records.problems(project, records)
     differences += lost
     if unchecked:
         print(f"not checked whether records were removed or changed: {unchecked}")

@@ -146,7 +146,7 @@ def add(commands: Commands) -> None:
         "best",
         best,
         "rank the runs of an operation over seeds",
-        "Runs that differ only in their seed form a point with mean, 95 % interval, number of seeds and number of "
+        "Runs that differ only in their seed form a setting with mean, 95 % interval, number of seeds and number of "
         "failed runs. Points with several seeds are ranked by the worse end of the interval, in which a failed run "
         "counts as the worst value of all runs. Points with a single seed are ranked below them.",
         "catalog best hnppo:train\n"
@@ -172,7 +172,7 @@ def add(commands: Commands) -> None:
     )  # fmt: skip
     sub.add_argument(
         "-n", type=_number, default=10, dest="number", metavar="N",
-        help="show the best N points (default 10, 0: all)",
+        help="show the best N settings (default 10, 0: all)",
     )  # fmt: skip
     form = sub.add_mutually_exclusive_group()
     form.add_argument(

@@ -12,7 +12,6 @@ from typing import TYPE_CHECKING, Any
 from runcatalog.cli.common import Commands
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Project
-from runcatalog.text import terminal
 
 if TYPE_CHECKING:
     from runcatalog.cluster.engines import Settings
@@ -77,6 +76,8 @@ def table(found: list[dict[str, Any]], now: float) -> list[str]:
         found: See `runcatalog.cluster.engine.Engine.workers`.
         now: Seconds since the epoch.
     """
+    from runcatalog.text import terminal
+
     rows = []
     for worker in found:
         gpus = ", ".join(worker["gpus"])

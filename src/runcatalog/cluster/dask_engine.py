@@ -10,7 +10,7 @@ import asyncio
 import contextlib
 import ssl
 import time
-from collections.abc import Callable, Coroutine, Sequence
+from collections.abc import Callable, Collection, Coroutine, Sequence
 from dataclasses import asdict
 from typing import Any, TypeVar
 
@@ -210,7 +210,7 @@ class DaskEngine:
             # A connection whose answer is still outstanding cannot be used again.
             self._loop.run_until_complete(self._forget(address))
             text = " ".join(str(error).split()) or "no answer"
-            if "certificate" in text.lower() or "TLS" in text:
+            if any(word in text for word in ("certificate", "handshake", "SSL")):
                 text = f"TLS refused: {text}"
             raise MachineLost(text[:300]) from None
         except Exception as error:  # of the function, sent home
@@ -228,8 +228,12 @@ def fits(worker: dict[str, Any], needs: Needs) -> bool:
     )
 
 
-def places(settings: Settings) -> int:
+def places(settings: Settings, own: Collection[str] | None = None) -> int:
     """Return how many attempts the workers that fit run at once; at least 1.
+
+    Args:
+        settings: The entry of `engines.yml`.
+        own: Ids of runs; slots that others occupy do not count. None: all slots do.
 
     Raises:
         EngineError: The scheduler does not answer.
@@ -239,7 +243,11 @@ def places(settings: Settings) -> int:
         fitting = [w for w in engine.workers() if fits(w, settings.needs) and not w["drained"]]
     finally:
         engine.close()
-    return max(1, sum(worker["slots"] for worker in fitting))
+    slots = sum(worker["slots"] for worker in fitting)
+    if own is not None:
+        running = (each["run"] for worker in fitting for each in worker["running"])
+        slots -= sum(run not in own for run in running)
+    return max(1, slots)
 
 
 def _checked(answer: dict[str, Any]) -> dict[str, Any]:

@@ -50,6 +50,7 @@ class Settings:
         certificate: Name of the submitter's certificate.
         scratch: Folder in which workers keep runs; each in a folder of its name.
         needs: What a machine must have.
+        probe: Command of the lab's own that a worker's check runs in place of matrix products; "" for none.
         variables: Names of further environment variables that runs get from the submitter.
         poll: Seconds between two looks at a run.
         lease: Seconds without such a look after which a worker ends a run.
@@ -64,6 +65,7 @@ class Settings:
     certificate: str
     scratch: Path
     needs: Needs = Needs()
+    probe: str = ""
     variables: tuple[str, ...] = ()
     poll: float = _SECONDS["poll"]
     lease: float = _SECONDS["lease"]
@@ -110,7 +112,7 @@ def _settings(path: Path, name: str, entry: Any) -> Settings:
     where = f"{path}: {name}"
     if not isinstance(entry, dict):
         raise UserError(f"{where}: it must have scheduler and tls")
-    known = {"scheduler", "tls", "certificate", "scratch", "needs", "variables", *_SECONDS}
+    known = {"scheduler", "tls", "certificate", "scratch", "needs", "probe", "variables", *_SECONDS}
     if unknown := sorted(map(str, entry.keys() - known)):
         raise UserError(
             f"{where}: unknown {', '.join(unknown)}; known are {', '.join(sorted(known))}"
@@ -135,6 +137,9 @@ def _settings(path: Path, name: str, entry: Any) -> Settings:
     scratch = entry.get("scratch", "~/.cache/runcatalog/workers")
     if not isinstance(scratch, str):
         raise UserError(f"{where}: scratch must be a folder, not {scratch!r}")
+    probe = entry.get("probe", "")
+    if not isinstance(probe, str):
+        raise UserError(f"{where}: probe must be a command, not {probe!r}")
     return Settings(
         name=name,
         scheduler=scheduler,
@@ -142,6 +147,7 @@ def _settings(path: Path, name: str, entry: Any) -> Settings:
         certificate=certificate,
         scratch=_folder(path, scratch),
         needs=_needs(where, entry.get("needs", {})),
+        probe=probe,
         variables=tuple(variables),
         file=path,
         **{key: float(value) for key, value in seconds.items()},

@@ -8,6 +8,7 @@ from __future__ import annotations
 
 import json
 import os
+import shlex
 import shutil
 import subprocess
 import sys
@@ -23,16 +24,18 @@ _TOLERANCE = (
     1e-2  # of an element; float32 sums of 512 products of normal numbers differ by less than 1e-3
 )
 _GB = 1e9
+_PROBE_SECONDS = 60.0
 
 
 def problem(demands: Mapping[str, Any]) -> str:
     """Return what is wrong with this machine in a line; "" if it is fit.
 
     Args:
-        demands: `gpu`, `memory` [GB], `disk` [GB], `scratch` (folder), `seconds` (of matrix products) and
-            `versions` (by package).
+        demands: `gpu`, `memory` [GB], `disk` [GB], `scratch` (folder), `seconds` (of matrix products), `probe`
+            (command in place of these) and `versions` (by package).
     """
-    checks = (_driver, lack_of_memory, _disk, _versions, _products)
+    computes = _probe if demands.get("probe") else _products
+    checks = (_driver, lack_of_memory, _disk, _versions, computes)
     return next(filter(None, (check(demands) for check in checks)), "")
 
 
@@ -112,6 +115,25 @@ def _versions(demands: Mapping[str, Any]) -> str:
             wrong.append(f"{name} {installed} instead of {version}")
     more = f" and {len(wrong) - 3} more" if len(wrong) > 3 else ""
     return f"other versions: {', '.join(wrong[:3])}{more}" if wrong else ""
+
+
+def _probe(demands: Mapping[str, Any]) -> str:
+    """Run the lab's own command; its last line says what is wrong if its status is not 0."""
+    command = demands["probe"]
+    try:
+        done = subprocess.run(
+            shlex.split(command),
+            capture_output=True,
+            text=True,
+            errors="replace",
+            timeout=_PROBE_SECONDS,
+        )
+    except subprocess.TimeoutExpired:
+        return f"{command} does not end within {_PROBE_SECONDS:g} s"
+    except (OSError, ValueError) as error:
+        return f"{command}: {error}"
+    lines = (done.stdout + done.stderr).strip().splitlines() or [f"exit status {done.returncode}"]
+    return f"{command}: {lines[-1][:200]}" if done.returncode else ""
 
 
 def _products(demands: Mapping[str, Any]) -> str:

@@ -67,7 +67,8 @@ class Trial:
         reason: Why the worker ended it; "" otherwise.
         planned: Whether that is because the worker itself is to end.
         lease: Seconds without a look after which it is ended.
-        demands: Of the check of the machine; emptied when the next one is prepared.
+        demands: Of the check of the machine.
+        has_next_check: Whether the check for the next run has been prepared, after its end.
     """
 
     def __init__(
@@ -78,11 +79,12 @@ class Trial:
         attempt: int,
         operation: str,
         lease: float,
-        demands: dict[str, Any] | None = None,
+        demands: dict[str, Any],
     ) -> None:
         self.root, self.machine = root, machine
         self.run, self.attempt, self.operation, self.lease = run, attempt, operation, lease
-        self.demands = demands or {}
+        self.demands = demands
+        self.has_next_check = False
         self.code: int | None = None
         self.reason, self.planned = "", False
         self.since = time.time()
@@ -249,14 +251,15 @@ class Node:
         name: Its name in the lab.
         scratch: Its own folder; what earlier processes have left there is removed.
         slots: Attempts that run at once.
+        probe: See `runcatalog.cluster.engines.Settings`.
 
     Attributes:
         drained: Why it takes no more attempts; "" if it does.
         stopping: Set when it is to end.
     """
 
-    def __init__(self, name: str, scratch: Path, slots: int = 1) -> None:
-        self.name, self.scratch, self.slots = name, scratch, slots
+    def __init__(self, name: str, scratch: Path, slots: int = 1, probe: str = "") -> None:
+        self.name, self.scratch, self.slots, self._probe = name, scratch, slots, probe
         self.address = ""
         self.drained = ""
         self.stopping = asyncio.Event()
@@ -407,7 +410,8 @@ class Node:
     async def _problem(self, demands: dict[str, Any]) -> str:
         """Run the checks in a process of their own."""
         command = [sys.executable, "-m", "runcatalog.cluster.health"]
-        given = json.dumps(demands | {"scratch": str(self.scratch)}).encode()
+        own = {"scratch": str(self.scratch), "probe": self._probe}
+        given = json.dumps(demands | own).encode()
         limit = 120 + float(demands.get("seconds", 0))
         process = await asyncio.create_subprocess_exec(
             *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
@@ -498,10 +502,10 @@ class Node:
             await asyncio.sleep(0.2)
             for trial in list(self._trials.values()):
                 silent = time.monotonic() - trial.renewed
-                if not trial.is_running and trial.demands:
+                if not trial.is_running and not trial.has_next_check:
                     if not self.drained and not self.stopping.is_set():
                         self._prepare_check(trial.demands)
-                    trial.demands = {}
+                    trial.has_next_check = True
                 if trial.is_running and not trial.reason and silent > trial.lease:
                     trial.end(f"its submitter was silent for {trial.lease:g} s")
                 elif not trial.is_running and silent > trial.lease + _KEPT:

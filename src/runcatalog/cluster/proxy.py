@@ -33,7 +33,7 @@ from runcatalog.cluster.engine import (
     StaleAttempt,
 )
 from runcatalog.cluster.mirror import Mirror
-from runcatalog.record import journal
+from runcatalog.record import config, journal
 from runcatalog.record.delivery import mlflow_client
 from runcatalog.record.delivery.sender import is_sent, start_sender
 from runcatalog.record.errors import UserError
@@ -43,9 +43,12 @@ from runcatalog.record.provenance import environment, patch, redact
 
 VARIABLES = "ENGINE_VARIABLES"  # names of the variables that the operation declares
 RECORDS = "ENGINE_RECORDS"  # set if the script may read the project's records
+LOOK_UP = "ENGINE_LOOK_UP"  # set if the script may look for finished runs
 LOSSES = 3  # after which a run is given up
 STATE = "engine.json"  # in the folder .guild of a run
 _LOCK_SECONDS = 60.0
+_FIRST_POLL = 0.1  # s from the first look to the second
+_POLL_SHARE = 0.2  # of a run's time between two looks, so that the end of a short run is seen soon
 _RUN_ID = re.compile("[0-9a-f]{8,32}")
 _PROJECT_FILES = ("guild.yml", "catalog.yml", "experiments/machines.yml", "experiments/*/guild.yml")
 # Which run it is, and with which result.
@@ -90,6 +93,7 @@ class Proxy:
         redact.keep_private(self._root)
         if self._end_earlier():
             return 0
+        self._look_up()
         losses = 0
         while True:
             job = self._job()
@@ -155,6 +159,7 @@ class Proxy:
         """Mirror an attempt until it has ended; return the last look."""
         output, errors, passed, repeated = 0, 0, 0, 0
         look: Look | None = None
+        begin = time.monotonic()
         while True:
             for number in self._signals[passed:]:
                 self._engine.stop(place, self._run, self._attempt, number)
@@ -185,7 +190,8 @@ class Proxy:
                 mirror.remove(look)
             self._send()
             if look.code is None:
-                self._sleep(self._settings.poll)
+                known = time.monotonic() - begin
+                self._sleep(min(self._settings.poll, max(_FIRST_POLL, known * _POLL_SHARE)))
             elif has_ended and not (look.output or look.errors):
                 if not (different := mirror.forget_different(look.digests)):
                     return look
@@ -219,6 +225,18 @@ class Proxy:
             self._engine.release(earlier, self._run, self._attempt)
         self._write_state(ended=True)
         return look is not None and look.code == 0
+
+    def _look_up(self) -> None:
+        """Let the script link the runs that its flags name; where that fails, the run itself says why."""
+        if os.environ.get(LOOK_UP):
+            subprocess.run(
+                self._command,
+                env=os.environ | {config.LOOK_UP: "1"},
+                stdin=subprocess.DEVNULL,
+                stdout=subprocess.DEVNULL,
+                stderr=subprocess.DEVNULL,
+                check=False,
+            )
 
     def _job(self) -> Job:
         """Return the next attempt, with the run as it is here."""

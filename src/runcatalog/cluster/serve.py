@@ -100,7 +100,7 @@ async def worker(
             """Start nothing."""
 
     security = dask_engine.security(settings, certificate or name)
-    node = Node(name, folder, slots)
+    node = Node(name, folder, slots, settings.probe)
     # A listener of its own: attempts and their submitters do not notice that a scheduler is restarted.
     server = Server(
         node.handlers(), connection_args=security.get_connection_args("worker"), needs_workdir=False,

@@ -3,11 +3,13 @@
 from __future__ import annotations
 
 import os
+import subprocess
 import sys
 from collections.abc import Sequence
+from typing import Any
 
-from runcatalog import terminal_output
 from runcatalog.guild.compat import COMMAND
+from runcatalog.record.output import terminal_output
 
 # Variables that Guild adds to the environment of a run.
 _GUILD_VARIABLES = ("RUN_DIR", "RUN_ID", "GUILD_OP", "GUILD_SOURCECODE", "GUILD_PLUGINS", "CMD_DIR")
@@ -44,3 +46,14 @@ def command(arguments: Sequence[str]) -> list[str]:
 def restart(run: str) -> list[str]:
     """Return the command that restarts a run."""
     return command(["run", "--yes", "--restart", run])
+
+
+def start_again(run: str, **options: Any) -> subprocess.Popen[bytes]:
+    """Restart a run in a Guild process of its own: Guild runs one at a time in a process.
+
+    Args:
+        run: Its id.
+        options: Of `subprocess.Popen`.
+    """
+    folder = os.environ.get("PROJECT_DIR") or os.environ.get("CMD_DIR") or "."
+    return subprocess.Popen(restart(run), cwd=folder, env=environment(), **options)

@@ -5,22 +5,19 @@ from __future__ import annotations
 import json
 import os
 import subprocess
-import time
 import uuid
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
 
 from runcatalog.guild import child_environment, elsewhere
-from runcatalog.model.run_record import NEUTRAL_FLAGS
+from runcatalog.guild.side_by_side import Started, run_side_by_side
 from runcatalog.record import journal
 from runcatalog.record.errors import RunFailed, UserError
 from runcatalog.record.evaluation import declared
 from runcatalog.record.output.outcome import sentence
 from runcatalog.record.run import Run
-
-POLL_SECONDS = 0.5  # between checks of the running processes
 
 
 @dataclass
@@ -92,6 +89,11 @@ class ChildRun:
             return False
 
 
+def are_elsewhere() -> bool:
+    """Return whether child runs go to other machines, whatever the places of this one."""
+    return bool(os.environ.get(elsewhere.VARIABLE))
+
+
 def require_guild(what: str, command: str) -> None:
     """Check that the current process is a Guild run, which alone can start child runs.
 
@@ -104,78 +106,6 @@ def require_guild(what: str, command: str) -> None:
     """
     if not os.environ.get("GUILD_HOME") or not os.environ.get("RUN_DIR"):
         raise UserError(f"{what} runs under Guild: `{command}`")
-
-
-def stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop a running Guild process: its script first, so that the script records its end, then Guild."""
-    import psutil
-
-    if process.poll() is not None:
-        return
-    try:
-        for child in psutil.Process(process.pid).children():
-            child.terminate()
-        process.wait()
-    except psutil.NoSuchProcess:
-        pass
-
-
-def newest_finished(operation: str, flags: Mapping[str, Any]) -> str | None:
-    """Return the id of the newest finished run of an operation with these flags; other flags may differ.
-
-    Args:
-        operation: Name of the Guild operation.
-        flags: Values by name, as on the command line.
-
-    Returns:
-        32 hex digits; None without such a run.
-    """
-    return next(_finished_runs(operation, _decoded(flags)), None)
-
-
-def equivalent_runs(operation: str, flags: Mapping[str, Any]) -> Iterator[str]:
-    """Yield the ids of finished runs that `guild run OPERATION FLAGS` would repeat, newest first.
-
-    A flag that is not given must have the operation's default, unless it is one of `NEUTRAL_FLAGS`. A flag that an
-    older run lacks counts as its default. Required runs are flags too: their ids must match, and a run with
-    a dependency does not match if none is given.
-
-    Args:
-        operation: Name of a Guild operation of the current project.
-        flags: Values by name, as on the command line; run ids with all 32 hex digits.
-    """
-    from runcatalog.guild.compat import guildfile, op_util
-
-    model, _, name = operation.partition(":")
-    model_definition = guildfile.for_dir(os.environ.get("PROJECT_DIR", ".")).models.get(model)
-    definition = model_definition.get_operation(name) if model_definition else None
-    if definition is None:
-        return
-    typed = _decoded(flags)
-    flag_values = op_util.flag_vals_for_opdef(definition, typed, force=True)
-    compared = {n: v for n, v in flag_values.items() if n in typed or n not in NEUTRAL_FLAGS}
-    defaults = op_util.flag_vals_for_opdef(definition, {}, force=True)
-    yield from _finished_runs(operation, compared, defaults)
-
-
-def _finished_runs(
-    operation: str, flags: Mapping[str, Any], defaults: Mapping[str, Any] | None = None
-) -> Iterator[str]:
-    """Yield the ids of finished runs with these flags; `defaults` supplies flags that a run lacks."""
-    from runcatalog.guild.compat import var
-
-    for run in var.runs(sort=["-timestamp"]):
-        run_operation = f"{run.opref.model_name}:{run.opref.op_name}"
-        if run.get("exit_status") == 0 and run_operation == operation:
-            run_flags = {**(defaults or {}), **(run.get("flags") or {})}
-            if all(run_flags.get(name) == value for name, value in flags.items()):
-                yield run.id
-
-
-def _decoded(flags: Mapping[str, Any]) -> dict[str, Any]:
-    from runcatalog.guild.compat import flag_util
-
-    return {name: flag_util.decode_flag_val(str(value)) for name, value in flags.items()}
 
 
 @dataclass(kw_only=True)
@@ -269,7 +199,8 @@ def run_all(
 
     Args:
         runs: The runs by name, from :func:`plan`.
-        places: Number of parallel runs; or a list with the environment variables of every parallel slot.
+        places: Number of parallel runs; or a list with the environment variables of every parallel slot. With $ENGINE
+            the places of the engine count instead.
         log: Called with a line when a run starts, and when it has finished.
         on_progress: Called with the number of finished runs.
         on_failure: Called with a failed run and its exit status; runs that require it are skipped, the others
@@ -278,45 +209,42 @@ def run_all(
     Raises:
         RunFailed: A run failed, and `on_failure` is None; the other runs are stopped.
     """
-    if os.environ.get(elsewhere.VARIABLE):  # the places of this machine do not count
-        places = elsewhere.places()
     free_places = [dict(place) for place in ([{}] * places if isinstance(places, int) else places)]
-    running: dict[str, tuple[subprocess.Popen[bytes], dict[str, str]]] = {}
+    count = len(free_places)
+    occupied: dict[Path, tuple[PlannedRun, dict[str, str]]] = {}
     skipped: set[str] = set()
-    try:
-        while unfinished := [
-            child for child in runs.values() if child.name not in skipped and not child.finished
-        ]:
-            on_progress(len(runs) - len(unfinished))
-            for child in unfinished:
-                ready = all(runs[required].finished for required in child.after.values())
-                if ready and child.name not in running and free_places:
-                    log(f"{child.name}: {child.operation}, run {child.run[:8]}")
-                    run_ids = {flag: runs[required].run for flag, required in child.after.items()}
-                    place = free_places.pop(0)
-                    running[child.name] = child.start(child.flags | run_ids, place), place
-            time.sleep(POLL_SECONDS)
-            for name, (process, place) in list(running.items()):
-                code = process.poll()
-                if code is None:
-                    continue
-                del running[name]
-                free_places.append(place)
-                if code == 0 and runs[name].finished:
-                    ended = sum(child.finished for child in runs.values())
-                    log(f"{name}: {runs[name].outcome}; {ended} of {len(runs)} runs finished")
-                    continue
-                if on_failure is None:
-                    raise RunFailed(
-                        f"{name}: {runs[name].operation}, run {runs[name].run[:8]}, "
-                        f"ended with status {code}"
-                    )
-                skipped.add(name)
-                for child in runs.values():  # in order: every run after those that it requires
-                    if skipped.intersection(child.after.values()):
-                        skipped.add(child.name)
-                on_failure(runs[name], code)
-        on_progress(len(runs))
-    finally:
-        for process, _ in running.values():
-            stop(process)
+    # The places of this machine do not count where the runs are elsewhere.
+    engine = elsewhere.Places() if are_elsewhere() else None
+
+    def start_next() -> Started | None:
+        unfinished = [c for c in runs.values() if c.name not in skipped and not c.finished]
+        on_progress(len(runs) - len(unfinished))
+        for child in unfinished:
+            ready = all(runs[required].finished for required in child.after.values())
+            if ready and child.directory not in occupied:
+                log(f"{child.name}: {child.operation}, run {child.run[:8]}")
+                run_ids = {flag: runs[required].run for flag, required in child.after.items()}
+                place = {} if engine else free_places.pop(0)
+                occupied[child.directory] = child, place
+                return child.directory, child.start(child.flags | run_ids, place)
+        return None
+
+    def has_ended(directory: Path, code: int) -> None:
+        child, place = occupied.pop(directory)
+        free_places.append(place)
+        if code == 0 and child.finished:
+            ended = sum(child.finished for child in runs.values())
+            log(f"{child.name}: {child.outcome}; {ended} of {len(runs)} runs finished")
+            return
+        if on_failure is None:
+            raise RunFailed(
+                f"{child.name}: {child.operation}, run {child.run[:8]}, ended with status {code}"
+            )
+        skipped.add(child.name)
+        for other in runs.values():  # in order: every run after those that it requires
+            if skipped.intersection(other.after.values()):
+                skipped.add(other.name)
+        on_failure(child, code)
+
+    run_side_by_side(start_next, has_ended, engine or (lambda _: count))
+    on_progress(len(runs))

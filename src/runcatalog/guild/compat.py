@@ -37,6 +37,7 @@ if TYPE_CHECKING:
 BATCH = "guild.batch_main"
 COMMAND = "guild.main_bootstrap"
 FLAG_READER = "guild.plugins.import_argparse_flags_main"
+REFRESHING = "Refreshing flags..."  # what Guild prints while it reads flags
 
 MODULES = {
     "api": "guild._api",
@@ -64,6 +65,7 @@ __all__ = [
     "COMMAND",
     "FLAG_READER",
     "MODULES",
+    "REFRESHING",
     "api",
     "batch_util",
     "exit_code",

@@ -11,10 +11,8 @@ import contextlib
 import importlib.util
 import os
 import signal
-import subprocess
 import sys
-import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Iterable, Sequence
 from importlib.machinery import ModuleSpec
 from pathlib import Path
 from types import ModuleType
@@ -23,9 +21,9 @@ from typing import Any
 VARIABLE = "ENGINE"
 _PROXY = "runcatalog.cluster.proxy"
 _RUN_MODULE = "guild.op_main"  # its first argument is the operation's script
-# A script that imports these starts other runs, or looks for them in the Guild home: it stays, they go.
+# A script that imports these starts other runs: it stays, they go.
 _STAYS = {"runcatalog.guild.child_runs", "runcatalog.search.driver"}
-_POLL_SECONDS = 0.1
+_LOOKS_UP = "runcatalog.guild.finished_runs"
 
 
 class _Changes:
@@ -75,27 +73,52 @@ def require() -> None:
         )
 
 
-def places() -> int:
-    """Return how many runs the engine runs at once.
+class Places:
+    """How many runs an engine runs at once, asked for again while they run: workers come and go.
+
+    Args:
+        free: Leave out places that other runs occupy.
 
     Raises:
-        SystemExit: It cannot be reached.
+        SystemExit: The engine cannot be reached.
     """
-    from runcatalog.cluster import dask_engine
-    from runcatalog.cluster.engine import EngineError
-    from runcatalog.record.errors import UserError
 
-    try:
-        return dask_engine.places(_settings())
-    except (EngineError, UserError) as error:
-        raise SystemExit(f"engine: {error}") from None
+    def __init__(self, free: bool = False) -> None:
+        from runcatalog.cluster.engine import EngineError
+        from runcatalog.record.errors import UserError
+
+        self._free, self._own = free, set[str]()
+        try:
+            self._known = self._ask()
+        except (EngineError, UserError) as error:
+            raise SystemExit(f"engine: {error}") from None
+
+    def __call__(self, running: Iterable[str] = ()) -> int:
+        """Return the number, at least 1; the last known one while the engine does not answer.
+
+        Args:
+            running: Ids of runs that occupy places for the caller.
+        """
+        from runcatalog.cluster.engine import EngineError
+
+        self._own |= set(running)
+        with contextlib.suppress(EngineError):
+            self._known = self._ask()
+        return self._known
+
+    def _ask(self) -> int:
+        from runcatalog.cluster import dask_engine
+
+        return dask_engine.places(_settings(), self._own if self._free else None)
 
 
 def _settings() -> Any:
     from runcatalog.cluster import engines
     from runcatalog.record.provenance.environment import project_root
 
-    return engines.read(project_root())
+    # Guild's own batches have no project, but a folder in which they were typed.
+    folder = os.environ.get("PROJECT_DIR") or os.environ.get("CMD_DIR")
+    return engines.read(Path(folder) if folder else project_root())
 
 
 def _change_op(op: ModuleType) -> None:
@@ -110,6 +133,8 @@ def _change_op(op: ModuleType) -> None:
             added = {"ENGINE_VARIABLES": ",".join(operation.cmd_env)}
             if reads_records(command, directory):
                 added["ENGINE_RECORDS"] = "1"
+            if looks_up_runs(command, directory):
+                added["ENGINE_LOOK_UP"] = "1"
             operation.cmd_env = {**operation.cmd_env, **added}
             # The installed library: the run's own copy may be older.
             operation.cmd_args = [sys.executable, "-I", "-um", _PROXY, *command]
@@ -131,7 +156,7 @@ def _refuse_bad_settings(operation: Any) -> None:
 
 
 def stays(command: Sequence[str], directory: Path, proto: Any = None) -> bool:
-    """Return whether a run's process stays here: a batch, steps, or a script that starts or looks for other runs.
+    """Return whether a run's process stays here: a batch, steps, or a script that starts other runs.
 
     Args:
         command: The run's command.
@@ -147,6 +172,11 @@ def reads_records(command: Sequence[str], directory: Path) -> bool:
     """Return whether a run's script, or a module of the project that it imports, names the folder of records."""
     found = _imports(command, directory).values() if _RUN_MODULE in command else ()
     return any(path is not None and b'"records"' in path.read_bytes() for path in found)
+
+
+def looks_up_runs(command: Sequence[str], directory: Path) -> bool:
+    """Return whether a run's script may look for finished runs in the Guild home."""
+    return _RUN_MODULE in command and _LOOKS_UP in _imports(command, directory)
 
 
 def _imports(command: Sequence[str], directory: Path) -> dict[str, Path | None]:
@@ -169,11 +199,14 @@ def _imports(command: Sequence[str], directory: Path) -> dict[str, Path | None]:
 
 
 def _file_of(module: str, folders: Sequence[Path]) -> Path | None:
-    if module.startswith(
-        "runcatalog."
-    ):  # the library's own modules start no runs, but for searches
-        known = module.startswith("runcatalog.search.") and importlib.util.find_spec(module)
-        return Path(known.origin) if known and known.origin else None
+    if module.startswith("runcatalog."):
+        # The library's own modules start no runs, but for searches.
+        if not module.startswith("runcatalog.search."):
+            return None
+        with contextlib.suppress(ModuleNotFoundError):  # a name in a module
+            known = importlib.util.find_spec(module)
+            return Path(known.origin) if known and known.origin else None
+        return None
     path = Path(*module.split("."))
     candidates = [
         folder / each
@@ -203,68 +236,57 @@ def _change_batches(batch_util: ModuleType) -> None:
     def run_trials(batch_run: Any, trials: Any) -> None:
         runs = batch_util._init_trial_runs(batch_run, trials)
         fails = batch_util.fail_on_trial_error(batch_run)
-        run_side_by_side([run.id for run in runs if run.status == "pending"], places(), fails)
+        _run_batch([Path(run.dir) for run in runs if run.status == "pending"], fails)
 
     if os.environ.get(VARIABLE):
         batch_util._run_trials = run_trials
 
 
-def run_side_by_side(runs: Sequence[str], count: int, stop_on_failure: bool) -> None:
+def _run_batch(runs: Sequence[Path], stop_on_failure: bool) -> None:
     """Restart runs with Guild, several at once; SIGTERM stops all.
 
     Args:
-        runs: Their ids.
-        count: How many at once.
+        runs: Their directories.
         stop_on_failure: Whether none is started after one that failed.
 
     Raises:
         SystemExit: One failed and `stop_on_failure` is set.
     """
     from runcatalog.guild import child_environment
+    from runcatalog.guild.side_by_side import Started, run_side_by_side
+    from runcatalog.record.lifecycle.signals import die_with_parent
 
-    waiting, stopped, failed = list(runs), list[int](), 0
-    running: list[subprocess.Popen[bytes]] = []
-    folder = os.environ.get("PROJECT_DIR") or os.environ.get("CMD_DIR")
-    variables = child_environment.environment()
+    waiting, failed, stopped = list(runs), list[int](), list[int]()
+
+    def start_next() -> Started | None:
+        if not waiting or (failed and stop_on_failure):
+            return None
+        run = waiting.pop(0)
+        return run, child_environment.start_again(run.name, preexec_fn=die_with_parent)
+
+    def has_ended(_run: Path, code: int) -> None:
+        if code:
+            failed.append(code)
+
+    def check() -> None:
+        if stopped:
+            raise _Terminated
+
     before = signal.signal(signal.SIGTERM, lambda number, _: stopped.append(number))
+    die_with_parent()
     try:
-        while running or (waiting and not stopped):
-            while (
-                waiting
-                and len(running) < count
-                and not stopped
-                and not (failed and stop_on_failure)
-            ):
-                command = child_environment.restart(waiting.pop(0))
-                running.append(subprocess.Popen(command, cwd=folder, env=variables))
-            if not running:
-                break
-            time.sleep(_POLL_SECONDS)
-            if stopped:
-                for process in running:
-                    _stop(process)
-            failed = next((p.returncode for p in running if p.poll()), failed)
-            running = [process for process in running if process.returncode is None]
-    except KeyboardInterrupt:  # which the runs have got too
-        for process in running:
-            process.wait()
-        raise
-    finally:
-        signal.signal(signal.SIGTERM, before)
-    if stopped:
+        run_side_by_side(start_next, has_ended, Places(), check)
+    except _Terminated:
         signal.signal(signal.SIGTERM, signal.SIG_DFL)
         os.kill(os.getpid(), signal.SIGTERM)
+    finally:
+        signal.signal(signal.SIGTERM, before)
     if failed and stop_on_failure:
-        raise SystemExit(failed)
+        raise SystemExit(failed[0])
 
 
-def _stop(process: subprocess.Popen[bytes]) -> None:
-    """Stop what a Guild process runs, so that Guild notes its end."""
-    import psutil
-
-    with contextlib.suppress(psutil.NoSuchProcess):
-        for child in psutil.Process(process.pid).children():
-            child.terminate()
+class _Terminated(Exception):
+    """The batch was sent SIGTERM."""
 
 
 _CHANGES: dict[str, Callable[[ModuleType], None]] = {

@@ -9,6 +9,7 @@ Guild loads it by its entry point, for every project of the environment. Only Gu
 - YAML. Guild parses a dozen small files per run with the slower of PyYAML's two parsers.
 - Flags of a script. To read them, Guild starts a new Python, which takes half a second; a fork of Guild's process
   starts at once.
+- The message while flags are read: it names the number of operations.
 - Imports. Guild's path hook creates finders without `find_spec`, which Python 3.12 calls.
 - Limits. A Guild file whose aliases unfold to gigabytes is refused, before Guild unfolds them.
 - Required runs. See `runcatalog.guild.dependencies`.
@@ -26,6 +27,7 @@ import pickle
 import subprocess
 import sys
 import tempfile
+from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
@@ -36,9 +38,9 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 from guild.plugin import Plugin
 
-from runcatalog import terminal_output
 from runcatalog.guild import dependencies, elsewhere
-from runcatalog.guild.compat import FLAG_READER
+from runcatalog.guild.compat import FLAG_READER, REFRESHING
+from runcatalog.record.output import terminal_output
 from runcatalog.record.untrusted import check_unfolded
 
 if TYPE_CHECKING:
@@ -65,6 +67,9 @@ class GuildPlugin(Plugin):
         for module in (guildfile, run, yaml_util):
             module.yaml = _yaml_with_fast_parser()
         python_script.PythonScriptPlugin._cached_data = _cached_data
+        python_script.cli = SimpleNamespace(
+            **(vars(python_script.cli) | {"note_once": _note_reading(python_script.cli.note_once)})
+        )
         if hasattr(os, "fork"):
             python_script.subprocess = SimpleNamespace(
                 **(vars(subprocess) | {"check_output": _read_flags})
@@ -181,6 +186,28 @@ def _cached_data(
     return pickle.loads(
         _read_cache(cache, os.stat(cache).st_mtime_ns)
     ), cache  # the caller changes the data
+
+
+def _note_reading(note_once: Callable[[str], None]) -> Callable[[str], None]:
+    """Return a function that says what is read in place of Guild's "Refreshing flags...", on stderr."""
+
+    @lru_cache
+    def text() -> str:
+        from runcatalog.guild.compat import var
+        from runcatalog.model import declarations
+        from runcatalog.model.errors import CatalogError
+        from runcatalog.model.project import Project
+
+        cache = Path(var.cache_dir("import-flags"))
+        if cache.is_dir() and any(cache.iterdir()):
+            return "Reading the flags of changed scripts ..."
+        try:
+            count = len(declarations.operations(Project.find().root / declarations.GUILD_FILE))
+        except CatalogError:  # Guild names the mistake
+            return "Reading the flags of all operations, once ..."
+        return f"Reading the flags of {count} operations, once ..."
+
+    return lambda message: note_once(text() if message == REFRESHING else message)
 
 
 def _last_change(path: str) -> float:

@@ -216,24 +216,22 @@ class _Study:
         with one_line_errors(self.store.uri):
             tags = dict(client.get_experiment(self.experiment).tags)
             written = _digests(tags.get(WRITTEN))
-            for key, value in _tags_to_write(new, tags, written).items():
-                client.set_experiment_tag(self.experiment, key, value)
-                written[key] = _digest(value)
+            due = _tags_to_write(new, tags, written)
+            written |= {key: _digest(value) for key, value in due.items()}
             for key in _tags_to_delete(new, tags, written):
                 client.delete_experiment_tag(self.experiment, key)
                 del written[key]
-            for key, value in _KIND.items():
-                if key not in tags:
-                    client.set_experiment_tag(self.experiment, key, value)
+            due |= {key: value for key, value in _KIND.items() if key not in tags}
             digests = json.dumps(written, sort_keys=True)
             if digests != tags.get(WRITTEN):
-                client.set_experiment_tag(self.experiment, WRITTEN, digests)
+                due[WRITTEN] = digests
+        self.store.tag_experiment(self.experiment, due)
 
     def _write_run(self, run: StoredRun) -> None:
         """Write a single run's note: its result, its catalog id, and the command that repeats it."""
         record = run.record
         lines = [plain_text(sentences.sentence(record)), "", f"Catalog id {record.id8}"]
-        if meaning := _meaning(record.objective):
+        if meaning := self._meaning([run]):
             lines[-1] += f"; {meaning}"
         if command := rerun(self.operations, record, ()).command:
             at = f" At commit {record.commit[:12]}:" if record.commit else ""
@@ -254,10 +252,9 @@ class _Study:
             run = newest[operation]
             known = _digests(run.tags.get(FIGURES))
             digests = {path.name: _digest(path.read_text(encoding="utf-8")) for path in paths}
-            with one_line_errors(self.store.uri):
-                for path in paths:
-                    if known.get(path.name) != digests[path.name]:
-                        self.store.client.log_artifact(run.id, str(path), "figures")
+            for path in paths:
+                if known.get(path.name) != digests[path.name]:
+                    self.store.add_file(run.id, path, "figures")
             if known != digests:
                 tags = self.notes.setdefault(run.id, {})
                 tags[FIGURES] = json.dumps(digests, sort_keys=True)
@@ -290,9 +287,22 @@ class _Study:
         counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)
         summary = plain_text(batch_summary.summary(record, trials))
-        meaning = _meaning(next((t.objective for t in trials if t.objective), None))
+        meaning = self._meaning(batch.trials)
         about = "; ".join(filter(None, (f"Catalog id {batch.id[:8]}", meaning)))
         return f"{summary}\n\n{counts}; [charts]({page})\n\n{about}"[:_NOTE_LENGTH]
+
+    def _meaning(self, runs: Sequence[StoredRun]) -> str:
+        """Return unit and direction of the objective of runs of one operation, and the units of their metrics."""
+        objective = next((run.record.objective for run in runs if run.record.objective), None)
+        declared = self.operations.get(_operation(runs[0]))
+        if declared is None:
+            return _meaning(objective)
+        names = sorted({name for run in runs for name in run.last})
+        units = {name: unit for name in names if (unit := declared.unit(name))}
+        unit = declared.unit(objective["name"]) if objective else ""
+        listed = ", ".join(f"{name} [{unit}]" for name, unit in units.items())
+        shown = markdown.literal(f"units: {listed}" if listed else "", 300)
+        return "; ".join(filter(None, (_meaning(objective, unit), shown)))
 
     def _rename(self, stored: StoredRun, name: str) -> None:
         """Rename a run, unless a user has named it."""
@@ -409,15 +419,17 @@ def plain_text(marked_up: str) -> str:
     return html.unescape(re.sub(r"\\([\\`*\[\]|~_])", r"\1", text))
 
 
-def _meaning(objective: Mapping[str, Any] | None) -> str:
+def _meaning(objective: Mapping[str, Any] | None, unit: str = "") -> str:
     """Return unit and direction of an objective: "opening_rate is a share from 0 to 1, best: highest, by update"."""
     if not objective:
         return ""
-    unit = " is a share from 0 to 1" if objective.get("kind") == "rate" else ""
+    shown = f" [{unit}]" * bool(unit)
+    if objective.get("kind") == "rate":
+        shown = " is a share from 0 to 1"
     best = "lowest" if objective.get("goal") == "min" else "highest"
     axis = str(objective.get("axis") or "").replace("_", " ")
     parts = [
-        f"objective {objective['name']}{unit}",
+        f"objective {objective['name']}{shown}",
         f"best: {best}",
         f"steps: {axis}s" * bool(axis),
     ]

@@ -11,6 +11,7 @@ import re
 import sys
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from functools import lru_cache
 from pathlib import Path
 from typing import Any
 
@@ -41,21 +42,19 @@ class Declared:
 
 
 def load_yaml(path: Path) -> Any:
-    """Return the content of a YAML file.
+    """Return the content of a YAML file, which callers do not change.
 
     Raises:
         CatalogError: The file cannot be read, is not YAML, or exceeds the limits of `untrusted.load_yaml`.
     """
     import yaml
 
-    from runcatalog.record import untrusted
-
     try:
         with path.open("rb") as file:
             raw = file.read(_MAX_BYTES + 1)
         if len(raw) > _MAX_BYTES:
             raise CatalogError(f"{path}: larger than {_MAX_BYTES >> 20} MiB")
-        return untrusted.load_yaml(raw.decode("utf-8"))
+        return _parsed(raw.decode("utf-8"))
     except yaml.YAMLError as error:
         mark = getattr(error, "problem_mark", None)
         where = f"line {mark.line + 1}: " if mark else ""
@@ -63,6 +62,14 @@ def load_yaml(path: Path) -> Any:
         raise CatalogError(f"{path}: {where}{problem}") from None
     except (OSError, ValueError) as error:
         raise CatalogError(f"{path}: {getattr(error, 'strerror', None) or error}") from None
+
+
+@lru_cache(64)
+def _parsed(text: str) -> Any:
+    """Return the value of a YAML text; cached, since a command reads the files of a project several times."""
+    from runcatalog.record import untrusted
+
+    return untrusted.load_yaml(text)
 
 
 def operations(path: Path) -> list[Declared]:

@@ -4,7 +4,9 @@ from __future__ import annotations
 
 import os
 import re
+from collections.abc import Iterable
 from dataclasses import dataclass, field
+from fnmatch import fnmatchcase
 from functools import cached_property
 from pathlib import Path
 from typing import Any
@@ -52,6 +54,7 @@ class Operation:
         requires: Names of the required runs, as typed (`expert=RUN`).
         compare: Columns of `guild compare`, as declared.
         objective: Declared objective; None without one.
+        units: Unit by name of a metric, or by a pattern such as `length/*`: the attribute `units`, which Guild ignores.
     """
 
     name: str
@@ -62,6 +65,12 @@ class Operation:
     requires: tuple[str, ...] = ()
     compare: tuple[str, ...] = ()
     objective: Objective | None = None
+    units: dict[str, str] = field(default_factory=dict)
+
+    def unit(self, metric: str) -> str:
+        """Return the unit of a metric: of its name, else of the first pattern that matches; "" without one."""
+        patterns = (p for p in self.units if fnmatchcase(metric, p))
+        return self.units.get(metric) or self.units.get(next(patterns, ""), "")
 
 
 @dataclass(frozen=True)
@@ -203,6 +212,11 @@ class Project:
         files = [path.resolve().parent for path in declarations.included(self.root / GUILD_FILE)]
         return sorted(templates, key=lambda p: (_index(files, p.resolve().parent), p.parent.name))
 
+    def ordered_studies(self, names: Iterable[str]) -> list[str]:
+        """Return the studies with a template in the order of their pages, then the others of these names, sorted."""
+        ordered = [path.parent.name for path in self.templates()]
+        return list(dict.fromkeys([*ordered, *sorted(names)]))
+
     def operations(self) -> dict[str, Operation]:
         """Return the operations that the root's guild.yml and its included files declare, by name.
 
@@ -223,6 +237,7 @@ class Project:
                 _resources(body.get("requires")),
                 tuple(c for c in body.get("compare") or () if isinstance(c, str)),
                 _objective(body.get("objective")) or self.objective,
+                _units(body.get("units")),
             )
         return by_name
 
@@ -358,6 +373,12 @@ def _resources(content: Any) -> tuple[str, ...]:
 
 _GOALS = {"maximize": "max", "minimize": "min"}
 _VALUES = ("first", "last", "min", "max")
+
+
+def _units(content: Any) -> dict[str, str]:
+    """Return the units of metrics by name or pattern; empty for anything but a mapping."""
+    entries = content.items() if isinstance(content, dict) else ()
+    return {str(name): str(unit) for name, unit in entries}
 
 
 def _objective(content: Any) -> Objective | None:

@@ -19,6 +19,7 @@ _FLOAT = re.compile(r"[+-]?([0-9]+\.[0-9]*|\.[0-9]+|[0-9]+)([eE][+-]?[0-9]{1,3})
 _QUOTED = re.compile(r"(?<==)'([+-]?[0-9.]+(?:[eE][+-]?[0-9]+)?)'(?!\S)")
 _WORDS = {"True": True, "False": False, "true": True, "false": False, "None": None, "null": None}
 _LONG_INTEGER = re.compile(r"[\s:,\[-][0-9]{19}")  # in JSON; not the digits after a point
+_PLAIN = 10**15  # numbers below it parse to themselves from their text
 _MAX_TEXT = 2000  # characters of a flag's value; MLflow accepts 6000 bytes
 
 Scalar = str | int | float | bool | None
@@ -66,7 +67,10 @@ def parse_flag(value: Any) -> Scalar:
 
     MLflow stores flags as text, in which "5" and 5 are equal; so they are equal everywhere.
     """
-    if isinstance(value, dict | list | tuple):
+    kind = type(value)
+    if value is None or kind is bool or (kind in (int, float) and -_PLAIN < value < _PLAIN):
+        return value  # its text parses to itself
+    if isinstance(value, (dict, list, tuple)):
         value = json.dumps(value, sort_keys=True, ensure_ascii=False, default=str)
     return _parse_text(flag_text(value))
 
@@ -114,16 +118,14 @@ def sort_key(value: object) -> tuple[int, float, str]:
 
 def to_json(value: Any) -> Any:
     """Convert a value for strict JSON; keys and unknown objects become text."""
-    if isinstance(value, dict):
-        return {text(key): to_json(item) for key, item in sorted(value.items(), key=_key)}
-    if isinstance(value, list | tuple):
-        return [to_json(item) for item in value]
-    if value is None or isinstance(value, bool | int):
-        return value
+    if type(value) is str:
+        return text(value)
     if isinstance(value, float):
         return json_number(value)
+    if value is None or isinstance(value, int):  # or bool
+        return value
+    if isinstance(value, dict):
+        return {text(key): to_json(value[key]) for key in sorted(value, key=str)}
+    if isinstance(value, (list, tuple)):
+        return [to_json(item) for item in value]
     return text(value)
-
-
-def _key(item: tuple[Any, Any]) -> str:
-    return str(item[0])

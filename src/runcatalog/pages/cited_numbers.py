@@ -5,6 +5,10 @@ A comment directly behind a number names its source and does not show in rendere
     79.6 %<!-- =success; run: 3bf9dfdd -->
     79.1 [78.3, 79.6] %<!-- =mean of objective; run: 3bf9dfdd 023a72ab 7008d29f -->
 
+or the difference of two, with its interval, which excludes 0 where they differ:
+
+    0.6 [−0.8, 2.1] percentage points<!-- =difference of success; run: 3bf9dfdd; minus success; run: 023a72ab -->
+
 or names a headline of experiments/STUDY/reported.yml, whose runs are those of the front page:
 
     99.2 [98.9, 99.6] %<!-- =headline door/accuracy -->
@@ -25,7 +29,7 @@ from runcatalog.model.project import Project
 from runcatalog.model.run_record import FINISHED, RunRecord
 
 _NUMBER = r"[-−+]?(?:\d[\d,]*)?\.?\d+"
-_UNIT = r"(?:\s?(?:%|M\b|k\b|ms\b|s\b|min\b|minutes\b|h\b|hours\b))?"
+_UNIT = r"(?:\s?(?:%|percentage points\b|M\b|k\b|ms\b|s\b|min\b|minutes\b|h\b|hours\b))?"
 _INTERVAL = rf"(?:\s*\[(?P<low>{_NUMBER}),\s*(?P<high>{_NUMBER})\])?"
 _CITED = re.compile(
     rf"(?P<value>{_NUMBER})[*_]*(?P<unit>{_UNIT}){_INTERVAL}(?P<unit_after>{_UNIT})[*_`)]*<!--\s*=(?P<source>.*?)-->",
@@ -33,6 +37,11 @@ _CITED = re.compile(
 )
 _COMMENT = re.compile(r"<!--\s*=(?P<source>.*?)-->", re.DOTALL)
 _SOURCE = re.compile(r"\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*$", re.DOTALL)
+_DIFFERENCE = re.compile(
+    r"\s*difference\s+of\s+(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*;"
+    r"\s*minus\s+(?P<other>.+?)\s*;\s*runs?:\s*(?P<other_ids>[0-9a-f\s,]+?)\s*$",
+    re.DOTALL,
+)
 _HEADLINE = re.compile(r"\s*headline\s+(?P<key>[\w-]+/[\w-]+)\s*$")
 _STATISTIC = re.compile(
     r"(?P<name>mean|min|max|median|low|high|count)\s+of\s+(?P<key>.+)$", re.DOTALL
@@ -40,7 +49,8 @@ _STATISTIC = re.compile(
 # What a record's number is multiplied by for the unit: records hold shares, steps and seconds. The second factor is for
 # the tables of runs, which have any unit, and for numbers whose unit stands in a column's title.
 _SCALES = {
-    "%": (100.0, 1.0), "M": (1e-6, 1.0), "k": (1e-3, 1.0), "ms": (1e3, 1.0), "s": (1.0,), "min": (1 / 60, 1.0),
+    "%": (100.0, 1.0), "percentage points": (100.0, 1.0),
+    "M": (1e-6, 1.0), "k": (1e-3, 1.0), "ms": (1e3, 1.0), "s": (1.0,), "min": (1 / 60, 1.0),
     "minutes": (1 / 60, 1.0), "h": (1 / 3600, 1 / 60), "hours": (1 / 3600, 1 / 60), "": (1.0, 100.0),
 }  # fmt: skip
 _STATISTICS: Mapping[str, Callable[[Sequence[float]], float]] = {
@@ -64,6 +74,7 @@ class Citation:
         statistic: Statistic over the runs; "" for the value of a single run.
         key: Metric or field of the record; STUDY/NAME of a headline.
         ids: First digits of the runs or batches; empty for a headline.
+        minus: Of a difference the key and ids of what is subtracted; None for any other number.
     """
 
     where: str
@@ -73,6 +84,7 @@ class Citation:
     statistic: str
     key: str
     ids: tuple[str, ...]
+    minus: tuple[str, tuple[str, ...]] | None = None
 
 
 def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
@@ -91,6 +103,8 @@ def problems(project: Project, records: Sequence[RunRecord]) -> list[str]:
         for item in citations(text, where):
             if isinstance(item, str):
                 problem = item
+            elif item.minus:
+                problem = _difference_problem(item, item.minus, index)
             elif item.ids:
                 problem = _problem(item, index)
             else:
@@ -114,11 +128,12 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
         place = f"{where}:{text.count(chr(10), 0, comment.start()) + 1}"
         number = read.get(comment.end())
         headline = _HEADLINE.match(comment["source"])
-        source = headline or _SOURCE.match(comment["source"])
+        difference = _DIFFERENCE.match(comment["source"])
+        source = headline or difference or _SOURCE.match(comment["source"])
         if number is None or source is None:
             yield f"{place}: “{comment[0]}” is not NUMBER<!-- =[STATISTIC of ]METRIC; run: ID … -->"
             continue
-        statistic = None if headline else _STATISTIC.match(source["key"])
+        statistic = None if headline or difference else _STATISTIC.match(source["key"])
         interval = (number["low"], number["high"]) if number["low"] else None
         yield Citation(
             place,
@@ -127,8 +142,13 @@ def citations(text: str, where: str) -> Iterator[Citation | str]:
             (number["unit"] or number["unit_after"]).strip(),
             statistic["name"] if statistic else "",
             (statistic["key"] if statistic else source["key"]).strip(),
-            () if headline else tuple(re.split(r"[\s,]+", source["ids"].strip())),
+            () if headline else _ids(source["ids"]),
+            (difference["other"], _ids(difference["other_ids"])) if difference else None,
         )
+
+
+def _ids(text: str) -> tuple[str, ...]:
+    return tuple(re.split(r"[\s,]+", text.strip()))
 
 
 def _in_code(text: str, position: int) -> bool:
@@ -168,21 +188,10 @@ class _Index:
 
 def _problem(citation: Citation, index: _Index) -> str:
     """Return the difference between a cited number and the records, as a line; "" if there is none."""
-    runs: list[RunRecord] = []
-    for id in citation.ids:
-        matches, trials = index(id)
-        if not matches and not trials:
-            return f"{citation.where}: no record of run {id}"
-        if len(matches) > 1:
-            return f"{citation.where}: {id} is the start of {len(matches)} ids"
-        # The trials of a batch count, unless the batch has the number itself.
-        own = [r for r in matches if record_numbers.values_of(r, citation.key)]
-        runs += own or trials or matches
-    values = [record_numbers.value(run, citation.key) for run in runs]
-    missing = [run.id8 for run, value in zip(runs, values, strict=True) if value is None]
-    if missing:
-        return f"{citation.where}: run {', '.join(missing)} has no {citation.key}"
-    numbers = [value for value in values if value is not None]
+    try:
+        runs, numbers = _numbers(citation.key, citation.ids, index)
+    except LookupError as error:
+        return f"{citation.where}: {error}"
     if not citation.statistic and len(numbers) > 1:
         return f"{citation.where}: {len(numbers)} runs, and no statistic (mean of …)"
     is_bound = citation.statistic in ("low", "high")
@@ -198,7 +207,53 @@ def _problem(citation: Citation, index: _Index) -> str:
         scales = scales[:1]
     statistic = f"{citation.statistic} of " if citation.statistic else ""
     source = f"{statistic}{citation.key} of {' '.join(citation.ids)}"
-    return _difference(citation, source, expected, bounds, scales)
+    return _disagreement(citation, source, expected, bounds, scales)
+
+
+def _numbers(key: str, ids: Sequence[str], index: _Index) -> tuple[list[RunRecord], list[float]]:
+    """Return the runs with these ids and their numbers.
+
+    Raises:
+        LookupError: A run is not recorded, or has no such number.
+    """
+    runs: list[RunRecord] = []
+    for id in ids:
+        matches, trials = index(id)
+        if not matches and not trials:
+            raise LookupError(f"no record of run {id}")
+        if len(matches) > 1:
+            raise LookupError(f"{id} is the start of {len(matches)} ids")
+        # The trials of a batch count, unless the batch has the number itself.
+        own = [r for r in matches if record_numbers.values_of(r, key)]
+        runs += own or trials or matches
+    values = [record_numbers.value(run, key) for run in runs]
+    if missing := [run.id8 for run, value in zip(runs, values, strict=True) if value is None]:
+        raise LookupError(f"run {', '.join(missing)} has no {key}")
+    return runs, [value for value in values if value is not None]
+
+
+def _difference_problem(
+    citation: Citation, minus: tuple[str, tuple[str, ...]], index: _Index
+) -> str:
+    try:
+        runs, numbers = _numbers(citation.key, citation.ids, index)
+        other_runs, other_numbers = _numbers(*minus, index)
+    except LookupError as error:
+        return f"{citation.where}: {error}"
+    # Records hold shares; the cells of their tables are in per cent.
+    in_percent = citation.unit in ("%", "percentage points")
+    left, right = (
+        100.0 if in_percent and not key.startswith(record_numbers.TABLE) else 1.0
+        for key in (citation.key, minus[0])
+    )
+    value = left * statistics.mean(numbers) - right * statistics.mean(other_numbers)
+    bounds = record_numbers.bounds_of_difference(
+        record_numbers.Side(other_runs, minus[0], right),
+        record_numbers.Side(runs, citation.key, left),
+    )
+    scales = (1.0,) if in_percent else _SCALES[citation.unit]
+    source = f"difference of {citation.key} of {' '.join(citation.ids)} minus {minus[0]} of {' '.join(minus[1])}"
+    return _disagreement(citation, source, value, bounds, scales)
 
 
 def _headline_problem(
@@ -212,10 +267,10 @@ def _headline_problem(
         return f"{citation.where}: headline {citation.key} has no runs"
     scales = _SCALES[citation.unit][:1]
     source = f"headline {citation.key}"
-    return _difference(citation, source, number.value, number.bounds, scales)
+    return _disagreement(citation, source, number.value, number.bounds, scales)
 
 
-def _difference(
+def _disagreement(
     citation: Citation,
     source: str,
     expected: float | None,

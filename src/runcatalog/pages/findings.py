@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 import math
-import re
 from collections import Counter
 from collections.abc import Sequence
 from typing import Any
 
-from runcatalog.analysis.best import MIN_SEEDS, differ, difference
-from runcatalog.analysis.record_numbers import plain
+from runcatalog import numbers
+from runcatalog.analysis import record_numbers
+from runcatalog.analysis.best import MIN_SEEDS, differ
+from runcatalog.analysis.replication import reported_numbers
 from runcatalog.analysis.searches import RANDOM, importance_of
 from runcatalog.model import values
 from runcatalog.model.run_record import FAILED, KILLED, RunRecord
@@ -19,8 +20,6 @@ from runcatalog.pages.tables.settings import Setting
 from runcatalog.text import markdown, sentences
 
 _FEW = 4  # names in a sentence
-_NUMBER = r"([-−\d.,]*\d|never)"
-_WITH_INTERVAL = re.compile(rf"{_NUMBER}(?: %)? \\?\[{_NUMBER}, {_NUMBER}\\?\]")
 
 
 def measured(data: PageData, operation: str, metric: str = "", **flags: Any) -> str:
@@ -59,6 +58,14 @@ def cell(data: PageData, operation: str, row: str, column: str, **flags: Any) ->
         column: Title of the column.
         flags: Values that the run has; `_` stands for `-`.
     """
+    found = _cell(data, operation, row, column, **flags)
+    return markdown.computed(found[1]) if found else "not run"
+
+
+def _cell(
+    data: PageData, operation: str, row: str, column: str, **flags: Any
+) -> tuple[RunRecord, Any] | None:
+    """Return the newest run that has the cell, and the cell."""
     runs = [m for setting in _with_flags(data, operation, flags) for m in setting.finished]
     for run in reversed(cells.order(runs)):
         stored = (run.result or {}).get("table")
@@ -69,8 +76,44 @@ def cell(data: PageData, operation: str, row: str, column: str, **flags: Any) ->
                 continue
             for line in table.get("rows", []):
                 if line and row in (str(line[0]), " ".join(map(str, line[:2]))):
-                    return markdown.computed(line[columns.index(column)])
-    return "not run"
+                    return run, line[columns.index(column)]
+    return None
+
+
+def difference(data: PageData, operation: str, row: str, other: str, column: str) -> str:
+    """Return a cell minus the cell of another row with its 95 % interval, as a clause that says what it shows.
+
+    Args:
+        data: All records.
+        operation: Its name; of each cell the newest run that has it counts.
+        row: First cell of the row, or its first two with a space between.
+        other: The same of the other row.
+        column: Title of the column; its cells have the form "value [low, high]".
+    """
+    sides, numbers_ = [], []
+    for name in (other, row):
+        found = _cell(data, operation, name, column)
+        key = f"{record_numbers.TABLE}{name} :: {column}"
+        number = record_numbers.value(found[0], key) if found else None
+        if found is None or number is None:
+            return "the difference is undetermined: no value"
+        numbers_.append(number)
+        sides.append(record_numbers.Side([found[0]], key))
+    bounds = record_numbers.bounds_of_difference(*sides)
+    if bounds is None:
+        return "the difference is undetermined: no interval"
+    shown, *ends = _rounded(numbers_[1] - numbers_[0], *bounds)
+    unit = " percentage points" if found and "%" in str(found[1]) else ""
+    text = f"the difference is {shown} \\[{', '.join(ends)}\\]{unit}"
+    return f"{text}: undetermined" if bounds[0] <= 0 <= bounds[1] else text
+
+
+def _rounded(*values_: float) -> list[str]:
+    """Return numbers with a decimal each, without one where one of them has three digits before it."""
+    digits = 0 if any(100 <= abs(v) < math.inf for v in values_) else 1
+    return [
+        numbers.thousands(numbers.minus(f"{v:.{digits}f}".replace("inf", "∞"))) for v in values_
+    ]
 
 
 def _with_flags(data: PageData, operation: str, flags: dict[str, Any]) -> list[Setting]:
@@ -102,7 +145,7 @@ def over_settings(data: PageData, operations: Sequence[str]) -> str:
 
 
 def _reach(grouped: Sequence[Setting]) -> str:
-    """Return the lowest and highest mean of settings, what these differ in, and whether they can be told apart."""
+    """Return the lowest and highest mean of settings, what these two differ in, and whether they do."""
     ordered = sorted(grouped, key=lambda s: s.value or 0.0)
     ends = ordered[0], ordered[-1]
     low, high = (f"{cells.mean_text(s.objectives)} {cells.interval(s.objectives)}" for s in ends)
@@ -113,8 +156,7 @@ def _reach(grouped: Sequence[Setting]) -> str:
     names = _difference(*ends)
     shown = [f"{text.strip()}{name}" for text, name in zip((low, high), names, strict=True)]
     text = f"{shown[0]} to {shown[1]} over {len(ordered)} settings"
-    apart_ = differ(*(s.objectives for s in ends))
-    if apart_:
+    if differ(*(s.objectives for s in ends)):
         return text
     few = min(len(s.objectives) for s in ends) < MIN_SEEDS
     why = f" (fewer than {MIN_SEEDS} seeds)" if few else ""
@@ -150,43 +192,26 @@ def _why_not(data: PageData, operations: Sequence[str], grouped: Sequence[Settin
     )
 
 
-def apart(first: str, second: str) -> str:
-    """Return whether the 95 % interval of the difference of two values leaves 0 out, as a clause.
-
-    Args:
-        first: Text with "value [low, high]".
-        second: Another.
-    """
-    values_ = []
-    for text in (first, second):
-        found = _WITH_INTERVAL.search(text)
-        if found is None:
-            return "undetermined: no interval"
-        numbers = (math.inf if x == "never" else float(plain(x)) for x in found.groups())
-        values_.append(tuple(numbers))
-    lower, upper = difference(*values_)
-    if lower <= 0 <= upper or math.isnan(lower) or math.isnan(upper):
-        return "the interval of the difference contains 0: undetermined"
-    return "the interval of the difference leaves 0 out"
-
-
 def replication(data: PageData, operations: Sequence[str]) -> str:
     """Return which reported numbers were not reached, as a sentence; "" where all were, or none was reported."""
-    missed, compared = [], 0
-    for name in operations:
-        report = data.reported.get(name)
-        done = [s for s in settings.settings(data, name) if s.objectives]
-        # Where a source reports that nothing was learned, there is nothing to reach.
-        if report is None or not done or not cells.reported_number(report, done[0]):
-            continue
-        compared += 1
-        if all(cells.not_replicated(report, s) for s in done):
-            missed.append(name.rpartition(":")[2])
+    verdicts = {name: is_replicated(data, name) for name in operations}
+    compared = sum(verdict is not None for verdict in verdicts.values())
+    missed = [name.rpartition(":")[2] for name, verdict in verdicts.items() if verdict is False]
     if not compared:
         return ""
     if not missed:
         return f" Every reported number above 0 ({compared}) was reached."
     return f" **Not replicated**: {_listed(missed)} ({len(missed)} of {compared} reported numbers)."
+
+
+def is_replicated(data: PageData, operation: str) -> bool | None:
+    """Return whether a setting of an operation reaches the number reported for its objective; None without both."""
+    report = data.reported.get(operation)
+    done = [s for s in settings.settings(data, operation) if s.objectives]
+    # Where a source reports that nothing was learned, there is nothing to reach.
+    if not done or not any(reported_numbers(report, done[0].objectives[0])):
+        return None
+    return not all(cells.falls_short(report, setting) for setting in done)
 
 
 def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
@@ -203,18 +228,16 @@ def sweep(data: PageData, operations: Sequence[str], x: str, y: str) -> str:
     total = f"{count} of {len(found)} {markdown.escape(y)}s" if y else f"{count} of {len(found)}"
     sentence = f"{shown} has the best mean on {total}"
     if len(own) == count:
-        return f"**{sentence}, and is told apart from all other values there.**"
+        return f"**{sentence}, and is distinguishable from all other values there.**"
     names = [markdown.flag_value(line.name) for line in own]
     if not names:
-        return (
-            f"**{sentence}, but is nowhere told apart from all others: the best is undetermined.**"
-        )
+        return f"**{sentence}, but is nowhere distinguishable from all others: the best is undetermined.**"
     where = f"only on {_listed(names)}"
-    return f"**{sentence}; it is told apart from all others {where}, elsewhere the best is undetermined.**"
+    return f"**{sentence}; it is distinguishable from all others {where}, elsewhere the best is undetermined.**"
 
 
 def search(data: PageData, operations: Sequence[str]) -> str:
-    """Return how often searches found a better point than random search, and whose effects are determined."""
+    """Return how often searches found a better setting than random search, and whose effects are determined."""
     better = total = predicts = known = 0
     names: Counter[str] = Counter()
     for name in operations:
@@ -231,7 +254,7 @@ def search(data: PageData, operations: Sequence[str]) -> str:
     parts = []
     if total:
         parts.append(
-            f"the Gaussian process found a better point than random search in {better} of {total} pairs; "
+            f"the Gaussian process found a better setting than random search in {better} of {total} pairs; "
             "a pair is one search each, so which method is better is undetermined"
         )
     if known:

@@ -12,10 +12,19 @@ from runcatalog import numbers
 from runcatalog.analysis import groups, headline_numbers, headlines
 from runcatalog.analysis.headline_numbers import Measured, Number
 from runcatalog.analysis.headlines import Headline
+from runcatalog.analysis.replication import reported_numbers
+from runcatalog.model import statistics
 from runcatalog.model.project import CATALOG_FILE, Project
-from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
-from runcatalog.pages import machines
-from runcatalog.pages.tables import evaluation_marks
+from runcatalog.model.run_record import (
+    FAILED,
+    FINISHED,
+    KILLED,
+    RUNNING,
+    RunRecord,
+    is_maximized,
+)
+from runcatalog.pages import findings, machines
+from runcatalog.pages.tables import cells, evaluation_marks, settings
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import links, markdown, sentences
 
@@ -29,8 +38,9 @@ its entry; check out its commit, paste the array above the table, then the comma
 - **Brackets** are 95 % intervals: Wilson's for a counted rate; over seeds a bootstrap interval of the mean, never \
 narrower than the Wilson interval of the pooled counts.
 - **Same setting?** says whether environment, budget and reward are the source's, else what differs.
-- **Not replicated**: the measured interval lies wholly on the worse side of the reported number.
+- **Not replicated**: the interval is worse than the reported number, beyond its rounding.
 - **Undetermined**: the interval of the difference contains 0, or a side has fewer than three seeds.
+- **Seeds**: 10 × 3 are 10 seeds with 3 repetitions each within one run; the tables of the studies count runs.
 - **CPU 2** is a machine's second kind of processor: equal seeds give equal bits on one kind.
 """
 _LEGEND += f"- {' '.join(evaluation_marks.LEGEND.split())}"
@@ -114,7 +124,7 @@ class Results:
             study: {headline.name: self.runs.measured(headline) for headline in entries}
             for study, entries in self.declared.headlines.items()
         }
-        self._reported = data.reported
+        self._data = data
 
     def finding(self, study: str) -> str:
         """Return the sentence of what a study has shown; "" without one.
@@ -138,8 +148,27 @@ class Results:
         """Return the headlines and operations whose interval lies on the worse side of the reported number."""
         short = [m for by_name in self.measured.values() for m in by_name.values() if m.falls_short]
         named = {measured.headline.operation for measured in short}
-        others = self.runs.not_replicated(self._reported)
-        return short + [m for m in others if m.headline.operation not in named]
+        return short + [
+            _best_setting(self._data, operation)
+            for operation in self._data.reported
+            if operation not in named and findings.is_replicated(self._data, operation) is False
+        ]
+
+
+def _best_setting(data: PageData, operation: str) -> Measured:
+    """Return the best setting of an operation that has a reported number for its objective, as a headline."""
+    done = [s for s in settings.settings(data, operation) if s.objectives]
+    objective = done[0].objectives[0]
+    maximize = is_maximized(str(objective["name"]), objective)
+    best = max(done, key=lambda s: (s.value or 0.0) if maximize else -(s.value or 0.0))
+    reported = statistics.mean(reported_numbers(data.reported[operation], objective))
+    unit = "%" if objective.get("kind") == "rate" else ""
+    headline = Headline(
+        "", best.finished[0].study, operation, "", operation, {}, unit=unit, reported_span=(reported,) * 2
+    )  # fmt: skip
+    bounds = cells.interval_of(best.objectives)
+    number = Number(tuple(best.finished), best.value or 0.0, bounds, tuple(best.objectives))
+    return Measured(headline, (number,), maximize)
 
 
 def _results(results: Results, data: PageData, studies: Sequence[StudyPage], length: int) -> str:
@@ -185,7 +214,9 @@ def _runs_cell(data: PageData, number: Number | None) -> str:
     if first.batch in data.by_id and len(batches) == 1:
         return data.id_cell(first.batch)
     more = len(number.runs) - 1
-    return data.id_cell(first.run) + (f" +{more}" if more else "")
+    return data.id_cell(first.run) + (
+        f" {data.section_link(first.run, f'+{more}')}" if more else ""
+    )
 
 
 def reported_text(headline: Headline) -> str:

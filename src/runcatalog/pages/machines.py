@@ -31,11 +31,11 @@ def inventory(project: Project, data: PageData, length: int) -> str:
         kinds = data.cpus.get(machine.name, [])
         kinds = [cpu for cpu in kinds if any(r.host_cpu == cpu for r in own)] or [""]
         for nr, cpu in enumerate(kinds):
-            of_cpu = [r for r in own if r.host_cpu == cpu] if len(kinds) > 1 else own
-            gpus = dict.fromkeys(r.gpu for r in of_cpu if r.gpu)
-            number = data.machine(replace(of_cpu[0], machine=machine.name)) if of_cpu else ""
+            with_cpu = [r for r in own if r.host_cpu == cpu] if len(kinds) > 1 else own
+            gpus = dict.fromkeys(r.gpu for r in with_cpu if r.gpu)
+            number = data.machine(replace(with_cpu[0], machine=machine.name)) if with_cpu else ""
             cells = (
-                number or machine.name, cpu or "–", machine.gpu or ", ".join(gpus) or "–", str(len(of_cpu)),
+                number or machine.name, cpu or "–", machine.gpu or ", ".join(gpus) or "–", str(len(with_cpu)),
                 "" if nr else machine.note,
             )  # fmt: skip
             lines.append([markdown.escape(cell, 120) for cell in cells])

@@ -82,11 +82,11 @@ class Catalog:
             CatalogError: A template is wrong.
         """
         operations = self._operations_by_study()
-        of_runs = {
+        run_listings = {
             study: runs_page.runs_pages(self.data, study, names, self._folder)
             for study, names in operations.items()
         }
-        for pages in of_runs.values():
+        for pages in run_listings.values():
             self.data.addresses |= pages.addresses
         if both := sorted(set(operations) & {f"{study}_runs" for study in operations}):
             raise CatalogError(f"study {both[0]}: its page would have the name of another page")
@@ -99,11 +99,11 @@ class Catalog:
             if self.local and not self._has_local(study, names):
                 continue
             content = self._study_content(study, names, sections.get(study, ""))
-            listed, pages = self._split(study, content, of_runs[study].path)
+            listed, pages = self._split(study, content, run_listings[study].path)
             written |= pages
             studies.append(listed)
         for study in studies:
-            written |= of_runs[study.name].pages
+            written |= run_listings[study.name].pages
         front = LOCAL_FILE if self.local else CATALOG_FILE
         written[front] = (
             local_front_page(self.data, studies)
@@ -160,7 +160,7 @@ class Catalog:
         """Return the table of operations, a row for each setting; see :func:`.tables.setting_table.rows`.
 
         If `flags` is a mapping to a value or a list of values, these values are not shown. Searches have a table of
-        their own; `fresh` names, by search, the operation that trains with the best point and other seeds. `titles`
+        their own; `fresh` names, by search, the operation that trains with the best setting and other seeds. `titles`
         renames columns. Without `summary` the sentences of the scripts are on the page of runs alone.
         """
         names = _list(operations)
@@ -248,7 +248,11 @@ class Catalog:
         ]
         shown = metric.partition("*")[2].strip("/ ") if "*" in metric else metric
         palette = Palette.read(self.project.experiments)
-        drawing = Figure(runs, metric, flags, palette=palette, **more)
+        declared = [
+            self.data.operations[r.operation] for r in runs if r.operation in self.data.operations
+        ]
+        unit = next(filter(None, (operation.unit(metric) for operation in declared)), "")
+        drawing = Figure(runs, metric, flags, palette=palette, unit=unit, **more)
         return self._drawn(name, drawing, more.get("label") or shown)
 
     def landscape(self, name: str, operation: str, batch: str = "", **more: Any) -> str:
@@ -352,6 +356,10 @@ class Catalog:
         """Return a cell of a table that a run computed; see :func:`runcatalog.pages.findings.cell`."""
         return findings.cell(self.data, operation, row, column, **flags)
 
+    def difference(self, operation: str, row: str, other: str, column: str) -> str:
+        """Return a cell minus that of another row; see :func:`runcatalog.pages.findings.difference`."""
+        return findings.difference(self.data, operation, row, other, column)
+
     def finding(self, operations: Sequence[str] | str, x: str = "", y: str = "") -> str:
         """Return a section's finding as a bold sentence: of a sweep over `x`, of searches, else of all settings."""
         names = _list(operations)
@@ -380,7 +388,15 @@ class Catalog:
     def _runs(self, operations: Sequence[str] | str) -> list[RunRecord]:
         """Return the runs of operations, including trials, by start."""
         names = set(_list(operations))
-        return [r for r in self.data.by_id.values() if self.data.operation_of(r) in names]
+        return sorted((r for n in names for r in self._by_operation.get(n, ())), key=groups.order)
+
+    @functools.cached_property
+    def _by_operation(self) -> dict[str, list[RunRecord]]:
+        """Current runs by operation, trials by that of their batch."""
+        runs: dict[str, list[RunRecord]] = {}
+        for record in self.data.by_id.values():
+            runs.setdefault(self.data.operation_of(record), []).append(record)
+        return runs
 
     def _figure_path(self, name: str) -> Path:
         if not re.fullmatch(r"[A-Za-z0-9_-]+", name):
@@ -430,7 +446,7 @@ class Catalog:
             folded=lambda title, caller: markdown.fold(markdown.escape(title), caller().strip()),
             value=self.value,
             cell=self.cell,
-            apart=findings.apart,
+            difference=self.difference,
             reported_numbers=self.reported_numbers,
             count=self.count,
         )

@@ -32,7 +32,7 @@ class RunsPages:
     Attributes:
         path: The first page.
         pages: Content by path from the project's folder; targets of links are written by `links.to`.
-        addresses: Path and anchor of the entries, by run id.
+        addresses: Path and anchor of the entries, by run id and by operation.
     """
 
     path: str
@@ -61,14 +61,17 @@ def runs_pages(data: PageData, study: str, operations: Sequence[str], folder: st
     addresses = {record.run: f"{path}#{record.id8}" for record in marked}
     pages = {}
     if len("".join(sections.values()).encode()) <= MAX_BYTES:
-        for heads in entries.values():
-            addresses |= _addresses(data, heads, path)
         parts = [head]
-        parts += [f"## {markdown.escape(name) or '–'}\n\n{text}" for name, text in sections.items()]
+        for name, heads in entries.items():
+            title = markdown.escape(name) or "–"
+            addresses |= _addresses(data, heads, path)
+            addresses[name] = f"{path}#{links.anchor(title)}"
+            parts.append(f"## {title}\n\n{sections[name]}")
     else:
         lines = []
         names = _file_names(list(entries))
         for name, heads in entries.items():
+            addresses[name] = f"{folder}/{study}_runs/{names[name]}.md"
             addressed = []
             for start in range(0, len(heads), MAX_ENTRIES):
                 number = f"_{start // MAX_ENTRIES + 1}" if start else ""

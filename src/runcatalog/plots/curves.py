@@ -53,7 +53,8 @@ class Figure:
         band: Names of the metrics, possibly with a `*`, for the lower and upper edge of a line's band.
         until: Last step shown; None for all.
         axis: Unit of a step; by default from the runs' results.
-        label: Label of the metric, with its unit; by default its name.
+        label: Label of the metric, with its unit; by default its name and unit.
+        unit: Unit of the metric; a share is drawn in percent.
         edges: Description of the band in the legend.
         per: Number of steps of the metric in a step of the axis, by name of a line ("rloo": 10); by default 1.
         references: Horizontal lines by name: a value, or the name of a metric in the runs' results ("chance").
@@ -68,6 +69,7 @@ class Figure:
     until: int | None = None
     axis: str | None = None
     label: str | None = None
+    unit: str = ""
     edges: str | None = None
     per: Mapping[str, float] = field(default_factory=dict)
     references: Mapping[str, float | str] = field(default_factory=dict)
@@ -89,7 +91,7 @@ class Figure:
             panels = [_grouped(title, members, self) for title, members in by_operation]
             name, title = self.metric, ", ".join(_varied(by_operation, self.flags))
         rate = _is_rate(self.runs, self.metric)
-        label = labels.named(name, "%" if rate else "", self.label)
+        label = labels.named(name, "%" if rate else self.unit, self.label)
         return _drawn(panels, label, title, self, rate)
 
     def heights(self) -> dict[str, float]:

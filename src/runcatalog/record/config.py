@@ -27,6 +27,7 @@ C = TypeVar("C", bound="Config")
 
 _TYPES: dict[str, type] = {"int": int, "float": float, "str": str, "bool": bool}
 _TRUE = {"true", "yes", "1", "on"}
+LOOK_UP = "RECORD_LOOK_UP"  # variable under which a script looks up what its flags name, and ends
 REFUSED = "refused"  # attribute of a Guild run whose flags the script refused: it is no run
 RUN_ID = re.compile(r"[0-9a-f]{8,32}")
 _FALSE = {"false", "no", "0", "off", ""}  # Guild passes False as an empty string
@@ -76,6 +77,13 @@ class Config:
         for field in dataclasses.fields(self):
             value = _checked(field, getattr(self, field.name))
             object.__setattr__(self, field.name, value)
+
+    def look_up(self, directory: Path) -> Any:
+        """Link what flags name otherwise than by a run's id into the run's directory.
+
+        Called before a run is shipped to another machine, where the Guild home and the folders of this one are not.
+        Where the run is not shipped, the script links by itself.
+        """
 
     @property
     def given(self) -> frozenset[str]:
@@ -206,9 +214,13 @@ def run_script(
     """
     parser.usage = parser.usage or "%(prog)s [--flag value ...]"
     config = parse(config_class, argv, parser)
+    only_look_up = os.environ.get(LOOK_UP)
 
     try:
-        main(config)
+        if only_look_up:
+            config.look_up(Path(os.environ["RUN_DIR"]))
+        else:
+            main(config)
     except UserError as error:
         _refuse(parser.prog, str(error))
     except RunFailed as error:

@@ -61,7 +61,7 @@ def evaluation_set(
     if not name:
         raise ValueError(f"a {split} set needs a name")
     if split == TEST and contents is None:
-        raise ValueError("a test set needs its contents, whose digest tells test sets apart")
+        raise ValueError("a test set needs its contents, whose digest distinguishes test sets")
     digest = "" if contents is None else content_digest(contents)
     return EvaluationSet(split, name, digest, chosen)
 

@@ -157,7 +157,7 @@ def is_nested_deeply(value: Any) -> bool:
         level = [
             item
             for outer in level
-            if isinstance(outer, dict | list)
+            if isinstance(outer, (dict, list))
             for item in (outer.values() if isinstance(outer, dict) else outer)
         ]
         if not level:

@@ -8,14 +8,16 @@ import fcntl
 import math
 import os
 import signal
-import subprocess
 import sys
 import threading
 import time
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Callable, Collection, Iterator, Sequence
 from pathlib import Path
 from typing import Any
 
+from runcatalog.guild import elsewhere
+from runcatalog.guild.side_by_side import Started, run_side_by_side
+from runcatalog.guild.side_by_side import stop as stop_processes
 from runcatalog.record.lifecycle.signals import die_with_parent
 from runcatalog.record.output.outcome import write_guild_result
 from runcatalog.search import report, trials
@@ -25,7 +27,6 @@ from runcatalog.search.trials import Objective, Trial
 
 DEFAULT_TRIALS = 20
 SHOWN_TRIALS = 5  # in the table at the end
-POLL_SECONDS = 0.1  # between checks of parallel trials
 PRIOR_MODES = ("batch", "operation", "sourcecode")
 
 
@@ -77,9 +78,11 @@ def seed_of(batch: Any, seed: int | None) -> int:
 
 
 def run(
-    batch: Any, settings: Settings, prior_mode: str = "batch", parallel: int = 1
+    batch: Any, settings: Settings, prior_mode: str = "batch", parallel: int | None = None
 ) -> dict[str, Any]:
     """Run the remaining trials of a batch, up to `parallel` at once; return its result.
+
+    None in `parallel` means one here, and with $ENGINE as many as its free places take.
 
     Raises SearchError if the batch's flags, objective or settings are invalid, if another process is running the
     batch, and at the end if no trial succeeded.
@@ -91,17 +94,22 @@ def run(
         raise SearchError(
             "a search cannot list its trials: every trial depends on the results before it"
         )
-    if parallel < 1:
+    if parallel is not None and parallel < 1:
         raise SearchError(f"parallel must be at least 1, got {parallel}")
     dimensions = from_flags(batch.batch_proto.get("flags") or {})
     objective = trials.objective_of(batch)
     count = int(batch.get("max_trials") or DEFAULT_TRIALS)
-    with _locked(batch), _stopping(parallel) as stop:
+    is_elsewhere = parallel is None and bool(os.environ.get(elsewhere.VARIABLE))
+    side_by_side = is_elsewhere or (parallel or 1) > 1
+    with _locked(batch), _stopping(side_by_side) as stop:
         prior = trials.prior_observations(batch, dimensions, objective, prior_mode)
-        if parallel == 1:
-            _run_missing(batch, dimensions, objective, count, settings, prior, stop)
+        search = _Search(batch, dimensions, objective, count, settings, prior)
+        if side_by_side:
+            places = elsewhere.Places(free=True) if is_elsewhere else lambda _: parallel or 1
+            _run_parallel(search, places, stop)
         else:
-            _run_parallel(batch, dimensions, objective, count, settings, prior, stop, parallel)
+            while (trial_run := search.next_run()) is not None:
+                _run_trial(trial_run, stop)
         done = trials.read(batch, objective)
     result = {"method": settings.method} | _result(done, objective, count)
     if importance := _importance(done, dimensions, objective):
@@ -130,8 +138,8 @@ def _locked(batch: Any) -> Iterator[None]:
 
 
 @contextlib.contextmanager
-def _stopping(parallel: int) -> Iterator[threading.Event]:
-    """Yield an event that SIGTERM sets; the signal also ends the running trial of a sequential search.
+def _stopping(side_by_side: bool) -> Iterator[threading.Event]:
+    """Yield an event that SIGTERM sets; the signal also ends the trial of a search that runs one at a time.
 
     The death of the parent process, `guild run`, counts as SIGTERM.
     """
@@ -141,13 +149,13 @@ def _stopping(parallel: int) -> Iterator[threading.Event]:
 
     def end_trials() -> None:
         while True:  # until this process ends, since another trial may be starting
-            trials.stop(psutil.Process().children())
+            stop_processes(psutil.Process().children())
             time.sleep(0.1)
 
     def handler(_signal: int, _frame: object) -> None:
         if not stop.is_set():
             stop.set()
-            if parallel == 1:
+            if not side_by_side:
                 threading.Thread(target=end_trials, daemon=True).start()
 
     before = signal.signal(signal.SIGTERM, handler)
@@ -158,148 +166,110 @@ def _stopping(parallel: int) -> Iterator[threading.Event]:
         signal.signal(signal.SIGTERM, before)
 
 
-def _run_missing(
-    batch: Any,
-    dimensions: Sequence[Dimension],
-    objective: Objective,
-    count: int,
-    settings: Settings,
-    prior: Sequence[Observation],
-    stop: threading.Event,
-) -> None:
-    """Continue interrupted trials, then run new ones until there are `count`."""
-    from runcatalog.guild.compat import batch_util
+class _Search:
+    """The trials of a batch that are still to be run."""
 
-    for trial in trials.read(batch, objective):
-        if trial.state == "pending":
-            _prepare_restart(batch, trial)
-            _run_trial(trial.run, stop)
-    while True:
-        ended = trials.read(batch, objective)
-        if ended and ended[-1].state == "failed" and batch_util.fail_on_trial_error(batch):
-            raise SearchError(f"trial {ended[-1].number} failed: {ended[-1].reason}")
-        hint = trials.missing_objective_hint(batch, ended, objective)
-        if hint is not None:
+    def __init__(
+        self,
+        batch: Any,
+        dimensions: Sequence[Dimension],
+        objective: Objective,
+        count: int,
+        settings: Settings,
+        prior: Sequence[Observation],
+    ) -> None:
+        self._batch, self._dimensions, self._objective = batch, dimensions, objective
+        self._count, self._settings, self._prior = count, settings, prior
+        self._interrupted = [t for t in trials.read(batch, objective) if t.state == "pending"]
+        self._exhausted = False
+
+    def next_run(self) -> Any:
+        """Return the Guild run of an interrupted trial, else of a new one; None without any.
+
+        Raises SearchError if the results so far say that there shall be none.
+        """
+        from runcatalog.guild.compat import batch_util
+
+        if self._interrupted:
+            trial = self._interrupted.pop(0)
+            print(f"search: trial {trial.number} was interrupted, continuing it", flush=True)
+            trials.stop_orphan(trial.run)
+            trials.rewrite_attributes(self._batch, trial)
+            return trial.run
+        known = trials.read(self._batch, self._objective)
+        failed = [t for t in known if t.state == "failed"]
+        if failed and batch_util.fail_on_trial_error(self._batch):
+            raise SearchError(f"trial {failed[0].number} failed: {failed[0].reason}")
+        if hint := trials.missing_objective_hint(self._batch, known, self._objective):
             raise SearchError(hint)
-        if len(ended) >= count:
-            return
-        trial_run = _next_trial(batch, dimensions, objective, count, settings, prior, ended)
-        if trial_run is None:
-            return
-        _run_trial(trial_run, stop)
+        if len(known) >= self._count or self._exhausted:
+            return None
+        return self._new_run(known)
 
-
-def _prepare_restart(batch: Any, trial: Trial) -> None:
-    print(f"search: trial {trial.number} was interrupted, continuing it", flush=True)
-    trials.stop_orphan(trial.run)
-    trials.rewrite_attributes(batch, trial)
+    def _new_run(self, known: Sequence[Trial]) -> Any:
+        """Create the Guild run of the next trial and print what it tries; None if every point has been tried."""
+        objective = self._objective
+        history = [*self._prior, *trials.observations(known, objective)]
+        number = (
+            known[-1].number + 1 if known else 1
+        )  # not the count: a trial may have been deleted
+        pending = [t.point for t in known if t.state == "pending"]
+        proposal = propose(self._dimensions, history, number - 1, self._settings, pending)
+        if proposal is None:
+            self._exhausted = True
+            print("search: every point of the space has been tried", flush=True)
+            return None
+        # Printed before the trial, whose own output follows.
+        best = report.best_so_far(known, objective)
+        print(
+            f"search: trial {number} of {self._count}, {_describe(proposal, objective)}{best}",
+            flush=True,
+        )
+        return _new_trial(
+            self._batch, self._dimensions, proposal, number, known, objective, self._settings
+        )
 
 
 def _run_parallel(
-    batch: Any,
-    dimensions: Sequence[Dimension],
-    objective: Objective,
-    count: int,
-    settings: Settings,
-    prior: Sequence[Observation],
-    stop: threading.Event,
-    parallel: int,
+    search: _Search, places: Callable[[Collection[str]], int], stop: threading.Event
 ) -> None:
-    """Continue interrupted trials and run new ones, up to `parallel` at once, until there are `count`.
+    """Run the trials of a search, several at once; a new one starts as soon as another one ends.
 
-    A new trial starts as soon as another one ends; its proposal takes the points of those that run.
+    Its proposal takes the points of those that run.
     """
-    from runcatalog.guild.compat import batch_util
-
-    waiting = [t for t in trials.read(batch, objective) if t.state == "pending"]
-    running: dict[str, tuple[Any, subprocess.Popen[bytes]]] = {}
-    exhausted = False
-    try:
-        while True:
-            while waiting and len(running) < parallel:
-                trial = waiting.pop(0)
-                _prepare_restart(batch, trial)
-                running[trial.run.id] = trial.run, _start_trial(trial.run)
-            known = trials.read(batch, objective)
-            failed = [t for t in known if t.state == "failed"]
-            if failed and batch_util.fail_on_trial_error(batch):
-                raise SearchError(f"trial {failed[0].number} failed: {failed[0].reason}")
-            if hint := trials.missing_objective_hint(batch, known, objective):
-                raise SearchError(hint)
-            if len(known) < count and len(running) < parallel and not exhausted:
-                trial_run = _next_trial(batch, dimensions, objective, count, settings, prior, known)
-                if trial_run is not None:
-                    running[trial_run.id] = trial_run, _start_trial(trial_run)
-                    continue
-                exhausted = True
-            if not running:
-                return
-            _wait_for_any(running, stop)
-    finally:
-        _stop_all(running)
-
-
-def _next_trial(
-    batch: Any,
-    dimensions: Sequence[Dimension],
-    objective: Objective,
-    count: int,
-    settings: Settings,
-    prior: Sequence[Observation],
-    known: Sequence[Trial],
-) -> Any:
-    """Create the Guild run of the next trial and print what it tries; None if every point has been tried."""
-    history = [*prior, *trials.observations(known, objective)]
-    number = known[-1].number + 1 if known else 1  # not the count: a trial may have been deleted
-    pending = [t.point for t in known if t.state == "pending"]
-    proposal = propose(dimensions, history, number - 1, settings, pending)
-    if proposal is None:
-        print("search: every point of the space has been tried", flush=True)
-        return None
-    # Printed before the trial, whose own output follows.
-    best = report.best_so_far(known, objective)
-    print(f"search: trial {number} of {count}, {_describe(proposal, objective)}{best}", flush=True)
-    return _new_trial(batch, dimensions, proposal, number, known, objective, settings)
-
-
-def _start_trial(trial_run: Any) -> subprocess.Popen[bytes]:
-    """Start a trial in a Guild process of its own: Guild runs one trial at a time in a process."""
     from runcatalog.guild import child_environment
 
-    for attr in ("exit_status", "stopped"):
-        Path(trial_run.guild_path("attrs", attr)).unlink(missing_ok=True)
-    return subprocess.Popen(
-        child_environment.restart(trial_run.id),
-        cwd=os.environ.get("PROJECT_DIR", "."),
-        env=child_environment.environment(),
-        preexec_fn=die_with_parent,
-    )
+    runs: dict[Path, Any] = {}
 
+    def start_next() -> Started | None:
+        trial_run = search.next_run()
+        if trial_run is None:
+            return None
+        directory = Path(trial_run.dir)
+        runs[directory] = trial_run
+        _forget_end(trial_run)
+        return directory, child_environment.start_again(directory.name, preexec_fn=die_with_parent)
 
-def _wait_for_any(
-    running: dict[str, tuple[Any, subprocess.Popen[bytes]]], stop: threading.Event
-) -> None:
-    """Wait until a trial ends and remove it; raise Stopped if the search is stopped."""
-    while True:
+    def has_ended(run: Path, code: int) -> None:
+        _note_end(runs[run], code)
+
+    def check() -> None:
         if stop.is_set():
             raise Stopped(signal.SIGTERM)
-        ended = [name for name, (_, process) in running.items() if process.poll() is not None]
-        for name in ended:
-            trial_run, process = running.pop(name)
-            if trial_run.get("exit_status") is None:
-                # A failure before the script was started, such as a missing dependency.
-                trial_run.write_attr("exit_status", process.returncode or 1)
-        if ended:
-            return
-        time.sleep(POLL_SECONDS)
+
+    run_side_by_side(start_next, has_ended, places, check)
 
 
-def _stop_all(running: dict[str, tuple[Any, subprocess.Popen[bytes]]]) -> None:
-    """Stop the scripts of trials and wait for their Guild processes, which record the end."""
-    while alive := [r for r, process in running.values() if process.poll() is None]:
-        # Repeated, since a script may not have been started yet.
-        trials.stop([p for p in map(trials.process_of, alive) if p is not None])
-        time.sleep(POLL_SECONDS)
+def _forget_end(trial_run: Any) -> None:
+    """Remove the exit status of the last session, which Guild keeps until the next one ends: it would hide a kill."""
+    for attr in ("exit_status", "stopped"):
+        Path(trial_run.guild_path("attrs", attr)).unlink(missing_ok=True)
+
+
+def _note_end(trial_run: Any, code: int | None) -> None:
+    """Note the exit status of a trial that failed before its script was started, as without a dependency."""
+    if trial_run.get("exit_status") is None:
+        trial_run.write_attr("exit_status", code or 1)
 
 
 def _new_trial(
@@ -351,9 +321,7 @@ def _run_trial(trial_run: Any, stop: threading.Event) -> None:
 
     if stop.is_set():
         raise Stopped(signal.SIGTERM)
-    # Guild keeps the exit status of the last session until the next session ends; it would hide a kill in between.
-    for attr in ("exit_status", "stopped"):
-        Path(trial_run.guild_path("attrs", attr)).unlink(missing_ok=True)
+    _forget_end(trial_run)
     try:
         batch_util.start_trial_run(trial_run)
     except SystemExit as e:
@@ -363,9 +331,7 @@ def _run_trial(trial_run: Any, stop: threading.Event) -> None:
         if not stop.is_set():
             text = f": {message}" if message else ""
             print(f"search: trial ended with status {code}{text}", file=sys.stderr, flush=True)
-        if trial_run.get("exit_status") is None:
-            # A failure before the process was started, such as a missing dependency.
-            trial_run.write_attr("exit_status", code or 1)
+        _note_end(trial_run, code)
     if stop.is_set():
         raise Stopped(signal.SIGTERM)
 

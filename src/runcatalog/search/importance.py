@@ -66,8 +66,8 @@ def importance(
     from scipy.stats import t
 
     share = increases.mean(0) / 2
-    apart = increases / 2 - share * y[:, None] ** 2
-    half = t.ppf(0.975, len(y) - 1) * apart.std(0, ddof=1) / np.sqrt(len(y))
+    deviations = increases / 2 - share * y[:, None] ** 2
+    half = t.ppf(0.975, len(y) - 1) * deviations.std(0, ddof=1) / np.sqrt(len(y))
     shares = {
         name: {
             key: round(float(v), 4) for key, v in zip(("share", "low", "high"), row, strict=True)

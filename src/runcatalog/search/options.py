@@ -31,7 +31,10 @@ def add(parser: argparse.ArgumentParser, method: str) -> None:
             " or the same source code",
         )
     parser.add_argument(
-        "--parallel", type=int, default=1, help="trials that run at once on this machine"
+        "--parallel",
+        type=int,
+        default=None,
+        help="trials that run at once (none: 1 here, as many as an engine has free places elsewhere)",
     )
     parser.add_argument(
         "--seed", type=int, default=None, help="seed of the search (none: Guild's random seed)"

@@ -9,12 +9,12 @@ import os
 import re
 import shutil
 import signal
-import time
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from runcatalog.guild import side_by_side
 from runcatalog.search.core import Observation, is_value
 from runcatalog.search.space import Dimension, Point, SearchError
 
@@ -26,7 +26,6 @@ _SIGNALS = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP)
 INTERRUPTED = frozenset(
     (_KEYBOARD_INTERRUPT, *(-s for s in _SIGNALS), *(128 + s for s in _SIGNALS))
 )
-STOP_SECONDS = 30.0  # time for a trial to write its last checkpoint
 
 
 @dataclass(frozen=True)
@@ -244,53 +243,9 @@ def stop_orphan(trial_run: Any) -> None:
     No process reads its output any more, so its scalars would be lost; it continues from its last
     checkpoint instead.
     """
-    process = process_of(trial_run)
+    process = side_by_side.process_of(Path(trial_run.dir))
     if process is not None:
-        stop([process])
-
-
-def process_of(trial_run: Any) -> Any:
-    """Return the process of a trial's script; None if it does not run.
-
-    An unrelated process that reuses the pid is left alone.
-    """
-    import psutil
-
-    try:
-        process = psutil.Process(int(Path(trial_run.guild_path("LOCK")).read_text()))
-        return process if process.environ().get("RUN_ID") == trial_run.id else None
-    except (OSError, ValueError, psutil.Error):
-        return None
-
-
-def stop(processes: Sequence[Any], seconds: float = STOP_SECONDS) -> None:
-    """Send SIGTERM; after `seconds`, send SIGKILL to the remaining processes and their children.
-
-    SIGTERM goes to the trial alone, which ends its own children, such as the sender of its record.
-    The processes are not reaped: their exit statuses are left to the parent.
-    """
-    import psutil
-
-    for process in processes:
-        with contextlib.suppress(psutil.Error):
-            process.terminate()
-    deadline = time.monotonic() + seconds
-    while (remaining := [p for p in processes if _is_running(p)]) and time.monotonic() < deadline:
-        time.sleep(0.02)
-    for process in remaining:
-        with contextlib.suppress(psutil.Error):
-            for member in [*process.children(recursive=True), process]:
-                member.kill()
-
-
-def _is_running(process: Any) -> bool:
-    """Return whether a process is running; a zombie is not."""
-    import psutil
-
-    try:
-        return process.is_running() and process.status() != psutil.STATUS_ZOMBIE
-    except psutil.Error:
-        return False
+        side_by_side.stop([process])
 
 
 def load(path: Path) -> Any:

@@ -14,8 +14,7 @@ LOCK = "CATALOG_SERVER_LOCK"  # environment variable: a file
 
 def create_app() -> Any:
     """Return the application, with MLflow's authentication and this library's storing of points."""
-    from mlflow.server import app
-
+    app = compat.application()
     # The first process makes the tables of users and the admin; MLflow would let all of them try.
     with journal.locked(Path(os.environ[LOCK])):
         application = compat.with_authentication(app)

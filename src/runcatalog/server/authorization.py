@@ -20,8 +20,9 @@ from werkzeug.security import check_password_hash
 from runcatalog.server import compat
 
 if TYPE_CHECKING:
-    from mlflow.server.auth.entities import User
     from werkzeug.datastructures import Authorization
+
+    from runcatalog.server.compat import User
 
 SECONDS = 300.0  # after which a password is verified again
 USERS = 10_000  # of which a password is remembered; beyond, the oldest is forgotten

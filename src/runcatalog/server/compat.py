@@ -20,6 +20,13 @@ LOG_BATCH = "/mlflow/runs/log-batch"
 CREATE_EXPERIMENT = "/mlflow/experiments/create"
 
 
+def application() -> Flask:
+    """Return MLflow's application without authentication."""
+    from mlflow.server import app  # as of MLflow 3.17.2
+
+    return app
+
+
 def with_authentication(app: Flask) -> Any:
     """Return MLflow's application with its own authentication."""
     from mlflow.server.auth import create_app  # as of MLflow 3.17.2

@@ -13,7 +13,7 @@ from typing import TYPE_CHECKING, Any, NamedTuple
 import orjson
 
 from runcatalog.server import compat
-from runcatalog.store.compat import LARGEST, check_metric
+from runcatalog.store.compat import LARGEST, check_metrics
 
 if TYPE_CHECKING:
     from flask import Response
@@ -87,7 +87,7 @@ def parse(body: bytes) -> Batch | None:
     if any(message.pop(name, []) != [] for name in ("params", "tags")) or message:
         return None
     rows = [_row(point) for point in points]
-    if None in rows or not all(_is_name(key) for key in {row[0] for row in rows if row}):
+    if None in rows or not _are_names({row[0] for row in rows if row}):
         return None
     return Batch(run, list(dict.fromkeys(row for row in rows if row)))
 
@@ -108,11 +108,11 @@ def _row(point: Any) -> Row | None:
     return key, max(-LARGEST, min(LARGEST, float(value))), time, step, False
 
 
-def _is_name(key: str) -> bool:
+def _are_names(keys: set[str]) -> bool:
     from mlflow.exceptions import MlflowException
 
     try:
-        check_metric(key, 0.0, 0, 0)
+        check_metrics(keys, 0)
     except MlflowException:
         return False
     return True

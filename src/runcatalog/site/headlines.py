@@ -21,15 +21,16 @@ def results(project: Project, records: Sequence[RunRecord]) -> dict[str, Any]:
     """
     data = PageData(records, project.operations(), project.reported(), project.pending())
     computed = front_page.Results(project, data)
+    studies = project.ordered_studies(computed.measured | computed.declared.findings)
     return {
         "headlines": [
             _row(computed, data, measured)
-            for by_name in computed.measured.values()
-            for measured in by_name.values()
+            for study in studies
+            for measured in computed.measured.get(study, {}).values()
         ],
         "findings": {
             study: terminal.plain(finding)
-            for study in computed.declared.findings
+            for study in studies
             if (finding := computed.finding(study))
         },
     }

@@ -51,12 +51,14 @@ def index(
         "objective": {
             **{n: columns.texts(_text(o, n) for o in objectives) for n in _OBJECTIVE_TEXTS},
             **{n: columns.numbers(_number(o, n) for o in objectives) for n in _OBJECTIVE_NUMBERS},
+            "low": columns.numbers(o.get("interval", (None,))[0] for o in objectives),
+            "high": columns.numbers(o.get("interval", (None,))[-1] for o in objectives),
         },
         "batches": [row for row, r in enumerate(records) if (r.result or {}).get("batch")],
         "flags": _flags(records),
         "metrics": sorted({name for record in records for name in record.metrics}),
         "operations": _operations(project, records),
-        "studies": _studies(project, records),
+        "studies": project.ordered_studies(record.study for record in records),
     }
 
 
@@ -97,9 +99,11 @@ def _flags(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 
 def _operations(project: Project, records: Iterable[RunRecord]) -> dict[str, Any]:
-    """Return what is declared of the operations: study, description, defaults, what the source reported."""
+    """Return what is declared of the operations: study, description, defaults, units, what the source reported."""
     reported, pending = project.reported(), project.pending()
-    run = {record.operation for record in records}
+    metrics: dict[str, set[str]] = {}
+    for record in records:
+        metrics.setdefault(record.operation, set()).update(record.metrics)
     declared = project.operations()
     return {
         name: {
@@ -109,7 +113,12 @@ def _operations(project: Project, records: Iterable[RunRecord]) -> dict[str, Any
             "reported": reported[name].text if name in reported else "",
             "source": reported[name].source if name in reported else "",
             "same_setting": reported[name].same_setting if name in reported else "",
-            "never": name not in run,
+            "units": {
+                metric: unit
+                for metric in sorted(metrics.get(name, ()))
+                if (unit := operation.unit(metric))
+            },
+            "never": name not in metrics,
             "why": pending.get(name, ""),
         }
         for name, operation in sorted(declared.items())
@@ -123,12 +132,6 @@ def _defaults(operation: Operation) -> dict[str, str]:
         for name, value in operation.flags.items()
         if not isinstance(value, list)
     }
-
-
-def _studies(project: Project, records: Iterable[RunRecord]) -> list[str]:
-    """Return the names of the studies: those with a template in their order, then all others."""
-    ordered = [path.parent.name for path in project.templates()]
-    return list(dict.fromkeys([*ordered, *sorted({record.study for record in records})]))
 
 
 def _text(objective: dict[str, Any], name: str) -> str | None:

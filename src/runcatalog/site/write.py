@@ -22,6 +22,7 @@ from runcatalog.model.errors import CatalogError
 from runcatalog.model.project import Operation, Project
 from runcatalog.model.record_files import write_text
 from runcatalog.model.run_record import RunRecord
+from runcatalog.pages.tables.page_data import with_intervals
 from runcatalog.site import headlines, index, media, run_pages
 
 ROOM = Path(__file__).parent
@@ -73,7 +74,7 @@ class Site:
         title: str = "",
     ) -> None:
         self.project = project
-        self.records = sorted(records, key=groups.order)
+        self.records = sorted(with_intervals(records, project.intervals()), key=groups.order)
         self.local = frozenset(local)
         self.watched = watched
         self.figures = figures or {}

@@ -7,6 +7,7 @@ import uuid
 from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import cached_property, partial
+from pathlib import Path
 from typing import TYPE_CHECKING, Any, cast
 
 from runcatalog.model.run_record import RUNNING, Point, RunRecord
@@ -207,11 +208,10 @@ class Store(Reader):
         params = compat.checked_params(params_of(record))
         time = record.started or 0
         metrics = {}
-        for metric, key in ((metric, encode(name)) for name, metric in record.metrics.items()):
+        for name_, metric in record.metrics.items():
             steps, numbers = zip(*metric.curve, strict=True)
-            # Checking a single point is enough: all steps of a record are integers, all values floats.
-            compat.check_metric(key, numbers[0], time, steps[0])
-            metrics[key] = Points(steps, [time] * len(steps), numbers)
+            metrics[encode(name_)] = Points(steps, [time] * len(steps), numbers)
+        compat.check_metrics(metrics, time)  # the steps of a record are integers, its values floats
         return NewRun(
             experiment=experiment,
             name=name,
@@ -283,6 +283,24 @@ class Store(Reader):
         else:
             with one_line_errors(self.uri):
                 self._tables.tag({run: stored_names(of_run) for run, of_run in tags.items()})
+
+    def tag_experiment(self, experiment_id: str, tags: Mapping[str, str]) -> None:
+        """Set tags of an experiment; names and lengths are valid. See :meth:`tag_all`."""
+        with one_line_errors(self.uri):
+            if self._tables is not None:
+                self._tables.tag_experiment(experiment_id, tags)
+                return
+            for key, value in tags.items():
+                self.client.set_experiment_tag(experiment_id, key, value)
+
+    def add_file(self, run_id: str, path: Path, folder: str) -> None:
+        """Add a file to a folder of a run's artifacts; MLflow's client would read the whole run for that."""
+        with one_line_errors(self.uri):
+            if self._tables is None:
+                self.client.log_artifact(run_id, str(path), folder)
+            else:
+                repository = compat.artifact_repository(self._tables.artifact_uri(run_id))
+                repository.log_artifact(str(path), folder)
 
     def end(self, stored: StoredRun, status: str, ended: int | None) -> None:
         """Set a run's final status if it differs."""

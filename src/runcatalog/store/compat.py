@@ -7,7 +7,8 @@ MLflow is imported inside of functions, since the import takes seconds.
 from __future__ import annotations
 
 import sys
-from collections.abc import Iterator, Sequence
+from collections.abc import Collection, Iterator, Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
@@ -38,6 +39,7 @@ WRITTEN_COLUMNS = {
     "params": ("key", "value", "run_uuid"),
     "metrics": ("key", "value", "timestamp", "run_uuid", "step", "is_nan"),
     "latest_metrics": ("key", "value", "timestamp", "run_uuid", "step", "is_nan"),
+    "experiment_tags": ("key", "value", "experiment_id"),
 }
 # The columns that are read; a database without one of them is left to MLflow's client.
 # As of MLflow 3.17.2.
@@ -102,25 +104,36 @@ def checked_params(params: dict[str, str]) -> dict[str, str]:
     Raises:
         MlflowException: MLflow rejects a param.
     """
-    from mlflow.entities import Param
-
-    # mlflow.utils.validation._validate_batch_log_data, as of MLflow 3.17.2
-    from mlflow.utils.validation import _validate_batch_log_data
-
-    checked = _validate_batch_log_data([], [Param(*item) for item in params.items()], [])[1]
-    return {param.key: param.value for param in checked}
+    return dict(_checked_param(*item) for item in params.items())
 
 
-def check_metric(key: str, value: float, timestamp: int, step: int) -> None:
-    """Check a point of a metric as MLflow's client does.
+@lru_cache(10_000)  # runs repeat most params
+def _checked_param(key: str, value: str) -> tuple[str, str]:
+    # mlflow.utils.validation._validate_param, as of MLflow 3.17.2
+    from mlflow.utils.validation import _validate_param
+
+    param = _validate_param(key, value)
+    return param.key, param.value
+
+
+def check_metrics(names: Collection[str], timestamp: int) -> None:
+    """Check the names of metrics, and the time of their points, as MLflow's client does.
 
     Raises:
-        MlflowException: MLflow rejects it.
+        MlflowException: MLflow rejects a name or the time.
     """
+    for name in names:
+        _check_metric(name, 0)
+    if names:
+        _check_metric(next(iter(names)), timestamp)
+
+
+@lru_cache(10_000)
+def _check_metric(key: str, timestamp: int) -> None:
     # mlflow.utils.validation._validate_metric, as of MLflow 3.17.2
     from mlflow.utils.validation import _validate_metric
 
-    _validate_metric(key, value, timestamp, step)
+    _validate_metric(key, 0.0, timestamp, 0)
 
 
 def random_run_name() -> str:

@@ -41,6 +41,11 @@ INSERT INTO tags (key, value, run_uuid)
 SELECT ?, ?, run_uuid FROM runs WHERE run_uuid = ? AND lifecycle_stage = 'active'
 ON CONFLICT (key, run_uuid) DO UPDATE SET value = excluded.value
 """
+_SET_EXPERIMENT_TAG = """
+INSERT INTO experiment_tags (key, value, experiment_id)
+SELECT ?, ?, experiment_id FROM experiments WHERE experiment_id = ? AND lifecycle_stage = 'active'
+ON CONFLICT (key, experiment_id) DO UPDATE SET value = excluded.value
+"""
 _RUN_ID = re.compile(r"tags\.run_id = '([0-9a-f]+)'")
 
 
@@ -213,9 +218,9 @@ class Tables:
             for run in runs:
                 ids.setdefault(run.run_id, self.mlflow_id(run.run_id) or run.id)
             rows = [run.rows() for run in runs if ids[run.run_id] == run.id]
-            for table, columns in compat.WRITTEN_COLUMNS.items():
-                if table != "metrics":
-                    _insert(connection, table, columns, chain.from_iterable(r[table] for r in rows))
+            for table in ("runs", "tags", "params", "latest_metrics"):
+                columns = compat.WRITTEN_COLUMNS[table]
+                _insert(connection, table, columns, chain.from_iterable(r[table] for r in rows))
             self._insert_points([run for run in runs if ids[run.run_id] == run.id])
             for experiment in {run.experiment.experiment_id for run in runs}:
                 if not self._has_experiment(experiment):
@@ -254,9 +259,23 @@ class Tables:
             sqlite3.Error: The database cannot be written.
         """
         rows = [(key, value, id) for id, of_run in tags.items() for key, value in of_run.items()]
+        self._execute_for_all(_SET_TAG, rows)
+
+    def tag_experiment(self, experiment_id: str, tags: Mapping[str, str]) -> None:
+        """Set tags of an active experiment in a single transaction; see :meth:`tag`."""
+        rows = [(key, value, int(experiment_id)) for key, value in tags.items()]
+        self._execute_for_all(_SET_EXPERIMENT_TAG, rows)
+
+    def artifact_uri(self, id: str) -> str:
+        """Return the address of the artifacts of a stored run, given by MLflow id."""
+        query = "SELECT artifact_uri FROM runs WHERE run_uuid = ?"
+        (uri,) = self._connection.execute(query, (id,)).fetchone()
+        return uri
+
+    def _execute_for_all(self, command: str, rows: Sequence[tuple[Any, ...]]) -> None:
         with self._connection as connection:
             connection.execute("BEGIN IMMEDIATE")
-            connection.executemany(_SET_TAG, rows)
+            connection.executemany(command, rows)
 
     def _has_experiment(self, experiment_id: str) -> bool:
         query = "SELECT 1 FROM experiments WHERE experiment_id = ?"

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import math
 import re
-import unicodedata
 from collections.abc import Sequence
 from functools import lru_cache
 
@@ -15,6 +14,7 @@ from runcatalog.numbers import minus as minus
 from runcatalog.numbers import number as number
 from runcatalog.numbers import percent as percent
 from runcatalog.numbers import short_exponent
+from runcatalog.record.untrusted import printable
 
 MAX_NAME = 120
 MAX_RESULT = 600
@@ -39,8 +39,7 @@ _BREAK = "\ue000"  # placeholder of the zero-width space while the rest is escap
 
 def literal(value: object, limit: int = MAX_NAME) -> str:
     """Return text on one line, without control and direction characters, truncated at `limit`."""
-    text = _SPACES.sub(" ", str(value)).strip()
-    text = "".join(c for c in text if unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co"))
+    text = printable(_SPACES.sub(" ", str(value)).strip())
     return text if len(text) <= limit else text[: limit - 1].rstrip() + "…"
 
 

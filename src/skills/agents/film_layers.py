@@ -103,49 +103,51 @@ class FilmTables:
         transposed = {name: weights[name].T.copy() for name in LAYERS if name in weights}
         return cls(codes, match, cells, film, tables, bias, transposed)
 
-    def backward(self, of_tables: Array, of_bias: Array, gradients: Mapping[str, Array]) -> None:
+    def backward(
+        self, grad_tables: Array, grad_bias: Array, gradients: Mapping[str, Array]
+    ) -> None:
         """Write the gradients of all embeddings, from the gradients of `tables` and `bias`."""
-        of_cells, of_film = np.zeros_like(self.cells), np.zeros_like(self.film)
+        grad_cells, grad_film = np.zeros_like(self.cells), np.zeros_like(self.film)
         for name in (*CELL_PARTS, *PARTS, "match"):
             gradients[name][:] = 0
         _modulate_backward(
             self.cells, self.film, self.tables, self.match,
-            of_tables, of_cells, of_film, gradients["match"],
+            grad_tables, grad_cells, grad_film, gradients["match"],
         )  # fmt: skip
-        of_film[:, 2 * self.cells.shape[1] :] = of_bias
+        grad_film[:, 2 * self.cells.shape[1] :] = grad_bias
         for i, name in enumerate(CELL_PARTS):
-            _add_rows(gradients[name], CELLS[:, i], of_cells)
+            _add_rows(gradients[name], CELLS[:, i], grad_cells)
         for i, name in enumerate(PARTS):
-            _add_rows(gradients[name], self.codes[:, i].astype(np.int64), of_film)
+            _add_rows(gradients[name], self.codes[:, i].astype(np.int64), grad_film)
 
 
 @fused_kernel
-def _modulate(cells, film, of_match, match, tables):  # type: ignore[no-untyped-def]
+def _modulate(cells, film, match_bias, match, tables):  # type: ignore[no-untyped-def]
     """Write `tables`.
 
-    Equal to: np.maximum(0, cells * (1 + film[:, None, :C]) + film[:, None, C : 2 * C] + of_match[match])
+    Equal to: np.maximum(0, cells * (1 + film[:, None, :C]) + film[:, None, C : 2 * C] + match_bias[match])
     """
     width = cells.shape[1]
     for m in range(len(match)):
         for v in range(len(cells)):
-            matched = of_match[match[m, v]]
+            matched = match_bias[match[m, v]]
             for c in range(width):
                 value = cells[v, c] * (np.float32(1) + film[m, c]) + film[m, width + c] + matched[c]
                 tables[m, v, c] = max(value, np.float32(0))
 
 
 @fused_kernel
-def _modulate_backward(cells, film, tables, match, of_tables, of_cells, of_film, of_match):  # type: ignore[no-untyped-def]
+def _modulate_backward(cells, film, tables, match, grad_tables, grad_cells, grad_film, grad_match):  # type: ignore[no-untyped-def]
     """Add the gradients of `_modulate`'s arguments, from the gradient of `tables`."""
     width = cells.shape[1]
     for m in range(len(match)):
         for v in range(len(cells)):
-            matched = of_match[match[m, v]]
+            matched = grad_match[match[m, v]]
             for c in range(width):
-                value = of_tables[m, v, c] if tables[m, v, c] > 0 else np.float32(0)
-                of_cells[v, c] += value * (np.float32(1) + film[m, c])
-                of_film[m, c] += value * cells[v, c]
-                of_film[m, width + c] += value
+                value = grad_tables[m, v, c] if tables[m, v, c] > 0 else np.float32(0)
+                grad_cells[v, c] += value * (np.float32(1) + film[m, c])
+                grad_film[m, c] += value * cells[v, c]
+                grad_film[m, width + c] += value
                 matched[c] += value
 
 

@@ -132,12 +132,16 @@ def embed_cells(images, which, rows, locks, tables, out):  # type: ignore[no-unt
 
 
 @kernel
-def embed_cells_backward(images, which, rows, locks, of_out, of_tables):  # type: ignore[no-untyped-def]
+def embed_cells_backward(images, which, rows, locks, grad_out, grad_tables):  # type: ignore[no-untyped-def]
     """Add the gradient of `embed_cells`' output, float32 [T, S, 49 C], to the gradient of its tables."""
-    width = of_tables.shape[2]
+    width = grad_tables.shape[2]
     for t in range(len(images)):
         for s in range(len(which)):
-            image, table, given = images[t, which[s]], of_tables[rows[t, which[s]]], of_out[t, s]
+            image, table, given = (
+                images[t, which[s]],
+                grad_tables[rows[t, which[s]]],
+                grad_out[t, s],
+            )
             for i in range(AREA):
                 row = _row(image, i, locks[t, s])
                 for c in range(width):
@@ -145,49 +149,49 @@ def embed_cells_backward(images, which, rows, locks, of_out, of_tables):  # type
 
 
 @kernel
-def add_bias_relu(x, directions, rows, which, of_direction, of_mission):  # type: ignore[no-untyped-def]
+def add_bias_relu(x, directions, rows, which, direction_bias, mission_bias):  # type: ignore[no-untyped-def]
     """Add a bias by direction and a bias by mission to x, float32 [T, S, H], and apply ReLU, in place.
 
-    Equal to: x[:] = np.maximum(0, x + of_direction[directions[:, which]] + of_mission[rows[:, which]])
+    Equal to: x[:] = np.maximum(0, x + direction_bias[directions[:, which]] + mission_bias[rows[:, which]])
     """
     for t in range(x.shape[0]):
         for s in range(x.shape[1]):
-            first, second = of_direction[directions[t, which[s]]], of_mission[rows[t, which[s]]]
+            first, second = direction_bias[directions[t, which[s]]], mission_bias[rows[t, which[s]]]
             for i in range(x.shape[2]):
                 value = x[t, s, i] + first[i] + second[i]
                 x[t, s, i] = value if value > _ZERO else _ZERO
 
 
 @kernel
-def bias_relu_backward(x, of_x, directions, rows, which, of_direction, of_mission):  # type: ignore[no-untyped-def]
+def bias_relu_backward(x, grad_x, directions, rows, which, grad_direction, grad_mission):  # type: ignore[no-untyped-def]
     """Turn the gradient of `add_bias_relu`'s output into its input's, in place, and add to the biases' gradients."""
     for t in range(x.shape[0]):
         for s in range(x.shape[1]):
-            first, second = of_direction[directions[t, which[s]]], of_mission[rows[t, which[s]]]
+            first, second = grad_direction[directions[t, which[s]]], grad_mission[rows[t, which[s]]]
             for i in range(x.shape[2]):
-                value = of_x[t, s, i] if x[t, s, i] > _ZERO else _ZERO
-                of_x[t, s, i] = value
+                value = grad_x[t, s, i] if x[t, s, i] > _ZERO else _ZERO
+                grad_x[t, s, i] = value
                 first[i] += value
                 second[i] += value
 
 
 @fused_kernel
-def gru(gates, of_hidden, bias, before, after):  # type: ignore[no-untyped-def]
+def gru(gates, recurrent, bias, before, after):  # type: ignore[no-untyped-def]
     """Apply one step of a gated recurrent unit (Cho et al. 2014), in the form of `torch.nn.GRUCell`.
 
-    Equal to, with x, h the thirds of `gates` and `of_hidden`:
+    Equal to, with x, h the thirds of `gates` and `recurrent`:
         r = sigmoid(x_r + h_r); z = sigmoid(x_z + h_z); n = tanh(x_n + r (h_n + bias)); after = (1 - z) n + z before
 
     Args:
         gates: W_inner y + b, float32 [S, 3 G]; becomes r, z, n.
-        of_hidden: W_memory h, float32 [S, 3 G]; the last third becomes h_n + bias.
+        recurrent: W_memory h, float32 [S, 3 G]; the last third becomes h_n + bias.
         bias: Bias of h_n, float32 [G].
         before: Hidden state h, float32 [S, G].
         after: Next hidden state, written.
     """
     size = before.shape[1]
     for s in range(len(before)):
-        gate, given = gates[s], of_hidden[s]
+        gate, given = gates[s], recurrent[s]
         for i in range(2 * size):
             gate[i] = sigmoid(gate[i] + given[i])
         for i in range(size):
@@ -199,20 +203,20 @@ def gru(gates, of_hidden, bias, before, after):  # type: ignore[no-untyped-def]
 
 
 @fused_kernel
-def gru_backward(gates, of_hidden, before, of_after, of_before):  # type: ignore[no-untyped-def]
-    """Turn `gates` and `of_hidden` into their gradients (of `gru`'s inputs), for one step.
+def gru_backward(gates, recurrent, before, grad_after, grad_before):  # type: ignore[no-untyped-def]
+    """Turn `gates` and `recurrent` into their gradients (of `gru`'s inputs), for one step.
 
     Args:
-        gates, of_hidden, before: As `gru` left them.
-        of_after: Gradient of the next hidden state, float32 [S, G].
-        of_before: Gradient of the hidden state on the direct path (z before), written.
+        gates, recurrent, before: As `gru` left them.
+        grad_after: Gradient of the next hidden state, float32 [S, G].
+        grad_before: Gradient of the hidden state on the direct path (z before), written.
     """
     size = before.shape[1]
     for s in range(len(before)):
-        gate, given = gates[s], of_hidden[s]
+        gate, given = gates[s], recurrent[s]
         for i in range(size):
             reset, update, new = gate[i], gate[size + i], gate[2 * size + i]
-            delta, hidden = of_after[s, i], given[2 * size + i]
+            delta, hidden = grad_after[s, i], given[2 * size + i]
             by_new = delta * (_ONE - update) * (_ONE - new * new)
             by_update = delta * (before[s, i] - new) * update * (_ONE - update)
             by_reset = by_new * hidden * reset * (_ONE - reset)
@@ -222,7 +226,7 @@ def gru_backward(gates, of_hidden, before, of_after, of_before):  # type: ignore
             given[i] = by_reset
             given[size + i] = by_update
             given[2 * size + i] = by_new * reset
-            of_before[s, i] = delta * update
+            grad_before[s, i] = delta * update
 
 
 @kernel
@@ -253,23 +257,23 @@ def gru_sequence(gates, across, weights, bias, begins, which, before, memory):  
 
 
 @kernel
-def gru_sequence_backward(gates, across, weights, begins, which, before, of_memory):  # type: ignore[no-untyped-def]
+def gru_sequence_backward(gates, across, weights, begins, which, before, grad_memory):  # type: ignore[no-untyped-def]
     """Backpropagate through time: `gates` and `across` become their gradients, see `gru_backward`.
 
     Args:
         weights: W_memory, float32 [3 G, G].
-        of_memory: Gradient of the memory after every step from the outputs, float32 [T, S, G]; the gradient from later
-            steps is added.
+        grad_memory: Gradient of the memory after every step from the outputs, float32 [T, S, G]; the gradient from
+            later steps is added.
     """
     direct, through = np.empty_like(before[0]), np.empty_like(before[0])
     for t in range(len(gates) - 1, -1, -1):
-        gru_backward(gates[t], across[t], before[t], of_memory[t], direct)
+        gru_backward(gates[t], across[t], before[t], grad_memory[t], direct)
         if t:
             np.dot(across[t], weights, through)
             for s in range(len(which)):
                 if not begins[t, which[s]]:
                     for i in range(direct.shape[1]):
-                        of_memory[t - 1, s, i] += direct[s, i] + through[s, i]
+                        grad_memory[t - 1, s, i] += direct[s, i] + through[s, i]
 
 
 @kernel
@@ -349,22 +353,22 @@ def log_probs_and_entropies(outputs, actions, which, log_probs, entropies):  # t
 
 @kernel
 def log_probs_and_entropies_backward(
-    outputs, actions, which, entropies, of_log_probs, of_entropy, of_values
+    outputs, actions, which, entropies, grad_log_probs, grad_entropy, grad_values
 ):  # type: ignore[no-untyped-def]
     """Write the gradient of the loss by logits and value into `outputs`, which hold log-probabilities p_a.
 
     Equal to: d loss / d logit_a = dL/dlog_prob (1[a = a_t] - p_a) - dL/dentropy p_a (log p_a + entropy)
 
     Args:
-        of_log_probs, of_values: Gradients by log-probabilities and values, float32 [T, S].
-        of_entropy: Gradient by any of the entropies, scalar.
+        grad_log_probs, grad_values: Gradients by log-probabilities and values, float32 [T, S].
+        grad_entropy: Gradient by any of the entropies, scalar.
     """
     count = outputs.shape[2] - 1
     for t in range(outputs.shape[0]):
         for s in range(outputs.shape[1]):
-            row, entropy, delta = outputs[t, s], entropies[t, s], of_log_probs[t, s]
+            row, entropy, delta = outputs[t, s], entropies[t, s], grad_log_probs[t, s]
             for a in range(count):
                 p = np.exp(row[a])
-                row[a] = -p * (delta + of_entropy * (row[a] + entropy))
+                row[a] = -p * (delta + grad_entropy * (row[a] + entropy))
             row[actions[t, which[s]]] += delta
-            row[count] = of_values[t, s]
+            row[count] = grad_values[t, s]

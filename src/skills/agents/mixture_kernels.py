@@ -95,7 +95,7 @@ def log_probs_and_entropies(outputs, opinions, actions, which, log_probs, entrop
 
 @kernel
 def log_probs_and_entropies_backward(
-    outputs, opinions, actions, which, of_log_probs, of_entropy, of_values
+    outputs, opinions, actions, which, grad_log_probs, grad_entropy, grad_values
 ):  # type: ignore[no-untyped-def]
     """Write the gradient of the loss by the gate's logits and value into `outputs`, which hold its probabilities g.
 
@@ -103,8 +103,8 @@ def log_probs_and_entropies_backward(
     d entropy / d logit_k = -g_k sum_a log p(a) (p_k(a) - p(a))
 
     Args:
-        of_log_probs, of_values: Gradients by log-probabilities and values, float32 [T, S].
-        of_entropy: Gradient by any of the entropies, scalar.
+        grad_log_probs, grad_values: Gradients by log-probabilities and values, float32 [T, S].
+        grad_entropy: Gradient by any of the entropies, scalar.
     """
     gate, p = np.empty(opinions.shape[2]), np.empty(opinions.shape[3])
     for t in range(outputs.shape[0]):
@@ -118,8 +118,8 @@ def log_probs_and_entropies_backward(
                 for a in range(len(p)):
                     by_entropy -= np.log(p[a]) * (opinion[k, a] - p[a])
                 by_log_prob = (opinion[k, action] - p[action]) / p[action]
-                row[k] = gate[k] * (of_log_probs[t, s] * by_log_prob + of_entropy * by_entropy)
-            row[len(gate)] = of_values[t, s]
+                row[k] = gate[k] * (grad_log_probs[t, s] * by_log_prob + grad_entropy * by_entropy)
+            row[len(gate)] = grad_values[t, s]
 
 
 @kernel

@@ -216,45 +216,45 @@ class Network:
         self._kept[:, :-1], self._kept[:, -1] = self._memory[-1], self._locks[-1]
         return self._kept
 
-    def backward(self, of_outputs: Array, gradients: Mapping[str, Array]) -> None:
+    def backward(self, grad_outputs: Array, gradients: Mapping[str, Array]) -> None:
         """Write the gradients of the weights from the gradient of the last outputs, float32 [T, S, choices + 1]."""
         inputs, film = self._inputs, self._film
-        flat, hidden = _flat(of_outputs), _flat(self._hidden)
+        flat, hidden = _flat(grad_outputs), _flat(self._hidden)
         grads = {name: torch.from_numpy(gradient) for name, gradient in gradients.items()}
         torch.mm(flat.T, _flat(self._memory[1:]), out=grads["head"])
         torch.mm(flat.T, hidden, out=grads["skip"])
         torch.sum(flat, 0, out=grads["head_bias"])
-        torch.mm(flat, self._torch["head"], out=_flat(self._of_memory))
+        torch.mm(flat, self._torch["head"], out=_flat(self._grad_memory))
         if self.shape.recurrent:
             self._gru_backward(inputs, grads)
         else:
-            np.multiply(self._of_memory, self._memory[1:] > 0, out=self._gates)
-        of_gates = _flat(self._gates)
-        torch.mm(of_gates.T, hidden, out=grads["inner"])
-        torch.sum(of_gates, 0, out=grads["inner_bias"])
-        of_hidden = _flat(self._of_hidden)
-        torch.mm(of_gates, self._torch["inner"], out=of_hidden)
-        of_hidden.addmm_(flat, self._torch["skip"])
-        of_bias = np.zeros_like(film.bias)
+            np.multiply(self._grad_memory, self._memory[1:] > 0, out=self._gates)
+        grad_gates = _flat(self._gates)
+        torch.mm(grad_gates.T, hidden, out=grads["inner"])
+        torch.sum(grad_gates, 0, out=grads["inner_bias"])
+        grad_hidden = _flat(self._grad_hidden)
+        torch.mm(grad_gates, self._torch["inner"], out=grad_hidden)
+        grad_hidden.addmm_(flat, self._torch["skip"])
+        grad_bias = np.zeros_like(film.bias)
         gradients["direction"][:] = 0
         kernels.bias_relu_backward(
             self._hidden,
-            self._of_hidden,
+            self._grad_hidden,
             inputs.directions,
             inputs.rows,
             inputs.which,
             gradients["direction"],
-            of_bias,
+            grad_bias,
         )
-        torch.mm(of_hidden.T, _flat(self._cells), out=grads["input"])
-        of_tables = np.zeros_like(film.tables)
+        torch.mm(grad_hidden.T, _flat(self._cells), out=grads["input"])
+        grad_tables = np.zeros_like(film.tables)
         torch.mm(
-            of_hidden, self._torch["input"], out=_flat(self._cells)
+            grad_hidden, self._torch["input"], out=_flat(self._cells)
         )  # the embeddings are not needed again
         kernels.embed_cells_backward(
-            inputs.images, inputs.which, inputs.rows, self._locks, self._cells, of_tables
+            inputs.images, inputs.which, inputs.rows, self._locks, self._cells, grad_tables
         )
-        film.backward(of_tables, of_bias, gradients)
+        film.backward(grad_tables, grad_bias, gradients)
 
     def _gru(self, inputs: Sequences, film: FilmTables) -> None:
         """Run the GRU through all steps."""
@@ -268,11 +268,11 @@ class Network:
         """Run backward through all steps; `_gates` becomes the gradient of the gates' inputs."""
         kernels.gru_sequence_backward(
             self._gates, self._across, self.weights["memory"], inputs.begins, inputs.which, self._before,
-            self._of_memory,
+            self._grad_memory,
         )  # fmt: skip
-        of_across = _flat(self._across)
-        torch.mm(of_across.T, _flat(self._before), out=grads["memory"])
-        torch.sum(of_across[:, 2 * self.shape.memory :], 0, out=grads["memory_bias"])
+        grad_across = _flat(self._across)
+        torch.mm(grad_across.T, _flat(self._before), out=grads["memory"])
+        torch.sum(grad_across[:, 2 * self.shape.memory :], 0, out=grads["memory_bias"])
 
     def _allocate(self, steps: int, columns: int) -> None:
         if self._shape == (steps, columns):
@@ -284,10 +284,10 @@ class Network:
             return np.empty(sizes, np.float32)
 
         self._cells = empty(steps, columns, AREA * shape.channels)
-        self._hidden, self._of_hidden = empty(2, steps, columns, shape.hidden)
+        self._hidden, self._grad_hidden = empty(2, steps, columns, shape.hidden)
         self._gates = empty(steps, columns, gate)
         self._memory = empty(steps + 1, columns, shape.memory)
-        self._of_memory = empty(steps, columns, shape.memory)
+        self._grad_memory = empty(steps, columns, shape.memory)
         self._outputs = empty(steps, columns, self.shape.choices + 1)
         self._locks = np.zeros((steps, columns), np.int64)
         self._kept = empty(columns, shape.kept)

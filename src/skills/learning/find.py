@@ -6,34 +6,36 @@ import os
 from pathlib import Path
 
 from runcatalog import record
-from runcatalog.guild import child_runs
+from runcatalog.guild import finished_runs
 from runcatalog.record.config import find_folder
 from skills.learning.schedule import SCHEDULES
 
 COMBINED = ("distill", "continue", "moe")  # operations that train an agent from specialists
+FOLDER = "agents"  # of the links in the run's directory
 
 
-def find_agents(flag: str, words: str, run: record.Run) -> dict[str, Path]:
-    """Return the folder of every agent by its name in the flag; saved, so that a resumed run takes the same.
+def find_agents(flag: str, words: str, directory: Path) -> dict[str, Path]:
+    """Return the folder of every agent by its name in the flag.
 
     Args:
         flag: Name of the flag.
         words: Its value, separated by spaces: stages or operations, whose newest finished run is taken, or folders of
             runs or checkpoints.
-        run: The run in whose directory the answer is saved.
+        directory: The run's directory, in which they are linked, so that a resumed run takes the same.
 
     Raises:
         UserError: A word is none of these, or has no finished run.
     """
-    from runcatalog.record import journal
-
-    path = run.directory / "agents.json"
-    folders = journal.read_json(path) or {}
-    for word in words.split():
-        if word not in folders:
-            folders[word] = str(_folder(flag, word))
-    journal.write_json(path, folders)
-    return {word: Path(folders[word]) for word in words.split()}
+    folders = {}
+    for index, word in enumerate(words.split()):
+        link = directory / FOLDER / f"{index}_{Path(word).name}"
+        if not link.exists():
+            folder = _folder(flag, word)
+            link.parent.mkdir(exist_ok=True)
+            link.unlink(missing_ok=True)  # of a run that is gone
+            link.symlink_to(os.path.relpath(folder, link.parent.resolve()))
+        folders[word] = link.resolve()
+    return folders
 
 
 def _folder(flag: str, word: str) -> Path:
@@ -42,8 +44,9 @@ def _folder(flag: str, word: str) -> Path:
     if word not in (*SCHEDULES, *COMBINED) or not os.environ.get("GUILD_HOME"):
         raise record.UserError(f"--{flag}: {word!r} is neither a folder nor, under Guild, a stage")
     operation = f"skill:{word}"
-    if not (run_id := child_runs.newest_finished(operation, {})):
+    run_id = finished_runs.newest_finished(operation, {})
+    if not run_id or (path := find_folder(run_id)) is None:
         raise record.UserError(
             f"--{flag}: no finished run of {operation}; `guild run {operation}` makes one"
         )
-    return child_runs.ChildRun(operation, run_id).directory
+    return path

@@ -168,7 +168,7 @@ class GateTrainer(Trainer[GatePPO, MixtureConfig]):
         """Return the four specialists and the further experts by name."""
         experts = dict(checkpoints.load_specialists(self.config.specialists()))
         names: dict[Path, str] = {}
-        for word, folder in self.config.further_experts(self.run).items():
+        for word, folder in self.config.further_experts(self.run.directory).items():
             same = names.setdefault(find_checkpoint(folder), word)
             if same != word:
                 raise record.UserError(

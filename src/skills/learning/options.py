@@ -296,8 +296,10 @@ class MixtureConfig(FromSpecialists, PPO):
         experts = len(self.specialists()) + len(self.more.split())
         return replace(super().shape(), choices=experts)
 
-    def further_experts(self, run: record.Run) -> dict[str, Path]:
-        """Return the folders of the further experts by name."""
+    def further_experts(self, directory: Path) -> dict[str, Path]:
+        """Return the folders of the further experts by name, see `find_agents`."""
         from skills.learning.find import find_agents
 
-        return find_agents("more", self.more, run)
+        return find_agents("more", self.more, directory)
+
+    look_up = further_experts

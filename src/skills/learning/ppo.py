@@ -94,9 +94,9 @@ class Worker:
         film = self.network.film_tables(self.rollout.missions)
         return self.network.forward(self.rollout.inputs(columns), film)
 
-    def backward(self, of_outputs: NDArray[np.float32]) -> None:
+    def backward(self, grad_outputs: NDArray[np.float32]) -> None:
         """Write `gradient` from the gradient of the last `forward`'s outputs."""
-        self.network.backward(of_outputs, named_views(self.gradient, self.network.shape))
+        self.network.backward(grad_outputs, named_views(self.gradient, self.network.shape))
 
 
 class Learner:
@@ -240,10 +240,10 @@ class Learner:
         for worker, saved in zip(self.workers, state["players"], strict=True):
             worker.rollout.restore(saved)
 
-    def _map(self, function: Callable[..., _T], *of_workers: Any) -> list[_T]:
+    def _map(self, function: Callable[..., _T], *arguments: Any) -> list[_T]:
         """Return the results of a function for all workers, in their order."""
         run = map if self.threads is None else self.threads.map
-        return list(run(function, *of_workers))
+        return list(run(function, *arguments))
 
 
 class RecurrentPPO(Learner):

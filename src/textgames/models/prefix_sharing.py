@@ -69,8 +69,8 @@ def pack(texts: Sequence[Ints], sharing_cost: int) -> Packed | None:
             tree, (previous, path, _) = trees[-1], trees[-1].texts[-1]
             shared = _common_prefix(texts[previous], text)
             joined = tree.size + len(text) - shared
-            apart = _cost(tree.size, sharing_cost) + _cost(len(text), sharing_cost)
-            if _cost(joined, sharing_cost) <= apart:
+            separate = _cost(tree.size, sharing_cost) + _cost(len(text), sharing_cost)
+            if _cost(joined, sharing_cost) <= separate:
                 path = np.concatenate([path[:shared], np.arange(tree.size, joined)])
                 tree.texts.append((number, path, shared))
                 tree.size = joined

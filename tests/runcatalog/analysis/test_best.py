@@ -1,10 +1,10 @@
-"""The best of several settings, and which cannot be told apart from it."""
+"""The best of several settings, and which are indistinguishable from it."""
 
 import random
 
 import pytest
 
-from runcatalog.analysis.best import best, differ
+from runcatalog.analysis.best import best, differ, interval_of_difference
 
 
 def objectives(values, count=0, goal="max"):
@@ -26,18 +26,18 @@ def test_less_is_better_where_the_goal_is_min():
     assert best(losses) == (1, [])
 
 
-@pytest.mark.parametrize(("seeds", "apart"), [(1, False), (2, False), (3, True), (5, True)])
-def test_fewer_than_three_seeds_tell_nothing(seeds, apart):
-    assert differ(objectives([0.1] * seeds), objectives([0.9] * seeds)) is apart
+@pytest.mark.parametrize(("seeds", "differs"), [(1, False), (2, False), (3, True), (5, True)])
+def test_fewer_than_three_seeds_show_no_difference(seeds, differs):
+    assert differ(objectives([0.1] * seeds), objectives([0.9] * seeds)) is differs
 
 
-def test_seeds_that_happen_to_agree_are_not_told_apart_by_few_trials():
+def test_equal_seeds_with_few_trials_do_not_show_a_difference():
     # 5 of 5 three times against 4 of 5 three times: a bootstrap of equal numbers has no width.
     assert not differ(objectives([1.0] * 3, count=5), objectives([0.8] * 3, count=5))
     assert differ(objectives([1.0] * 3, count=500), objectives([0.8] * 3, count=500))
 
 
-def test_equal_settings_are_rarely_told_apart():
+def test_equal_settings_rarely_differ():
     generator = random.Random(1)
     wrong = 0
     for _ in range(200):
@@ -46,3 +46,24 @@ def test_equal_settings_are_rarely_told_apart():
         ]
         wrong += differ(*(objectives(r, count=50) for r in rates))
     assert wrong <= 20  # 5 % of 200, and a few for the bootstrap of five seeds
+
+
+def test_the_interval_of_a_difference_has_the_true_one_in_it():
+    generator = random.Random(2)
+    inside = 0
+    for _ in range(200):
+        first, second = (
+            objectives([generator.gauss(mean, 1) for _ in range(20)]) for mean in (1.0, 1.5)
+        )
+        low, high = interval_of_difference(first, second)
+        assert interval_of_difference(second, first) == pytest.approx((-high, -low), abs=0.15)
+        inside += low <= 0.5 <= high
+    assert inside >= 180  # 95 % of 200, and a few for the bootstrap
+
+
+def test_the_interval_of_a_difference_is_at_least_as_wide_as_that_of_the_counts():
+    first, second = objectives([0.8] * 3, count=5), objectives([1.0] * 3, count=5)
+    low, high = interval_of_difference(first, second)
+    # Newcombe 1998, method 10, for 12 and 15 of 15: Wilson intervals [0.548, 0.930] and [0.796, 1].
+    assert (low, high) == pytest.approx((0.2 - 0.2416, 0.2 + 0.2519), abs=2e-3)
+    assert interval_of_difference(first[:2], second) is None

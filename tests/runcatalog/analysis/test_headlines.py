@@ -9,7 +9,6 @@ from runcatalog.analysis import headline_numbers, headlines
 from runcatalog.model import statistics as intervals
 from runcatalog.model.errors import CatalogError
 from runcatalog.model.marks import current
-from runcatalog.model.project import Reported
 
 ROOT = Path(__file__).parents[3]
 ENTRY = "question: How often?\n    operation: toy:train\n    "
@@ -148,22 +147,6 @@ def test_fewer_may_be_better(measure, make):
     assert measure(ENTRY + "reported: 50", records).falls_short
     assert not measure(ENTRY + "reported: 200", records).falls_short
     assert not measure(ENTRY + "reported: 50\n    goal: max", records).falls_short
-
-
-def test_operations_that_fall_short_of_their_reported_number(make):
-    records = [
-        make(1, value=0.0, operation="toy:a"),
-        make(2, value=0.9, operation="toy:b"),
-        make(3, value=0.0, operation="toy:c", lr=1),
-        make(4, value=0.9, operation="toy:c", lr=2),
-        make(5, value=0.0, operation="toy:d"),
-    ]
-    names = {"opening_rate": [1.0, 0.8]}
-    reported = {f"toy:{letter}": Reported("", "", names) for letter in "abc"}
-    reported["toy:d"] = Reported("", "", {"updates": 3})
-    short = headline_numbers.Runs(records, []).not_replicated(reported)
-    assert [measured.headline.operation for measured in short] == ["toy:a"]
-    assert short[0].headline.reported_span == pytest.approx((0.9, 0.9))
 
 
 @pytest.mark.parametrize(

@@ -45,7 +45,7 @@ def test_a_lucky_seed_stands_below_points_of_several_seeds_and_is_told(make):
     alone = ranked(mean_kind([*seeds(make, 1, [0.8], lr=1), *seeds(make, 10, [0.99], lr=2)]))
     assert lrs(alone) == [2, 1]
     assert (
-        "a single seed per point: no interval over seeds" in ranking.as_table(alone, 10, None)[-1]
+        "a single seed per setting: no interval over seeds" in ranking.as_table(alone, 10, None)[-1]
     )
 
 
@@ -77,7 +77,7 @@ def test_failed_runs_count_as_the_worst_value_and_are_shown(make):
     found = ranked(runs)
     assert lrs(found)[0] == 2
     lines = ranking.as_table(found, 10, None)
-    assert "15 runs, 4 points, 5 failed, 1 killed" in lines[0]
+    assert "15 runs, 4 settings, 5 failed, 1 killed" in lines[0]
     assert any(re.match(r"\d\.  +1 .* 3 of 5 ", line) for line in lines)
     assert "lr=4: no value (2 runs)" in lines
 

@@ -217,7 +217,7 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     assert [each["values"]["status"] for each in found] == ["FAILED"]
     assert found[0]["flags"]["explode"] == 7
     ranked = shell.inside("best toy:sweep")
-    assert re.search(r"toy:sweep: opening_rate \(objective, max\); 4 runs, 2 points", ranked)
+    assert re.search(r"toy:sweep: opening_rate \(objective, max\); 4 runs, 2 settings", ranked)
     assert re.search(r"^1\. +0.005 .* 2 +[0-9a-f]{8}$", ranked, re.MULTILINE)
     compared = shell.inside(f"diff {trials[0]['run']} {trials[1]['run'][:12]}")
     assert "flags" in compared

@@ -1,136 +1,13 @@
-"""A lab on this machine: a scheduler and two workers as processes, and a project whose runs may go there."""
-
-import contextlib
-import os
-import shutil
-import signal
-import socket
-import subprocess
-import sys
-import time
-from pathlib import Path
+"""A lab on this machine with two workers, see `lab.py`."""
 
 import pytest
 
-from runcatalog.cluster import certificates, engines, serve
+from runcatalog.cluster import certificates, serve
 from runcatalog.cluster.dask_engine import DaskEngine
 
 pytest.importorskip("distributed")
 
-HERE = Path(__file__).parent
-BIN = Path(sys.prefix) / "bin"
-WORKERS = ("box1", "box2")
-FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "ENGINE")
-
-
-def plain_environment() -> dict[str, str]:
-    """The environment without variables of Guild, MLflow and the recording, and with threads for one core."""
-    kept = {k: v for k, v in os.environ.items() if not k.startswith(FOREIGN)}
-    return kept | {"OMP_NUM_THREADS": "1", "PYTHONWARNINGS": "ignore"}
-
-
-class Lab:
-    """A project with a lab.
-
-    Attributes:
-        root: The project.
-        settings: Its entry of engines.yml.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        shutil.copytree(HERE / "project", root, ignore=shutil.ignore_patterns("__pycache__"))
-        with socket.socket() as free:
-            free.bind(("127.0.0.1", 0))
-            port = free.getsockname()[1]
-        text = (HERE / "engines.yml").read_text().replace("PORT", str(port))
-        (root / "experiments/engines.yml").write_text(text)
-        (root / ".guild").mkdir()
-        self.settings = engines.read(root, "lab")
-        for name in (certificates.SCHEDULER, *WORKERS, self.settings.certificate):
-            certificates.issue(self.settings.tls, name)
-        self.processes: dict[str, subprocess.Popen] = {}
-        self.env = plain_environment() | {
-            "GUILD_HOME": str(root / ".guild"),
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
-            "RECORD_MLFLOW": "off",
-        }
-
-    def start(self, name: str) -> None:
-        """Starts a process of the lab, as `catalog workers start` does."""
-        command = [BIN / "python", "-m", "runcatalog.cluster.serve", self.root, "lab", name, "1"]
-        with (self.root / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
-                command, stdout=log, stderr=log, env=plain_environment(), cwd=self.root
-            )
-
-    def wait(self, condition, seconds: float = 45):
-        """Waits until a condition holds; returns what it returns."""
-        end = time.monotonic() + seconds
-        while not (value := condition()):
-            if time.monotonic() > end:
-                logs = "\n".join(p.read_text()[-3000:] for p in self.root.glob("*.log"))
-                pytest.fail(f"waited in vain\n{logs}")
-            time.sleep(0.05)
-        return value
-
-    def wait_for_workers(self, engine: DaskEngine, *names: str) -> list[dict]:
-        """Waits until the scheduler knows these workers and no others, with free slots."""
-
-        wanted = set(names)
-
-        def known():
-            with contextlib.suppress(Exception):
-                found = engine.workers()
-                if {w["name"] for w in found if not w["running"]} == wanted:
-                    return found
-            return None
-
-        return self.wait(known)
-
-    def type(self, line: str, **env: str) -> subprocess.CompletedProcess[str]:
-        """Runs a line in the project's folder."""
-        return subprocess.run(
-            line, shell=True, cwd=self.root, env=self.env | env, text=True, timeout=240,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-        )  # fmt: skip
-
-    def good(self, line: str, **env: str) -> str:
-        """Runs a line that has to succeed; returns what it printed."""
-        done = self.type(line, **env)
-        assert done.returncode == 0, f"$ {line}\n{done.stdout}"
-        return done.stdout
-
-    def background(self, line: str, **env: str) -> subprocess.Popen[str]:
-        """Starts a line, in a process group of its own."""
-        return subprocess.Popen(
-            f"exec {line}", shell=True, cwd=self.root, env=self.env | env, text=True,
-            stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
-            start_new_session=True,
-        )  # fmt: skip
-
-    @property
-    def runs(self) -> list[Path]:
-        """Run directories, by their start."""
-
-        def started(run: Path) -> int:
-            path = run / ".guild/attrs/initialized"
-            return int(path.read_text()) if path.exists() else 0
-
-        return sorted((self.root / ".guild/runs").glob("*"), key=started)
-
-    def kill(self, name: str) -> None:
-        """Kills a process of the lab at once."""
-        self.processes[name].send_signal(signal.SIGKILL)
-        self.processes[name].wait(30)
-
-    def close(self) -> None:
-        """Ends all processes."""
-        for process in self.processes.values():
-            process.send_signal(signal.SIGCONT)
-            process.send_signal(signal.SIGTERM)
-        for process in self.processes.values():
-            process.wait(60)
+from lab import WORKERS, Lab
 
 
 @pytest.fixture(scope="module")

@@ -20,7 +20,7 @@ HERE = Path(__file__).resolve().parent
 ROOT = HERE.parents[2]
 sys.path[:0] = [str(HERE), str(ROOT / "tests")]  # run as a script, not by pytest
 
-from conftest import Lab  # noqa: E402
+from lab import Lab  # noqa: E402
 from runcatalog.cluster import certificates  # noqa: E402
 from runcatalog.cluster.dask_engine import DaskEngine  # noqa: E402
 from runcatalog.cluster.engine import EngineError  # noqa: E402

@@ -6,6 +6,7 @@ import signal
 
 import psutil
 
+from runcatalog.cluster import dask_engine
 from runcatalog.record.journal import read_points
 from runcatalog.record.lifecycle.status import last_session
 
@@ -115,6 +116,10 @@ def test_stop_reaches_the_run(lab, engine):
     running = lab.background("guild run small:train updates=100000 pause=0.05 -y", ENGINE="lab")
     run = new_run(lab, before)
     trial = psutil.Process(last_session(run)["pid"])
+    lab.wait(lambda: any(w["running"] for w in engine.workers()))
+    assert dask_engine.places(lab.settings) == 2
+    assert dask_engine.places(lab.settings, own=[]) == 1
+    assert dask_engine.places(lab.settings, own=[run.name]) == 2
     lab.good(f"guild stop {run.name} -y")
     running.communicate(timeout=60)
     assert (run / ".guild/attrs/exit_status").read_text().strip() == str(-signal.SIGTERM)
@@ -168,26 +173,90 @@ def test_a_required_run_and_the_records_are_there(lab, engine):
     assert "records 1" in out
 
 
-def test_the_trials_of_a_search_go_to_workers(lab, engine):
+def search_notes(lab, before):
+    """Trials of a search that began after `before`, by number, and their notes."""
+    runs = [run for run in lab.runs if run not in before and (run / "search.json").exists()]
+    notes = [(json.loads((run / "search.json").read_text()), run) for run in runs]
+    return sorted(notes, key=lambda pair: pair[0]["trial"])
+
+
+def test_a_search_fills_the_free_places_of_the_engine(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
     before = set(lab.runs)
-    flags = "updates=[2:9] --optimizer gp --max-trials 2 --minimize distance"
-    out = lab.good(f"guild run small:train {flags} -y", ENGINE="lab")
-    started = [run for run in lab.runs if run not in before]
-    trials = [run for run in started if (run / "search.json").exists()]
-    assert len(trials) == 2
-    assert all((run / ".guild/engine.json").exists() for run in trials)
+    out = lab.good("guild run small:opt@gp -y", ENGINE="lab")
+    found = search_notes(lab, before)
+    assert [note["trial"] for note, _ in found] == [1, 2, 3]
+    assert found[1][0]["pending"] == [1]  # proposed while the first one was running
+    assert len(found[2][0]["pending"]) <= 1  # no more than there are workers
+    assert {place_of(run) for _, run in found} == {"box1", "box2"}
     assert "best distance" in out
 
 
-def test_a_script_that_starts_runs_stays_and_they_go(lab, engine):
+def test_a_search_runs_as_many_trials_at_once_as_is_typed(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
     before = set(lab.runs)
-    out = lab.good("guild run small:pairs updates=3 -y", ENGINE="lab")
-    started = [run for run in lab.runs if run not in before]
-    pair = {run for run in started if (run / "pairs.json").exists()}
-    assert len(started) == 3
-    assert {run for run in started if not (run / ".guild/engine.json").exists()} == pair
-    assert out.count("engine: on") == 2
-    assert {result(run)["status"] for run in started} == {"FINISHED"}
+    flags = "updates=[2:9] --optimizer gp --opt-flag parallel=1 --max-trials 2 --minimize distance"
+    lab.good(f"guild run small:train {flags} -y", ENGINE="lab")
+    found = search_notes(lab, before)
+    assert [note["pending"] for note, _ in found] == [[], []]
+    assert all((run / ".guild/engine.json").exists() for _, run in found)
+
+
+def attribute(run, name):
+    return int((run / ".guild/attrs" / name).read_text())
+
+
+def test_pairs_of_two_seeds_run_side_by_side_with_the_same_bits_as_here(lab, engine):
+    lab.wait_for_workers(engine, "box1", "box2")
+
+    def pairs(**env):
+        """The runs of two pairs: the parents, and the children by seed and operation."""
+        before = set(lab.runs)
+        out = lab.good("guild run small:pairs seed=[1,2] updates=8 pause=0.2 -y", **env)
+        runs = [run for run in lab.runs if run not in before]
+        parents = [run for run in runs if (run / "pairs.json").exists()]
+        children = {}
+        for parent in parents:
+            seed = json.loads((parent / "journal/run.json").read_text())["flags"]["seed"]
+            for name, run in json.loads((parent / "pairs.json").read_text()).items():
+                children[seed, name] = lab.home / "runs" / run
+        assert len(children) == 4
+        assert len(runs) == 6  # Guild removes a batch that has ended
+        return out, parents, children
+
+    out, parents, there = pairs(ENGINE="lab")
+    assert not any((run / ".guild/engine.json").exists() for run in parents)
+    assert out.count("engine: on") == 4
+    for seed in (1, 2):
+        assert attribute(there[seed, "second"], "started") > attribute(
+            there[seed, "first"], "stopped"
+        )
+    first = [there[seed, "first"] for seed in (1, 2)]
+    assert {place_of(run) for run in first} == {"box1", "box2"}
+    assert max(attribute(run, "started") for run in first) < min(
+        attribute(run, "stopped") for run in first
+    )
+    _, _, here = pairs()
+    for name, run in here.items():
+        assert not (run / ".guild/engine.json").exists()
+        assert result(there[name])["digest"] == result(run)["digest"]
+    assert len({result(run)["digest"]["weights"] for run in here.values()}) == 4
+
+
+def test_runs_that_a_script_looks_up_go_with_it(lab, engine):
+    lab.good("guild run small:train updates=2 -y")
+    lab.good("guild run small:train updates=4 -y")
+    older, newest = lab.runs[-2:]
+    flags = f"runs='{older.name[:8]} newest'"
+    assert "2 of 3 runs" in lab.good(f"guild run small:average {flags} -y", ENGINE="lab")
+    there = lab.runs[-1]
+    assert [link.resolve() for link in sorted((there / "runs").iterdir())] == [older, newest]
+    lab.good(f"guild run small:average {flags} -y")
+    assert result(lab.runs[-1])["digest"] == result(there)["digest"]
+    assert result(lab.runs[-1])["result"]["objective"] == result(there)["result"]["objective"]
+    done = lab.type("guild run small:average runs=none -y", ENGINE="lab")
+    assert done.returncode == 2
+    assert "--runs: no run none" in done.stdout
 
 
 def test_workers_are_shown_drained_and_stopped_by_command(lab, engine):

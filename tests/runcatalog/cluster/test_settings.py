@@ -50,6 +50,7 @@ def test_an_entry(tmp_path, monkeypatch):
         (f"lab: {GOOD}, poll: 0}}", "poll must be a number of seconds"),
         (f"lab: {GOOD}, certificate: ../x}}", "certificate must be a name"),
         (f"lab: {GOOD}, variables: HOME}}", "variables must be a list"),
+        (f"lab: {GOOD}, probe: [nvidia-smi]}}", "probe must be a command"),
     ],
 )
 def test_a_wrong_entry_is_one_line(tmp_path, text, words):

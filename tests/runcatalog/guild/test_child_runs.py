@@ -13,7 +13,7 @@ import pytest
 from guild import guildfile
 
 import prepared
-from runcatalog.guild import child_runs
+from runcatalog.guild import child_runs, finished_runs
 from runcatalog.guild.child_runs import PlannedRun
 from runcatalog.record import RunFailed
 
@@ -21,10 +21,11 @@ SCRIPT = """
 import json, os, pathlib, sys, time
 folder, code, seconds = pathlib.Path(sys.argv[1]), int(sys.argv[2]), float(sys.argv[3])
 begun = time.time()
+(folder / ".guild/attrs").mkdir(parents=True)
+(folder / ".guild/LOCK").write_text(str(os.getpid()))
 time.sleep(seconds)
 report = {"begun": begun, "ended": time.time(), "place": os.environ.get("PLACE", "")}
 (folder / "report.json").write_text(json.dumps(report))
-(folder / ".guild/attrs").mkdir(parents=True)
 (folder / ".guild/attrs/exit_status").write_text(str(code))
 sys.exit(code)
 """
@@ -47,7 +48,9 @@ class Process(PlannedRun):
         words = [sys.executable, "-c", SCRIPT, self.directory, self.code, self.seconds]
         line = shlex.join(map(str, words))
         # The script is a child process of the started one, as under Guild.
-        return subprocess.Popen(["sh", "-c", f"{line}; exit $?"], env=dict(environment or {}))
+        return subprocess.Popen(
+            ["sh", "-c", f"{line}; exit $?"], env={"RUN_ID": self.run, **(environment or {})}
+        )
 
 
 def planned(tmp_path, **options):
@@ -62,8 +65,7 @@ def report(link):
     return json.loads((link.directory / "report.json").read_text())
 
 
-def test_runs_start_after_those_they_require(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
+def test_runs_start_after_those_they_require(tmp_path):
     runs = planned(tmp_path, a={}, b={"after": {"previous": "a"}}, c={"after": {"previous": "b"}})
     progress = []
     child_runs.run_all(runs, 3, lambda text: None, progress.append)
@@ -73,8 +75,7 @@ def test_runs_start_after_those_they_require(tmp_path, monkeypatch):
     child_runs.run_all(runs, 3, pytest.fail, progress.append)  # nothing is left to be started
 
 
-def test_a_failed_run_stops_the_others(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
+def test_a_failed_run_stops_the_others(tmp_path):
     runs = planned(tmp_path, a={"code": 3}, b={"seconds": 60.0})
     begun = time.monotonic()
     with pytest.raises(RunFailed, match="a: m:a, run a, ended with status 3"):
@@ -83,8 +84,7 @@ def test_a_failed_run_stops_the_others(tmp_path, monkeypatch):
     assert not runs["b"].finished
 
 
-def test_failures_are_reported_while_others_continue_in_their_own_slots(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
+def test_failures_are_reported_while_others_continue_in_their_own_slots(tmp_path):
     runs = planned(tmp_path, a={"code": 3}, b={}, c={}, d={"code": 1})
     failed = []
     child_runs.run_all(
@@ -102,7 +102,6 @@ def test_failures_are_reported_while_others_continue_in_their_own_slots(tmp_path
 
 
 def test_runs_that_require_a_failed_run_are_not_started(tmp_path, monkeypatch):
-    monkeypatch.setattr(child_runs, "POLL_SECONDS", 0.02)
     needs = {"b": "a", "c": "b", "e": "d"}
     runs = planned(
         tmp_path, a={"code": 3}, d={}, **{n: {"after": {"previous": of}} for n, of in needs.items()}
@@ -170,7 +169,7 @@ def test_runs_are_equivalent_if_all_flags_that_affect_results_are_equal(toy, mon
         monkeypatch.setattr(guildfile, "_cache", {})  # as in a new process
         directories = (
             child_runs.ChildRun("toy:train", run).directory
-            for run in child_runs.equivalent_runs("toy:train", flags)
+            for run in finished_runs.equivalent_runs("toy:train", flags)
         )
         attributes = [(path / ".guild/attrs/flags").read_text() for path in directories]
         return [dict(line.split(": ") for line in text.splitlines()) for text in attributes]
@@ -181,10 +180,10 @@ def test_runs_are_equivalent_if_all_flags_that_affect_results_are_equal(toy, mon
     assert [flags["lr"] for flags in equivalent(seed=2, lr=0.2)] == ["0.2"]
     assert [flags["lazy"] for flags in equivalent(lazy=1)] == ["1"]
     assert equivalent(seed=3) == []
-    assert list(child_runs.equivalent_runs("toy:nothing", {})) == []
+    assert list(finished_runs.equivalent_runs("toy:nothing", {})) == []
     # Other flags may differ: the newest run counts.
     newest = child_runs.ChildRun(
-        "toy:train", child_runs.newest_finished("toy:train", {"seed": 1})
+        "toy:train", finished_runs.newest_finished("toy:train", {"seed": 1})
     ).directory
     assert "lazy: 1" in (newest / ".guild/attrs/flags").read_text()
     # A changed default makes runs differ, a new flag does not.
@@ -206,7 +205,7 @@ def test_equivalent_runs_require_the_same_runs(toy, tmp_path, monkeypatch):
 
     def equivalent(**flags):
         monkeypatch.setattr(guildfile, "_cache", {})
-        return set(child_runs.equivalent_runs("toy:further", flags))
+        return set(finished_runs.equivalent_runs("toy:further", flags))
 
     toy("toy:further")
     (alone,) = ran("further")

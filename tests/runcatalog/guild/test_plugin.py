@@ -258,3 +258,31 @@ def test_a_guild_file_that_unfolds_to_gigabytes_is_one_line(shell, content, why)
     told = shell("guild run m:train -y", code=1)
     assert why in told
     assert len(told.splitlines()) <= 2
+
+
+def test_guild_says_of_how_many_operations_it_reads_the_flags_and_only_when_it_does(tmp_path):
+    root, home = tmp_path / "project", tmp_path / "home"
+    root.mkdir(), home.mkdir()
+    (root / "train.py").write_text(
+        "import argparse\np = argparse.ArgumentParser()\np.add_argument('--lr', default=0.1)\np.parse_args()\n"
+    )
+    operations = {name: {"main": "train", "flags-import": "all"} for name in ("long", "short")}
+    (root / "guild.yml").write_text(json.dumps(operations))
+
+    def notes() -> str:
+        guild = Path(sys.executable).with_name("guild")
+        done = subprocess.run(
+            [sys.executable, guild, "ops"],
+            cwd=root,
+            env=os.environ | {"GUILD_HOME": str(home)},
+            capture_output=True,
+            text=True,
+            check=True,
+        )
+        assert "long" in done.stdout
+        return done.stderr
+
+    assert notes().strip() == "Reading the flags of 2 operations, once ..."
+    assert notes() == ""
+    os.utime(root / "train.py", (time.time() + 60,) * 2)
+    assert notes().strip() == "Reading the flags of changed scripts ..."

@@ -149,7 +149,7 @@ def test_a_best_point_at_the_edge_is_said_to_be_there(make):
     batch = make(
         99, run="b" * 32, result={"batch": True, "method": "gp", "space": space}, operation="x@gp"
     )
-    expected = "the best point has clip at the lower edge of 0.2 to 0.6 and lr at the upper edge of 1e-4 to 2e-2"
+    expected = "the best setting has clip at the lower edge of 0.2 to 0.6 and lr at the upper edge of 1e-4 to 2e-2"
     assert expected in batch_summary.summary(batch, ranked)
     inside = numbered(make, 9, {"lr": 1.4e-2, "clip": 0.4, "depth": 3, "size": SIZES[2]}, 1)
     assert "edge" not in batch_summary.summary(batch, [inside, *ranked[1:]])

@@ -12,7 +12,10 @@ from runcatalog.pages import cited_numbers
 def check(project, make):
     """Return the problems of a text as the project's page."""
     table = {"columns": ["stage", "steps [M]"], "rows": [["gtg0", "12.5 [12, 13]"], ["gtg1", "3"]]}
-    more = {"columns": ["agent", "actions", "ALL"], "rows": [["MOE", "greedy", "5 of 20 [1, 9] %"]]}
+    more = {
+        "columns": ["agent", "actions", "ALL"],
+        "rows": [["MOE", "greedy", "5 of 20 [1, 9] %"], ["MOE", "sampled", "5 % [1, 9]"]],
+    }
     records = [
         make(
             n,
@@ -60,6 +63,14 @@ def check(project, make):
         "3 [2, 4]<!-- =x; run: 00000001 -->",
         "75 [66, 82] %<!-- =objective; run: 00000002 -->",
         "66 %<!-- =low of objective; run: 00000002 -->",
+        # Newcombe's interval by hand: 75 [66, 82] against 50 [40, 60] of 100 games each.
+        "25 [11.6, 37.2] percentage points"
+        "<!-- =difference of objective; run: 00000002; minus objective; run: 00000001 -->",
+        "−0.25 [−0.37, −0.12]<!-- =difference of objective; run: 00000001; minus objective; run: 00000002 -->",
+        # 5 in per cent, [1, 9], against 50 [40.4, 59.6].
+        "-45 [−55.4, −34.6] %"
+        "<!-- =difference of table MOE sampled :: ALL; run: 00000001; minus objective; run: 00000001 -->",
+        "-9.5<!-- =difference of x; run: 00000001; minus table gtg0 :: steps [M]; run: 00000001 -->",
         "`1 %<!-- =objective; run: 00000001 -->`",
         "```\n1 %<!-- =objective; run: 00000001 -->\n```",
         "1 %<!-- an ordinary comment -->",
@@ -83,6 +94,23 @@ def test_a_number_that_its_record_gives(check, text: str):
         ("90 min<!-- =wall_seconds; run: 00000001 -->", "is 1.5"),
         ("12,345,678 M<!-- =env_steps; run: 00000001 -->", "is 12.3457"),
         ("a word<!-- =objective; run: 00000001 -->", "is not NUMBER"),
+        ("3 %<!-- =difference of objective; run: 00000001 -->", "has no difference of objective"),
+        (
+            "25 [12, 40] %<!-- =difference of objective; run: 00000002; minus objective; run: 00000001 -->",
+            "of 00000001 is 25 [11.6",
+        ),
+        (
+            "1<!-- =difference of x; run: 00000001; minus x; run: 0000abcd -->",
+            "no record of run 0000abcd",
+        ),
+        (
+            "1<!-- =difference of x; run: 00000001; minus x; run: 00000002 -->",
+            "run 00000002 has no x",
+        ),
+        (
+            "1 [0, 2]<!-- =difference of kl; run: 00000002; minus kl; run: 00000001 -->",
+            "[none, none]",
+        ),
         ("50 %<!-- =objective -->", "is not NUMBER"),
     ],
 )

@@ -73,7 +73,7 @@ def test_the_best_point_of_a_search_is_marked(project, make):
         for i in range(3)
     ]
     shown = cell(project, [batch, *trials], batch, "toy:opt@gp")
-    words = "; validation set; chosen on the reported set: best point of the search"
+    words = "; validation set; chosen on the reported set: best setting of the search"
     assert has(shown, words)
     grid = make(9, result={"batch": True, "method": "grid"})
     points = [make(10 + i, batch=grid.run, lr=0.1 * i, value=0.5) for i in range(3)]

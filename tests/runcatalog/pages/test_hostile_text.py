@@ -106,7 +106,7 @@ def test_a_file_keeps_its_shape(make, project, names):
 
     assert page.kinds <= OWN
     by_columns = {tuple(table[0][:2]): table for table in page.tables}
-    main = next(t for t in page.tables if t[0][0] == "setting" and "n" in t[0])
+    main = next(t for t in page.tables if t[0][0] == "setting" and "runs" in t[0])
     details = next(t for t in page.tables if t[0][:3] == ["setting", "id", "what"])
     entries = by_columns["run", "started (UTC)"]
     assert [len(table) for table in (main, details, entries)] == [3, 3, 3]

@@ -198,7 +198,9 @@ def test_seeds_share_a_row(project, make):
         ["train lr 0.1", "90 %", "[87, 93]", "4", "360 updates"],
         ["train lr 0.2", "10 %", "[6, 17]", "1", "360 updates"],
     ]
-    assert found[0][-1].endswith("[00000003](toy_runs.md#00000003) and 1 more")
+    assert found[0][-1].endswith(
+        "[00000003](toy_runs.md#00000003) and [1 more](toy_runs.md#toytrain)"
+    )
 
 
 def test_runs_of_seeds_share_a_row_though_each_began_from_a_run_of_its_own_seed(project, make):

@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from runcatalog.pages import findings, render
+from runcatalog.pages import render
 from runcatalog.pages.tables.cells import WIDEST
 
 ROOT = Path(__file__).parents[3]
@@ -57,11 +57,13 @@ def test_a_sweep_is_a_matrix_that_names_a_best_value_only_where_it_is_determined
     assert lever[3] == "undetermined: 1e-3, 5e-3"
     assert "**" not in "".join(lever)
     assert catalog.finding("toy:sweep", x="lr", y="task") == (
-        "**lr 1e-3 has the best mean on 1 of 2 tasks, and is told apart from all other values there.**"
+        "**lr 1e-3 has the best mean on 1 of 2 tasks, and is distinguishable from all other values there.**"
     )
     tied = [run for run in sweep if run.flags["task"] == "lever"]
     said = render.Catalog(project, tied).finding("toy:sweep", x="lr", y="task")
-    assert said.endswith("but is nowhere told apart from all others: the best is undetermined.**")
+    assert said.endswith(
+        "but is nowhere distinguishable from all others: the best is undetermined.**"
+    )
 
 
 def test_a_failed_run_of_a_sweep_is_counted_in_its_cell(project, sweep, make):
@@ -152,7 +154,7 @@ def test_runs_with_the_best_point_and_other_seeds_stand_beside_a_search(project,
     catalog = render.Catalog(project, [batch, *trials, *fresh, other])
     header, _, row = rows(catalog.table(["toy:opt"], fresh={"toy:opt": "toy:train"}))
     cells = dict(zip(header, row, strict=True))
-    assert cells["best point"] == "lr 5e-2"
+    assert cells["best setting"] == "lr 5e-2"
     assert cells["on fresh seeds"] == "40 % [33, 47], 2 seeds"
     alone = render.Catalog(project, [batch, *trials])
     assert "not run" in alone.table(["toy:opt"], fresh={"toy:opt": "toy:train"})
@@ -187,12 +189,30 @@ def test_numbers_for_prose(project, make):
     assert catalog.value("toy:nowhere") == "not run"
     assert catalog.cell("toy:sweep", "b", "median") == "9 \\[5, never\\]"
     assert catalog.cell("toy:sweep", "c", "median") == "not run"
-    overlap = findings.apart(*(catalog.cell("toy:sweep", who, "median") for who in "ab"))
-    assert overlap == "the interval of the difference leaves 0 out"
-    assert findings.apart("3 [2, 6]", "9 [5, 12]") == "the interval of the difference leaves 0 out"
-    undetermined = "the interval of the difference contains 0: undetermined"
-    assert findings.apart("1,003 [1,002, 1,006]", "1,007 [1,004, 1,012]") == undetermined
-    assert findings.apart("3", "9 [5, 12]") == "undetermined: no interval"
+
+
+@pytest.mark.parametrize(
+    ("one", "other", "clause"),
+    [
+        ("3 [2, 4]", "9 [5, never]", "is −6.0 \\[−∞, −1.9\\]"),
+        ("9 [5, 12]", "3 [2, 6]", "is 6.0 \\[1.0, 9.2\\]"),
+        ("1,003 [1,002, 1,006]", "1,007 [1,004, 1,012]", "is −4.0 \\[−9.1, 0.2\\]: undetermined"),
+        (
+            "50 % [40, 60]",
+            "50 % [40, 60]",
+            "is 0.0 \\[−14.1, 14.1\\] percentage points: undetermined",
+        ),
+        ("3", "9 [5, 12]", "is undetermined: no interval"),
+        ("never", "9 [5, 12]", "is undetermined: no value"),
+    ],
+)
+def test_the_difference_of_two_cells(project, make, one, other, clause):
+    """Newcombe's interval by hand: the distances to the facing bounds, squared and added."""
+    table = {"columns": ["who", "median"], "rows": [["a", one], ["b", other]]}
+    objective = {"name": "x", "value": 1}
+    catalog = render.Catalog(project, [make(1, result={"table": table, "objective": objective})])
+    assert catalog.difference("toy:train", "a", "b", "median") == f"the difference {clause}"
+    assert "no value" in catalog.difference("toy:train", "a", "c", "median")
 
 
 def test_why_a_section_has_no_result(project, make):

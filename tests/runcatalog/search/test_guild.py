@@ -17,7 +17,7 @@ import yaml
 
 import prepared
 from runcatalog.guild.runs import GuildRun
-from runcatalog.search.trials import stop
+from runcatalog.guild.side_by_side import stop
 
 SOURCE = Path(__file__).parents[3] / "src"
 GUILD_YML = """
@@ -431,6 +431,6 @@ def test_the_searched_metric_counts_if_the_scripts_objective_is_not_a_number(pro
 )
 def test_a_mistake_is_one_line(project, arguments, message):
     output = project.run(*arguments, code=1)
-    lines = [line for line in output.splitlines() if "Refreshing" not in line]
+    lines = [line for line in output.splitlines() if not line.startswith("Reading the flags")]
     assert len(lines) == 1, output
     assert message in lines[0]

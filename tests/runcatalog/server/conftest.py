@@ -123,7 +123,7 @@ def group(shell_in):
     root.chmod(0o711)
     group = Group(shell_in, root)
     try:
-        group.catalog(f"start --port {group.port} --workers 2")
+        group.catalog(f"start --port {group.port} --workers 2 --host-name mlflow.lab")
         yield group
     finally:
         group.catalog("stop")

@@ -1,10 +1,12 @@
 """A headless Chromium, and sites that it opens from disk."""
 
+import re
 from pathlib import Path
 
 import pytest
 
 from browser import BROWSER
+from runcatalog.model.record_files import write_all
 from runcatalog.site.write import Site
 
 
@@ -21,10 +23,17 @@ class Browser:
         self.asked: list[str] = []
         self.errors: list[str] = []
 
-    def open(self, file: Path, route: str = "#/", width: int = 1280, theme: str = "light"):
+    def open(
+        self,
+        file: Path,
+        route: str = "#/",
+        width: int = 1280,
+        height: int = 900,
+        theme: str = "light",
+    ):
         """Open a page of a site and wait until it is shown."""
         context = self._chromium.new_context(
-            viewport={"width": width, "height": 900}, color_scheme=theme
+            viewport={"width": width, "height": height}, color_scheme=theme
         )
         context.set_default_timeout(30_000)
         page = context.new_page()
@@ -84,3 +93,44 @@ def site_of(project, tmp_path):
         return folder / "index.html"
 
     return write
+
+
+@pytest.fixture
+def records(make):
+    """A sweep of two learning rates with three seeds, a failure, a superseded run, single runs."""
+    batch = "ba7c" * 8
+    sweep = []
+    for n in range(6):
+        lr, seed = (1e-3, 5e-3)[n // 3], n % 3 + 1
+        run = make(
+            n + 1,
+            value=0.8 + n / 50,
+            lr=lr,
+            seed=seed,
+            batch=batch,
+            operation="toy:sweep",
+            label=f"lr={lr} seed={seed}",
+        )
+        curve = [(step, min(1.0, step * lr * 10 + seed / 100)) for step in range(1, 40)]
+        sweep.append(
+            run.with_points({"opening_rate": curve, "loss": [(s, 1 / s) for s in range(1, 40)]})
+        )
+    return [
+        *sweep,
+        make(9, run=batch, operation="toy:sweep", result={"batch": True, "method": "grid"}),
+        make(10, value=0.3, lr=1e-2, task="pull", commit="0123456789abcdef", wall_seconds=75.0),
+        make(11, status="FAILED", reason="gradient explosion at update 12: log_std"),
+        make(12, value=0.1, superseded_by="0000000a" * 4, superseded_why="a wrong reward"),
+    ]
+
+
+@pytest.fixture
+def page_file(shell, records):
+    """The site that `catalog site` writes of these records."""
+    write_all(records, shell.root / "experiments/records")
+    printed = shell.catalog("site")
+    assert re.fullmatch(
+        rf"site/index.html of {len(records)} runs and batches: \d+ files written\n", printed
+    )
+    assert "up to date" in shell.catalog("site")
+    return shell.root / "site/index.html"

@@ -1,54 +1,11 @@
 """What a reader does: `catalog site`, open it from disk, filter, read a run, compare; keys alone; axe."""
 
 import re
-from pathlib import Path
+from dataclasses import replace
 
 import pytest
 
 from runcatalog.model.record_files import write_all
-
-ROOT = Path(__file__).parents[3]
-
-
-@pytest.fixture
-def records(make):
-    """A sweep of two learning rates with three seeds, a failure, a superseded run, single runs."""
-    batch = "ba7c" * 8
-    sweep = []
-    for n in range(6):
-        lr, seed = (1e-3, 5e-3)[n // 3], n % 3 + 1
-        run = make(
-            n + 1,
-            value=0.8 + n / 50,
-            lr=lr,
-            seed=seed,
-            batch=batch,
-            operation="toy:sweep",
-            label=f"lr={lr} seed={seed}",
-        )
-        curve = [(step, min(1.0, step * lr * 10 + seed / 100)) for step in range(1, 40)]
-        sweep.append(
-            run.with_points({"opening_rate": curve, "loss": [(s, 1 / s) for s in range(1, 40)]})
-        )
-    return [
-        *sweep,
-        make(9, run=batch, operation="toy:sweep", result={"batch": True, "method": "grid"}),
-        make(10, value=0.3, lr=1e-2, task="pull", commit="0123456789abcdef", wall_seconds=75.0),
-        make(11, status="FAILED", reason="gradient explosion at update 12: log_std"),
-        make(12, value=0.1, superseded_by="0000000a" * 4, superseded_why="a wrong reward"),
-    ]
-
-
-@pytest.fixture
-def page_file(shell, records):
-    """The site that `catalog site` writes of these records."""
-    write_all(records, shell.root / "experiments/records")
-    printed = shell.catalog("site")
-    assert re.fullmatch(
-        rf"site/index.html of {len(records)} runs and batches: \d+ files written\n", printed
-    )
-    assert "up to date" in shell.catalog("site")
-    return shell.root / "site/index.html"
 
 
 def test_front_filter_run_comparison(browser, page_file):
@@ -149,7 +106,9 @@ def test_keys_alone(browser, page_file):
     page.wait_for_selector("main[data-ready=run]")
 
 
-@pytest.mark.parametrize(("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light")])
+@pytest.mark.parametrize(
+    ("width", "theme"), [(1280, "light"), (1280, "dark"), (390, "light"), (390, "dark")]
+)
 def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_file, width, theme):
     from axe_playwright_python.sync_playwright import Axe
 
@@ -163,6 +122,41 @@ def test_axe_finds_nothing_serious_and_no_page_scrolls_sideways(browser, page_fi
         serious = [f"{each['id']}: {each['nodes'][0]['html'][:200]}" for each in found]
         assert not serious, (route, serious)
         assert page.evaluate("document.documentElement.scrollWidth <= innerWidth"), route
+
+
+def test_units_and_stated_intervals(browser, page_file, shell, make):
+    """A unit is declared once for an operation's metrics; an interval that a table states is the run's."""
+    guild_file = shell.root / "experiments/toy/guild.yml"
+    train = "train: {main: src/toy.train, flags-import: all"
+    text = guild_file.read_text()
+    assert train in text
+    units = "units: {opening_time: s, 'depth/*': mm}"
+    guild_file.write_text(text.replace(train, f"{train}, {units}"))
+    (shell.root / "experiments/toy/reported.yml").write_text(
+        "interval: {'toy:train': 'all :: share'}\n"
+    )
+    table = {"columns": ["seeds", "share"], "rows": [["all", "50 % [20, 70]"]]}
+    run = make(20, value=0.5)
+    run = replace(run, result={**run.result, "table": table}).with_points(
+        {"opening_time": [(0, 3.0), (1, 2.0)], "depth/all": [(0, 0.5)]}
+    )
+    write_all([run], shell.root / "experiments/records")
+    shell.catalog("site")
+    page = browser.open(page_file, f"#/run/{run.run}")
+    main = page.locator("main").inner_text()
+    assert "95 % interval [20, 70]" in main
+    assert "opening time [s]" in page.locator("figure.chart figcaption").inner_text()
+    assert "depth/all [mm]" in main
+    browser.go(page, "#/runs?last:opening_time<3")
+    assert "last:opening_time [s]" in page.locator(".tabulator-col-title").all_inner_texts()
+
+
+def test_a_batch_is_one_click_from_its_trials(browser, page_file):
+    page = browser.open(page_file, "#/runs?batch")
+    page.locator(".tabulator-row").get_by_role("link", name="ba7cba7c").first.click()
+    page.wait_for_selector("main[data-ready=run]")
+    page.get_by_role("link", name="00000004").click()
+    page.get_by_role("link", name="ba7cba7c").click()
 
 
 def test_a_grid_of_two_flags_is_a_matrix(browser, site_of, make):

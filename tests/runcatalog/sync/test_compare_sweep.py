@@ -49,5 +49,5 @@ def test_a_sweep_there_and_back(shell, tmp_path):
     shell.inside(f"import {path} -q --batch {batch}")
     imported = settings(shell.inside(f"row {batch}"))
     for setting, row in synced.items():
-        for name in ("opening rate", "95 %", "n", "after"):
+        for name in ("opening rate", "95 %", "runs", "after"):
             assert imported[setting][name] == row[name], name

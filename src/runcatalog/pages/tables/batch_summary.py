@@ -56,7 +56,7 @@ def grid_summary(trials: Sequence[RunRecord]) -> str:
             shown = sentences.value_text(group.objectives[0], group.value or 0.0)
             parts.append(f"{point}: {shown}{sentences.interval(group.objectives)}")
     if len(good) > MAX_GROUPS:
-        parts.append(f"and {len(good) - MAX_GROUPS} more points")
+        parts.append(f"and {len(good) - MAX_GROUPS} more settings")
     if not good:
         parts.append("no trial finished with a result")
     return "; ".join(parts + _failures(ranked, names))
@@ -98,12 +98,12 @@ def _failures(ranked: Sequence[Group], names: Sequence[str]) -> list[str]:
         who = f"{sentences.point_text(group.point, names)} " if group.point else ""
         parts.append(f"{who}failed {len(lost)} of {len(group.trials)}: {why}")
     if len(parts) > MAX_GROUPS:
-        parts = [*parts[:MAX_GROUPS], f"and {len(parts) - MAX_GROUPS} more points with failures"]
+        parts = [*parts[:MAX_GROUPS], f"and {len(parts) - MAX_GROUPS} more settings with failures"]
     return parts
 
 
 def search_summary(batch: RunRecord | None, trials: Sequence[RunRecord]) -> str:
-    """Return best point, best cluster, importance, failures by kind and origins of a search.
+    """Return best setting, best cluster, importance, failures by kind and origins of a search.
 
     Args:
         batch: The search; None where it has no record.
@@ -152,14 +152,14 @@ def importance_text(batch: RunRecord | None) -> str:
 
 
 def edge_text(edges: Sequence[searches.Edge]) -> str:
-    """Return the parameters of the best point that lie at the edge of the space; "" if none does."""
+    """Return the parameters of the best setting that lie at the edge of the space; "" if none does."""
     parts = []
     for edge in edges:
         low, high = (
             markdown.flag_value(values.parse_flag(bound)) for bound in (edge.low, edge.high)
         )
         parts.append(f"{markdown.escape(edge.name)} at the {edge.bound} edge of {low} to {high}")
-    return f"the best point has {' and '.join(parts)}" if parts else ""
+    return f"the best setting has {' and '.join(parts)}" if parts else ""
 
 
 def comparison_text(comparison: Comparison | None, id8: str) -> str:

@@ -9,10 +9,17 @@ from collections.abc import Iterable, Sequence
 from typing import Any
 
 from runcatalog import numbers
-from runcatalog.analysis import groups
+from runcatalog.analysis import groups, replication
 from runcatalog.model import statistics
 from runcatalog.model.project import Reported
-from runcatalog.model.run_record import FAILED, FINISHED, KILLED, RUNNING, RunRecord
+from runcatalog.model.run_record import (
+    FAILED,
+    FINISHED,
+    KILLED,
+    RUNNING,
+    RunRecord,
+    is_maximized,
+)
 from runcatalog.pages.tables import evaluation_marks
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.pages.tables.settings import Setting
@@ -83,10 +90,10 @@ def count(setting: Setting) -> str:
     finished, total = setting.finished, len(setting.members)
     if total > len(finished):
         return f"{len(finished)} of {total}"
-    of_seeds = [seed for member in finished for seed in seeds(member)]
-    if len(set(of_seeds)) < len(of_seeds):
+    all_seeds = [seed for member in finished for seed in seeds(member)]
+    if len(set(all_seeds)) < len(all_seeds):
         return f"{total} runs"
-    return str(max(len(of_seeds), total))
+    return str(max(len(all_seeds), total))
 
 
 def after(objectives: Sequence[dict[str, Any]]) -> str:
@@ -160,29 +167,26 @@ def provenance(data: PageData, members: Sequence[RunRecord]) -> list[str]:
 
 
 def not_replicated(report: Reported | None, setting: Setting) -> str:
-    """Return "**not replicated**: reported 90 %" where the interval excludes the reported number on the worse side."""
-    number = reported_number(report, setting)
-    bounds = interval_of(setting.objectives) if number is not None else None
-    if number is None or bounds is None:
+    """Return "**not replicated**: reported 90 %" of a setting that falls short of the reported number; "" else."""
+    if not falls_short(report, setting):
         return ""
     objective = setting.objectives[0]
-    worse = bounds[0] > number if objective.get("goal") == "min" else bounds[1] < number
-    return (
-        f"**not replicated**: reported {sentences.value_text(objective, number)}" if worse else ""
+    number = statistics.mean(replication.reported_numbers(report, objective))
+    return f"**not replicated**: reported {sentences.value_text(objective, number)}"
+
+
+def falls_short(report: Reported | None, setting: Setting) -> bool:
+    """Return whether a setting's interval lies on the worse side of what its source reported for the objective."""
+    objective = setting.objectives[0] if setting.objectives else None
+    reported = replication.reported_numbers(report, objective) if objective else []
+    if objective is None or not reported:
+        return False
+    return replication.falls_short(
+        interval_of(setting.objectives),
+        reported,
+        share=objective.get("kind") == "rate",
+        maximize=is_maximized(str(objective["name"]), objective),
     )
-
-
-def reported_number(report: Reported | None, setting: Setting) -> float | None:
-    """Return the mean of the numbers that a source reported for a setting's objective; None without any."""
-    if report is None or not setting.objectives:
-        return None
-    reported = report.numbers.get(str(setting.objectives[0]["name"]))
-    numbers = [
-        float(number)
-        for number in (reported if isinstance(reported, list) else [reported])
-        if isinstance(number, int | float) and not isinstance(number, bool)
-    ]
-    return statistics.mean(numbers) if numbers else None
 
 
 def report(reported: Reported) -> str:
@@ -208,8 +212,9 @@ def ids(data: PageData, setting: Setting) -> str:
 
 def id_links(data: PageData, runs: Sequence[str]) -> str:
     """Return links to the entries of runs, the first three of them."""
-    shown = [data.id_cell(run) for run in runs[:_IDS]]
-    return ", ".join(shown) + (f" and {len(runs) - _IDS} more" if len(runs) > _IDS else "")
+    shown = ", ".join(data.id_cell(run) for run in runs[:_IDS])
+    more = len(runs) - _IDS
+    return f"{shown} and {data.section_link(runs[0], f'{more} more')}" if more > 0 else shown
 
 
 def day(milliseconds: int | None) -> str:

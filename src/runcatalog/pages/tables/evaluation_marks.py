@@ -41,14 +41,14 @@ def mark(opened: Openings, batch: RunRecord | None, members: Sequence[RunRecord]
     parts = list(names)[:2] + ["…"] * (len(names) > 2)
     reasons = dict.fromkeys(m.evaluation.chosen for m in declared if m.evaluation)
     if is_chosen(batch, members):
-        reasons = {"best point of the search": None} | reasons
+        reasons = {"best setting of the search": None} | reasons
     if texts := [markdown.escape(reason) for reason in reasons if reason]:
         parts.append(f"{_CHOSEN}: {', '.join(texts)}")
     return "".join(f"; {part}" for part in parts)
 
 
 def is_chosen(batch: RunRecord | None, members: Sequence[RunRecord]) -> bool:
-    """Return whether a row's number is that of the best point of a search, as its record says."""
+    """Return whether a row's number is that of the best setting of a search, as its record says."""
     single = batch or (members[0] if len(members) == 1 else None)
     best = (single.result or {}).get("best") if single else None
     return isinstance(best, dict) or (len(members) > 1 and searches.is_search(batch, members))

@@ -23,7 +23,7 @@ class Line:
         name: The value.
         settings: Setting by value of the other flag.
         best: The value with the best mean; None without a result.
-        tied: Values that cannot be told apart from it.
+        tied: Values that are indistinguishable from it.
     """
 
     name: Any
@@ -33,7 +33,7 @@ class Line:
 
     @property
     def is_determined(self) -> bool:
-        """Whether the interval tells the best value apart from all others."""
+        """Whether the best value is distinguishable from all others."""
         return self.best is not None and not self.tied
 
 
@@ -108,7 +108,7 @@ def sweep_table(
     )
     name = markdown.words(str(objective.get("name", "objective"))).capitalize()
     caption = (
-        f"*{name}{unit}, mean [95 %] of {of} seeds. Bold: the highest mean where its interval tells it apart from all "
+        f"*{name}{unit}, mean [95 %] of {of} seeds. Bold: the highest mean where it is distinguishable from all "
         "others; elsewhere the best is undetermined.*"
     )
     if objective.get("goal") == "min":

@@ -2,8 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
 from typing import Any
 
 from runcatalog.analysis import groups, record_numbers
@@ -28,7 +28,7 @@ class PageData:
         missing_commits: Commits of runs that are not in the project's git history.
         intervals: By operation, the cell of a run's table with its objective and 95 % interval, where the script
             computed it from several seeds; see `record_numbers.cell`.
-        addresses: Path and anchor of the entries in the pages of runs, by run id.
+        addresses: Path and anchor of the entries in the pages of runs, by run id and by operation.
         by_id: Current records by id, in order of their start: neither superseded nor retracted. Tables, figures and
             counts are of these alone.
         trials: Current trials by the id of their batch.
@@ -54,10 +54,10 @@ class PageData:
     settings: dict[str, list[Any]] = field(init=False, default_factory=dict)
     cpus: dict[str, list[str]] = field(init=False)
     _by_operation: dict[str, list[RunRecord]] = field(init=False)
+    _marked_of: dict[str, list[RunRecord]] = field(init=False)
 
     def __post_init__(self) -> None:
-        stated = (_with_interval(r, self.intervals.get(r.operation, "")) for r in self.records)
-        ordered = sorted(stated, key=groups.order)
+        ordered = sorted(with_intervals(self.records, self.intervals), key=groups.order)
         self.opened = self.opened or evaluation_marks.openings(ordered)
         self.by_id = {record.run: record for record in marks.current(ordered)}
         self.marked = {r.run: r for r in ordered if r.run not in self.by_id}
@@ -66,6 +66,9 @@ class PageData:
             kinds = self.cpus.setdefault(record.machine, [])
             if record.host_cpu and record.host_cpu not in kinds:
                 kinds.append(record.host_cpu)
+        self._marked_of = {}
+        for record in self.marked.values():
+            self._marked_of.setdefault(self.operation_of(record), []).append(record)
         self.trials, self._by_operation = {}, {}
         for record in self.by_id.values():
             self._by_operation.setdefault(record.operation, []).append(record)
@@ -83,7 +86,7 @@ class PageData:
 
     def marked_of(self, operation: str) -> list[RunRecord]:
         """Return the superseded and retracted runs and batches of an operation, with their trials."""
-        return [record for record in self.marked.values() if self.operation_of(record) == operation]
+        return self._marked_of.get(operation, [])
 
     def heads(self, operation: str) -> list[RunRecord]:
         """Return the batches and single runs of an operation, by start; no trials.
@@ -108,6 +111,12 @@ class PageData:
         )
         return f"{shown} *local*" if run in self.local else shown
 
+    def section_link(self, run: str, text: str) -> str:
+        """Return a text that is linked to the section with all runs of a run's operation."""
+        record = self.by_id.get(run)
+        address = self.addresses.get(self.operation_of(record)) if record else None
+        return f"[{text}]({page_links.to(address)})" if address else text
+
     def machine(self, record: RunRecord) -> str:
         """Return a run's machine, with the number of its kind of CPU if the machine has had several."""
         kinds = self.cpus.get(record.machine, [])
@@ -120,6 +129,16 @@ class PageData:
         return self.trials.get(head.batch or head.run, [])
 
 
+def with_intervals(records: Iterable[RunRecord], intervals: Mapping[str, str]) -> list[RunRecord]:
+    """Return records whose objectives have the intervals that cells of their tables state.
+
+    Args:
+        records: The records.
+        intervals: The cell by operation; see :meth:`runcatalog.model.project.Project.intervals`.
+    """
+    return [_with_interval(record, intervals.get(record.operation, "")) for record in records]
+
+
 def _with_interval(record: RunRecord, cell: str) -> RunRecord:
     """Return a record whose objective has the interval that a cell of its table states."""
     objective = record.objective
@@ -128,4 +147,4 @@ def _with_interval(record: RunRecord, cell: str) -> RunRecord:
         return record
     scale = 0.01 if objective.get("kind") == "rate" else 1.0
     stated = {**objective, "interval": [scale * number for number in numbers[1:]]}
-    return replace(record, result={**(record.result or {}), "objective": stated})
+    return record.with_objective(stated)

@@ -1,4 +1,4 @@
-"""Tables of hyperparameter searches: the best point, its value on fresh seeds, what mattered, random search."""
+"""Tables of hyperparameter searches: the best setting, its value on fresh seeds, what mattered, random search."""
 
 from __future__ import annotations
 
@@ -11,7 +11,7 @@ from runcatalog.pages.tables import cells, setting_table, settings
 from runcatalog.pages.tables.page_data import PageData
 from runcatalog.text import markdown, sentences, terminal
 
-SEARCH, POINT, BEST, FRESH = "search", "best point", "its value in the search", "on fresh seeds"
+SEARCH, POINT, BEST, FRESH = "search", "best setting", "its value in the search", "on fresh seeds"
 MATTERS, RANDOM, TRIALS = (
     "what matters",
     "best value against random search's (one pair each: undetermined)",
@@ -27,7 +27,7 @@ def search_table(
     Args:
         data: All records.
         operations: Names, in order.
-        fresh: By operation, the one that trains with the best point and other seeds.
+        fresh: By operation, the one that trains with the best setting and other seeds.
     """
     columns = (SEARCH, POINT, BEST, FRESH, MATTERS, RANDOM, TRIALS)
     columns += (
@@ -187,7 +187,7 @@ def compared(
 
 
 def is_better(comparison: searches.Comparison) -> bool:
-    """Return whether the search found a better point than the random one."""
+    """Return whether the search found a better setting than the random one."""
     if comparison.objective.get("goal", "max") == "min":
         return comparison.best < comparison.random
     return comparison.best > comparison.random

@@ -8,6 +8,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
+from runcatalog.analysis import groups
 from runcatalog.model import values
 from runcatalog.model.run_record import FINISHED, RunRecord
 from runcatalog.pages.tables import cells, settings
@@ -24,7 +25,7 @@ _WORD = re.compile(r"\S+?='[^']*'|'[^']*'|\S+")
 _FLAGS = 5  # flags that a setting shows; its entry has the command with all
 _FURTHER = 3  # columns of further numbers
 
-SETTING, VALUE, INTERVAL, COUNT, AFTER = "setting", "value", "95 %", "n", "after"
+SETTING, VALUE, INTERVAL, COUNT, AFTER = "setting", "value", "95 %", "runs", "after"
 OUTCOME, REPORTED, SAME = "outcome", "reported", "same setting?"
 STARTED, ID = "started", "id"
 
@@ -39,6 +40,7 @@ class Row:
         further: Cells of further numbers by their names.
         objective: Name of the value; "" without one.
         folded: Whether the row is folded below the table, as an earlier row of its operation.
+        units: Units of the value and the further numbers by their names.
     """
 
     cells: dict[str, str]
@@ -46,6 +48,7 @@ class Row:
     options: Mapping[str, str] = field(default_factory=dict)
     objective: str = ""
     folded: bool = False
+    units: Mapping[str, str] = field(default_factory=dict)
 
 
 def rows(
@@ -120,7 +123,10 @@ def _row(
         key: f"{cells.mean_text(numbers)} {cells.interval(numbers)}".strip()
         for key, numbers in cells.further(setting).items()
     }
-    return Row(row, further, options, str(objectives[0]["name"]))
+    declared = data.operations.get(setting.members[0].operation)
+    name_ = str(objectives[0]["name"])
+    units = {n: declared.unit(n) if declared else "" for n in (name_, *further)}
+    return Row(row, further, options, name_, units=units)
 
 
 def _distinct(
@@ -208,7 +214,7 @@ def _label_flags(record: RunRecord) -> tuple[list[str], str]:
         values.flag_text(v): n for n, v in reversed(record.flags.items()) if isinstance(v, str)
     }
     named, rest = [], []
-    for word in _WORD.findall(settings.label(record)):
+    for word in _WORD.findall(groups.label(record)):
         name, equals, _ = word.partition("=")
         if equals and name in record.flags:
             named.append(name)
@@ -404,7 +410,10 @@ def as_markdown(rows: Sequence[Row], titles: Mapping[str, str] | None = None) ->
         if column in (*before, *behind) and not (column == VALUE and only):
             return column
         name = only if column == VALUE else column
-        return markdown.escape(named[name]) if name in named else markdown.words(name)
+        if name in named:
+            return markdown.escape(named[name])
+        unit = next((row.units[name] for row in rows if row.units.get(name)), "")
+        return markdown.words(name) + (f" [{markdown.escape(unit)}]" if unit else "")
 
     names = [title(column) for column in columns]
 

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import re
 from collections.abc import Sequence
 from dataclasses import dataclass
 from functools import cached_property
@@ -14,7 +13,6 @@ from runcatalog.model.run_record import FINISHED, NEUTRAL_FLAGS, RunRecord
 from runcatalog.pages.tables.page_data import PageData
 
 _SEEDS = frozenset({"seed", "resume"})
-_SEED = re.compile(r"[ ,;]*\bseed[ =:]*(-?\d+)\b")
 
 
 @dataclass(frozen=True)
@@ -80,7 +78,7 @@ def _settings(data: PageData, operation: str) -> list[Setting]:
         if trials and not head.batch:
             batches[head.run] = head
     grouped, known = [], data.marked | data.by_id
-    for runs in _by_flags(data, members):
+    for runs in groups.by_setting(members, known):
         finished = [r for r in runs if r.status == FINISHED and r.objective]
         newest = {r.run for r in groups.without_repetitions(finished, known)}
         older = {r.run for r in finished} - newest
@@ -116,30 +114,3 @@ def varying(runs: Sequence[RunRecord]) -> list[str]:
         for name, found in values.items()
         if len(found) > 1 and name not in _SEEDS and name not in NEUTRAL_FLAGS
     )
-
-
-def label(record: RunRecord) -> str:
-    """Return the label without the seed, in which runs of a setting differ."""
-    own = str(record.seed)
-    return _SEED.sub(lambda m: "" if m[1] == own else m[0], record.label).strip()
-
-
-def _by_flags(data: PageData, runs: Sequence[RunRecord]) -> list[list[RunRecord]]:
-    """Group runs that differ only in their seed, and whose parents differ only in their seed; members by start."""
-    by_lineage: dict[str, list[RunRecord]] = {}
-    known = data.marked | data.by_id
-    for record in runs:
-        parents = [groups.lineage(record, parent, known) for parent in record.parents]
-        by_lineage.setdefault(repr((_key(record), parents)), []).append(record)
-    # Runs with the same parent belong together too, although the parent has the same seed as only some of them.
-    merged: dict[str, list[RunRecord]] = {}
-    for key, members in by_lineage.items():
-        same_parents = len({member.parents for member in members}) == 1
-        merged.setdefault(
-            repr((_key(members[0]), members[0].parents)) if same_parents else key, []
-        ).extend(members)
-    return [sorted(members, key=groups.order) for members in merged.values()]
-
-
-def _key(record: RunRecord) -> tuple[object, ...]:
-    return groups.compared(record), label(record), record.reported_by

@@ -412,7 +412,7 @@ class Publisher:
         strays = state.get("strays", {})
         new = [name for name, reported in strays.items() if not reported]
         if new:
-            state["strays"] = dict.fromkeys(strays, "told")
+            state["strays"] = dict.fromkeys(strays, "reported")
             self._keep(state)
             names = ", ".join(new[:5])
             raise UserError(

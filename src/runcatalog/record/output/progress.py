@@ -8,8 +8,8 @@ import os
 import time
 from collections import deque
 
-from runcatalog import terminal_output
 from runcatalog.numbers import amount, duration, number, plural
+from runcatalog.record.output import terminal_output
 
 RECENT = 60.0  # s that a speed is taken over
 REDRAW = 0.2  # s between two states of the line on a terminal

@@ -16,7 +16,6 @@ import subprocess
 import sys
 import time
 from collections.abc import Mapping, Sequence
-from importlib import metadata
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -224,6 +223,8 @@ def gpu_name() -> str:
 
 def versions() -> dict[str, str]:
     """Return the versions of Python and of the packages that results may depend on."""
+    from importlib import metadata  # 30 modules that most commands do not need
+
     installed = {"python": platform.python_version()}
     for name in PACKAGES:
         with contextlib.suppress(metadata.PackageNotFoundError):

@@ -54,21 +54,21 @@ const charts = {
 
   // Return the figure of a metric.
   // lines: {label, style, steps, values, low, high}; low and high of a band, if there is one.
-  figure(metric, lines, { axis = "step", objective = null } = {}) {
+  figure(metric, lines, { axis = "step", objective = null, unit = "" } = {}) {
     const rate = charts.isRate(metric, lines, objective);
     const box = elements.make("div", {
       class: "plot",
       role: "img",
       "aria-label": charts.description(metric, lines, rate),
     });
-    const title = [formats.words(metric), rate ? elements.make("span", { class: "unit" }, " [%]") : null];
+    const title = [formats.words(metric), elements.unit(rate ? "%" : unit)];
     const figure = elements.make("figure", { class: "chart" }, elements.make("figcaption", {}, title), box);
     // Drawn when it comes into sight, since a run may have a hundred metrics.
     const observer = new IntersectionObserver(
       (entries) => {
         if (!entries.some(({ isIntersecting }) => isIntersecting)) return;
         observer.disconnect();
-        if (box.isConnected) charts.draw(box, lines, { axis, rate });
+        if (box.isConnected) charts.draw(box, lines, { axis, rate, unit });
       },
       { rootMargin: "200px" },
     );
@@ -87,7 +87,7 @@ const charts = {
     return `${formats.words(metric)}. ${shown.join("; ")}`;
   },
 
-  draw(box, lines, { axis, rate }) {
+  draw(box, lines, { axis, rate, unit }) {
     const scale = rate ? 100 : 1;
     const scaled = (values) =>
       values.map((value) => (value === null || !Number.isFinite(value) ? null : value * scale));
@@ -129,7 +129,7 @@ const charts = {
         hooks: {
           setCursor: [
             (u) => {
-              reading.textContent = charts.reading(u, axis, rate);
+              reading.textContent = charts.reading(u, axis, rate ? "%" : unit);
             },
           ],
         },
@@ -167,14 +167,14 @@ const charts = {
   },
 
   // The values at the cursor, at most six lines.
-  reading(plot, axis, rate) {
+  reading(plot, axis, unit) {
     const at = plot.cursor.idx;
     if (at === null || at === undefined) return "";
     const parts = [];
     plot.series.forEach((line, i) => {
       const value = plot.data[i][at];
       if (i === 0 || !line.label || value === null || value === undefined) return;
-      parts.push(`${line.label}: ${formats.number(value)}${rate ? " %" : ""}`);
+      parts.push(`${line.label}: ${formats.number(value)}${unit && ` ${unit}`}`);
     });
     const more = parts.length > 6 ? [`and ${parts.length - 6} more`] : [];
     return [`${axis} ${formats.number(plot.data[0][at], 7)}`, ...parts.slice(0, 6), ...more].join(" · ");

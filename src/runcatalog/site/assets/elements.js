@@ -24,9 +24,9 @@ const elements = {
     return elements.make("a", { href: address, ...attributes }, text);
   },
 
-  // Return a table. Columns: {title, right, kind}; rows: lists of texts or elements.
+  // Return a table. Columns: {title, right, kind, named}; rows: lists of texts or elements.
   // A kind is for narrow screens: a table with a "full" column is a list there, which gives this column a line;
-  // a "wide" column is left out.
+  // a "wide" column is left out, and the cells of a named one have its title before them.
   table(caption, columns, rows) {
     const heads = columns.map(({ title, right, kind }) =>
       elements.make("th", { scope: "col", class: elements.classes(right && "right", kind) }, title),
@@ -38,7 +38,10 @@ const elements = {
         cells.map((cell, i) =>
           elements.make(
             "td",
-            { class: elements.classes(columns[i].right && "right", columns[i].kind) },
+            {
+              class: elements.classes(columns[i].right && "right", columns[i].kind),
+              "data-title": columns[i].named ? columns[i].title : null,
+            },
             cell,
           ),
         ),
@@ -56,6 +59,11 @@ const elements = {
         elements.make("tbody", {}, lines),
       ),
     );
+  },
+
+  // Return " [s]" behind a metric's name, null without a unit.
+  unit(unit) {
+    return unit ? elements.make("span", { class: "unit" }, ` [${unit}]`) : null;
   },
 
   classes(...names) {

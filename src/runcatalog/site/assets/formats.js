@@ -72,6 +72,11 @@ const formats = {
     return number === 1 ? `1 ${name}` : `${formats.number(number)} ${name}${name.endsWith("s") ? "" : "s"}`;
   },
 
+  // A text whose numbers stay on one line with their unit and interval.
+  unbroken(text) {
+    return text.replace(/(\d) (?=[%\[])|(\[\S+) (?=\S+\])|% (?=\[)/g, (space) => space.replace(" ", "\u00a0"));
+  },
+
   words(name) {
     return name.replaceAll("_", " ").trim();
   },

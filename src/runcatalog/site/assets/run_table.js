@@ -88,12 +88,12 @@ const runTable = {
     const text = (read) => (cell) => document.createTextNode(read(cell.getData()));
     const more = queried.map((name, i) => ({
       field: `query${i}`,
-      minWidth: Math.min(180, Math.max(80, 40 + 7 * name.title.length)),
+      minWidth: Math.min(180, Math.max(80, 40 + 7 * `${name.title} ${runTable.unit(name)}`.length)),
       widthGrow: 1,
       responsive: 0,
       sorter: runTable.byValue(name),
-      titleFormatter: () => document.createTextNode(name.title),
-      formatter: text((data) => runTable.cell(names.value(data.row, name), name)),
+      titleFormatter: () => elements.make("span", {}, name.title, elements.unit(runTable.unit(name))),
+      formatter: (cell) => runTable.queried(names.value(cell.getData().row, name), name),
     }));
     return [
       {
@@ -165,7 +165,10 @@ const runTable = {
         minWidth: 240,
         widthGrow: 6,
         responsive: 2,
-        formatter: text((data) => data.result),
+        formatter: (cell) => {
+          const { result } = cell.getData();
+          return elements.make("span", { title: result }, result);
+        },
       },
       {
         title: "seed",
@@ -191,9 +194,21 @@ const runTable = {
     ];
   },
 
+  unit({ kind, key }) {
+    return kind === "last" || kind === "best" ? runs.unit([...runs.ids.keys()], key) : "";
+  },
+
   objective(row) {
     const objective = runs.objective(row);
     return objective === null ? "" : formats.value(objective.value, objective.kind);
+  },
+
+  // Return the cell of a queried name; that of a batch or a successor is a link.
+  queried(value, name) {
+    const isLink = name.kind === "field" && ["batch", "superseded_by"].includes(name.key);
+    return isLink && value !== undefined
+      ? listPages.linkTo(value)
+      : document.createTextNode(runTable.cell(value, name));
   },
 
   cell(value, { kind, key }) {

@@ -13,11 +13,10 @@ from pathlib import Path
 
 import pytest
 
-from runcatalog import terminal_output
 from runcatalog.model.record_files import read_all
 from runcatalog.model.run_record import RunRecord
 from runcatalog.numbers import count
-from runcatalog.record.output import outcome, progress
+from runcatalog.record.output import outcome, progress, terminal_output
 from runcatalog.record.output.progress import ProgressLine, Speed, progress_text
 from runcatalog.text import sentences
 

@@ -28,7 +28,7 @@ const batchPage = {
     elements.add(main, comparePage.runsTable(groups, members), runPage.media(page));
   },
 
-  // Add the curves of the best settings, as many as can be told apart.
+  // Add the curves of the best settings, as many as can be distinguished.
   async curves(main, groups) {
     const finished = groups.filter(({ mean }) => mean !== null);
     const drawn = (finished.length ? finished : groups).slice(0, runsPage.MOST);

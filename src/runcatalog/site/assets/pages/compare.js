@@ -73,7 +73,12 @@ const comparePage = {
     const heads = [
       { title: elements.make("span", { class: "unseen" }, "line") },
       { title: "setting" },
-      { title: name ? `mean ${formats.words(name)}` : "mean", right: true },
+      {
+        title: name
+          ? [`mean ${formats.words(name)}`, elements.unit(runs.unit(members, name))]
+          : "mean",
+        right: true,
+      },
       { title: "95 % interval", right: true },
       { title: "runs", right: true },
       ...(failures ? [{ title: "failed", right: true }] : []),
@@ -199,7 +204,14 @@ const comparePage = {
           return [{ label, style: i, steps: band.steps, values: band.mean, low: band.low, high: band.high }];
         });
         return lines.length
-          ? charts.figure(metric, lines, { axis: objective?.axis ?? "step", objective })
+          ? charts.figure(metric, lines, {
+              axis: objective?.axis ?? "step",
+              objective,
+              unit: runs.unit(
+                groups.flatMap(({ rows }) => rows),
+                metric,
+              ),
+            })
           : null;
       })
       .filter((figure) => figure !== null);

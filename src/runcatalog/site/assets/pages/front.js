@@ -48,15 +48,15 @@ const frontPage = {
         "li",
         {},
         elements.make("strong", {}, elements.link(runsPage.address(`study=${study}`), study)),
-        `: ${text}`,
+        `: ${formats.unbroken(text)}`,
       ),
     );
     const rows = headlines.map((line) => [
       line.study,
       line.question,
-      line.measured,
-      line.reported,
-      line.seeds,
+      formats.unbroken(line.measured),
+      formats.unbroken(line.reported),
+      elements.make("span", { class: "date" }, line.seeds),
       line.same,
       frontPage.links(line.runs),
     ]);
@@ -67,9 +67,9 @@ const frontPage = {
             { title: "study" },
             { title: "question", kind: "full" },
             { title: "measured, 95 %" },
-            { title: "reported" },
-            { title: "seeds" },
-            { title: "same setting?", kind: "full" },
+            { title: "reported", named: true },
+            { title: "seeds", named: true },
+            { title: "same setting?", kind: "full", named: true },
             { title: "runs" },
           ],
           rows,
@@ -88,7 +88,10 @@ const frontPage = {
   links(ids) {
     const rows = ids.map((id) => runs.find(id)).filter((row) => row !== undefined);
     if (!rows.length) return "";
-    if (rows.length === 1) return elements.link(runs.address(rows[0]), runs.ids[rows[0]].slice(0, 8));
+    const batches = new Set(rows.map((row) => runs.fact(row, "batch")));
+    const [batch] = batches;
+    if (batches.size === 1 && batch !== undefined) return listPages.linkTo(batch);
+    if (rows.length === 1) return listPages.linkTo(ids[0]);
     return elements.link(comparePage.address(rows), `${rows.length} runs`);
   },
 

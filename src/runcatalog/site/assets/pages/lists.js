@@ -15,16 +15,25 @@ const listPages = {
     const seconds = runs.fact(row, "wall_seconds");
     return [
       elements.make("span", { class: "date" }, started === undefined ? "" : formats.time(started)),
-      elements.link(runs.address(row), runs.ids[row].slice(0, 8), { class: "id" }),
+      listPages.id(row),
       runs.fact(row, "operation"),
       listPages.result(row),
       elements.make("span", { class: "date" }, seconds === undefined ? "" : formats.duration(seconds)),
     ];
   },
 
+  // Return a link to a run, and one to the batch of a trial.
+  id(row) {
+    const batch = runs.fact(row, "batch");
+    const run = listPages.linkTo(runs.ids[row]);
+    return batch === undefined ? run : elements.make("span", {}, run, " of ", listPages.linkTo(batch));
+  },
+
+  // Return a result of at most three lines; the whole is on the run's page, and shown where the pointer rests.
   result(row) {
     const failed = ["FAILED", "KILLED"].includes(runs.status(row));
-    return elements.make("span", { class: failed ? "failed clamp" : "clamp" }, runs.columns.result.at(row));
+    const text = runs.columns.result.at(row);
+    return elements.make("span", { class: failed ? "failed clamp" : "clamp", title: text }, text);
   },
 
   // Return the rows of current runs that failed, were killed or lost; the newest first.
@@ -34,74 +43,59 @@ const listPages = {
       .sort((a, b) => (runs.fact(b, "started") ?? 0) - (runs.fact(a, "started") ?? 0));
   },
 
-  failures(main) {
-    const rows = listPages.failed();
+  // Show a page: its title, a sentence for rows or for none, the table.
+  show(main, title, [some, none], heads, rows) {
     elements.add(
       main,
-      elements.make("h1", {}, "Failures"),
-      elements.make(
-        "p",
-        { class: "note" },
-        rows.length ? "Runs that failed, were killed or were lost, the newest first." : "No run has failed.",
-      ),
+      elements.make("h1", {}, title),
+      elements.make("p", { class: "note" }, rows.length ? some : none),
     );
-    if (rows.length)
-      elements.add(main, elements.table("Failures", listPages.COLUMNS, rows.map(listPages.cells)));
+    if (rows.length) elements.add(main, elements.table(title, heads, rows));
+  },
+
+  failures(main) {
+    const notes = ["Runs that failed, were killed or were lost, the newest first.", "No run has failed."];
+    listPages.show(main, "Failures", notes, listPages.COLUMNS, listPages.failed().map(listPages.cells));
   },
 
   never(main) {
-    const never = Object.entries(runs.facts.operations).filter(([, operation]) => operation.never);
-    elements.add(
-      main,
-      elements.make("h1", {}, "Never run"),
-      elements.make(
-        "p",
-        { class: "note" },
-        never.length
-          ? "Operations that are declared and have no run."
-          : "Every declared operation has a run.",
-      ),
-    );
     const heads = [
       { title: "operation" },
       { title: "study" },
       { title: "what it does", kind: "full" },
-      { title: "why not yet", kind: "full" },
+      { title: "why not yet", kind: "full", named: true },
     ];
-    const rows = never.map(([name, { study, description, why }]) => [name, study, description, why || "–"]);
-    if (rows.length) elements.add(main, elements.table("Never run", heads, rows));
+    const rows = Object.entries(runs.facts.operations)
+      .filter(([, operation]) => operation.never)
+      .map(([name, { study, description, why }]) => [name, study, description, why || "–"]);
+    const notes = ["Operations that are declared and have no run.", "Every declared operation has a run."];
+    listPages.show(main, "Never run", notes, heads, rows);
   },
 
   superseded(main) {
-    const marked = [...runs.ids.keys()].filter(
-      (row) => runs.fact(row, "superseded_by") !== undefined || runs.fact(row, "retracted") !== undefined,
-    );
-    elements.add(
-      main,
-      elements.make("h1", {}, "Superseded and retracted"),
-      elements.make(
-        "p",
-        { class: "note" },
-        marked.length
-          ? "Records are never deleted. These count in no table and no figure."
-          : "No run is superseded or retracted.",
-      ),
-    );
     const heads = [
       { title: "run" },
       { title: "operation" },
       { title: "result", kind: "full" },
-      { title: "stands instead" },
+      { title: "stands instead", named: true },
       { title: "why", kind: "full" },
     ];
-    const rows = marked.map((row) => [
-      elements.link(runs.address(row), runs.ids[row].slice(0, 8), { class: "id" }),
-      runs.fact(row, "operation"),
-      listPages.result(row),
-      listPages.successor(row),
-      runs.fact(row, "retracted") ?? runs.fact(row, "superseded_why") ?? "",
-    ]);
-    if (rows.length) elements.add(main, elements.table("Superseded and retracted", heads, rows));
+    const rows = [...runs.ids.keys()]
+      .filter(
+        (row) => runs.fact(row, "superseded_by") !== undefined || runs.fact(row, "retracted") !== undefined,
+      )
+      .map((row) => [
+        listPages.id(row),
+        runs.fact(row, "operation"),
+        listPages.result(row),
+        listPages.successor(row),
+        runs.fact(row, "retracted") ?? runs.fact(row, "superseded_why") ?? "",
+      ]);
+    const notes = [
+      "Records are never deleted. These count in no table and no figure.",
+      "No run is superseded or retracted.",
+    ];
+    listPages.show(main, "Superseded and retracted", notes, heads, rows);
   },
 
   successor(row) {

@@ -108,6 +108,7 @@ const runPage = {
         elements.make("strong", {}, formats.value(objective.value, objective.kind)),
         elements.make("span", {}, [
           formats.words(objective.name),
+          elements.unit(runs.unit([row], objective.name)),
           more ? elements.make("small", {}, more) : null,
         ]),
       ),
@@ -152,6 +153,7 @@ const runPage = {
         return charts.figure(name, [{ label: formats.words(name), style: 0, steps, values }], {
           axis,
           objective,
+          unit: runs.unit([row], name),
         });
       });
       elements.add(
@@ -169,7 +171,7 @@ const runPage = {
         const { steps, values } = page.curves.get(name);
         const rate = charts.isRate(name, [{ values }], objective);
         return [
-          formats.words(name),
+          [formats.words(name), elements.unit(rate ? "" : runs.unit([row], name))],
           formats.value(values[0], rate ? "rate" : ""),
           formats.number(steps[0], 7),
         ];

@@ -90,6 +90,15 @@ const runs = {
     return Object.fromEntries(entries);
   },
 
+  // Return the declared unit of a metric of some runs, "" without one.
+  unit(rows, metric) {
+    for (const row of rows) {
+      const unit = runs.facts.operations[runs.fact(row, "operation")]?.units[metric];
+      if (unit) return unit;
+    }
+    return "";
+  },
+
   isBatch(row) {
     return runs.batches.has(row) || runs.trials.has(runs.ids[row]);
   },

@@ -38,6 +38,7 @@ const statistics = {
 
   // Interval of objectives over seeds, null without one; see `runcatalog.model.statistics.bounds`.
   bounds(objectives) {
+    if (objectives.length === 1 && objectives[0].low !== undefined) return [objectives[0].low, objectives[0].high];
     const values = objectives.map((objective) => objective.value);
     if (!values.length || !values.every(Number.isFinite)) return null;
     let [low, high] = values.length > 1 ? statistics.bootstrap(values) : [Infinity, -Infinity];

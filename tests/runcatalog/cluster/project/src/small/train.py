@@ -8,6 +8,7 @@ from dataclasses import dataclass
 import numpy as np
 
 from runcatalog import record
+from runcatalog.record.config import checkpoint_folder
 
 
 @dataclass(frozen=True)
@@ -16,11 +17,15 @@ class Config(record.Config):
     pause: float = record.option(0.0, "seconds after each update", low=0)
     fail: int = record.option(0, "update at which it fails")
     every: int = record.option(0, "updates between checkpoints (0: none)")
+    start: str = record.option("", "folder of the checkpoint to begin with")
 
 
 def main(config: Config) -> dict:
     with record.start(config, study="small") as run:
         position, begin = np.zeros(3), 0
+        if config.start:
+            first = record.load_checkpoint(checkpoint_folder("start", config.start))
+            position = first.tensors["position"].numpy()
         if (last := run.restore()) is not None:
             position, begin = last.tensors["position"].numpy(), last.step
         for update in range(begin + 1, config.updates + 1):
