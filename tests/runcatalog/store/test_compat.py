@@ -16,6 +16,7 @@ from mlflow.entities import Metric, Param, RunTag
 from mlflow.exceptions import MlflowException
 
 import runcatalog
+from runcatalog.server import compat as server_compat
 from runcatalog.store import compat
 
 FILE = "src/runcatalog/store/compat.py"
@@ -141,7 +142,7 @@ def test_no_other_file_uses_such_a_part():
     root = Path(runcatalog.__file__).parent
     documented = {"mlflow", "mlflow.entities", "mlflow.exceptions"}
     for path in root.rglob("*.py"):
-        if path.name == "compat.py":
+        if path in {Path(compat.__file__), Path(server_compat.__file__)}:
             continue
         text = path.read_text(encoding="utf-8")
         assert "_tracking_client" not in text, path
