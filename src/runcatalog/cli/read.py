@@ -147,8 +147,8 @@ def add(commands: Commands) -> None:
         best,
         "rank the runs of an operation over seeds",
         "Runs that differ only in their seed form a setting with mean, 95 % interval, number of seeds and number of "
-        "failed runs. Points with several seeds are ranked by the worse end of the interval, in which a failed run "
-        "counts as the worst value of all runs. Points with a single seed are ranked below them.",
+        "failed runs. Settings with several seeds are ranked by the worse end of the interval, in which a failed run "
+        "counts as the worst value of all runs. Settings with a single seed are ranked below them.",
         "catalog best hnppo:train\n"
         "catalog best ppo:train --metric best:opening_rate --group-by lr,clip-coef\n"
         "catalog best pg:seeds --metric episodes_to_plateau --goal min -n 3",
