@@ -1,16 +1,13 @@
 """What the server uses of MLflow's undocumented parts is still there and behaves as it is used."""
 
-import ast
 import inspect
 from importlib import import_module
-from pathlib import Path
 
 import mlflow
 import pytest
 
 pytest.importorskip("flask_wtf", reason="needs the extra [server]")
 
-import runcatalog
 from runcatalog.server import compat
 
 FILE = "src/runcatalog/server/compat.py"
@@ -74,19 +71,3 @@ def test_the_admin_creates_experiments_alone_by_one_route():
         if rule.rule.rstrip("/").endswith("create") and "experiment" in rule.rule
     ]
     assert all(rule.endswith(compat.CREATE_EXPERIMENT) for rule in creating), creating
-
-
-def test_nothing_else_of_the_server_uses_undocumented_parts():
-    folder = Path(runcatalog.__file__).parent / "server"
-    used = set()
-    for path in folder.glob("*.py"):
-        if path.name == "compat.py":
-            continue
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith("mlflow"):
-                used |= {f"{node.module}.{alias.name}" for alias in node.names}
-            if isinstance(node, ast.Import):
-                used |= {a.name for a in node.names if a.name.startswith("mlflow")}
-    # The last is imported for type checkers alone.
-    documented = {"mlflow.server.app", "mlflow.exceptions.MlflowException"}
-    assert used <= documented | {"mlflow.server.auth.entities.User"}

@@ -26,6 +26,7 @@ NAMES = [
     ("mlflow.store.tracking.dbmodels.models", "SqlMetric", ()),
     ("mlflow.utils.validation", "_validate_batch_log_limits", ("metrics", "params", "tags")),
     ("mlflow.utils.validation", "_validate_batch_log_data", ("metrics", "params", "tags")),
+    ("mlflow.utils.validation", "_validate_param", ("key", "value")),
     ("mlflow.utils.validation", "_validate_metric", ("key", "value", "timestamp", "step")),
     ("mlflow.utils.name_utils", "_generate_random_name", ()),
     ("mlflow.store.artifact.artifact_repository_registry", "get_artifact_repository", ("uri",)),
