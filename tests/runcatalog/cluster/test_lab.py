@@ -5,6 +5,7 @@ import os
 import signal
 
 import psutil
+import pytest
 
 from runcatalog.cluster import dask_engine
 from runcatalog.record.journal import read_points
@@ -130,7 +131,7 @@ def test_stop_reaches_the_run(lab, engine):
 def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engine):
     before = set(lab.runs)
     running = lab.background(
-        "guild run small:train updates=100 every=10 pause=0.1 -y", ENGINE="lab"
+        "guild run small:train updates=200 every=10 pause=0.1 -y", ENGINE="lab"
     )
     run = new_run(lab, before)
     lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
@@ -146,9 +147,21 @@ def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engi
     assert result(run)["resume_mismatch"] == 0
 
 
-def test_a_run_that_ended_without_its_submitter_is_fetched_not_repeated(lab, engine):
+@pytest.fixture
+def long_lease(lab):
+    """A lease that outlasts the runs of a test, also on a busy machine."""
+    file = lab.root / "experiments/engines.yml"
+    text = file.read_text()
+    file.write_text(text.replace("lease: 4", "lease: 120"))
+    yield
+    file.write_text(text)
+
+
+def test_a_run_that_ended_without_its_submitter_is_fetched_not_repeated(lab, engine, long_lease):
     before = set(lab.runs)
-    running = lab.background("guild run small:train updates=20 every=10 pause=0.1 -y", ENGINE="lab")
+    # Nine seconds to see its first checkpoint before its end.
+    flags = "updates=100 every=10 pause=0.1"
+    running = lab.background(f"guild run small:train {flags} -y", ENGINE="lab")
     run = new_run(lab, before)
     lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
     trial = psutil.Process(last_session(run)["pid"])
