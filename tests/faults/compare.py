@@ -38,7 +38,10 @@ def differences(runs, database, stored, names):
         told += [f"{journal.name}: {line}" for line in journal.gaps(names)]
     known = {journal.facts["id"] for journal in journals if journal.started}
     for run in held:
-        if run["lifecycle_stage"] == "active" and run["tags"].get("run_id") not in known:
+        tags = run["tags"]
+        if tags.get("catalog.batch") == tags.get("run_id", ""):
+            continue  # a batch, which has trials instead of a journal
+        if run["lifecycle_stage"] == "active" and tags.get("run_id") not in known:
             told.append(f"MLflow: run {run['run_uuid']} is of no journal")
     return told
 
