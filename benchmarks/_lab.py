@@ -112,10 +112,10 @@ class Lab:
         (root / "experiments").mkdir()
         (root / "guild.yml").write_text(_GUILD_YML)
         (root / "src" / "sleep.py").write_text(_SLEEP)
+        (root / "src" / "train.py").write_text(_TRAIN)
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
             port = str(free.getsockname()[1])
-        (root / "src" / "train.py").write_text(_TRAIN)
         (root / engines.FILE).write_text(_ENGINES_YML.replace("PORT", port))
         self.settings = engines.read(root, ENGINE)
         self._workers: list[str] = []
@@ -170,6 +170,18 @@ class Lab:
         begin = time.perf_counter()
         self._typed(["guild", *words], environment)
         return time.perf_counter() - begin
+
+    def sleepers_rate(self, workers: int, trials: int, seconds: float) -> float:
+        """Run a batch of trials that sleep on so many workers; return the trials a minute.
+
+        Args:
+            workers: How many of this machine.
+            trials: How many in the batch.
+            seconds: That each sleeps.
+        """
+        self.set_workers(workers)
+        flags = [f"seconds={seconds:g}", seeds_flag(trials)]
+        return 60 * trials / self.guild("run", "bench:sleep", *flags, "-y", engine=ENGINE)
 
     def begin(self, *words: str, engine: str, **variables: str) -> subprocess.Popen[bytes]:
         """Start a command of Guild whose output is not wanted; see `guild`."""

@@ -64,13 +64,11 @@ def overhead_rows(lab: Lab, repeats: int) -> list[dict[str, Any]]:
 
 def speed_up_rows(lab: Lab, seconds: float, repeats: int) -> list[dict[str, Any]]:
     """Return how much faster four workers run a batch of sleeping trials than one."""
-    flags = [f"seconds={seconds:g}", seeds_flag(SLEEPERS)]
-
-    def rate(workers: int) -> float:
-        lab.set_workers(workers)
-        return 60 * SLEEPERS / lab.guild("run", "bench:sleep", *flags, "-y", engine=ENGINE)
-
-    rates = _report.alternate({"four": lambda: rate(WORKERS), "one": lambda: rate(1)}, repeats)
+    measures = {
+        "four": lambda: lab.sleepers_rate(WORKERS, SLEEPERS, seconds),
+        "one": lambda: lab.sleepers_rate(1, SLEEPERS, seconds),
+    }
+    rates = _report.alternate(measures, repeats)
     return [
         _report.row(
             f"a batch of {SLEEPERS} trials that sleep for {seconds:g} s on {WORKERS} workers",

@@ -23,7 +23,7 @@ from typing import Any
 sys.path[0] = str(Path(__file__).resolve().parent.parent)
 
 from benchmarks import _lab_costs, _report  # noqa: E402
-from benchmarks._lab import ENGINE, Lab, seeds_flag  # noqa: E402
+from benchmarks._lab import Lab  # noqa: E402
 from benchmarks._lab_simulation import (  # noqa: E402
     Costs,
     Linear,
@@ -69,14 +69,9 @@ def _catalog() -> Linear:
 
 def validation_rows(lab: Lab, known: Costs, seconds: float, repeats: int) -> list[dict[str, Any]]:
     """Return predicted and measured rates of trials that sleep, for each number of local workers."""
-
-    def measured(workers: int) -> float:
-        lab.set_workers(workers)
-        flags = [f"seconds={seconds:g}", seeds_flag(SLEEPERS)]
-        return 60 * SLEEPERS / lab.guild("run", "bench:sleep", *flags, "-y", engine=ENGINE)
-
     cores = _report.where()["cores"]
-    rates = _report.alternate({str(n): lambda n=n: measured(n) for n in LOCAL}, repeats)
+    measures = {str(n): lambda n=n: lab.sleepers_rate(n, SLEEPERS, seconds) for n in LOCAL}
+    rates = _report.alternate(measures, repeats)
     rows = []
     for workers in LOCAL:
         scenario = Scenario(workers=workers, trials=SLEEPERS, seconds=seconds, shared=cores)
