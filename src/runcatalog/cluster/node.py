@@ -17,7 +17,7 @@ import subprocess
 import sys
 import threading
 import time
-from collections.abc import AsyncIterator, Mapping, Sequence
+from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -67,8 +67,7 @@ class Trial:
         reason: Why the worker ended it; "" otherwise.
         planned: Whether that is because the worker itself is to end.
         lease: Seconds without a look after which it is ended.
-        demands: Of the check of the machine.
-        has_next_check: Whether the check for the next run has been prepared, after its end.
+        has_ended: Called once its process has ended, in a thread.
     """
 
     def __init__(
@@ -79,12 +78,11 @@ class Trial:
         attempt: int,
         operation: str,
         lease: float,
-        demands: dict[str, Any],
+        has_ended: Callable[[], None],
     ) -> None:
         self.root, self.machine = root, machine
         self.run, self.attempt, self.operation, self.lease = run, attempt, operation, lease
-        self.demands = demands
-        self.has_next_check = False
+        self.has_ended = has_ended
         self.code: int | None = None
         self.reason, self.planned = "", False
         self.since = time.time()
@@ -157,6 +155,7 @@ class Trial:
                 os.killpg(self._child.pid, signal.SIGKILL)
             self.reason = self._reason(code)
             self.code = code
+            self.has_ended()
 
         threading.Thread(target=run, name=f"trial-{self.run[:8]}", daemon=True).start()
         ready.wait()
@@ -368,7 +367,13 @@ class Node:
             root = self.scratch / "trials" / f"{run}-{attempt}"
             shutil.rmtree(root, ignore_errors=True)
             root.mkdir(parents=True, mode=0o700)
-            self._trials[run] = Trial(root, self.name, run, attempt, operation, lease, demands)
+            loop = asyncio.get_running_loop()
+
+            def has_ended() -> None:
+                with contextlib.suppress(RuntimeError):  # the worker has ended before
+                    loop.call_soon_threadsafe(self._prepare_check, demands)
+
+            self._trials[run] = Trial(root, self.name, run, attempt, operation, lease, has_ended)
         return {}
 
     @contextlib.asynccontextmanager
@@ -399,6 +404,8 @@ class Node:
             self._drain_for(problem)
 
     def _prepare_check(self, demands: dict[str, Any]) -> None:
+        if self.drained or self.stopping.is_set():
+            return
         problem = asyncio.ensure_future(self._problem(demands))
         key = json.dumps(demands, sort_keys=True)
         self._prepared = _Check(key, time.monotonic(), problem)
@@ -502,10 +509,6 @@ class Node:
             await asyncio.sleep(0.2)
             for trial in list(self._trials.values()):
                 silent = time.monotonic() - trial.renewed
-                if not trial.is_running and not trial.has_next_check:
-                    if not self.drained and not self.stopping.is_set():
-                        self._prepare_check(trial.demands)
-                    trial.has_next_check = True
                 if trial.is_running and not trial.reason and silent > trial.lease:
                     trial.end(f"its submitter was silent for {trial.lease:g} s")
                 elif not trial.is_running and silent > trial.lease + _KEPT:

@@ -417,7 +417,7 @@ def _versions(project: Path) -> dict[str, str]:
             ):
                 wanted = Requirement(line.rstrip("\\ "))
                 if wanted.marker is None or wanted.marker.evaluate():
-                    metadata.version(wanted.name)
+                    metadata.distribution(wanted.name)
                     locked[wanted.name] = next(iter(wanted.specifier)).version
     return locked
 
