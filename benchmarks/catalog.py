@@ -176,7 +176,7 @@ def _growth(what: str, ours: list[float], peer: list[float], peer_name: str) -> 
 def import_rows(folder: Path, repeats: int) -> list[dict[str, Any]]:
     """Return the rows of the import: the whole command, and its writer compared with MLflow's client."""
     records = read_all(ROOT / "experiments" / "records")
-    points = sum(len(metric.curve) for record in records for metric in record.metrics.values())
+    points = sum(len(metric.steps) for record in records for metric in record.metrics.values())
     seconds = []
     for turn in range(repeats):
         (folder / str(turn)).mkdir()
@@ -185,7 +185,7 @@ def import_rows(folder: Path, repeats: int) -> list[dict[str, Any]]:
     what = f"import of {len(records):,} records, {points:,} points, into a new MLflow"
     # Every n-th: the records of one study would all be of a length.
     sample = records[:: max(1, len(records) // SAMPLE)]
-    points = sum(len(metric.curve) for record in sample for metric in record.metrics.values())
+    points = sum(len(metric.steps) for record in sample for metric in record.metrics.values())
     measures = {
         name: lambda write=write: points / _writing(folder, sample, write)
         for name, write in {"ours": _write_ours, "peer": _write_peer}.items()

@@ -40,7 +40,7 @@ class Group:
 def varying(trials: Sequence[RunRecord]) -> list[str]:
     """Return the names of the flags in which trials differ, except the seed."""
     names = sorted({name for trial in trials for name in trial.flags} - _NOT_COMPARED)
-    return [n for n in names if len({_key(t.flags.get(n)) for t in trials}) > 1]
+    return [n for n in names if _differs([t.flags.get(n) for t in trials])]
 
 
 def groups(trials: Sequence[RunRecord], flags: Sequence[str] | None = None) -> list[Group]:
@@ -147,6 +147,12 @@ def sort_sign(trials: Sequence[RunRecord]) -> int:
     """Return the sign with which ascending order is best first: -1 where larger is better, else 1."""
     goals = [o.get("goal", "max") for t in trials if (o := t.objective)]
     return 1 if goals and goals[0] == "min" else -1
+
+
+def _differs(column: Sequence[values.Scalar]) -> bool:
+    """Return whether values are not all the same; 1, 1.0 and True differ."""
+    first = column[0]
+    return any(v is not first and (type(v) is not type(first) or v != first) for v in column)
 
 
 def _key(value: values.Scalar) -> tuple[type, values.Scalar]:

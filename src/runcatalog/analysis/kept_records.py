@@ -50,7 +50,7 @@ def _changes(
     read: Mapping[str, RunRecord],
 ) -> Iterator[str]:
     try:
-        before = from_json(values.parse_json(content.decode()), path)
+        before = from_json(values.parse_json(content), path)
     except (CatalogError, ValueError, RecursionError):
         return  # what was never a valid record
     now = read.get(before.run) or files.committed(before.run, paths)

@@ -6,7 +6,6 @@ Guild itself is not used, since importing it and the flags of the scripts would 
 
 from __future__ import annotations
 
-import copy
 import re
 import sys
 from collections.abc import Iterator, Mapping
@@ -174,7 +173,7 @@ def _extended(
         items: All models and configs.
         descendants: Names of those that inherit from it; if there are none, parameters are replaced by their values.
     """
-    extended = copy.deepcopy(dict(item))
+    extended = dict(item)
     for name in _list(item.get("extends"), file, "extends"):
         if name in descendants:
             raise CatalogError(f"{file}: extends: {name} extends itself")
@@ -184,20 +183,22 @@ def _extended(
                 continue  # from a package, which declares no operation of this project
             raise CatalogError(f"{file}: extends: no model or config {name}")
         inherited = _extended(parent, file, items, (*descendants, name))
-        _merge(extended, {key: inherited[key] for key in _INHERITED if key in inherited})
+        extended = _merged(extended, {k: inherited[k] for k in _INHERITED if k in inherited})
     if descendants:
         return extended
     params = extended.get("params")
     return _filled(extended, params) if isinstance(params, dict) and params else extended
 
 
-def _merge(child: dict[str, Any], parent: Mapping[str, Any]) -> None:
-    """Add to a mapping, on every level, the entries that only its parent has."""
+def _merged(child: Mapping[str, Any], parent: Mapping[str, Any]) -> dict[str, Any]:
+    """Return a mapping with, on every level, the entries that only its parent has."""
+    merged = dict(child)
     for name, value in parent.items():
-        if name not in child:
-            child[name] = copy.deepcopy(value)
-        elif isinstance(child[name], dict) and isinstance(value, dict):
-            _merge(child[name], value)
+        if name not in merged:
+            merged[name] = value
+        elif isinstance(merged[name], dict) and isinstance(value, dict):
+            merged[name] = _merged(merged[name], value)
+    return merged
 
 
 def _named(name: str, items: list[tuple[dict[str, Any], Path]]) -> dict[str, Any] | None:

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field
 from fnmatch import fnmatchcase
 from functools import cached_property
@@ -309,13 +309,16 @@ class Project:
             found |= {str(name): str(cell) for name, cell in (entries or {}).items()}
         return found
 
-    def pending(self) -> dict[str, str]:
+    def pending(self, declared: Mapping[str, Operation]) -> dict[str, str]:
         """Return the reasons why operations have not been run yet (experiments/*/pending.yml), by operation.
+
+        Args:
+            declared: Result of :meth:`operations`.
 
         Raises:
             CatalogError: A file is not a mapping of declared operations to reasons.
         """
-        declared, reasons = self.operations(), {}
+        reasons: dict[str, str] = {}
         for path in sorted(self.experiments.glob("*/pending.yml")):
             content = load_yaml(path) or {}
             if not isinstance(content, dict):

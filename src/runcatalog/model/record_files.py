@@ -40,7 +40,7 @@ def read(path: Path) -> RunRecord:
             raise CatalogError(f"{path}: not a regular file")
         if status.st_size > MAX_BYTES:
             raise CatalogError(f"{path}: {status.st_size} bytes; a record has at most {MAX_BYTES}")
-        content = values.parse_json(path.read_text(encoding="utf-8"))
+        content = values.parse_json(path.read_bytes())
     except OSError as error:
         raise CatalogError(f"{path}: {error.strerror}") from None
     except (ValueError, RecursionError) as error:

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import copy
 import math
-import operator
 import re
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from functools import lru_cache
+from operator import itemgetter, lt
 from typing import Any
 
 from runcatalog.model import values
@@ -44,13 +44,19 @@ class Metric:
         last: Value at the last step.
         best: Best value: the largest, or the smallest if smaller is better.
         step_of_best: First step with that value.
-        curve: (step, value) by step, at most CURVE_POINTS, with the first, last and best point.
+        steps, values: Points by step, at most CURVE_POINTS, with the first, last and best point.
     """
 
     last: float
     best: float
     step_of_best: int
-    curve: tuple[Point, ...]
+    steps: tuple[int, ...]
+    values: tuple[float, ...]
+
+    @property
+    def curve(self) -> tuple[Point, ...]:
+        """The points as (step, value)."""
+        return tuple(zip(self.steps, self.values, strict=True))
 
     @classmethod
     def from_points(cls, points: Iterable[Point], *, maximize: bool = True) -> Metric:
@@ -70,11 +76,12 @@ class Metric:
             steps, numbers = zip(*sorted(by_step.items()), strict=True)
         elif 0.0 in numbers:
             numbers = tuple(number + 0.0 for number in numbers)  # no negative zero
-        best = best_index(numbers, maximize=maximize)
-        curve = tuple(zip(steps, numbers, strict=True))
-        if len(curve) > CURVE_POINTS:
-            curve = tuple(curve[i] for i in downsample(len(curve), best))
-        return cls(numbers[-1], numbers[best], steps[best], curve)
+        at = best_index(numbers, maximize=maximize)
+        last, best, step_of_best = numbers[-1], numbers[at], steps[at]
+        if len(steps) > CURVE_POINTS:
+            keep = itemgetter(*downsample(len(steps), at))
+            steps, numbers = keep(steps), keep(numbers)
+        return cls(last, best, step_of_best, steps, numbers)
 
 
 def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
@@ -82,7 +89,7 @@ def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
     return (
         set(map(type, steps)) == {int}
         and set(map(type, numbers)) == {float}
-        and all(map(operator.lt, steps, steps[1:]))
+        and all(map(lt, steps, steps[1:]))
         and _is_step(steps[0])
         and _is_step(steps[-1])
         and math.isfinite(sum(numbers))
@@ -93,7 +100,7 @@ def _plain(steps: Sequence[Any], numbers: Sequence[Any]) -> bool:
 
 def best_index(numbers: Sequence[float], *, maximize: bool) -> int:
     """Return the index of the first best value; NaN is worse than any number."""
-    if not any(map(math.isnan, numbers)):
+    if math.isfinite(sum(numbers)) or not any(map(math.isnan, numbers)):
         return numbers.index(max(numbers) if maximize else min(numbers))
     sign = -1 if maximize else 1
     return min(
@@ -320,17 +327,17 @@ def to_json(record: RunRecord) -> dict[str, Any]:
             "last": number(metric.last),
             "best": number(metric.best),
             "step_of_best": metric.step_of_best,
-            "curve": _json_curve(metric.curve),
+            "curve": _json_curve(metric),
         }
         for name, metric in sorted(record.metrics.items())
     }
     return content
 
 
-def _json_curve(curve: Sequence[Point]) -> Sequence[Sequence[Any]]:
-    if math.isfinite(sum(map(operator.itemgetter(1), curve))):
-        return curve  # JSON writes a tuple as a list
-    return [[step, values.json_number(value)] for step, value in curve]
+def _json_curve(metric: Metric) -> Sequence[Sequence[Any]]:
+    if math.isfinite(sum(metric.values)):
+        return metric.curve  # JSON writes a tuple as a list
+    return [[step, values.json_number(value)] for step, value in metric.curve]
 
 
 def from_json(content: Any, where: str = "record") -> RunRecord:

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 import re
 import statistics as standard
+from bisect import bisect_right
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from decimal import Decimal
@@ -35,6 +36,7 @@ _CITED = re.compile(
     rf"(?P<value>{_NUMBER})[*_]*(?P<unit>{_UNIT}){_INTERVAL}(?P<unit_after>{_UNIT})[*_`)]*<!--\s*=(?P<source>.*?)-->",
     re.DOTALL,
 )
+_FENCE = re.compile(r"^\s*(?:```|~~~)", re.MULTILINE)
 _COMMENT = re.compile(r"<!--\s*=(?P<source>.*?)-->", re.DOTALL)
 _SOURCE = re.compile(r"\s*(?P<key>.+?)\s*;\s*runs?:\s*(?P<ids>[0-9a-f\s,]+?)\s*$", re.DOTALL)
 _DIFFERENCE = re.compile(
@@ -122,8 +124,9 @@ def _pages(root: Path) -> list[Path]:
 def citations(text: str, where: str) -> Iterator[Citation | str]:
     """Yield the citations of a page; a line of text instead of a citation that cannot be parsed."""
     read = {match.end(): match for match in _CITED.finditer(text)}
+    fences = [match.end() for match in _FENCE.finditer(text)]
     for comment in _COMMENT.finditer(text):
-        if _in_code(text, comment.start()):
+        if _in_code(text, comment.start(), fences):
             continue
         place = f"{where}:{text.count(chr(10), 0, comment.start()) + 1}"
         number = read.get(comment.end())
@@ -151,11 +154,17 @@ def _ids(text: str) -> tuple[str, ...]:
     return tuple(re.split(r"[\s,]+", text.strip()))
 
 
-def _in_code(text: str, position: int) -> bool:
-    """Whether a position is inside a fenced or indented code block or between backticks, which show an example."""
+def _in_code(text: str, position: int, fences: Sequence[int]) -> bool:
+    """Whether a position is inside a fenced or indented code block or between backticks, which show an example.
+
+    Args:
+        text: The page.
+        position: The position.
+        fences: Positions behind the fences of the page's code blocks, ascending.
+    """
     line = text[text.rfind("\n", 0, position) + 1 : position]
-    fences = len(re.findall(r"^\s*(?:```|~~~)", text[:position], re.MULTILINE))
-    return fences % 2 == 1 or line.startswith("    ") or line.count("`") % 2 == 1
+    is_fenced = bisect_right(fences, position) % 2 == 1
+    return is_fenced or line.startswith("    ") or line.count("`") % 2 == 1
 
 
 class _Index:

@@ -58,11 +58,12 @@ class Catalog:
     ) -> None:
         self.project = project
         self.local = frozenset(local)
+        operations = project.operations()
         self.data = PageData(
             records,
-            project.operations(),
+            operations,
             project.reported(),
-            project.pending(),
+            project.pending(operations),
             mlflow or {},
             self.local | {r.batch for r in records if r.run in self.local},
             missing_commits.listed(project),

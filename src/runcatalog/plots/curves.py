@@ -405,7 +405,7 @@ def _axis(runs: Sequence[RunRecord]) -> str:
     units = set()
     for run in runs:
         objective = run.objective or {}
-        last = max((metric.curve[-1][0] for metric in run.metrics.values()), default=None)
+        last = max((metric.steps[-1] for metric in run.metrics.values()), default=None)
         if objective.get("at") == last:
             units.add(str(objective.get("axis") or "step"))
     return units.pop().replace("_", " ") if len(units) == 1 else "step"

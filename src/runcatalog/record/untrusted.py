@@ -152,22 +152,22 @@ def check_unfolded(value: Any) -> None:
 
 def is_nested_deeply(value: Any) -> bool:
     """Return whether a JSON value is nested more than MAX_DEPTH deep: functions that recurse into it would fail."""
-    level = [value]
+    level = [value] if isinstance(value, (dict, list)) else []
     for _ in range(MAX_DEPTH):
+        if not level:
+            return False
         level = [
             item
             for outer in level
-            if isinstance(outer, (dict, list))
             for item in (outer.values() if isinstance(outer, dict) else outer)
+            if isinstance(item, (dict, list))
         ]
-        if not level:
-            return False
-    return True
+    return bool(level)
 
 
 def printable(text: str) -> str:
     """Return a text without characters that could command a terminal; newlines and tabs are kept."""
-    if text.isascii() and text.isprintable():
+    if text.isprintable():  # so it has no character of the categories below
         return text
     return "".join(
         c for c in text if c in "\n\t" or unicodedata.category(c) not in ("Cc", "Cf", "Cs", "Co")

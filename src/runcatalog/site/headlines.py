@@ -19,7 +19,8 @@ def results(project: Project, records: Sequence[RunRecord]) -> dict[str, Any]:
     Raises:
         CatalogError: A declared headline is invalid.
     """
-    data = PageData(records, project.operations(), project.reported(), project.pending())
+    operations = project.operations()
+    data = PageData(records, operations, project.reported(), project.pending(operations))
     computed = front_page.Results(project, data)
     studies = project.ordered_studies(computed.measured | computed.declared.findings)
     return {

@@ -100,11 +100,11 @@ def _flags(records: Sequence[RunRecord]) -> dict[str, Any]:
 
 def _operations(project: Project, records: Iterable[RunRecord]) -> dict[str, Any]:
     """Return what is declared of the operations: study, description, defaults, units, what the source reported."""
-    reported, pending = project.reported(), project.pending()
+    declared, reported = project.operations(), project.reported()
+    pending = project.pending(declared)
     metrics: dict[str, set[str]] = {}
     for record in records:
         metrics.setdefault(record.operation, set()).update(record.metrics)
-    declared = project.operations()
     return {
         name: {
             "study": operation.study,

@@ -61,9 +61,8 @@ def _curves(metrics: Mapping[str, Metric], digits: int) -> dict[str, Any]:
     steps: dict[tuple[int, ...], int] = {}
     curves = {}
     for name, metric in metrics.items():
-        at, points = zip(*metric.curve, strict=True)
-        shared = steps.setdefault(at, len(steps))
-        curves[name] = [shared, *(_short(value, digits) for value in points)]
+        shared = steps.setdefault(metric.steps, len(steps))
+        curves[name] = [shared, *(_short(value, digits) for value in metric.values)]
     return {"steps": [_differences(each) for each in steps], "values": curves}
 
 

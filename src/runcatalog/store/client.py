@@ -209,8 +209,8 @@ class Store(Reader):
         time = record.started or 0
         metrics = {}
         for name_, metric in record.metrics.items():
-            steps, numbers = zip(*metric.curve, strict=True)
-            metrics[encode(name_)] = Points(steps, [time] * len(steps), numbers)
+            times = [time] * len(metric.steps)
+            metrics[encode(name_)] = Points(metric.steps, times, metric.values)
         compat.check_metrics(metrics, time)  # the steps of a record are integers, its values floats
         return NewRun(
             experiment=experiment,

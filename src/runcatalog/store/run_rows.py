@@ -303,15 +303,15 @@ def decode(key: str) -> str:
     return "" if key == "_x_" else _ESCAPE.sub(lambda m: chr(int(m[1], 16)), key)
 
 
-def _json(value: Any) -> str:
-    return json.dumps(value, sort_keys=True, ensure_ascii=False)
+# A single encoder: json.dumps would create one per call.
+_json = json.JSONEncoder(sort_keys=True, ensure_ascii=False).encode
 
 
 def _object(shown: str | None) -> dict[str, Any]:
     if not shown:
         return {}
     try:
-        value = values.parse_json(shown)
+        value = values.parse_json(shown.encode())
     except ValueError:
         return {}
     return value if isinstance(value, dict) else {}
@@ -319,7 +319,7 @@ def _object(shown: str | None) -> dict[str, Any]:
 
 def _objects(shown: str | None) -> tuple[dict[str, Any], ...]:
     try:
-        value = values.parse_json(shown or "[]")
+        value = values.parse_json((shown or "[]").encode())
     except ValueError:
         return ()
     return tuple(v for v in value if isinstance(v, dict)) if isinstance(value, list) else ()

@@ -224,7 +224,7 @@ class _RunFields:
         try:
             return orjson.loads(text)  # all values are text, so no number is rounded
         except ValueError:
-            return values.parse_json(text)
+            return values.parse_json(text.encode())
 
 
 class _Row(Mapping[str, Any]):

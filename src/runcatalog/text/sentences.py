@@ -179,8 +179,7 @@ def variant_text(record: RunRecord) -> str:
 
 def last_step(record: RunRecord) -> int | None:
     """Return the last step of any metric; None without metrics."""
-    steps = [metric.curve[-1][0] for metric in record.metrics.values() if metric.curve]
-    return max(steps) if steps else None
+    return max((metric.steps[-1] for metric in record.metrics.values()), default=None)
 
 
 def _reached(record: RunRecord) -> str:

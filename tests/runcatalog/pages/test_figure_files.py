@@ -17,7 +17,7 @@ def figure(make) -> Figure:
 
 
 def _with_curve(record: RunRecord, last: float) -> RunRecord:
-    metric = Metric(last, best=last, step_of_best=2, curve=((1, 0.25), (2, last)))
+    metric = Metric.from_points([(1, 0.25), (2, last)])
     return replace(record, metrics={"rate": metric})
 
 
