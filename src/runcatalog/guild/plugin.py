@@ -31,6 +31,7 @@ from collections.abc import Callable
 from contextlib import suppress
 from functools import lru_cache
 from importlib import import_module
+from importlib.machinery import PathFinder
 from pathlib import Path
 from types import ModuleType, SimpleNamespace
 from typing import TYPE_CHECKING, Any, NoReturn
@@ -38,6 +39,7 @@ from typing import TYPE_CHECKING, Any, NoReturn
 import yaml
 from guild.plugin import Plugin
 
+import runcatalog
 from runcatalog.guild import dependencies, elsewhere
 from runcatalog.guild.compat import FLAG_READER, REFRESHING
 from runcatalog.record.output import terminal_output
@@ -228,9 +230,10 @@ def _read_flags(command: list[str], *, stderr: int, env: dict[str, str]) -> byte
     If that fails, a new Python runs the command and reports the error.
     """
     if command[1:3] == ["-m", FLAG_READER]:
-        # gymnasium is the slowest import of most scripts; imported before the fork, it is loaded only once.
-        with suppress(ImportError):
-            import_module("gymnasium")
+        # The slowest imports of most scripts; imported before the fork, they are loaded only once.
+        for name in ("gymnasium", "runcatalog.record.run"):
+            with suppress(ImportError):
+                import_module(name)
         with tempfile.TemporaryFile() as output:
             child = os.fork()
             if not child:
@@ -276,6 +279,9 @@ def _is_guild_hook(hook: Any) -> bool:
 def _unload_project_modules() -> None:
     """Unload modules outside the installation: the script's project may have its own of the same name."""
     installed = tuple({sys.prefix, sys.base_prefix})
+    same = PathFinder.find_spec("runcatalog")
+    if same is not None and same.origin == runcatalog.__file__:
+        installed += (os.path.join(os.path.dirname(runcatalog.__file__), ""),)
     for name, module in list(sys.modules.items()):
         if not (getattr(module, "__file__", None) or sys.prefix).startswith(installed):
             del sys.modules[name]

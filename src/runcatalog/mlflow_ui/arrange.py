@@ -281,8 +281,11 @@ class _Study:
         record = batch.own.record if batch.own is not None else None
         trials = [trial.record for trial in batch.trials]
         if record is not None and (record.result or {}).get("optimised"):
-            # The objective of a search is a metric, so the points are needed.
-            trials = reader(self.store.uri).with_points(batch.trials)
+            # The objective of a search is the last value of a metric.
+            trials = [
+                trial.record.with_points({name: [(0, value)] for name, value in trial.last.items()})
+                for trial in batch.trials
+            ]
         ends = Counter(trial.status.lower() for trial in trials)
         counts = ", ".join(f"{count} {end}" for end, count in sorted(ends.items()))
         page = view.path(self.experiment)

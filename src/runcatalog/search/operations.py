@@ -6,8 +6,6 @@ same name in the project's Guild file takes precedence. Guild's own `gp` and `ra
 
 from __future__ import annotations
 
-import argparse
-from importlib import metadata
 from typing import Any
 
 from guild.plugin import Plugin
@@ -43,6 +41,8 @@ class _Searches:
     """A model for Guild: its name, reference and definition."""
 
     def __init__(self) -> None:
+        from importlib import metadata  # slow, and few commands name a search
+
         self.name = MODEL
         self.reference = model.ModelRef(
             "builtin", "runcatalog", metadata.version("runcatalog"), MODEL
@@ -76,6 +76,8 @@ def _operation(name: str) -> dict[str, Any]:
 
 def _flags(name: str) -> dict[str, Any]:
     """Return the options of the search's script as flags."""
+    import argparse
+
     from runcatalog.search import options
 
     parser = argparse.ArgumentParser()

@@ -186,6 +186,18 @@ def test_a_copy_of_the_process_answers_as_a_new_python(tmp_path, monkeypatch):
     assert copied == _asked(tmp_path, monkeypatch, subprocess.check_output)
 
 
+def test_this_library_is_not_another_one_beside_the_script(tmp_path):
+    (tmp_path / "runcatalog").mkdir()
+    (tmp_path / "runcatalog/__init__.py").write_text("START = 0.4")
+    script = SCRIPT.replace("0.1", "runcatalog.START")
+    (tmp_path / "s.py").write_text(f"import runcatalog\n{script}")
+    kept = tmp_path / "flags.json"
+    command = [sys.executable, "-m", plugin.FLAG_READER, str(tmp_path / "s.py"), "", "", str(kept)]
+    path = os.pathsep.join([str(tmp_path), *sys.path])
+    plugin._read_flags(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
+    assert json.loads(kept.read_text())["lr"]["default"] == 0.4
+
+
 def test_a_module_of_this_process_is_not_that_of_the_script(tmp_path, monkeypatch):
     for name, start in (("here", 0.2), ("there", 0.4)):
         (tmp_path / name).mkdir()
