@@ -87,6 +87,16 @@ def test_json_and_back(record):
     omitted = {n for n in ("environment", *run_record.MARKS) if not getattr(record, n)}
     assert set(content) == set(RunRecord.__dataclass_fields__) - omitted
     assert all(len(m["curve"]) <= 100 for m in content["metrics"].values())
+    for name, metric in content["metrics"].items():  # the standard library writes numbers so
+        lines = (json.dumps(v, sort_keys=True, ensure_ascii=False) for v in (name, metric))
+        assert f"  {': '.join(lines)}" in text
+
+
+@given(st.floats(-1e-3, 1e-3) | st.floats(1e14, 1e18) | st.integers(-(10**17), 10**17).map(float))
+def test_a_number_is_written_as_by_the_standard_library(number):
+    record = RunRecord("0" * 8, "m:x", "toy", "FINISHED").with_points({"loss": [(1, number)]})
+    value = record.metrics["loss"].last
+    assert f'"curve": [[1, {value!r}]]' in record_files.dumps(record)
 
 
 def test_fields_are_those_of_the_design():
