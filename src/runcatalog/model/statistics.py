@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import math
 from collections.abc import Sequence
+from functools import lru_cache
 from typing import TYPE_CHECKING, Any
 
 from runcatalog.numbers import wilson as wilson
@@ -31,6 +32,11 @@ def bootstrap(values: Sequence[float], seed: int = 0) -> tuple[float, float]:
     """
     if min(values) == max(values):
         return (mean(values),) * 2
+    return _bootstrap(tuple(sorted(values)), seed)
+
+
+@lru_cache(1000)  # the cells of a row ask for the same interval several times
+def _bootstrap(values: tuple[float, ...], seed: int) -> tuple[float, float]:
     return _percentiles(_resampled_means(values, _generator(seed)))
 
 
