@@ -18,6 +18,8 @@ from importlib import metadata
 from pathlib import Path
 from typing import Any
 
+# Variables with the number of threads of a matrix product on the CPU.
+THREADS = ("OMP_NUM_THREADS", "OPENBLAS_NUM_THREADS", "MKL_NUM_THREADS")
 CLOCK_ERROR = 60.0  # s by which a machine's clock may differ from the submitter's
 _SIDE = 512  # of the matrices
 _TOLERANCE = (

@@ -136,8 +136,11 @@ async def worker(
                     death_timeout=_AGAIN * 10, host=get_ip(scheduler_host),
                 ) as running:  # fmt: skip
                     connected = True
+                    # Submitters that wait see a free slot at once, not with the next heartbeat.
+                    node.has_changed = lambda: asyncio.ensure_future(running.heartbeat())
                     await running.finished()
             connected = False
+            node.has_changed = lambda: None
             await asyncio.sleep(_AGAIN)
 
     async def wait_for_limit() -> None:

@@ -10,7 +10,7 @@ import psutil
 import pytest
 from distributed.core import rpc
 
-from runcatalog.cluster import certificates, files, node
+from runcatalog.cluster import certificates, files, paths
 from runcatalog.cluster.dask_engine import DaskEngine, fits, places
 from runcatalog.cluster.engine import EngineError, Job, MachineLost, Place, StaleAttempt
 from runcatalog.cluster.engines import Needs
@@ -27,8 +27,8 @@ def job(tmp_path):
         names = ["guild.yml", "given.txt"]
         parts = [(f"home/runs/{run}", tmp_path, names), ("project/p", tmp_path, names)]
         archive, digest = files.pack(parts)
-        command = [node.PYTHON, "-c", code]
-        made = Job(run, attempt, "small:code", archive, digest, command, {"RUN_DIR": node.RUN})
+        command = [paths.PYTHON, "-c", code]
+        made = Job(run, attempt, "small:code", archive, digest, command, {"RUN_DIR": paths.RUN})
         return replace(made, **fields)
 
     return make

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from runcatalog.cluster import files, node
+from runcatalog.cluster import files, node, paths
 from runcatalog.cluster.node import Node
 
 RUN = "7623993d" * 4
@@ -31,7 +31,7 @@ async def claim(worker, run=RUN, attempt=1, **demands):
 
 
 async def start(worker, archive, code, attempt=1):
-    return await worker.start(RUN, attempt, *archive, [node.PYTHON, "-c", code], {}, {})
+    return await worker.start(RUN, attempt, *archive, [paths.PYTHON, "-c", code], {}, {})
 
 
 async def look(worker, attempt=1):

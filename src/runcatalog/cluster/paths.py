@@ -1,0 +1,75 @@
+"""Paths of a run on two machines: placeholders stand for them on the way."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+
+RUN, HOME, PROJECT, SUBMITTED, PYTHON = (
+    f"\x01{n}\x01" for n in ("run", "home", "project", "submitted", "python")
+)
+
+
+def with_placeholders(text: str, paths: Mapping[str, str]) -> str:
+    """Return a text with placeholders for the paths of this machine.
+
+    Args:
+        text: A word of a command, or the value of a variable.
+        paths: {path: placeholder}.
+    """
+    for path in sorted(paths, key=len, reverse=True):
+        text = re.sub(rf"{re.escape(path)}(?=$|[/:,;'\" ])", paths[path], text)
+    return text
+
+
+def with_paths(text: str, paths: Mapping[str, str]) -> str:
+    """Return a text with the paths of this machine for placeholders.
+
+    Args:
+        text: See :func:`with_placeholders`.
+        paths: {placeholder: path}.
+    """
+    for placeholder, path in paths.items():
+        text = text.replace(placeholder, path)
+    return text
+
+
+class Output:
+    """What a run prints, in pieces, with the paths of this machine for those of the run's machine."""
+
+    def __init__(self) -> None:
+        self._held = b""  # the end of the last piece, with which a path may begin
+
+    def take(self, piece: bytes, paths: Mapping[bytes, bytes]) -> bytes:
+        """Return a piece with other paths; its end is held back where a path may begin there.
+
+        Args:
+            piece: What has been printed since the last one.
+            paths: {path there: path here}.
+        """
+        text, self._held = self._held + piece, b""
+        if not paths:
+            return text
+        longest = max(map(len, paths))
+        starts = range(max(0, len(text) - longest + 1), len(text))
+        keep = next((i for i in starts if _begins(text[i:], paths)), len(text))
+        known = b"|".join(map(re.escape, sorted(paths, key=len, reverse=True)))
+        parts, at = [], 0
+        for match in re.finditer(known, text):
+            if match.start() >= keep:
+                break
+            parts += [text[at : match.start()], paths[match[0]]]
+            at = match.end()
+        keep = max(keep, at)
+        self._held = text[keep:]
+        return b"".join([*parts, text[at:keep]])
+
+    def rest(self) -> bytes:
+        """Return what was held back, after the last piece."""
+        rest, self._held = self._held, b""
+        return rest
+
+
+def _begins(text: bytes, paths: Mapping[bytes, bytes]) -> bool:
+    """Return whether a text is the beginning of a path, not a whole one."""
+    return any(len(text) < len(path) and path.startswith(text) for path in paths)
