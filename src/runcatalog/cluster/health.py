@@ -198,7 +198,9 @@ def main() -> None:
         return
     demands = json.loads(given)
     demands["scratch"] = str(Path(demands["scratch"]))
-    if not demands.get("gpu"):  # products on a GPU take one core, and torch has to be imported for them
+    if not demands.get(
+        "gpu"
+    ):  # products on a GPU take one core, and torch has to be imported for them
         _leave_cores_to_others()
     print(json.dumps({"problem": problem(demands)}), flush=True)
 

@@ -39,6 +39,7 @@ class Output:
 
     def __init__(self) -> None:
         self._held = b""  # the end of the last piece, with which a path may begin
+        self._paths: Mapping[bytes, bytes] = {}
 
     def take(self, piece: bytes, paths: Mapping[bytes, bytes]) -> bytes:
         """Return a piece with other paths; its end is held back where a path may begin there.
@@ -47,27 +48,29 @@ class Output:
             piece: What has been printed since the last one.
             paths: {path there: path here}.
         """
-        text, self._held = self._held + piece, b""
-        if not paths:
-            return text
-        longest = max(map(len, paths))
-        starts = range(max(0, len(text) - longest + 1), len(text))
-        keep = next((i for i in starts if _begins(text[i:], paths)), len(text))
-        known = b"|".join(map(re.escape, sorted(paths, key=len, reverse=True)))
-        parts, at = [], 0
-        for match in re.finditer(known, text):
-            if match.start() >= keep:
-                break
-            parts += [text[at : match.start()], paths[match[0]]]
-            at = match.end()
-        keep = max(keep, at)
-        self._held = text[keep:]
-        return b"".join([*parts, text[at:keep]])
+        self._held += piece
+        self._paths = paths
+        longest = max(map(len, paths), default=0)
+        starts = range(max(0, len(self._held) - longest + 1), len(self._held))
+        held = (i for i in starts if _begins(self._held[i:], paths))
+        return self._taken(next(held, len(self._held)))
 
     def rest(self) -> bytes:
         """Return what was held back, after the last piece."""
-        rest, self._held = self._held, b""
-        return rest
+        return self._taken(len(self._held))
+
+    def _taken(self, end: int) -> bytes:
+        """Return what is held, with other paths for those that begin before a position, and hold the rest."""
+        text, paths, parts, at = self._held, self._paths, [], 0
+        known = b"|".join(map(re.escape, sorted(paths, key=len, reverse=True)))
+        for match in re.finditer(known, text) if known else ():
+            if match.start() >= end:
+                break
+            parts += [text[at : match.start()], paths[match[0]]]
+            at = match.end()
+        end = max(end, at)
+        self._held = text[end:]
+        return b"".join([*parts, text[at:end]])
 
 
 def _begins(text: bytes, paths: Mapping[bytes, bytes]) -> bool:

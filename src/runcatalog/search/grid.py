@@ -1,7 +1,7 @@
 """Guild's own batches (`guild run OPERATION lr=[1e-3,5e-3]`), with a line before each trial and a table at the end.
 
-Guild's batch processor runs the trials, one after the other; with $ENGINE they run side by side elsewhere. The objective of the table is that of the trials' results, else the scalar
-that the operation declares.
+Guild's batch processor runs the trials, one after the other; with $ENGINE they run side by side elsewhere. The
+objective of the table is that of the trials' results, else the scalar that the operation declares.
 """
 
 from __future__ import annotations

@@ -1,5 +1,7 @@
 """Paths of another machine in what a run prints there."""
 
+import itertools
+
 from hypothesis import given
 from hypothesis import strategies as st
 
@@ -14,13 +16,15 @@ def translated(pieces, known=THERE):
 
 
 # Texts in which paths are often whole, cut off, and beside one another.
-PARTS = st.sampled_from([*THERE, b"/s", b"/s/ab", b"/home", b"/runs", b"/1", b"/", b"x", b" ", b"\n"])
+PARTS = st.sampled_from(
+    [*THERE, b"/s", b"/s/ab", b"/home", b"/runs", b"/1", b"/", b"x", b" ", b"\n"]
+)
 
 
 @given(st.lists(PARTS, max_size=12).map(b"".join), st.lists(st.integers(0, 80), max_size=8))
 def test_however_a_text_is_cut_its_paths_are_those_of_this_machine(text, cuts):
     borders = [0, *sorted(min(cut, len(text)) for cut in cuts), len(text)]
-    pieces = [text[a:b] for a, b in zip(borders, borders[1:], strict=False)]
+    pieces = [text[a:b] for a, b in itertools.pairwise(borders)]
     whole = translated([text])
     assert translated(pieces) == whole
     assert not any(path in whole for path in THERE)
