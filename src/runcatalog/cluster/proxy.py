@@ -337,7 +337,8 @@ class Proxy:
         submitted.mkdir()
         uri = mlflow_client.shown(mlflow_client.tracking_uri()) if is_sent() else ""
         uri = uri.removeprefix(f"sqlite:///{self._project}/")
-        journal.write_json(submitted / "facts.json", {"facts": facts, "mlflow": uri})
+        sent = {"facts": facts, "mlflow": uri, "directory": str(self._root)}
+        journal.write_json(submitted / "facts.json", sent)
         if facts["dirty"] and session is None:
             patch.write(self._project, facts["commit"], submitted / patch.NAME)
         yield "submitted", submitted, [path.name for path in submitted.iterdir()]

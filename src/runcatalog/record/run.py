@@ -499,7 +499,10 @@ class Run:
         if isinstance(error, OwnershipLost):
             return
         late = "after the end of the training: " if self._finished else ""
-        end = signals.End(end.status, hide(f"{late}{end.reason}"))
+        reason = hide(f"{late}{end.reason}")
+        if given := environment.submitted():  # where its files are in the end
+            reason = reason.replace(str(self.directory), given.directory)
+        end = signals.End(end.status, reason)
         extra: dict[str, Any] = {}
         if isinstance(error, NumericalError):
             extra["failed_at"] = {"update": error.update, "tensor": error.tensor_name}

@@ -97,11 +97,13 @@ class Submitted(NamedTuple):
     Attributes:
         facts: Project, commit and uncommitted changes there.
         mlflow: MLflow to which the run is sent from there, as shown; "" if it is not sent.
+        directory: The run's directory there.
         patch: The uncommitted changes; the file is missing without any.
     """
 
     facts: dict[str, str]
     mlflow: str
+    directory: str
     patch: Path
 
 
@@ -116,7 +118,9 @@ def submitted() -> Submitted | None:
         return None
     folder = Path(os.environ[_SUBMITTED])
     content = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
-    return Submitted(content["facts"], content["mlflow"], folder / "dirty.patch")
+    return Submitted(
+        content["facts"], content["mlflow"], content["directory"], folder / "dirty.patch"
+    )
 
 
 def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
