@@ -430,8 +430,11 @@ class Node:
         try:
             out, err = await asyncio.wait_for(process.communicate(given), limit)
             return str(json.loads(out.decode().splitlines()[-1])["problem"])
+        except asyncio.CancelledError:
+            await _kill(process)
+            raise
         except TimeoutError:
-            process.kill()
+            await _kill(process)
             return f"its check does not end within {limit:.0f} s"
         except (ValueError, LookupError):
             last = err.decode(errors="replace").strip().splitlines()[-1:] or [""]
@@ -543,13 +546,26 @@ class Node:
         until = time.monotonic() + 10
         while self._recent() and time.monotonic() < until:
             await asyncio.sleep(0.05)
-        if self._checker is not None:
-            with contextlib.suppress(ProcessLookupError):
-                (await self._checker).kill()
+        await self.end_checks()
+
+    async def end_checks(self) -> None:
+        """End the processes of checks."""
+        if self._prepared is not None:
+            self._prepared.problem.cancel()
+            await asyncio.wait([self._prepared.problem])
+        checker, self._checker = self._checker, None
+        if checker is not None:
+            await _kill(await checker)
 
     def _recent(self) -> bool:
         """Return whether a submitter is still about to fetch the end of an attempt."""
         return any(time.monotonic() - t.renewed < 10 for t in self._trials.values())
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.communicate()  # which closes its pipes
 
 
 async def _start_checker() -> asyncio.subprocess.Process:
