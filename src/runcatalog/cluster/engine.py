@@ -120,10 +120,14 @@ class Look:
 
 
 class Engine(Protocol):
-    """Machines that run jobs. Every method raises EngineError where it cannot do what it says."""
+    """Machines that run jobs. Every method but `wait` raises EngineError where it cannot do what it says."""
 
     def submit(self, job: Job) -> Place | str:
         """Start an attempt on a free machine; return where, or why no machine takes it now."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Return when it is worth while to submit again: a machine has become free, or some seconds are over."""
         ...
 
     def poll(

@@ -151,7 +151,7 @@ class Proxy:
             if place != shown:
                 shown = place
                 _say(f"waiting: {place}")
-            self._sleep(self._settings.poll)
+            self._engine.wait(self._settings.poll)
             if self._signals:
                 self._write_state(ended=True)
                 _end_by(self._signals[0])
