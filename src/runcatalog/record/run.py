@@ -352,7 +352,13 @@ class Run:
             lock = journal.locked(self._journal / LOCK, _START_TIMEOUT)
             with lock:
                 before = status.last_session(self.directory)
-                if before and status.status_of(self.directory).status == signals.RUNNING:
+                # A submitted run has a directory of its own: what still runs is an attempt that its submitter has lost.
+                is_sent = environment.is_submitted()
+                if (
+                    before
+                    and not is_sent
+                    and status.status_of(self.directory).status == signals.RUNNING
+                ):
                     raise UserError(
                         f"{self.directory}: this run is still running (process {before['pid']} on "
                         f"{before.get('host', 'an unknown host')}); stop it first"
