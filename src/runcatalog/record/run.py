@@ -353,10 +353,9 @@ class Run:
             with lock:
                 before = status.last_session(self.directory)
                 # A submitted run has a directory of its own: what still runs is an attempt that its submitter has lost.
-                is_sent = environment.is_submitted()
                 if (
                     before
-                    and not is_sent
+                    and not environment.is_submitted()
                     and status.status_of(self.directory).status == signals.RUNNING
                 ):
                     raise UserError(
