@@ -25,7 +25,7 @@ import psutil
 from benchmarks._lab import ENGINE, UNCHECKED, Lab, seeds_flag
 from benchmarks._lab_simulation import Costs, Cubic, Linear
 
-from runcatalog.cluster import engines, files, node
+from runcatalog.cluster import engines, files, node, paths
 from runcatalog.cluster.dask_engine import METRIC, DaskEngine, security
 from runcatalog.cluster.engine import EngineError, Job, Place
 from runcatalog.search.core import Observation, Settings, propose
@@ -118,8 +118,8 @@ def _poll(lab: Lab) -> tuple[float, float]:
     archive, digest = files.pack(
         [(f"home/runs/{run}", lab.root, ["nothing.txt"]), ("project/p", lab.root, ["guild.yml"])]
     )
-    command = [node.PYTHON, "-c", "import time; time.sleep(600)"]
-    job = Job(run, 1, "bench:sleep", archive, digest, command, {"RUN_DIR": node.RUN})
+    command = [paths.PYTHON, "-c", "import time; time.sleep(600)"]
+    job = Job(run, 1, "bench:sleep", archive, digest, command, {"RUN_DIR": paths.RUN})
     box = lab.processes()["box1"]
     engine = DaskEngine(lab.settings)
     try:

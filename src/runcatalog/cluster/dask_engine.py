@@ -29,6 +29,7 @@ from runcatalog.cluster.engines import Needs, Settings
 from runcatalog.record.errors import UserError
 
 METRIC = "runcatalog"  # name under which the scheduler holds a worker's description
+WAIT = "trial_wait"  # name under which the scheduler lets submitters wait for a slot
 _ANSWER = 10.0  # s to wait for an answer of the scheduler
 _CLAIM = 300.0  # s to wait for the check of a machine
 T = TypeVar("T")
@@ -95,6 +96,14 @@ class DaskEngine:
                 refused = str(error)
             reason = f"{place.machine}: {refused}"
         return reason
+
+    def wait(self, seconds: float) -> None:
+        """See `Engine.wait`."""
+        until = time.monotonic() + seconds
+        try:
+            self._call(self._settings.scheduler, WAIT, seconds + _ANSWER, longest=seconds)
+        except EngineError:  # the next attempt to submit says why
+            time.sleep(max(0.0, until - time.monotonic()))
 
     def _start(self, place: Place, job: Job) -> str:
         """Start an attempt on a worker; return why it refuses, "" where it does not."""

@@ -31,7 +31,7 @@ class Job:
         operation: Name of the operation, to be shown.
         archive: The run's directory and what belongs to it, see `runcatalog.cluster.files.pack`.
         digest: Of the archive.
-        command: Command in the run's directory; paths begin with the placeholders of `runcatalog.cluster.node`.
+        command: Command in the run's directory; paths begin with the placeholders of `runcatalog.cluster.paths`.
         environment: Environment variables, with the same placeholders.
         versions: Versions of packages by name, which the machine must have too.
         links: Links of the run's directory into other runs: RUN/PATH by name.
@@ -104,6 +104,7 @@ class Look:
         pieces: The parts that were asked for.
         output, errors: What it has printed since the given positions.
         digests: SHA-256 of the files, if asked for.
+        paths: The machine's paths that may be in what it prints: {path: placeholder}.
     """
 
     code: int | None
@@ -115,13 +116,18 @@ class Look:
     output: bytes
     errors: bytes
     digests: dict[str, str]
+    paths: dict[str, str] = field(default_factory=dict)
 
 
 class Engine(Protocol):
-    """Machines that run jobs. Every method raises EngineError where it cannot do what it says."""
+    """Machines that run jobs. Every method but `wait` raises EngineError where it cannot do what it says."""
 
     def submit(self, job: Job) -> Place | str:
         """Start an attempt on a free machine; return where, or why no machine takes it now."""
+        ...
+
+    def wait(self, seconds: float) -> None:
+        """Return when it is worth while to submit again: a machine has become free, or some seconds are over."""
         ...
 
     def poll(

@@ -21,15 +21,11 @@ from collections.abc import AsyncIterator, Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from runcatalog.cluster import files, health
+from runcatalog.cluster import files, health, paths
 from runcatalog.cluster.engine import Stamp, Wanted
 from runcatalog.record import journal
 from runcatalog.record.errors import UserError
 
-# Stand for paths of the machine in commands and environments.
-RUN, HOME, PROJECT, SUBMITTED, PYTHON = (
-    f"\x01{n}\x01" for n in ("run", "home", "project", "submitted", "python")
-)
 _KEPT = 24 * 3600.0  # s for which an ended attempt waits for its submitter
 _KNOWN_ATTEMPTS = 10_000
 _FRESH = 60.0  # s for which a check counts
@@ -89,6 +85,7 @@ class Trial:
         self.renewed = time.monotonic()
         self.directory = root / "home" / "runs" / run
         self._shipped: dict[str, Stamp] = {}
+        self._paths: dict[str, str] = {}
         self._child: subprocess.Popen[bytes] | None = None
         self._sent: set[int] = set()  # signals
 
@@ -112,21 +109,19 @@ class Trial:
             link.parent.mkdir(parents=True, exist_ok=True)
             link.symlink_to(files.inside(self.directory.parent, target))
         self._shipped = files.stamps(self.directory)
-        paths = {
-            RUN: str(self.directory),
-            HOME: str(self.root / "home"),
-            PROJECT: str(next((self.root / "project").iterdir())),
-            SUBMITTED: str(self.root / "submitted"),
-            PYTHON: sys.executable,
+        own = {
+            paths.RUN: str(self.directory),
+            paths.HOME: str(self.root / "home"),
+            paths.PROJECT: str(next((self.root / "project").iterdir())),
+            paths.SUBMITTED: str(self.root / "submitted"),
+            paths.PYTHON: sys.executable,
         }
-
-        def here(text: str) -> str:
-            for placeholder, path in paths.items():
-                text = text.replace(placeholder, path)
-            return text
+        shown = (paths.RUN, paths.HOME, paths.PROJECT)
+        # A script may print them with links or without.
+        self._paths = {path: n for n in shown for path in (own[n], os.path.realpath(own[n]))}
 
         variables = {n: os.environ[n] for n in _INHERITED if n in os.environ}
-        variables |= {name: here(value) for name, value in environment.items()}
+        variables |= {name: paths.with_paths(text, own) for name, text in environment.items()}
         variables["RECORD_MACHINE"] = self.machine
         started: list[BaseException | None] = []
         ready = threading.Event()
@@ -139,8 +134,9 @@ class Trial:
                     (self.root / "errors").open("wb") as err,
                 ):
                     launch = [sys.executable, "-I", "-S", "-c", _LAUNCH, str(os.getpid())]
+                    words = [paths.with_paths(word, own) for word in command]
                     self._child = subprocess.Popen(
-                        [*launch, *map(here, command)], cwd=self.directory, env=variables, stdout=out, stderr=err,
+                        [*launch, *words], cwd=self.directory, env=variables, stdout=out, stderr=err,
                         stdin=subprocess.DEVNULL, start_new_session=True,
                     )  # fmt: skip
             except OSError as error:
@@ -227,6 +223,7 @@ class Trial:
             "pieces": pieces,
             "output": output,
             "errors": errors,
+            "paths": self._paths,
             "digests": {n: files.digest(self.directory / n) for n in changed} if digests else {},
         }
 
@@ -255,6 +252,7 @@ class Node:
     Attributes:
         drained: Why it takes no more attempts; "" if it does.
         stopping: Set when it is to end.
+        has_changed: Called when a slot is taken or free, or it is drained or no longer.
     """
 
     def __init__(self, name: str, scratch: Path, slots: int = 1, probe: str = "") -> None:
@@ -262,6 +260,7 @@ class Node:
         self.address = ""
         self.drained = ""
         self.stopping = asyncio.Event()
+        self.has_changed: Callable[[], None] = lambda: None
         self._trials: dict[str, Trial] = {}
         self._attempts_file = scratch / "attempts.json"
         scratch.mkdir(parents=True, exist_ok=True, mode=0o700)
@@ -373,9 +372,10 @@ class Node:
 
             def has_ended() -> None:
                 with contextlib.suppress(RuntimeError):  # the worker has ended before
-                    loop.call_soon_threadsafe(self._prepare_check, demands)
+                    loop.call_soon_threadsafe(self._trial_has_ended, demands)
 
             self._trials[run] = Trial(root, self.name, run, attempt, operation, lease, has_ended)
+        self.has_changed()
         return {}
 
     @contextlib.asynccontextmanager
@@ -405,7 +405,8 @@ class Node:
         if problem:
             self._drain_for(problem)
 
-    def _prepare_check(self, demands: dict[str, Any]) -> None:
+    def _trial_has_ended(self, demands: dict[str, Any]) -> None:
+        self.has_changed()
         if self.drained or self.stopping.is_set():
             return
         problem = asyncio.ensure_future(self._problem(demands))
@@ -414,6 +415,7 @@ class Node:
 
     def _drain_for(self, problem: str) -> None:
         self.drained = problem
+        self.has_changed()
         print(f"{self.name}: drained: {problem}", flush=True)
 
     async def _problem(self, demands: dict[str, Any]) -> str:
@@ -428,8 +430,11 @@ class Node:
         try:
             out, err = await asyncio.wait_for(process.communicate(given), limit)
             return str(json.loads(out.decode().splitlines()[-1])["problem"])
+        except asyncio.CancelledError:
+            await _kill(process)
+            raise
         except TimeoutError:
-            process.kill()
+            await _kill(process)
             return f"its check does not end within {limit:.0f} s"
         except (ValueError, LookupError):
             last = err.decode(errors="replace").strip().splitlines()[-1:] or [""]
@@ -492,6 +497,7 @@ class Node:
     async def drain(self, reason: str) -> dict[str, str]:
         """Take no more attempts; "" takes them again."""
         self.drained = reason
+        self.has_changed()
         return {}
 
     async def end(self) -> dict[str, str]:
@@ -522,6 +528,7 @@ class Node:
     async def leave(self) -> None:
         """Take no more attempts, let those that run write a checkpoint, and end when they have gone elsewhere."""
         self.drained, self._leaving = ENDS_SOON, True
+        self.has_changed()
         for trial in self._trials.values():
             trial.warn()
         while self.is_busy:
@@ -539,13 +546,26 @@ class Node:
         until = time.monotonic() + 10
         while self._recent() and time.monotonic() < until:
             await asyncio.sleep(0.05)
-        if self._checker is not None:
-            with contextlib.suppress(ProcessLookupError):
-                (await self._checker).kill()
+        await self.end_checks()
+
+    async def end_checks(self) -> None:
+        """End the processes of checks."""
+        if self._prepared is not None:
+            self._prepared.problem.cancel()
+            await asyncio.wait([self._prepared.problem])
+        checker, self._checker = self._checker, None
+        if checker is not None:
+            await _kill(await checker)
 
     def _recent(self) -> bool:
         """Return whether a submitter is still about to fetch the end of an attempt."""
         return any(time.monotonic() - t.renewed < 10 for t in self._trials.values())
+
+
+async def _kill(process: asyncio.subprocess.Process) -> None:
+    with contextlib.suppress(ProcessLookupError):
+        process.kill()
+    await process.communicate()  # which closes its pipes
 
 
 async def _start_checker() -> asyncio.subprocess.Process:

@@ -15,13 +15,13 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import asdict
 from importlib import metadata
 from pathlib import Path
 from typing import Any, NoReturn
 
-from runcatalog.cluster import engines, files, node
+from runcatalog.cluster import engines, files, paths
 from runcatalog.cluster.dask_engine import DaskEngine
 from runcatalog.cluster.engine import (
     Engine,
@@ -39,6 +39,7 @@ from runcatalog.record.delivery.sender import is_sent, start_sender
 from runcatalog.record.errors import UserError
 from runcatalog.record.lifecycle import status
 from runcatalog.record.lifecycle.signals import die_with_parent
+from runcatalog.record.output import messages
 from runcatalog.record.provenance import environment, patch, redact
 
 VARIABLES = "ENGINE_VARIABLES"  # names of the variables that the operation declares
@@ -109,16 +110,20 @@ class Proxy:
                     self._write_state(ended=True)
                     with contextlib.suppress(EngineError):
                         self._engine.release(place, self._run, self._attempt)
+                    if look.code and self._signals:
+                        self._say_how_to_continue()
                     return int(look.code or 0)
                 reason = look.reason
                 losses += not look.planned
             except MachineLost as error:
                 if self._signals:
+                    self._say_how_to_continue()
                     return -self._signals[0]
                 reason = f"{place.machine} does not answer ({error})"
                 losses += 1
             self._write_state(ended=True)
             if losses > LOSSES:
+                self._say_how_to_continue()
                 raise EngineError(f"{reason}; its machine was lost {losses} times")
             _say(f"{reason}; going on elsewhere from what is known")
 
@@ -146,10 +151,16 @@ class Proxy:
             if place != shown:
                 shown = place
                 _say(f"waiting: {place}")
-            self._sleep(self._settings.poll)
+            self._engine.wait(self._settings.poll)
             if self._signals:
                 self._write_state(ended=True)
                 _end_by(self._signals[0])
+
+    def _say_how_to_continue(self) -> None:
+        """Print the command; its own process cannot know whether it goes on elsewhere by itself."""
+        if status.last_session(self._root) is not None:
+            with contextlib.suppress(OSError):
+                print(messages.how_to_continue(self._run, self._root), flush=True)
 
     def _sleep(self, seconds: float) -> None:
         self._woken.wait(seconds)
@@ -157,7 +168,14 @@ class Proxy:
 
     def _follow(self, place: Place, mirror: Mirror) -> Look:
         """Mirror an attempt until it has ended; return the last look."""
-        output, errors, passed, repeated = 0, 0, 0, 0
+        printed = _Printed()
+        try:
+            return self._mirror(place, mirror, printed)
+        finally:
+            printed.close()
+
+    def _mirror(self, place: Place, mirror: Mirror, printed: _Printed) -> Look:
+        passed, repeated = 0, 0
         look: Look | None = None
         begin = time.monotonic()
         while True:
@@ -167,15 +185,10 @@ class Proxy:
             wanted = mirror.wanted(look) if look else []
             has_ended = look is not None and look.code is not None
             look = self._engine.poll(
-                place, self._run, self._attempt, wanted, (output, errors), has_ended
+                place, self._run, self._attempt, wanted, printed.known, has_ended
             )
             mirror.take(look.pieces)
-            for text, stream in ((look.output, sys.stdout), (look.errors, sys.stderr)):
-                with contextlib.suppress(OSError):  # nobody reads it any more
-                    stream.buffer.write(text)
-                    stream.flush()
-            output += len(look.output)
-            errors += len(look.errors)
+            printed.take(look, self._paths_here(look.paths))
             arrived = {piece.name for piece in look.pieces if piece.complete}
             incomplete = any(
                 each.name in look.files and each.name not in arrived for each in wanted
@@ -260,17 +273,15 @@ class Proxy:
             if redact.is_secret_variable(name) and value and any(value in w for w in self._command)
         }
         # What lies outside of the run is not there.
-        paths = [
-            p for p in variables.pop("PYTHONPATH", "").split(os.pathsep) if p.startswith(node.RUN)
-        ]
+        folders = variables.pop("PYTHONPATH", "").split(os.pathsep)
         variables |= {
-            "PYTHONPATH": os.pathsep.join(paths),
-            "RUN_DIR": node.RUN,
+            "PYTHONPATH": os.pathsep.join(p for p in folders if p.startswith(paths.RUN)),
+            "RUN_DIR": paths.RUN,
             "RUN_ID": self._run,
-            "GUILD_HOME": node.HOME,
-            "PROJECT_DIR": node.PROJECT,
-            "CMD_DIR": node.PROJECT,
-            "RECORD_SUBMITTED": node.SUBMITTED,
+            "GUILD_HOME": paths.HOME,
+            "PROJECT_DIR": paths.PROJECT,
+            "CMD_DIR": paths.PROJECT,
+            "RECORD_SUBMITTED": paths.SUBMITTED,
         }
         return Job(
             run=self._run,
@@ -326,7 +337,8 @@ class Proxy:
         submitted.mkdir()
         uri = mlflow_client.shown(mlflow_client.tracking_uri()) if is_sent() else ""
         uri = uri.removeprefix(f"sqlite:///{self._project}/")
-        journal.write_json(submitted / "facts.json", {"facts": facts, "mlflow": uri})
+        sent = {"facts": facts, "mlflow": uri, "directory": str(self._root)}
+        journal.write_json(submitted / "facts.json", sent)
         if facts["dirty"] and session is None:
             patch.write(self._project, facts["commit"], submitted / patch.NAME)
         yield "submitted", submitted, [path.name for path in submitted.iterdir()]
@@ -365,15 +377,24 @@ class Proxy:
 
     def _there(self, text: str) -> str:
         """Return a text with placeholders for the paths of this machine."""
-        paths = {
-            str(self._root): node.RUN,
-            os.path.realpath(self._root): node.RUN,
-            sys.executable: node.PYTHON,
+        return paths.with_placeholders(
+            text,
+            {
+                str(self._root): paths.RUN,
+                os.path.realpath(self._root): paths.RUN,
+                sys.executable: paths.PYTHON,
+                str(self._project): paths.PROJECT,
+            },
+        )
+
+    def _paths_here(self, there: Mapping[str, str]) -> dict[bytes, bytes]:
+        """Return this machine's paths for those of a look."""
+        own = {
+            paths.RUN: self._root,
+            paths.HOME: os.environ["GUILD_HOME"],
+            paths.PROJECT: self._project,
         }
-        paths |= {str(self._project): node.PROJECT}
-        for path in sorted(paths, key=len, reverse=True):
-            text = re.sub(rf"{re.escape(path)}(?=$|[/:,;'\" ])", paths[path], text)
-        return text
+        return {os.fsencode(path): os.fsencode(own[name]) for path, name in there.items()}
 
     @contextlib.contextmanager
     def _owned(self) -> Iterator[None]:
@@ -425,6 +446,34 @@ def _versions(project: Path) -> dict[str, str]:
 def _is_below(name: str, folder: str) -> bool:
     """Return whether a path is that of a file or folder, or in it; "" is the folder of all."""
     return not folder or name == folder or name.startswith(f"{folder}/")
+
+
+class _Printed:
+    """What an attempt prints, printed here.
+
+    Attributes:
+        known: Bytes of its output and of its errors.
+    """
+
+    def __init__(self) -> None:
+        self.known = (0, 0)
+        self._output, self._errors = paths.Output(), paths.Output()
+
+    def take(self, look: Look, here: Mapping[bytes, bytes]) -> None:
+        """Print what a look shows; `here` has this machine's paths for those of the other."""
+        self._write(self._output.take(look.output, here), self._errors.take(look.errors, here))
+        self.known = self.known[0] + len(look.output), self.known[1] + len(look.errors)
+
+    def close(self) -> None:
+        """Print what was held back."""
+        self._write(self._output.rest(), self._errors.rest())
+
+    @staticmethod
+    def _write(output: bytes, errors: bytes) -> None:
+        for text, stream in ((output, sys.stdout), (errors, sys.stderr)):
+            with contextlib.suppress(OSError):  # nobody reads it any more
+                stream.buffer.write(text)
+                stream.flush()
 
 
 def _say(text: str) -> None:

@@ -46,12 +46,54 @@ class Limits:
     idle_timeout: float = math.inf
 
 
+class Waiting:
+    """Submitters that wait for a slot: as many are told as slots become free, who has waited longest first.
+
+    So a slot that becomes free is not empty until a submitter asks again, and the others need not ask.
+    """
+
+    def __init__(self) -> None:
+        self._turns: list[asyncio.Future[None]] = []
+        self._free: dict[str, int] = {}  # slots by address of the worker
+
+    async def wait(self, longest: float) -> dict[str, Any]:
+        """Return when a slot has become free, at the latest after so many seconds."""
+        turn = asyncio.get_running_loop().create_future()
+        self._turns.append(turn)
+        try:
+            await asyncio.wait([turn], timeout=longest)
+        finally:
+            if turn in self._turns:
+                self._turns.remove(turn)
+        return {}
+
+    def note(self, worker: dict[str, Any] | None) -> None:
+        """Note how a worker describes itself, see `Node.describe`."""
+        if worker is None:
+            return
+        free = 0 if worker["drained"] else worker["slots"] - len(worker["running"])
+        more = free - self._free.get(worker["address"], 0)
+        self._free[worker["address"]] = free
+        for _ in range(min(more, len(self._turns))):
+            self._turns.pop(0).set_result(None)
+
+
 async def scheduler(settings: engines.Settings, folder: Path) -> None:
     """Run the scheduler until a signal ends it."""
     from distributed import Scheduler
 
     class Quiet(Scheduler):
-        """Without Dask's web page, which speaks no TLS."""
+        """Without Dask's web page, which speaks no TLS; submitters can wait for a slot."""
+
+        def __init__(self, **options: Any) -> None:
+            super().__init__(**options)
+            self._waiting = Waiting()
+            self.handlers[dask_engine.WAIT] = self._waiting.wait
+
+        def heartbeat_worker(self, *, metrics: dict[str, Any], **rest: Any) -> dict[str, Any]:
+            """Note what a worker says of itself."""
+            self._waiting.note(metrics.get(dask_engine.METRIC))
+            return super().heartbeat_worker(metrics=metrics, **rest)
 
         def start_http_server(self, *arguments: Any, **options: Any) -> None:
             """Start nothing."""
@@ -136,8 +178,11 @@ async def worker(
                     death_timeout=_AGAIN * 10, host=get_ip(scheduler_host),
                 ) as running:  # fmt: skip
                     connected = True
+                    # Submitters that wait see a free slot at once, not with the next heartbeat.
+                    node.has_changed = lambda: asyncio.ensure_future(running.heartbeat())
                     await running.finished()
             connected = False
+            node.has_changed = lambda: None
             await asyncio.sleep(_AGAIN)
 
     async def wait_for_limit() -> None:

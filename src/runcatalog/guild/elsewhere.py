@@ -232,41 +232,29 @@ def _imported_by(path: Path) -> list[str]:
     return names
 
 
-def _change_batches(batch_util: ModuleType) -> None:
-    def run_trials(batch_run: Any, trials: Any) -> None:
-        runs = batch_util._init_trial_runs(batch_run, trials)
-        fails = batch_util.fail_on_trial_error(batch_run)
-        _run_batch([Path(run.dir) for run in runs if run.status == "pending"], fails)
-
-    if os.environ.get(VARIABLE):
-        batch_util._run_trials = run_trials
-
-
-def _run_batch(runs: Sequence[Path], stop_on_failure: bool) -> None:
-    """Restart runs with Guild, several at once; SIGTERM stops all.
+def run_trials(
+    trials: Sequence[Path],
+    before_start: Callable[[Path], bool],
+    has_ended: Callable[[Path, int], None],
+) -> None:
+    """Restart runs with Guild, as many at once as the engine has places; SIGTERM stops all.
 
     Args:
-        runs: Their directories.
-        stop_on_failure: Whether none is started after one that failed.
-
-    Raises:
-        SystemExit: One failed and `stop_on_failure` is set.
+        trials: Their directories.
+        before_start: Called with the next one; if it returns False, none is started any more.
+        has_ended: Called with one that has ended, and its exit status.
     """
     from runcatalog.guild import child_environment
     from runcatalog.guild.side_by_side import Started, run_side_by_side
     from runcatalog.record.lifecycle.signals import die_with_parent
 
-    waiting, failed, stopped = list(runs), list[int](), list[int]()
+    waiting, stopped = list(trials), list[int]()
 
     def start_next() -> Started | None:
-        if not waiting or (failed and stop_on_failure):
+        if not waiting or not before_start(waiting[0]):
             return None
         run = waiting.pop(0)
         return run, child_environment.start_again(run.name, preexec_fn=die_with_parent)
-
-    def has_ended(_run: Path, code: int) -> None:
-        if code:
-            failed.append(code)
 
     def check() -> None:
         if stopped:
@@ -281,18 +269,13 @@ def _run_batch(runs: Sequence[Path], stop_on_failure: bool) -> None:
         os.kill(os.getpid(), signal.SIGTERM)
     finally:
         signal.signal(signal.SIGTERM, before)
-    if failed and stop_on_failure:
-        raise SystemExit(failed[0])
 
 
 class _Terminated(Exception):
     """The batch was sent SIGTERM."""
 
 
-_CHANGES: dict[str, Callable[[ModuleType], None]] = {
-    "guild.op": _change_op,
-    "guild.batch_util": _change_batches,
-}
+_CHANGES: dict[str, Callable[[ModuleType], None]] = {"guild.op": _change_op}
 
 if os.environ.get(VARIABLE):
     install()

@@ -103,9 +103,10 @@ class GuildRun:
 
     @cached_property
     def flags(self) -> dict[str, Any]:
-        """The flags; empty for a batch, whose flags are its optimizer's."""
+        """The flags that have a value; empty for a batch, whose flags are its optimizer's."""
         value = self.attr("flags")
-        return value if isinstance(value, dict) else {}
+        found = value if isinstance(value, dict) else {}
+        return {name: each for name, each in found.items() if each is not None}
 
     @cached_property
     def hide(self) -> Redactor:

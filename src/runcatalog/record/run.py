@@ -352,7 +352,12 @@ class Run:
             lock = journal.locked(self._journal / LOCK, _START_TIMEOUT)
             with lock:
                 before = status.last_session(self.directory)
-                if before and status.status_of(self.directory).status == signals.RUNNING:
+                # A submitted run has a directory of its own: what still runs is an attempt that its submitter has lost.
+                if (
+                    before
+                    and not environment.is_submitted()
+                    and status.status_of(self.directory).status == signals.RUNNING
+                ):
                     raise UserError(
                         f"{self.directory}: this run is still running (process {before['pid']} on "
                         f"{before.get('host', 'an unknown host')}); stop it first"
@@ -499,7 +504,10 @@ class Run:
         if isinstance(error, OwnershipLost):
             return
         late = "after the end of the training: " if self._finished else ""
-        end = signals.End(end.status, hide(f"{late}{end.reason}"))
+        reason = hide(f"{late}{end.reason}")
+        if given := environment.submitted():  # where its files are in the end
+            reason = reason.replace(str(self.directory), given.directory)
+        end = signals.End(end.status, reason)
         extra: dict[str, Any] = {}
         if isinstance(error, NumericalError):
             extra["failed_at"] = {"update": error.update, "tensor": error.tensor_name}

@@ -19,6 +19,7 @@ from runcatalog.guild import elsewhere
 from runcatalog.guild.side_by_side import Started, run_side_by_side
 from runcatalog.guild.side_by_side import stop as stop_processes
 from runcatalog.record.lifecycle.signals import die_with_parent
+from runcatalog.record.output import messages
 from runcatalog.record.output.outcome import write_guild_result
 from runcatalog.search import report, trials
 from runcatalog.search.core import Observation, Proposal, Settings, is_value, propose
@@ -50,11 +51,8 @@ def main(run_search: Callable[[], None]) -> None:
 def _end_by_signal(signal_number: int) -> None:
     """End this process by the signal, so that Guild records the batch as terminated."""
     with contextlib.suppress(OSError):  # the reader of the output may have ended
-        run = os.environ.get("RUN_ID", "RUN")[:8]
-        print(
-            f"search: stopped; to run the remaining trials: guild run --restart {run} -y",
-            flush=True,
-        )
+        command = messages.restart(os.environ.get("RUN_ID", "RUN"))
+        print(f"search: stopped; to run the remaining trials: {command}", flush=True)
     signal.signal(signal_number, signal.SIG_DFL)
     os.kill(os.getpid(), signal_number)
 

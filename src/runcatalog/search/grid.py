@@ -1,17 +1,19 @@
 """Guild's own batches (`guild run OPERATION lr=[1e-3,5e-3]`), with a line before each trial and a table at the end.
 
-Guild's batch processor runs the trials. The objective of the table is that of the trials' results, else the scalar
-that the operation declares.
+Guild's batch processor runs the trials, one after the other; with $ENGINE they run side by side elsewhere. The
+objective of the table is that of the trials' results, else the scalar that the operation declares.
 """
 
 from __future__ import annotations
 
 import contextlib
+import os
 from collections.abc import Iterator, Mapping, Sequence
 from importlib import import_module
 from pathlib import Path
 from typing import Any
 
+from runcatalog.guild import elsewhere
 from runcatalog.guild.compat import BATCH
 from runcatalog.guild.runs import GuildRun
 from runcatalog.search import report, trials
@@ -108,28 +110,70 @@ def _own_value(trial_run: Any, name: str) -> float | None:
 
 @contextlib.contextmanager
 def _reporting() -> Iterator[None]:
-    """Let Guild's batch processor report its trials."""
+    """Let Guild's batch processor report its trials, and with $ENGINE run them elsewhere."""
     from runcatalog.guild.compat import batch_util
 
-    handle, start = batch_util.handle_trials, batch_util.start_trial_run
+    handle, start, run = (
+        batch_util.handle_trials,
+        batch_util.start_trial_run,
+        batch_util._run_trials,
+    )
     progress: list[Progress] = []
 
     def handle_trials(batch_run: Any, flags: Sequence[Mapping[str, Any]]) -> None:
         progress.append(Progress(batch_run, flags))
         handle(batch_run, flags)
 
-    def start_trial_run(run: Any, stage: bool = False) -> None:
+    def start_trial_run(trial_run: Any, stage: bool = False) -> None:
         if not stage:
-            progress[0].start(run)
-        start(run, stage)
+            progress[0].start(trial_run)
+        start(trial_run, stage)
+
+    def run_trials(batch_run: Any, flags: Sequence[Mapping[str, Any]]) -> None:
+        if os.environ.get(elsewhere.VARIABLE) and not batch_run.get("stage_trials"):
+            _run_elsewhere(batch_run, flags, progress[0])
+        else:
+            run(batch_run, flags)
 
     batch_util.handle_trials, batch_util.start_trial_run = handle_trials, start_trial_run
+    batch_util._run_trials = run_trials
     try:
         yield
     finally:
         batch_util.handle_trials, batch_util.start_trial_run = handle, start
+        batch_util._run_trials = run
         if progress:
             progress[0].end()
+
+
+def _run_elsewhere(batch_run: Any, flags: Sequence[Mapping[str, Any]], progress: Progress) -> None:
+    """Run the trials of a batch on other machines, and say of each end what Guild says.
+
+    Raises:
+        SystemExit: A trial failed, and the batch ends with the first one that does.
+    """
+    from runcatalog.guild.compat import batch_util
+
+    runs = {Path(run.dir): run for run in batch_util._init_trial_runs(batch_run, flags)}
+    ends: list[SystemExit] = []
+
+    def before_start(directory: Path) -> bool:
+        if not ends:
+            progress.start(runs[directory])
+        return not ends
+
+    def has_ended(directory: Path, code: int) -> None:
+        status = runs[directory].get("exit_status")
+        try:
+            batch_util.handle_trial_system_exit(
+                SystemExit(code if status is None else status), batch_run, runs[directory]
+            )
+        except SystemExit as end:  # those that run go on to their end
+            ends.append(end)
+
+    elsewhere.run_trials(list(runs), before_start, has_ended)
+    if ends:
+        raise ends[0]
 
 
 def main() -> None:

@@ -2,6 +2,7 @@
 
 import asyncio
 import signal
+import threading
 import time
 import uuid
 from dataclasses import replace
@@ -10,7 +11,7 @@ import psutil
 import pytest
 from distributed.core import rpc
 
-from runcatalog.cluster import certificates, files, node
+from runcatalog.cluster import certificates, files, paths
 from runcatalog.cluster.dask_engine import DaskEngine, fits, places
 from runcatalog.cluster.engine import EngineError, Job, MachineLost, Place, StaleAttempt
 from runcatalog.cluster.engines import Needs
@@ -27,8 +28,8 @@ def job(tmp_path):
         names = ["guild.yml", "given.txt"]
         parts = [(f"home/runs/{run}", tmp_path, names), ("project/p", tmp_path, names)]
         archive, digest = files.pack(parts)
-        command = [node.PYTHON, "-c", code]
-        made = Job(run, attempt, "small:code", archive, digest, command, {"RUN_DIR": node.RUN})
+        command = [paths.PYTHON, "-c", code]
+        made = Job(run, attempt, "small:code", archive, digest, command, {"RUN_DIR": paths.RUN})
         return replace(made, **fields)
 
     return make
@@ -176,3 +177,32 @@ def test_what_fits():
     assert not fits(worker, Needs(gpu=1, gpu_memory=40))
     assert not fits(worker, Needs(memory=65))
     assert not fits(worker, Needs(machine="gpu8"))
+
+
+def test_who_waits_longest_is_told_of_a_slot_that_becomes_free(lab, engine, job):
+    lab.wait_for_workers(engine, "box1", "box2")
+    sent = [job("import time; time.sleep(600)") for _ in range(3)]
+    patient = DaskEngine(replace(lab.settings, lease=600))  # nobody looks at the runs meanwhile
+    places_ = [patient.submit(each) for each in sent[:2]]
+    patient.close()
+    lab.wait(lambda: all(worker["running"] for worker in engine.workers()))
+    assert "busy or drained" in engine.submit(sent[2])
+    told = []
+
+    def wait(name):
+        waiting = DaskEngine(lab.settings)
+        waiting.wait(120)
+        told.append(name)
+        waiting.close()
+
+    threads = [threading.Thread(target=wait, args=(name,)) for name in ("first", "second")]
+    for thread in threads:
+        thread.start()
+        time.sleep(2)  # so that the first one is known there before the second
+    assert told == []
+    for number, place in enumerate(places_):
+        engine.stop(place, sent[number].run, 1, signal.SIGKILL)
+        threads[number].join(60)
+        assert told == ["first", "second"][: number + 1]
+        until(engine, place, sent[number], lambda look: look.code is not None)
+        engine.release(place, sent[number].run, 1)

@@ -7,7 +7,7 @@ import time
 
 import pytest
 
-from runcatalog.cluster import files, node
+from runcatalog.cluster import files, node, paths
 from runcatalog.cluster.node import Node
 
 RUN = "7623993d" * 4
@@ -31,7 +31,7 @@ async def claim(worker, run=RUN, attempt=1, **demands):
 
 
 async def start(worker, archive, code, attempt=1):
-    return await worker.start(RUN, attempt, *archive, [node.PYTHON, "-c", code], {}, {})
+    return await worker.start(RUN, attempt, *archive, [paths.PYTHON, "-c", code], {}, {})
 
 
 async def look(worker, attempt=1):
@@ -51,6 +51,16 @@ async def watched(worker):
     watch.cancel()
 
 
+def run(worker, story):
+    async def told():
+        try:
+            return await story()
+        finally:
+            await worker.end_checks()
+
+    return asyncio.run(told())
+
+
 def test_an_attempt_that_could_not_be_started_can_be_claimed_again(worker, archive):
     async def story():
         assert await claim(worker) == {}
@@ -60,14 +70,14 @@ def test_an_attempt_that_could_not_be_started_can_be_claimed_again(worker, archi
         assert await start(worker, archive, "") == {}
         return await end_of(worker)
 
-    assert asyncio.run(story())["code"] == 0
+    assert run(worker, story)["code"] == 0
 
 
 def test_of_two_submitters_at_once_one_goes_on_at_once(worker):
     async def story():
         return await asyncio.gather(claim(worker), claim(worker, run="0" * 32))
 
-    assert asyncio.run(story()) == [{}, {"refused": "no slot is free"}]
+    assert run(worker, story) == [{}, {"refused": "no slot is free"}]
 
 
 def test_an_attempt_that_runs_is_not_started_twice(worker, archive):
@@ -79,7 +89,7 @@ def test_an_attempt_that_runs_is_not_started_twice(worker, archive):
         await end_of(worker)
         return answer
 
-    assert "unknown to its submitter" in asyncio.run(story())["refused"]
+    assert "unknown to its submitter" in run(worker, story)["refused"]
 
 
 def test_names_that_are_no_run_are_refused(worker):
@@ -105,7 +115,7 @@ def test_the_check_before_the_next_run_is_made_when_a_run_ends(worker, archive):
             assert prepared.problem.done()
             assert worker._prepared is None
 
-    asyncio.run(story())
+    run(worker, story)
 
 
 def test_a_machine_that_fails_after_a_run_is_drained_before_the_next(worker, archive, monkeypatch):
@@ -118,7 +128,7 @@ def test_a_machine_that_fails_after_a_run_is_drained_before_the_next(worker, arc
             await worker.release(RUN, 1)
             return await claim(worker, attempt=2)
 
-    assert asyncio.run(story()) == {"refused": "drained: it throws"}
+    assert run(worker, story) == {"refused": "drained: it throws"}
 
 
 IGNORES = "import signal; signal.signal(signal.SIGUSR1, signal.SIG_IGN); open('ready', 'w'); "
@@ -147,7 +157,7 @@ def test_a_warned_run_goes_on_elsewhere_unless_it_ends_by_itself(
         assert worker.stopping.is_set()
         return shown
 
-    shown = asyncio.run(story())
+    shown = run(worker, story)
     assert (shown["code"], shown["reason"], shown["planned"]) == (end, reason, bool(reason))
 
 
@@ -157,5 +167,5 @@ def test_a_queue_that_warns_all_processes_is_understood(worker, archive):
         await start(worker, archive, "import os, signal; os.kill(os.getpid(), signal.SIGUSR1)")
         return await end_of(worker)
 
-    shown = asyncio.run(story())
+    shown = run(worker, story)
     assert (shown["reason"], shown["planned"]) == (node.ENDS_SOON, True)

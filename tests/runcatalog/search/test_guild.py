@@ -49,7 +49,7 @@ GUILD_YML = """
         note: none given
         loud: yes
         sleep: 0.0
-        parallel: 1
+        parallel: {type: int}
         trials: 6
         seed: 3
 """

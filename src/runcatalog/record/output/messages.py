@@ -14,7 +14,7 @@ from runcatalog.numbers import duration
 from runcatalog.record.lifecycle import signals
 from runcatalog.record.output import outcome
 from runcatalog.record.output.progress import done_text
-from runcatalog.record.provenance import patch
+from runcatalog.record.provenance import environment, patch
 
 _SHOWN = 6  # names of files
 
@@ -65,18 +65,40 @@ def interrupted(run_id: str, end: signals.End, progress: Mapping[str, Any], dire
         far = f" after {done_text(progress['done'], progress['total'], progress['unit'])}"
     if end.status == signals.FAILED:
         return f"run {run_id[:8]} failed{far}\n  to show it: catalog row {run_id[:8]}"
+    stopped = f"run {run_id[:8]} stopped ({end.reason}){far}"
+    if environment.is_submitted():  # its submitter knows whether it goes on elsewhere
+        return stopped
+    return f"{stopped}\n{how_to_continue(run_id, directory)}"
+
+
+def how_to_continue(run_id: str, directory: Path) -> str:
+    """Return the line that says how to continue a run that was stopped.
+
+    Args:
+        run_id: The run's id.
+        directory: The run's directory.
+    """
     checkpoints = sorted((directory / "checkpoints").glob("[0-9]*"))
     begin = (
         f"from the checkpoint at {int(checkpoints[-1].name)}"
         if checkpoints
         else "from its beginning"
     )
-    lines = f"run {run_id[:8]} stopped ({end.reason}){far}\n  to continue it {begin}: "
+    return f"  to continue it {begin}: {_continuing(run_id, directory)}"
+
+
+def restart(run_id: str) -> str:
+    """Return the command that continues a run of Guild, where its environment sends runs."""
+    engine = os.environ.get("ENGINE")
+    return f"{f'ENGINE={engine} ' if engine else ''}guild run --restart {run_id[:8]} -y"
+
+
+def _continuing(run_id: str, directory: Path) -> str:
     if os.environ.get("GUILD_OP"):
-        return f"{lines}guild run --restart {run_id[:8]} -y"
+        return restart(run_id)
     name = Path(sys.executable).name
     python = name if shutil.which(name) == sys.executable else sys.executable
-    return lines + shlex.join([python, sys.argv[0], "--resume", str(directory)])
+    return shlex.join([python, sys.argv[0], "--resume", str(directory)])
 
 
 def not_sent(problem: str) -> str:

@@ -39,6 +39,7 @@ PACKAGES = [
     "torch",
     "transformers",
 ]
+_SUBMITTED = "RECORD_SUBMITTED"  # folder of what the submitter has sent along
 # Files that do not change the computation of a run: prose, figures, records, results of benchmarks.
 NOT_CODE = (
     ":(exclude)experiments/records",
@@ -96,21 +97,30 @@ class Submitted(NamedTuple):
     Attributes:
         facts: Project, commit and uncommitted changes there.
         mlflow: MLflow to which the run is sent from there, as shown; "" if it is not sent.
+        directory: The run's directory there.
         patch: The uncommitted changes; the file is missing without any.
     """
 
     facts: dict[str, str]
     mlflow: str
+    directory: str
     patch: Path
+
+
+def is_submitted() -> bool:
+    """Return whether this run was sent here from another machine."""
+    return bool(os.environ.get(_SUBMITTED))
 
 
 def submitted() -> Submitted | None:
     """Return what the submitter has sent along; None for a run that was started on this machine."""
-    named = os.environ.get("RECORD_SUBMITTED")
-    if not named:
+    if not is_submitted():
         return None
-    content = json.loads((Path(named) / "facts.json").read_text(encoding="utf-8"))
-    return Submitted(content["facts"], content["mlflow"], Path(named) / "dirty.patch")
+    folder = Path(os.environ[_SUBMITTED])
+    content = json.loads((folder / "facts.json").read_text(encoding="utf-8"))
+    return Submitted(
+        content["facts"], content["mlflow"], content["directory"], folder / "dirty.patch"
+    )
 
 
 def run_facts(config: Config, study: str, run_id: str, project: Path) -> dict[str, Any]:
