@@ -1,4 +1,7 @@
-"""A lab on this machine, for tests: a scheduler and workers as processes, and a project whose runs may go there."""
+"""A lab on this machine, for tests: a scheduler and workers as processes, and a project whose runs may go there.
+
+In a session of tests all of its Python processes are forks of the prepared ones.
+"""
 
 import contextlib
 import os
@@ -11,11 +14,15 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from runcatalog.cluster import certificates, engines
+import prepared
+from runcatalog.cluster import certificates, engines, serve
 from runcatalog.cluster.dask_engine import DaskEngine
 
 HERE = Path(__file__).parent / "runcatalog" / "cluster"
-BIN = Path(sys.prefix) / "bin"
+REAL = Path(sys.prefix) / "bin"
+IN_SESSION = prepared.FOLDER in os.environ
+BIN = prepared.folder() if IN_SESSION else REAL
+Process = prepared.Process if IN_SESSION else subprocess.Popen
 WORKERS = ("box1", "box2")
 FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "ENGINE")
 
@@ -51,7 +58,7 @@ class Lab:
         self.processes: dict[str, subprocess.Popen] = {}
         self.env = plain_environment() | {
             "GUILD_HOME": str(self.home),
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(map(str, (BIN, REAL, os.environ["PATH"]))),
             "RECORD_MLFLOW": "off",
         }
 
@@ -82,7 +89,7 @@ class Lab:
             "1",
         ]
         with (self.root / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
+            self.processes[name] = Process(
                 command, stdout=log, stderr=log, env=plain_environment() | env, cwd=root
             )
 
@@ -125,11 +132,24 @@ class Lab:
 
     def background(self, line: str, **env: str) -> subprocess.Popen[str]:
         """Starts a line, in a process group of its own."""
-        return subprocess.Popen(
+        return Process(
             f"exec {line}", shell=True, cwd=self.root, env=self.env | env, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
+
+    def pid(self, name: str) -> int:
+        """Returns the process id of a process of the lab."""
+        return serve.is_alive(self.settings.scratch / name)["pid"]
+
+    @staticmethod
+    def kill_all(started: subprocess.Popen[str]) -> None:
+        """Kills a line that was started in the background, with all that it has started here."""
+        if IN_SESSION:
+            prepared.kill_all(started, BIN.parent)
+        else:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
 
     @property
     def runs(self) -> list[Path]:
