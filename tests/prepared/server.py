@@ -57,14 +57,14 @@ def share_code(folder):
     compiled = importlib.machinery.SourceFileLoader.source_to_code
     folder.mkdir()
 
-    def source_to_code(self, data, path, *, _optimization=-1):
-        if not isinstance(data, bytes):
-            return compiled(self, data, path, _optimization=_optimization)
-        kept = folder / f"{hashlib.sha256(data).hexdigest()}{_optimization}"
+    def source_to_code(self, data, path, **options):
+        if options or not isinstance(data, bytes):
+            return compiled(self, data, path, **options)
+        kept = folder / hashlib.sha256(data).hexdigest()
         try:
             code = marshal.loads(kept.read_bytes())
         except FileNotFoundError:
-            code = compiled(self, data, path, _optimization=_optimization)
+            code = compiled(self, data, path)
             with contextlib.suppress(OSError):  # the server has ended
                 new = kept.with_suffix(f".{os.getpid()}")
                 new.write_bytes(marshal.dumps(code))
