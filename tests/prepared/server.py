@@ -39,7 +39,7 @@ LIBRARY = (
     "matplotlib.backends.backend_svg", "PIL.Image", "sklearn.gaussian_process", "yaml", "jinja2", "rich.live",
     "psutil", "guild.main", "guild.commands.run_impl", "mlflow.tracking.client",
     "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo", "mlflow.cli",
-    "mlflow.server.fastapi_app", "uvicorn",
+    "mlflow.server.fastapi_app", "uvicorn", "pkg_resources", "absl.logging", "xml.dom.minidom", "pdb", "skopt",
 )  # fmt: skip
 STUDIES = (
     "numba", "mujoco", "mujoco.rollout", "gymnasium", "minigrid", "httpx2", "imageio",
