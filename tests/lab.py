@@ -1,4 +1,7 @@
-"""A lab on this machine, for tests: a scheduler and workers as processes, and a project whose runs may go there."""
+"""A lab on this machine, for tests: a scheduler and workers as processes, and a project whose runs may go there.
+
+In a session of tests all of its Python processes are forks of the prepared ones.
+"""
 
 import contextlib
 import os
@@ -11,11 +14,12 @@ import time
 from collections.abc import Sequence
 from pathlib import Path
 
-from runcatalog.cluster import certificates, engines
+import prepared
+from runcatalog.cluster import certificates, engines, serve
 from runcatalog.cluster.dask_engine import DaskEngine
 
 HERE = Path(__file__).parent / "runcatalog" / "cluster"
-BIN = Path(sys.prefix) / "bin"
+REAL = Path(sys.prefix) / "bin"
 WORKERS = ("box1", "box2")
 FOREIGN = ("GUILD_", "MLFLOW_", "RUN_", "PROJECT_", "RECORD", "ENGINE")
 
@@ -37,6 +41,10 @@ class Lab:
 
     def __init__(self, root: Path, workers: Sequence[str] = WORKERS) -> None:
         self.root = root
+        # Not outside of a session of tests, such as in a storm of `make bench`.
+        self._prepared = prepared.folder() if prepared.FOLDER in os.environ else None
+        self._bin = self._prepared or REAL
+        self._process = prepared.Process if self._prepared else subprocess.Popen
         shutil.copytree(HERE / "project", root, ignore=shutil.ignore_patterns("__pycache__"))
         with socket.socket() as free:
             free.bind(("127.0.0.1", 0))
@@ -51,7 +59,7 @@ class Lab:
         self.processes: dict[str, subprocess.Popen] = {}
         self.env = plain_environment() | {
             "GUILD_HOME": str(self.home),
-            "PATH": f"{BIN}{os.pathsep}{os.environ['PATH']}",
+            "PATH": os.pathsep.join(map(str, (self._bin, REAL, os.environ["PATH"]))),
             "RECORD_MLFLOW": "off",
         }
 
@@ -73,7 +81,7 @@ class Lab:
         root = root or self.root
         command = [
             *before,
-            BIN / "python",
+            self._bin / "python",
             "-m",
             "runcatalog.cluster.serve",
             root,
@@ -82,7 +90,7 @@ class Lab:
             "1",
         ]
         with (self.root / f"{name}.log").open("ab") as log:
-            self.processes[name] = subprocess.Popen(
+            self.processes[name] = self._process(
                 command, stdout=log, stderr=log, env=plain_environment() | env, cwd=root
             )
 
@@ -125,11 +133,23 @@ class Lab:
 
     def background(self, line: str, **env: str) -> subprocess.Popen[str]:
         """Starts a line, in a process group of its own."""
-        return subprocess.Popen(
+        return self._process(
             f"exec {line}", shell=True, cwd=self.root, env=self.env | env, text=True,
             stdin=subprocess.DEVNULL, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
             start_new_session=True,
         )  # fmt: skip
+
+    def pid(self, name: str) -> int:
+        """Returns the process id of a process of the lab."""
+        return serve.is_alive(self.settings.scratch / name)["pid"]
+
+    def kill_all(self, started: subprocess.Popen[str]) -> None:
+        """Kills a line that was started in the background, with all that it has started here."""
+        if self._prepared:
+            prepared.kill_all(started, self._prepared.parent)
+        else:
+            os.killpg(started.pid, signal.SIGKILL)
+            started.wait()
 
     @property
     def runs(self) -> list[Path]:

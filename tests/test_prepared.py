@@ -35,6 +35,7 @@ def outcome(python, words, **options):
         ["-m", "nowhere"],
         ["script.py", "--flag", "é"],
         ["-P", "script.py"],
+        ["-I", "script.py"],
         ["nowhere.py"],
     ],
 )
@@ -101,3 +102,17 @@ def test_a_variable_that_python_reads_as_it_starts_gets_the_real_one():
     code = "import sys; print(sys.flags.hash_randomization, sys.executable)"
     env = os.environ | {"PYTHONHASHSEED": "0"}
     assert outcome(prepared.python(), ["-c", code], env=env) == (0, f"0 {sys.executable}\n", "")
+
+
+def test_equal_sources_are_compiled_once_and_a_changed_one_again(tmp_path):
+    """Each file's code names that file, as a traceback shows it."""
+    shown, kept = [], prepared.folder().parent / "code"
+    for folder, source in (("one", "1 / 0"), ("two", "1 / 0"), ("two", "\n1 / 0  # changed")):
+        (tmp_path / folder).mkdir(exist_ok=True)
+        (tmp_path / folder / "divides.py").write_text(f"# {tmp_path}\n{source}\n")
+        code, _, errors = outcome(
+            prepared.python(), ["-c", "import divides"], cwd=tmp_path / folder
+        )
+        shown.append((code, f'{folder}/divides.py", line' in errors, len(list(kept.iterdir()))))
+    first = shown[0][2]
+    assert shown == [(1, True, first), (1, True, first), (1, True, first + 1)]

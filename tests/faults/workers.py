@@ -287,7 +287,7 @@ class Storm:
         for timer in self.late:
             timer.join()
         if self.running and self.running.poll() is None:
-            os.killpg(self.running.pid, signal.SIGKILL)
+            self.lab.kill_all(self.running)
         if self.engine:
             self.engine.close()
         self.lab.close()

@@ -25,22 +25,22 @@ SET_BY_SKLEARN = (
 
 
 def parse(words):
-    """Return (what is to run, unbuffered, safe path, warnings); None if a fork cannot run it."""
+    """Return (what is to run, letters of options, warnings); None if a fork cannot run it."""
     words, letters, warnings = list(words), "", []
     while words:
         word = words[0]
         if not word.startswith("-"):
-            return words, "u" in letters, "P" in letters, warnings
+            return words, letters, warnings
         if word == "-W" and words[1:]:
             warnings.append(words[1])
             words = words[2:]
             continue
         letters += word[1:].rstrip("mc")
-        if set(letters) - set("uP") or not words[1:]:
+        if set(letters) - set("uPI") or not words[1:]:
             return None
         words = words[1:]
         if word[-1] in "mc":
-            return [f"-{word[-1]}", *words], "u" in letters, "P" in letters, warnings
+            return [f"-{word[-1]}", *words], letters, warnings
     return None
 
 
@@ -56,13 +56,14 @@ def main():
     script = parsed and not parsed[0][0].startswith("-")
     if parsed is None or odd or (script and not os.path.isfile(parsed[0][0])):
         os.execv(python, [python, *words])
-    run, unbuffered, safe, warnings = parsed
+    run, letters, warnings = parsed
     umask = os.umask(0)
     os.umask(umask)
     request = {
-        "run": run, "unbuffered": unbuffered, "safe_path": safe, "warnings": warnings, "cwd": os.getcwd(),
+        "run": run, "unbuffered": "u" in letters, "safe_path": bool({"P", "I"} & set(letters)),
+        "isolated": "I" in letters, "warnings": warnings, "cwd": os.getcwd(),
         "env": dict(os.environ), "words": words, "umask": umask,
-        "pid": os.getpid(),
+        "pid": os.getpid(), "parent": os.getppid(),
         "signals": {number: signal.getsignal(number) == signal.SIG_IGN for number in PASSED_ON},
     }  # fmt: skip
     fork, early = [], []

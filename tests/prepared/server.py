@@ -6,14 +6,20 @@ With `library` the packages are those that the library uses, without those of th
 The packages are imported when the first fork is asked for. ``FOLDER/cpu-WORKER`` holds the CPU seconds of the ended
 forks that a test process asked for; ``FOLDER/forked-for-PID`` exists while the fork of a caller does, and holds its
 process id. The end of standard input ends the server and its forks.
+
+The projects of tests are copies, and Guild copies their sources for every run: ``FOLDER/code`` holds what was compiled,
+by source, and a fork takes that of an equal file from there.
 """
 
+import _imp
 import atexit
 import contextlib
 import gc
+import hashlib
 import importlib
 import importlib.machinery
 import json
+import marshal
 import os
 import runpy
 import select
@@ -21,6 +27,7 @@ import shutil
 import signal
 import socket
 import sys
+import sysconfig
 import threading
 import types
 import warnings
@@ -32,7 +39,7 @@ LIBRARY = (
     "matplotlib.backends.backend_svg", "PIL.Image", "sklearn.gaussian_process", "yaml", "jinja2", "rich.live",
     "psutil", "guild.main", "guild.commands.run_impl", "mlflow.tracking.client",
     "mlflow.store.tracking.sqlalchemy_store", "mlflow.store.artifact.local_artifact_repo", "mlflow.cli",
-    "mlflow.server.fastapi_app", "uvicorn",
+    "mlflow.server.fastapi_app", "uvicorn", "pkg_resources", "absl.logging", "xml.dom.minidom", "pdb", "skopt",
 )  # fmt: skip
 STUDIES = (
     "numba", "mujoco", "mujoco.rollout", "gymnasium", "minigrid", "httpx2", "imageio",
@@ -40,6 +47,32 @@ STUDIES = (
     "transformers.models.qwen2.modeling_qwen2", "transformers.models.qwen2.tokenization_qwen2",
     "transformers.trainer_utils", "accelerate", "peft",
 )  # fmt: skip
+
+
+AT_START = Path(sysconfig.get_path("purelib"), "runcatalog_engine.pth")  # Python reads it
+
+
+def share_code(folder):
+    """Let this process and its forks compile a source once, whatever file it is in."""
+    compiled = importlib.machinery.SourceFileLoader.source_to_code
+    folder.mkdir()
+
+    def source_to_code(self, data, path, **options):
+        if options or not isinstance(data, bytes):
+            return compiled(self, data, path, **options)
+        kept = folder / hashlib.sha256(data).hexdigest()
+        try:
+            code = marshal.loads(kept.read_bytes())
+        except FileNotFoundError:
+            code = compiled(self, data, path)
+            with contextlib.suppress(OSError):  # the server has ended
+                new = kept.with_suffix(f".{os.getpid()}")
+                new.write_bytes(marshal.dumps(code))
+                new.rename(kept)
+        _imp._fix_co_filename(code, path)
+        return code
+
+    importlib.machinery.SourceFileLoader.source_to_code = source_to_code
 
 
 def load(packages):
@@ -109,23 +142,28 @@ def become(request, files, command):
     os.environ.update(request["env"])
     os.umask(request["umask"])
     os.chdir(request["cwd"])
-    unbuffered = request["unbuffered"] or bool(os.environ.get("PYTHONUNBUFFERED"))
+    given = {} if request["isolated"] else os.environ  # variables that Python reads
+    unbuffered = request["unbuffered"] or bool(given.get("PYTHONUNBUFFERED"))
     # New streams: the server's remember what kind of file theirs was.
     sys.stdin = sys.__stdin__ = open(0, closefd=False)  # noqa: SIM115
     sys.stdout = sys.__stdout__ = open(1, "w", closefd=False)  # noqa: SIM115
     sys.stderr = sys.__stderr__ = open(2, "w", errors="backslashreplace", closefd=False)  # noqa: SIM115
     sys.stdout.reconfigure(line_buffering=sys.stdout.isatty(), write_through=unbuffered)
     sys.stderr.reconfigure(line_buffering=True, write_through=unbuffered)
-    given = [*filter(None, os.environ.get("PYTHONWARNINGS", "").split(",")), *request["warnings"]]
-    warnings._processoptions(given)
-    sys.dont_write_bytecode = bool(os.environ.get("PYTHONDONTWRITEBYTECODE"))
+    filters = given.get("PYTHONWARNINGS", "").split(",")
+    warnings._processoptions([*filter(None, filters), *request["warnings"]])
+    sys.dont_write_bytecode = bool(given.get("PYTHONDONTWRITEBYTECODE"))
     sys.executable = command
     sys.orig_argv[1:] = request["words"]
     first, *rest = request["run"]
-    paths = [path for path in os.environ.get("PYTHONPATH", "").split(os.pathsep) if path]
+    paths = [path for path in given.get("PYTHONPATH", "").split(os.pathsep) if path]
     beside = {"-m": os.getcwd(), "-c": ""}.get(first, os.path.dirname(os.path.realpath(first)))
-    sys.path[:0] = [*([] if request["safe_path"] else [beside]), *map(os.path.abspath, paths)]
+    sys.path[:0] = map(os.path.abspath, paths)
     importlib.invalidate_caches()
+    if AT_START.exists():
+        exec(AT_START.read_text(), {})
+    if not request["safe_path"]:
+        sys.path.insert(0, beside)
     if first == "-m":
         sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
@@ -200,7 +238,8 @@ class Server:
             connection.send(
                 f"{process:16d}".encode()
             )  # as long as the caller reads: the status follows
-        worker = request["env"].get("PYTEST_XDIST_WORKER", "main")
+        of_parent = (w for p, _, w, _ in self.forks.values() if p == request["parent"])
+        worker = request["env"].get("PYTEST_XDIST_WORKER") or next(of_parent, "main")
         self.forks[os.pidfd_open(process)] = (process, connection, worker, request["pid"])
         return None
 
@@ -232,6 +271,7 @@ def main():
 
     sys.path.pop(0)
     database.install(folder)
+    share_code(folder / "code")
     wanted = Server(folder, LIBRARY if sys.argv[2:] else LIBRARY + STUDIES).serve()
     if wanted:
         run(*wanted, str(folder / "bin" / "python"))

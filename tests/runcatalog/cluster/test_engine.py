@@ -107,7 +107,7 @@ def test_a_stale_attempt_is_refused(lab, engine, job):
 def test_a_suspended_worker_is_lost_and_what_it_ran_ends_when_it_wakes(lab, engine, job):
     sent = job("import time; time.sleep(600)")
     place = engine.submit(sent)
-    process = psutil.Process(lab.processes[place.machine].pid)
+    process = psutil.Process(lab.pid(place.machine))
     (trial,) = [c for c in process.children() if "sleep" in " ".join(c.cmdline())]
     process.suspend()
     try:

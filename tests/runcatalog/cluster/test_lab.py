@@ -1,12 +1,12 @@
 """Unchanged commands on other machines: a scheduler and two workers as processes of this one."""
 
 import json
-import os
 import signal
 
 import psutil
 import pytest
 
+from lab import REAL
 from runcatalog.cluster import dask_engine
 from runcatalog.record.journal import read_points
 from runcatalog.record.lifecycle.status import last_session
@@ -136,8 +136,7 @@ def test_without_its_submitter_a_run_ends_with_its_lease_and_can_go_on(lab, engi
     run = new_run(lab, before)
     lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
     trial = psutil.Process(last_session(run)["pid"])
-    os.killpg(running.pid, signal.SIGKILL)
-    running.wait()
+    lab.kill_all(running)
     trial.wait(60)
     assert not (run / "result.json").exists()  # nobody was here to fetch it
     out = lab.good(f"guild run --restart {run.name} -y", ENGINE="lab")
@@ -165,8 +164,7 @@ def test_a_run_that_ended_without_its_submitter_is_fetched_not_repeated(lab, eng
     run = new_run(lab, before)
     lab.wait(lambda: any((run / "checkpoints").glob("*/checkpoint.json")))
     trial = psutil.Process(last_session(run)["pid"])
-    os.killpg(running.pid, signal.SIGKILL)
-    running.wait()
+    lab.kill_all(running)
     trial.wait(60)
     assert not (run / "result.json").exists()
     assert "engine: on" not in lab.good(f"guild run --restart {run.name} -y", ENGINE="lab")
@@ -287,7 +285,9 @@ def test_workers_are_shown_drained_and_stopped_by_command(lab, engine):
     lab.wait(lambda: not drained("box2"))
     assert "box2 is stopped" in lab.good("catalog workers stop box2")
     lab.wait_for_workers(engine, "box1")
-    assert "listens on tls://" in lab.good("catalog workers start box2 --as-root")
+    # The real command: it waits for the process that it has started, not for a fork.
+    start = f"{REAL / 'catalog'} workers start box2 --as-root"
+    assert "listens on tls://" in lab.good(start)
     lab.wait_for_workers(engine, "box1", "box2")
     lab.good("catalog workers stop box2")
     lab.start("box2")

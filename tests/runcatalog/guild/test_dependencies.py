@@ -63,8 +63,8 @@ def test_a_required_run_that_is_missing_is_named_with_its_command(study):
     end = GuildRun(run, str(home(study) / run)).end()
     assert end == ("FAILED", "never started: needs a run of study:make")
     ends_table.check("never started", *end)
-    study.catalog("sync")
-    row = study.catalog("row latest")
+    study.inside("sync")
+    row = study.inside("row latest")
     assert "| never started: needs a run of study:make |" in row
     assert "weights=null" not in row
     study(re.search("guild run study:make -y", output)[0])
@@ -92,8 +92,8 @@ def test_a_run_without_the_selected_files_is_not_taken(study):
 def test_refused_flags_leave_no_run(study):
     output = study("guild run study:make steps=-1 -y", code=2)
     assert "--steps: -1 is not in [0, inf)" in output
-    assert "0 sent" in study.catalog("sync")
-    study.catalog("row latest", code=1)
+    assert "0 sent" in study.inside("sync")
+    study.inside("row latest", code=1)
     run = next(iter(run_ids(study)))
     study(f"guild run --restart {run} steps=1 -y")
-    assert "| make | 1 |" in study.catalog("sync") + study.catalog("row latest")
+    assert "| make | 1 |" in study.inside("sync") + study.inside("row latest")

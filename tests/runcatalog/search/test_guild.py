@@ -22,9 +22,7 @@ from runcatalog.guild.side_by_side import stop
 SOURCE = Path(__file__).parents[3] / "src"
 GUILD_YML = """
 - model: toy
-  sourcecode:
-    root: .
-    select: [surface.py, 'src/runcatalog/*.py']
+  sourcecode: [surface.py]
   operations:
     train:
       description: Branin's function, with a region in which it fails
@@ -38,6 +36,7 @@ GUILD_YML = """
       pip-freeze: no
     opt@gp:
       description: A search of it
+      sourcecode: {root: ., select: ['src/runcatalog/*.py']}
       main: >-
         src/runcatalog.search.opt --operation toy:train
         --space 'x=uniform[-5.0:10.0]; y=[0.0:15.0]; size=[64 64, 128 128]'
