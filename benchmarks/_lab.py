@@ -119,6 +119,7 @@ class Lab:
         (root / engines.FILE).write_text(_ENGINES_YML.replace("PORT", port))
         self.settings = engines.read(root, ENGINE)
         self._workers: list[str] = []
+        self._certified: set[str] = set()
         kept = {name: value for name, value in os.environ.items() if not name.startswith(FOREIGN)}
         # Of the Python that runs this, as an activated environment.
         path = f"{Path(sys.prefix) / 'bin'}{os.pathsep}{kept['PATH']}"
@@ -129,7 +130,7 @@ class Lab:
             "PYTHONWARNINGS": "ignore",
         }
         for name in ("scheduler", self.settings.certificate):
-            self._catalog("certificate", name)
+            self._certify(name)
         self._catalog("start", "scheduler")
 
     def set_workers(self, count: int) -> None:
@@ -138,7 +139,7 @@ class Lab:
             self._catalog("stop", self._workers.pop())
         while len(self._workers) < count:
             name = f"box{len(self._workers) + 1}"
-            self._catalog("certificate", name)
+            self._certify(name)
             self._catalog("start", name, *(["--as-root"] if os.geteuid() == 0 else []))
             self._workers.append(name)
         engine = DaskEngine(self.settings)
@@ -213,6 +214,11 @@ class Lab:
         self.set_workers(0)
         self._catalog("stop", "scheduler")
         shutil.rmtree(self.settings.scratch, ignore_errors=True)
+
+    def _certify(self, name: str) -> None:
+        if name not in self._certified:
+            self._catalog("certificate", name)
+            self._certified.add(name)
 
     def _catalog(self, *words: str) -> None:
         self._typed(["catalog", "workers", *words, "--engine", ENGINE], self.environment)

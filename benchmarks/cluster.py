@@ -4,8 +4,9 @@ Everything is started by `guild run` and `catalog workers`, with the default set
 check takes 2 s of matrix products; the check for the next trial of a batch is made while the submitter ends the last.
 
 The part "overhead": the seconds that a worker adds to a run that ends at once, by itself and as a trial of a batch
-that runs one after the other. The part "speed-up": a batch of trials that sleep, on four workers and on one. All of it
-shares the cores of this machine, which in a lab the submitter, the scheduler and each worker have for themselves.
+that runs one after the other. The part "speed-up": trials a minute of a batch that sleeps, on four workers and on one,
+with four trials for each worker, so that the batch's start and end weigh alike. All of it shares the cores of this
+machine, which in a lab the submitter, the scheduler and each worker have for themselves.
 """
 
 import sys
@@ -23,7 +24,7 @@ PARTS = ("overhead", "speed-up")
 OVERHEAD = 2.0  # s that a worker may add to a trial
 TRIALS = 6  # of the batch whose trials end at once
 WORKERS, SPEED_UP = 4, 3.5
-SLEEPERS = 16
+SLEEPERS = 4  # trials of each worker
 
 
 def overhead_rows(lab: Lab, repeats: int) -> list[dict[str, Any]]:
@@ -65,13 +66,13 @@ def overhead_rows(lab: Lab, repeats: int) -> list[dict[str, Any]]:
 def speed_up_rows(lab: Lab, seconds: float, repeats: int) -> list[dict[str, Any]]:
     """Return how much faster four workers run a batch of sleeping trials than one."""
     measures = {
-        "four": lambda: lab.sleepers_rate(WORKERS, SLEEPERS, seconds),
+        "four": lambda: lab.sleepers_rate(WORKERS, WORKERS * SLEEPERS, seconds),
         "one": lambda: lab.sleepers_rate(1, SLEEPERS, seconds),
     }
     rates = _report.alternate(measures, repeats)
     return [
         _report.row(
-            f"a batch of {SLEEPERS} trials that sleep for {seconds:g} s on {WORKERS} workers",
+            f"trials that sleep for {seconds:g} s, {SLEEPERS} on each of {WORKERS} workers",
             rates["four"],
             rates["one"],
             peer_name="one worker",

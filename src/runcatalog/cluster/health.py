@@ -1,7 +1,7 @@
 """Is a machine fit for a run? Driver, matrix products, free memory and disk, versions of packages.
 
 `python -m runcatalog.cluster.health` reads the demands as JSON and prints what is wrong; a process of its own, since a
-GPU that fails takes the process down.
+GPU that fails takes the process down. It may be started before the demands are known, so that it has its imports.
 """
 
 from __future__ import annotations
@@ -182,7 +182,13 @@ def _on_gpu(left: Any, right: Any) -> Any:
 
 def main() -> None:
     """Print what is wrong as the last line of the output."""
-    demands = json.load(sys.stdin)
+    import numpy as np  # noqa: F401
+    import psutil  # noqa: F401
+
+    given = sys.stdin.read()
+    if not given:  # the worker has ended
+        return
+    demands = json.loads(given)
     demands["scratch"] = str(Path(demands["scratch"]))
     print(json.dumps({"problem": problem(demands)}), flush=True)
 

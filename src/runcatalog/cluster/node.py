@@ -274,6 +274,8 @@ class Node:
         self._claims = 0  # in progress
         self._leaving = False
         self._prepared: _Check | None = None
+        # The next check's process: it has its imports when a run ends.
+        self._checker: asyncio.Future[asyncio.subprocess.Process] | None = None
 
     @property
     def is_busy(self) -> bool:
@@ -416,13 +418,13 @@ class Node:
 
     async def _problem(self, demands: dict[str, Any]) -> str:
         """Run the checks in a process of their own."""
-        command = [sys.executable, "-m", "runcatalog.cluster.health"]
         own = {"scratch": str(self.scratch), "probe": self._probe}
         given = json.dumps(demands | own).encode()
         limit = 120 + float(demands.get("seconds", 0))
-        process = await asyncio.create_subprocess_exec(
-            *command, stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.PIPE
-        )
+        checker, self._checker = self._checker, None
+        process = await (checker or _start_checker())
+        if process.returncode is not None:  # killed while it waited
+            process = await _start_checker()
         try:
             out, err = await asyncio.wait_for(process.communicate(given), limit)
             return str(json.loads(out.decode().splitlines()[-1])["problem"])
@@ -454,6 +456,8 @@ class Node:
             trial.end(str(error))
             return {"refused": str(error)}
         trial.renewed = time.monotonic()
+        if self._checker is None:
+            self._checker = asyncio.ensure_future(_start_checker())
         return {}
 
     async def poll(
@@ -535,10 +539,21 @@ class Node:
         until = time.monotonic() + 10
         while self._recent() and time.monotonic() < until:
             await asyncio.sleep(0.05)
+        if self._checker is not None:
+            with contextlib.suppress(ProcessLookupError):
+                (await self._checker).kill()
 
     def _recent(self) -> bool:
         """Return whether a submitter is still about to fetch the end of an attempt."""
         return any(time.monotonic() - t.renewed < 10 for t in self._trials.values())
+
+
+async def _start_checker() -> asyncio.subprocess.Process:
+    """Start a process that checks the machine once it is given the demands."""
+    pipe = subprocess.PIPE
+    return await asyncio.create_subprocess_exec(
+        sys.executable, "-m", "runcatalog.cluster.health", stdin=pipe, stdout=pipe, stderr=pipe
+    )
 
 
 def hardware() -> dict[str, Any]:
