@@ -210,6 +210,7 @@ def test_guild_compare_is_a_table_to_walk_through(clone: Project) -> None:
     finally:
         terminal.process.kill()
     assert "no data to display" not in terminal.shown
+    assert "pkg_resources" not in terminal.shown  # of which newer setuptools warn
 
 
 def test_a_run_shows_its_progress_and_after_ctrl_c_how_to_go_on(clone: Project) -> None:

@@ -14,6 +14,7 @@ by source, and a fork takes that of an equal file from there.
 import _imp
 import atexit
 import contextlib
+import ctypes
 import gc
 import hashlib
 import importlib
@@ -87,6 +88,21 @@ def load(packages):
     os.close(nowhere)
     gc.collect()
     gc.freeze()
+    use_large_pages()
+
+
+def use_large_pages():
+    """Move this process's memory to pages of 2 MiB, where Linux can: a fork copies the table of all its pages."""
+    collapse = 25  # MADV_COLLAPSE of madvise(2), since Linux 6.1
+    advise = ctypes.CDLL(None).madvise
+    advise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
+    for line in Path("/proc/self/maps").read_text().splitlines():
+        where, access, _, _, file, *_ = line.split()
+        if access == "rw-p" and file == "0":
+            first, end = (int(address, 16) for address in where.split("-"))
+            first, end = -(-first >> 21) << 21, end >> 21 << 21
+            if first < end:
+                advise(first, end - first, collapse)
 
 
 def receive(connection):
