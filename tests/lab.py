@@ -168,8 +168,9 @@ class Lab:
 
     def close(self) -> None:
         """Ends all processes."""
-        for process in self.processes.values():
-            process.send_signal(signal.SIGCONT)
+        for name, process in self.processes.items():
+            if state := serve.is_alive(self.settings.scratch / name):
+                os.kill(state["pid"], signal.SIGCONT)
             process.send_signal(signal.SIGTERM)
         for process in self.processes.values():
             process.wait(60)

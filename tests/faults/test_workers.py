@@ -1,5 +1,6 @@
 """No trial of a sweep is lost or comes twice when workers and scheduler die: the storm of `workers.py`, small."""
 
+import os
 import signal
 
 import pytest
@@ -39,11 +40,10 @@ def test_a_run_of_a_suspended_worker_goes_on_in_another_one_of_the_same_machine(
         (run,) = storm.trials()
         busy = lab.wait(lambda: [w["name"] for w in storm.engine.workers() if w["running"]])[0]
         # The process of its run goes on, beside that of the next attempt.
-        lab.processes[busy].send_signal(signal.SIGSTOP)
+        os.kill(lab.pid(busy), signal.SIGSTOP)
         out, _ = storm.running.communicate(timeout=400)
         assert storm.running.returncode == 0, out
         assert f"{busy} does not answer" in out
         assert last_session(run)["session"] == 2
-        lab.processes[busy].send_signal(signal.SIGCONT)
     finally:
         storm.close()
