@@ -197,10 +197,8 @@ def main() -> None:
     if not given:  # the worker has ended
         return
     demands = json.loads(given)
-    demands["scratch"] = str(Path(demands["scratch"]))
-    if not demands.get(
-        "gpu"
-    ):  # products on a GPU take one core, and torch has to be imported for them
+    # Products on a GPU take one core, and torch has to be imported for them.
+    if not demands.get("gpu"):
         _leave_cores_to_others()
     print(json.dumps({"problem": problem(demands)}), flush=True)
 

@@ -38,30 +38,30 @@ class Output:
     """What a run prints, in pieces, with the paths of this machine for those of the run's machine."""
 
     def __init__(self) -> None:
-        self._held = b""  # the end of the last piece, with which a path may begin
+        self._pending = b""  # the end of the last piece, with which a path may begin
         self._paths: Mapping[bytes, bytes] = {}
 
     def take(self, piece: bytes, paths: Mapping[bytes, bytes]) -> bytes:
-        """Return a piece with other paths; its end is held back where a path may begin there.
+        """Return a piece with other paths; its end waits for the next one where a path may begin there.
 
         Args:
             piece: What has been printed since the last one.
             paths: {path there: path here}.
         """
-        self._held += piece
+        self._pending += piece
         self._paths = paths
         longest = max(map(len, paths), default=0)
-        starts = range(max(0, len(self._held) - longest + 1), len(self._held))
-        held = (i for i in starts if _begins(self._held[i:], paths))
-        return self._taken(next(held, len(self._held)))
+        starts = range(max(0, len(self._pending) - longest + 1), len(self._pending))
+        cut = (i for i in starts if _begins(self._pending[i:], paths))
+        return self._taken(next(cut, len(self._pending)))
 
     def rest(self) -> bytes:
-        """Return what was held back, after the last piece."""
-        return self._taken(len(self._held))
+        """Return what still waits, after the last piece."""
+        return self._taken(len(self._pending))
 
     def _taken(self, end: int) -> bytes:
-        """Return what is held, with other paths for those that begin before a position, and hold the rest."""
-        text, paths, parts, at = self._held, self._paths, [], 0
+        """Return the pending text with other paths for those that begin before a position, and keep the rest."""
+        text, paths, parts, at = self._pending, self._paths, [], 0
         known = b"|".join(map(re.escape, sorted(paths, key=len, reverse=True)))
         for match in re.finditer(known, text) if known else ():
             if match.start() >= end:
@@ -69,7 +69,7 @@ class Output:
             parts += [text[at : match.start()], paths[match[0]]]
             at = match.end()
         end = max(end, at)
-        self._held = text[end:]
+        self._pending = text[end:]
         return b"".join([*parts, text[at:end]])
 
 

@@ -465,7 +465,7 @@ class _Printed:
         self.known = self.known[0] + len(look.output), self.known[1] + len(look.errors)
 
     def close(self) -> None:
-        """Print what was held back."""
+        """Print what still waits."""
         self._write(self._output.rest(), self._errors.rest())
 
     @staticmethod

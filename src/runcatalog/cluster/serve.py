@@ -47,7 +47,7 @@ class Limits:
 
 
 class Waiting:
-    """Submitters that wait for a slot: as many are told as slots become free, who has waited longest first.
+    """Submitters that wait for a slot: as many are notified as slots become free, those that have waited longest first.
 
     So a slot that becomes free is not empty until a submitter asks again, and the others need not ask.
     """

@@ -179,7 +179,7 @@ def test_what_fits():
     assert not fits(worker, Needs(machine="gpu8"))
 
 
-def test_who_waits_longest_is_told_of_a_slot_that_becomes_free(lab, engine, job):
+def test_who_waits_longest_is_notified_first_of_a_free_slot(lab, engine, job):
     lab.wait_for_workers(engine, "box1", "box2")
     sent = [job("import time; time.sleep(600)") for _ in range(3)]
     patient = DaskEngine(replace(lab.settings, lease=600))  # nobody looks at the runs meanwhile
@@ -187,22 +187,22 @@ def test_who_waits_longest_is_told_of_a_slot_that_becomes_free(lab, engine, job)
     patient.close()
     lab.wait(lambda: all(worker["running"] for worker in engine.workers()))
     assert "busy or drained" in engine.submit(sent[2])
-    told = []
+    notified = []
 
     def wait(name):
         waiting = DaskEngine(lab.settings)
         waiting.wait(120)
-        told.append(name)
+        notified.append(name)
         waiting.close()
 
     threads = [threading.Thread(target=wait, args=(name,)) for name in ("first", "second")]
     for thread in threads:
         thread.start()
         time.sleep(2)  # so that the first one is known there before the second
-    assert told == []
+    assert notified == []
     for number, place in enumerate(places_):
         engine.stop(place, sent[number].run, 1, signal.SIGKILL)
         threads[number].join(60)
-        assert told == ["first", "second"][: number + 1]
+        assert notified == ["first", "second"][: number + 1]
         until(engine, place, sent[number], lambda look: look.code is not None)
         engine.release(place, sent[number].run, 1)

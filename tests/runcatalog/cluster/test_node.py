@@ -52,13 +52,13 @@ async def watched(worker):
 
 
 def run(worker, story):
-    async def told():
+    async def with_checks_ended():
         try:
             return await story()
         finally:
             await worker.end_checks()
 
-    return asyncio.run(told())
+    return asyncio.run(with_checks_ended())
 
 
 def test_an_attempt_that_could_not_be_started_can_be_claimed_again(worker, archive):

@@ -37,7 +37,7 @@ def test_a_longer_path_comes_before_its_beginning():
     assert translated([text]) == b"in /anna/runs/1x/artifacts, /anna/runs/2 and /s/ab/house"
 
 
-def test_what_cannot_be_the_beginning_of_a_path_is_not_held_back():
+def test_what_cannot_be_the_beginning_of_a_path_is_shown_at_once():
     output = paths.Output()
     assert output.take(b"step 3 of 10\r", THERE) == b"step 3 of 10\r"
     assert output.take(b"in /s/a", THERE) == b"in "
