@@ -180,6 +180,8 @@ def become(request, files, command):
         exec(AT_START.read_text(), {})
     if not request["safe_path"]:
         sys.path.insert(0, beside)
+    # Python looks for a module of users at its start: hooks that a program adds are too late for these folders.
+    importlib.machinery.PathFinder.find_spec("usercustomize")
     if first == "-m":
         sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)

@@ -77,6 +77,7 @@ class DaskEngine:
         self._rpc = rpc
         self._remotes: dict[str, Any] = {}
         self._loop = asyncio.new_event_loop()
+        self._woken = asyncio.Event()
 
     def submit(self, job: Job) -> Place | str:
         """See `Engine.submit`."""
@@ -99,11 +100,27 @@ class DaskEngine:
 
     def wait(self, seconds: float) -> None:
         """See `Engine.wait`."""
-        until = time.monotonic() + seconds
-        try:
-            self._call(self._settings.scheduler, WAIT, seconds + _ANSWER, longest=seconds)
-        except EngineError:  # the next attempt to submit says why
-            time.sleep(max(0.0, until - time.monotonic()))
+        self._loop.run_until_complete(self._slot_or_wake(seconds))
+        self._woken.clear()
+
+    async def _slot_or_wake(self, seconds: float) -> None:
+        woken = asyncio.ensure_future(self._woken.wait())
+        asked = self._calling(
+            self._settings.scheduler, WAIT, seconds + _ANSWER, {"longest": seconds}
+        )
+        slot = asyncio.ensure_future(asked)
+        first = asyncio.FIRST_COMPLETED
+        begin = time.monotonic()
+        await asyncio.wait({woken, slot}, return_when=first)
+        if slot.done() and slot.exception():  # the next attempt to submit says why
+            await asyncio.wait({woken}, timeout=max(0.0, begin + seconds - time.monotonic()))
+        for each in (woken, slot):
+            each.cancel()
+        await asyncio.gather(woken, slot, return_exceptions=True)
+
+    def wake(self) -> None:
+        """See `Engine.wake`."""
+        self._loop.call_soon_threadsafe(self._woken.set)
 
     def _start(self, place: Place, job: Job) -> str:
         """Start an attempt on a worker; return why it refuses, "" where it does not."""
@@ -208,16 +225,25 @@ class DaskEngine:
             MachineLost: It does not answer within the time.
             EngineError: The call fails there.
         """
+        return self._loop.run_until_complete(self._calling(address, call, seconds, arguments))
+
+    async def _calling(
+        self, address: str, call: str, seconds: float, arguments: dict[str, Any]
+    ) -> Any:
+        """See `_call`."""
         if address not in self._remotes:
             self._remotes[address] = self._rpc(
                 address, timeout=seconds, connection_args=self._connection
             )
         remote: Callable[..., Coroutine[Any, Any, Any]] = getattr(self._remotes[address], call)
         try:
-            return self._loop.run_until_complete(asyncio.wait_for(remote(**arguments), seconds))
+            return await asyncio.wait_for(remote(**arguments), seconds)
+        except asyncio.CancelledError:
+            await self._forget(address)
+            raise
         except (OSError, TimeoutError) as error:
             # A connection whose answer is still outstanding cannot be used again.
-            self._loop.run_until_complete(self._forget(address))
+            await self._forget(address)
             text = " ".join(str(error).split()) or "no answer"
             if any(word in text for word in ("certificate", "handshake", "SSL")):
                 text = f"TLS refused: {text}"

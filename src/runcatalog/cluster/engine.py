@@ -120,7 +120,7 @@ class Look:
 
 
 class Engine(Protocol):
-    """Machines that run jobs. Every method but `wait` raises EngineError where it cannot do what it says."""
+    """Machines that run jobs. Every method but `wait` and `wake` raises EngineError where it cannot do what it says."""
 
     def submit(self, job: Job) -> Place | str:
         """Start an attempt on a free machine; return where, or why no machine takes it now."""
@@ -128,6 +128,10 @@ class Engine(Protocol):
 
     def wait(self, seconds: float) -> None:
         """Return when it is worth while to submit again: a machine has become free, or some seconds are over."""
+        ...
+
+    def wake(self) -> None:
+        """Let `wait` return at once, or the next one; for a signal's handler."""
         ...
 
     def poll(

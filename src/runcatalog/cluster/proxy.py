@@ -88,6 +88,7 @@ class Proxy:
     def _note_signal(self, number: int, _frame: object) -> None:
         self._signals.append(number)
         self._woken.set()
+        self._engine.wake()
 
     def run(self) -> int:
         """Run to the end; return the exit status, negative for a signal."""

@@ -72,9 +72,9 @@ class ChildRun:
             command = child_environment.command(arguments)
         command += [f"{name}={value}" for name, value in flags.items()]
         folder = os.environ.get("PROJECT_DIR", ".")
-        return subprocess.Popen(
-            command, cwd=folder, env={**child_environment.environment(), **(environment or {})}
-        )
+        # Guild would say that it does not see runs in other folders, but this one is in its own.
+        own = child_environment.environment() | {"NO_WARN_RUNDIR": "1"} | dict(environment or {})
+        return subprocess.Popen(command, cwd=folder, env=own)
 
     def _can_restart(self) -> bool:
         """Return whether the run has begun and its Guild attributes are complete."""

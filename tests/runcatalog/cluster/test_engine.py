@@ -1,6 +1,7 @@
 """What the engine promises, with small commands in place of runs: leases, stale attempts, health, certificates."""
 
 import asyncio
+import os
 import signal
 import threading
 import time
@@ -206,3 +207,27 @@ def test_who_waits_longest_is_notified_first_of_a_free_slot(lab, engine, job):
         assert notified == ["first", "second"][: number + 1]
         until(engine, place, sent[number], lambda look: look.code is not None)
         engine.release(place, sent[number].run, 1)
+
+
+def test_a_signal_ends_the_wait_for_a_slot(lab):
+    waiting = DaskEngine(lab.settings)
+    handled = []
+
+    def note(number, _frame):
+        handled.append(number)
+        waiting.wake()
+
+    before = signal.signal(signal.SIGUSR2, note)
+    try:
+        threading.Timer(1, os.kill, (os.getpid(), signal.SIGUSR2)).start()
+        begin = time.monotonic()
+        waiting.wait(300)
+        assert handled == [signal.SIGUSR2]
+        assert time.monotonic() - begin < 290  # not because the time was over
+        waiting.wake()
+        waiting.wait(300)  # a signal that came before counts for the next wait
+        assert time.monotonic() - begin < 290
+    finally:
+        signal.signal(signal.SIGUSR2, before)
+    assert waiting.workers() is not None  # the scheduler is still reached
+    waiting.close()
