@@ -28,14 +28,14 @@ class ChatServer:
             def do_POST(self) -> None:
                 body = json.loads(self.rfile.read(int(self.headers["Content-Length"])))
                 server.requests.append((self.path, body))
-                status, said = answer(self.path, body)
-                if isinstance(said, str) and status == 200:
-                    message = {"role": "assistant", "content": said}
-                    said = {
+                status, content = answer(self.path, body)
+                if isinstance(content, str) and status == 200:
+                    message = {"role": "assistant", "content": content}
+                    content = {
                         "/api/chat": {"model": body["model"], "message": message, "done": True},
                         "/v1/chat/completions": {"choices": [{"index": 0, "message": message}]},
                     }[self.path]
-                data = said if isinstance(said, bytes) else json.dumps(said).encode()
+                data = content if isinstance(content, bytes) else json.dumps(content).encode()
                 self.send_response(status)
                 self.send_header("Content-Type", "application/json")
                 self.send_header("Content-Length", str(len(data)))

@@ -1,4 +1,4 @@
-"""The table of docs/reliability.md that says how each end is told; tests take what they expect from it."""
+"""The table of run endings in docs/reliability.md, from which tests take the expected status and reason."""
 
 import re
 from functools import cache
@@ -27,23 +27,23 @@ class Row(NamedTuple):
     reason: str
 
     def fits(self, status, reason):
-        """Says whether a run was told as the table says."""
+        """Return whether status and reason are those of the row."""
         pattern = ".+".join(map(re.escape, self.reason.split("…")))
         return status == self.status and bool(re.fullmatch(pattern, reason))
 
 
 @cache
 def rows():
-    """Returns the rows of the table by case."""
+    """Return the rows of the table by case."""
     section = PAGE.read_text().split("\n## How a run ends\n")[1].split("\n## ")[0]
     lines = [line for line in section.splitlines() if line.startswith("| ")][1:]
     cells = [[cell.strip() for cell in line.strip("|").split("|")] for line in lines]
-    found = [Row(*(cell.strip("`") for cell in line)) for line in cells]
-    assert len({row.case for row in found}) == len(found)
-    return {row.case: row for row in found}
+    table = [Row(*(cell.strip("`") for cell in line)) for line in cells]
+    assert len({row.case for row in table}) == len(table)
+    return {row.case: row for row in table}
 
 
 def check(case, status, reason):
-    """Fails unless a run that ended as the case says was told as its row says."""
+    """Fail unless status and reason are those of the case's row."""
     row = rows()[case]
     assert row.fits(status, reason), f"{case}: {status} {reason!r}, not {row.status} {row.reason!r}"

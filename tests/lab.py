@@ -107,13 +107,13 @@ class Lab:
     def wait_for_workers(self, engine: DaskEngine, *names: str) -> list[dict]:
         """Waits until the scheduler knows these workers and no others, with free slots."""
 
-        wanted = set(names)
+        expected = set(names)
 
         def known():
             with contextlib.suppress(Exception):
-                found = engine.workers()
-                if {w["name"] for w in found if not w["running"]} == wanted:
-                    return found
+                workers = engine.workers()
+                if {w["name"] for w in workers if not w["running"]} == expected:
+                    return workers
             return None
 
         return self.wait(known)

@@ -116,7 +116,7 @@ class Slurm:
         ]  # fmt: skip
         doomed = [
             daemon,
-            *(each for step in steps for each in (step, *step.children(recursive=True))),
+            *(process for step in steps for process in (step, *step.children(recursive=True))),
         ]
         for process in doomed:
             process.suspend()

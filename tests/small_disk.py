@@ -12,7 +12,7 @@ _MEMORY_V1 = Path("/sys/fs/cgroup/memory")
 
 @contextlib.contextmanager
 def small_disk(path, kilobytes):
-    """Mounts a disk of that size at a directory, which is made."""
+    """Mount a disk of that size at a new directory."""
     path.mkdir(parents=True)
     mount = ["mount", "-t", "tmpfs", "-o", f"size={kilobytes}k", "none", str(path)]
     if subprocess.run(mount, capture_output=True).returncode:

@@ -23,7 +23,7 @@ def outcome(python, words, **options):
     "words",
     [
         ["-c", "import sys; print(sys.argv, __name__); sys.exit(3)", "-m", "two words"],
-        ["-c", "import sys; sys.exit('said')"],
+        ["-c", "import sys; sys.exit('message')"],
         ["-c", "import sys; print(1); print(2, file=sys.stderr); 1 / 0"],
         ["-c", "raise KeyboardInterrupt"],
         ["-c", "import atexit; atexit.register(print, 'last'); print('first')"],

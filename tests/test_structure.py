@@ -1,4 +1,4 @@
-"""No import circle among the modules of src/; imports inside functions and for type checkers count too."""
+"""No import cycle among the modules of src/; imports inside functions and for type checkers count too."""
 
 import ast
 from pathlib import Path
@@ -39,18 +39,18 @@ def import_graph(root: Path) -> dict[str, set[str]]:
         graph[module] = set()
         for name in imported_names(ast.parse(path.read_text(encoding="utf-8")), package):
             # The name may be of something in a module.
-            found = name if name in paths else name.rpartition(".")[0]
-            if found in paths and found != module:
-                graph[module].add(found)
+            imported = name if name in paths else name.rpartition(".")[0]
+            if imported in paths and imported != module:
+                graph[module].add(imported)
     return graph
 
 
-def circles(graph: dict[str, set[str]]) -> list[list[str]]:
+def cycles(graph: dict[str, set[str]]) -> list[list[str]]:
     """Return the strongly connected components of more than one module, by Tarjan's algorithm."""
     index: dict[str, int] = {}
     lowest: dict[str, int] = {}
     stack: list[str] = []
-    found = []
+    components = []
 
     def visit(module: str) -> None:
         index[module] = lowest[module] = len(index)
@@ -63,30 +63,30 @@ def circles(graph: dict[str, set[str]]) -> list[list[str]]:
         if lowest[module] == index[module]:
             start = stack.index(module)
             if len(stack) > start + 1:
-                found.append(sorted(stack[start:]))
+                components.append(sorted(stack[start:]))
             del stack[start:]
 
     for module in graph:
         if module not in index:
             visit(module)
-    return found
+    return components
 
 
 @pytest.fixture(scope="module")
-def found() -> list[list[str]]:
-    """The circles of this repository."""
+def import_cycles() -> list[list[str]]:
+    """The cycles of this repository."""
     graph = import_graph(SRC)
     assert len(graph) > 200
     assert "rl.gae" in graph["rl.ppo"]
-    return circles(graph)
+    return cycles(graph)
 
 
 @pytest.mark.parametrize("package", PACKAGES)
-def test_no_import_circle(found, package):
-    assert not [circle for circle in found if any(m.split(".")[0] == package for m in circle)]
+def test_no_import_cycle(import_cycles, package):
+    assert not [cycle for cycle in import_cycles if any(m.split(".")[0] == package for m in cycle)]
 
 
-def test_circles_are_found_through_packages_functions_and_type_checking(tmp_path):
+def test_cycles_are_found_through_packages_functions_and_type_checking(tmp_path):
     files = {
         "a/__init__.py": "",
         "a/one.py": "from a import two",
@@ -103,4 +103,4 @@ def test_circles_are_found_through_packages_functions_and_type_checking(tmp_path
     graph = import_graph(tmp_path)
     assert graph["a.b"] == {"a.four"}
     assert graph["a.b.five"] == {"a.b"}
-    assert circles(graph) == [["a.one", "a.three", "a.two"]]
+    assert cycles(graph) == [["a.one", "a.three", "a.two"]]

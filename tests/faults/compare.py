@@ -18,7 +18,7 @@ SHOWN = 3  # examples of points in a difference
 
 
 def differences(runs, database, stored, names):
-    """Says, a line each, how MLflow differs from the journals; [] if it does not.
+    """Return the differences between MLflow and the journals, one line per difference.
 
     Args:
         runs: Folder of run directories.
@@ -26,24 +26,24 @@ def differences(runs, database, stored, names):
         stored: Folder of the artifacts of an MLflow server.
         names: Metrics of every update of a run that has finished.
     """
-    held = _held(database)
+    stored_runs = _stored_runs(database)
     journals = [Journal(path) for path in sorted(runs.iterdir()) if (path / "journal").is_dir()]
-    told = []
-    for journal in (each for each in journals if each.started):
-        same = [run for run in held if run["tags"].get("run_id") == journal.facts["id"]]
+    lines = []
+    for journal in (journal for journal in journals if journal.started):
+        same = [run for run in stored_runs if run["tags"].get("run_id") == journal.facts["id"]]
         if len(same) != 1 or same[0]["lifecycle_stage"] != "active":
-            told.append(f"{journal.name}: {len(same)} runs in MLflow")
+            lines.append(f"{journal.name}: {len(same)} runs in MLflow")
             continue
-        told += [f"{journal.name}: {line}" for line in _run(journal, same[0], stored)]
-        told += [f"{journal.name}: {line}" for line in journal.gaps(names)]
+        lines += [f"{journal.name}: {line}" for line in _run(journal, same[0], stored)]
+        lines += [f"{journal.name}: {line}" for line in journal.gaps(names)]
     known = {journal.facts["id"] for journal in journals if journal.started}
-    for run in held:
+    for run in stored_runs:
         tags = run["tags"]
         if tags.get("catalog.batch") == tags.get("run_id", ""):
             continue  # a batch, which has trials instead of a journal
         if run["lifecycle_stage"] == "active" and tags.get("run_id") not in known:
-            told.append(f"MLflow: run {run['run_uuid']} is of no journal")
-    return told
+            lines.append(f"MLflow: run {run['run_uuid']} is of no journal")
+    return lines
 
 
 def count_points(runs):
@@ -75,14 +75,14 @@ class Journal:
         """Says which points a finished run lacks, or has twice."""
         if not self.result or self.result["status"] != "FINISHED":
             return []
-        there = Counter((name, step) for name, step, _, _ in self.points().elements())
+        points = Counter((name, step) for name, step, _, _ in self.points().elements())
         steps = self.facts["flags"]["updates"]
-        wanted = Counter((name, step) for name in names for step in range(1, steps + 1))
-        wanted["objective", steps] += 1
-        told = _both("points of the training", "in the journal", wanted, there)
+        expected = Counter((name, step) for name in names for step in range(1, steps + 1))
+        expected["objective", steps] += 1
+        lines = _unequal_counts("points of the training", "in the journal", expected, points)
         if self.result["resume_mismatch"]:
-            told.append(f"{self.result['resume_mismatch']} points differ after a restart")
-        return told
+            lines.append(f"{self.result['resume_mismatch']} points differ after a restart")
+        return lines
 
     def output(self):
         """Returns what the run has printed, which Guild keeps where it started the run."""
@@ -91,27 +91,27 @@ class Journal:
 
     def files(self):
         """Returns the content of each artifact by name."""
-        found = {p.relative_to(self.path / "artifacts"): p for p in _files(self.path / "artifacts")}
+        paths = {p.relative_to(self.path / "artifacts"): p for p in _files(self.path / "artifacts")}
         if (self.path / "result.json").exists():
-            found[Path("result.json")] = self.path / "result.json"
-        return {name.as_posix(): path.read_bytes() for name, path in found.items()}
+            paths[Path("result.json")] = self.path / "result.json"
+        return {name.as_posix(): path.read_bytes() for name, path in paths.items()}
 
 
 def _run(journal, run, stored):
     facts, result = journal.facts, journal.result
     # Tags that only programs read have names that MLflow's pages do not show.
     tags = {name.removeprefix("mlflow.catalog."): value for name, value in run["tags"].items()}
-    told = _both("points of the journal", "in MLflow", journal.points(), run["points"])
-    wanted = {name: _param(value) for name, value in facts["flags"].items()}
-    if run["params"] != wanted:
-        told.append(f"params are {run['params']}, the flags {wanted}")
+    lines = _unequal_counts("points of the journal", "in MLflow", journal.points(), run["points"])
+    params = {name: _param(value) for name, value in facts["flags"].items()}
+    if run["params"] != params:
+        lines.append(f"params are {run['params']}, the flags {params}")
     names = ("operation", "study", "machine", "host", "seed", "command", "started")
     moved = journal.sessions[-1].get("moved") or {}  # to another machine than that of run.json
     expected = {name: str(moved.get(name, facts[name])) for name in names}
     digest = (result or {}).get("digest", {})
     expected["digest_metrics"] = digest.get("metrics", "")
     expected["digest_weights"] = digest.get("weights", "")
-    told += [
+    lines += [
         f"tag {name} is {tags.get(name)!r}, not {value!r}"
         for name, value in expected.items()
         if tags.get(name) != value
@@ -120,21 +120,21 @@ def _run(journal, run, stored):
     if result:
         status, reason, ended = result["status"], result["reason"], result["ended"]
     if run["status"] != status:
-        told.append(f"status is {run['status']}, not {status}")
+        lines.append(f"status is {run['status']}, not {status}")
     if not tags.get("reason", "?").startswith(reason) or (status == "FINISHED" and tags["reason"]):
-        told.append(f"reason is {tags.get('reason')!r}, not {reason!r}")
+        lines.append(f"reason is {tags.get('reason')!r}, not {reason!r}")
     if run["start_time"] != facts["started"] or (ended and run["end_time"] != ended):
-        told.append(f"it lasts from {run['start_time']} to {run['end_time']}")
+        lines.append(f"it lasts from {run['start_time']} to {run['end_time']}")
     folder = _folder(run["artifact_uri"], stored)
     kept = {p.relative_to(folder).as_posix(): p.read_bytes() for p in _files(folder)}
     # Of a run that was killed, perhaps before it was continued.
     tail = kept.pop("log_tail.txt", b"")
     if tail and not set(tail.splitlines()) <= set(journal.output().splitlines()):
-        told.append("artifact log_tail.txt has other lines than the output")
+        lines.append("artifact log_tail.txt has other lines than the output")
     for name, content in journal.files().items():
         if kept.pop(name, None) != content:
-            told.append(f"artifact {name} is missing or differs")
-    return told + [f"artifact {name} is of no journal" for name in kept]
+            lines.append(f"artifact {name} is missing or differs")
+    return lines + [f"artifact {name} is of no journal" for name in kept]
 
 
 def _folder(address, stored):
@@ -145,7 +145,7 @@ def _folder(address, stored):
     return Path(unquote(address.removeprefix("file://")))
 
 
-def _held(database):
+def _stored_runs(database):
     """Returns every run of the database: the columns of its row, tags, params and points."""
     with contextlib.closing(_connect(database)) as connection:
         runs = {row["run_uuid"]: row for row in _rows(connection, "runs")}
@@ -177,13 +177,13 @@ def _rows(connection, table):
         yield dict(zip(names, row, strict=True))
 
 
-def _both(what, where, left, right):
-    told = []
+def _unequal_counts(what, where, left, right):
+    lines = []
     for kind, counter in (("missing", left - right), ("too many", right - left)):
         if counter:
             shown = ", ".join(map(str, list(counter)[:SHOWN]))
-            told.append(f"{sum(counter.values())} {what} {kind} {where}: {shown}")
-    return told
+            lines.append(f"{sum(counter.values())} {what} {kind} {where}: {shown}")
+    return lines
 
 
 def _number(value):

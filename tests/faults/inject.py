@@ -34,7 +34,7 @@ from postgresql import MISSING, PostgreSQL  # noqa: E402
 
 UPDATES, WIDTH = 200, 6
 NAMES = [*(f"walk/{i}" for i in range(WIDTH)), "odd", "time/update"]
-PATIENCE = 180.0  # s to wait for something that must come
+PATIENCE = 180.0  # s to wait for an event that must happen
 LONGEST, LATE = 40.0, 15.0  # s to wait for a call; for one after the end of a training
 SPAN = 6.0  # s after the start of a strike in which the clock kills
 AT_A_CALL = 0.65  # share of strikes at a named call
@@ -198,10 +198,10 @@ class Arena:
     def sync(self):
         """Runs `catalog sync`; returns what it printed."""
         process = self.catalog("sync")
-        told = process.communicate(timeout=PATIENCE)[0]
+        output = process.communicate(timeout=PATIENCE)[0]
         if process.returncode:
-            raise RuntimeError(f"catalog sync: exit {process.returncode}\n{told}")
-        return told
+            raise RuntimeError(f"catalog sync: exit {process.returncode}\n{output}")
+        return output
 
     def verify(self):
         """Runs `catalog verify`; returns its exit status and the lines that it printed."""
@@ -271,13 +271,13 @@ class Arena:
 
     def arm(self, victim, point):
         """Lets the process of a role that makes a call next die at it."""
-        told = dict(zip(("call", "when", "word"), point, strict=False))
+        fault = dict(zip(("call", "when", "word"), point, strict=False))
         path = self.faults / victim
-        path.with_suffix(".new").write_text(json.dumps(told))
+        path.with_suffix(".new").write_text(json.dumps(fault))
         path.with_suffix(".new").rename(path)
 
     def _wait_for(self, victim, process):
-        """Waits until the victim has died at the call; False if it never came there."""
+        """Wait until the victim has died at the call; return False if it never made the call."""
         end = time.monotonic() + LONGEST
         armed, done = self.faults / victim, self.faults / f"{victim}.done"
         over = False
@@ -290,7 +290,7 @@ class Arena:
         armed.unlink(missing_ok=True)
         hit = done.exists()
         done.unlink(missing_ok=True)
-        time.sleep(0.05)  # it has said that it dies, and does
+        time.sleep(0.05)  # the file is renamed just before the kill
         return hit
 
     def _numbers(self, role):
@@ -348,9 +348,11 @@ def inject(arena, plan):
         while not arena.strike(victims):
             continue  # it was over before
     arena.finish()
-    told = arena.differences()
+    remaining = arena.differences()
     again = arena.sync().splitlines()[-1]
-    told += [f"after another sync, {line}" for line in arena.differences() if line not in told]
+    remaining += [
+        f"after another sync, {line}" for line in arena.differences() if line not in remaining
+    ]
     return {
         "strikes": arena.strikes,
         "runs": len(list(arena.runs.iterdir())),
@@ -358,7 +360,7 @@ def inject(arena, plan):
         "again": again,
         "verified": arena.verify(),
         "senders": arena.most_senders,
-        "differences": told,
+        "differences": remaining,
         "seconds": time.monotonic() - begin,
     }
 

@@ -34,7 +34,7 @@ LOADED = (
 
 
 def receive(connection):
-    """Returns what a process was to be, and its standard files."""
+    """Return the request (role, arguments, folder, environment) and the standard files."""
     size, files, _, _ = socket.recv_fds(connection, 8, 3)
     content = b""
     while len(content) < int(size):
@@ -42,24 +42,24 @@ def receive(connection):
     return json.loads(content), files
 
 
-def become(told, files):
-    """Turns this process into the one that was asked for, and runs it."""
+def become(request, files):
+    """Run the requested program in this process."""
     os.setsid()
     for number, file in enumerate(files):
         os.dup2(file, number)
         os.close(file)
     sys.stdout, sys.stderr = open(1, "w", closefd=False), open(2, "w", closefd=False)  # noqa: SIM115
-    os.chdir(told["cwd"])
+    os.chdir(request["cwd"])
     os.environ.clear()
-    os.environ.update(told["env"])
-    sys.orig_argv[1:] = told["argv"]
-    sitecustomize.prepare(told["role"])
-    name, *rest = told["argv"]
+    os.environ.update(request["env"])
+    sys.orig_argv[1:] = request["argv"]
+    sitecustomize.prepare(request["role"])
+    name, *rest = request["argv"]
     if name == "-m":
         sys.argv = rest
         runpy.run_module(rest[0], run_name="__main__", alter_sys=True)
     else:
-        sys.argv = told["argv"]
+        sys.argv = request["argv"]
         runpy.run_path(name, run_name="__main__")
 
 
@@ -87,22 +87,22 @@ def main():
                 waiting.close()
                 continue
             connection, _ = listener.accept()
-            told, files = receive(connection)
+            request, files = receive(connection)
             number = os.fork()
             if not number:
-                for each in (
+                for opened in (
                     listener,
                     connection,
                     *(waiting for _, _, waiting in children.values()),
                 ):
-                    each.close()
-                for each in children:
-                    os.close(each)
-                become(told, files)
+                    opened.close()
+                for child in children:
+                    os.close(child)
+                become(request, files)
                 return
-            for each in files:
-                os.close(each)
-            note = folder / "pids" / f"{told['role']}-{number}"
+            for file in files:
+                os.close(file)
+            note = folder / "pids" / f"{request['role']}-{number}"
             note.touch()
             children[os.pidfd_open(number)] = (number, note, connection)
 

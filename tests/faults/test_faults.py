@@ -1,4 +1,4 @@
-"""Nothing is lost and nothing comes twice: the injection of `inject.py`, small, and the check of the check."""
+"""No point is lost or duplicated: a small run of `inject.py`, and a test of its comparison."""
 
 import json
 import shutil
@@ -42,7 +42,7 @@ def test_what_mlflow_holds_is_what_the_journals_hold(report):
 
 
 @pytest.mark.parametrize(
-    ("damage", "told"),
+    ("damage", "expected"),
     [
         ("DELETE FROM metrics WHERE rowid IN (SELECT rowid FROM metrics LIMIT 1)", "1 points"),
         ("UPDATE metrics SET timestamp = timestamp + 1 WHERE key = 'odd'", "too many in MLflow"),
@@ -54,30 +54,32 @@ def test_what_mlflow_holds_is_what_the_journals_hold(report):
         ("UPDATE runs SET lifecycle_stage = 'deleted'", "1 runs in MLflow"),
     ],
 )
-def test_the_comparison_sees_it(arena, report, tmp_path, damage, told):
+def test_the_comparison_reports_each_damage_of_the_database(
+    arena, report, tmp_path, damage, expected
+):
     database = tmp_path / "damaged.db"
     file = arena.folder / "mlflow.db"
     with sqlite3.connect(file) as source, sqlite3.connect(database) as target:
         source.backup(target)
         target.execute("PRAGMA foreign_keys = OFF")
         target.execute(damage)
-    found = differences(arena.runs, f"sqlite:///{database}", arena.stored, NAMES)
-    assert any(told in line for line in found), found
+    lines = differences(arena.runs, f"sqlite:///{database}", arena.stored, NAMES)
+    assert any(expected in line for line in lines), lines
 
 
-def test_the_comparison_sees_a_gap_in_a_journal(arena, report):
+def test_the_comparison_reports_a_gap_in_a_journal(arena, report):
     path = next(p.parent for p in arena.runs.glob("*/result.json")) / "journal" / "metrics.jsonl"
     whole = path.read_text()
     path.write_text(whole.partition("\n")[2])
     try:
-        found = arena.differences()
+        lines = arena.differences()
     finally:
         path.write_text(whole)
-    assert sum("missing in the journal" in line for line in found) == 1
-    assert not any("artifact" in line for line in found)
+    assert sum("missing in the journal" in line for line in lines) == 1
+    assert not any("artifact" in line for line in lines)
     elsewhere = differences(arena.runs, arena.database, arena.project, NAMES)
     assert any("artifact result.json is missing" in line for line in elsewhere)
-    assert sum("too many in MLflow" in line for line in found) == 1
+    assert sum("too many in MLflow" in line for line in lines) == 1
 
 
 @pytest.fixture
@@ -124,7 +126,7 @@ def test_no_point_is_in_mlflow_before_it_is_on_the_disk(arena, records, tmp_path
     [
         ("log_batch", "before"),  # nothing but the run and its tags
         ("set_terminated", "before"),  # all but the end
-        ("set_tag", "after"),  # the old one is no longer found, and not deleted yet
+        ("set_tag", "after"),  # the old run no longer matches and is not deleted yet
     ],
 )
 def test_an_import_that_is_killed_is_completed_by_the_next(arena, records, call, when):

@@ -1,4 +1,4 @@
-"""No trial of a sweep is lost or comes twice when workers and scheduler die: the storm of `workers.py`, small."""
+"""No trial of a sweep is lost or duplicated when workers and scheduler die: a small run of `workers.py`."""
 
 import os
 import signal

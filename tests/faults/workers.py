@@ -82,7 +82,7 @@ class Namespaces:
         subprocess.run(["ip", *words], check=True, capture_output=True, text=True)
 
     @staticmethod
-    def can_be_made():
+    def available():
         """Returns whether this process may make them."""
         if os.geteuid() or shutil.which("ip") is None:
             return False
@@ -192,11 +192,11 @@ class Storm:
         self.late.append(timer)
 
     def _alive(self):
-        found = [name for name in self.names if self.lab.processes[name].poll() is None]
+        alive = [name for name in self.names if self.lab.processes[name].poll() is None]
         busy = set()
         with contextlib.suppress(EngineError):
             busy = {w["name"] for w in self.engine.workers() if w["running"]}
-        return [name for name in found if name in busy] or found
+        return [name for name in alive if name in busy] or alive
 
     def _strike_worker(self):
         self.lab.wait(self._alive)
@@ -232,10 +232,10 @@ class Storm:
 
     def problems(self, trials):
         """Says what is wrong after a sweep of so many trials; [] if nothing is."""
-        found = self.trials()
-        problems = [] if len(found) == trials else [f"{len(found)} runs, not {trials}"]
+        directories = self.trials()
+        problems = [] if len(directories) == trials else [f"{len(directories)} runs, not {trials}"]
         seeds = Counter()
-        for run in found:
+        for run in directories:
             facts = json.loads((run / "journal/run.json").read_text())
             seeds[facts["flags"]["seed"]] += 1
             path = run / "result.json"
@@ -279,8 +279,8 @@ class Storm:
     def _senders(self):
         """Returns the processes that still deliver a run."""
         runs = str(self.lab.home / "runs")
-        found = [p.info["cmdline"] or [] for p in psutil.process_iter(["cmdline"])]
-        return [words for words in found if words[-1:] and words[-1].startswith(runs)]
+        commands = [p.info["cmdline"] or [] for p in psutil.process_iter(["cmdline"])]
+        return [words for words in commands if words[-1:] and words[-1].startswith(runs)]
 
     def close(self):
         """Ends all processes."""
@@ -303,7 +303,7 @@ def main():
     parser.add_argument("--trials", type=int, default=40, help="of the sweep (default: 40)")
     parser.add_argument("--seed", type=int, default=1, help="of all choices (default: 1)")
     options = parser.parse_args()
-    apart, database = Namespaces.can_be_made(), not MISSING
+    apart, database = Namespaces.available(), not MISSING
     for missing, what in (
         (not apart, "links are not cut: no network namespaces"),
         (not database, MISSING),

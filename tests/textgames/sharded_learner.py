@@ -27,25 +27,25 @@ KINDS = {
 
 def learn(kind: str, ranks: Ranks) -> dict[str, Any]:
     """Return logits, metrics, weights after two updates, and the weights after a restart from the state."""
-    played, found = trajectories(np.random.default_rng(6)), {}
+    played, results = trajectories(np.random.default_rng(6)), {}
     trainer = make_trainer(kind, ranks)
-    found["first"] = logits(trainer)
-    found["metrics"] = trainer.update(played, GROUPS, np.random.default_rng(1))
+    results["first"] = logits(trainer)
+    results["metrics"] = trainer.update(played, GROUPS, np.random.default_rng(1))
     stored = {
         name: distributed.full_tensor(weight.detach()).clone() for name, weight in trained(trainer)
     }
     state = copy.deepcopy(trainer.learner.state())
     trainer.update(played, GROUPS, np.random.default_rng(2))
-    found["weights"] = full_weights(trainer)
+    results["weights"] = full_weights(trainer)
     again = make_trainer(kind, ranks)
     with torch.no_grad():
         for name, weight in trained(again):
             distributed.copy_into(weight, stored[name])
     again.learner.restore(state)
     again.update(played, GROUPS, np.random.default_rng(2))
-    found["again"] = full_weights(again)
-    found["last"] = logits(again)
-    return found
+    results["again"] = full_weights(again)
+    results["last"] = logits(again)
+    return results
 
 
 def make_trainer(kind: str, ranks: Ranks) -> Trainer:
@@ -92,9 +92,9 @@ def full_weights(trainer: Trainer) -> dict[str, torch.Tensor]:
 def learn_all(out: str) -> None:
     """Let a rank update learners of all kinds; rank 0 saves what they learned."""
     with distributed.join(2, "cpu") as ranks:
-        found = {kind: learn(kind, ranks) for kind in KINDS}
+        results = {kind: learn(kind, ranks) for kind in KINDS}
         if ranks.first:
-            torch.save(found, out)
+            torch.save(results, out)
 
 
 def train_run(folder: str, flags: list[str]) -> None:

@@ -1,4 +1,4 @@
-"""Advantages of trajectories and tokens beside naive loops."""
+"""Advantages of trajectories and tokens against naive loops."""
 
 import numpy as np
 import pytest
@@ -12,20 +12,22 @@ SCORES = st.lists(st.floats(-20, 20), min_size=4, max_size=12)
 
 
 @given(SCORES)
-def test_the_batch_is_one_group(scores):
+def test_brpo_standardises_over_the_batch(scores):
     scores = np.array(scores)
-    found = advantages.outcome_advantages("brpo", scores, np.arange(len(scores)))
+    actual = advantages.outcome_advantages("brpo", scores, np.arange(len(scores)))
     mean = sum(scores) / len(scores)
-    spread = (sum((each - mean) ** 2 for each in scores) / (len(scores) - 1)) ** 0.5
+    spread = (sum((score - mean) ** 2 for score in scores) / (len(scores) - 1)) ** 0.5
     np.testing.assert_allclose(
-        found, [(each - mean) / (spread + 1e-6) for each in scores], atol=1e-5
+        actual, [(score - mean) / (spread + 1e-6) for score in scores], atol=1e-5
     )
 
 
-def test_a_group_is_one_game_and_one_that_was_played_once_keeps_its_score():
+def test_grpo_standardises_by_game_and_a_single_game_keeps_its_score():
     scores, groups = np.array([1.0, 3.0, 7.0, 5.0, 5.0]), np.array([4, 4, 9, 2, 2])
-    found = advantages.outcome_advantages("grpo", scores, groups)
-    np.testing.assert_allclose(found, [-(0.5**0.5), 0.5**0.5, 7.0, 0.0, 0.0], rtol=1e-5, atol=1e-12)
+    actual = advantages.outcome_advantages("grpo", scores, groups)
+    np.testing.assert_allclose(
+        actual, [-(0.5**0.5), 0.5**0.5, 7.0, 0.0, 0.0], rtol=1e-5, atol=1e-12
+    )
     np.testing.assert_array_equal(advantages.outcome_advantages("arpo", scores, groups), scores)
     with pytest.raises(ValueError, match="estimator"):
         advantages.outcome_advantages("gae", scores, groups)
@@ -47,30 +49,30 @@ def test_tokens_have_the_advantage_of_the_definition(seed, gamma, decay, credit)
     rng = np.random.default_rng(seed)
     turns = [np.sort(rng.integers(3, size=rng.integers(1, 9))) for _ in range(3)]
     rewards = [rng.normal(size=3).tolist() for _ in turns]
-    values = [rng.normal(size=len(each)) for each in turns]
-    found, returns = advantages.token_gae(
+    values = [rng.normal(size=len(numbers)) for numbers in turns]
+    actual, returns = advantages.token_gae(
         rewards, turns, values, credit=credit, gamma=gamma, gae_lambda=decay
     )  # fmt: skip
-    for b, of in enumerate(turns):
-        paid = [0.0] * len(of)
+    for b, numbers in enumerate(turns):
+        paid = [0.0] * len(numbers)
         if credit == "outcome":
             paid[-1] = sum(rewards[b])
         else:
-            for turn in set(of.tolist()):
-                paid[max(np.flatnonzero(of == turn))] = rewards[b][turn]
-        for t in range(len(of)):
-            wanted = 0.0
-            for later in range(t, len(of)):
-                after = values[b][later + 1] if later + 1 < len(of) else 0.0
-                wanted += (gamma * decay) ** (later - t) * (
+            for turn in set(numbers.tolist()):
+                paid[max(np.flatnonzero(numbers == turn))] = rewards[b][turn]
+        for t in range(len(numbers)):
+            expected = 0.0
+            for later in range(t, len(numbers)):
+                after = values[b][later + 1] if later + 1 < len(numbers) else 0.0
+                expected += (gamma * decay) ** (later - t) * (
                     paid[later] + gamma * after - values[b][later]
                 )
-            assert found[b][t] == pytest.approx(wanted, abs=1e-4)
-            assert returns[b][t] == pytest.approx(wanted + values[b][t], abs=1e-4)
+            assert actual[b][t] == pytest.approx(expected, abs=1e-4)
+            assert returns[b][t] == pytest.approx(expected + values[b][t], abs=1e-4)
 
 
-def of_turns(paths, gamma):
-    return [each.advantage for each in state_advantages.certainty_equivalence(paths, gamma)]
+def turn_advantages(paths, gamma):
+    return [path.advantage for path in state_advantages.certainty_equivalence(paths, gamma)]
 
 
 def played(rng, moves, rewards, policy, start, turns, luck=None):
@@ -99,25 +101,29 @@ def by_dynamic_programming(moves, rewards, policy, gamma, turns):
 
 
 @pytest.mark.parametrize("seed", range(3))
-def test_without_chance_turns_have_the_advantage_that_dynamic_programming_finds(seed):
-    """Of the policy that the trajectories had, as often as they did what they did."""
+def test_deterministic_games_have_the_advantages_of_dynamic_programming(seed):
+    """Advantages of the policy given by the frequencies of the actions in the trajectories."""
     rng = np.random.default_rng(seed)
     moves, rewards = rng.integers(6, size=(5, 3, 1)), rng.normal(size=(5, 3))
     moves[4, 0] = 5  # there is an end
     policy = rng.dirichlet(np.ones(3) * 3, size=5)
     paths = [played(rng, moves, rewards, policy, k % 5, 50) for k in range(60)]
-    did = [(int(s[-1]), a) for p in paths for s, a in zip(p.states, p.actions, strict=True)]
-    seen = np.array([[did.count((s, a)) for a in range(3)] for s in range(5)])
-    assert (seen > 0).all()
-    wanted = by_dynamic_programming(
-        moves, rewards, seen / seen.sum(1, keepdims=True), 0.5, max(len(p.rewards) for p in paths)
+    choices = [(int(s[-1]), a) for p in paths for s, a in zip(p.states, p.actions, strict=True)]
+    counts = np.array([[choices.count((s, a)) for a in range(3)] for s in range(5)])
+    assert (counts > 0).all()
+    expected = by_dynamic_programming(
+        moves,
+        rewards,
+        counts / counts.sum(1, keepdims=True),
+        0.5,
+        max(len(p.rewards) for p in paths),
     )
-    for path, found in zip(paths, of_turns(paths, 0.5), strict=True):
-        for state, action, each in zip(path.states, path.actions, found, strict=True):
-            assert each == pytest.approx(wanted[int(state[-1]), action], abs=1e-6)
+    for path, estimates in zip(paths, turn_advantages(paths, 0.5), strict=True):
+        for state, action, estimate in zip(path.states, path.actions, estimates, strict=True):
+            assert estimate == pytest.approx(expected[int(state[-1]), action], abs=1e-6)
 
 
-def test_far_less_of_it_is_chance_than_of_what_trajectories_came_to():
+def test_state_advantages_have_less_noise_than_outcome_advantages():
     """Games with luck of their own, the same in all trajectories of a game, as in `FrozenLake`."""
     rng = np.random.default_rng(4)
     moves = rng.integers(6, size=(5, 3, 3))
@@ -125,17 +131,21 @@ def test_far_less_of_it_is_chance_than_of_what_trajectories_came_to():
     rewards[0, 0] = 1.0
     moves[0, 0] = 5
     policy = np.full((5, 3), 1 / 3)
-    wanted = by_dynamic_programming(moves, rewards, policy, 0.9, 60)
+    expected = by_dynamic_programming(moves, rewards, policy, 0.9, 60)
     pairs: list[tuple[float, float, float]] = []
     for _ in range(60):
         luck = rng.integers(3, size=20)
         paths = [played(rng, moves, rewards, policy, 1, 20, luck) for _ in range(24)]
         scores = np.array([sum(path.rewards) for path in paths])
-        came_to = advantages.outcome_advantages("grpo", scores, np.zeros(24, int))
-        for path, each, whole in zip(paths, of_turns(paths, 0.9), came_to, strict=True):
+        outcomes = advantages.outcome_advantages("grpo", scores, np.zeros(24, int))
+        for path, estimates, outcome in zip(
+            paths, turn_advantages(paths, 0.9), outcomes, strict=True
+        ):
             pairs += [
-                (wanted[int(state[-1]), action], of, whole)
-                for state, action, of in zip(path.states, path.actions, each, strict=True)
+                (expected[int(state[-1]), action], estimate, outcome)
+                for state, action, estimate in zip(
+                    path.states, path.actions, estimates, strict=True
+                )
             ]
     true, of_states, of_outcomes = np.array(pairs).T
     assert np.corrcoef(true, of_states)[0, 1] > 2 * abs(np.corrcoef(true, of_outcomes)[0, 1])
@@ -143,39 +153,42 @@ def test_far_less_of_it_is_chance_than_of_what_trajectories_came_to():
     assert 0.6 < np.polyfit(true, of_states, 1)[0] < 1.1
 
 
-def test_a_turn_that_nothing_can_be_compared_with_is_worth_nothing():
+def test_a_turn_without_comparison_has_no_advantage():
     alone = Path(["a", "b", "c"], [1, 2, 1], [0.0, 0.0, 5.0], True)
-    np.testing.assert_allclose(of_turns([alone], 1.0)[0], 0, atol=1e-12)
-    # In a, action 1 leads to 5, action 2 to 1: of each half the time.
+    np.testing.assert_allclose(turn_advantages([alone], 1.0)[0], 0, atol=1e-12)
+    # In a, action 1 leads to 5, action 2 to 1: half the time each.
     other = Path(["a", "d"], [2, 1], [0.0, 1.0], True)
-    found = of_turns([alone, other], 1.0)
-    np.testing.assert_allclose(found[0], [2.0, 0, 0])
-    np.testing.assert_allclose(found[1], [-2.0, 0])
-    # What came of the last turn is not known: it says nothing of d.
+    actual = turn_advantages([alone, other], 1.0)
+    np.testing.assert_allclose(actual[0], [2.0, 0, 0])
+    np.testing.assert_allclose(actual[1], [-2.0, 0])
+    # The outcome of the last turn is unknown, so it gives no estimate for d.
     cut = Path(["a", "d"], [2, 3], [0.0, 9.0], False)
-    found = of_turns([alone, other, cut], 1.0)
-    np.testing.assert_allclose(np.concatenate(found), [8 / 3, 0, 0, -4 / 3, 0, -4 / 3, 0])
+    actual = turn_advantages([alone, other, cut], 1.0)
+    np.testing.assert_allclose(np.concatenate(actual), [8 / 3, 0, 0, -4 / 3, 0, -4 / 3, 0])
 
 
-def test_with_luck_of_their_own_trajectories_tell_of_different_draws():
-    """In a, action 1 pays 4 or 0 by chance, action 2 always 1; one kind of luck has said the same three times."""
+def test_repeated_draws_count_once():
+    """In a, action 1 pays 4 or 0 by chance, action 2 always 1; one draw is repeated three times."""
     paths = [Path(["a"], [1], [4.0], True, 5)] * 3 + [Path(["a"], [1], [0.0], True, 6)]
     paths += [Path(["a"], [2], [1.0], True, 7)] * 4
-    found = np.concatenate(of_turns(paths, 1.0))
-    np.testing.assert_allclose(found, [0.5] * 4 + [-0.5] * 4)
+    actual = np.concatenate(turn_advantages(paths, 1.0))
+    np.testing.assert_allclose(actual, [0.5] * 4 + [-0.5] * 4)
 
 
-def test_the_error_is_how_far_estimates_of_an_action_are_spread():
+def test_the_error_is_the_standard_deviation_of_estimates():
     """One step pays 0 or 1; the same experiment over and over."""
     rng = np.random.default_rng(7)
-    worth, told = [], []
+    means, errors = [], []
     for _ in range(400):
-        paid = np.concatenate([rng.random(60) < 0.3, rng.random(20) < 0.8]).astype(float)
-        paths = [Path(["a"], [int(k >= 60)], [each], True, replay=k) for k, each in enumerate(paid)]
-        found = state_advantages.certainty_equivalence(paths, 1.0)
-        worth.append((paid[:60].mean(), paid[60:].mean()))
-        told.append((found[0].error[0], found[-1].error[0]))
-    np.testing.assert_allclose(np.mean(told, axis=0), np.std(worth, axis=0), rtol=0.15)
+        rewards = np.concatenate([rng.random(60) < 0.3, rng.random(20) < 0.8]).astype(float)
+        paths = [
+            Path(["a"], [int(k >= 60)], [reward], True, replay=k)
+            for k, reward in enumerate(rewards)
+        ]
+        actual = state_advantages.certainty_equivalence(paths, 1.0)
+        means.append((rewards[:60].mean(), rewards[60:].mean()))
+        errors.append((actual[0].error[0], actual[-1].error[0]))
+    np.testing.assert_allclose(np.mean(errors, axis=0), np.std(means, axis=0), rtol=0.15)
 
 
 def judged(better, error, state):
@@ -184,7 +197,7 @@ def judged(better, error, state):
     )
 
 
-def test_what_is_preferred_is_the_improved_policy_beside_the_old_one():
+def test_preferences_are_the_ratio_of_improved_to_old_policy():
     rng = np.random.default_rng(8)
     worth, error = rng.normal(size=(4, 3)), rng.uniform(0.1, 3, size=(4, 3))
     paths = []
@@ -192,30 +205,30 @@ def test_what_is_preferred_is_the_improved_policy_beside_the_old_one():
         state, action = rng.integers(4, size=length), rng.integers(3, size=length)
         paths.append((state, action))
     turns = [judged(worth[s, a], error[s, a], s) for s, a in paths]
-    found = state_advantages.improved_policy(turns, 0.7)
-    assert [len(each) for each in found] == [len(s) for s, _ in paths]
-    did = np.zeros((4, 3))
+    preferences = state_advantages.improved_policy(turns, 0.7)
+    assert [len(preference) for preference in preferences] == [len(s) for s, _ in paths]
+    counts = np.zeros((4, 3))
     for s, a in paths:
-        np.add.at(did, (s, a), 1)
-    old = did / did.sum(1, keepdims=True)
+        np.add.at(counts, (s, a), 1)
+    old = counts / counts.sum(1, keepdims=True)
     new = old * np.exp(np.clip(worth / (0.1 * 0.7 + 0.5 * error), -5, 5))
     new /= new.sum(1, keepdims=True)
-    for (s, a), each in zip(paths, found, strict=True):
-        np.testing.assert_allclose(each, (new / old)[s, a] - 1, rtol=1e-4)
+    for (s, a), preference in zip(paths, preferences, strict=True):
+        np.testing.assert_allclose(preference, (new / old)[s, a] - 1, rtol=1e-4)
 
 
-def test_a_state_with_little_at_stake_counts_as_much_as_one_with_much():
+def test_preferences_do_not_depend_on_the_scale_of_rewards():
     much = [judged([5.0], [1.0], [0]), judged([-5.0], [1.0], [0])]
     little = [judged([0.05], [0.01], [1]), judged([-0.05], [0.01], [1])]
-    found = state_advantages.improved_policy([*much, *little], 0.0)
-    np.testing.assert_allclose(found[2:], found[:2], rtol=1e-3)
+    preferences = state_advantages.improved_policy([*much, *little], 0.0)
+    np.testing.assert_allclose(preferences[2:], preferences[:2], rtol=1e-3)
     unsure = state_advantages.improved_policy(
         [judged([0.05], [5.0], [0]), judged([-0.05], [5.0], [0])], 0.0
     )
     np.testing.assert_allclose(unsure, [[0.02], [-0.02]], rtol=0.02)
 
 
-def test_nothing_is_preferred_where_nothing_was_learned():
+def test_preferences_are_zero_where_advantages_and_errors_are_zero():
     assert state_advantages.improved_policy([judged([0.0, 0.0], [0.0, 0.0], [0, 1])], 0.0)[
         0
     ].tolist() == [0, 0]

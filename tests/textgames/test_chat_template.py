@@ -1,4 +1,4 @@
-"""Conversations piece by piece beside what the chat templates themselves make of them."""
+"""Conversations assembled from parts against the chat templates' own text."""
 
 from itertools import chain
 
@@ -8,7 +8,7 @@ from transformers import Qwen2Tokenizer
 from runcatalog import record
 from textgames.models import chat_template, tiny
 
-# Templates in the manner of well-known models, and what each ends a reply with.
+# Templates in the manner of well-known models, and the tokens that end a reply.
 CHATML = (
     "{% for m in messages %}{{ '<|im_start|>' + m['role'] + '\n' + m['content'] + '<|im_end|>\n' }}{% endfor %}"
     "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
@@ -56,20 +56,20 @@ ROLES = ("user", "assistant") * 2 + ("user",)
 
 def tokenizer_of(kind: str) -> Qwen2Tokenizer:
     template, named, more, _ = KINDS[kind]
-    made = Qwen2Tokenizer().train_new_from_iterator([TALK], 300, show_progress=False)
-    made.add_special_tokens(named | {"additional_special_tokens": more})
-    made.chat_template = template
-    return made
+    tokenizer = Qwen2Tokenizer().train_new_from_iterator([TALK], 300, show_progress=False)
+    tokenizer.add_special_tokens(named | {"additional_special_tokens": more})
+    tokenizer.chat_template = template
+    return tokenizer
 
 
-def told(pieces: chat_template.ChatParts) -> str:
-    """The whole conversation out of its pieces; the first reply has its end, the second has not."""
+def conversation(pieces: chat_template.ChatParts) -> str:
+    """The conversation from its parts; the first reply has its end token, the second has none."""
     first = pieces.first(TALK[0]) + TALK[1] + pieces.end
     return first + pieces.next(TALK[2], ended=True) + TALK[3] + pieces.next(TALK[4], ended=False)
 
 
 @pytest.mark.parametrize("kind", KINDS)
-def test_pieces_make_what_the_template_makes(kind: str) -> None:
+def test_parts_give_the_text_of_the_template(kind: str) -> None:
     tokenizer = tokenizer_of(kind)
     messages = [{"role": r, "content": text} for r, text in zip(ROLES, TALK, strict=True)]
     whole = tokenizer.apply_chat_template(messages, tokenize=False, add_generation_prompt=True)
@@ -77,11 +77,11 @@ def test_pieces_make_what_the_template_makes(kind: str) -> None:
         if kind.startswith(of):
             assert system in whole
             whole = whole.replace(system, "")
-    if kind == "R1":  # opens a thought before each reply, the template only before the next one
+    if kind == "R1":  # opens a thought before every reply, the template only before the last one
         whole = whole.replace("<|Assistant|><answer>", "<|Assistant|><think>\n<answer>")
     if kind == "Mistral":  # the space before a reply is the template's
         whole += " "
-    assert told(chat_template.chat_parts(tokenizer)) == whole
+    assert conversation(chat_template.chat_parts(tokenizer)) == whole
 
 
 @pytest.mark.parametrize("kind", KINDS)
@@ -112,7 +112,7 @@ def test_the_tiny_models_template_is_one_of_them() -> None:
     assert [*chain(*ids)] == tokenizer("".join(parts), add_special_tokens=False)["input_ids"]
 
 
-def test_a_template_that_cannot_be_used_is_said() -> None:
+def test_an_unusable_template_is_an_error() -> None:
     tokenizer = tokenizer_of("ChatML")
     for template, needed in (
         (None, "no chat template"),

@@ -1,4 +1,4 @@
-"""Signs of collapse: seen where they are, not where a game is merely solved."""
+"""Signs of collapse are reported where they are, and not where a game is merely solved."""
 
 import numpy as np
 import pytest
@@ -12,11 +12,11 @@ WELL = {
 
 
 def course(detector, count, start=0, **changed):
-    rng, found = np.random.default_rng(start), []
+    rng, signs = np.random.default_rng(start), []
     for update in range(start, start + count):
         noisy = {name: value * rng.uniform(0.99, 1.01) for name, value in (WELL | changed).items()}
-        found += detector.check(update + 1, noisy)
-    return found
+        signs += detector.check(update + 1, noisy)
+    return signs
 
 
 @pytest.mark.parametrize(
@@ -26,7 +26,7 @@ def course(detector, count, start=0, **changed):
         ("phrase", {"commonest": 1.1}), ("gradient", {"grad_norm": 40.0}),
     ],
 )  # fmt: skip
-def test_each_sign_is_seen_once_and_with_its_update(sign, changed):
+def test_every_sign_is_reported_once_with_its_update(sign, changed):
     detector = CollapseDetector()
     assert course(detector, 20) == []
     assert course(detector, 20, 20, **changed) == [sign]
@@ -50,12 +50,16 @@ def test_games_that_are_played_once_have_no_spread_to_lose():
     assert course(detector, 40, group_spread=0.0) == []
 
 
-def test_it_goes_on_where_it_was():
+def test_a_restored_detector_continues_where_it_stopped():
     one, other = CollapseDetector(), CollapseDetector()
     course(one, 12)
     other.restore(one.state())
-    seen = {"entropy": 0.02, "grad_norm": 30.0}
-    assert course(one, 10, 12, **seen) == course(other, 10, 12, **seen) == ["gradient", "entropy"]
+    metrics = {"entropy": 0.02, "grad_norm": 30.0}
+    assert (
+        course(one, 10, 12, **metrics)
+        == course(other, 10, 12, **metrics)
+        == ["gradient", "entropy"]
+    )
     assert one.state() == other.state()
 
 
@@ -64,10 +68,10 @@ def test_the_commonest_reply():
 
 
 def test_a_small_rise_counts_if_there_are_many_games():
-    for games, seen in ((100.0, ["phrase"]), (10_000.0, [])):
+    for games, expected in ((100.0, ["phrase"]), (10_000.0, [])):
         detector = CollapseDetector()
         course(detector, 10, games=games)
-        assert course(detector, 20, 10, games=games, success=0.34, commonest=1.1) == seen
+        assert course(detector, 20, 10, games=games, success=0.34, commonest=1.1) == expected
 
 
 def test_updates_without_a_gradient_do_not_make_the_first_ones_a_spike():

@@ -20,6 +20,6 @@ def test_the_attention_that_was_asked_for_is_named():
 
 
 def test_the_layers_that_stay_on_one_device_are_those_of_the_model():
-    made = model()
-    layers = {type(layer).__name__ for layer in made.model.layers}
-    assert compat.unsplittable_layers(made) == layers, MOVED
+    built = model()
+    layers = {type(layer).__name__ for layer in built.model.layers}
+    assert compat.unsplittable_layers(built) == layers, MOVED

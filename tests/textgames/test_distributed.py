@@ -62,8 +62,8 @@ def learned(tmp_path_factory):
 
 
 @pytest.mark.parametrize("kind", sharded_learner.KINDS)
-def test_two_processes_learn_what_one_learns(learned, kind):
-    one, two = (found[kind] for found in learned)
+def test_two_processes_learn_the_same_as_one(learned, kind):
+    one, two = (results[kind] for results in learned)
     assert two["metrics"] == pytest.approx(one["metrics"], rel=1e-3, abs=1e-5)
     assert one["weights"].keys() == two["weights"].keys()
     for name, weight in two["weights"].items():

@@ -39,24 +39,24 @@ def trained(tmp_path_factory):
     return folder
 
 
-def test_what_flags_leave_open_is_as_it_was_trained(trained):
+def test_default_flags_are_those_of_the_training(trained):
     config = Config(checkpoint=str(trained), max_turns=7, val_data_num=9)
-    found = trained_flags(config)
+    flags = trained_flags(config)
     of_checkpoint = trained_flags(replace(config, checkpoint=str(trained / "checkpoints")))
-    assert found == replace(of_checkpoint, model=str(trained))
-    assert (found.env, found.prompt, found.context, found.think) == (
+    assert flags == replace(of_checkpoint, model=str(trained))
+    assert (flags.env, flags.prompt, flags.context, flags.think) == (
         "frozenlake",
         "grid",
         "last",
         False,
     )
-    assert (found.temperature, found.slippery, found.max_response_length) == (0.9, False, 2)
-    assert (found.max_turns, found.val_data_num) == (7, 9)
+    assert (flags.temperature, flags.slippery, flags.max_response_length) == (0.9, False, 2)
+    assert (flags.max_turns, flags.val_data_num) == (7, 9)
     other = trained_flags(replace(config, env="sokoban", boxes=2, temperature=0.3))
     assert (other.env, other.side, other.boxes, other.temperature) == ("sokoban", 6, 2, 0.3)
 
 
-def test_the_curve_is_told_beside_random_and_best_play(trained, tmp_path, monkeypatch):
+def test_the_curve_is_printed_with_those_of_random_and_optimal_play(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("RECORD_MLFLOW", "off")
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "run"))
     config = Config(checkpoint=str(trained), max_turns=4, val_data_num=20, actions="sampled")
@@ -90,7 +90,7 @@ def always_down(grid, player, turns):
     return won / 3**turns
 
 
-def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
+def test_repeated_games_have_other_slips(trained, tmp_path, monkeypatch):
     monkeypatch.setenv("RECORD_MLFLOW", "off")
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "slippery"))
     train.main(replace(TRAINED, slippery=True))
@@ -114,21 +114,21 @@ def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
     assert objective["count"] == len(played) == 6000
     seeds = levels.validation(trained_flags(config), 12)
     cells, player, _ = frozenlake.generate(seeds, 4, 0.8)
-    exact = [always_down(*each, 5) for each in zip(cells, player, strict=True)]
+    exact = [always_down(*level, 5) for level in zip(cells, player, strict=True)]
     assert 0 < np.mean(exact) < 1
-    shares = [np.mean([each.success for each in played if each.seed == seed]) for seed in seeds]
+    shares = [np.mean([game.success for game in played if game.seed == seed]) for seed in seeds]
     assert shares == pytest.approx(exact, abs=0.1)
     error = np.sqrt(np.mean(np.multiply(exact, np.subtract(1, exact))) / 6000)
     assert objective["value"] == pytest.approx(np.mean(exact), abs=4 * error)
-    assert objective["value"] == np.mean([each.success for each in played])
+    assert objective["value"] == np.mean([game.success for game in played])
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "once"))
     once = evaluate.main(replace(config, repeats=1))["result"]["objective"]["value"]
-    assert once == np.mean([each.success for each in played[:6000] if each.replay == 0])
+    assert once == np.mean([game.success for game in played[:6000] if game.replay == 0])
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "test"))
     played.clear()
     tested = evaluate.main(replace(config, repeats=1, levels="test"))["result"]
     assert tested["evaluation"]["split"] == "test"
-    assert [each.seed for each in played] == levels.held_out(trained_flags(config), 12).tolist()
+    assert [game.seed for game in played] == levels.held_out(trained_flags(config), 12).tolist()
     monkeypatch.setenv("RUN_DIR", str(tmp_path / "refused"))
     with pytest.raises(UserError, match="--repeats: frozenlake has no randomness"):
         evaluate.main(Config(checkpoint=str(trained), repeats=2))
@@ -138,7 +138,7 @@ def test_games_are_repeated_with_other_slips(trained, tmp_path, monkeypatch):
     ("env", "kept_out"),
     [("sokoban", [500]), ("sokoban", [700, 520]), ("frozenlake", [8, 600]), ("bandit", [530, 900])],
 )
-def test_no_game_that_may_be_played_has_a_level_of_any_training_behind_it(
+def test_no_validation_game_has_a_level_of_an_earlier_training(
     env, kept_out, tmp_path, monkeypatch
 ):
     monkeypatch.setenv("PROJECT_DIR", str(tmp_path))
@@ -152,18 +152,18 @@ def test_no_game_that_may_be_played_has_a_level_of_any_training_behind_it(
             seeds = levels.training(of_run, 10_000, excluded=max(500, val_data_num))
         keys.append(levels.level_keys(of_run, seeds))
         model = f"run{number}"
-        told = tmp_path / model / "journal/run.json"
-        told.parent.mkdir(parents=True)
-        told.write_text(json.dumps({"flags": flags_of(of_run)}))
+        run_file = tmp_path / model / "journal/run.json"
+        run_file.parent.mkdir(parents=True)
+        run_file.write_text(json.dumps({"flags": flags_of(of_run)}))
     most = options.excluded_validation_games(options.PlayConfig(env=env, model=model))
-    assert most == min(max(500, each) for each in kept_out)
+    assert most == min(max(500, count) for count in kept_out)
     shown = levels.level_keys(of_run, levels.validation(of_run, most))
     assert not np.isin(shown, np.concatenate(keys)).any()
     assert (
         options.excluded_validation_games(options.PlayConfig(env="sokoban", size=9, model=model))
         == 100_000
     )
-    told.write_text(
+    run_file.write_text(
         json.dumps({"flags": flags_of(of_run) | {"model": "/gone", "val-data-num": 5000}})
     )
     assert (

@@ -1,4 +1,4 @@
-"""FrozenLake beside gymnasium's: where a step can lead, what the best player reaches."""
+"""FrozenLake against gymnasium's: transitions, and the success of an optimal player."""
 
 import gymnasium
 import numpy as np
@@ -12,13 +12,13 @@ SEEDS = np.arange(50) * 7919 + 5
 
 
 def peer(cells, player, slippery=True):
-    """gymnasium's table of a map: for each cell and action its chances, next cells, rewards and ends."""
+    """gymnasium's table of a map: (cell, action) → probabilities, next cells, rewards and ends."""
     letters = np.array(["F", "H", "G"])[cells]
     letters.reshape(-1)[player] = "S"
-    made = gymnasium.make(
+    env = gymnasium.make(
         "FrozenLake-v1", desc=["".join(row) for row in letters], is_slippery=slippery
     )
-    return made.unwrapped.P
+    return env.unwrapped.P
 
 
 @pytest.mark.parametrize("slippery", [True, False])
@@ -26,7 +26,7 @@ def test_a_step_leads_where_gymnasiums_can(slippery):
     config = GameConfig(env="frozenlake", slippery=slippery, max_steps=30)
     game = make_game(config)
     game.reset(SEEDS)
-    tables = [peer(*each, slippery) for each in zip(game.cells, game.player, strict=True)]
+    tables = [peer(*level, slippery) for level in zip(game.cells, game.player, strict=True)]
     rng, ways = np.random.default_rng(0), np.zeros(3, int)
     for turn in range(30):
         which = rng.permutation(np.flatnonzero(~game.done))
@@ -54,7 +54,7 @@ def test_a_step_leads_where_gymnasiums_can(slippery):
         assert np.abs(ways / ways.sum() - 1 / 3).max() < 5 * np.sqrt(2 / 9 / ways.sum())
 
 
-def test_a_seed_tells_map_and_slips():
+def test_a_seed_determines_map_and_slips():
     rng, config = np.random.default_rng(1), GameConfig(env="frozenlake", frozen=1.0, size=8)
     one, many = make_game(config), make_game(config)
     one.reset(SEEDS[7:8])
@@ -69,7 +69,7 @@ def test_a_seed_tells_map_and_slips():
 
 
 @pytest.mark.parametrize(("size", "frozen"), [(4, 0.8), (8, 0.8), (2, 0.5), (4, 0.3), (3, 1.0)])
-def test_a_map_is_one(size, frozen):
+def test_a_map_does_not_depend_on_its_batch(size, frozen):
     cells, player, _ = frozenlake.generate(np.arange(300), size, frozen)
     for grid, start in zip(cells, player, strict=True):
         assert (grid == frozenlake.GOAL).sum() == 1
@@ -88,8 +88,8 @@ def test_bounds_are_those_of_value_iteration(turns):
     """The numbers are the source's maps' (p .8, random start and goal), measured once on some hundred of them."""
     config = GameConfig(env="frozenlake")
     reported = {5: (15.7, 29.8), 10: (21.9, 50.7), 25: (28.7, 78.8), 100: (32.5, 91.8)}[turns]
-    found = 100 * np.array(bounds.mean_rates(config, np.arange(100_000, 108_000), turns))
-    assert found == pytest.approx(reported, abs=2)
+    rates = 100 * np.array(bounds.mean_rates(config, np.arange(100_000, 108_000), turns))
+    assert rates == pytest.approx(reported, abs=2)
     cells, player, _ = frozenlake.generate(SEEDS[:8])
     exact = bounds.success_rates(config, SEEDS[:8], turns)
     for b in range(8):
@@ -111,12 +111,12 @@ def expected(outcomes, values):
     return sum(chance * (reward + (not end) * values[to]) for chance, to, reward, end in outcomes)
 
 
-def test_without_slips_the_best_player_goes_the_shortest_way():
+def test_without_slips_the_optimal_player_takes_the_shortest_way():
     config = GameConfig(env="frozenlake", slippery=False)
-    found = bounds.success_rates(config, SEEDS, 15)
-    lengths = np.array([len(each) for each in solver.solutions(config, SEEDS)])
-    assert (found.optimal == (lengths[:, None] <= np.arange(1, 16))).all()
-    assert (found.random <= found.optimal + 1e-12).all()
+    rates = bounds.success_rates(config, SEEDS, 15)
+    lengths = np.array([len(solution) for solution in solver.solutions(config, SEEDS)])
+    assert (rates.optimal == (lengths[:, None] <= np.arange(1, 16))).all()
+    assert (rates.random <= rates.optimal + 1e-12).all()
 
 
 def test_random_players_reach_what_is_computed():
@@ -171,27 +171,29 @@ def test_a_grid_all_of_whose_levels_are_for_validation_is_refused(first):
 @pytest.mark.parametrize("first", [None, 100_000])
 def test_training_and_validation_share_no_level(env, first):
     config = GameConfig(env=env)
-    held = levels.validation(config)
-    assert held.tolist() == list(range(levels.FIRST[env] + 10_000, levels.FIRST[env] + 10_500))
+    validation = levels.validation(config)
+    assert validation.tolist() == list(
+        range(levels.FIRST[env] + 10_000, levels.FIRST[env] + 10_500)
+    )
     seeds = levels.training(config, 12_000, first)
     assert len(np.unique(seeds)) == 12_000
     assert (np.diff(seeds) > 0).all()
     assert seeds[0] < (first or levels.FIRST[env]) + 50
-    assert not set(seeds.tolist()) & set(held.tolist())
+    assert not set(seeds.tolist()) & set(validation.tolist())
     game = make_game(config)
     shown = []
-    for each in (held, seeds):
-        game.reset(each)
-        shown.append(set(game.render(np.arange(len(each)))))
+    for split in (validation, seeds):
+        game.reset(split)
+        shown.append(set(game.render(np.arange(len(split)))))
     assert not shown[0] & shown[1]
-    # Which seeds are left out does not depend on how many are wanted.
+    # The excluded seeds do not depend on the number of seeds.
     assert (levels.training(config, 700, first) == seeds[:700]).all()
     game.reset(plain := (first or levels.FIRST[env]) + np.arange(700))
     fitting = [text not in shown[0] for text in game.render(np.arange(700))]
     assert (plain[fitting] == seeds[: sum(fitting)]).all()
 
 
-def test_luck_changes_the_slips_and_nothing_that_is_seen():
+def test_luck_changes_the_slips_and_nothing_visible():
     seeds, luck = np.full(4000, 100_007), np.arange(4000)
     one, other = frozenlake.FrozenLake(), frozenlake.FrozenLake()
     one.reset(seeds[:3])
@@ -202,7 +204,7 @@ def test_luck_changes_the_slips_and_nothing_that_is_seen():
     again = frozenlake.FrozenLake()
     again.reset(seeds[:1])
     assert one.slips(np.array([0])) == again.slips(np.array([0]))
-    # From one cell an action leads to each of its three outcomes as often.
+    # From one cell, the three outcomes of an action are equally frequent.
     start = int(other.player[0])
     other.step(np.full(4000, 2), luck)
     y, x = divmod(start, 4)

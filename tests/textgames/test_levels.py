@@ -40,10 +40,10 @@ def test_no_level_of_a_test_set_is_used_elsewhere(config, hard):
         levels.training(config, 3000),
         levels.training(config, 3000, levels.FIRST_SFT),
     ]
-    used = {tuple(map(tuple, grid)) for each in elsewhere for grid in grids(config, each)}
+    used = {tuple(map(tuple, grid)) for other in elsewhere for grid in grids(config, other)}
     assert not any(known & used for known in tested)
     assert len({min(known) for known in tested}) == 200
-    moves = [len(each) for each in solver.solutions(config, seeds, safe=True)]
+    moves = [len(other) for other in solver.solutions(config, seeds, safe=True)]
     assert min(moves) >= (levels.HARD if hard else 1)
     assert hard == (1 not in moves)
     assert (levels.held_out(config, 50, hard=hard) == seeds[:50]).all()

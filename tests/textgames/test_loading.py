@@ -1,4 +1,4 @@
-"""Language models: made, loaded, trained, saved, and found again; each by the files that `transformers` reads."""
+"""Language models: created, loaded, trained, saved and reloaded, in the files that `transformers` reads."""
 
 import io
 import json
@@ -28,7 +28,7 @@ IDS = torch.tensor([[5, 80, 200, 7, 9, 30, 31, 260, 12, 99]])
 
 @pytest.fixture
 def started(tmp_path: Path, monkeypatch) -> Callable[..., record.Run]:
-    """Begins runs, each in a folder of its own below the test's."""
+    """Start runs in separate folders below the test's."""
     torch.set_num_threads(1)
     for name in ("RUN_ID", "GUILD_OP", "RECORD", "PROJECT_DIR"):
         monkeypatch.delenv(name, raising=False)
@@ -82,13 +82,13 @@ def fresh():
     st.text()
     | st.lists(st.sampled_from([*GRID, " # \t", "\n", "<answer>", "√", "e\u0301"])).map("".join)
 )
-def test_any_text_comes_back_from_its_tokens(tokenizer, fresh, text: str) -> None:
+def test_tokens_decode_to_the_same_text(tokenizer, fresh, text: str) -> None:
     import unicodedata
 
     ids = tokenizer(text, add_special_tokens=False)["input_ids"]
     assert ids == fresh(text, add_special_tokens=False)["input_ids"]
-    found = tokenizer.decode(ids)
-    assert unicodedata.normalize("NFC", found) == unicodedata.normalize("NFC", text)
+    decoded = tokenizer.decode(ids)
+    assert unicodedata.normalize("NFC", decoded) == unicodedata.normalize("NFC", text)
 
 
 def test_games_take_few_tokens(tokenizer) -> None:
@@ -96,18 +96,18 @@ def test_games_take_few_tokens(tokenizer) -> None:
     assert len(tokenizer("<answer>Up</answer><|im_end|>")["input_ids"]) == 4
 
 
-def test_first_weights_are_those_of_the_seed_alone(started) -> None:
-    made = {}
+def test_initial_weights_depend_on_the_seed_alone(started) -> None:
+    weights = {}
     for folder, seed in (("a", 1), ("b", 1), ("c", 2)):
         torch.rand(3)
         before = torch.random.get_rng_state()
         with started(ModelConfig(**SMALL, seed=seed), folder) as run:
-            made[folder] = loading.tensors(loaded_in(run))
+            weights[folder] = loading.tensors(loaded_in(run))
             run.finish({})
         assert torch.equal(torch.random.get_rng_state(), before)
     name = "model.model.layers.0.mlp.up_proj.weight"
-    assert all(torch.equal(made["a"][each], made["b"][each]) for each in made["a"])
-    assert not torch.equal(made["a"][name], made["c"][name])
+    assert all(torch.equal(weights["a"][part], weights["b"][part]) for part in weights["a"])
+    assert not torch.equal(weights["a"][name], weights["c"][name])
 
 
 @pytest.mark.parametrize(
@@ -116,7 +116,7 @@ def test_first_weights_are_those_of_the_seed_alone(started) -> None:
      {"gradient_checkpointing": True}, {"lora_rank": 4, "gradient_checkpointing": True}],
     ids=lambda kind: "-".join(map(str, kind)) or "full",
 )  # fmt: skip
-def test_what_was_trained_is_what_is_saved_and_found_again(started, tmp_path: Path, kind) -> None:
+def test_trained_weights_are_saved_and_reloaded(started, tmp_path: Path, kind) -> None:
     with started(ModelConfig(**SMALL, **kind)) as run:
         loaded = loaded_in(run)
         before = logits(loaded.model)
@@ -128,7 +128,7 @@ def test_what_was_trained_is_what_is_saved_and_found_again(started, tmp_path: Pa
                 assert torch.equal(logits(loaded.model), before)
         else:
             assert torch.equal(logits(later), before)
-        trained = {each.dtype for each in loading.trainable(loaded.model)}
+        trained = {parameter.dtype for parameter in loading.trainable(loaded.model)}
         assert trained == {torch.float32}
         loading.save(loaded, run.artifact("model/config.json").parent)
         run.checkpoint(1, loading.tensors(loaded) | {"critic": torch.zeros(2)}, {})
@@ -193,7 +193,7 @@ def test_four_bit_weights_carry_a_lora_that_learns(started, tmp_path: Path) -> N
                     assert weight.quant_state.nested
                     layer.base_layer.weight.data = dequantize_4bit(weight, weight.quant_state)
             loaded.model(IDS, labels=IDS).loss.backward()
-            grads[name] = [each.grad for each in loading.trainable(loaded.model)]
+            grads[name] = [parameter.grad for parameter in loading.trainable(loaded.model)]
             run.finish({})
     assert len(grads["packed"]) == 2 * 7 * 2
     playing = logits(kept.model)
@@ -212,8 +212,8 @@ def test_four_bit_weights_carry_a_lora_that_learns(started, tmp_path: Path) -> N
     assert losses[-1] < losses[0] - 0.2  # frozen small embeddings keep it from falling much further
     loading.save(kept, tmp_path / "saved")
     first, saved = (
-        AutoModelForCausalLM.from_pretrained(each).model.layers[1].mlp.down_proj.weight
-        for each in (tmp_path / "packed" / loading.FIRST, tmp_path / "saved")
+        AutoModelForCausalLM.from_pretrained(model_folder).model.layers[1].mlp.down_proj.weight
+        for model_folder in (tmp_path / "packed" / loading.FIRST, tmp_path / "saved")
     )
     layer = packed["1.mlp.down_proj"]
     low = layer.lora_B["default"].weight @ layer.lora_A["default"].weight
@@ -221,15 +221,15 @@ def test_four_bit_weights_carry_a_lora_that_learns(started, tmp_path: Path) -> N
 
 
 def test_checkpointed_activations_give_the_same_gradients(started) -> None:
-    found = []
+    gradients = []
     for kept in (False, True):
         with started(ModelConfig(**SMALL, gradient_checkpointing=kept), str(kept)) as run:
             loaded = loaded_in(run)
             loaded.model.train()
             loaded.model(IDS, labels=IDS).loss.backward()
-            found.append([each.grad for each in loading.trainable(loaded.model)])
+            gradients.append([parameter.grad for parameter in loading.trainable(loaded.model)])
             run.finish({})
-    for one, other in zip(*found, strict=True):
+    for one, other in zip(*gradients, strict=True):
         torch.testing.assert_close(one, other)
 
 
@@ -249,12 +249,14 @@ def test_a_model_of_the_hub_is_found_in_the_cache(started, tmp_path: Path, monke
         loading.find("some/small")
 
 
-def test_mistakes_get_one_line_before_anything_is_loaded(tmp_path: Path, monkeypatch) -> None:
+def test_wrong_models_are_one_line_errors_before_anything_is_loaded(
+    tmp_path: Path, monkeypatch
+) -> None:
     monkeypatch.setattr(huggingface_hub.constants, "HF_HUB_OFFLINE", True)
     folder = tmp_path / "short"
     tiny.write(folder, TEXTS, width=16, layers=1, heads=2, seed=1)
-    told = json.loads((folder / "config.json").read_text())
-    (folder / "config.json").write_text(json.dumps(told | {"max_position_embeddings": 64}))
+    model_config = json.loads((folder / "config.json").read_text())
+    (folder / "config.json").write_text(json.dumps(model_config | {"max_position_embeddings": 64}))
     (tmp_path / "torn").mkdir()
     shutil.copy(folder / "config.json", tmp_path / "torn")
     (tmp_path / "empty").mkdir()
@@ -270,9 +272,9 @@ def test_mistakes_get_one_line_before_anything_is_loaded(tmp_path: Path, monkeyp
     if not torch.cuda.is_available():
         cases.append(({"device": "cuda"}, "--device: .*no GPU"))
     for flags, line in cases:
-        with pytest.raises(record.UserError, match=line) as found:
+        with pytest.raises(record.UserError, match=line) as caught:
             loading.check(ModelConfig(**flags), 100)
-        assert "\n" not in str(found.value)
+        assert "\n" not in str(caught.value)
     with pytest.raises(record.UserError, match="--width: 100"):
         ModelConfig(width=100, heads=3)
 

@@ -1,4 +1,4 @@
-"""Scores of tokens and updates beside naive formulas that look at a token at a time."""
+"""Log-probabilities and PPO updates against naive formulas, one token at a time."""
 
 import copy
 from itertools import chain
@@ -42,51 +42,53 @@ def test_log_probabilities_and_entropies_are_those_of_each_text_alone(kind, piec
     )
     if pieces:
         monkeypatch.setattr(scoring, "LOGITS_AT_ONCE", 3 * VOCABULARY)
-    texts = [each.texts[0] for each in trajectories(np.random.default_rng(2))]
+    texts = [trajectory.texts[0] for trajectory in trajectories(np.random.default_rng(2))]
     logs, entropy = log_probs(model.eval(), Batch.of(texts, torch.device("cpu")), 0.7)
-    wanted = [naive(model, text, 0.7) for text in texts]
+    expected = [naive(model, text, 0.7) for text in texts]
     np.testing.assert_allclose(
-        logs.detach(), list(chain.from_iterable(each[0] for each in wanted)), atol=1e-4
+        logs.detach(), list(chain.from_iterable(log_probs for log_probs, _ in expected)), atol=1e-4
     )
     np.testing.assert_allclose(
-        entropy.detach(), list(chain.from_iterable(each[1] for each in wanted)), atol=1e-4
+        entropy.detach(),
+        list(chain.from_iterable(entropies for _, entropies in expected)),
+        atol=1e-4,
     )
     logs.sum().backward()  # also through the pieces
     assert all(weight.grad is not None for weight in model.parameters())
 
 
-def test_what_the_game_said_counts_only_if_wanted_and_the_prompt_never():
+def test_observations_are_learned_from_only_by_flag_and_the_prompt_never():
     text = Text(np.arange(9), np.array([-1, -1, 0, 0, -1, -1, 1, 1, -1]))
     assert text.trained_turns().tolist() == [-1, -1, 0, 0, -1, -1, 1, 1, -1]
     assert text.trained_turns(all_tokens=True).tolist() == [-1, -1, 0, 0, 0, 0, 1, 1, 1]
 
 
 def branches(rng, count=8):
-    """Trajectories of two games, each of which begin alike, some to their end."""
-    found = trajectories(rng, count)
-    for b, each in enumerate(found):
-        text, like = each.texts[0], found[b % 2].texts[0]
+    """Trajectories of two games, which begin alike within a game, some to their end."""
+    played = trajectories(rng, count)
+    for b, trajectory in enumerate(played):
+        text, like = trajectory.texts[0], played[b % 2].texts[0]
         keep = min(len(text.tokens), len(like.tokens), int(rng.integers(2, 14)))
         tokens = np.concatenate([like.tokens[:keep], text.tokens[keep:]])
         turns = np.concatenate([like.turns[:keep], text.turns[keep:]])
         turns[-1] = max(turns.max(), 0)  # each has something to learn from
-        each.texts[0] = Text(tokens, turns)
-    found[4], found[5] = copy.deepcopy(found[0]), copy.deepcopy(found[3])
-    for each in found:
-        turns = max(text.turns.max() for text in each.texts) + 1
-        each.rewards = rng.normal(size=turns).tolist()
-    return found
+        trajectory.texts[0] = Text(tokens, turns)
+    played[4], played[5] = copy.deepcopy(played[0]), copy.deepcopy(played[3])
+    for trajectory in played:
+        turns = max(text.turns.max() for text in trajectory.texts) + 1
+        trajectory.rewards = rng.normal(size=turns).tolist()
+    return played
 
 
 @pytest.mark.parametrize("all_tokens", [False, True])
-def test_what_texts_share_is_computed_once_and_they_are_judged_as_alone(all_tokens):
+def test_shared_prefixes_are_computed_once_with_equal_results(all_tokens):
     rng, shared = np.random.default_rng(7), 0
     for _ in range(10):
-        model, texts = small_model().eval(), [each.texts[0] for each in branches(rng)]
+        model, texts = small_model().eval(), [trajectory.texts[0] for trajectory in branches(rng)]
         rng.shuffle(texts)
         plain, tree = (
-            Batch.of(texts, torch.device("cpu"), all_tokens=all_tokens, sharing_cost=each)
-            for each in (0, int(rng.integers(1, 200)))
+            Batch.of(texts, torch.device("cpu"), all_tokens=all_tokens, sharing_cost=cost)
+            for cost in (0, int(rng.integers(1, 200)))
         )
         assert tree.inputs["input_ids"].numel() <= plain.inputs["input_ids"].numel()
         shared += len(tree.inputs) > 1
@@ -95,13 +97,15 @@ def test_what_texts_share_is_computed_once_and_they_are_judged_as_alone(all_toke
             model.zero_grad()
             logs, _ = log_probs(model, batch, 0.7)
             (logs * torch.arange(len(logs))).mean().backward()
-            gradients.append([logs.detach(), *(each.grad.clone() for each in model.parameters())])
-        for mine, wanted in zip(*gradients, strict=True):
-            torch.testing.assert_close(mine, wanted, atol=1e-4, rtol=1e-3)
+            gradients.append(
+                [logs.detach(), *(weight.grad.clone() for weight in model.parameters())]
+            )
+        for actual, expected in zip(*gradients, strict=True):
+            torch.testing.assert_close(actual, expected, atol=1e-4, rtol=1e-3)
     assert shared > 5
 
 
-def test_a_game_that_went_the_same_way_each_time_costs_as_much_as_once():
+def test_equal_trajectories_of_a_game_are_computed_once():
     text = trajectories(np.random.default_rng(1), 1)[0].texts[0]
     one = Batch.of([text], torch.device("cpu"))
     many = Batch.of([text] * 16, torch.device("cpu"), sharing_cost=64)
@@ -110,8 +114,8 @@ def test_a_game_that_went_the_same_way_each_time_costs_as_much_as_once():
 
 
 @pytest.mark.parametrize("minibatch", [3, 8])
-def test_games_that_begin_alike_teach_the_same_together_and_alone(minibatch):
-    found = []
+def test_an_update_does_not_depend_on_prefix_sharing(minibatch):
+    results = []
     for micro in (1, 8):
         model = small_model()
         before, critic = model.config._attn_implementation, Critic(model)
@@ -126,30 +130,30 @@ def test_games_that_begin_alike_teach_the_same_together_and_alone(minibatch):
         )
         assert before == "sdpa"
         played = branches(np.random.default_rng(4))
-        said = of.update(played, np.arange(8) % 2, np.random.default_rng(1))
-        found.append((weights(model), weights(critic), said))
-    torch.testing.assert_close(found[1][0], found[0][0], atol=2e-4, rtol=1e-3)
-    torch.testing.assert_close(found[1][1], found[0][1], atol=2e-4, rtol=1e-3)
-    assert found[1][2] == pytest.approx(found[0][2], rel=1e-3, abs=1e-5)
+        metrics = of.update(played, np.arange(8) % 2, np.random.default_rng(1))
+        results.append((weights(model), weights(critic), metrics))
+    torch.testing.assert_close(results[1][0], results[0][0], atol=2e-4, rtol=1e-3)
+    torch.testing.assert_close(results[1][1], results[0][1], atol=2e-4, rtol=1e-3)
+    assert results[1][2] == pytest.approx(results[0][2], rel=1e-3, abs=1e-5)
 
 
 @pytest.mark.parametrize("texts", [1, 3])
-def test_an_update_does_not_depend_on_the_pieces_it_is_computed_in(texts):
-    found = []
+def test_an_update_does_not_depend_on_the_micro_batch_size(texts):
+    results = []
     for micro in (1, 2, 3, 6):
         model = small_model()
         critic = Critic(model)
         of = Trainer(
             model, critic, micro_batch_size=micro, estimator="gae", minibatch_size=6, epochs=2
         )
-        said = of.update(
+        metrics = of.update(
             trajectories(np.random.default_rng(4), texts=texts), GROUPS, np.random.default_rng(1)
         )
-        found.append((weights(model), weights(critic), said))
-    for other in found[1:]:
-        torch.testing.assert_close(other[0], found[0][0], atol=2e-4, rtol=1e-3)
-        torch.testing.assert_close(other[1], found[0][1], atol=2e-4, rtol=1e-3)
-        assert other[2] == pytest.approx(found[0][2], rel=1e-3, abs=1e-5)
+        results.append((weights(model), weights(critic), metrics))
+    for other in results[1:]:
+        torch.testing.assert_close(other[0], results[0][0], atol=2e-4, rtol=1e-3)
+        torch.testing.assert_close(other[1], results[0][1], atol=2e-4, rtol=1e-3)
+        assert other[2] == pytest.approx(results[0][2], rel=1e-3, abs=1e-5)
 
 
 def test_the_first_step_follows_the_policy_gradient_of_the_definition():
@@ -157,32 +161,34 @@ def test_the_first_step_follows_the_policy_gradient_of_the_definition():
     of = Trainer(model, estimator="brpo", entropy_coef=0.3, kl_coef=0.0, temperature=0.7)
     other = copy.deepcopy(model)
     of.update(played, GROUPS, np.random.default_rng(1))
-    scores = np.array([sum(each.rewards) for each in played])
-    worth = (scores - scores.mean()) / (scores.std(ddof=1) + 1e-6)
+    scores = np.array([sum(trajectory.rewards) for trajectory in played])
+    advantages = (scores - scores.mean()) / (scores.std(ddof=1) + 1e-6)
     total, count = 0.0, 0
-    for each, advantage in zip(played, worth, strict=True):
-        tokens = torch.from_numpy(each.texts[0].tokens)
+    for trajectory, advantage in zip(played, advantages, strict=True):
+        tokens = torch.from_numpy(trajectory.texts[0].tokens)
         logs = (other(input_ids=tokens[None]).logits[0] / 0.7).log_softmax(-1)
         for t in range(1, len(tokens)):
-            if each.texts[0].turns[t] >= 0:
+            if trajectory.texts[0].turns[t] >= 0:
                 total = total - advantage * logs[t - 1, tokens[t]]
                 total = total + 0.3 * (logs[t - 1].exp() * logs[t - 1]).sum()
                 count += 1
     (total / count).backward()
-    for mine, wanted in zip(model.parameters(), other.parameters(), strict=True):
-        torch.testing.assert_close(mine.grad, wanted.grad, atol=1e-5, rtol=1e-3)
+    for actual, expected in zip(model.parameters(), other.parameters(), strict=True):
+        torch.testing.assert_close(actual.grad, expected.grad, atol=1e-5, rtol=1e-3)
 
 
-def test_the_divergence_from_the_first_model_is_made_small():
+def test_the_divergence_penalty_reduces_the_divergence_from_the_reference():
     played, model = trajectories(np.random.default_rng(6)), small_model()
-    for each in played:
-        each.rewards = [0.0]  # nothing to win
+    for trajectory in played:
+        trajectory.rewards = [0.0]  # nothing to win
     of = Trainer(model, estimator="brpo", entropy_coef=0.0, kl_coef=1.0)
     with torch.no_grad():
         for weight in model.parameters():
             weight += 0.02 * torch.randn(weight.shape, generator=torch.Generator().manual_seed(1))
-    seen = [of.update(played, GROUPS, np.random.default_rng(i))["kl/reference"] for i in range(15)]
-    assert seen[-1] < 0.5 * seen[0]
+    divergences = [
+        of.update(played, GROUPS, np.random.default_rng(i))["kl/reference"] for i in range(15)
+    ]
+    assert divergences[-1] < 0.5 * divergences[0]
 
 
 def test_the_divergence_is_never_negative_and_small_where_it_is_the_second_order():
@@ -196,28 +202,28 @@ def test_the_divergence_is_never_negative_and_small_where_it_is_the_second_order
 
 
 @pytest.mark.parametrize(
-    ("advantage", "ratio", "wanted", "clipped"),
+    ("advantage", "ratio", "expected", "clipped"),
     [(1, 1.1, -1.1, False), (1, 1.5, -1.3, True), (1, 0.5, -0.5, False), (-1, 1.5, 1.5, False), (-2, 0.5, 1.6, True)],
 )  # fmt: skip
-def test_a_ratio_pays_within_its_own_limits_below_and_above(advantage, ratio, wanted, clipped):
+def test_a_ratio_is_clipped_at_separate_limits_below_and_above(advantage, ratio, expected, clipped):
     logs = torch.tensor([ratio]).log()
     loss, was = policy_losses(logs, torch.zeros(1), torch.tensor([float(advantage)]), 0.2, 0.3)
-    assert loss.item() == pytest.approx(wanted, rel=1e-5)
+    assert loss.item() == pytest.approx(expected, rel=1e-5)
     assert was.item() is clipped
 
 
 def test_a_critic_learns_the_score_while_the_model_stays():
     model, played = small_model(), trajectories(np.random.default_rng(9))
-    for each in played:
-        each.rewards = [3.0]
+    for trajectory in played:
+        trajectory.rewards = [3.0]
     critic = Critic(model)
     of, before = Trainer(model, critic, estimator="gae", minibatch_size=3), weights(model).clone()
-    seen = [
+    losses = [
         of.update(played, GROUPS, np.random.default_rng(i), critic_only=True)["loss/value"]
         for i in range(40)
     ]
-    assert seen[0] == pytest.approx(9.0, rel=0.2)
-    assert seen[-1] < 0.5
+    assert losses[0] == pytest.approx(9.0, rel=0.2)
+    assert losses[-1] < 0.5
     torch.testing.assert_close(weights(model), before, rtol=0, atol=0)
 
 
@@ -225,7 +231,7 @@ def test_a_critic_of_a_model_in_bf16_rounds_no_small_step_away():
     model, played = small_model().bfloat16(), trajectories(np.random.default_rng(9))
     critic = Critic(model)
     body = torch.nn.utils.parameters_to_vector(critic.body.parameters()).detach().clone()
-    assert {each.dtype for each in model.parameters()} == {torch.bfloat16}
+    assert {weight.dtype for weight in model.parameters()} == {torch.bfloat16}
     torch.nn.init.normal_(critic.head.weight)
     of = Trainer(
         model, critic, None, estimator="gae", kl_coef=0.0, actor_lr=1e-6, critic_lr=1e-6,
@@ -236,7 +242,7 @@ def test_a_critic_of_a_model_in_bf16_rounds_no_small_step_away():
     assert (moved != 0).float().mean() > 0.5  # a unit of bf16 is a thousand times such a step
 
 
-def test_a_learner_goes_on_to_the_bit():
+def test_a_restored_learner_continues_bit_equal():
     played = trajectories(np.random.default_rng(9))
     model = small_model()
     of = Trainer(model, kl_coef=0.0)
@@ -267,7 +273,7 @@ def test_a_step_is_as_large_as_its_share_of_the_step_size():
     assert (moved[2] == 0).all()
 
 
-def test_an_order_has_each_trajectory_once_and_those_of_a_game_together():
+def test_an_order_has_all_trajectories_once_and_those_of_a_game_together():
     groups, rng, firsts = np.array([4, 2, 4, 9, 2, 4, 9]), np.random.default_rng(3), set()
     for _ in range(60):
         order = shuffled_by_group(groups, rng)

@@ -1,4 +1,4 @@
-"""Draws: the shares that the definition gives."""
+"""Sampling: the frequencies of tokens against the definition."""
 
 import numpy as np
 import pytest
@@ -20,13 +20,13 @@ LOGITS = torch.log(torch.tensor([0.5, 0.25, 0.15, 0.07, 0.03]))
 def test_shares_are_those_of_the_likeliest_tokens(how, kept):
     order = torch.tensor([3, 0, 4, 1, 2])  # the likeliest is not the first
     logits = LOGITS[order].expand(20_000, 5)
-    found = sample(logits, torch.Generator().manual_seed(1), **how)
+    tokens = sample(logits, torch.Generator().manual_seed(1), **how)
     weights = np.array([0.5, 0.25, 0.15, 0.07, 0.03]) ** (1 / how["temperature"])
     weights[kept:] = 0
-    wanted = (weights / weights.sum())[order.numpy()]
-    shares = np.bincount(found.numpy(), minlength=5) / 20_000
-    np.testing.assert_allclose(shares, wanted, atol=0.015)
-    assert not shares[wanted == 0].any()
+    expected = (weights / weights.sum())[order.numpy()]
+    shares = np.bincount(tokens.numpy(), minlength=5) / 20_000
+    np.testing.assert_allclose(shares, expected, atol=0.015)
+    assert not shares[expected == 0].any()
 
 
 def test_without_a_temperature_the_likeliest_is_taken_and_nothing_is_drawn():

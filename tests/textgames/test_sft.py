@@ -1,4 +1,4 @@
-"""Supervised training: what is learned from beside conversations told by hand, and how it is learned."""
+"""Supervised training: texts and masks against conversations built by hand, the loss, and whole runs."""
 
 import json
 import re
@@ -48,10 +48,10 @@ def tokenizer():
 
 
 def by_hand(config: sft.Config, seed: int, tokenizer) -> list[tuple[list[int], list[bool]]]:
-    """Tokens and which are learned from, by the chat template over a list of messages; one for each reply."""
+    """(tokens, loss mask) per reply, by the chat template over a list of messages."""
     game = make_game(config)
     game.reset(np.array([seed]))
-    messages, replies, found = [], [], []
+    messages, replies, coded_texts = [], [], []
     thought = "<think></think>" if config.think else ""
     if config.no_think_rl:
         thought = "<think>"
@@ -72,14 +72,14 @@ def by_hand(config: sft.Config, seed: int, tokenizer) -> list[tuple[list[int], l
         coded = tokenizer(whole, add_special_tokens=False, return_offsets_mapping=True)
         counted = np.zeros(len(whole), bool)
         at = 0
-        for each in replies:
-            at = whole.index(each, at)
-            counted[at : at + len(each)] = True
-            at += len(each)
+        for text in replies:
+            at = whole.index(text, at)
+            counted[at : at + len(text)] = True
+            at += len(text)
         mask = [bool(counted[start:end].all()) for start, end in coded["offset_mapping"]]
-        found.append((coded["input_ids"], mask))
+        coded_texts.append((coded["input_ids"], mask))
     assert game.success[0]
-    return found if config.context == "last" else found[-1:]
+    return coded_texts if config.context == "last" else coded_texts[-1:]
 
 
 @pytest.mark.parametrize("form", FORMS)
@@ -89,15 +89,15 @@ def test_tokens_and_masks_are_those_of_conversations_by_hand(
 ) -> None:
     config = sft.Config(**GAMES[kind], **FORMS[form])
     chosen, _ = demonstrations.seeds(config, 6, 1)
-    made = texts(config, chosen, tokenizer, np.random.default_rng(0))
+    actual = texts(config, chosen, tokenizer, np.random.default_rng(0))
     expected = {
         (tuple(ids), tuple(mask))
         for seed in chosen
         for ids, mask in by_hand(config, seed, tokenizer)
     }
-    assert {(tuple(each.tokens), tuple(each.turns >= 0)) for each in made} == expected
-    for each in made:
-        turns = each.turns[each.turns >= 0]
+    assert {(tuple(text.tokens), tuple(text.turns >= 0)) for text in actual} == expected
+    for text in actual:
+        turns = text.turns[text.turns >= 0]
         assert (np.diff(turns) >= 0).all()
         assert config.context == "last" or set(turns) == set(range(turns[-1] + 1))
 
@@ -108,28 +108,30 @@ def test_seeds_share_no_level(kind: str) -> None:
     train, test = demonstrations.seeds(config, 400, 60)
     assert (len(train), len(test)) == (400, 60)
     keys = [
-        set(levels.level_keys(config, each))
-        for each in (train, test, levels.validation(config, 600))
+        set(levels.level_keys(config, seeds))
+        for seeds in (train, test, levels.validation(config, 600))
     ]
     assert not keys[0] & keys[1]
     assert not (keys[0] | keys[1]) & keys[2]
-    assert all(each is not None for each in solver.solutions(config, np.concatenate([train, test])))
+    assert all(
+        solution is not None for solution in solver.solutions(config, np.concatenate([train, test]))
+    )
 
 
 @pytest.mark.parametrize("kind", ["sokoban", "lake"])
 def test_after_wandering_the_solver_still_takes_shortest_ways(kind: str, tokenizer) -> None:
     config = sft.Config(**GAMES[kind], context="last", think=False, prompt="grid")
     chosen, _ = demonstrations.seeds(config, 60, 1)
-    made = texts(config, chosen, tokenizer, np.random.default_rng(1), wander=4)
+    wandering = texts(config, chosen, tokenizer, np.random.default_rng(1), wander=4)
     plain = texts(config, chosen, tokenizer, np.random.default_rng(1), safe=True)
-    starts = {tokenizer.decode(each.tokens) for each in plain}
-    assert any(tokenizer.decode(each.tokens) not in starts for each in made)
+    starts = {tokenizer.decode(text.tokens) for text in plain}
+    assert any(tokenizer.decode(text.tokens) not in starts for text in wandering)
     game = make_game(config)
-    for each in made:
-        shown = tokenizer.decode(each.tokens[each.turns < 0])
-        said = tokenizer.decode(each.tokens[each.turns >= 0]).removesuffix("<|im_end|>")
+    for text in wandering:
+        shown = tokenizer.decode(text.tokens[text.turns < 0])
+        reply = tokenizer.decode(text.tokens[text.turns >= 0]).removesuffix("<|im_end|>")
         grid = shown.split("user\n")[1].split("<|im_end|>")[0].splitlines()
-        action = wording.parse(game, said)
+        action = wording.parse(game, reply)
         assert action > 0
         if kind == "sokoban":
             codes = {"#": 1, "_": 0, "O": 2, "X": 4, "√": 6, "P": 8, "S": 10}
@@ -143,7 +145,7 @@ def test_after_wandering_the_solver_still_takes_shortest_ways(kind: str, tokeniz
         replace(config, context="whole"), chosen, tokenizer, np.random.default_rng(1), wander=4
     )
     assert any(
-        each.turns[each.turns >= 0][0] > 0 for each in whole
+        text.turns[text.turns >= 0][0] > 0 for text in whole
     )  # what chance did is shown, not learned
 
 
@@ -177,7 +179,7 @@ def test_turns_that_do_not_fit_are_left_out(tokenizer) -> None:
     chosen, _ = demonstrations.seeds(config, 40, 1)
     whole = texts(config, chosen, tokenizer, np.random.default_rng(0))
     cut = texts(config, chosen, tokenizer, np.random.default_rng(0), max_length=100)
-    assert max(len(each.tokens) for each in whole) > 100 >= max(len(each.tokens) for each in cut)
+    assert max(len(text.tokens) for text in whole) > 100 >= max(len(text.tokens) for text in cut)
     for one, other in zip(whole, cut, strict=True):
         length = len(other.tokens)
         assert (one.tokens[:length] == other.tokens).all()
@@ -199,11 +201,11 @@ def started(tmp_path: Path, monkeypatch):
     return start
 
 
-def learner_of(loaded: loading.Loaded, made: list[Text], micro: int) -> SupervisedLearner:
+def learner_of(loaded: loading.Loaded, examples: list[Text], micro: int) -> SupervisedLearner:
     settings = ImitationSettings(
         updates=10, batch_size=12, micro_batch_size=micro, lr=1e-3, warm_up=0.1
     )
-    return SupervisedLearner(loaded, made, settings, record.Seeds(3))
+    return SupervisedLearner(loaded, examples, settings, record.Seeds(3))
 
 
 def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
@@ -212,43 +214,43 @@ def test_the_loss_is_that_of_transformers_with_labels(started) -> None:
     with record.start(config, study="textgames") as run:
         loaded = loading.load(config, run, lambda: example_texts.texts(config))
         run.finish({})
-    made = texts(
+    examples = texts(
         config, demonstrations.seeds(config, 12, 1)[0], loaded.tokenizer, np.random.default_rng(0)
     )
-    longest = max(len(each.tokens) for each in made)
+    longest = max(len(example.tokens) for example in examples)
     ids, labels = torch.zeros(12, longest, dtype=torch.int64), torch.full((12, longest), -100)
-    for row, each in enumerate(made):
-        length, counted = len(each.tokens), torch.from_numpy(each.turns >= 0)
-        ids[row, :length] = torch.from_numpy(each.tokens)
+    for row, example in enumerate(examples):
+        length, counted = len(example.tokens), torch.from_numpy(example.turns >= 0)
+        ids[row, :length] = torch.from_numpy(example.tokens)
         labels[row, :length] = torch.where(counted, ids[row, :length], -100)
     logits = loaded.model(input_ids=ids).logits
     expected = F.cross_entropy(logits[:, :-1].flatten(0, 1), labels[:, 1:].flatten())
     expected.backward()
-    norm = torch.stack([each.grad.norm() for each in loading.trainable(loaded.model)]).norm()
-    first = {name: each.clone() for name, each in loading.tensors(loaded).items()}
-    assert evaluate(loaded, made, 5)["loss"] == pytest.approx(expected.item(), rel=1e-5)
+    norm = torch.stack([weight.grad.norm() for weight in loading.trainable(loaded.model)]).norm()
+    first = {name: weight.clone() for name, weight in loading.tensors(loaded).items()}
+    assert evaluate(loaded, examples, 5)["loss"] == pytest.approx(expected.item(), rel=1e-5)
     hits = (logits.argmax(-1)[:, :-1] == labels[:, 1:]) | (labels[:, 1:] < 0)
-    assert evaluate(loaded, made, 5)["right"] <= hits.float().mean()
+    assert evaluate(loaded, examples, 5)["right"] <= hits.float().mean()
     for micro in (12, 4, 1):
         loading.restore(loaded, first)
-        found = learner_of(loaded, made, micro).learn()
-        assert found["loss"] == pytest.approx(expected.item(), rel=1e-5)
-        assert found["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
+        metrics = learner_of(loaded, examples, micro).learn()
+        assert metrics["loss"] == pytest.approx(expected.item(), rel=1e-5)
+        assert metrics["grad_norm"] == pytest.approx(norm.item(), rel=1e-4)
 
 
-def test_each_text_comes_once_an_epoch(started) -> None:
+def test_every_text_is_used_once_per_epoch(started) -> None:
     config = sft.Config(**SMALL, env="bandit", context="last", think=False)
     with record.start(config, study="textgames") as run:
         loaded = loading.load(config, run, lambda: example_texts.texts(config))
         run.finish({})
-    made = [Text(np.array([i, 1]), np.array([-1, 0])) for i in range(30)]
-    learner, seen = learner_of(loaded, made, 12), []
+    examples = [Text(np.array([i, 1]), np.array([-1, 0])) for i in range(30)]
+    learner, batches = learner_of(loaded, examples, 12), []
     assert updates_per_epoch(30, 12) == 3
     for _ in range(6):
-        seen.append(learner.batch_indices())
+        batches.append(learner.batch_indices())
         learner.learn()
-    orders = [np.concatenate(seen[:3]), np.concatenate(seen[3:])]
-    assert all(sorted(each) == list(range(30)) for each in orders)
+    orders = [np.concatenate(batches[:3]), np.concatenate(batches[3:])]
+    assert all(sorted(order) == list(range(30)) for order in orders)
     assert (orders[0] != orders[1]).any()
 
 
@@ -265,7 +267,7 @@ def trained(started, name: str, **more) -> dict:
 
 
 @pytest.mark.parametrize("kind", [{}, {"lora_rank": 2, "test_freq": 4}], ids=["full", "lora"])
-def test_a_run_that_was_broken_off_ends_with_the_same_weights(
+def test_an_interrupted_run_ends_with_the_same_weights(
     started, tmp_path: Path, monkeypatch, kind
 ) -> None:
     whole = trained(started, "whole", **kind)
@@ -283,7 +285,7 @@ def test_a_run_that_was_broken_off_ends_with_the_same_weights(
     resumed = trained(started, "broken", **kind)
     assert resumed["digest"] == whole["digest"]
     assert resumed["result"] == whole["result"]
-    saved = [tmp_path / each / "artifacts/model/model.safetensors" for each in ("whole", "broken")]
+    saved = [tmp_path / name / "artifacts/model/model.safetensors" for name in ("whole", "broken")]
     assert saved[0].read_bytes() == saved[1].read_bytes()
 
 
@@ -329,15 +331,15 @@ def test_it_learns_to_choose(started) -> None:
 
 
 @pytest.mark.parametrize(
-    ("flags", "told"),
+    ("flags", "message"),
     [
         ({"batch_size": 10}, "--micro-batch-size: 4 does not divide batch-size"),
         ({"copies": 2}, "--copies: .*give wander"),
         ({"lr": 0.0}, "--lr"),
     ],
 )
-def test_wrong_flags_are_named(flags: dict, told: str) -> None:
-    with pytest.raises(record.UserError, match=told):
+def test_wrong_flags_are_named(flags: dict, message: str) -> None:
+    with pytest.raises(record.UserError, match=message):
         sft.Config(**flags)
 
 
@@ -348,20 +350,20 @@ def test_a_length_into_which_nothing_fits_is_named(started) -> None:
 
 @pytest.mark.parametrize("context", ["whole", "last"])
 @pytest.mark.parametrize("env", ["bandit", "sokoban", "frozenlake"])
-def test_by_chance_each_action_is_as_frequent_and_no_game_is_longer_than_its_turns(
+def test_random_demonstrations_have_uniform_actions_and_at_most_the_allowed_turns(
     env, context, tokenizer
 ):
     config = sft.Config(env=env, context=context, think=False, max_turns=3)
     chosen = levels.training(config, 300)
-    made = texts(config, chosen, tokenizer, np.random.default_rng(4), random=True)
-    said = [
+    examples = texts(config, chosen, tokenizer, np.random.default_rng(4), random=True)
+    replies = [
         tokenizer.decode(text.tokens[text.turns == turn])
-        for text in made
+        for text in examples
         for turn in np.unique(text.turns[text.turns >= 0])
     ]
     game = make_game(config)
-    actions = np.array([wording.parse(game, reply.removesuffix("<|im_end|>")) for reply in said])
+    actions = np.array([wording.parse(game, reply.removesuffix("<|im_end|>")) for reply in replies])
     shares = np.bincount(actions, minlength=len(game.actions) + 1) / len(actions)
     assert shares[0] == 0
     assert shares[1:] == pytest.approx([1 / len(game.actions)] * len(game.actions), abs=0.06)
-    assert max(int(text.turns.max()) for text in made) <= 2
+    assert max(int(text.turns.max()) for text in examples) <= 2

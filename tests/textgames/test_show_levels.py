@@ -23,12 +23,12 @@ def done(monkeypatch, folder, **flags) -> dict:
     "flags", [{"boxes": 2, "size": 7}, {"env": "frozenlake", "slippery": False}]
 )
 def test_levels_are_measured_and_shown(monkeypatch, tmp_path, flags):
-    found = done(monkeypatch, tmp_path, levels=300, validation=50, **flags)
-    chances, alike = found["table"]
-    for table in found["table"]:
+    result = done(monkeypatch, tmp_path, levels=300, validation=50, **flags)
+    chances, alike = result["table"]
+    for table in result["table"]:
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}
     assert [row[0] for row in chances["rows"]] == ["1", "2", "5", "10", "25"]
-    metrics = found["metrics"]
+    metrics = result["metrics"]
     for turns in (1, 2, 5, 10, 25):
         assert metrics[f"random/{turns}"] <= metrics[f"optimal/{turns}"] <= 1
     assert 0 < metrics["alike/distinct"] <= 1
@@ -38,16 +38,16 @@ def test_levels_are_measured_and_shown(monkeypatch, tmp_path, flags):
     assert "Always reply in the form" in shown
 
 
-def test_an_interval_holds_the_mean_it_should():
-    """Of 400 samples about 95 % have the true mean in their interval, whichever way it is made."""
+def test_an_interval_covers_the_mean_at_its_level():
+    """About 95 % of 400 intervals cover the true mean, for both kinds of interval."""
     rng = np.random.default_rng(0)
     draws = ((lambda: (rng.random(60) < 0.3).astype(float), 30), (lambda: rng.random(60), 50))
     for draw, true in draws:
-        held = 0
+        covered = 0
         for _ in range(400):
             low, high = show_levels.mean(draw()).split("[")[1].strip("]").split(", ")
-            held += float(low) <= true <= float(high)
-        assert 0.92 < held / 400 < 0.99
+            covered += float(low) <= true <= float(high)
+        assert 0.92 < covered / 400 < 0.99
     assert show_levels.mean(np.ones(500)) == "100.0 [99.2, 100.0]"
 
 

@@ -1,4 +1,4 @@
-"""Sokoban beside rules of its own: steps, levels, solutions, chances."""
+"""Sokoban against plain rules: steps, levels, solutions, chances."""
 
 import numpy as np
 import pytest
@@ -64,7 +64,7 @@ def test_a_box_that_leaves_a_target_costs():
 
 
 @pytest.mark.parametrize("flags", VARIANTS, ids=str)
-def test_a_level_is_one(flags):
+def test_a_level_does_not_depend_on_its_batch(flags):
     config, game, plain = begun(**flags)
     for level in plain:
         assert level.shape == (config.side, config.side)
@@ -79,10 +79,10 @@ def test_a_level_is_one(flags):
 @pytest.mark.parametrize("flags", [{}, {"boxes": 2}, {"size": 7, "boxes": 1}], ids=str)
 def test_solutions_are_shortest_and_solve(flags):
     config, game, plain = begun(SEEDS[:40], **flags)
-    found = solver.solutions(config, SEEDS[:40])
-    assert [len(each) for each in found] == [level.shortest() for level in plain]
-    assert solver.lengths(game.cells).tolist() == [len(each) for each in found]
-    for b, actions in enumerate(found):
+    solutions = solver.solutions(config, SEEDS[:40])
+    assert [len(solution) for solution in solutions] == [level.shortest() for level in plain]
+    assert solver.lengths(game.cells).tolist() == [len(solution) for solution in solutions]
+    for b, actions in enumerate(solutions):
         for action in actions:
             assert not game.done[b]
             game.step(np.array([action]), np.array([b]))
@@ -100,10 +100,10 @@ def test_what_cannot_be_solved_has_no_solution():
     assert solver.solve(cells[:0]) == []
 
 
-def test_from_any_later_moment_the_rest_is_as_long():
+def test_solutions_from_a_later_state_have_the_remaining_length():
     config, game, _ = begun()
     before = solver.lengths(game.cells)
-    first = np.array([each[0] for each in solver.solutions(config, SEEDS)])
+    first = np.array([solution[0] for solution in solver.solutions(config, SEEDS)])
     game.step(first, np.arange(len(SEEDS)))
     assert (solver.lengths(game.cells) == before - 1).all()
 
@@ -112,10 +112,10 @@ def test_levels_are_as_hard_as_those_of_the_source():
     """Of its generator 29, 50, 67, 87.9, 99.2 % can be solved in 1, 2, 4, 5, 8 moves; random ones solve 19.3, 26.3 and
     36.5 % in 5, 10, 25. Each was measured once, on some thousand levels at most."""
     cells = sokoban.generate(np.arange(10_000, 20_000))
-    found = solver.lengths(cells)
-    shares = [100 * (found <= n).mean() for n in (1, 2, 4, 5, 8)]
+    lengths = solver.lengths(cells)
+    shares = [100 * (lengths <= n).mean() for n in (1, 2, 4, 5, 8)]
     assert shares == pytest.approx([29, 50, 67, 87.9, 99.2], abs=1.5)
-    assert found.mean() == pytest.approx(3.3, abs=0.1)
+    assert lengths.mean() == pytest.approx(3.3, abs=0.1)
     random = 100 * bounds.sokoban_random(cells[:4000], 25).mean(0)[[4, 9, 24]]
     assert random == pytest.approx([19.3, 26.3, 36.5], abs=1.5)
 
@@ -141,7 +141,7 @@ def test_chances_are_what_random_players_get(flags, monkeypatch):
     )
 
 
-def test_a_seed_is_one_level_in_any_company():
+def test_a_seed_gives_the_same_level_in_every_batch():
     together = sokoban.generate(SEEDS, 7, 2)
     order = np.random.default_rng(0).permutation(len(SEEDS))
     assert (sokoban.generate(SEEDS[order], 7, 2) == together[order]).all()

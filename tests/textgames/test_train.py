@@ -1,4 +1,4 @@
-"""Reinforcement as a script: it learns, goes on after a kill to the bit, and refuses what cannot be."""
+"""Reinforcement learning as a script: it learns, resumes bit-equal after a kill, and refuses wrong flags."""
 
 import json
 import shutil
@@ -88,18 +88,18 @@ def test_a_run_that_failed_resumes_to_the_bit(trained, monkeypatch):
     same(trained(TINY, "broken"), whole)
 
 
-def test_steps_are_whole_at_first_and_fall_in_a_line_to_none_after_the_last(trained, monkeypatch):
-    said = []
+def test_the_step_size_is_constant_and_then_falls_linearly_to_zero(trained, monkeypatch):
+    rates = []
     update = Learner.update
 
-    def listening(self, *args, lr_scale, **more):
-        found = update(self, *args, lr_scale=lr_scale, **more)
-        said.append((lr_scale, self.optimizer.param_groups[0]["lr"]))
-        return found
+    def recording(self, *args, lr_scale, **more):
+        metrics = update(self, *args, lr_scale=lr_scale, **more)
+        rates.append((lr_scale, self.optimizer.param_groups[0]["lr"]))
+        return metrics
 
-    monkeypatch.setattr(Learner, "update", listening)
+    monkeypatch.setattr(Learner, "update", recording)
     trained(replace(TINY, lr_decay=0.5))
-    assert said == [(step, step * 1e-3) for step in (1.0, 1.0, 1.0, 0.5)]
+    assert rates == [(step, step * 1e-3) for step in (1.0, 1.0, 1.0, 0.5)]
 
 
 def test_a_run_resumes_to_the_bit_between_points_of_its_curve(trained, monkeypatch, tmp_path):
@@ -136,41 +136,41 @@ def same(resumed, whole):
     assert not resumed["resume_mismatch"]
 
 
-def test_games_come_all_once_in_a_round_and_each_as_often_as_wanted(trained, monkeypatch):
-    seen = []
+def test_every_round_has_all_games_once_and_equal_groups(trained, monkeypatch):
+    batches = []
     update = Learner.update
 
-    def watching(self, played, estimates, groups, *rest, **named):
-        seen.append(([each.seed for each in played], groups.tolist()))
+    def recording(self, played, estimates, groups, *rest, **named):
+        batches.append(([game.seed for game in played], groups.tolist()))
         return update(self, played, estimates, groups, *rest, **named)
 
-    monkeypatch.setattr(Learner, "update", watching)
+    monkeypatch.setattr(Learner, "update", recording)
     trained(replace(TINY, updates=6))
-    for seeds, groups in seen:
+    for seeds, groups in batches:
         assert len(set(zip(seeds, groups, strict=True))) == 4
         assert sorted(np.bincount(groups)) == [4] * 4
-    first, second = (sum((seeds for seeds, _ in part), []) for part in (seen[:3], seen[3:]))  # noqa: RUF017
+    first, second = (sum((seeds for seeds, _ in part), []) for part in (batches[:3], batches[3:]))  # noqa: RUF017
     assert set(first) == set(second)
     assert len(set(first)) == 12
     assert first != second
 
 
 @pytest.mark.parametrize("precision", ["fp32", "bf16"])
-def test_all_games_are_played_in_the_precision_that_is_learned_in(trained, monkeypatch, precision):
-    play, seen = rollout.play, set()
+def test_all_games_are_played_in_the_precision_of_the_training(trained, monkeypatch, precision):
+    play, precisions = rollout.play, set()
 
-    def watching(model, *rest, **named):
-        seen.add((len(rest[3]), torch.is_autocast_enabled("cpu")))
+    def recording(model, *rest, **named):
+        precisions.add((len(rest[3]), torch.is_autocast_enabled("cpu")))
         return play(model, *rest, **named)
 
-    monkeypatch.setattr(rollout, "play", watching)
+    monkeypatch.setattr(rollout, "play", recording)
     trained(replace(TINY, precision=precision, updates=2, adv_estimator="gae", lora_rank=2))
-    assert seen == {(games, precision == "bf16") for games in (8, 16)}  # validation, training
+    assert precisions == {(games, precision == "bf16") for games in (8, 16)}  # validation, training
 
 
 @pytest.fixture
 def jumping(monkeypatch):
-    """The gradient's norm jumps in the 15th update that is made from now on."""
+    """The gradient norm jumps in the 15th update after this."""
     update, count = Learner.update, 0
 
     def jumping(self, *arguments, **named):
@@ -235,7 +235,7 @@ def test_flags_that_do_not_fit_together_get_a_line(changed, words):
         replace(TINY, **changed)
 
 
-def test_too_many_turns_for_the_model_are_refused_before_it_is_made(trained, tmp_path):
+def test_too_many_turns_for_the_model_are_refused_before_it_is_created(trained, tmp_path):
     config = replace(TINY, env="sokoban", max_turns=100, max_response_length=400)
     with pytest.raises(UserError, match="--max-turns"):
         trained(config)

@@ -1,4 +1,4 @@
-"""What models are told, and what replies mean: no reply, however odd, is taken for another one."""
+"""Prompts, and how replies are parsed: no reply, however odd, is taken for another one."""
 
 import re
 import warnings
@@ -77,8 +77,8 @@ def test_what_is_not_clear_is_no_action(reply):
 
 
 def test_the_first_answer_counts():
-    said = "<think>maybe <answer> 2 (Down) </answer></think><answer>Up</answer>"
-    assert wording.parse(GAMES["sokoban"], said) == 2
+    reply = "<think>maybe <answer> 2 (Down) </answer></think><answer>Up</answer>"
+    assert wording.parse(GAMES["sokoban"], reply) == 2
     assert wording.parse(GAMES["sokoban"], "<ANSWER>Up</ANSWER>") == 0
     assert wording.parse(GAMES["bandit"], "<answer>Dragon</answer>") == HIGH
     assert wording.parse(GAMES["bandit"], "1") == LOW
@@ -93,14 +93,14 @@ def test_a_prompt_has_its_parts(env, think):
     config = GameConfig(env=env)
     game = make_game(config)
     game.reset(levels.validation(config, 4))
-    told = wording.first_prompt(config, game, 2, think=think)
+    prompt = wording.first_prompt(config, game, 2, think=think)
     grid = game.render(np.array([2]))[0]
-    assert grid in told
-    assert ("<think>" in told) == think
+    assert grid in prompt
+    assert ("<think>" in prompt) == think
     for k, word in enumerate(game.actions, 1):
-        assert wording.parse(game, re.search(rf"<answer> {k} \({word}\) </answer>", told)[0]) == k
+        assert wording.parse(game, re.search(rf"<answer> {k} \({word}\) </answer>", prompt)[0]) == k
     for sign in set(grid) - set(" \t\n"):
-        assert f"\n{sign} " in told
+        assert f"\n{sign} " in prompt
     game.step(np.array([1]), np.array([2]))
     later = wording.feedback(config, game, 2, True, -0.1, False)
     assert later.endswith("reward: -0.1\ndone: False")
@@ -110,13 +110,13 @@ def test_a_prompt_has_its_parts(env, think):
 
 
 @pytest.mark.parametrize("env", ["sokoban", "frozenlake"])
-def test_a_grid_alone_has_a_cell_for_each_place(env):
+def test_a_grid_prompt_has_a_cell_per_position(env):
     config = GameConfig(env=env, prompt="grid")
     game = make_game(config)
     game.reset(np.arange(3))
-    told = wording.first_prompt(config, game, 1)
-    assert told == wording.feedback(config, game, 1, True, 0.0, False)
-    rows = told.split(" \n")[:-1]
+    prompt = wording.first_prompt(config, game, 1)
+    assert prompt == wording.feedback(config, game, 1, True, 0.0, False)
+    rows = prompt.split(" \n")[:-1]
     assert [len(row) for row in rows] == [8] * 4
     inner = [line.split() for line in game.render(np.array([1]))[0].splitlines()]
     if env == "sokoban":
@@ -185,7 +185,7 @@ def test_names_of_arms_can_change_and_their_order():
     "flags",
     [{"low_name": ""}, {"high_name": "2"}, {"low_name": "a <b>"}, {"low_name": " a"}, {"low_name": "Dragon"}],
 )  # fmt: skip
-def test_names_that_cannot_be_told_apart_are_refused(flags):
+def test_indistinguishable_names_are_refused(flags):
     with pytest.raises(UserError, match="-name"):
         GameConfig(env="bandit", **flags)
 
@@ -197,8 +197,8 @@ def test_gymnasium_has_nothing_to_say_against_it(env):
         check_env(gymnasium.make(textgames.env_id(env), render_mode="ansi").unwrapped)
 
 
-def test_one_game_in_gymnasium_is_that_of_the_batch():
-    made = gymnasium.make(
+def test_the_gymnasium_game_equals_the_batched_game():
+    single = gymnasium.make(
         textgames.env_id("frozenlake"),
         size=5,
         max_steps=12,
@@ -209,19 +209,21 @@ def test_one_game_in_gymnasium_is_that_of_the_batch():
     game, rng, ends = make_game(config), np.random.default_rng(0), set()
     for seed in range(60):
         game.reset(np.array([seed]))
-        assert made.reset(seed=seed)[0] == wording.first_prompt(config, game, 0)
+        assert single.reset(seed=seed)[0] == wording.first_prompt(config, game, 0)
         terminated = truncated = False
         while not (terminated or truncated):
             action = int(rng.integers(5))
             outcome = game.step(np.array([action]), np.array([0]))
-            seen, reward, terminated, truncated, told = made.step(wording.answer(game, action))
-            assert seen == wording.first_prompt(config, game, 0)
+            observation, reward, terminated, truncated, info = single.step(
+                wording.answer(game, action)
+            )
+            assert observation == wording.first_prompt(config, game, 0)
             assert reward == outcome.reward[0] + outcome.penalty[0]
-            assert told["action"] == action
+            assert info["action"] == action
             assert (terminated or truncated) == outcome.done[0]
         end = (
             "goal"
-            if told["success"]
+            if info["success"]
             else "hole"
             if "X" in game.render(np.array([0]))[0]
             else "time"

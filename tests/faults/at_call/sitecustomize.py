@@ -52,13 +52,13 @@ def role():
 
 
 def strike(me, call, when, arguments):
-    """Dies if this is the call that the file names."""
+    """Kill this process if this is the call that the file names."""
     path = FOLDER / me
     try:
-        told = json.loads(path.read_text())
+        fault = json.loads(path.read_text())
     except (OSError, ValueError):
         return
-    if (told["call"], told["when"]) != (call, when) or told["word"] not in arguments:
+    if (fault["call"], fault["when"]) != (call, when) or fault["word"] not in arguments:
         return
     try:
         path.rename(path.with_name(f"{me}.done"))  # only one process is hit
@@ -70,14 +70,14 @@ def strike(me, call, when, arguments):
 def words(arguments):
     """Returns the arguments as text; an open file by its path."""
     shown = []
-    for each in arguments:
-        if isinstance(each, int):
+    for argument in arguments:
+        if isinstance(argument, int):
             try:
-                shown.append(os.readlink(f"/proc/self/fd/{each}"))
+                shown.append(os.readlink(f"/proc/self/fd/{argument}"))
             except OSError:
                 continue
-        elif isinstance(each, str | os.PathLike):
-            shown.append(os.fspath(each))
+        elif isinstance(argument, str | os.PathLike):
+            shown.append(os.fspath(argument))
     return " ".join(shown)
 
 
@@ -87,10 +87,10 @@ def watch(owner, name, me, call):
 
     @functools.wraps(real)
     def watched(*args, **kwargs):
-        told = words(args)
-        strike(me, call, "before", told)
+        shown = words(args)
+        strike(me, call, "before", shown)
         result = real(*args, **kwargs)
-        strike(me, call, "after", told)
+        strike(me, call, "after", shown)
         return result
 
     setattr(owner, name, watched)
@@ -127,13 +127,13 @@ class Hook:
     def find_spec(self, name, path=None, target=None):
         if name not in self.waiting:
             return None
-        told = self.waiting.pop(name)
+        watched = self.waiting.pop(name)
         spec = importlib.util.find_spec(name)
         real = spec.loader.exec_module
 
         def exec_module(module):
             real(module)
-            watch_methods(self.me, module, *told)
+            watch_methods(self.me, module, *watched)
 
         spec.loader.exec_module = exec_module
         return spec
@@ -160,19 +160,19 @@ def prepare(me):
         tear_writes(me)
     if me == "sender":
         hurry()
-    for name, told in METHODS[me].items():
+    for name, watched in METHODS[me].items():
         if name in sys.modules:
-            watch_methods(me, sys.modules[name], *told)
+            watch_methods(me, sys.modules[name], *watched)
     sys.meta_path.insert(0, Hook(me))
 
 
 def hand_over(me, path):
     """Lets the spawner fork the process that this one was to be; ends with its exit code."""
-    told = {"role": me, "argv": sys.orig_argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}
+    request = {"role": me, "argv": sys.orig_argv[1:], "cwd": os.getcwd(), "env": dict(os.environ)}
     with socket.socket(socket.AF_UNIX) as spawner:
         spawner.connect(str(path))
-        socket.send_fds(spawner, [f"{len(json.dumps(told)):08d}".encode()], [0, 1, 2])
-        spawner.sendall(json.dumps(told).encode())
+        socket.send_fds(spawner, [f"{len(json.dumps(request)):08d}".encode()], [0, 1, 2])
+        spawner.sendall(json.dumps(request).encode())
         code = spawner.recv(16)
     os._exit(int(code or b"137"))
 
