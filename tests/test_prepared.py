@@ -99,13 +99,13 @@ def test_a_process_is_killed_with_all_that_it_has_started(tmp_path):
     assert not any(Path("/proc", number).exists() for number in numbers)
 
 
-def test_a_variable_that_python_reads_as_it_starts_gets_the_real_one():
+def test_variables_that_python_reads_at_its_start_use_the_real_interpreter():
     code = "import sys; print(sys.flags.hash_randomization, sys.executable)"
     env = os.environ | {"PYTHONHASHSEED": "0"}
     assert outcome(prepared.python(), ["-c", code], env=env) == (0, f"0 {sys.executable}\n", "")
 
 
-def test_equal_sources_are_compiled_once_and_a_changed_one_again(tmp_path):
+def test_only_changed_sources_are_compiled_again(tmp_path):
     """Each file's code names that file, as a traceback shows it."""
     compiled = []
     for folder, source in (("one", "1 / 0"), ("two", "1 / 0"), ("two", "\n1 / 0  # changed")):

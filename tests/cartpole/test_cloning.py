@@ -58,7 +58,7 @@ def plain_loop(model, observations, labels, config):
 
 
 @pytest.mark.parametrize(("batch_size", "decay"), [(1, False), (20, True)])
-def test_batched_training_is_a_plain_loop_for_each_clone(batch_size, decay):
+def test_batched_training_equals_a_plain_loop_per_clone(batch_size, decay):
     config = CloneConfig(
         updates=60, batch_size=batch_size, lr=1e-3, decay=decay, shuffle=False, standardise=False
     )
@@ -123,7 +123,7 @@ def test_a_clone_does_not_depend_on_the_other_clones():
         np.testing.assert_array_equal(together[name][4], value[0])
 
 
-def test_unshuffled_pairs_come_episode_by_episode_as_played():
+def test_unshuffled_pairs_keep_the_order_of_the_episodes():
     kept = np.flatnonzero(np.random.default_rng(0).random(20 * 30) < 0.4)
     order = PairOrder(kept, np.random.default_rng(5), shuffle=False, limit=150, episodes=(20, 30))
     rank = np.random.default_rng(5).permutation(20)
@@ -132,7 +132,7 @@ def test_unshuffled_pairs_come_episode_by_episode_as_played():
     assert order.take(400).tolist() == (naive[:150] * 3)[:400]
 
 
-def test_shuffled_pairs_come_once_per_pass_in_a_new_order():
+def test_every_pass_has_all_pairs_once_in_a_new_order():
     order = PairOrder(np.arange(10, 60), np.random.default_rng(2), shuffle=True, limit=40)
     taken = order.take(25), order.take(55)
     first, second = np.split(np.concatenate(taken), 2)
@@ -167,7 +167,7 @@ def test_lifetimes_are_those_of_gymnasium():
     assert survival.survival_rate(np.array([[500, 499, 500, 9]])).tolist() == [0.5]
 
 
-def test_pairs_are_those_of_a_loop_over_one_pole():
+def test_pairs_equal_those_of_a_loop_over_one_environment():
     starts = random_starts(np.random.default_rng(4), 6).reshape(2, 3, 4)
     params = policies(2)
     pairs = play(params, starts, 40, expert_actor)

@@ -103,7 +103,7 @@ def test_labels_are_drawn_from_one_episode_and_no_more_than_the_flag_says():
     assert {tuple(state) for state in states[7]} <= {tuple(state) for state in states[500]}
 
 
-def test_the_control_adds_no_labels_and_trains_anew():
+def test_the_control_adds_no_labels_and_trains_from_scratch():
     data, _ = data_of(policies(2), method="again", updates=60)
     before, first = sizes(data), data.train(0)
     data.query(0, first)

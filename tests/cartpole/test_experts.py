@@ -49,7 +49,7 @@ def test_a_run_is_loaded_by_its_id(tmp_path, monkeypatch):
         expert_policies.load("77777777")
 
 
-def test_the_validated_policy_is_preferred_to_the_last_one(tmp_path):
+def test_the_best_validated_policy_is_preferred_to_the_last_one(tmp_path):
     last, best = policies(2), policies(4)
     tensors = {f"policy.{n}": v for n, v in last.items()}
     tensors |= {f"expert.{n}": v for n, v in best.items()}
@@ -72,7 +72,7 @@ def test_the_validated_policy_is_preferred_to_the_last_one(tmp_path):
         ),
     ],
 )
-def test_unusable_experts_get_one_line(tmp_path, make, words):
+def test_unusable_experts_are_one_line_errors(tmp_path, make, words):
     with pytest.raises(record.UserError, match=words) as error:
         expert_policies.load(make(tmp_path))
     assert "--experts" in str(error.value)

@@ -85,7 +85,7 @@ def test_a_run_computes_the_same_bits_alone_and_in_a_stack():
             ).all()
 
 
-def test_initialisation_is_that_of_torch_and_each_run_has_its_own():
+def test_initialisation_is_that_of_torch_and_differs_between_runs():
     shape = Shape((64, 64), 2)
     params = make(shape, runs=2)
     for layer, (fan_in, fan_out) in enumerate(shape.layers):

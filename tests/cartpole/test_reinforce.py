@@ -13,7 +13,7 @@ from runcatalog.record import Seeds
 
 
 def settings_of(algo, seed, **changed):
-    """Settings of a run; what is not given is as in the source."""
+    """Settings of a run; the defaults are those of the source."""
     source = {"lr": 1e-3, "gamma": 0.99, "entropy": 0.0, "normalise": False, "reset": "fixed"}
     return RunSettings(algo, seed, **(source | changed))
 
@@ -64,7 +64,7 @@ def test_weights_are_those_of_the_loop_of_the_source(settings, episodes, updates
 
 
 @pytest.mark.parametrize(("settings", "episodes", "updates"), [(SINGLE, 1, 80), (BATCHED, 4, 25)])
-def test_a_run_has_the_same_bits_alone_and_beside_others(settings, episodes, updates):
+def test_a_run_has_the_same_bits_alone_and_in_a_batch(settings, episodes, updates):
     together = Learner(settings, (8, 4), episodes)
     lengths = train(together, updates)
     assert lengths.max() > 80  # runs leave the batch at different times

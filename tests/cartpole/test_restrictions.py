@@ -181,7 +181,7 @@ def test_the_catalogs_figures_are_drawn_from_records(runs, tmp_path):
         (restrictions, "--scale 0", "--scale"),
     ],
 )
-def test_a_wrong_flag_gets_one_line(tmp_path, monkeypatch, capsys, script, flags, words):
+def test_a_wrong_flag_is_a_one_line_error(tmp_path, monkeypatch, capsys, script, flags, words):
     monkeypatch.chdir(tmp_path)
     with pytest.raises(SystemExit) as end:
         record.run_script(script.main, script.Config, argparse.ArgumentParser(), flags.split())

@@ -81,7 +81,7 @@ def test_intervals_cover_and_do_not_depend_on_the_order_of_seeds():
     assert statistics.bootstrap_interval([np.inf] * 3) == (np.inf, np.inf)
 
 
-def test_the_profile_is_the_share_above_each_threshold():
+def test_the_performance_profile_is_the_share_of_runs_above_a_threshold():
     shares, band = statistics.performance_profile(
         [100, 300, 500, 500], np.array([0, 100, 499, 500])
     )

@@ -105,7 +105,7 @@ def check_curves(run, lengths):
         ({"normalise_returns": "maybe"}, "--normalise-returns: 'maybe'"),
     ],
 )
-def test_a_wrong_flag_gets_one_line(flags, words):
+def test_a_wrong_flag_is_a_one_line_error(flags, words):
     with pytest.raises(record.UserError, match=words) as error:
         study.Config(**flags)
     assert "\n" not in str(error.value)

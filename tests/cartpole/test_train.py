@@ -118,7 +118,7 @@ def test_a_killed_run_resumes_and_ends_with_the_same_bits(project, monkeypatch):
         ("--algo rloo --episodes-per-update 1", "at least 2"),
     ],
 )
-def test_a_wrong_flag_gets_one_line(project, capsys, flags, words):
+def test_a_wrong_flag_is_a_one_line_error(project, capsys, flags, words):
     with pytest.raises(SystemExit) as end:
         record.run_script(train.main, train.Config, argparse.ArgumentParser(), flags.split())
     assert end.value.code == 2

@@ -1,4 +1,4 @@
-"""The source agents beside torch's modules, autograd and optimizer, stepped through gymnasium's interface."""
+"""The source agents against torch's modules, autograd and optimizer, stepped through gymnasium's interface."""
 
 import dataclasses
 

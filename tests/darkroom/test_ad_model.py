@@ -184,7 +184,7 @@ def test_it_is_the_transformer_of_the_formulas(layout, states, positions):
 
 
 @pytest.mark.parametrize("layout", LAYOUTS)
-def test_no_step_sees_what_comes_after_it(layout):
+def test_attention_is_causal(layout):
     model, context = model_of(layout=layout), windows(3, 10)
     changed = context.copy()
     other = windows(3, 10, seed=1)
@@ -207,7 +207,7 @@ def test_every_field_of_a_step_changes_the_logits(layout):
             assert (model(changed)[:, -1] - before).abs().min(0).values.max() > 1e-5, field
 
 
-def test_streams_read_each_other_by_weights_of_their_own():
+def test_streams_attend_to_each_other_with_separate_weights():
     """Without the weights for another stream's values the state's stream alone is left."""
     model, context = model_of(layout="cross"), windows(2, 8)
     width = SMALL.width
@@ -228,7 +228,7 @@ def test_streams_read_each_other_by_weights_of_their_own():
     st.sampled_from(LAYOUTS), st.sampled_from(STATES), st.sampled_from(["learned", "time"]),
     st.integers(0, 2**31),
 )  # fmt: skip
-def test_the_cache_gives_what_is_computed_without_it(layout, states, positions, seed):
+def test_outputs_with_the_cache_equal_those_without(layout, states, positions, seed):
     """At every step, also after the window was full and halved, and again."""
     model = model_of(seed % 7, layout=layout, states=states, positions=positions)
     rng = np.random.default_rng(seed)
@@ -283,7 +283,7 @@ def test_a_ring_is_the_window_until_it_is_full_and_goes_on_remembering(layout):
                 )
 
 
-def test_a_ring_of_one_block_is_the_sliding_window():
+def test_a_ring_of_one_block_equals_a_sliding_window():
     """A single block reads exactly the last steps of the window."""
     model = model_of(layers=1, positions="time")
     context = windows(3, 30)

@@ -14,7 +14,7 @@ from darkroom.distillation.update import optimizers
 
 @settings(max_examples=20, deadline=None)
 @given(st.integers(2, 20), st.integers(2, 20), st.integers(0, 2**31))
-def test_the_iteration_comes_near_to_the_orthogonal_factor(rows, columns, seed):
+def test_the_iteration_approximates_the_orthogonal_factor(rows, columns, seed):
     matrix = np.random.default_rng(seed).normal(size=(rows, columns)).astype(np.float32)
     left, values, right = np.linalg.svd(matrix, full_matrices=False)
     orthogonal = orthogonalise(torch.from_numpy(matrix)[None])[0].numpy()
@@ -60,7 +60,7 @@ def test_a_step_is_that_of_every_matrix_by_itself():
 
 
 @pytest.mark.parametrize("layout", ["one", "cross"])
-def test_each_weight_has_one_optimizer(layout):
+def test_every_weight_has_exactly_one_optimizer(layout):
     config = Config(layout=layout)
     model = Transformer(config.shape(9, 20), torch.Generator())
     both = optimizers(model, config.settings())

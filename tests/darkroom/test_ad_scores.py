@@ -186,7 +186,7 @@ def test_figures_are_drawn_from_records(tmp_path):
     }
 
 
-def test_a_study_has_a_run_for_each_split_and_seed(tmp_path, monkeypatch):
+def test_a_study_has_one_run_per_split_and_seed(tmp_path, monkeypatch):
     monkeypatch.setattr(finished_runs, "equivalent_runs", lambda operation, flags: iter(()))
     links = ad_study.planned_runs(
         ad_study.Config(splits="4 5", seeds="1 2 3", train_flags="shift=2")

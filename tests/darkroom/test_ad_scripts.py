@@ -117,7 +117,7 @@ def test_the_shortest_windows_and_histories(sources, tmp_path, monkeypatch, wind
     assert result["status"] == "FINISHED"
 
 
-def test_tasks_to_evaluate_can_be_given(trained, tmp_path):
+def test_the_evaluated_tasks_can_be_chosen(trained, tmp_path):
     test = histories.read_tasks(trained / "artifacts/test_tasks.txt", 4)
     histories.write_tasks(tmp_path / "one.txt", test[:1], 4)
     loaded = evaluate_ad.load(str(trained))
@@ -163,7 +163,7 @@ def config_of(sources: Path, **changes) -> Config:
         ({"test_tasks": "/nowhere"}, "--test-tasks"),
     ],
 )
-def test_wrong_histories_get_one_line(sources, flags, message):
+def test_wrong_histories_are_one_line_errors(sources, flags, message):
     config = (
         config_of(sources, **flags) if "histories" not in flags else Config(**{**SMALL, **flags})
     )
@@ -173,7 +173,7 @@ def test_wrong_histories_get_one_line(sources, flags, message):
     assert "\n" not in str(error.value)
 
 
-def test_histories_are_found_by_their_runs_id(sources, tmp_path, monkeypatch):
+def test_histories_can_be_named_by_run_id(sources, tmp_path, monkeypatch):
     monkeypatch.setenv("GUILD_HOME", str(tmp_path))
     (tmp_path / "runs").mkdir()
     (tmp_path / "runs" / ("ea" * 16)).symlink_to(sources)
@@ -298,7 +298,7 @@ def test_goals_of_another_size_are_split_by_whether_their_offset_was_trained_on(
         ({"preset": "other"}, "--preset"),
     ],
 )
-def test_a_wrong_flag_gets_one_line(flags, message):
+def test_a_wrong_flag_is_a_one_line_error(flags, message):
     with pytest.raises(UserError) as error:
         Config(**flags)
     assert message in str(error.value)

@@ -98,7 +98,7 @@ def matches(kept, task, window, row, begin, end) -> list[tuple[int, int]]:
 
 def in_order(kept, matching, late: float) -> bool:
     """Whether episodes can be of one environment, in increasing order, or of its history's end."""
-    envs = set.intersection(*({env for env, _ in each} for each in matching))
+    envs = set.intersection(*({env for env, _ in stretches} for stretches in matching))
     assert envs, "a window mixes environments"
     numbers = ([[n for e, n in episodes if e == env] for episodes in matching] for env in envs)
     return any(
@@ -117,10 +117,10 @@ def test_subsampled_windows_are_episodes_of_one_stream_in_their_order(kept):
             matching = [
                 matches(kept, task, drawn, row, *span) for span in spans(drawn.context, row)
             ]
-            assert in_order(kept, matching, seen_again(source, task=0, sampling=sampling))
+            assert in_order(kept, matching, repeated_share(source, task=0, sampling=sampling))
 
 
-def seen_again(source: windows.Episodes, task: int, sampling: windows.Sampling) -> float:
+def repeated_share(source: windows.Episodes, task: int, sampling: windows.Sampling) -> float:
     """Number of the first episode of a history's last strides, from which windows are filled up."""
     stream = task * source.histories.shape[2]
     stride = max(1, sampling.stride * source.to_learn[stream] * np.exp(sampling.jitter))
@@ -174,14 +174,14 @@ def test_an_exploration_takes_the_episode_with_most_new_cells_and_never_touches_
     """Beside a loop that walks through the same candidates."""
     index = windows.Episodes(kept, np.arange(4), kept.shape[3])
     explorations = Explorations(index, candidates)
-    goals, wanted = np.repeat([0, 6, 11, 15], 6), np.tile([0, 1, 3, 5, 5, 5], 4)
-    chosen, counts = explorations.draw(goals, wanted, np.random.default_rng(3))
+    goals, limits = np.repeat([0, 6, 11, 15], 6), np.tile([0, 1, 3, 5, 5, 5], 4)
+    chosen, counts = explorations.draw(goals, limits, np.random.default_rng(3))
     rng = np.random.default_rng(3)
     offered = [
         explorations.pool[rng.integers(len(explorations.pool), size=(len(goals), candidates))]
         for _ in range(5)
     ]
-    for row, (goal, most) in enumerate(zip(goals, wanted, strict=True)):
+    for row, (goal, most) in enumerate(zip(goals, limits, strict=True)):
         visited: set[int] = set()
         taken = []
         for candidates_of_rows in offered[:most]:
@@ -196,7 +196,7 @@ def test_an_exploration_takes_the_episode_with_most_new_cells_and_never_touches_
             visited |= walks[best]
         assert counts[row] == len(taken)
         assert chosen[row, : counts[row]].tolist() == taken
-    assert (counts < wanted).any()  # where all that were drawn had touched the goal
+    assert (counts < limits).any()  # where all that were drawn had touched the goal
     assert counts.max() == 5
 
 
@@ -213,7 +213,7 @@ def test_without_episodes_without_a_reward_nothing_is_explored(tmp_path):
     assert counts.tolist() == [0, 0, 0]
 
 
-def test_windows_with_exploration_begin_with_it_and_continue_in_one_stream(kept, monkeypatch):
+def test_windows_begin_with_the_exploration_and_continue_in_one_stream(kept, monkeypatch):
     calls = []
 
     def draw(self, goals, counts, rng, original=Explorations.draw):
@@ -233,7 +233,7 @@ def test_windows_with_exploration_begin_with_it_and_continue_in_one_stream(kept,
             assert (env, number) in matches(kept, of, drawn, row, *span)
         if rest := episodes[counts[row] :]:
             matching = [matches(kept, task, drawn, row, *span) for span in rest]
-            late = seen_again(source, task, sampling)
+            late = repeated_share(source, task, sampling)
             assert in_order(kept, matching, late)
             if counts[row]:
                 searched = source.task_unrewarded[task * kept.shape[2]]
@@ -309,7 +309,7 @@ def test_fresh_windows_begin_with_the_agent(kept):
 
 @settings(max_examples=6, deadline=None)
 @given(st.integers(0, 2**31), st.integers(1, 40))
-def test_a_sampler_goes_on_to_the_bit(seed, count):
+def test_a_restored_sampler_continues_bit_equal(seed, count):
     source = FIXED[0]
     one = windows.Sampler(FIXED, sampling_of(length=24), np.random.default_rng(seed))
     one.draw(3)
@@ -337,7 +337,7 @@ def two_sizes(tmp_path_factory):
     FIXED.clear()
 
 
-def test_rooms_of_several_sizes_come_together():
+def test_rooms_of_several_sizes_share_a_batch():
     sampler = windows.Sampler(FIXED, sampling_of(length=24), np.random.default_rng(0))
     drawn = sampler.draw(400)
     sizes, counts = np.unique(drawn.context.sizes, return_counts=True)
@@ -357,7 +357,7 @@ def test_only_the_tasks_for_training_are_drawn(kept):
     assert set(np.unique(paid)) == {GOALS[0], GOALS[3]}
 
 
-def test_a_task_is_learned_when_its_returns_are_near_their_last():
+def test_a_task_counts_as_learned_once_returns_are_near_the_final_ones():
     rising = np.concatenate([np.zeros(50), np.linspace(0, 10, 51), np.full(300, 10.0)])
     count = windows.episodes_to_learn([rising, rising])
     reached = next(i for i in range(len(rising)) if rising[max(0, i - 9) : i + 1].mean() >= 9)
@@ -392,7 +392,7 @@ def test_coordinates_keep_the_order_of_rows_and_columns(seed, shift, stretch):
     assert places.max() <= 24
 
 
-def test_rooms_are_shifted_and_stretched_by_as_much_as_is_said():
+def test_rooms_are_shifted_and_stretched_as_specified():
     places = windows.draw_coordinates(np.random.default_rng(0), np.full(4000, 9), 12, 3, 0.5)
     gaps = np.diff(places, axis=2) == 2
     assert abs(gaps.mean() - 0.25) < 0.01  # shares are uniform from 0 to 0.5

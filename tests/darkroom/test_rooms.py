@@ -19,12 +19,12 @@ SIZES = st.integers(2, 17)
 
 def play(env, actions):
     """All that an environment gives, with an episode begun wherever one has ended."""
-    seen = [env.reset()[0]]
+    cells = [env.reset()[0]]
     for action in actions:
         cell, reward, terminated, truncated, info = env.step(int(action))
         after = env.reset()[0] if terminated or truncated else cell
         yield after, reward, terminated, truncated, cell, info
-        seen.append(cell)
+        cells.append(cell)
 
 
 @given(SIZES, st.data())
@@ -32,13 +32,13 @@ def test_a_move_is_one_cell_or_stopped_by_a_wall(size, data):
     row, column = (data.draw(st.integers(0, size - 1)) for _ in range(2))
     table = grid.transitions(size)
     for action, (down, right) in enumerate(grid.MOVES):
-        wanted = min(max(row + down, 0), size - 1), min(max(column + right, 0), size - 1)
-        assert divmod(int(table[row * size + column, action]), size) == wanted
+        expected = min(max(row + down, 0), size - 1), min(max(column + right, 0), size - 1)
+        assert divmod(int(table[row * size + column, action]), size) == expected
 
 
 @settings(max_examples=30, deadline=None)
 @given(SIZES, st.integers(1, 30), st.booleans(), st.integers(0, 2**32 - 1))
-def test_many_rooms_are_single_rooms(size, limit, terminating, seed):
+def test_batched_rooms_equal_single_rooms(size, limit, terminating, seed):
     rng = np.random.default_rng(seed)
     goals = rng.integers(size * size, size=6)
     actions = rng.integers(grid.ACTIONS, size=(50, 6))
@@ -98,7 +98,7 @@ def test_random_starts_reach_every_cell_and_repeat():
     assert set(many.cells.tolist()) == set(range(9))
 
 
-def test_a_goal_that_is_not_given_is_drawn_once():
+def test_a_random_goal_is_drawn_once():
     drawn = {DarkRoom(9, seed=i).goal for i in range(40)}
     assert len(drawn) > 20
     env = DarkRoom(9, seed=3)

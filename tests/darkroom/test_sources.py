@@ -108,7 +108,7 @@ def test_the_text_export_is_the_history(folder, tmp_path):
 
 @settings(max_examples=25, deadline=None)
 @given(st.integers(0, 2**32 - 1), st.integers(1, 9))
-def test_the_curves_are_those_of_a_loop(seed, points):
+def test_the_curves_equal_those_of_a_loop(seed, points):
     config = train_sources.Config(size=3, limit=4, hidden=4, envs=3, rollout=5, test_tasks=0)
     agents = a2c.SourceAgents(np.array([0, 2]), config.settings(), Seeds(seed))
     ours, updates = curves.Curves(2, 3, 9, points), 9
@@ -161,7 +161,7 @@ def test_final_agents_are_evaluated_by_whole_episodes():
         ({"limit": 300}, "--limit"),
     ],
 )
-def test_a_wrong_flag_gets_one_line(words, message):
+def test_a_wrong_flag_is_a_one_line_error(words, message):
     with pytest.raises(UserError, match="--") as error:
         train_sources.Config(**words)
     assert message in str(error.value)

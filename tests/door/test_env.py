@@ -88,7 +88,7 @@ def test_a_state_of_another_size_is_refused():
         DoorVecEnv("pull", num_envs=3, seeds=Seeds(0)).set_state(small.state())
 
 
-def test_episodes_end_at_the_horizon_and_start_anew():
+def test_episodes_end_at_the_horizon_and_are_reset():
     env = DoorVecEnv("lever", num_envs=4, seeds=Seeds(0), stagger=False, horizon=9)
     start = env.observation.copy()
     steps = play(env, commands(env, 20))
@@ -198,8 +198,8 @@ def plain_reward(config: RewardConfig, task: str, row: dict[str, np.ndarray | fl
     door, handle = abs(row["hinge"]), abs(row["handle"]) if TASKS[task].latched else 0.0
     if config.kind == "original":
         return -d - math.log(d * d + 0.005) - 5 - turn + 30 * door + 50 * handle - effort
-    held = 0.45 if door > 0.02 else min(handle, 0.45)
-    credit = 10 * held if TASKS[task].latched else 0.0
+    handle_turn = 0.45 if door > 0.02 else min(handle, 0.45)
+    credit = 10 * handle_turn if TASKS[task].latched else 0.0
     return -d - math.log(d * d + 5e-4) - 5 - 0.3 * turn + 30 * door + credit - effort
 
 

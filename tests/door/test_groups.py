@@ -37,7 +37,7 @@ def _play(groups: DoorGroups, observations: np.ndarray, seed: int):
 
 
 @pytest.mark.parametrize("num_envs", [1, 5])
-def test_groups_equal_one_environment(num_envs):
+def test_groups_equal_a_single_environment(num_envs):
     groups = _groups(1, num_envs)
     assert len(groups.groups) == min(GROUPS, num_envs)
     whole = DoorVecEnv("lever", num_envs=num_envs, seeds=Seeds(3), horizon=12)

@@ -32,16 +32,16 @@ def _samples(seed: int = 0) -> tuple[torch.Tensor, ...]:
     return tuple(torch.randn(shape, generator=generator) for shape in ((16, 5), (16, 2), (16,)))
 
 
-def _loss(log_probs, entropy_, values, wanted) -> torch.Tensor:
+def _loss(log_probs, entropy_, values, targets) -> torch.Tensor:
     """Return a loss that depends on all outputs of an agent."""
-    return -(log_probs * wanted).mean() + (values - wanted).square().mean() - 0.1 * entropy_
+    return -(log_probs * targets).mean() + (values - targets).square().mean() - 0.1 * entropy_
 
 
 def _step(agent: HyperAgent, seed: int = 0) -> float:
-    observations, actions, wanted = _samples(seed)
+    observations, actions, targets = _samples(seed)
     forward = agent.forward(observations, actions)
     outputs = [o.requires_grad_() for o in (forward.log_probs, forward.entropy, forward.values)]
-    d_log_probs, d_entropy, d_values = torch.autograd.grad(_loss(*outputs, wanted), outputs)
+    d_log_probs, d_entropy, d_values = torch.autograd.grad(_loss(*outputs, targets), outputs)
     loss = Loss(torch.zeros(5), d_log_probs, d_entropy.item(), d_values)
     return agent.gradient_step(forward, loss)
 
@@ -83,7 +83,7 @@ class _Naive:
         return -self.settings.lr * mean / (square.sqrt() + self.settings.adam_eps)
 
     def step(self, seed: int = 0) -> None:
-        observations, actions, wanted = _samples(seed)
+        observations, actions, targets = _samples(seed)
         self.steps += 1
         shapes = SHAPE.actor + ([] if self.freshcritic else SHAPE.critic)
         tensors = unflatten(self.generate(self.embeddings[-1]), shapes)
@@ -94,7 +94,7 @@ class _Naive:
             normal.log_prob(actions).sum(-1),
             normal.entropy()[0].sum(),
             _perceptron(critic, observations)[:, 0],
-            wanted,
+            targets,
         )
         leaves = [*self.theta, self.embeddings[-1]]
         if self.freshcritic:

@@ -145,7 +145,7 @@ def test_the_diagonal_equals_the_reported_rates(place, whole):
     assert whole["result"]["metrics"]["accuracy"] == formulas.accuracy(matrix)
     sets = [json.loads((run / "result.json").read_text())["result"]["evaluation"] for run in runs]
     joined = evaluation_set(
-        "test", "test worlds of all tasks", [each["digest"] for each in sets], ""
+        "test", "test worlds of all tasks", [tasks["digest"] for tasks in sets], ""
     )
     assert whole["result"]["evaluation"] == joined.to_json()
     assert "another version" not in (place.root / "whole/journal/events.jsonl").read_text()
@@ -282,7 +282,7 @@ def test_snapshots_are_chosen_from_the_last_back():
     assert evaluations.curve_updates(step, 99, first=True) == [0, 44]
 
 
-def test_unsuitable_series_and_references_are_errors_of_one_line(place):
+def test_unsuitable_series_and_references_are_one_line_errors(place):
     root = place.root
     pull, left, tuned = root / "pull", root / "left", root / "tuned"
     fresh, tuning = str(root / "fresh/steps"), str(root / "tuning/steps")

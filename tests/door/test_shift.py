@@ -48,7 +48,7 @@ def is_outside(values: np.ndarray, low: float, high: float) -> None:
 
 
 @pytest.mark.parametrize("task", TASKS)
-def test_one_parameter_moves_and_nothing_else(task: str):
+def test_only_the_shifted_parameter_changes(task: str):
     inside = numbers(draw(task))
     for name in parameters(TASKS[task]):
         outside = numbers(draw(task, name))

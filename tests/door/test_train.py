@@ -259,7 +259,7 @@ def test_the_success_schedule_reduces_the_learning_rate(project, monkeypatch):
         ({"pretrained": "nowhere"}, "--pretrained: nowhere is neither a directory"),
     ],
 )
-def test_wrong_flags_get_one_line(flags, message, project, monkeypatch):
+def test_wrong_flags_are_one_line_errors(flags, message, project, monkeypatch):
     with pytest.raises(record.UserError, match=message):
         _train("hnppo", project / "run", monkeypatch, **flags)
 

@@ -91,7 +91,7 @@ def test_a_spec_refuses_a_world_of_another_task():
         spec.compile(draw("pull", 0))
 
 
-def held(task: str, robot: str, seed: int, torque: float, turn: float) -> tuple[float, float]:
+def push(task: str, robot: str, seed: int, torque: float, turn: float) -> tuple[float, float]:
     """Largest door angle in 2 s under a torque on the hinge, handle held at ``turn``; deepest contact."""
     world = draw(task, seed)
     model = build_model(world, robot, Settings())
@@ -114,11 +114,11 @@ def held(task: str, robot: str, seed: int, torque: float, turn: float) -> tuple[
 @pytest.mark.parametrize("task", LATCHED)
 def test_the_latch_holds_until_the_handle_is_turned(task: str, robot: str):
     for seed in range(3):
-        angle, deepest = held(task, robot, seed, torque=60.0, turn=0.0)
+        angle, deepest = push(task, robot, seed, torque=60.0, turn=0.0)
         assert angle < 0.01
         assert deepest < 0.001
     for turn in (0.5, -0.5):  # either way
-        angle, _ = held(task, robot, 0, torque=60.0, turn=turn)
+        angle, _ = push(task, robot, 0, torque=60.0, turn=turn)
         assert angle > 0.5
 
 

@@ -1,4 +1,4 @@
-"""Records made by hand, and a small project with a study of its own."""
+"""Artificial records, and a small project with one study."""
 
 import io
 import os
@@ -111,8 +111,12 @@ class Shell:
         """Runs `catalog …` in this process, which has imported MLflow already."""
         from runcatalog.cli import main
 
-        told = io.StringIO()
-        with pytest.MonkeyPatch.context() as patch, redirect_stdout(told), redirect_stderr(told):
+        output = io.StringIO()
+        with (
+            pytest.MonkeyPatch.context() as patch,
+            redirect_stdout(output),
+            redirect_stderr(output),
+        ):
             patch.chdir(self.root)
             patch.setattr(sys, "executable", prepared.python())
             for name in [n for n in os.environ if n.startswith(FOREIGN)]:
@@ -121,8 +125,8 @@ class Shell:
                 patch.setenv(name, value)
             with pytest.raises(SystemExit) as caught:
                 main.main(shlex.split(line))
-        assert caught.value.code == code, f"$ catalog {line}\n{told.getvalue()}"
-        return told.getvalue()
+        assert caught.value.code == code, f"$ catalog {line}\n{output.getvalue()}"
+        return output.getvalue()
 
     def new_mlflow(self, path: Path) -> None:
         """Goes on with another, empty MLflow."""

@@ -22,10 +22,10 @@ def _chat(interface: str, url: str, **more) -> Chat:
 
 
 @pytest.mark.parametrize("interface", chat.INTERFACES)
-def test_an_answer_comes_through(interface: str) -> None:
+def test_an_answer_is_returned(interface: str) -> None:
     with ChatServer(lambda path, body: (200, prompts.answer(options_of(body)[1]))) as server:
-        said = _chat(interface, server.url, seed=5).ask(ASKED, SCHEMA)
-    assert json.loads(said) == {"subtask": "open the red door"}
+        reply = _chat(interface, server.url, seed=5).ask(ASKED, SCHEMA)
+    assert json.loads(reply) == {"subtask": "open the red door"}
     ((path, body),) = server.requests
     assert path == {"ollama": "/api/chat", "openai": "/v1/chat/completions"}[interface]
     assert body["model"] == "small:1b"
@@ -61,7 +61,7 @@ def test_a_model_that_is_not_there_is_named() -> None:
     assert len(server.requests) == 3  # none of them was repeated
 
 
-def test_a_busy_server_is_asked_again() -> None:
+def test_a_busy_server_is_retried() -> None:
     statuses = iter([503, 500, 200])
     with ChatServer(lambda path, body: (next(statuses), "explore")) as server:
         assert _chat("ollama", server.url).ask(ASKED, SCHEMA) == "explore"
@@ -115,17 +115,17 @@ def _raw_server(write):
 
 
 @pytest.mark.parametrize(
-    ("status", "wanted", "message", "asked"),
+    ("status", "error", "message", "asked"),
     [("500 Out", RunFailed, "500 Out", 3), ("403 No", UserError, "--url: .* 403", 1)],
 )
-def test_a_server_that_stalls_in_an_error_is_as_one_that_tells_nothing(
-    status, wanted, message, asked
+def test_a_server_that_stalls_in_an_error_response_is_an_error_without_its_text(
+    status, error, message, asked
 ) -> None:
     def stall(file, ended):
         file.write(f"HTTP/1.1 {status}\r\nContent-Length: 90\r\n\r\n".encode())
         ended.wait(60)
 
-    with _raw_server(stall) as (url, requests), pytest.raises(wanted, match=message):
+    with _raw_server(stall) as (url, requests), pytest.raises(error, match=message):
         _chat("ollama", url, timeout=0.3).ask(ASKED, SCHEMA)
     assert len(requests) == asked
 
@@ -134,7 +134,7 @@ def test_a_server_that_stalls_in_an_error_is_as_one_that_tells_nothing(
     "begin", [b"HTTP/1.1 200 OK\r\nX-", b"HTTP/1.1 200 OK\r\nContent-Length: 9999\r\n\r\n"]
 )
 def test_a_byte_now_and_then_does_not_prolong_the_time_limit(begin: bytes) -> None:
-    """In the headers and in the body; each byte comes well before the limit."""
+    """In the headers and in the body; every single byte arrives well before the limit."""
     sent = []
 
     def trickle(file, ended):
@@ -207,7 +207,7 @@ def test_a_response_is_read_up_to_a_limit() -> None:
 
 @pytest.mark.parametrize("depth", [100, 400, 100_000])
 @pytest.mark.parametrize("status", [200, 400])
-def test_deep_json_gives_one_line(depth: int, status: int) -> None:
+def test_deep_json_is_a_one_line_error(depth: int, status: int) -> None:
     nested = b'{"message": ' + b"[" * depth + b"]" * depth + b"}"
     with (
         ChatServer(lambda path, body: (status, nested)) as server,
@@ -240,7 +240,7 @@ def test_a_terminal_gets_no_commands_from_a_server() -> None:
     assert str(caught.value).isprintable()
 
 
-def test_without_a_server_one_line_says_so() -> None:
+def test_a_missing_server_is_a_one_line_error() -> None:
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))
         url = f"http://127.0.0.1:{free.getsockname()[1]}"
@@ -249,10 +249,10 @@ def test_without_a_server_one_line_says_so() -> None:
     assert "\n" not in str(caught.value)
 
 
-@pytest.mark.parametrize("said", [b"<html>hello</html>", b"[1, 2]"])
-def test_what_is_no_chat_server_is_told(said: bytes) -> None:
+@pytest.mark.parametrize("content", [b"<html>hello</html>", b"[1, 2]"])
+def test_a_server_of_another_kind_is_named_in_the_error(content: bytes) -> None:
     with (
-        ChatServer(lambda path, body: (200, said)) as server,
+        ChatServer(lambda path, body: (200, content)) as server,
         pytest.raises(UserError, match="--url"),
     ):
         _chat("ollama", server.url).check()

@@ -1,4 +1,4 @@
-"""The engine: equal to minigrid, and to itself in any company."""
+"""The engine equals minigrid, and an environment does not depend on its batch."""
 
 import numpy as np
 import pytest
@@ -29,8 +29,8 @@ def compared():
 
 
 def test_nothing_differs_from_minigrid(compared):
-    found = {name: dict(part.fields) for name, part in compared.items() if part.fields}
-    assert found == {}
+    different = {name: dict(part.fields) for name, part in compared.items() if part.fields}
+    assert different == {}
     transitions, mismatches, _, _ = comparison.totals(list(compared.values()))
     assert (transitions >= 30_000, mismatches) == (True, 0)
 
@@ -40,7 +40,7 @@ def test_everything_that_can_happen_happened(compared, event):
     assert comparison.totals(list(compared.values()))[3][event] >= 5
 
 
-def test_a_difference_would_be_seen(monkeypatch):
+def test_the_comparison_reports_a_difference(monkeypatch):
     monkeypatch.setattr(comparison, "FIELDS", ("image",))
     rng = np.random.default_rng(0)
     part = comparison.Comparison("pkp4", 4, rng)
@@ -59,15 +59,15 @@ def test_sight_spreads_over_a_view_as_minigrid_says(rows):
     for y, x in np.ndindex(7, 7):
         if not rows[y] >> x & 1:
             grid.set(x, y, Door("red") if x % 2 else Wall())
-    wanted, seen = grid.process_vis((3, 6)), 1 << 3
+    expected, visible = grid.process_vis((3, 6)), 1 << 3
     for y in range(6, -1, -1):
-        found = int(table[seen << 7 | rows[y]])
-        assert [bool(found >> x & 1) for x in range(7)] == wanted[:, y].tolist()
-        seen = found >> 7
+        row = int(table[visible << 7 | rows[y]])
+        assert [bool(row >> x & 1) for x in range(7)] == expected[:, y].tolist()
+        visible = row >> 7
 
 
 def play(engine, actions):
-    return [[np.array(each) for each in engine.step(a)] for a in actions]
+    return [[np.array(output) for output in engine.step(a)] for a in actions]
 
 
 @pytest.mark.parametrize("name", ["all6", "nlm1"])
@@ -76,30 +76,30 @@ def test_an_environment_does_not_depend_on_the_others(name):
     seeds, actions = rng.integers(2**62, size=12), rng.integers(7, size=(300, 12))
     whole = Engine(name, 12)
     whole.reset(seeds)
-    wanted = play(whole, actions)
+    expected = play(whole, actions)
     order = rng.permutation(12)[:5]
     some = Engine(name, 5)
     some.reset(seeds[order])
-    for mine, theirs in zip(play(some, actions[:, order]), wanted, strict=True):
-        for a, b in zip(mine, theirs, strict=True):
+    for actual, reference in zip(play(some, actions[:, order]), expected, strict=True):
+        for a, b in zip(actual, reference, strict=True):
             assert (a == b[order]).all()
-    assert np.sum([step[4] | step[5] for step in wanted]) > 12
+    assert np.sum([step[4] | step[5] for step in expected]) > 12
 
 
-def test_a_moment_is_read_out_and_put_back():
+def test_a_state_is_saved_and_restored():
     rng = np.random.default_rng(2)
     engine = Engine("gto2", 8)
     engine.reset(np.arange(8))
     play(engine, rng.integers(7, size=(60, 8)))
     kept, actions = engine.state(), rng.integers(7, size=(200, 8))
-    wanted = play(engine, actions)
+    expected = play(engine, actions)
     other = Engine("gto2", 8)
     other.load(kept)
-    for mine, theirs in zip(play(other, actions), wanted, strict=True):
-        assert all((a == b).all() for a, b in zip(mine[:6], theirs[:6], strict=True))
+    for actual, reference in zip(play(other, actions), expected, strict=True):
+        assert all((a == b).all() for a, b in zip(actual[:6], reference[:6], strict=True))
 
 
-def test_steps_are_written_where_they_are_wanted():
+def test_steps_are_written_into_given_arrays():
     engine, buffers = Engine("pkp1", 3), Step.buffers(5, 3)
     first = engine.reset(np.arange(3), out=buffers.at(0))
     assert np.shares_memory(first.image, buffers.image)
@@ -113,7 +113,7 @@ def test_steps_are_written_where_they_are_wanted():
         assert (step.mission == buffers.mission[t]).all()
 
 
-def test_some_begin_anew_while_the_others_stay():
+def test_some_environments_are_reset_while_the_others_stay():
     engine = Engine("pkp2", 4, auto_reset=False)
     engine.reset(np.arange(4))
     play(engine, np.random.default_rng(0).integers(0, 3, size=(9, 4)))
@@ -159,7 +159,7 @@ def test_success_at_the_last_step_is_terminated_and_truncated():
 
 
 @pytest.mark.parametrize(
-    ("verb", "kind", "faced", "action", "wanted"),
+    ("verb", "kind", "faced", "action", "expected"),
     [
         # Pick up: only the target, and keys of locks; no box may be opened.
         (codes.PKP, codes.BALL, cell(codes.BALL, 1), PICKUP, LOST),
@@ -185,9 +185,9 @@ def test_success_at_the_last_step_is_terminated_and_truncated():
         (codes.GTG, codes.GOAL, cell(codes.BOX, 1), TOGGLE, NOTHING),
     ],
 )
-def test_what_spoils_a_mission(verb, kind, faced, action, wanted):
+def test_what_spoils_a_mission(verb, kind, faced, action, expected):
     level = room((3, 2, faced), mission=(verb, 0, kind, 0))
-    assert outcome(level, action) == wanted
+    assert outcome(level, action) == expected
     level.strict[0] = False  # by BabyAI's rules, nothing does
     assert outcome(level, action) == NOTHING
 
@@ -209,13 +209,13 @@ def test_babyai_means_the_objects_of_its_location_words():
 
 
 def test_a_bank_is_drawn_from_by_seed():
-    made = bank("BabyAI-GoToLocal-v0", range(6))
-    engine = Engine(made, 200)
+    levels = bank("BabyAI-GoToLocal-v0", range(6))
+    engine = Engine(levels, 200)
     engine.reset(np.arange(200))
     drawn = engine.state().cells
-    which = [(made.cells == each).all(axis=(1, 2)).argmax() for each in drawn]
+    which = [(levels.cells == cells).all(axis=(1, 2)).argmax() for cells in drawn]
     assert set(which) == set(range(6))
-    assert (made.cells[which] == drawn).all()
+    assert (levels.cells[which] == drawn).all()
 
 
 @pytest.mark.parametrize("name", ["BabyAI-PutNextLocal-v0", "MiniGrid-Fetch-5x5-N2-v0"])
@@ -224,7 +224,7 @@ def test_missions_that_the_engine_does_not_know_are_refused(name):
         bank(name, range(1))
 
 
-def test_what_is_wrong_with_a_call_is_said():
+def test_wrong_calls_are_errors_that_name_the_argument():
     engine = Engine("pkp0", 2)
     engine.reset(np.arange(2))
     for actions in ([0, 7], [-1, 0], [0]):
@@ -246,6 +246,6 @@ def test_an_environment_is_read_as_it_was_loaded():
     level = generate.levels("nlm2", np.array([4]))
     env = gymnasium.make(skills.env_id("nlm2"))
     env.reset(options={"level": level})
-    found = from_env(env, seed=4)
+    loaded = from_env(env, seed=4)
     for name in Levels.__dataclass_fields__:
-        assert (getattr(found, name) == getattr(level, name)).all(), name
+        assert (getattr(loaded, name) == getattr(level, name)).all(), name

@@ -46,7 +46,7 @@ def trained() -> Agent:
 
 @pytest.mark.parametrize("stage", ["all1", "pkp4", "tgl3", "nlm0"])
 def test_a_trained_agent_plays_the_same_episodes_in_minigrid(trained: Agent, stage: str) -> None:
-    """Mission, success, reward and length of each episode, with drawn actions and with the likeliest."""
+    """Mission, success, reward and length per episode, with sampled and with greedy actions."""
     seeds = evaluation.TEST_SEEDS[: 60 if stage == "all1" else 20]
     engine, minigrid = (
         evaluation.play_sampled_and_greedy(trained, levels, seeds, np.random.default_rng(1), **make)
@@ -60,7 +60,7 @@ def test_a_trained_agent_plays_the_same_episodes_in_minigrid(trained: Agent, sta
 
 
 class InOrder(Engine):
-    """An environment for each level, the first for the first."""
+    """One environment per level, in order."""
 
     def __init__(self, levels: Levels, count: int) -> None:
         super().__init__(levels, count, auto_reset=False)
@@ -94,8 +94,8 @@ def test_levels_to_learn_on_are_no_levels_to_be_judged_by() -> None:
     assert config.task == env
 
 
-def _told(levels: Levels) -> list[tuple]:
-    """Levels as what can be seen of them, one by one."""
+def _contents(levels: Levels) -> list[tuple]:
+    """(cells, inside, agent, mission) per level."""
     return [
         (levels.cells[i].tolist(), levels.inside[i].tolist(), levels.agent[i].tolist(), levels.mission[i].tolist())
         for i in range(len(levels))
@@ -103,18 +103,18 @@ def _told(levels: Levels) -> list[tuple]:
 
 
 @pytest.mark.parametrize("name", ["GoToObjS4", "GoToObj", "GoToLocal"])
-def test_no_level_to_learn_on_is_the_same_as_one_to_be_judged_by(name: str) -> None:
-    """What is left out is that and no more, be it two thirds of the levels or none."""
+def test_no_training_level_equals_a_validation_or_test_level(name: str) -> None:
+    """Equal levels alone are left out, be it two thirds of all levels or none."""
     config = Config(env=f"BabyAI-{name}-v0", bank=300, eval_episodes=40)
     learned, looked_at = training_levels(config)
-    judged = _told(looked_at) + _told(bank(config.env, evaluation.TEST_SEEDS))
+    evaluated = _contents(looked_at) + _contents(bank(config.env, evaluation.TEST_SEEDS))
     plain = bank(config.env, range(FIRST_TRAINING_SEED, FIRST_TRAINING_SEED + 300))
-    fitting = [i for i, level in enumerate(_told(plain)) if level not in judged]
+    fitting = [i for i, level in enumerate(_contents(plain)) if level not in evaluated]
     assert learned.seed.tolist() == plain.seed[fitting].tolist()
     assert (len(fitting) < 300) == (name != "GoToLocal")
 
 
-def test_an_environment_whose_levels_are_all_to_be_judged_by_is_refused() -> None:
+def test_an_environment_with_too_few_levels_is_refused() -> None:
     with pytest.raises(record.UserError, match=r"--env MiniGrid-Empty-5x5-v0: .* more levels"):
         training_levels(Config(env="MiniGrid-Empty-5x5-v0", bank=50))
 

@@ -27,7 +27,7 @@ def drawing(level):
 
 
 def positions(level):
-    """All eight drawings of a level, each of which two levels may share."""
+    """The eight turned and mirrored drawings of a level, any of which two levels may share."""
     side, objects, (place, ahead), mission = drawing(level)
     signs = [(a, b) for a in (-1, 1) for b in (-1, 1)]
     matrices = [(a, 0, 0, b) for a, b in signs] + [(0, a, b, 0) for a, b in signs]
@@ -54,16 +54,16 @@ def naive(stage, seeds):
 def test_keys_are_equal_where_levels_are_in_any_position(stage):
     seeds = np.arange(300)
     drawn = generate.levels(stage, seeds)
-    found = content.symmetric_keys(drawn)
-    assert (found[0] == content.keys(drawn)).all()
+    keys = content.symmetric_keys(drawn)
+    assert (keys[0] == content.keys(drawn)).all()
     number: dict = {}
     labels = [
-        number.setdefault(min(map(repr, map(_sorted, each))), len(number))
-        for each in naive(stage, seeds)
+        number.setdefault(min(map(repr, map(_sorted, level))), len(number))
+        for level in naive(stage, seeds)
     ]
-    assert len(np.unique(found.min(0))) == len(number)
-    assert [len(set(column)) for column in found.T] == [len(each) for each in naive(stage, seeds)]
-    assert len(set(zip(labels, found.min(0).tolist(), strict=True))) == len(number)
+    assert len(np.unique(keys.min(0))) == len(number)
+    assert [len(set(column)) for column in keys.T] == [len(level) for level in naive(stage, seeds)]
+    assert len(set(zip(labels, keys.min(0).tolist(), strict=True))) == len(number)
 
 
 def _sorted(drawn):
@@ -72,7 +72,7 @@ def _sorted(drawn):
 
 
 @pytest.mark.parametrize("stage", SMALL)
-def test_no_test_level_and_no_validation_level_is_among_the_training_levels(stage):
+def test_training_levels_contain_no_test_or_validation_level(stage):
     out = level_sets.left_out(stage, 100)
     judged = [*TEST_SEEDS[::5], *level_sets.fresh_seeds(stage)[::5]]
     tested = set().union(*naive(stage, judged))
@@ -114,7 +114,7 @@ def test_the_fresh_set_shares_no_level_with_the_first_one_or_with_validations():
         assert seeds.min() >= level_sets.FIRST_FRESH_SEED
         assert seeds.max() < FIRST_TRAINING_SEED
         fresh = naive(stage, seeds[:200])
-        assert len({min(map(repr, map(_sorted, each))) for each in fresh}) == 200
+        assert len({min(map(repr, map(_sorted, level))) for level in fresh}) == 200
         used = set().union(*naive(stage, TEST_SEEDS[:400]), *naive(stage, VALIDATION_SEEDS[:200]))
         assert not set().union(*fresh) & used
 
@@ -123,7 +123,7 @@ def test_repeats_are_counted_as_in_a_naive_comparison():
     training = np.arange(1 << 33, (1 << 33) + 3000)
     tested = naive("nlm0", TEST_SEEDS)
     trained = {next(positions(generate.levels("nlm0", training[[n]]))) for n in range(3000)}
-    expected = sum(bool(each & trained) for each in tested)
+    expected = sum(bool(level & trained) for level in tested)
     assert expected > 0
     counts = level_sets.training_repeats("nlm0", training)
     assert counts["test"] == expected

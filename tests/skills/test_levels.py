@@ -1,4 +1,4 @@
-"""The stages: what every level must be, seen by a search that is no part of the generator."""
+"""The stages: properties of all levels, checked by a search that is no part of the generator."""
 
 import gymnasium
 import numpy as np
@@ -44,7 +44,7 @@ def test_every_level_is_solved_by_its_shortest_solution(name):
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_a_mission_means_one_thing(name):
+def test_a_mission_is_unambiguous(name):
     drawn, stage = generate.levels(name, SEEDS), STAGES[name]
     for cells, (verb, colour, kind, place) in zip(drawn.cells, drawn.mission, strict=True):
         assert (codes.VERBS[verb], place) == (stage.verb, 0)
@@ -62,7 +62,7 @@ def test_a_mission_means_one_thing(name):
 
 
 @pytest.mark.parametrize("name", OWN)
-def test_locks_have_one_key_each_and_doors_a_colour_each(name):
+def test_every_lock_has_one_key_and_every_door_its_own_colour(name):
     drawn, stage = generate.levels(name, SEEDS), STAGES[name]
     counts = set()
     for cells in drawn.cells:
@@ -136,7 +136,7 @@ def test_a_mixture_holds_its_stages_in_equal_shares():
     assert np.abs(shares - 0.25).max() < 0.03
 
 
-def test_a_seed_is_one_level_in_any_company():
+def test_a_seed_gives_the_same_level_in_every_batch():
     together = generate.levels("pkp4", SEEDS)
     order = np.random.default_rng(0).permutation(len(SEEDS))
     shuffled = generate.levels("pkp4", SEEDS[order])

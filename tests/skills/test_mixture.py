@@ -1,4 +1,4 @@
-"""Students and mixtures: kernels beside autograd, mixtures beside their experts, runs that are killed."""
+"""Students and mixtures: kernels against autograd, mixtures against their experts, runs that are killed."""
 
 import numpy as np
 import pytest
@@ -32,7 +32,7 @@ def _settings(shape: Shape, envs: int, workers: int) -> LearnerSettings:
 
 def _agent(number: int, shape: Shape = TINY, stage: str = "all0") -> NetworkAgent:
     flat = initial_weights(shape, torch.Generator().manual_seed(number))
-    named_views(flat, shape)["head"][:-1] *= 300  # decided ones, each in its own way
+    named_views(flat, shape)["head"][:-1] *= 300  # clear preferences, different per agent
     return NetworkAgent(Network(shape, flat), stage, f"{number:032x}")
 
 
@@ -52,7 +52,7 @@ def test_the_divergence_and_its_gradient_are_autograds() -> None:
     which = np.array([5, 1, 2])
     mine = torch.from_numpy(outputs.copy()).double().requires_grad_()
     theirs = torch.from_numpy(labels[:, which]).double()
-    log_p, log_q = (torch.log_softmax(each[..., :ACTIONS], -1) for each in (theirs, mine))
+    log_p, log_q = (torch.log_softmax(logits[..., :ACTIONS], -1) for logits in (theirs, mine))
     kl = torch.nn.functional.kl_div(log_q, log_p, log_target=True, reduction="none").sum(-1).mean()
     error = 0.5 * (mine[..., -1] - theirs[..., -1]).square().mean()
     (kl + 0.3 * error).backward()
@@ -91,13 +91,13 @@ def test_a_mixture_is_the_weighted_mean_of_its_experts() -> None:
     mixture = Mixture(_gate(3, weights), experts)
     engine, rng = Engine("all0", 50), np.random.default_rng(3)
     step = engine.reset(np.arange(50))
-    memory, memories = mixture.start(50), [each.start(50) for each in experts.values()]
+    memory, memories = mixture.start(50), [expert.start(50) for expert in experts.values()]
     for _ in range(10):
         outputs, memory = mixture.policy(step, memory)
         p = np.zeros((50, ACTIONS))
         for k, expert in enumerate(experts.values()):
-            said, memories[k] = expert.policy(step, memories[k])
-            p += weights[k] * torch.softmax(torch.from_numpy(said[:, :ACTIONS]), 1).numpy()
+            logits, memories[k] = expert.policy(step, memories[k])
+            p += weights[k] * torch.softmax(torch.from_numpy(logits[:, :ACTIONS]), 1).numpy()
         np.testing.assert_allclose(np.exp(outputs[:, :ACTIONS]), p, rtol=0, atol=1e-5)
         np.testing.assert_allclose(mixture.weights, np.tile(weights, (50, 1)), atol=1e-6)
         step = engine.step(rng.integers(0, ACTIONS, 50))
@@ -108,25 +108,25 @@ def test_a_switch_plays_as_the_expert_of_the_mission_does() -> None:
     switch = Switch(_gate(4), experts)
     for verb, expert in experts.items():
         stage = stages_by_verb("all0")[verb]
-        mine, its = (play(each, stage, range(60), None) for each in (switch, expert))
-        np.testing.assert_array_equal(mine.steps, its.steps)
-        np.testing.assert_array_equal(mine.reward, its.reward)
+        actual, reference = (play(agent, stage, range(60), None) for agent in (switch, expert))
+        np.testing.assert_array_equal(actual.steps, reference.steps)
+        np.testing.assert_array_equal(actual.reward, reference.reward)
 
 
-def test_looks_are_means_over_the_steps_of_episodes_that_go_on() -> None:
+def test_gate_statistics_are_means_over_the_steps_of_running_episodes() -> None:
     mixture = Mixture(_gate(2, [0.75, 0.25]), {"a": _agent(1), "b": _agent(2)})
     looks = GateStatistics(mixture)
     played = play(mixture, "all0", range(300), np.random.default_rng(1), watch=looks)
     assert looks.steps.sum() == played.steps.sum()
-    found = looks.metrics()
+    metrics = looks.metrics()
     for verb in VERBS[:4]:
-        assert found[f"gate/{verb}/a"] == pytest.approx(0.75, abs=1e-6)
-        assert found[f"highest/{verb}/a"] == 1
-        assert found[f"gate_entropy/{verb}"] == pytest.approx(0.5623, abs=1e-4)  # by hand
+        assert metrics[f"gate/{verb}/a"] == pytest.approx(0.75, abs=1e-6)
+        assert metrics[f"highest/{verb}/a"] == 1
+        assert metrics[f"gate_entropy/{verb}"] == pytest.approx(0.5623, abs=1e-4)  # by hand
 
 
 def test_labels_are_what_the_teacher_gives_for_the_whole_episode() -> None:
-    """Where the student acts, from the beginning of each episode on."""
+    """In the student's states, from the beginning of an episode."""
     student = _student({verb: _agent(i) for i, verb in enumerate(VERBS[:4])})
     compared = 0
     for number in (1, 2, 3, 4):  # 128 steps: every episode has ended once
@@ -135,12 +135,12 @@ def test_labels_are_what_the_teacher_gives_for_the_whole_episode() -> None:
             pupil = worker.rollout
             steps, count = pupil.actions.shape
             begins, teacher = pupil.begins[:steps], pupil.teacher.network
-            seen = Sequences(
+            sequences = Sequences(
                 pupil.images[:steps], pupil.steps.direction[:steps], pupil.rows[:steps], begins,
                 np.zeros((count, teacher.shape.kept), np.float32), np.arange(count),
             )  # fmt: skip
             whole = Network(teacher.shape, teacher.flat).forward(
-                seen, teacher.film_tables(pupil.missions)
+                sequences, teacher.film_tables(pupil.missions)
             )
             known = np.logical_or.accumulate(begins, 0)  # since when the memory was empty
             np.testing.assert_allclose(pupil.labels[known], whole[known], rtol=0, atol=2e-5)
@@ -187,7 +187,7 @@ def _gate_learner(experts: dict[str, NetworkAgent]) -> GatePPO:
     return GatePPO(experts, settings, LOSS, 0.0, "gto0", record.Seeds(1))
 
 
-def test_a_gate_learns_whom_to_listen_to() -> None:
+def test_a_gate_learns_which_expert_to_choose() -> None:
     """One expert acts at random, the other turns round and round, which is right beside the object alone."""
     wanders, turns = _agent(1), _agent(2)
     for agent in (wanders, turns):
@@ -195,14 +195,14 @@ def test_a_gate_learns_whom_to_listen_to() -> None:
             agent.network.weights[name][:] = 0
     turns.network.weights["head_bias"][0] = 20
     learner = _gate_learner({"turns": turns, "wanders": wanders})
-    kept = [each.network.flat.copy() for each in (turns, wanders)]
+    kept = [expert.network.flat.copy() for expert in (turns, wanders)]
     for number in range(1, 21):
         learner.collect(number)
         learner.compute_advantages()
-        found = learner.optimise(number, 1e-2)
+        metrics = learner.optimise(number, 1e-2)
     weights = learner.workers[0].rollout.weights.mean((0, 1))
     assert weights[1] > 0.65, weights
-    assert found["gate_entropy"] < np.log(2)
+    assert metrics["gate_entropy"] < np.log(2)
     for before, agent in zip(kept, (turns, wanders), strict=True):
         np.testing.assert_array_equal(before, agent.network.flat)
 
@@ -211,15 +211,15 @@ def test_a_mixture_is_loaded_from_its_checkpoint_alone(tmp_path) -> None:
     experts = {"gtg": _agent(1), "gto": _agent(2, Shape(8, 16, 8))}
     mixture = Mixture(_gate(2), experts, "all0")
     tensors = checkpoints.named_tensors(mixture.gate.network, checkpoints.GATE)
-    for name, each in experts.items():
-        tensors |= checkpoints.named_tensors(each.network, name)
+    for name, expert in experts.items():
+        tensors |= checkpoints.named_tensors(expert.network, name)
     about = checkpoints.description(mixture.gate.network.shape, "all0")
     about["experts"] = checkpoints.expert_descriptions(experts)
     save_checkpoint(tmp_path / "checkpoints", 1, tensors, about, run_id="ab")
     loaded = checkpoints.load(tmp_path)
     assert (loaded.stage, loaded.run_id, list(loaded.experts)) == ("all0", "ab", ["gtg", "gto"])
-    assert [each.run_id for each in loaded.experts.values()] == [f"{i:032x}" for i in (1, 2)]
-    mine, its = (play(each, "all0", range(50), None) for each in (mixture, loaded))
-    np.testing.assert_array_equal(mine.steps, its.steps)
+    assert [expert.run_id for expert in loaded.experts.values()] == [f"{i:032x}" for i in (1, 2)]
+    actual, reference = (play(agent, "all0", range(50), None) for agent in (mixture, loaded))
+    np.testing.assert_array_equal(actual.steps, reference.steps)
     with pytest.raises(record.UserError, match="--gto"):
         checkpoints.load_specialists({"gto": tmp_path})

@@ -1,4 +1,4 @@
-"""Whole runs of `skill:distill` and `skill:moe` that break off and go on, and what their figures show."""
+"""Whole runs of `skill:distill` and `skill:moe`, interrupted and resumed, and their figures."""
 
 import json
 import sys
@@ -33,14 +33,14 @@ SHORT = {
 
 @pytest.fixture(scope="module")
 def specialists(tmp_path_factory) -> dict[str, str]:
-    """Flags with an agent for each verb, as checkpoints."""
+    """Flags that name one agent per verb, as checkpoints."""
     flags = {}
     for number, (verb, stage) in enumerate(
         {"gtg": "gtg1", "gto": "gto0", "pkp": "pkpc3", "tgl": "all0"}.items()
     ):
         shape = Shape(4, 16, 8 + number)
         network = Network(shape, initial_weights(shape, torch.Generator().manual_seed(number)))
-        network.weights["head"][:-1] *= 300  # decided ones, each in its own way
+        network.weights["head"][:-1] *= 300  # clear preferences, different per agent
         folder = tmp_path_factory.mktemp("agents") / verb
         save_checkpoint(
             folder / "checkpoints", 1, checkpoints.named_tensors(network), checkpoints.description(shape, stage),
@@ -92,7 +92,7 @@ def test_a_run_that_broke_off_goes_on_to_the_same_bits(
     assert played.rate == whole["result"]["metrics"]["success/greedy"]
 
 
-def test_a_gate_tells_of_its_experts(wholes) -> None:
+def test_a_gate_reports_its_experts(wholes) -> None:
     folder = wholes[moe.__name__]
     written = json.loads((folder / "result.json").read_text())
     metrics = written["result"]["metrics"]
@@ -158,7 +158,7 @@ def test_a_benchmark_that_broke_off_plays_only_what_is_missing(
     assert resumed["result"] == whole["result"]
 
 
-def test_figures_show_what_the_records_tell(tmp_path) -> None:
+def test_figures_show_the_records(tmp_path) -> None:
     names, stages = ["gtg1", "pkp4", "all6", "distill", "moe"], ["gtg1", "all6"]
     rates = {
         (name, stage): 0.1 * i + 0.05 * j
@@ -178,16 +178,16 @@ def test_figures_show_what_the_records_tell(tmp_path) -> None:
         "metrics": {name: {"last": value, "curve": [[value, value]]} for name, value in ends.items()}
         | {name: {"last": curve[-1][1], "curve": curve} for name, curve in curves.items()},
     }  # fmt: skip
-    found = {
+    records = {
         "skill:benchmark": [played], "skill:curriculum": [curriculum], "skill:gtg0": [stage],
     }  # fmt: skip
     for folder in (tmp_path / "once", tmp_path / "again"):
         folder.mkdir()
-        drawn = redraw.draw(found, folder)
+        drawn = redraw.draw(records, folder)
         assert [path.name for path in drawn] == ["benchmark_agents.svg", "chain_gtg.svg"]
     by_agent, chain = (path.read_text() for path in drawn)
-    for each in (by_agent, chain):
-        assert each.encode() == (tmp_path / "once" / drawn.pop(0).name).read_bytes()
+    for figure in (by_agent, chain):
+        assert figure.encode() == (tmp_path / "once" / drawn.pop(0).name).read_bytes()
     for word in ("GTG", "PKP", "ALL", "DIS", "MOE", "45.0"):
         assert f">{word}<" in by_agent
     assert ">gtg0<" in chain
@@ -212,8 +212,8 @@ def test_a_chain_is_read_back_as_it_was_logged() -> None:
             "chain/end/a": {"last": 12.0},
         }
     }
-    found = redraw.chain_of(curriculum)
-    assert found == plots.Chain({"a": 12.0, "b": 20.0}, ([10, 20], [0.25, 0.5]), ([5], [1e-3]))
+    chain = redraw.chain_of(curriculum)
+    assert chain == plots.Chain({"a": 12.0, "b": 20.0}, ([10, 20], [0.25, 0.5]), ([5], [1e-3]))
     assert redraw.chain_of({"metrics": {}}) is None
 
 

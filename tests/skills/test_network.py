@@ -1,4 +1,4 @@
-"""The network beside a plain unroll with torch's own modules and autograd, in float64."""
+"""The network against a plain unroll with torch's own modules and autograd, in float64."""
 
 import numpy as np
 import pytest
@@ -21,7 +21,9 @@ STEPS, ENVS = 6, 5
 WHICH = np.array([4, 0, 2])
 
 
-def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray, MissionIndex]:
+def _sequences(
+    shape: Shape, rng: np.random.Generator
+) -> tuple[Sequences, np.ndarray, MissionIndex]:
     cells = [rng.integers(0, size, (STEPS, ENVS, AREA)) for size in (*CELL_SIZES[:2], 3)]
     cells[0][..., 27] = rng.integers(4, 6, (STEPS, ENVS))  # a key in the hand, now and then
     cells[2][cells[0] != DOOR] = 0
@@ -30,7 +32,7 @@ def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray
     kept = rng.standard_normal((ENVS, shape.kept)).astype(np.float32)
     if shape.keep_locks:
         kept[:, -1] = rng.integers(0, 1 << CELL_SIZES[1], ENVS)
-    seen = Sequences(
+    sequences = Sequences(
         np.stack(cells, -1).reshape(STEPS, ENVS, -1).astype(np.uint8),
         rng.integers(0, 4, (STEPS, ENVS)).astype(np.uint8),
         missions.rows(codes),
@@ -38,7 +40,7 @@ def _seen(shape: Shape, rng: np.random.Generator) -> tuple[Sequences, np.ndarray
         kept,
         WHICH,
     )
-    return seen, codes, missions
+    return sequences, codes, missions
 
 
 def _weights(shape: Shape) -> np.ndarray:
@@ -47,7 +49,7 @@ def _weights(shape: Shape) -> np.ndarray:
 
 
 def _locked(triples: np.ndarray, known: set[int]) -> set[int]:
-    """Colours of locked doors: those known before, but for doors that are seen not to be locked, and those seen."""
+    """Colours of locked doors: known before and not observed unlocked, or observed locked now."""
     others = {colour for kind, colour, state in triples.tolist() if kind == 4 and state != 2}
     return known - others | {c for kind, c, state in triples.tolist() if (kind, state) == (4, 2)}
 
@@ -71,26 +73,28 @@ def _fits(cell: np.ndarray, code: np.ndarray) -> int:
 
 
 def _plain(
-    seen: Sequences, codes: np.ndarray, shape: Shape, weights: dict[str, torch.Tensor]
+    sequences: Sequences, codes: np.ndarray, shape: Shape, weights: dict[str, torch.Tensor]
 ) -> torch.Tensor:
     """Logits and values [T, S, 8], a step and a sequence at a time."""
     columns = []
-    for n in seen.which:
-        memory, rows = torch.from_numpy(seen.memory[n, : shape.memory]).double(), []
-        locks = {c for c in range(6) if shape.keep_locks and int(seen.memory[n, -1]) >> c & 1}
+    for n in sequences.which:
+        memory, rows = torch.from_numpy(sequences.memory[n, : shape.memory]).double(), []
+        locks = {c for c in range(6) if shape.keep_locks and int(sequences.memory[n, -1]) >> c & 1}
         for t in range(STEPS):
             film = sum(weights[name][int(codes[t, n, i])] for i, name in enumerate(PARTS))
             scale, shift, bias = film.split((shape.channels, shape.channels, shape.hidden))
-            triples = seen.images[t, n].reshape(AREA, 3).astype(int)
-            known = locks if shape.keep_locks and not seen.begins[t, n] else set()
+            triples = sequences.images[t, n].reshape(AREA, 3).astype(int)
+            known = locks if shape.keep_locks and not sequences.begins[t, n] else set()
             locks = _locked(triples, known)
             triples = _fitting(triples, locks)
             cells = sum(weights[name][triples[:, i]] for i, name in enumerate(CELL_PARTS))
             match = weights["match"][[_fits(cell, codes[t, n]) for cell in triples]]
             hidden = weights["input"] @ torch.relu(cells * (1 + scale) + shift + match).flatten()
-            hidden = torch.relu(hidden + bias + weights["direction"][int(seen.directions[t, n])])
+            hidden = torch.relu(
+                hidden + bias + weights["direction"][int(sequences.directions[t, n])]
+            )
             if shape.recurrent:
-                memory = torch.zeros_like(memory) if seen.begins[t, n] else memory
+                memory = torch.zeros_like(memory) if sequences.begins[t, n] else memory
                 bias_hidden = torch.cat(
                     (torch.zeros(2 * shape.memory).double(), weights["memory_bias"])
                 )
@@ -115,58 +119,59 @@ def test_outputs_and_gradients_are_those_of_a_plain_unroll(
 ) -> None:
     shape = Shape(channels=8, hidden=24, memory=16, recurrent=recurrent, keep_locks=keep_locks)
     rng = np.random.default_rng(3)
-    seen, codes, missions = _seen(shape, rng)
+    sequences, codes, missions = _sequences(shape, rng)
     flat = _weights(shape)
     network = Network(shape, flat)
-    outputs = network.forward(seen, network.film_tables(missions)).copy()
+    outputs = network.forward(sequences, network.film_tables(missions)).copy()
     weights = {
         name: torch.from_numpy(view).double().requires_grad_()
         for name, view in named_views(flat, shape).items()
     }
-    expected = _plain(seen, codes, shape, weights)
+    expected = _plain(sequences, codes, shape, weights)
     np.testing.assert_allclose(outputs, expected.detach(), rtol=0, atol=1e-5)
     grad_outputs = rng.standard_normal(outputs.shape).astype(np.float32)
     (expected * torch.from_numpy(grad_outputs)).sum().backward()
     gradient = np.full_like(flat, 7)  # all of it has to be written
     network.backward(grad_outputs.copy(), named_views(gradient, shape))
-    for name, found in named_views(gradient, shape).items():
-        wanted = weights[name].grad.numpy()
+    for name, actual in named_views(gradient, shape).items():
+        reference = weights[name].grad.numpy()
         np.testing.assert_allclose(
-            found, wanted, rtol=0, atol=2e-5 * max(1, np.abs(wanted).max()), err_msg=name
+            actual, reference, rtol=0, atol=2e-5 * max(1, np.abs(reference).max()), err_msg=name
         )
-        assert np.abs(wanted).max() > 1e-3, name
+        assert np.abs(reference).max() > 1e-3, name
 
 
 @pytest.mark.parametrize("keep_locks", [True, False])
-def test_the_memory_of_the_episode_before_is_gone(keep_locks: bool) -> None:
+def test_memory_is_cleared_at_the_start_of_an_episode(keep_locks: bool) -> None:
     shape = Shape(channels=4, hidden=16, memory=12, keep_locks=keep_locks)
     rng = np.random.default_rng(4)
-    seen, _, missions = _seen(shape, rng)
-    seen.begins[:] = False
-    seen.begins[3] = True
+    sequences, _, missions = _sequences(shape, rng)
+    sequences.begins[:] = False
+    sequences.begins[3] = True
     network = Network(shape, _weights(shape))
     films = network.film_tables(missions)
-    before = network.forward(seen, films).copy()
-    seen.images[:3] = 0
-    seen.memory[:, : shape.memory] += 1
-    after = network.forward(seen, films)
+    before = network.forward(sequences, films).copy()
+    sequences.images[:3] = 0
+    sequences.memory[:, : shape.memory] += 1
+    after = network.forward(sequences, films)
     assert (before[:3] != after[:3]).all(axis=(1, 2)).all()
     np.testing.assert_array_equal(before[3:], after[3:])
 
 
 @pytest.mark.parametrize("keep_locks", [True, False])
-def test_steps_one_by_one_give_what_the_sequence_gives(keep_locks: bool) -> None:
+def test_single_steps_equal_the_whole_sequence(keep_locks: bool) -> None:
     shape = Shape(channels=4, hidden=16, memory=12, keep_locks=keep_locks)
     rng = np.random.default_rng(5)
-    seen, _, missions = _seen(shape, rng)
+    sequences, _, missions = _sequences(shape, rng)
     network = Network(shape, _weights(shape))
     films = network.film_tables(missions)
-    whole = network.forward(seen, films).copy()
-    memory = seen.memory[WHICH]
+    whole = network.forward(sequences, films).copy()
+    memory = sequences.memory[WHICH]
     for t in range(STEPS):
         now = slice(t, t + 1)
         here = [
-            each[now][:, WHICH] for each in (seen.images, seen.directions, seen.rows, seen.begins)
+            part[now][:, WHICH]
+            for part in (sequences.images, sequences.directions, sequences.rows, sequences.begins)
         ]
         one = network.forward(Sequences(*here, memory, np.arange(len(WHICH))), films)[0]
         np.testing.assert_allclose(one, whole[t], rtol=0, atol=1e-6)

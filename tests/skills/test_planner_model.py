@@ -25,37 +25,37 @@ def taught() -> list[Demonstration]:
     return demonstrate("nlm0", levels, record.Seeds(1), 0.2)
 
 
-def test_demonstrations_tell_only_what_can_be_known(taught: list[Demonstration]) -> None:
+def test_demonstrations_contain_only_observable_facts(taught: list[Demonstration]) -> None:
     assert len(taught) > 400
     for prompt, subtask in taught:
         assert f"\n- {subtask}" in prompt.split("Sub-tasks:")[1]
         if subtask.startswith("pick up"):
             colour = subtask.split()[3]
-            seen = f"- {colour} door, locked" in prompt
-            assert seen or prompt.startswith(f"Task: open the {colour} door")
+            shown = f"- {colour} door, locked" in prompt
+            assert shown or prompt.startswith(f"Task: open the {colour} door")
     assert {subtask.split(" the ")[0] for _, subtask in taught} >= {"explore", "open", "pick up"}
 
 
-def test_tokens_are_what_the_chat_template_makes(taught: list[Demonstration]) -> None:
-    tokens = small_lm.tokenizer_for([each.prompt for each in taught])
+def test_tokens_are_those_of_the_chat_template(taught: list[Demonstration]) -> None:
+    tokens = small_lm.tokenizer_for([example.prompt for example in taught])
     texts = Texts.of(taught, tokens)
     for item, conversation, answer in zip(taught, texts.tokens, texts.answers, strict=True):
         asked = [
             {"role": "system", "content": prompts.SYSTEM},
             {"role": "user", "content": item.prompt},
         ]
-        made = tokens.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
-        assert made == conversation[:answer].tolist()
+        expected = tokens.apply_chat_template(asked, add_generation_prompt=True)["input_ids"]
+        assert expected == conversation[:answer].tolist()
         text = f"{USER}{item.prompt}{END}{ASSISTANT}{prompts.answer(item.subtask)}{END}"
         assert tokens.decode(conversation) == text
-    rows, said = texts.batch(np.arange(5))
+    rows, mask = texts.batch(np.arange(5))
     for i in range(5):
-        assert tokens.decode(rows[i][said[i]]) == f"{prompts.answer(taught[i].subtask)}{END}"
+        assert tokens.decode(rows[i][mask[i]]) == f"{prompts.answer(taught[i].subtask)}{END}"
 
 
 def test_it_learns_to_plan(taught: list[Demonstration]) -> None:
     """Better than whoever always says what is most often right, in levels that it does not know."""
-    tokens = small_lm.tokenizer_for([each.prompt for each in taught])
+    tokens = small_lm.tokenizer_for([example.prompt for example in taught])
     held_out = demonstrate("nlm0", range(30), record.Seeds(2), 0.2)
     texts, others = Texts.of(taught, tokens), Texts.of(held_out, tokens)
     pupil = ImitationTrainer(

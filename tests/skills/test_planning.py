@@ -1,4 +1,4 @@
-"""What a planner sees, what it can ask for, and episodes with planners and executors."""
+"""A planner's map and options, and episodes with planners and executors."""
 
 import json
 from collections.abc import Callable, Iterator
@@ -61,10 +61,10 @@ def _agent() -> NetworkAgent:
     return NetworkAgent(Network(shape, flat))
 
 
-def test_a_map_is_what_minigrid_has_shown() -> None:
+def test_a_map_has_the_cells_that_minigrid_has_shown() -> None:
     for seed in (3, 4):
         env = SkillsEnv("nlm2")
-        seen, _ = env.reset(seed=seed)
+        observation, _ = env.reset(seed=seed)
         engine = Engine("nlm2", 1, auto_reset=False)
         step, scenes = engine.reset(np.array([seed])), Scenes(1, (11, 11))
         known = np.zeros((11, 11, 3), np.uint8)
@@ -74,69 +74,71 @@ def test_a_map_is_what_minigrid_has_shown() -> None:
             for x, y in np.ndindex(11, 11):
                 inside = env.relative_coords(x, y)
                 here = (x, y) == tuple(env.agent_pos)
-                if inside and not here and seen["image"][inside][0]:
+                if inside and not here and observation["image"][inside][0]:
                     known[y, x] = env.grid.get(x, y).encode() if env.grid.get(x, y) else (1, 0, 0)
                 elif here and not known[y, x, 0]:
                     known[y, x] = (1, 0, 0)
             np.testing.assert_array_equal(scenes._cells[0], known)
             action = int(rng.choice(6, p=(0.15, 0.15, 0.4, 0.1, 0.05, 0.15)))
-            seen, _, terminated, truncated, _ = env.step(action)
+            observation, _, terminated, truncated, _ = env.step(action)
             step = engine.step(np.array([action]))
             if terminated or truncated:
                 break
 
 
-def test_what_can_be_asked_for_was_seen_and_is_not_fulfilled() -> None:
-    class Looks(RandomPlanner):
+def test_options_are_known_and_not_yet_fulfilled() -> None:
+    class CheckingPlanner(RandomPlanner):
         asked = 0
 
         def choose(self, situations: list[Situation]) -> list[str]:
-            for each in situations:
-                seen = {prompts.object_name(thing.kind, thing.colour) for thing in each.things}
-                for option in each.options[1:]:
+            for situation in situations:
+                known = {
+                    prompts.object_name(thing.kind, thing.colour) for thing in situation.things
+                }
+                for option in situation.options[1:]:
                     verb, name = option.split(" the ")
-                    assert name in seen or name == "green goal square"
+                    assert name in known or name == "green goal square"
                     assert codes.mission_text(subtasks.code(option)) == option
                     assert verb != "pick up" or name.endswith("key")
-                    assert (name, verb) != (self._in_hand(each), "pick up")
+                    assert (name, verb) != (self._in_hand(situation), "pick up")
                     self.asked += 1
-                assert each.options[0] == subtasks.EXPLORE
-                assert len(set(each.options)) == len(each.options)
+                assert situation.options[0] == subtasks.EXPLORE
+                assert len(set(situation.options)) == len(situation.options)
             return super().choose(situations)
 
         def _in_hand(self, situation: Situation) -> str:
             return prompts.object_name(*situation.carried) if situation.carried else ""
 
-    planner = Looks(record.Seeds(1))
+    planner = CheckingPlanner(record.Seeds(1))
     _episodes(planner, seeds=SEEDS[:24]).play()
     assert planner.asked > 500
 
 
 def test_sub_tasks_of_the_search_are_a_shortest_solution() -> None:
-    """Nearly all levels have to be solved so that the closed list can be said to be enough; in fact all are."""
+    """The closed list of sub-tasks suffices if nearly all levels are solved; in fact all are."""
     oracle = Oracle()
     played = _episodes(OraclePlanner(oracle), SearchExecutor(len(SEEDS), oracle)).play()
-    shortest = [len(each) for each in solutions(levels("nlm2", np.asarray(SEEDS)))]
+    shortest = [len(solution) for solution in solutions(levels("nlm2", np.asarray(SEEDS)))]
     assert played.success.all()
     np.testing.assert_array_equal(played.steps, shortest)
     assert {verb for verb, _ in played.outcomes} == {"explore", "go to", "open", "pick up"}
 
 
-def test_a_search_goes_on_from_any_moment() -> None:
+def test_a_search_continues_from_any_state() -> None:
     """With a key in hand, or laid down, or a lock that is open, what is left is what is left of the solution."""
     drawn = levels("nlm2", np.asarray(SEEDS[:12]))
-    held = 0
+    carrying = 0
     for n, path in enumerate(solutions(drawn)):
         level = drawn[n : n + 1]
         engine = Engine(level, 1, auto_reset=False)
         engine.load(level)
         for done, action in enumerate(path):
             now = engine.state()
-            held += bool(now.carried[0, 0])
+            carrying += bool(now.carried[0, 0])
             if done % 3 == 0:
                 assert len(solutions(now)[0]) == len(path) - done
             engine.step(np.array([action]))
-    assert held > 50
+    assert carrying > 50
     ball = replace(drawn[:1], carried=np.array([[codes.BALL, 0]], np.uint16))
     with pytest.raises(ValueError, match="the carried object"):
         solutions(ball)
@@ -163,8 +165,8 @@ def test_nothing_forbidden_is_done_under_guard(stage: str) -> None:
     }
 
 
-def test_the_guard_knows_what_was_seen() -> None:
-    """Keys of locks that were seen, or are spoken of, may be picked up; others only where that is the sub-task."""
+def test_the_guard_allows_keys_of_known_locks() -> None:
+    """Keys of known or mentioned locks may be picked up; others only where that is the sub-task."""
     engine = Engine("nlm2", 300, auto_reset=False)
     step = engine.reset(np.arange(300))
     scenes = Scenes(300, (11, 11))
@@ -184,14 +186,14 @@ def test_the_guard_knows_what_was_seen() -> None:
             locks = {int(door) >> 4 & 7 for door in doors if int(door) >> 7 & 3 == codes.LOCKED}
             assert withheld[n, PICKUP] or colour in locks
             allowed += not withheld[n, PICKUP]
-            wanted = nothing.copy()
-            wanted[n] = codes.mission_code(f"pick up the {COLOURS[colour]} key")
-            assert not scenes.forbidden(wanted)[n, PICKUP]
+            tasks = nothing.copy()
+            tasks[n] = codes.mission_code(f"pick up the {COLOURS[colour]} key")
+            assert not scenes.forbidden(tasks)[n, PICKUP]
         step = engine.step(rng.choice(3, 300, p=(0.2, 0.2, 0.6)))
     assert allowed > 5
 
 
-def test_an_agent_with_one_sub_task_plays_as_it_does_alone() -> None:
+def test_an_agent_with_one_sub_task_plays_as_without_a_planner() -> None:
     agent, seeds = _agent(), range(30)
     executor = AgentExecutor(agent, 30, np.random.default_rng(1), forgets=False)
     planned = EpisodeRunner("gtg0", seeds, GoalPlanner(), executor, 1000, guarded=False).play()
@@ -238,14 +240,14 @@ def talks(tmp_path: Path) -> Iterator:
         server.__exit__()
 
 
-def test_an_invalid_answer_is_asked_again_with_what_was_wrong(talks) -> None:
+def test_an_invalid_answer_is_retried_with_the_reason(talks) -> None:
     def answer(body) -> str:
         first = len(body["messages"]) == 2
         return "hello" if first else prompts.answer(options_of(body)[-1])
 
     class Last(planners.Planner):
         def choose(self, situations: list[Situation]) -> list[str]:
-            return [each.options[-1] for each in situations]
+            return [situation.options[-1] for situation in situations]
 
     planner, server = talks(answer)
     played = _episodes(planner, seeds=SEEDS[:6]).play()
@@ -272,10 +274,10 @@ def test_all_prompts_and_answers_are_kept(talks, tmp_path: Path) -> None:
 
     planner, server = talks(answer)
     first = _episodes(planner, seeds=SEEDS[:6]).play()
-    lines = [json.loads(each) for each in (tmp_path / "calls.jsonl").read_text().splitlines()]
+    lines = [json.loads(line) for line in (tmp_path / "calls.jsonl").read_text().splitlines()]
     assert len(lines) == len(server.chats) == first.calls.sum()
-    asked = sorted(json.dumps(each["messages"]) for each in server.chats)
-    assert sorted(json.dumps(each["messages"]) for each in lines) == asked
+    asked = sorted(json.dumps(chat["messages"]) for chat in server.chats)
+    assert sorted(json.dumps(line["messages"]) for line in lines) == asked
     for line in lines:
         assert f"Step {line['step']} of 121" in line["messages"][1]["content"]
         assert json.loads(line["reply"])["subtask"] in line["options"]
@@ -325,7 +327,7 @@ def test_a_result_states_how_many_sub_tasks_were_drawn_at_random(played, tmp_pat
         return 200, prompts.answer(invalid)
 
     with ChatServer(answer) as server:
-        found = played(tmp_path, url=server.url)
+        result = played(tmp_path, url=server.url)
         lines = [
             json.loads(line)
             for line in (tmp_path / "artifacts/calls.jsonl").read_text().splitlines()
@@ -334,18 +336,18 @@ def test_a_result_states_how_many_sub_tasks_were_drawn_at_random(played, tmp_pat
     calls = len({(line["episode"], line["call"]) for line in lines})
     drawn = sum(line["attempt"] == 1 and not line["valid"] for line in lines)
     assert 0 < drawn < calls
-    metrics = found["metrics"]
+    metrics = result["metrics"]
     assert metrics["planner_calls"] == calls == metrics["calls"] * 6
     assert (metrics["invalid_once"], metrics["invalid_twice"]) == (0, drawn)
     assert metrics["random_share"] == drawn / calls
-    assert f"{drawn} of {calls} calls" in found["summary"]
+    assert f"{drawn} of {calls} calls" in result["summary"]
     assert again["metrics"] == metrics
     without = played(tmp_path / "random", planner="random", model="")
     assert "random_share" not in without["metrics"]
     assert "at random" not in without["summary"]
 
 
-def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(played, tmp_path: Path) -> None:
+def test_an_agent_in_a_folder_plays_the_task_that_it_was_trained_on(played, tmp_path: Path) -> None:
     shape = Shape(4, 16, 8)
     network = Network(shape, initial_weights(shape, torch.Generator().manual_seed(1)))
     for stage in ("nlm1", "pkp4"):
@@ -354,23 +356,23 @@ def test_an_agent_in_a_folder_plays_the_whole_task_if_it_learned_it(played, tmp_
             checkpoints.description(shape, stage),
         )  # fmt: skip
     flags = {"planner": "none", "model": ""}
-    found = played(tmp_path / "run", agent=str(tmp_path / "nlm1"), **flags)
+    result = played(tmp_path / "run", agent=str(tmp_path / "nlm1"), **flags)
     episodes = play(NetworkAgent(network), "nlm2", range(6), record.Seeds(1).generator("actions"))
-    assert found["objective"]["value"] == pytest.approx(episodes.reward.mean())
+    assert result["objective"]["value"] == pytest.approx(episodes.reward.mean())
     with pytest.raises(record.UserError, match=r"--agent: .* trained on pkp4"):
         played(tmp_path / "other", agent=str(tmp_path / "pkp4"), **flags)
 
 
-def test_a_run_tells_rewards_and_success_apart(played, tmp_path: Path) -> None:
-    found = played(tmp_path, planner="random", model="")
-    one_by_one, together = found["table"]
+def test_a_run_reports_rewards_and_success_separately(played, tmp_path: Path) -> None:
+    result = played(tmp_path, planner="random", model="")
+    one_by_one, together = result["table"]
     drawn = _episodes(RandomPlanner(record.Seeds(1)), seeds=range(6)).play()
     assert one_by_one["rows"][0][2:5] == [f"{x:.3f}" if x else "0" for x in drawn.reward[:3]]
-    assert found["objective"]["value"] == pytest.approx(drawn.reward.mean())
-    assert found["metrics"]["success/all"] == drawn.success.mean()
-    assert found["metrics"]["reward/more"] == pytest.approx(drawn.reward[3:].mean())
+    assert result["objective"]["value"] == pytest.approx(drawn.reward.mean())
+    assert result["metrics"]["success/all"] == drawn.success.mean()
+    assert result["metrics"]["reward/more"] == pytest.approx(drawn.reward[3:].mean())
     assert [row[2:4] for row in together["rows"]] == [["shared", "3"], ["more", "3"], ["all", "6"]]
-    for table in found["table"]:
+    for table in result["table"]:
         assert {len(row) for row in table["rows"]} == {len(table["columns"])}
 
 
@@ -395,7 +397,7 @@ def test_levels_of_the_source_are_the_first_ones() -> None:
     missions = levels("nlm2", np.arange(10)).mission
     assert (missions[:, 0] == NLM).all()
     assert {len(rewards) for rewards in llm.reported.REWARDS.values()} == {10}
-    means = {name: round(100 * sum(each) / 10) for name, each in llm.reported.REWARDS.items()}
+    means = {name: round(100 * sum(rewards) / 10) for name, rewards in llm.reported.REWARDS.items()}
     assert means == {"NLM": 43, "DIS": 55, "PPO": 33, "MOE": 57}
 
 

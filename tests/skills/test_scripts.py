@@ -12,13 +12,13 @@ from skills.levels.stages import STAGES
 
 
 def test_levels_are_measured_and_shown(run_main, tmp_path):
-    found = run_main(tmp_path, show_levels, episodes=200, solved=10, training=100)["result"]
-    assert found["objective"]["value"] == 1.0
-    assert found["objective"]["count"] == 10 * len(STAGES)
-    table = found["table"]
+    result = run_main(tmp_path, show_levels, episodes=200, solved=10, training=100)["result"]
+    assert result["objective"]["value"] == 1.0
+    assert result["objective"]["count"] == 10 * len(STAGES)
+    table = result["table"]
     assert [row[0] for row in table["rows"]] == list(STAGES)
     assert {len(row) for row in table["rows"]} == {len(table["columns"])}
-    assert found["metrics"]["random/pkp0"] > found["metrics"]["random/pkp4"]
+    assert result["metrics"]["random/pkp0"] > result["metrics"]["random/pkp4"]
     picture = imread(tmp_path / "artifacts" / "levels.png")
     assert picture.shape[0] > 300
     assert picture.std() > 0.1
@@ -26,11 +26,11 @@ def test_levels_are_measured_and_shown(run_main, tmp_path):
 
 def test_a_check_counts_what_it_compared(run_main, monkeypatch, tmp_path):
     monkeypatch.setattr(comparison, "BABYAI", comparison.BABYAI[:1])
-    found = run_main(tmp_path, check_engine, transitions=10_000, envs=8)["result"]
-    assert found["metrics"]["mismatches"] == 0
-    assert found["metrics"]["transitions"] >= 10_000
+    result = run_main(tmp_path, check_engine, transitions=10_000, envs=8)["result"]
+    assert result["metrics"]["mismatches"] == 0
+    assert result["metrics"]["transitions"] >= 10_000
     parts = json.loads((tmp_path / "artifacts" / "environments.json").read_text())
-    assert sum(each["transitions"] for each in parts) == found["metrics"]["transitions"]
+    assert sum(part["transitions"] for part in parts) == result["metrics"]["transitions"]
     assert len(parts) == len(STAGES) + 1 + len(comparison.MINIGRID)
 
 

@@ -1,4 +1,4 @@
-"""The potential of keys and locks, beside minigrid's own objects, and what shaping adds to an episode."""
+"""The potential of keys and locks against minigrid's own objects, and what shaping adds to an episode."""
 
 import gymnasium
 import numpy as np
@@ -13,13 +13,15 @@ from skills.levels.solver import solutions
 
 
 def by_objects(env) -> float:
-    """The same from minigrid's objects: locks whose keys lie about or are carried, and what is carried."""
-    things = [each for each in env.grid.grid if each is not None]
-    locked = {each.color for each in things if each.type == "door" and each.is_locked}
+    """The potential from minigrid's objects: locks whose keys lie about or are carried, and the carried key."""
+    things = [thing for thing in env.grid.grid if thing is not None]
+    locked = {thing.color for thing in things if thing.type == "door" and thing.is_locked}
     hand = [] if env.carrying is None else [env.carrying]
-    tools = [each.color for each in things + hand if each.type == "key" and each.marks & codes.TOOL]
-    held = any(each.marks & codes.TOOL and each.color in locked for each in hand)
-    return sum(colour not in locked for colour in tools) + 0.5 * held
+    tools = [
+        thing.color for thing in things + hand if thing.type == "key" and thing.marks & codes.TOOL
+    ]
+    has_tool = any(thing.marks & codes.TOOL and thing.color in locked for thing in hand)
+    return sum(colour not in locked for colour in tools) + 0.5 * has_tool
 
 
 @pytest.mark.parametrize("stage", ["nlm2", "pkp4", "tgl3"])
@@ -27,18 +29,18 @@ def test_the_potential_follows_keys_and_locks(stage: str) -> None:
     seeds = np.arange(12)
     drawn = levels(stage, seeds)
     env = gymnasium.make(env_id(stage), disable_env_checker=True).unwrapped
-    seen = set()
+    values = set()
     for seed, actions in zip(seeds, solutions(drawn), strict=True):
-        engine, found = Engine(stage, 1, auto_reset=False), np.zeros(1, np.float32)
+        engine, potential = Engine(stage, 1, auto_reset=False), np.zeros(1, np.float32)
         engine.reset(np.array([seed]))
         env.reset(seed=int(seed))
         for action in actions:
-            engine.potentials(found)
-            assert found[0] == by_objects(env)
-            seen.add(float(found[0]))
+            engine.potentials(potential)
+            assert potential[0] == by_objects(env)
+            values.add(float(potential[0]))
             engine.step(np.array([action]))
             env.step(int(action))
-    assert seen >= ({0, 0.5, 1, 1.5, 2} if stage == "nlm2" else {0, 0.5, 1})
+    assert values >= ({0, 0.5, 1, 1.5, 2} if stage == "nlm2" else {0, 0.5, 1})
 
 
 def test_an_episode_gets_nothing_but_what_it_began_with() -> None:

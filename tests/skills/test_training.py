@@ -85,14 +85,14 @@ def test_values_of_a_rollout_are_those_of_the_whole_sequence() -> None:
     rollout.collect(np.random.default_rng(3).random((steps, count)))
     films = network.film_tables(rollout.missions)
     images, directions, rows, begins = (
-        each.copy()
-        for each in (rollout.images, rollout.steps.direction, rollout.rows, rollout.begins)
+        part.copy()
+        for part in (rollout.images, rollout.steps.direction, rollout.rows, rollout.begins)
     )
     whole = Network(TINY, network.flat)
     every = np.arange(count)
-    seen = Sequences(images, directions, rows, begins, rollout.first_memory, every)
+    sequences = Sequences(images, directions, rows, begins, rollout.first_memory, every)
     np.testing.assert_allclose(
-        whole.forward(seen, films)[..., -1], rollout.values, rtol=0, atol=1e-5
+        whole.forward(sequences, films)[..., -1], rollout.values, rtol=0, atol=1e-5
     )
     cut = rollout.steps.truncated[1:] & ~rollout.steps.terminated[1:]
     assert cut.sum() >= count // 2
@@ -137,7 +137,7 @@ def test_it_learns() -> None:
     assert after > max(0.5, before + 0.25), (before, after)
 
 
-def test_episodes_do_not_depend_on_those_beside_them() -> None:
+def test_episodes_do_not_depend_on_their_batch() -> None:
     agent = NetworkAgent(_network(scale=50))
     together, apart = (
         play(agent, "gto0", range(300), None),

@@ -46,7 +46,7 @@ def test_an_idle_machine_records_with_the_load_before_the_start(report, monkeypa
     assert "load 1.0" in (report.FOLDER / "README.md").read_text()
 
 
-def test_a_loaded_machine_is_refused_with_one_line(report, monkeypatch):
+def test_a_loaded_machine_is_a_one_line_error(report, monkeypatch):
     loads(monkeypatch, 3.2)
     with pytest.raises(
         SystemExit, match=r"load average 3\.2 is above 1\.5: nothing is measured"

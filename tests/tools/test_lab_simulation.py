@@ -113,7 +113,7 @@ def test_heartbeats_leave_less_of_the_scheduler():
         model.simulate(scenario, costs, heartbeats=200)
 
 
-def test_a_check_is_made_while_the_next_trial_is_prepared():
+def test_a_check_runs_while_the_next_trial_is_prepared():
     costs = replace(FREE, check=2.0, submitter_trial=1.5)
     outcome = model.simulate(model.Scenario(workers=1, trials=10, seconds=5.0), costs)
     assert outcome.seconds == pytest.approx(1.5 + 10 * (2.0 + 5.0))  # longer than the 1.5 s
@@ -125,6 +125,6 @@ def test_a_proposals_cost_is_fitted():
     assert (fitted.base, fitted.factor) == pytest.approx((2.0, 1e-7))
 
 
-def test_costs_come_back_from_json():
+def test_costs_are_restored_from_json():
     costs = model.Costs(heartbeat=0.1, server=model.Linear(1, 2), proposal=model.Cubic(3, 4))
     assert model.Costs.from_json(costs.to_json()) == costs

@@ -94,7 +94,7 @@ def test_the_lock_names_all_dependencies_with_hashes_and_no_address():
     locked = {re.match(r"[\w.-]+", block)[0].lower() for block in blocks}
     extras = PROJECT["optional-dependencies"]
     asked = PROJECT["dependencies"] + extras["studies"] + extras["bench"] + extras["test"]
-    assert {re.match(r"[\w.-]+", each)[0].lower() for each in asked} <= locked
-    assert not {re.match(r"[\w.-]+", each)[0] for each in PROJECT["dependencies"]} & {
+    assert {re.match(r"[\w.-]+", requirement)[0].lower() for requirement in asked} <= locked
+    assert not {re.match(r"[\w.-]+", requirement)[0] for requirement in PROJECT["dependencies"]} & {
         "torch", "mujoco", "minigrid", "transformers", "gymnasium"
     }  # fmt: skip

@@ -1,4 +1,4 @@
-"""The questions of a reader, each answered on the catalog's front page or one click from it, in a real browser."""
+"""A reader's questions, answered on the catalog's front page or one click from it, in a real browser."""
 
 import re
 from collections.abc import Iterator
@@ -63,13 +63,13 @@ def rows(page, heading: str) -> list[list[str]]:
     """Cells of the tables between a heading and the next."""
     return page.evaluate(
         """heading => {
-            const found = [];
+            const rows = [];
             let at = document.getElementById(heading).nextElementSibling;
             for (; at && at.tagName !== 'H2'; at = at.nextElementSibling)
                 if (at.tagName === 'TABLE')
                     for (const row of at.tBodies[0].rows)
-                        found.push([...row.cells].map(cell => cell.innerText.trim()));
-            return found;
+                        rows.push([...row.cells].map(cell => cell.innerText.trim()));
+            return rows;
         }""",
         heading,
     )

@@ -55,7 +55,7 @@ def test_a_sweep_in_a_browser(tmp_path: Path):
         assert not {"approx_kl", "value_loss", "gamma", "task", "Description"} & headers
         assert sweep.names <= set(shown(page))
 
-        # Two of its runs compared: a curve for each.
+        # Two of its runs compared: one curve per run.
         two = [TOOL.newest(TOOL.OPERATION)[1][i] for i in (0, -1)]
         TOOL.compare(page, two)
         TOOL.open_curves(page, METRIC, len(two))
@@ -63,7 +63,7 @@ def test_a_sweep_in_a_browser(tmp_path: Path):
             assert page.get_by_text(f"{name} ({METRIC})").count()  # in the legend
         assert len(set(page.evaluate(STROKES))) == 2
 
-        # Its charts: a line for each point of the grid.
+        # Its charts: one line per point of the grid.
         page.goto(f"{address}/{batch.path}")
         TOOL.wait_for_lines(page, len({name.split(" seed")[0] for name in sweep.names}))
         page.screenshot(path=tmp_path / "sweep.png")

@@ -48,7 +48,7 @@ def test_equal_settings_rarely_differ():
     assert wrong <= 20  # 5 % of 200, and a few for the bootstrap of five seeds
 
 
-def test_the_interval_of_a_difference_has_the_true_one_in_it():
+def test_the_interval_of_a_difference_covers_the_true_one():
     generator = random.Random(2)
     inside = 0
     for _ in range(200):

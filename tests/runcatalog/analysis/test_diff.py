@@ -25,7 +25,7 @@ def cells(lines, name):
     return next(line.split() for line in lines if line.split()[:1] == [name])
 
 
-def test_what_differs_between_two_runs_is_told_and_nothing_else(make, tmp_path):
+def test_the_output_lists_the_differences_of_two_runs_alone(make, tmp_path):
     a = make(1, lr=1e-3, task="pull", machine="box1", versions={"numpy": "2.4", "torch": "2.13"})
     b = make(
         2,
@@ -123,7 +123,7 @@ def test_a_curve_that_differs_on_the_way_or_by_its_digest_is_a_difference(make, 
 
 
 def sweep(make, first, values, **flags):
-    """A batch: values by learning rate, a seed each; None failed."""
+    """A batch: values by learning rate, one per seed; None is a failed run."""
     head = make(first, result={"batch": True})
     trials = [
         make(
@@ -178,8 +178,8 @@ def test_the_interval_of_a_difference_covers_the_true_one():
     generator, covered = np.random.default_rng(0), 0
     for _ in range(20):
         a, b = generator.normal(0, 1, 12), generator.normal(0.5, 2, 20)
-        told = [[(i, {"value": float(v)}) for i, v in enumerate(side)] for side in (a, b)]
-        low, high = difference_bounds(*told)
+        sides = [[(i, {"value": float(v)}) for i, v in enumerate(side)] for side in (a, b)]
+        low, high = difference_bounds(*sides)
         assert low < b.mean() - a.mean() < high
         covered += low <= 0.5 <= high
     assert covered >= 17
@@ -188,9 +188,9 @@ def test_the_interval_of_a_difference_covers_the_true_one():
 @pytest.fixture
 def repository(tmp_path):
     def git(*arguments):
-        told = ["git", "-c", "user.name=x", "-c", "user.email=x@x", *arguments]
+        command = ["git", "-c", "user.name=x", "-c", "user.email=x@x", *arguments]
         return subprocess.run(
-            told, cwd=tmp_path, check=True, capture_output=True, text=True
+            command, cwd=tmp_path, check=True, capture_output=True, text=True
         ).stdout.strip()
 
     git("init", "-q", "-b", "main")
@@ -203,7 +203,7 @@ def repository(tmp_path):
     return tmp_path, commits
 
 
-def test_commits_are_told_by_git_where_it_has_them(repository, make):
+def test_commits_are_described_by_git_where_it_has_them(repository, make):
     root, (first, second, third) = repository
     lines = between(root, first, third)
     assert lines[0] == "2 commits to B:"

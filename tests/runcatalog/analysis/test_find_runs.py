@@ -20,8 +20,8 @@ from runcatalog.query.language import QueryError
 ROOT = Path(__file__).parents[3]
 
 
-def ids(found):
-    return [int(each.run[:8], 16) for each in found.stored]
+def ids(matches):
+    return [int(run.run[:8], 16) for run in matches.stored]
 
 
 def find(records, query):
@@ -95,7 +95,7 @@ def test_a_flag_is_equal_to_what_one_would_type(make, value, equal, other):
         assert find([run], f"x!={typed}") == [1]
 
 
-def test_a_seed_of_many_digits_is_found_by_all_of_them(make):
+def test_a_seed_of_many_digits_matches_exactly(make):
     seeds = [12345678901234567, 12345678901234568, 2**63 - 1]
     runs = [make(n, seed=seed) for n, seed in enumerate(seeds)]
     for number, seed in enumerate(seeds):
@@ -107,19 +107,21 @@ def test_a_seed_of_many_digits_is_found_by_all_of_them(make):
     )
 
 
-def test_a_value_that_no_run_has_is_told(make):
-    held = MemoryReader([make(1, task="lever", lr=1), make(2, task="pull", lr=2, label="mine")])
+def test_a_value_that_no_run_has_gets_a_hint(make):
+    reader = MemoryReader([make(1, task="lever", lr=1), make(2, task="pull", lr=2, label="mine")])
     assert (
-        find_runs.find_runs(held, "lr=1 and task=levr").hint
+        find_runs.find_runs(reader, "lr=1 and task=levr").hint
         == "task is never levr, did you mean lever?"
     )
-    assert find_runs.find_runs(held, "operation=toy:trian").hint.endswith("did you mean toy:train?")
-    assert find_runs.find_runs(held, "lr=3").hint == "lr is never 3"
-    assert find_runs.find_runs(held, "lr=1 and task=pull").hint == ""
-    assert find_runs.find_runs(held, "lr>3 and not label=x").hint == ""
+    assert find_runs.find_runs(reader, "operation=toy:trian").hint.endswith(
+        "did you mean toy:train?"
+    )
+    assert find_runs.find_runs(reader, "lr=3").hint == "lr is never 3"
+    assert find_runs.find_runs(reader, "lr=1 and task=pull").hint == ""
+    assert find_runs.find_runs(reader, "lr>3 and not label=x").hint == ""
 
 
-def test_ids_are_told_by_their_first_digits(make):
+def test_ids_may_be_abbreviated(make):
     runs = [make(0xABC, commit="0123456789abcdef", batch="f" * 32), make(0xABD, dirty="77ff")]
     assert find(runs, "run=00000abc") == [0xABC]
     assert find(runs, "run=00000AB") == [0xABC, 0xABD]
@@ -132,9 +134,9 @@ def test_ids_are_told_by_their_first_digits(make):
 @pytest.mark.parametrize(
     "text", ["2026", "2026-02", "2026-02-28", "2026-02-28T23:59", "2026-02-28 23:59:58"]
 )
-def test_a_date_is_all_that_it_leaves_open(make, text):
+def test_a_date_covers_everything_below_its_last_unit(make, text):
     parts = [
-        int(each) for each in text.replace("T", "-").replace(" ", "-").replace(":", "-").split("-")
+        int(part) for part in text.replace("T", "-").replace(" ", "-").replace(":", "-").split("-")
     ]
     begin = datetime(*[*parts, 1, 1][: max(3, len(parts))], tzinfo=UTC)
     after = begin
@@ -147,8 +149,8 @@ def test_a_date_is_all_that_it_leaves_open(make, text):
         4: after,
     }
     runs = [make(n, started=round(t.timestamp() * 1000)) for n, t in times.items()]
-    wanted = {"=": [2, 3], "!=": [1, 4], "<": [1], "<=": [1, 2, 3], ">": [4], ">=": [2, 3, 4]}
-    for sign, numbers in wanted.items():
+    expected = {"=": [2, 3], "!=": [1, 4], "<": [1], "<=": [1, 2, 3], ">": [4], ">=": [2, 3, 4]}
+    for sign, numbers in expected.items():
         assert find(runs, f"started{sign}'{text}'") == numbers
 
 
@@ -160,13 +162,13 @@ def test_today_and_yesterday(make):
     assert find(runs, "started<yesterday")[-1:] == [2]
 
 
-def test_curves_are_read_only_where_the_rest_leaves_it_open(make):
+def test_curves_are_read_only_where_the_query_needs_them(make):
     runs = [make(n, lr=n).with_points({"rate": [(0, n / 10), (1, 0.0)]}) for n in range(10)]
-    held = MemoryReader(runs)
-    assert ids(find_runs.find_runs(held, "lr>=7 and best:rate>0.75")) == [8, 9]
-    assert held.read == 3
-    assert ids(find_runs.find_runs(held, "lr<2 or best:rate>=0.9")) == [0, 1, 9]
-    assert held.read == 3 + 8
+    reader = MemoryReader(runs)
+    assert ids(find_runs.find_runs(reader, "lr>=7 and best:rate>0.75")) == [8, 9]
+    assert reader.read == 3
+    assert ids(find_runs.find_runs(reader, "lr<2 or best:rate>=0.9")) == [0, 1, 9]
+    assert reader.read == 3 + 8
 
 
 def test_best_is_the_smallest_where_small_is_good(make):
@@ -175,7 +177,7 @@ def test_best_is_the_smallest_where_small_is_good(make):
     assert find(runs, "loss=4") == [1, 2]
 
 
-def test_the_table_shows_what_was_asked_and_ends_with_the_newest(make):
+def test_the_table_shows_the_queried_names_and_ends_with_the_newest_run(make):
     runs = [
         make(1, value=0.9, lr=1e-3, task="pull", label="a|b\n\x1b[31mred"),
         make(2, lr=5e-3, task="lever", status="FAILED", reason="gradient explosion at update 7: x"),
@@ -183,8 +185,8 @@ def test_the_table_shows_what_was_asked_and_ends_with_the_newest(make):
             {"rate": [(8, 1.0)]}
         ),
     ]
-    found = find_runs.find_runs(MemoryReader(runs), "lr>0 and (task=pull or rate or not rate)")
-    lines = find_runs.as_table(found, 0, None)
+    matches = find_runs.find_runs(MemoryReader(runs), "lr>0 and (task=pull or rate or not rate)")
+    lines = find_runs.as_table(matches, 0, None)
     assert lines[0].split() == [
         "run",
         "operation",
@@ -200,24 +202,24 @@ def test_the_table_shows_what_was_asked_and_ends_with_the_newest(make):
     assert "failed at update 7: gradient explosion (x)" in lines[2]
     assert "killed after step 8: SIGTERM" in lines[3]
     assert lines[-1] == "3 of 3 runs"
-    narrow = find_runs.as_table(found, 2, 60)
+    narrow = find_runs.as_table(matches, 2, 60)
     assert [line[:8] for line in narrow[1:-1]] == ["00000002", "00000003"]
     assert max(map(len, narrow[:-1])) <= 60
     assert narrow[-1] == "3 of 3 runs, the newest 2 are shown (-n 0 shows all)"
 
 
-def test_for_machines_everything_is_there_and_strict(make):
+def test_json_and_csv_are_complete_and_strict(make):
     run = make(1, value=0.5, lr=1e-3, net="64 64").with_points({"loss": [(0, 2.0), (1, math.nan)]})
     other = make(2, lr=2e-3)
-    found = find_runs.find_runs(MemoryReader([run, other]), "lr or best:loss<3")
-    whole = json.loads(find_runs.as_json(found), parse_constant=lambda name: pytest.fail(name))
+    matches = find_runs.find_runs(MemoryReader([run, other]), "lr or best:loss<3")
+    whole = json.loads(find_runs.as_json(matches), parse_constant=lambda name: pytest.fail(name))
     assert [each["run"] for each in whole] == [run.run, other.run]
     assert whole[0]["flags"] == {"lr": 0.001, "net": "64 64"}
     assert whole[0]["metrics"] == {"loss": "NaN"}
     assert whole[0]["values"] == {"lr": 0.001, "best:loss": 2.0}
     assert whole[1]["values"] == {"lr": 0.002, "best:loss": None}
     assert whole[0]["objective"] == {"name": "opening_rate", "value": 0.5}
-    rows = list(csv.DictReader(io.StringIO(find_runs.as_csv(found))))
+    rows = list(csv.DictReader(io.StringIO(find_runs.as_csv(matches))))
     assert [row["best:loss"] for row in rows] == ["2.0", ""]
     assert [row["value"] for row in rows] == ["0.5", ""]
     assert json.loads(find_runs.as_json(find_runs.find_runs(MemoryReader([run]), "lr>1"))) == []

@@ -33,9 +33,9 @@ def history(project, git, make):
 
 
 def lines(project):
-    found, unchecked = problems(project)
+    problems_, unchecked = problems(project)
     assert unchecked == ""
-    return found
+    return problems_
 
 
 def test_records_may_be_added_marked_and_moved(history, git, make):
@@ -86,5 +86,5 @@ def test_without_a_whole_history_it_says_that_it_did_not_check(project, make, tm
         git("commit", "-qm", "records")
     git("clone", "-q", "--depth=1", f"file://{project.root}", str(tmp_path / "clone"))
     clone = type(project)(tmp_path / "clone")
-    found, unchecked = problems(clone)
-    assert (found, "part of git's history" in unchecked) == ([], True)
+    changed, unchecked = problems(clone)
+    assert (changed, "part of git's history" in unchecked) == ([], True)

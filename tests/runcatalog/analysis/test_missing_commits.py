@@ -69,10 +69,10 @@ def test_the_row_of_a_lost_commit_is_marked_in_every_clone(project, records, git
         assert rows(clone, records) == shown
 
 
-def test_a_commit_that_comes_back_is_no_longer_listed(project, records, git):
+def test_a_restored_commit_is_no_longer_listed(project, records, git):
     missing_commits.update(project, records)
-    git("branch", "found", records[1].commit)
-    git("merge", "-q", "--no-edit", "found")
+    git("branch", "other", records[1].commit)
+    git("merge", "-q", "--no-edit", "other")
     wrong, note = missing_commits.problems(project, records)
     assert (len(wrong), note) == (1, "")
     assert records[1].commit in wrong[0]

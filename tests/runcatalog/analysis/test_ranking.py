@@ -16,15 +16,17 @@ def ranked(records, operation="toy:train", *options, **more):
     return ranking.rank(MemoryReader(records), operation, *options, **more)
 
 
-def lrs(found):
-    return [group.point["lr"] for group in found.groups]
+def lrs(result):
+    return [group.point["lr"] for group in result.groups]
 
 
 def seeds(make, first, values, **flags):
-    """Runs of one point, a seed each; None is one that failed."""
+    """Runs of one point, one per seed; None is a failed run."""
     for number, value in enumerate(values):
-        told = {"value": value} if value is not None else {"status": "FAILED", "reason": "exploded"}
-        yield make(first + number, seed=number, **told, **flags)
+        outcome = (
+            {"value": value} if value is not None else {"status": "FAILED", "reason": "exploded"}
+        )
+        yield make(first + number, seed=number, **outcome, **flags)
 
 
 def mean_kind(runs):
@@ -35,11 +37,11 @@ def mean_kind(runs):
     return list(runs)
 
 
-def test_a_lucky_seed_stands_below_points_of_several_seeds_and_is_told(make):
+def test_a_single_seed_ranks_below_points_of_several_seeds_and_is_listed(make):
     runs = mean_kind([*seeds(make, 1, [0.8, 0.7, 0.75], lr=1), *seeds(make, 10, [0.99], lr=2)])
-    found = ranked(runs)
-    assert lrs(found) == [1, 2]
-    text = "\n".join(ranking.as_table(found, 10, None))
+    result = ranked(runs)
+    assert lrs(result) == [1, 2]
+    text = "\n".join(ranking.as_table(result, 10, None))
     assert "single seeds are ranked below" in text
     assert "2. reached 0.99 with a single seed, which may be chance" in text
     alone = ranked(mean_kind([*seeds(make, 1, [0.8], lr=1), *seeds(make, 10, [0.99], lr=2)]))
@@ -54,10 +56,10 @@ def test_ranked_by_the_worse_end_of_the_interval(make):
     wide, narrow = [0.2, 1.0, 1.0, 1.0], [0.7, 0.72, 0.74, 0.76]
     runs = mean_kind([*seeds(make, 1, wide, lr=1), *seeds(make, 10, narrow, lr=2)])
     assert lrs(ranked(runs)) == [2, 1]
-    found = ranked(runs)
-    for group in found.groups:
-        told = [{"value": v, "kind": "mean"} for v in group.numbers]
-        assert group.bounds == statistics.bounds(told)
+    result = ranked(runs)
+    for group in result.groups:
+        objectives = [{"value": v, "kind": "mean"} for v in group.numbers]
+        assert group.bounds == statistics.bounds(objectives)
         assert group.rank == min(group.bounds)
     down = ranked(runs, "toy:train", "", "min")
     assert [group.rank for group in down.groups] == sorted(max(g.bounds) for g in down.groups)
@@ -74,26 +76,26 @@ def test_failed_runs_count_as_the_worst_value_and_are_shown(make):
             make(40, lr=2, seed=7, status="KILLED", reason="SIGTERM"),
         ]
     )
-    found = ranked(runs)
-    assert lrs(found)[0] == 2
-    lines = ranking.as_table(found, 10, None)
+    result = ranked(runs)
+    assert lrs(result)[0] == 2
+    lines = ranking.as_table(result, 10, None)
     assert "15 runs, 4 settings, 5 failed, 1 killed" in lines[0]
     assert any(re.match(r"\d\.  +1 .* 3 of 5 ", line) for line in lines)
     assert "lr=4: no value (2 runs)" in lines
 
 
-def test_the_same_seed_again_is_no_further_seed(make):
+def test_a_repeated_seed_counts_once(make):
     runs = mean_kind([make(n, value=0.9, seed=1, lr=1) for n in range(1, 9)])
     runs += mean_kind([*seeds(make, 20, [0.5, 0.6], lr=2)])
-    found = ranked(runs)
-    assert lrs(found) == [2, 1]
-    assert found.again == 7
-    assert "7 left out because the same seed ran again" in ranking.as_table(found, 10, None)[0]
+    result = ranked(runs)
+    assert lrs(result) == [2, 1]
+    assert result.again == 7
+    assert "7 left out because the same seed ran again" in ranking.as_table(result, 10, None)[0]
     failed_later = [make(1, value=0.9, seed=1), make(2, seed=1, status="FAILED")]
     assert ranked(failed_later).groups[0].numbers == [0.9]
 
 
-def test_runs_of_a_seed_that_a_group_puts_together_are_no_further_seeds(make):
+def test_a_seed_counts_once_in_a_group_of_several_settings(make):
     """Four clips of one lucky seed are one seed; the interval is that of the means by seed."""
     clips = {
         1: [[0.9, 0.92, 0.94, 0.96]],
@@ -104,12 +106,14 @@ def test_runs_of_a_seed_that_a_group_puts_together_are_no_further_seeds(make):
     for lr, by_seed in clips.items():
         for seed, values in enumerate(by_seed):
             for clip, value in enumerate(values):
-                told = {"status": "FAILED"} if value is None else {"value": value}
-                runs.append(make(100 * lr + 10 * seed + clip, seed=seed, lr=lr, clip=clip, **told))
+                outcome = {"status": "FAILED"} if value is None else {"value": value}
+                runs.append(
+                    make(100 * lr + 10 * seed + clip, seed=seed, lr=lr, clip=clip, **outcome)
+                )
     runs = mean_kind(runs)
-    found = ranked(runs, "toy:train", by=["lr"])
-    groups = {group.point["lr"]: group for group in found.groups}
-    assert lrs(found) == [2, 3, 1]
+    result = ranked(runs, "toy:train", by=["lr"])
+    groups = {group.point["lr"]: group for group in result.groups}
+    assert lrs(result) == [2, 3, 1]
     assert groups[1].bounds is None
     assert groups[1].mean == pytest.approx(0.93)
     means = [{"value": v, "kind": "mean"} for v in (0.6, 0.7)]
@@ -117,12 +121,12 @@ def test_runs_of_a_seed_that_a_group_puts_together_are_no_further_seeds(make):
     assert groups[2].mean == pytest.approx(0.65)
     worst = [{"value": v, "kind": "mean"} for v in ((0.1 + 0.1) / 2, 0.2)]
     assert groups[3].rank == pytest.approx(min(statistics.bounds(worst)))
-    lines = ranking.as_table(found, 0, None)
+    lines = ranking.as_table(result, 0, None)
     assert re.match(r"1\.  +2 .* 2 +5 ", lines[3]), lines  # two seeds, five runs
     assert "a single seed, which may be chance" in "\n".join(lines)
 
 
-def test_the_order_in_which_runs_come_changes_nothing(make):
+def test_the_order_of_the_runs_changes_nothing(make):
     runs = [
         *seeds(make, 1, [0.3, 0.9, None], lr=1),
         *seeds(make, 10, [0.5] * 3, lr=2),
@@ -161,7 +165,7 @@ def test_metrics_goals_and_flags_to_group_by(make):
         ranked(runs, "toy:trian", "rate")
 
 
-def test_a_batch_is_asked_for_by_its_operation_and_is_no_run_itself(make):
+def test_a_batch_is_named_by_its_operation_and_is_no_run_itself(make):
     result = {"batch": True, "method": "gp", "optimised": {"name": "early", "goal": "min"}}
     head = make(99, operation="toy:opt@gp", result=result, lr=7)
     trials = [
@@ -200,12 +204,12 @@ def test_a_flag_that_changes_nothing_or_is_shared_is_no_column(make):
 
 def test_a_ranking_as_json_has_its_numbers_and_runs(make):
     runs = [make(n, value=n / 50, lr=n % 2, seed=n) for n in range(6)]
-    found = ranked(runs)
-    content = json.loads(ranking.as_json(found, 1))
+    result = ranked(runs)
+    content = json.loads(ranking.as_json(result, 1))
     assert content["operation"] == "toy:train"
     (group,) = content["groups"]
     assert group["flags"] == {"lr": 1}
     assert group["mean"] == pytest.approx(3 / 50)
-    assert group["interval"] == list(found.groups[0].bounds)
+    assert group["interval"] == list(result.groups[0].bounds)
     assert group["runs"] == [run.run for run in runs if run.seed % 2]
     assert group["best_run"] == runs[5].run

@@ -40,8 +40,8 @@ def stored(shell, number):
 def test_a_run_deleted_in_mlflow_keeps_its_record(lab):
     before = texts(lab)
     lab.store.client.delete_run(stored(lab, 4).id)
-    told = lab.inside("export")
-    assert "1 deleted in MLflow: their records are kept" in told
+    output = lab.inside("export")
+    assert "1 deleted in MLflow: their records are kept" in output
     assert texts(lab) == before
     lab.inside("check")
 
@@ -51,8 +51,8 @@ def test_numbers_of_a_finished_run_are_not_changed(lab, make):
     tags = {"result": json.dumps(make(4, value=0.9).result), "label": "renamed"}
     lab.store.tag(stored(lab, 4).id, tags)
     lab.store.tag(stored(lab, 3).id, {"label": "another"})
-    told = lab.inside("export", code=1)
-    lines = [line for line in told.splitlines() if line.startswith("catalog: ")]
+    output = lab.inside("export", code=1)
+    lines = [line for line in output.splitlines() if line.startswith("catalog: ")]
     assert lines == [
         "catalog: run 00000004 (toy:train): result in MLflow differ from its record, which is kept: "
         "a record is never changed"
@@ -71,8 +71,8 @@ def test_a_run_that_had_not_finished_may_go_on(lab):
 
 
 def test_forget_marks_the_record_and_the_run_in_mlflow(lab):
-    told = lab.inside("forget 00000004 --why 'the wrong reward'")
-    assert told == "00000004  toy:train  retracted\n"
+    output = lab.inside("forget 00000004 --why 'the wrong reward'")
+    assert output == "00000004  toy:train  retracted\n"
     path = lab.records / "toy/00000004.json"
     record = read(path)
     assert dumps(record) == dumps(marked(lab.runs[3], "the wrong reward"))
@@ -89,8 +89,8 @@ def test_forget_marks_the_record_and_the_run_in_mlflow(lab):
 
 
 def test_a_batch_is_marked_with_its_trials_and_ranked_no_more(lab, make):
-    told = lab.inside("forget 00000001 --superseded-by 00000004 --why 'more seeds'")
-    assert len(re.findall("superseded by 00000004", told)) == 3
+    output = lab.inside("forget 00000001 --superseded-by 00000004 --why 'more seeds'")
+    assert len(re.findall("superseded by 00000004", output)) == 3
     marks = [read(lab.records / f"toy/0000000{i}.json") for i in (1, 2, 3)]
     assert {(r.superseded_by, r.superseded_why) for r in marks} == {(make(4).run, "more seeds")}
     assert "all runs of toy:sweep are superseded or retracted" in lab.inside(
@@ -123,7 +123,7 @@ def test_what_cannot_be_marked_is_named(lab, line, words):
     assert texts(lab) == before
 
 
-def test_marks_are_made_in_a_clone_without_mlflow(shell, make):
+def test_records_can_be_marked_in_a_clone_without_mlflow(shell, make):
     folder = shell.root / "experiments" / "records"
     write_all([make(1, value=0.5)], folder)
     shell.inside("forget 00000001 --why bug")

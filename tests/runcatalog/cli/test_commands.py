@@ -49,8 +49,8 @@ def test_help_reads_well_and_imports_little(shell):
     assert {"search", "best", "diff", "watch"} < set(commands)
     helps, heavy = probe(shell, *(f"{command} --help" for command in commands))
     assert heavy == "[]"
-    each = re.split(r"^exit 0$", helps, flags=re.MULTILINE)
-    for command, shown in zip(commands, each, strict=False):
+    texts = re.split(r"^exit 0$", helps, flags=re.MULTILINE)
+    for command, shown in zip(commands, texts, strict=False):
         assert shown.strip().startswith(f"usage: catalog {command} ")
         assert re.search(rf"^examples:\n  .*catalog {command}", shown, re.MULTILINE), shown
         assert max(map(len, shown.splitlines())) <= 100
@@ -58,10 +58,10 @@ def test_help_reads_well_and_imports_little(shell):
     assert probe(shell, "check")[1] == "[]"
 
 
-def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell):
+def test_queries_of_an_sqlite_store_exit_as_grep_does_and_import_no_mlflow(shell):
     assert "no match in 0 runs: `catalog sync`" in shell.catalog("search lr>1", code=1)
     shell.inside(f"import {SMALL} -q")
-    told = {
+    queries = {
         "search 'lr>0' -n 2": (0, "the newest 2 are shown"),
         "search 'lr>1e9'": (1, "no match in 8 runs"),
         "search 'lr>1e9' --json": (1, "[]"),
@@ -73,12 +73,12 @@ def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell
         "best lr_clip_opt_toy": (0, "lr_clip_opt_toy: "),
         "diff latest latest": (1, "catalog: latest and latest are the same run"),
     }
-    text, heavy = probe(shell, *told)
+    text, heavy = probe(shell, *queries)
     assert heavy == "[]"
     assert [int(code) for code in re.findall(r"^exit (\d)$", text, re.MULTILINE)] == [
-        code for code, _ in told.values()
+        code for code, _ in queries.values()
     ]
-    for _, words in told.values():
+    for _, words in queries.values():
         assert words in text
     assert json.loads(shell.inside("search 'lr>0' --json"))
     nowhere = "search lr --tracking-uri http://127.0.0.1:9"
@@ -106,7 +106,7 @@ def test_questions_to_an_sqlite_store_end_as_greps_do_and_import_no_mlflow(shell
 def test_errors_are_one_line(shell, line, code, words):
     text = shell.catalog(line, code=code)
     assert words in text
-    assert len([each for each in text.splitlines() if each.startswith("catalog: ")]) <= 1
+    assert len([shown for shown in text.splitlines() if shown.startswith("catalog: ")]) <= 1
 
 
 def test_outside_of_a_project(shell, tmp_path):
@@ -165,8 +165,8 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     again = shell.inside("sync")
     assert again.endswith("0 sent\n")
     # Nothing is published unasked: what ran here stands in a page of its own, with its figures.
-    told = shell.inside("render")
-    assert "9 runs are not exported: see runs_local.md" in told
+    output = shell.inside("render")
+    assert "9 runs are not exported: see runs_local.md" in output
     assert "No runs yet" in committed(shell.root)
     assert not (shell.root / "experiments/toy/figures").exists()
     shown = local(shell.root)
@@ -213,9 +213,9 @@ def test_from_guild_to_the_catalog(ran, tmp_path):
     assert row(shell.inside(f"row {one['run']}"), "sweep")[-1] == one["run"][:8]
 
     # And the questions that one asks of them.
-    found = json.loads(shell.inside("search 'status=FAILED and reason~explosion' --json"))
-    assert [each["values"]["status"] for each in found] == ["FAILED"]
-    assert found[0]["flags"]["explode"] == 7
+    matches = json.loads(shell.inside("search 'status=FAILED and reason~explosion' --json"))
+    assert [match["values"]["status"] for match in matches] == ["FAILED"]
+    assert matches[0]["flags"]["explode"] == 7
     ranked = shell.inside("best toy:sweep")
     assert re.search(r"toy:sweep: opening_rate \(objective, max\); 4 runs, 2 settings", ranked)
     assert re.search(r"^1\. +0.005 .* 2 +[0-9a-f]{8}$", ranked, re.MULTILINE)
@@ -268,7 +268,7 @@ def test_two_syncs_at_once_and_journals_from_elsewhere(shell, tmp_path):
     assert local(shell.root) == catalog
 
 
-def test_a_run_that_goes_on_after_its_export_is_local_and_no_row_is_dropped_unasked(shell):
+def test_a_run_continued_after_its_export_is_local_and_no_row_is_dropped_unasked(shell):
     shell("python src/toy/train.py --die 9", code=None, RECORD_MLFLOW="off")
     (run,) = (shell.root / "runs").iterdir()
     shell.inside("sync")
@@ -285,12 +285,12 @@ def test_a_run_that_goes_on_after_its_export_is_local_and_no_row_is_dropped_unas
     assert "30 updates" in shown
 
     shutil.rmtree(shell.root / "experiments/records")
-    told = shell.inside("render", code=1)
-    assert told.startswith(f"catalog: runs_catalog.md shows run {run.name}, without a record")
+    output = shell.inside("render", code=1)
+    assert output.startswith(f"catalog: runs_catalog.md shows run {run.name}, without a record")
     assert committed(shell.root) == text
 
 
-def test_guild_home_is_found_as_guild_finds_it(tmp_path, monkeypatch):
+def test_guild_home_is_the_one_that_guild_uses(tmp_path, monkeypatch):
     from runcatalog.guild import runs
     from runcatalog.model.errors import CatalogError
 
@@ -310,7 +310,7 @@ def test_guild_home_is_found_as_guild_finds_it(tmp_path, monkeypatch):
 
 
 @pytest.mark.parametrize(
-    ("status", "told"),
+    ("status", "expected"),
     [
         (0, ("FINISHED", "")),
         (-signal.SIGTERM, ("KILLED", "SIGTERM")),
@@ -320,7 +320,7 @@ def test_guild_home_is_found_as_guild_finds_it(tmp_path, monkeypatch):
         (None, ("KILLED", "process gone (SIGKILL or os._exit)")),
     ],
 )
-def test_what_guild_saw_of_an_end(tmp_path, status, told):
+def test_status_and_reason_from_guilds_files(tmp_path, status, expected):
     from runcatalog.guild.runs import GuildRun
 
     attributes = tmp_path / ".guild" / "attrs"
@@ -328,7 +328,7 @@ def test_what_guild_saw_of_an_end(tmp_path, status, told):
     (tmp_path / ".guild" / "output").write_text("loading\nthe last word\n\n")
     if status is not None:
         (attributes / "exit_status").write_text(f"{status}\n")
-    assert GuildRun("0" * 32, str(tmp_path)).end() == told
+    assert GuildRun("0" * 32, str(tmp_path)).end() == expected
     if status is None:
         (tmp_path / ".guild" / "LOCK").write_text(str(os.getpid()))
         assert GuildRun("0" * 32, str(tmp_path)).end() == ("RUNNING", "")

@@ -64,9 +64,9 @@ class Journal:
         journal.write_json(directory / "journal" / "run.json", facts)
 
     def says(self, done, total, seconds, **more):
-        told = {"t": self.begun + 1000 * seconds, "seconds": seconds, "session": 1}
-        told |= {"done": done, "total": total, "unit": "update"} | more
-        journal.write_json(self.directory / "journal" / "progress.json", told)
+        progress = {"t": self.begun + 1000 * seconds, "seconds": seconds, "session": 1}
+        progress |= {"done": done, "total": total, "unit": "update"} | more
+        journal.write_json(self.directory / "journal" / "progress.json", progress)
 
     def logs(self, step, seconds, **metrics):
         line = {"t": self.begun + 1000 * seconds, "step": step, "m": metrics}
@@ -105,7 +105,7 @@ def test_time_left_follows_the_recent_speed(project, jobs):
     assert job.left(now + 201) == 0
 
 
-def test_speed_is_of_the_metrics_steps_unless_the_script_tells_it(project, jobs):
+def test_speed_is_that_of_the_metrics_steps_unless_the_script_reports_one(project, jobs):
     run = Journal(project.root / "runs" / "aaaaaaaa")
     for second in range(20):
         run.logs(5 * second, second, rate=second)
@@ -177,7 +177,7 @@ def test_a_long_journal_is_read_from_its_end(project, jobs):
     assert job.last["x"] != job.last["x"]
 
 
-def test_what_comes_goes_on_again_or_is_no_run(project, jobs):
+def test_new_resumed_and_unrecorded_runs_are_handled(project, jobs):
     runs = project.root / "runs"
     (runs / "no-run").mkdir(parents=True)
     (runs / "torn" / "journal").mkdir(parents=True)
@@ -211,15 +211,15 @@ def test_the_metric_is_the_one_that_guild_compare_shows(project):
         "train: {compare: ['=lr', .result, x step as n, loss], main: src/toy.train,",
     )
     path.write_text(text)
-    wanted = metrics_of(project)["toy:train"]
+    columns = metrics_of(project)["toy:train"]
     job = Job(project.root, "a" * 32, last={"opening_rate": 1.0, "loss": 2.0, "time/x": 3.0})
-    assert job.metric(wanted) == ("loss", 2.0)
+    assert job.metric(columns) == ("loss", 2.0)
     assert job.metric(()) == ("opening_rate", 1.0)
-    assert Job(project.root, "a" * 32).metric(wanted) is None
+    assert Job(project.root, "a" * 32).metric(columns) is None
 
 
 class Many:
-    """Jobs that were made up."""
+    """Artificial jobs."""
 
     def __init__(self, running, ended):
         self.running, self.ended = running, ended
@@ -261,7 +261,7 @@ def test_every_view_fits(running, times, ended, width, height):
         assert "\x1b" not in line
 
 
-def test_a_hundred_jobs_are_counted_and_the_silent_come_first():
+def test_a_hundred_jobs_are_counted_with_the_silent_ones_first():
     now = 10**9
     running = []
     for n in range(100):
@@ -276,7 +276,7 @@ def test_a_hundred_jobs_are_counted_and_the_silent_come_first():
     assert lines[-1].startswith("… 73 more") or lines[-1].startswith("… 74 more")
     assert len(lines) <= 30
     shown = int(re.search(r"\d+", lines[-1])[0]) + sum(
-        bool(re.match("0000", each)) for each in lines
+        bool(re.match("0000", line)) for line in lines
     )
     assert shown == 100
     narrow = lines_of(watch.frame(Many(running, []), {}, now, 40, None), 40)

@@ -13,19 +13,19 @@ from lab import WORKERS, Lab
 @pytest.fixture(scope="module")
 def lab(tmp_path_factory):
     """A lab with a scheduler and two workers."""
-    made = Lab(tmp_path_factory.mktemp("lab") / "project")
+    started = Lab(tmp_path_factory.mktemp("lab") / "project")
     for name in (certificates.SCHEDULER, *WORKERS):
-        made.start(name)
+        started.start(name)
     for name in WORKERS:
-        made.wait(lambda name=name: serve.is_alive(made.settings.scratch / name))
-    yield made
-    made.close()
+        started.wait(lambda name=name: serve.is_alive(started.settings.scratch / name))
+    yield started
+    started.close()
 
 
 @pytest.fixture(scope="module")
 def engine(lab):
     """The engine of the lab, whose workers are known."""
-    made = DaskEngine(lab.settings)
-    lab.wait_for_workers(made, *WORKERS)
-    yield made
-    made.close()
+    client = DaskEngine(lab.settings)
+    lab.wait_for_workers(client, *WORKERS)
+    yield client
+    client.close()

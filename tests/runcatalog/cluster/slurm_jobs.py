@@ -94,7 +94,7 @@ class Cluster:
         assert process.returncode == 0, out
         result = json.loads((run / "result.json").read_text())
         state = json.loads((run / ".guild/engine.json").read_text())
-        machines = [each["machine"] for each in state["machines"]]
+        machines = [entry["machine"] for entry in state["machines"]]
         return End(result, last_session(run)["session"], machines, out)
 
     def check(self, end, flags):

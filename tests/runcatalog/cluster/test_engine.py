@@ -30,8 +30,8 @@ def job(tmp_path):
         parts = [(f"home/runs/{run}", tmp_path, names), ("project/p", tmp_path, names)]
         archive, digest = files.pack(parts)
         command = [paths.PYTHON, "-c", code]
-        made = Job(run, attempt, "small:code", archive, digest, command, {"RUN_DIR": paths.RUN})
-        return replace(made, **fields)
+        new = Job(run, attempt, "small:code", archive, digest, command, {"RUN_DIR": paths.RUN})
+        return replace(new, **fields)
 
     return make
 
@@ -184,7 +184,7 @@ def test_who_waits_longest_is_notified_first_of_a_free_slot(lab, engine, job):
     lab.wait_for_workers(engine, "box1", "box2")
     sent = [job("import time; time.sleep(600)") for _ in range(3)]
     patient = DaskEngine(replace(lab.settings, lease=600))  # nobody looks at the runs meanwhile
-    places_ = [patient.submit(each) for each in sent[:2]]
+    places_ = [patient.submit(item) for item in sent[:2]]
     patient.close()
     lab.wait(lambda: all(worker["running"] for worker in engine.workers()))
     assert "busy or drained" in engine.submit(sent[2])

@@ -1,4 +1,4 @@
-"""A run's files travel whole and come home as they are."""
+"""A run's files are copied complete and unchanged between machines."""
 
 import io
 import os
@@ -33,15 +33,15 @@ class Pair:
         self.here.mkdir()
         self.mirror = Mirror(self.here, nullcontext)
 
-    def look(self, wanted=()):
+    def look(self, requested=()):
         now = files.stamps(self.there)
-        pieces = list(files.read(self.there, wanted))
+        pieces = list(files.read(self.there, requested))
         return Look(None, "", False, now, [], pieces, b"", b"", {})
 
     def follow(self):
-        look, wanted = self.look(), []
-        while wanted := self.mirror.wanted(look):
-            look = self.look(wanted)
+        look, requested = self.look(), []
+        while requested := self.mirror.wanted(look):
+            look = self.look(requested)
             self.mirror.take(look.pieces)
         self.mirror.remove(look)
 
@@ -78,7 +78,7 @@ def test_a_mirror_is_equal_after_any_changes(tmp_path_factory, changes, piece):
         assert contents(pair.here) == contents(pair.there)
 
 
-def test_a_growing_file_comes_as_its_tail(tmp_path):
+def test_a_growing_file_is_sent_as_its_tail(tmp_path):
     pair = Pair(tmp_path)
     pair.change("write", NAMES[0], b"x" * 1000)
     pair.follow()
@@ -87,11 +87,11 @@ def test_a_growing_file_comes_as_its_tail(tmp_path):
     assert (piece.offset, piece.data) == (1000, b"tail")
 
 
-def test_points_come_before_the_checkpoint_that_needs_them(tmp_path):
+def test_points_are_sent_before_the_checkpoint_that_needs_them(tmp_path):
     pair = Pair(tmp_path)
     for name in (NAMES[2], NAMES[0]):
         pair.change("write", name, b"x")
-    assert [each.name for each in pair.mirror.wanted(pair.look())] == [NAMES[0], NAMES[2]]
+    assert [request.name for request in pair.mirror.wanted(pair.look())] == [NAMES[0], NAMES[2]]
 
 
 @pytest.mark.parametrize("name", ["../out", "/etc/passwd", "a/../../out", "", "link/file"])

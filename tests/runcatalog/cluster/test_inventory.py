@@ -72,10 +72,10 @@ def nine(tmp_path_factory):
 @pytest.fixture(scope="module")
 def engine(nine):
     """The engine of that lab, whose workers are known."""
-    made = DaskEngine(nine.settings)
-    nine.wait_for_workers(made, *GPUS)
-    yield made
-    made.close()
+    client = DaskEngine(nine.settings)
+    nine.wait_for_workers(client, *GPUS)
+    yield client
+    client.close()
 
 
 def health(lines):

@@ -30,7 +30,7 @@ def place_of(run):
     return json.loads((run / ".guild/engine.json").read_text())["place"]["machine"]
 
 
-def test_a_run_goes_to_a_worker_and_comes_home(lab, engine):
+def test_a_run_is_executed_by_a_worker_and_its_files_return(lab, engine):
     out = lab.good("guild run small:train updates=6 -y", ENGINE="lab")
     run = lab.runs[-1]
     facts = json.loads((run / "journal/run.json").read_text())
@@ -53,7 +53,7 @@ def test_a_script_that_fails_is_not_repeated_and_its_status_is_guilds(lab, engin
     run = lab.runs[-1]
     assert done.returncode == 1
     assert "it fails" in done.stdout
-    assert result(run)["reason"] == "as it was told"
+    assert result(run)["reason"] == "as requested"
     assert json.loads((run / ".guild/engine.json").read_text())["attempt"] == 1
 
 
@@ -66,7 +66,7 @@ def test_the_trials_of_a_batch_run_side_by_side(lab, engine):
     assert len({result(run)["digest"]["metrics"] for run in trials}) == 2
 
 
-def test_a_killed_worker_costs_what_came_after_the_last_checkpoint(lab, engine):
+def test_a_killed_worker_costs_the_updates_after_the_last_checkpoint(lab, engine):
     lab.wait_for_workers(engine, "box1", "box2")
     before = set(lab.runs)
     flags = "updates=60 every=10 seed=3"
@@ -84,7 +84,7 @@ def test_a_killed_worker_costs_what_came_after_the_last_checkpoint(lab, engine):
     assert result(run)["resume_mismatch"] == 0
     assert last_session(run)["moved"]["machine"] == place_of(run)
     machines = json.loads((run / ".guild/engine.json").read_text())["machines"]
-    assert [each["machine"] for each in machines] == [lost, *({"box1", "box2"} - {lost})]
+    assert [entry["machine"] for entry in machines] == [lost, *({"box1", "box2"} - {lost})]
     lab.good(f"guild run small:train {flags} -y")
     assert result(lab.runs[-1])["digest"] == result(run)["digest"]
     lab.start(lost)
@@ -195,11 +195,11 @@ def test_a_search_fills_the_free_places_of_the_engine(lab, engine):
     lab.wait_for_workers(engine, "box1", "box2")
     before = set(lab.runs)
     out = lab.good("guild run small:opt@gp -y", ENGINE="lab")
-    found = search_notes(lab, before)
-    assert [note["trial"] for note, _ in found] == [1, 2, 3]
-    assert found[1][0]["pending"] == [1]  # proposed while the first one was running
-    assert len(found[2][0]["pending"]) <= 1  # no more than there are workers
-    assert {place_of(run) for _, run in found} == {"box1", "box2"}
+    trials = search_notes(lab, before)
+    assert [note["trial"] for note, _ in trials] == [1, 2, 3]
+    assert trials[1][0]["pending"] == [1]  # proposed while the first one was running
+    assert len(trials[2][0]["pending"]) <= 1  # no more than there are workers
+    assert {place_of(run) for _, run in trials} == {"box1", "box2"}
     assert "best distance" in out
 
 
@@ -208,9 +208,9 @@ def test_a_search_runs_as_many_trials_at_once_as_is_typed(lab, engine):
     before = set(lab.runs)
     flags = "updates=[2:9] --optimizer gp --opt-flag parallel=1 --max-trials 2 --minimize distance"
     lab.good(f"guild run small:train {flags} -y", ENGINE="lab")
-    found = search_notes(lab, before)
-    assert [note["pending"] for note, _ in found] == [[], []]
-    assert all((run / ".guild/engine.json").exists() for _, run in found)
+    trials = search_notes(lab, before)
+    assert [note["pending"] for note, _ in trials] == [[], []]
+    assert all((run / ".guild/engine.json").exists() for _, run in trials)
 
 
 def attribute(run, name):
@@ -254,7 +254,7 @@ def test_pairs_of_two_seeds_run_side_by_side_with_the_same_bits_as_here(lab, eng
     assert len({result(run)["digest"]["weights"] for run in here.values()}) == 4
 
 
-def test_runs_that_a_script_looks_up_go_with_it(lab, engine):
+def test_runs_that_a_script_looks_up_are_sent_with_it(lab, engine):
     lab.good("guild run small:train updates=2 -y")
     lab.good("guild run small:train updates=4 -y")
     older, newest = lab.runs[-2:]
@@ -306,7 +306,7 @@ def test_runs_go_on_while_the_scheduler_is_restarted(lab, engine):
     assert last_session(run)["session"] == 1
 
 
-def test_bad_settings_and_bad_names_are_one_line(lab):
+def test_bad_settings_and_bad_names_are_one_line_errors(lab):
     for line, words in (
         ("ENGINE=nowhere guild run small:train -y", "ENGINE=nowhere: experiments/engines.yml"),
         ("catalog workers start box9", "box9.pem is missing; `catalog workers certificate box9`"),

@@ -1,4 +1,4 @@
-"""What a user reads of runs on other machines: the paths of his own, and the lines of batches as here."""
+"""Messages of runs on other machines: paths of the user's machine, and the lines of batches."""
 
 import json
 import re
@@ -28,29 +28,29 @@ def test_what_a_run_prints_names_the_files_of_this_machine(lab, engine):
     assert reason == f"RuntimeError: {lab.runs[-1]}/artifacts/report.txt cannot be read"
 
 
-def test_a_batch_says_its_trials_the_best_so_far_and_a_table(lab, engine):
+def test_a_batch_prints_its_trials_the_best_so_far_and_a_table(lab, engine):
     lab.wait_for_workers(engine, "box1", "box2")
     flags = "updates=6 every=2 seed=[1,2,3]"
     there = lines_of(lab, lab.good(f"guild run small:train {flags} -y", ENGINE="lab"))
     here = lines_of(lab, lab.good(f"guild run small:train {flags} -y"))
 
-    def said(lines):
+    def trial_lines(lines):
         return [line for line in lines if line.startswith("batch:")]
 
     def table(lines):
-        first = lines.index(said(lines)[-1])
+        first = lines.index(trial_lines(lines)[-1])
         return lines[first : first + 5]
 
-    assert [line.partition(";")[0] for line in said(there)] == [
+    assert [line.partition(";")[0] for line in trial_lines(there)] == [
         *(f"batch: trial {number} of 3, seed {number}" for number in (1, 2, 3)),
         "batch: 3 of 3 trials finished",
     ]
-    assert re.search("; best so far .* in trial [12]$", said(there)[2])
+    assert re.search("; best so far .* in trial [12]$", trial_lines(there)[2])
     assert table(there) == table(here)
     assert re.fullmatch(r"  to show it: catalog sync && catalog row \w{8}", there[-1])
 
 
-def test_a_batch_whose_trials_fail_says_so_and_starts_no_more_if_told(lab, engine):
+def test_a_batch_reports_failed_trials_and_stops_at_the_first_by_option(lab, engine):
     lab.wait_for_workers(engine, "box1", "box2")
     line = "guild run small:train updates=3 fail=[1,2,3,9] --fail-on-trial-error -y"
     done = lab.type(line, ENGINE="lab")

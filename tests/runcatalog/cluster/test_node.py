@@ -1,4 +1,4 @@
-"""What a worker accepts and says, without a scheduler: claims, checks, warnings."""
+"""A worker without a scheduler: claims, checks, warnings."""
 
 import asyncio
 import contextlib
@@ -73,7 +73,7 @@ def test_an_attempt_that_could_not_be_started_can_be_claimed_again(worker, archi
     assert run(worker, story)["code"] == 0
 
 
-def test_of_two_submitters_at_once_one_goes_on_at_once(worker):
+def test_one_of_two_simultaneous_submitters_continues_at_once(worker):
     async def story():
         return await asyncio.gather(claim(worker), claim(worker, run="0" * 32))
 
@@ -101,7 +101,7 @@ def test_too_little_memory_refuses_a_run_but_drains_nothing(worker):
     assert not worker.drained
 
 
-def test_the_check_before_the_next_run_is_made_when_a_run_ends(worker, archive):
+def test_the_check_before_the_next_run_starts_when_a_run_ends(worker, archive):
     async def story():
         async with watched(worker):
             await claim(worker)

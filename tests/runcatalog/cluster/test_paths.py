@@ -32,7 +32,7 @@ def test_however_a_text_is_cut_its_paths_are_those_of_this_machine(text, cuts):
         assert whole == text
 
 
-def test_a_longer_path_comes_before_its_beginning():
+def test_a_longer_path_is_replaced_before_its_prefix():
     text = b"in /s/ab/home/runs/1/artifacts, /s/ab/home/runs/2 and /s/ab/house"
     assert translated([text]) == b"in /anna/runs/1x/artifacts, /anna/runs/2 and /s/ab/house"
 

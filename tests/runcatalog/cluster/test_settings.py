@@ -26,9 +26,9 @@ def settings(root, text, name=""):
 def test_an_entry(tmp_path, monkeypatch):
     text = f"lab: {GOOD}, needs: {{gpu: 1, memory: 10}}, lease: 30}}\nother: {GOOD}}}"
     monkeypatch.setenv("ENGINE", "lab")
-    found = settings(tmp_path, text)
-    assert (found.name, found.needs, found.lease) == ("lab", Needs(gpu=1, memory=10), 30)
-    assert found.tls == tmp_path / "tls"
+    entry = settings(tmp_path, text)
+    assert (entry.name, entry.needs, entry.lease) == ("lab", Needs(gpu=1, memory=10), 30)
+    assert entry.tls == tmp_path / "tls"
     assert settings(tmp_path, text, "other").needs == Needs()
 
 
@@ -53,13 +53,13 @@ def test_an_entry(tmp_path, monkeypatch):
         (f"lab: {GOOD}, probe: [nvidia-smi]}}", "probe must be a command"),
     ],
 )
-def test_a_wrong_entry_is_one_line(tmp_path, text, words):
+def test_a_wrong_entry_is_a_one_line_error(tmp_path, text, words):
     with pytest.raises(UserError, match=words.replace("{", "\\{")) as caught:
         settings(tmp_path, text, "lab")
     assert "\n" not in str(caught.value)
 
 
-def test_a_missing_file_is_one_line(tmp_path):
+def test_a_missing_file_is_a_one_line_error(tmp_path):
     with pytest.raises(UserError, match=r"engines.yml is missing; docs/cluster.md"):
         engines.read(tmp_path, "lab")
 
@@ -104,7 +104,7 @@ def test_a_machine_is_fit_or_says_why(tmp_path):
     assert health.clock_problem(1000, 2000) == "its clock is 1000 s behind the submitter's"
 
 
-def test_a_product_that_is_wrong_or_not_the_same_is_seen(tmp_path, monkeypatch):
+def test_a_wrong_or_varying_product_fails_the_check(tmp_path, monkeypatch):
     demands = {"scratch": str(tmp_path), "seconds": 5.0}
     right = health._on_cpu
 

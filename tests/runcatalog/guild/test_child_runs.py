@@ -128,7 +128,7 @@ TOY = """
       main: train
       flags-import: all
       requires:
-        - {name: before, operation: train, select: made, optional: yes, warn-if-empty: no}
+        - {name: before, operation: train, select: written, optional: yes, warn-if-empty: no}
 """
 TOY_SCRIPT = """
 import argparse
@@ -138,7 +138,7 @@ parser.add_argument("--lr", type=float, default=0.5)
 parser.add_argument("--threads", type=int, default=1)
 parser.add_argument("--lazy", type=int, default=0)
 print(parser.parse_args())
-open("made", "w").close()
+open("written", "w").close()
 """
 
 

@@ -1,4 +1,4 @@
-"""Every name of Guild that the project uses, found in its sources and looked for in the installed Guild."""
+"""Every name of Guild that the project's sources use exists in the installed Guild."""
 
 import ast
 import importlib
@@ -33,8 +33,8 @@ SIGNATURES = {
 
 
 def uses() -> dict[str, set[str]]:
-    """Files by `module.name`, for each name that is read from a module of :mod:`runcatalog.guild.compat`."""
-    found: dict[str, set[str]] = {}
+    """Files by `module.name`, for all names that are read from modules of :mod:`runcatalog.guild.compat`."""
+    users: dict[str, set[str]] = {}
     for path in SOURCES.rglob("*.py"):
         text = path.read_text()
         if "runcatalog.guild.compat" not in text:
@@ -53,8 +53,8 @@ def uses() -> dict[str, set[str]]:
                 named = isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name)
                 if named and node.value.id in local:
                     name = f"{local[node.value.id]}.{node.attr}"
-                    found.setdefault(name, set()).add(str(path.relative_to(SOURCES)))
-    return found
+                    users.setdefault(name, set()).add(str(path.relative_to(SOURCES)))
+    return users
 
 
 USES = uses()

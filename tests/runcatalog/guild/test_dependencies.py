@@ -1,4 +1,4 @@
-"""A required run is one that can be used; what has none says what it needs; refused flags leave no run."""
+"""Only usable runs satisfy a requirement; a missing one is named in the error; refused flags leave no run."""
 
 import re
 from pathlib import Path
@@ -41,7 +41,7 @@ if __name__ == "__main__":
 def study(shell):
     (shell.root / "guild.yml").write_text(GUILD_YML)
     (shell.root / "make.py").write_text(MAKE)
-    (shell.root / "use.py").write_text("import os; print('made', os.listdir('checkpoints'))")
+    (shell.root / "use.py").write_text("import os; print('linked', os.listdir('checkpoints'))")
     shell.env["RECORD_MLFLOW"] = "off"
     return shell
 
@@ -68,7 +68,7 @@ def test_a_required_run_that_is_missing_is_named_with_its_command(study):
     assert "| never started: needs a run of study:make |" in row
     assert "weights=null" not in row
     study(re.search("guild run study:make -y", output)[0])
-    assert "made ['00000000']" in study(f"guild run --restart {run} -y")
+    assert "linked ['00000000']" in study(f"guild run --restart {run} -y")
     assert GuildRun(run, str(home(study) / run)).end()[0] == "FINISHED"
 
 
@@ -78,7 +78,7 @@ def test_a_run_without_the_selected_files_is_not_taken(study):
     study("guild run study:make steps=0 -y")
     output = study("guild run study:use -y")
     assert f"Using run {usable}" in output
-    assert "made ['00000000']" in output
+    assert "linked ['00000000']" in output
     empty = next(iter(run_ids(study) - {usable}))
     marked = study("guild mark -y 1 -Fo study:make")  # of the newest, which cannot be used
     assert marked is not None

@@ -1,4 +1,4 @@
-"""Flags come out of Guild as without the plugin, and are copied without all that they belong to."""
+"""Flags are those of Guild without the plugin, and are copied without their operation."""
 
 import copy
 import importlib
@@ -49,14 +49,14 @@ def flags(tmp_path, monkeypatch):
     return load
 
 
-def _told(flag) -> dict:
+def _fields(flag) -> dict:
     plain = {k: v for k, v in vars(flag).items() if k not in ("opdef", "choices")}
     return plain | {"choices": [choice.value for choice in flag.choices]}
 
 
 def test_guild_finds_the_plugin():
-    found = [each for each in entry_points(group="guild.plugins") if each.name == "runcatalog"]
-    assert [each.load() for each in found] == [plugin.GuildPlugin]
+    plugins = [entry for entry in entry_points(group="guild.plugins") if entry.name == "runcatalog"]
+    assert [entry.load() for entry in plugins] == [plugin.GuildPlugin]
 
 
 def test_flags_are_what_they_are_without_the_plugin(flags, monkeypatch):
@@ -67,8 +67,8 @@ def test_flags_are_what_they_are_without_the_plugin(flags, monkeypatch):
     monkeypatch.setattr(guildfile.FlagDef, "__deepcopy__", lambda flag, memo: _whole(flag, memo))
     without = flags()
     for operation, named in without.items():
-        assert {n: _told(f) for n, f in named.items()} == {
-            n: _told(f) for n, f in with_it[operation].items()
+        assert {n: _fields(f) for n, f in named.items()} == {
+            n: _fields(f) for n, f in with_it[operation].items()
         }
 
 
@@ -93,15 +93,15 @@ def test_flags_that_guild_has_kept_are_those_of_its_own_reading(flags, tmp_path,
     assert len(kept) == 1
     again = flags()
     plain = _plain_plugin(monkeypatch)
-    for each in (again, flags()):
+    for other in (again, flags()):
         for operation, named in fresh.items():
-            told = {name: _told(flag) for name, flag in each[operation].items()}
-            assert told == {name: _told(flag) for name, flag in named.items()}
+            fields = {name: _fields(flag) for name, flag in other[operation].items()}
+            assert fields == {name: _fields(flag) for name, flag in named.items()}
     assert plain  # the last was read without ours
 
 
 def _plain_plugin(monkeypatch) -> list:
-    """Lets Guild read what it keeps as it does by itself; the list grows with each reading."""
+    """Let Guild read its kept flags without the plugin; every reading is appended to the returned list."""
     import yaml
     from guild.plugins.python_script import PythonScriptPlugin
 
@@ -128,7 +128,7 @@ def test_what_is_kept_is_read_once_and_again_when_it_has_changed(flags, tmp_path
     assert flags()["one"]["lr"].default == 0.3
 
 
-def test_a_module_beside_the_script_counts(flags, tmp_path):
+def test_a_changed_module_next_to_the_script_invalidates_the_cache(flags, tmp_path):
     script = SCRIPT.replace("0.1", "START").replace(
         "import argparse", "import argparse\nfrom s_start import START"
     )
@@ -143,8 +143,8 @@ def test_a_module_beside_the_script_counts(flags, tmp_path):
 
 
 def _asked(folder, monkeypatch, how) -> list[tuple[dict, str]]:
-    """Each script's flags and what was printed, asked for with `how`."""
-    found = []
+    """(flags, printed text) per script, read with `how`."""
+    results = []
     monkeypatch.chdir(folder)
     for script in ("packed/one.py", "broken.py", "says_no.py"):
         kept = folder / "flags.json"
@@ -154,11 +154,11 @@ def _asked(folder, monkeypatch, how) -> list[tuple[dict, str]]:
             sys.executable, "-m", plugin.FLAG_READER, str(folder / script), Path(script).parent.name, "", str(kept)
         ]  # fmt: skip
         try:
-            told = how(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
+            output = how(command, stderr=subprocess.STDOUT, env=os.environ | {"PYTHONPATH": path})
         except subprocess.CalledProcessError as error:
-            told = b"failed: " + error.output
-        found.append((json.loads(kept.read_text()), told.decode()))
-    return found
+            output = b"failed: " + error.output
+        results.append((json.loads(kept.read_text()), output.decode()))
+    return results
 
 
 def test_a_copy_of_the_process_answers_as_a_new_python(tmp_path, monkeypatch):
@@ -224,19 +224,19 @@ def test_a_module_of_this_process_is_not_that_of_the_script(tmp_path, monkeypatc
 
 def _whole(flag, memo):
     """What `copy.deepcopy` does by itself."""
-    made = guildfile.FlagDef.__new__(guildfile.FlagDef)
-    memo[id(flag)] = made
-    made.__dict__.update(copy.deepcopy(vars(flag), memo))
-    return made
+    copied = guildfile.FlagDef.__new__(guildfile.FlagDef)
+    memo[id(flag)] = copied
+    copied.__dict__.update(copy.deepcopy(vars(flag), memo))
+    return copied
 
 
 def test_a_copy_shares_its_operation_and_nothing_else(flags):
     flag = flags()["one"]["kind"]
-    made = copy.deepcopy(flag)
-    assert made.opdef is flag.opdef
-    assert made.choices is not flag.choices
-    assert all(choice.flagdef is made for choice in made.choices)
-    assert _told(made) == _told(flag)
+    copied = copy.deepcopy(flag)
+    assert copied.opdef is flag.opdef
+    assert copied.choices is not flag.choices
+    assert all(choice.flagdef is copied for choice in copied.choices)
+    assert _fields(copied) == _fields(flag)
 
 
 def test_an_import_passes_by_the_finder_of_a_folder_with_a_guild_file(flags, tmp_path, monkeypatch):
@@ -255,7 +255,7 @@ NESTED = "- model: m\n  extra: " + "[" * 200 + "]" * 200 + "\n"
 
 
 def aliases(levels):
-    """Returns a Guild file with a list of lists of lists … of ten, each an alias of the one below."""
+    """Return a Guild file with nested lists of ten aliases of the level below."""
     lists = [f"    a{i}: &a{i} [{', '.join([f'*a{i - 1}'] * 10)}]" for i in range(1, levels)]
     body = "\n".join(["    a0: &a0 [x]", *lists])
     flags = f"{{a: {{choices: *a{levels - 1}}}}}"
@@ -265,11 +265,11 @@ def aliases(levels):
 @pytest.mark.parametrize(
     ("content", "why"), [(aliases(10), "unfold to more than"), (NESTED, "nested more than 64 deep")]
 )
-def test_a_guild_file_that_unfolds_to_gigabytes_is_one_line(shell, content, why):
+def test_a_guild_file_that_unfolds_to_gigabytes_is_a_one_line_error(shell, content, why):
     (shell.root / "guild.yml").write_text(content)
-    told = shell("guild run m:train -y", code=1)
-    assert why in told
-    assert len(told.splitlines()) <= 2
+    output = shell("guild run m:train -y", code=1)
+    assert why in output
+    assert len(output.splitlines()) <= 2
 
 
 def test_guild_says_of_how_many_operations_it_reads_the_flags_and_only_when_it_does(tmp_path):

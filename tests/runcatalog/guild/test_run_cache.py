@@ -1,4 +1,4 @@
-"""What is kept of Guild's files is what they say, also after they have changed."""
+"""The cache of Guild's run files equals the files, also after they have changed."""
 
 import os
 import time
@@ -30,8 +30,8 @@ def write(home: Path, number: int, name: str, content: str, when: float = LONG_A
     path = home / "runs" / f"{number:032x}" / ".guild" / name
     path.parent.mkdir(parents=True, exist_ok=True)
     path.write_text(content)
-    for each in (path, path.parent, path.parent.parent, path.parent.parent.parent):
-        os.utime(each, (when, when))
+    for touched in (path, path.parent, path.parent.parent, path.parent.parent.parent):
+        os.utime(touched, (when, when))
 
 
 def fields(runs: list[GuildRun]) -> dict[str, list]:
@@ -43,9 +43,9 @@ def sync(home: Path) -> tuple[dict[str, list], set[str]]:
     cache = Cache(home / "cache.json")
     runs = guild_runs.read(home, cache)
     known = {run.id for run in runs if "operation" in run.__dict__}
-    found = fields(runs)
+    current = fields(runs)
     cache.keep(runs)
-    return found, known
+    return current, known
 
 
 def test_a_run_that_has_not_changed_is_not_read_again(home):
@@ -65,19 +65,19 @@ def test_a_run_that_has_not_changed_is_not_read_again(home):
 def test_what_changes_is_read_again(home, name, content):
     sync(home)
     write(home, 1, name, content, LONG_AGO + 10)
-    found, known = sync(home)
-    assert found == fields(guild_runs.read(home))
+    current, known = sync(home)
+    assert current == fields(guild_runs.read(home))
     assert known == {f"{0:032x}", f"{2:032x}"}
 
 
-def test_a_search_note_and_a_new_run_are_seen(home):
+def test_a_search_note_and_a_new_run_are_read(home):
     sync(home)
     (home / "runs" / f"{2:032x}" / "search.json").write_text('{"kind": "gp"}')
     write(home, 7, "opref", f"guildfile:x {'0' * 32} toy late")
-    found, _ = sync(home)
-    assert found == fields(guild_runs.read(home))
-    assert found[f"{2:032x}"][FIELDS.index("search")] == '{"kind": "gp"}'
-    assert found[f"{7:032x}"][0] == "toy:late"
+    current, _ = sync(home)
+    assert current == fields(guild_runs.read(home))
+    assert current[f"{2:032x}"][FIELDS.index("search")] == '{"kind": "gp"}'
+    assert current[f"{7:032x}"][0] == "toy:late"
 
 
 def test_what_changed_just_now_is_not_kept(home):
@@ -87,11 +87,11 @@ def test_what_changed_just_now_is_not_kept(home):
     assert f"{1:032x}" not in known
 
 
-def test_a_run_that_waits_again_is_none(home):
+def test_a_run_that_is_staged_again_is_not_listed(home):
     sync(home)
     write(home, 1, "PENDING", "", LONG_AGO + 10)
-    found, _ = sync(home)
-    assert set(found) == {f"{0:032x}", f"{2:032x}"}
+    current, _ = sync(home)
+    assert set(current) == {f"{0:032x}", f"{2:032x}"}
 
 
 def test_a_broken_cache_is_no_cache(home):

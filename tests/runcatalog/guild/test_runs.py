@@ -1,4 +1,4 @@
-"""Guild's runs as its files say: ends of runs without a journal, damaged files."""
+"""Guild's runs from its files: ends of runs without a journal, damaged files."""
 
 import os
 import subprocess
@@ -49,7 +49,7 @@ def test_a_process_number_that_is_used_again_is_another_process(guild_run, proce
     assert guild_run.end() == (KILLED, GONE)
 
 
-def test_a_process_that_nobody_waited_for_is_gone(guild_run):
+def test_a_zombie_process_is_gone(guild_run):
     with subprocess.Popen(["true"]) as process:
         end = time.monotonic() + 60
         while "Z" not in open(f"/proc/{process.pid}/stat").read().split():  # noqa: SIM115
@@ -79,10 +79,10 @@ def test_damaged_files_of_a_run_hide_no_other(guild_run, tmp_path, name, content
         "guildfile:/nowhere '' toy train"
     )
     (damaged / ".guild" / name).write_text(content)
-    found = read(tmp_path)
-    assert ID in {run.id for run in found}
-    assert [batch.operation for batch in batches(found, ())] in (["toy:train"], [""])
-    for run in found:
+    runs = read(tmp_path)
+    assert ID in {run.id for run in runs}
+    assert [batch.operation for batch in batches(runs, ())] in (["toy:train"], [""])
+    for run in runs:
         run.end()
         assert run.started is None
         assert run.wall_seconds is None

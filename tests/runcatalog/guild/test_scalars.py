@@ -10,11 +10,11 @@ from tensorboard.summary.writer.event_file_writer import EventFileWriter
 from runcatalog.guild import scalars
 
 
-def write(folder, *told) -> None:
+def write(folder, *points_) -> None:
     writer = EventFileWriter(str(folder))
-    for name, step, value in told:
-        each = Summary.Value(tag=name, simple_value=value)
-        writer.add_event(Event(step=step, summary=Summary(value=[each])))
+    for name, step, value in points_:
+        scalar = Summary.Value(tag=name, simple_value=value)
+        writer.add_event(Event(step=step, summary=Summary(value=[scalar])))
     writer.close()
 
 
@@ -38,10 +38,14 @@ def test_a_folder_is_part_of_the_name(tmp_path):
     write(tmp_path / "logs/train", ("loss", 1, 1.0))
     write(tmp_path / "logs/eval", ("loss", 1, 2.0))
     write(tmp_path, ("top", 1, 3.0))
-    found = read(tmp_path)
-    assert found == {"logs/eval#loss": [(1, 2.0)], "logs/train#loss": [(1, 1.0)], "top": [(1, 3.0)]}
-    assert scalars.find("loss", list(found)) == "logs/eval#loss"
-    assert scalars.find("oss", list(found)) is None
+    points = read(tmp_path)
+    assert points == {
+        "logs/eval#loss": [(1, 2.0)],
+        "logs/train#loss": [(1, 1.0)],
+        "top": [(1, 3.0)],
+    }
+    assert scalars.find("loss", list(points)) == "logs/eval#loss"
+    assert scalars.find("oss", list(points)) is None
 
 
 def test_links_and_hidden_folders_are_left_alone(tmp_path):

@@ -1,4 +1,4 @@
-"""The operations that the catalog reads are those that Guild sees."""
+"""The operations that the catalog reads are those that Guild reads."""
 
 import json
 import os
@@ -16,17 +16,17 @@ ROOT = Path(__file__).parents[3]
 ASK = """
 import json, sys
 from guild import guildfile
-found = {}
+operations = {}
 for model in guildfile.for_dir(sys.argv[1]).models.values():
     for op in model.operations:
-        found[op.fullname] = {
+        operations[op.fullname] = {
             "description": (op.description.splitlines() or [""])[0],
             "main": op.main or "",
             "flags": {f.name: f.default for f in op.flags if f.default is not None},
-            "compare": [each for each in op.compare or [] if isinstance(each, str)],
+            "compare": [column for column in op.compare or [] if isinstance(column, str)],
             "objective": op.objective,
         }
-print(json.dumps(found))
+print(json.dumps(operations))
 """
 
 
@@ -51,22 +51,22 @@ def canonical(flags: dict) -> dict:
 def catalog_says(folder: Path) -> dict[str, dict]:
     return {
         name: {
-            "description": each.description,
-            "main": each.main,
-            "flags": canonical(each.flags),
-            "compare": list(each.compare),
-            "objective": each.objective,
+            "description": operation.description,
+            "main": operation.main,
+            "flags": canonical(operation.flags),
+            "compare": list(operation.compare),
+            "objective": operation.objective,
         }
-        for name, each in Project(folder).operations().items()
+        for name, operation in Project(folder).operations().items()
     }
 
 
 def agree(folder: Path, flags_are_imported: bool = False) -> dict[str, dict]:
     asked, read = guild_says(folder), catalog_says(folder)
     assert set(read) == set(asked)
-    for name, told in asked.items():
+    for name, declared in asked.items():
         goal = {"maximize": "max", "minimize": "min"}
-        objective = told.pop("objective")
+        objective = declared.pop("objective")
         expected = None
         if isinstance(objective, dict):
             ((verb, scalar),) = objective.items()
@@ -74,17 +74,19 @@ def agree(folder: Path, flags_are_imported: bool = False) -> dict[str, dict]:
         elif objective:
             expected = Objective(objective, "min")
         assert read[name].pop("objective") == expected, name
-        told["flags"] = canonical(told["flags"])
-        if flags_are_imported:  # what Guild found in the scripts is not declared
-            told["flags"] = {n: v for n, v in told["flags"].items() if n in read[name]["flags"]}
-        assert read[name] == told, name
+        declared["flags"] = canonical(declared["flags"])
+        if flags_are_imported:  # flags that Guild reads from the scripts are not declared
+            declared["flags"] = {
+                n: v for n, v in declared["flags"].items() if n in read[name]["flags"]
+            }
+        assert read[name] == declared, name
     return asked
 
 
 def test_this_projects_operations():
     assert len(agree(ROOT, flags_are_imported=True)) >= 220
     operations = Project(ROOT).operations()
-    assert {each.study for each in operations.values()} == {
+    assert {operation.study for operation in operations.values()} == {
         path.parent.name for path in ROOT.glob("experiments/*/guild.yml")
     }
 
@@ -136,7 +138,7 @@ def test_what_guild_files_may_say(tmp_path, name):
 
 
 @pytest.mark.parametrize(
-    ("files", "told"),
+    ("files", "message"),
     [
         ({"guild.yml": "train: {main: [\n"}, "guild.yml: line 2"),
         ({"guild.yml": "train"}, "a list of models or a mapping"),
@@ -151,12 +153,12 @@ def test_what_guild_files_may_say(tmp_path, name):
         ({"catalog.yml": "- name"}, "catalog.yml: a mapping is expected"),
     ],
 )  # fmt: skip
-def test_a_mistake_names_the_file_and_the_place(tmp_path, files, told):
+def test_a_mistake_names_the_file_and_the_place(tmp_path, files, message):
     for path, content in ({"guild.yml": "train: {main: train}"} | files).items():
         (tmp_path / path).write_text(content)
     with pytest.raises(CatalogError) as caught:
         Project(tmp_path).operations()
-    assert told in str(caught.value)
+    assert message in str(caught.value)
     assert "\n" not in str(caught.value)
 
 
@@ -171,7 +173,9 @@ def _read_all(project):
              "experiments/a/pending.yml"],
 )  # fmt: skip
 @pytest.mark.parametrize("kind", ["unfolds", "deep", "large"])
-def test_a_yaml_file_that_would_fill_the_memory_is_one_line(tmp_path, monkeypatch, name, kind):
+def test_a_yaml_file_that_would_fill_the_memory_is_a_one_line_error(
+    tmp_path, monkeypatch, name, kind
+):
     if kind == "large":
         monkeypatch.setattr("runcatalog.model.declarations._MAX_BYTES", 100)
     text = {
@@ -195,9 +199,9 @@ def test_an_operation_without_an_objective_has_the_projects(tmp_path):
         "a: {main: a}\nb: {main: b, objective: loss}\nc: {main: c, objective: {maximize: min score}}\n"
     )
     (tmp_path / "catalog.yml").write_text("name: mine\nobjective: {maximize: accuracy}\n")
-    found = Project(tmp_path).operations()
-    assert found["a"].objective == Objective("accuracy", "max")
-    assert found["b"].objective == Objective("loss", "min")
-    assert found["c"].objective == Objective("score", "max", "min")
-    assert {each.study for each in found.values()} == {"mine"}
+    operations = Project(tmp_path).operations()
+    assert operations["a"].objective == Objective("accuracy", "max")
+    assert operations["b"].objective == Objective("loss", "min")
+    assert operations["c"].objective == Objective("score", "max", "min")
+    assert {operation.study for operation in operations.values()} == {"mine"}
     assert Project(tmp_path).studies() == ["mine"]

@@ -44,7 +44,7 @@ def test_broken_marks_are_named(make, field, value):
         run_record.from_json(content, "x.json")
 
 
-def test_marks_reach_mlflow_and_come_back_without_a_second_row(tmp_path, make):
+def test_marks_are_stored_in_mlflow_and_read_back_without_a_second_row(tmp_path, make):
     store = Store(f"sqlite:///{tmp_path}/mlflow.db")
     runs = [make(i, value=i / 10) for i in (1, 2, 3)]
     assert put_records(store, runs, print).added == 3
@@ -54,8 +54,8 @@ def test_marks_reach_mlflow_and_come_back_without_a_second_row(tmp_path, make):
     runs[2] = marked(runs[2], "the wrong reward")
     assert put_records(store, runs, print).added == 0
     assert {run.run: run.id for run in store.runs()} == ids
-    told = {record.run: record_files.dumps(record) for record in store.records()}
-    assert told == {record.run: record_files.dumps(record) for record in runs}
+    stored = {record.run: record_files.dumps(record) for record in store.records()}
+    assert stored == {record.run: record_files.dumps(record) for record in runs}
 
 
 def test_marks_are_added_and_the_committed_ones_stand(make):

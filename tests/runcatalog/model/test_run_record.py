@@ -1,4 +1,4 @@
-"""Records to JSON, to MLflow and back: nothing is lost, nothing is added by doing it again."""
+"""Records to JSON, to MLflow and back: nothing is lost, repeating it adds nothing."""
 
 import json
 import math
@@ -157,7 +157,7 @@ def test_mlflow_and_back(store, run):
     run = replace(run, run=uuid.uuid4().hex)  # a run that was deleted in MLflow is not added again
     mlflow_id = store.write(run)
     try:
-        stored = next(each for each in store.runs() if each.id == mlflow_id)
+        stored = next(stored for stored in store.runs() if stored.id == mlflow_id)
         (again,) = store.with_points([stored])
         assert record_files.dumps(again) == record_files.dumps(run)
     finally:
@@ -165,31 +165,31 @@ def test_mlflow_and_back(store, run):
 
 
 def test_a_long_result_needs_several_tags(store, make):
-    run = make(77, result={"note": "x" * 20000, "summary": "as said"})
+    run = make(77, result={"note": "x" * 20000, "summary": "a note"})
     mlflow_id = store.write(run)
-    (stored,) = [each for each in store.runs() if each.id == mlflow_id]
+    (stored,) = [stored for stored in store.runs() if stored.id == mlflow_id]
     assert stored.record.result == run.result
 
 
 def test_importing_twice_and_changed_records(tmp_path, make):
     store = Store(f"sqlite:///{tmp_path}/mlflow.db")
-    told = []
+    messages = []
     batch = make(1, operation="toy:sweep", result={"batch": True})
     trials = [make(i, value=0.5, batch=batch.run, lr=i / 10) for i in (2, 3)]
-    assert put_records(store, [*trials, batch], told.append).added == 3
-    ids = {each.record.run: each for each in store.runs()}
+    assert put_records(store, [*trials, batch], messages.append).added == 3
+    ids = {stored.record.run: stored for stored in store.runs()}
     assert {ids[t.run].tags["mlflow.parentRunId"] for t in trials} == {ids[batch.run].id}
-    assert put_records(store, [*trials, batch], told.append).added == 0
+    assert put_records(store, [*trials, batch], messages.append).added == 0
 
     changed = make(2, value=0.75, batch=batch.run, lr=0.2)
-    assert put_records(store, [changed], told.append).added == 1
+    assert put_records(store, [changed], messages.append).added == 1
     assert len(store.runs()) == 3
-    held = {r.run: r for r in store.records()}
-    assert held[changed.run].objective["value"] == 0.75
+    records = {r.run: r for r in store.records()}
+    assert records[changed.run].objective["value"] == 0.75
 
-    gone = next(each for each in store.runs() if each.record.run == changed.run)
+    gone = next(stored for stored in store.runs() if stored.record.run == changed.run)
     store.client.delete_run(gone.id)
-    counts = put_records(store, [changed], told.append)
+    counts = put_records(store, [changed], messages.append)
     assert (counts.added, counts.deleted) == (0, 1)
 
 
@@ -255,8 +255,8 @@ def test_a_run_whose_study_was_renamed_is_in_the_new_folder_alone(tmp_path, make
     record_files.write_all(runs, tmp_path)
     renamed = [make(1, study="new")]
     assert record_files.write_all(renamed, tmp_path) == (1, 1)
-    found = {r.run: r.study for r in record_files.read_all(tmp_path)}
-    assert found == {runs[0].run: "new", runs[1].run: "old", runs[2].run: "toy"}
+    studies = {r.run: r.study for r in record_files.read_all(tmp_path)}
+    assert studies == {runs[0].run: "new", runs[1].run: "old", runs[2].run: "toy"}
     assert record_files.write_all(renamed, tmp_path) == (1, 0)
 
 

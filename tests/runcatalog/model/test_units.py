@@ -3,7 +3,7 @@
 from runcatalog.model.project import Project
 
 
-def test_a_name_comes_before_a_pattern_and_an_operation_before_the_defaults(project):
+def test_names_precede_patterns_and_operations_precede_defaults(project):
     (project.experiments / "toy/guild.yml").write_text(
         "- model: toy\n"
         "  operation-defaults:\n"

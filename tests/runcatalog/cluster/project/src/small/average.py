@@ -35,7 +35,7 @@ def main(config: Config) -> dict:
         results = [
             json.loads((link / "result.json").read_text()) for link in config.look_up(run.directory)
         ]
-        values = [each["result"]["objective"]["value"] for each in results]
+        values = [item["result"]["objective"]["value"] for item in results]
         run.event(
             f"{len(values)} of {len(list(Path(os.environ['GUILD_HOME'], 'runs').iterdir()))} runs"
         )

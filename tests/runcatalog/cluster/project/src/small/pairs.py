@@ -11,7 +11,7 @@ from runcatalog.guild.child_runs import PlannedRun
 @dataclass(frozen=True)
 class Config(record.Config):
     updates: int = record.option(4, "updates of the first run", low=1)
-    pause: float = record.option(0.0, "seconds after each update", low=0)
+    pause: float = record.option(0.0, "seconds after an update", low=0)
 
 
 def main(config: Config) -> dict:

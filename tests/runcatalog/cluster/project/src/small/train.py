@@ -14,7 +14,7 @@ from runcatalog.record.config import checkpoint_folder
 @dataclass(frozen=True)
 class Config(record.Config):
     updates: int = record.option(10, "updates", low=1)
-    pause: float = record.option(0.0, "seconds after each update", low=0)
+    pause: float = record.option(0.0, "seconds after an update", low=0)
     fail: int = record.option(0, "update at which it fails")
     every: int = record.option(0, "updates between checkpoints (0: none)")
     start: str = record.option("", "folder of the checkpoint to begin with")
@@ -33,7 +33,7 @@ def main(config: Config) -> dict:
             run.log({"distance": float(np.linalg.norm(position))}, step=update)
             if update == config.fail:
                 print("it fails", file=sys.stderr)
-                raise record.RunFailed("as it was told")
+                raise record.RunFailed("as requested")
             if run.checkpoint_due(update, config.every):
                 import torch
 
